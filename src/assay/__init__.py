@@ -1,0 +1,3 @@
+"""Assay: a post-training lab for small language models."""
+
+__version__ = "0.1.0"

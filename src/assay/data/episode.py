@@ -1,0 +1,61 @@
+"""What a policy did and what it earned: turns, episodes and rewards.
+
+Plain frozen data. Nothing here samples, scores or trains; a language model's context is its token
+ids, another policy's context is whatever that policy reads.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Context = Any
+"""What a policy reads before it acts: token ids (`tuple[int, ...]`) for a language model,
+query and candidate features for a selector."""
+
+Ended = Literal["stop", "length", "stored"]
+"""How a turn ended: an end token, the token limit, or it was not sampled at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One call of a policy. C is the number of actions (tokens or candidate ids)."""
+
+    context: Context
+    """What the policy saw; a later turn's context need not extend an earlier one's."""
+    actions: tuple[int, ...]
+    """The C actions, the end token included when there is one."""
+    loss_mask: tuple[bool, ...]
+    """C flags: which actions the policy is trained on."""
+    behaviour_logps: tuple[float, ...] | None = None
+    """C log-probabilities under the sampling policy at its temperature; None when unknown."""
+    ended: Ended = "stored"
+    policy_version: int = 0
+    """Optimizer updates behind the weights that sampled this turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """What an episode earned. `value` None is an abstention, never a zero; `why` says why."""
+
+    value: float | None
+    parts: Mapping[str, float] = field(default_factory=dict)
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A tuple of turns with one reward; the episodes of one prompt share a group."""
+
+    id: str
+    group: str
+    turns: tuple[Turn, ...]
+    reward: Reward | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A finished completion as rewards and checkers see it: the text without the end token."""
+
+    text: str
+    tokens: tuple[int, ...] = ()
+    ended: Ended = "stop"

@@ -1,0 +1,52 @@
+"""The two ways Assay stops: the user's input is wrong (exit code 2), or a run failed (exit code 1).
+
+Every package raises a subclass defined beside the code that knows the problem; the command line
+prints the message as one line. Nothing here catches anything.
+"""
+
+from pathlib import Path
+
+
+class AssayError(Exception):
+    """Something stopped a command; the message is one line fit to be shown to a user."""
+
+    exit_code = 1
+
+
+class RunFailure(AssayError):
+    """A failure at run time: what was recorded so far is kept."""
+
+
+class InputError(AssayError):
+    """Bad input: names the place, the problem and the fix."""
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: str | Path | None = None,
+        line: int | None = None,
+        field: str | None = None,
+        fix: str | None = None,
+    ):
+        """`file`, `line` and `field` locate the problem; `fix` says what to do about it."""
+        place = str(file) if file is not None else ""
+        if line is not None:
+            place += f":{line}"
+        parts = [part for part in (place, field, problem) if part]
+        super().__init__(": ".join(parts) + (f" ({fix})" if fix else ""))
+        self.file, self.line, self.field = file, line, field
+        self.problem, self.fix = problem, fix
+
+
+def nearest(word: str, known: object) -> str:
+    """A phrase that offers the known names closest to `word`, for an error's fix."""
+    import difflib
+
+    names = sorted(str(name) for name in known)  # type: ignore[attr-defined]
+    close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    if close:
+        return "did you mean " + " or ".join(repr(name) for name in close) + "?"
+    return "known: " + ", ".join(names)

@@ -1,0 +1,1 @@
+"""The experiment file: its tables as frozen models, reading, overriding, writing, reference."""

