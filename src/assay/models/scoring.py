@@ -6,6 +6,7 @@ reads log-probs and entropies at completion positions only. Gradients flow; noth
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -52,11 +53,9 @@ def build_tree(start: int, prompt: int, fed: Sequence[int]) -> Tree:
     return Tree(start, prompt, gather_GC, real_GC.flatten().nonzero()[:, 0], hidden_CC)
 
 
-def lay_out(
-    contexts: Sequence[tuple[int, ...]], actions_S: Tensor, offsets_N1: Tensor
-) -> TreeRow:
+def lay_out(contexts: Sequence[tuple[int, ...]], actions_S: Tensor, offsets_N1: Tensor) -> TreeRow:
     """Lay N turns out as trees. A completion's last action is predicted but never fed."""
-    spans = [(int(a), int(b)) for a, b in zip(offsets_N1[:-1], offsets_N1[1:], strict=True)]
+    spans = list(pairwise(offsets_N1.tolist()))
     actions = actions_S.tolist()
     tokens: list[int] = []
     positions: list[int] = []
@@ -75,7 +74,7 @@ def lay_out(
         for n, length in zip(turns, fed, strict=True):
             first, stop = spans[n]
             order += range(first, stop)
-            kept += ([last] + list(range(len(keep), len(keep) + length)))[: stop - first]
+            kept += [last, *range(len(keep), len(keep) + length)][: stop - first]
             keep += range(len(tokens), len(tokens) + length)
             tokens += actions[first : first + length]
             positions += range(prompt, prompt + length)
@@ -98,9 +97,7 @@ def to_device(row: TreeRow, device: torch.device) -> TreeRow:
         for t in row.plan.trees
     )
     moved = (row.keep_K.to(device), row.kept_S.to(device), row.order_S.to(device))
-    return TreeRow(
-        row.tokens_1T.to(device), row.positions_1T.to(device), TreePlan(trees), *moved
-    )
+    return TreeRow(row.tokens_1T.to(device), row.positions_1T.to(device), TreePlan(trees), *moved)
 
 
 def score_actions(
@@ -112,7 +109,7 @@ def score_actions(
     temperature: float = 1.0,
     entropy: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-probs (S) of the actions after their contexts, and entropies (S, detached) if asked.
+    """Log-probs (S) of the actions after their contexts, and entropies (S) if asked.
 
     Both are of softmax(logits / temperature) over the whole vocabulary, in at least float32, on
     the model's device, in the order of `actions_S`. Contexts must not be empty.
@@ -142,9 +139,8 @@ def read_logits(
         normaliser_R = scaled_RV.logsumexp(dim=-1)
         normalisers.append(normaliser_R)
         if entropy:
-            with torch.no_grad():
-                shifted_RV = scaled_RV - normaliser_R[:, None]
-                entropies.append(-(shifted_RV.exp() * shifted_RV).sum(dim=-1))
+            shifted_RV = scaled_RV - normaliser_R[:, None]
+            entropies.append(-(shifted_RV.exp() * shifted_RV).sum(dim=-1))
     chosen_S = widened(logits_KV[kept_S, targets_S]) / temperature
     logps_S = chosen_S - torch.cat(normalisers)[kept_S]
     return logps_S, torch.cat(entropies)[kept_S] if entropy else None

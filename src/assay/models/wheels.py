@@ -74,7 +74,9 @@ def _download(wheel: Wheel, directory: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True)
     files = list(directory.glob("*.whl"))
     if done.returncode != 0 or not files:
-        errors = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module" in line]
+        errors = [
+            line for line in done.stderr.splitlines() if "ERROR" in line or "No module" in line
+        ]
         why = errors[-1].removeprefix("ERROR: ") if errors else f"pip exited {done.returncode}"
         fix = f"check the network or pip's index, then `pip download --no-deps {requirement}`"
         raise WheelError(f"cannot fetch {requirement}: {why}", fix=fix)

@@ -26,7 +26,7 @@ class SampleKey:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Log-probs (S) of the packed actions with gradient; entropies (S), detached, if asked for."""
+    """Log-probs (S) of the packed actions and, if asked for, entropies (S), both with gradient."""
 
     logps_S: Tensor
     entropy_S: Tensor | None = None
@@ -52,6 +52,10 @@ class Policy(Protocol):
 
     def reference(self) -> AbstractContextManager[None]:
         """Inside this context `score` answers for the frozen reference, without gradient."""
+        ...
+
+    def updated(self) -> None:
+        """The trained weights changed: whatever samples takes them over."""
         ...
 
     def context_cost(self, context: Context) -> int:

@@ -151,7 +151,7 @@ def start_wave(
     """A wave after prefill, and the logits (B, V) of every row's first token."""
     prompts = list(members)
     lengths = [len(prompt) for prompt in prompts]
-    slots = max(max(map(len, members.values())), -(-LEAST_ROWS // len(prompts)))
+    slots = max(*map(len, members.values()), -(-LEAST_ROWS // len(prompts)))
     logits_UV, plan = prefill(model, prompts)
     keys = [padded_prompts(key, lengths) for key in plan.keys]
     values = [padded_prompts(value, lengths) for value in plan.values]

@@ -43,16 +43,15 @@ class Sampler(Protocol):
 
 
 class LocalSampler:
-    """Samples in this process from a copy of the weights in the machine's compute type."""
+    """Samples in this process from `model`, which is in the type it computes in."""
 
-    def __init__(self, module: nn.Module, precision: Precision, end_tokens: frozenset[int]):
+    def __init__(self, model: nn.Module, end_tokens: frozenset[int]):
+        self.model: Any = model
         self.end_tokens = end_tokens
-        self.shared = precision.compute == precision.master
-        self.model: Any = module if self.shared else merged_copy(module, precision.compute)
 
     def refresh(self, module: nn.Module) -> None:
-        """Copy the trained weights in place; nothing to do where they are shared."""
-        if not self.shared:
+        """Copy the trained weights in place; nothing to do where the model is the trained one."""
+        if module is not self.model:
             with torch.no_grad():
                 for name, weight in merged_weights(module):
                     self.model.get_parameter(name).copy_(weight)
@@ -62,16 +61,23 @@ class LocalSampler:
         contexts: Sequence[tuple[int, ...]],
         keys: Sequence[SampleKey],
         sampling: Sampling,
-        policy_version: int,
+        policy_version: int = 0,
     ) -> list[Turn]:
         """One turn per context; see `rollout.engine.sample_turns`."""
         was_training = self.model.training
         self.model.eval()
-        turns = sample_turns(
-            self.model, contexts, keys, sampling, self.end_tokens, policy_version
-        )
+        turns = sample_turns(self.model, contexts, keys, sampling, self.end_tokens, policy_version)
         self.model.train(was_training)
         return turns
+
+
+def sampler_beside(
+    module: nn.Module, precision: Precision, end_tokens: frozenset[int]
+) -> LocalSampler:
+    """A sampler for a module in training: from a copy where the compute type is another."""
+    if precision.compute == precision.master:
+        return LocalSampler(module, end_tokens)
+    return LocalSampler(merged_copy(module, precision.compute), end_tokens)
 
 
 def merged_copy(module: nn.Module, dtype: torch.dtype) -> nn.Module:
@@ -113,7 +119,7 @@ class LanguagePolicy:
         """`frozen` is the KL reference; without it an adapter's own base is the reference."""
         self._module = module
         self.precision = precision
-        self.sampler = sampler or LocalSampler(module, precision, end_tokens)
+        self.sampler = sampler or sampler_beside(module, precision, end_tokens)
         self.frozen = frozen
         self.version = 0
         self._scoring: nn.Module = module
@@ -155,9 +161,11 @@ class LanguagePolicy:
             assert isinstance(self._module, PeftModel)
             bare = self._module.disable_adapter()
         self._scoring = self.frozen or self._module
-        with torch.no_grad(), bare:
-            yield
-        self._scoring = self._module
+        try:
+            with torch.no_grad(), bare:
+                yield
+        finally:
+            self._scoring = self._module
 
     def context_cost(self, context: Context) -> int:
         """The context's token count."""

@@ -24,16 +24,23 @@ def is_unsafe(reward: RewardFunction) -> bool:
     return bool(getattr(reward, "unsafe", False))
 
 
-def maximum(reward: RewardFunction) -> float:
-    """The full reward: 1.0 unless the function carries another as attribute `maximum`."""
-    return float(getattr(reward, "maximum", 1.0))
-
-
 @dataclass(frozen=True, slots=True)
 class BenchmarkOptions:
     """What an evaluation may choose about a benchmark; an option it does not know is an error."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
+
+    def over(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
+        """`defaults` with these values in their place.
+
+        Raises UnknownNameError for an option that has no default, InputError for a wrong type.
+        """
+        for name, value in self.values.items():
+            default = lookup(defaults, name, "benchmark option")
+            if type(value) is not type(default):
+                wanted = type(default).__name__
+                raise InputError(f"must be {wanted}, not {value!r}", field=f"options.{name}")
+        return {**defaults, **self.values}
 
 
 def no_error(row: Row, completion: Completion) -> str:
@@ -62,6 +69,15 @@ class Benchmark:
 BenchmarkMaker = Callable[[BenchmarkOptions], Benchmark]
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Rows of a source, and those that it had but that cannot be used."""
+
+    rows: tuple[Row, ...]
+    dropped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Reason -> ids of the rows dropped for it."""
+
+
 class Task(Protocol):
     """One skill. Its gold answers score the full reward; empty and shuffled answers do not."""
 
@@ -81,8 +97,13 @@ class Task(Protocol):
         ...
 
     @property
-    def sources(self) -> Mapping[str, Callable[[str], Any]]:
-        """Readers of training rows by scheme: "bfcl" reads `source = "bfcl:live_simple"`."""
+    def reward_maximum(self) -> Mapping[str, float]:
+        """The full reward of each reward function whose full reward is not 1.0."""
+        ...
+
+    @property
+    def sources(self) -> Mapping[str, Callable[[str], Loaded]]:
+        """Readers of the task's own data by scheme: "bfcl" reads `source = "bfcl:live_simple"`."""
         ...
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
@@ -116,6 +137,11 @@ def task(name: str) -> Task:
 def reward(task_: Task, name: str) -> RewardFunction:
     """The reward that an experiment file calls `name` or `task.name`. Raises UnknownNameError."""
     return lookup(task_.rewards, name.removeprefix(task_.name + "."), "reward")
+
+
+def maximum(task_: Task, name: str) -> float:
+    """The full reward of the reward called `name` or `task.name`."""
+    return task_.reward_maximum.get(name.removeprefix(task_.name + "."), 1.0)
 
 
 def benchmark(task_: Task, name: str, options: BenchmarkOptions) -> Benchmark:

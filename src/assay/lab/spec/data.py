@@ -6,8 +6,6 @@ from pydantic import Field, model_validator
 
 from assay.lab.spec.table import Count, Many, Table, refused
 
-SOURCES = ("path", "bfcl")
-
 
 class Take(Table):
     """Which rows of a source, or items of a benchmark, are used."""
@@ -15,7 +13,7 @@ class Take(Table):
     rows: Count
     """How many; more than there are is an error."""
     how: Literal["random", "first"] = "random"
-    """`random` draws with the run's data seed; `first` takes them in file order."""
+    """`random` draws the same rows for every seed; `first` takes them in file order."""
 
 
 class Split(Table):
@@ -31,7 +29,8 @@ class DataSpec(Table):
     """A data set. Stages name it as `NAME`, its dev part as `NAME.dev`."""
 
     source: str
-    """`path:FILE` (relative to the lab's root) or `bfcl:CATEGORY`."""
+    """`path:FILE` (relative to the lab's root), or a source of the task such as
+    `bfcl:live_simple`."""
     format: str | None = None
     """Format of the file, such as `messages`; required for `path:`, implied otherwise."""
     take: Take | None = None
@@ -45,11 +44,11 @@ class DataSpec(Table):
     counted."""
 
     @model_validator(mode="after")
-    def _source_is_known(self) -> Self:
+    def _source_is_complete(self) -> Self:
         kind, colon, rest = self.source.partition(":")
-        if kind not in SOURCES or not colon or not rest:
-            known = " or ".join(f"'{name}:...'" for name in SOURCES)
-            raise refused("source", f"unknown source {self.source!r}", f"write {known}")
+        if not (kind and colon and rest):
+            fix = "write path:FILE or a source of the task, such as bfcl:live_simple"
+            raise refused("source", f"{self.source!r} is not a source", fix)
         if kind == "path" and self.format is None:
             fix = 'for example format = "messages"'
             raise refused("format", "a file needs its format", fix)

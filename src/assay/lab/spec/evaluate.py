@@ -40,7 +40,7 @@ class EvaluateSpec(Table):
     """Use only some items; omitted means all."""
     sampling: EvaluationSampling = EvaluationSampling()
     """How answers are drawn."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     """Options of the benchmark, such as `examples` in the prompt; its page lists them."""
     reward: Reward | None = None
     """How answers are scored, for `data`; a benchmark has its own checker."""

@@ -36,11 +36,11 @@ class Experiment(Table):
     """`limits-only` allows running code with process limits where namespaces are missing."""
     as_reported: bool = False
     """Repeats a published setting that Assay would refuse; every page of the run says so."""
-    data: dict[Name, DataSpec] = {}
+    data: dict[Name, DataSpec] = Field(default_factory=dict)
     """Data sets by name."""
-    stage: dict[Name, StageSpec] = {}
+    stage: dict[Name, StageSpec] = Field(default_factory=dict)
     """Training stages by name, run in file order."""
-    evaluate: dict[Name, EvaluateSpec] = {}
+    evaluate: dict[Name, EvaluateSpec] = Field(default_factory=dict)
     """Evaluations by name."""
 
     @model_validator(mode="before")

@@ -20,8 +20,8 @@ class Optimizer(Table):
     name: Literal["adamw", "adamw8bit"] = "adamw"
     """`adamw8bit` keeps its state in 8 bits and needs bitsandbytes."""
     lr: Positive
-    """Peak learning rate. Omitted: 2e-5 for sft, rft and rce and 1e-6 for grpo; ten times that
-    with LoRA."""
+    """Peak learning rate. Omitted: 1e-5 for sft, rft and rce, 1e-6 for grpo, and 1e-4 with
+    LoRA."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled weight decay."""
     betas: Betas = (0.9, 0.999)
@@ -50,8 +50,9 @@ class LoraAdapt(Table):
     """Rank of the adapters."""
     alpha: Positive = 32.0
     """Adapters are scaled by alpha / rank."""
-    targets: Many[str] = ()
-    """Names of the adapted modules; empty means every linear layer but the head."""
+    targets: Annotated[Many[str], Field(min_length=1)] = ("all-linear",)
+    """Linear layers by name or by the end of their dotted name; `all-linear` is every one but the
+    output head."""
 
 
 class FreezeAdapt(Table):
@@ -60,7 +61,7 @@ class FreezeAdapt(Table):
     kind: Literal["freeze"]
     """Which weights are trained."""
     patterns: Annotated[Many[str], Field(min_length=1)]
-    """Parameters whose name matches one of these patterns stay frozen."""
+    """Weights whose names match one of these shell-style patterns stay frozen."""
 
 
 Adapt = Annotated[FullAdapt | LoraAdapt | FreezeAdapt, Field(discriminator="kind")]

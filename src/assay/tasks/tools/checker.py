@@ -48,14 +48,7 @@ def ast_check(row: Row, calls: Sequence[ToolCall]) -> CheckResult:
     verdict = check(list(row.tools), output, row.gold, python, row.extra["category"], _MODEL)
     if verdict["valid"]:
         return CheckResult(True)
-    return CheckResult(False, _error_type(verdict), "; ".join(map(str, verdict["error"])))
-
-
-def _error_type(verdict: dict[str, Any]) -> str:
-    """The error type; of a single unmatched call, the type of what was wrong with that call."""
-    details = [detail for detail in verdict["error"] if isinstance(detail, dict)]
-    inner = {entry["sub_error_type"] for detail in details for entry in detail.values()}
-    return inner.pop() if len(inner) == 1 else verdict["error_type"]
+    return CheckResult(False, verdict["error_type"], "; ".join(map(str, verdict["error"])))
 
 
 @functools.cache

@@ -50,7 +50,9 @@ class Parsed:
     error: ParseError = ""
 
 
-class _Refused(Exception):  # noqa: N818  a signal between two functions of this file
+class NotACallError(ValueError):
+    """A block that is no call; a signal inside this package, never shown."""
+
     def __init__(self, error: ParseError):
         self.error: ParseError = error
 
@@ -60,8 +62,11 @@ def parse_strict(text: str) -> Parsed:
     if len(text) > MAX_CHARACTERS:
         return Parsed(error="too_long")
     try:
-        calls = tuple(_call(_decode(body)) for body in _blocks(text))
-    except _Refused as refused:
+        bodies, whole = blocks(text)
+        if not whole:
+            return Parsed(error="unclosed_call")
+        calls = tuple(_call(decode(body)) for body in bodies)
+    except NotACallError as refused:
         return Parsed(error=refused.error)
     return Parsed(calls) if calls else Parsed(error="no_call")
 
@@ -77,7 +82,7 @@ def parse_lenient(text: str) -> Parsed:
     for source in ("\n".join(_FENCE.findall(text)), text):
         try:
             calls = tuple(_call(value) for value in _bare_objects(source))
-        except _Refused:
+        except NotACallError:
             continue
         if calls:
             return Parsed(calls)
@@ -89,43 +94,43 @@ PARSERS = {"strict": parse_strict, "lenient": parse_lenient}
 _FENCE = re.compile(r"```[a-zA-Z]*\n([^`]*)```")
 
 
-def _blocks(text: str) -> list[str]:
-    """The texts between tags. Raises _Refused."""
+def blocks(text: str) -> tuple[list[str], bool]:
+    """The texts between tags, and whether every opening tag has its closing tag."""
     bodies, position = [], 0
     while (start := text.find(OPEN, position)) >= 0:
         end = text.find(CLOSE, start)
         if end < 0:
-            raise _Refused("unclosed_call")
+            return bodies, False
         bodies.append(text[start + len(OPEN) : end])
         position = end + len(CLOSE)
-    return bodies
+    return bodies, True
 
 
-def _decode(body: str) -> Any:
-    """`body` as one JSON value of bounded depth. Raises _Refused."""
+def decode(body: str) -> Any:
+    """`body` as one JSON value of bounded depth. Raises NotACallError."""
     try:
         value = _DECODER.decode(body)
     except (ValueError, RecursionError):
-        raise _Refused("bad_json") from None
+        raise NotACallError("bad_json") from None
     if _too_deep(value):
-        raise _Refused("bad_json")
+        raise NotACallError("bad_json")
     return value
 
 
 def _call(value: Any) -> ToolCall:
-    """A decoded block as a call. Raises _Refused."""
+    """A decoded block as a call. Raises NotACallError."""
     if not isinstance(value, dict):
-        raise _Refused("not_an_object")
+        raise NotACallError("not_an_object")
     name, arguments = value.get("name"), value.get("arguments")
     if not isinstance(name, str) or not name:
-        raise _Refused("missing_name")
+        raise NotACallError("missing_name")
     if not isinstance(arguments, dict):
-        raise _Refused("bad_arguments")
+        raise NotACallError("bad_arguments")
     return ToolCall(name, arguments)
 
 
 def _bare_objects(text: str) -> list[Any]:
-    """The outermost JSON objects in `text`, in order. Raises _Refused for one that is too deep."""
+    """The outermost JSON objects in `text`, in order. Raises NotACallError for a too deep one."""
     values, position = [], 0
     for _ in range(MAX_OBJECTS):
         start = text.find("{", position)
@@ -137,7 +142,7 @@ def _bare_objects(text: str) -> list[Any]:
             position = start + 1
             continue
         if _too_deep(value):
-            raise _Refused("bad_json")
+            raise NotACallError("bad_json")
         values.append(value)
     return values
 
@@ -172,6 +177,4 @@ def _constant(word: str) -> float:
     raise ValueError(f"{word} is not JSON")
 
 
-_DECODER = json.JSONDecoder(
-    parse_int=_integer, parse_float=_float, parse_constant=_constant, strict=True
-)
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_constant)

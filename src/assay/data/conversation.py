@@ -1,0 +1,162 @@
+"""Conversations as JSON: OpenAI messages become `Message`s, and back.
+
+Content may be text, null beside tool calls, or typed parts (`text`, `reasoning`, `tool_call`).
+Thinking that stands inside content as `<think>` text stays where it is. Roles of other formats
+(ms-swift's `tool_call`) are the business of their readers, which share the checks here.
+"""
+
+from typing import Any, get_args
+
+from assay.data.jsonl import load_json
+from assay.data.record import Record
+from assay.data.row import Message, Role, ToolCall
+from assay.errors import nearest
+
+ROLES: tuple[str, ...] = get_args(Role)
+REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
+
+
+def parse_messages(record: Record, value: Any, path: str) -> tuple[Message, ...]:
+    """Messages from a list of OpenAI messages, in an order that can be trained on.
+
+    Raises DataError that names the message and the field.
+    """
+    parsed = tuple(
+        parse_message(record, message, f"{path}[{index}]")
+        for index, message in enumerate(record.typed(path, value, list))
+    )
+    return check_order(record, parsed, path)
+
+
+def parse_message(record: Record, value: Any, path: str) -> Message:
+    """One OpenAI message. Raises DataError."""
+    message = record.typed(path, value, dict)
+    role = message_role(record, message, path, ROLES)
+    calls = _calls(record, message.get("tool_calls"), f"{path}.tool_calls")
+    content, reasoning, more_calls = _content(record, message.get("content"), f"{path}.content")
+    for key in REASONING_KEYS:
+        if message.get(key):
+            reasoning += record.typed(f"{path}.{key}", message[key], str)
+            break
+    calls += more_calls
+    if message.get("content") is None and not calls and not reasoning:
+        raise record.error(f"{path}.content", "missing", "write the text of the message")
+    if role != "assistant" and (calls or reasoning):
+        raise record.error(path, f"a {role} message cannot call tools or reason")
+    call_id = record.typed(f"{path}.tool_call_id", message.get("tool_call_id") or "", str)
+    return Message(role, content, calls, call_id, reasoning)
+
+
+def message_role(record: Record, message: Any, path: str, known: tuple[str, ...]) -> Any:
+    """The role of a raw message, one of `known`. Raises DataError that offers the nearest."""
+    role = record.typed(f"{path}.role", message.get("role"), str)
+    if role not in known:
+        raise record.error(f"{path}.role", f"unknown role {role!r}", nearest(role, known))
+    return role
+
+
+def parse_call(record: Record, value: Any, path: str) -> ToolCall:
+    """A call as an object or its JSON text, plain or in OpenAI's wrapping. Raises DataError."""
+    call = record.typed(path, _loaded(record, value, path), dict)
+    function, where = call, path
+    if "function" in call:
+        where = f"{path}.function"
+        function = record.typed(where, call["function"], dict)
+    name = record.typed(f"{where}.name", function.get("name"), str)
+    if not name:
+        raise record.error(f"{where}.name", "is empty")
+    where += ".arguments"
+    arguments = record.typed(where, _loaded(record, function.get("arguments"), where), dict)
+    return ToolCall(name, arguments, record.typed(f"{path}.id", call.get("id") or "", str))
+
+
+def check_order(record: Record, messages: tuple[Message, ...], path: str) -> tuple[Message, ...]:
+    """`messages` themselves, if a chat could have gone this way. Raises DataError."""
+    if not messages:
+        raise record.error(path, "holds no messages", "a row needs at least a user message")
+    for index, message in enumerate(messages):
+        where = f"{path}[{index}]"
+        if message.role == "system" and index:
+            raise record.error(where, "a system message after the first place", "put it first")
+        if message.role == "assistant" and all(m.role == "system" for m in messages[:index]):
+            raise record.error(where, "the assistant speaks first", "a user message comes first")
+        if message.role == "tool":
+            _check_tool_result(record, messages[:index], message, where)
+    if all(message.role == "system" for message in messages):
+        raise record.error(path, "holds no user message")
+    return messages
+
+
+def _check_tool_result(
+    record: Record, before: tuple[Message, ...], message: Message, where: str
+) -> None:
+    caller = next((m for m in reversed(before) if m.role != "tool"), None)
+    if caller is None or not caller.tool_calls:
+        raise record.error(
+            where, "a tool result without a call", "the call comes before its result"
+        )
+    ids = [call.id for call in caller.tool_calls if call.id]
+    if message.tool_call_id and ids and message.tool_call_id not in ids:
+        problem = f"answers call {message.tool_call_id!r}, which was not made"
+        raise record.error(f"{where}.tool_call_id", problem, "the calls are " + ", ".join(ids))
+
+
+def dump_messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+    """OpenAI messages as JSON objects, with the arguments as objects; absent fields left out."""
+    return [dump_message(message) for message in messages]
+
+
+def dump_message(message: Message) -> dict[str, Any]:
+    """One OpenAI message as a JSON object."""
+    value: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.reasoning:
+        value["reasoning_content"] = message.reasoning
+    if message.tool_calls:
+        value["tool_calls"] = [_dump_call(call) for call in message.tool_calls]
+    if message.tool_call_id:
+        value["tool_call_id"] = message.tool_call_id
+    return value
+
+
+def _dump_call(call: ToolCall) -> dict[str, Any]:
+    value: dict[str, Any] = {"id": call.id} if call.id else {}
+    function = {"name": call.name, "arguments": dict(call.arguments)}
+    return value | {"type": "function", "function": function}
+
+
+def _calls(record: Record, value: Any, path: str) -> tuple[ToolCall, ...]:
+    calls = record.typed(path, value or [], list)
+    return tuple(parse_call(record, call, f"{path}[{i}]") for i, call in enumerate(calls))
+
+
+def _content(record: Record, value: Any, path: str) -> tuple[str, str, tuple[ToolCall, ...]]:
+    """Text, reasoning and calls of a content field; parts of one type are joined as they stand."""
+    if value is None:
+        return "", "", ()
+    if isinstance(value, str):
+        return value, "", ()
+    text, reasoning, calls = "", "", ()
+    for index, part in enumerate(record.typed(path, value, list, str)):
+        where = f"{path}[{index}]"
+        kind = record.typed(f"{where}.type", record.typed(where, part, dict).get("type"), str)
+        body = part.get("value", part.get(kind))
+        if kind == "text":
+            text += record.typed(f"{where}.value", body, str)
+        elif kind == "reasoning":
+            reasoning += record.typed(f"{where}.value", body, str)
+        elif kind == "tool_call":
+            calls += (parse_call(record, body, f"{where}.value"),)
+        else:
+            known = ("text", "reasoning", "tool_call")
+            raise record.error(f"{where}.type", f"unknown part {kind!r}", nearest(kind, known))
+    return text, reasoning, calls
+
+
+def _loaded(record: Record, value: Any, path: str) -> Any:
+    """What `value` says, if it is JSON text; else `value` itself. Raises DataError."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return load_json(value)
+    except ValueError as error:
+        raise record.error(path, f"is not JSON: {error}") from error

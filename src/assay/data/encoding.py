@@ -1,0 +1,85 @@
+"""Text to token ids, where control tokens come from chat templates and never from messages.
+
+A special token that stands in a message is broken up before rendering by BREAK after its first
+character; `encode` cuts the text there and tokenises the pieces apart, so to the model it is
+ordinary text. Added tokens that are not special, such as Qwen's `<think>` and `<tool_call>`, are
+words of the model and stay whole. BREAK itself, a noncharacter that Unicode keeps for such uses,
+is dropped from messages.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from assay.data.row import Message, ToolCall
+
+BREAK = "\ufdd0"
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A tokenizer that tells a template's control tokens from a message's characters."""
+
+    tokenizer: Any
+
+    def break_message(self, message: Message) -> Message:
+        """The message with every special token in it broken up."""
+        calls = tuple(
+            ToolCall(self.break_up(c.name), self.break_up(dict(c.arguments)), self.break_up(c.id))
+            for c in message.tool_calls
+        )
+        return replace(
+            message,
+            content=self.break_up(message.content),
+            reasoning=self.break_up(message.reasoning),
+            tool_call_id=self.break_up(message.tool_call_id),
+            tool_calls=calls,
+        )
+
+    def break_up(self, value: Any) -> Any:
+        """A JSON value with every special token in its strings, keys too, broken up."""
+        if isinstance(value, str):
+            text = value.replace(BREAK, "")
+            return self._special.sub(lambda found: found[0][0] + BREAK + found[0][1:], text)
+        if isinstance(value, Mapping):
+            return {self.break_up(key): self.break_up(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.break_up(item) for item in value]
+        return value
+
+    def encode(self, text: str, first: bool) -> list[int]:
+        """Token ids of rendered text; `first` if nothing comes before it in the conversation."""
+        pieces = [piece for piece in text.split(BREAK) if piece]
+        return [
+            token
+            for index, piece in enumerate(pieces)
+            for token in self._encode_piece(piece, first and index == 0)
+        ]
+
+    def template_specials(self, text: str) -> list[tuple[str, int]]:
+        """The special tokens that the template wrote into `text`, and where each ends."""
+        return [(found[0], found.end()) for found in self._special.finditer(text)]
+
+    @cached_property
+    def _special(self) -> re.Pattern[str]:
+        added = self.tokenizer.added_tokens_decoder.values()
+        special = {token.content for token in added if token.special and len(token.content) > 1}
+        longest_first = sorted(special, key=lambda token: (-len(token), token))
+        return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+    @cached_property
+    def _newline(self) -> list[int]:
+        """The ids of a line end, if this tokenizer puts a space before the text it is given."""
+        newline = self._plain("\n")
+        return [] if self._plain("\na") == newline + self._plain("a") else newline
+
+    def _encode_piece(self, piece: str, first: bool) -> list[int]:
+        # SentencePiece adds a space at the start of a text; after a line end it does not.
+        if first or not self._newline:
+            return self._plain(piece)
+        return self._plain("\n" + piece)[len(self._newline) :]
+
+    def _plain(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False)

@@ -1,0 +1,52 @@
+"""Fingerprints of rows, and the normal form of text that leakage checks compare.
+
+The fingerprint of a file is `files.sha256_file`.
+"""
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from assay.data.row import Row
+
+
+def canonical_json(value: Any) -> str:
+    """JSON that is the same text for equal values: sorted keys, no spaces, no NaN."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def sha256_text(text: str) -> str:
+    """The sha256 of the UTF-8 bytes of `text`, in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def content_id(value: Any) -> str:
+    """The id of a row whose source gives none: 16 hexadecimal digits of its canonical JSON."""
+    return sha256_text(canonical_json(value))[:16]
+
+
+def hash_ids(rows: Iterable[Row]) -> str:
+    """One hash of the row ids in their order."""
+    return sha256_text(canonical_json([row.id for row in rows]))
+
+
+def hash_contents(rows: Iterable[Row]) -> str:
+    """One hash of everything the rows say, in their order; where they were read does not count."""
+    digest = hashlib.sha256()
+    for row in rows:
+        content = asdict(row)
+        del content["origin"]
+        digest.update(sha256_text(canonical_json(content)).encode("ascii"))
+    return digest.hexdigest()
+
+
+def normalise_text(text: str) -> str:
+    """`text` in NFKC, case-folded, with every run of punctuation and white space as one space."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return re.sub(r"[\W_]+", " ", folded).strip()

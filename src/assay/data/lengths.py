@@ -1,0 +1,64 @@
+"""How long rows are, and which are too long: dropped, counted and named, never cut."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from assay.data.row import Row
+
+PERCENTILES = (5, 25, 50, 75, 95, 99)
+BINS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Statistics of token counts; all zero where nothing was counted."""
+
+    count: int
+    mean: float
+    sd: float
+    """With n - 1; 0 for a single row."""
+    smallest: int
+    largest: int
+    percentiles: dict[int, float]
+    """By linear interpolation, for PERCENTILES."""
+    histogram: tuple[int, ...]
+    """Rows in each of BINS bins of equal width."""
+    edges: tuple[float, ...]
+    """The BINS + 1 edges of the bins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A row that was longer than the limit."""
+
+    row_id: str
+    tokens: int
+    limit: int
+
+
+def length_statistics(lengths: Sequence[int]) -> Lengths:
+    """Mean, standard deviation, percentiles and histogram of token counts."""
+    values = np.asarray(lengths if len(lengths) else [0], dtype=np.float64)
+    histogram, edges = np.histogram(values, bins=BINS)
+    return Lengths(
+        count=len(lengths),
+        mean=float(values.mean()),
+        sd=float(values.std(ddof=1)) if len(values) > 1 else 0.0,
+        smallest=int(values.min()),
+        largest=int(values.max()),
+        percentiles={p: float(np.percentile(values, p)) for p in PERCENTILES},
+        histogram=tuple(int(n) for n in histogram) if len(lengths) else (0,) * BINS,
+        edges=tuple(float(edge) for edge in edges),
+    )
+
+
+def drop_long(
+    rows: Sequence[Row], lengths: Sequence[int], limit: int
+) -> tuple[tuple[Row, ...], tuple[Dropped, ...]]:
+    """The rows of at most `limit` tokens, and the others; `lengths` holds each row's tokens."""
+    pairs = list(zip(rows, lengths, strict=True))
+    kept = tuple(row for row, tokens in pairs if tokens <= limit)
+    dropped = tuple(Dropped(row.id, tokens, limit) for row, tokens in pairs if tokens > limit)
+    return kept, dropped

@@ -1,0 +1,244 @@
+"""Conversations as token ids, by named renderings, with loss masks on token spans.
+
+Boundaries are never looked up in a message's text. Each assistant message is rendered as a prompt
+(what comes before it, ending in the generation prompt) and again with the message added; the
+second must begin with the first, and what it adds, up to the end-of-turn token that the template
+wrote, is the message's span. Tokens are made piece by piece between those boundaries, so
+`prompt(messages[:-1])` is an exact prefix of `conversation(messages)` even where a tokenizer would
+merge characters across a boundary (the line end of "assistant" with one that starts the answer):
+the model samples after the prompt's tokens, so that is what it must be trained on. How control
+tokens in messages are kept harmless is `encoding`'s part; how text is laid out, `renderings`'.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from assay.data.encoding import Codec
+from assay.data.episode import Turn
+from assay.data.hashing import canonical_json, sha256_text
+from assay.data.renderings import hermes
+from assay.data.renderings.template import RenderingError, render_template, template_source
+from assay.data.row import Message
+from assay.errors import nearest
+
+PROBE = "qzxprobe"
+"""A word that no template writes by itself."""
+
+Loss = Literal["all", "last"]
+Tools = Sequence[Mapping[str, Any]]
+
+
+class UnknownRenderingError(RenderingError):
+    """A rendering that nobody registered."""
+
+
+class PrefixMismatchError(RenderingError):
+    """A prompt is not the beginning of the conversation that it leads to."""
+
+
+class HistoryRewrittenError(RenderingError):
+    """The template rewrites earlier assistant messages, so one sequence cannot train them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """A way of writing conversations."""
+
+    text: Callable[[Any, Sequence[Message], Tools, bool], str]
+    """(tokenizer, messages, tools, generation) -> text; `generation` adds the generation prompt."""
+    version: str
+    """Changes whenever the text changes that is made from the same template."""
+
+
+def _hermes(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
+    return render_template(tokenizer, hermes.flatten(messages, tools), (), generation)
+
+
+RENDERINGS: dict[str, Rendering] = {
+    "template": Rendering(render_template, "1"),
+    "hermes": Rendering(_hermes, "1 " + hermes.INSTRUCTION),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedConversation:
+    """T tokens and where the assistant speaks in them."""
+
+    tokens: tuple[int, ...]
+    message_spans: tuple[tuple[int, int, int], ...]
+    """(message index, start, end) of each assistant message, its end-of-turn token included."""
+    rewritten: tuple[int, ...] = ()
+    """Assistant messages that read otherwise here than when they were generated: without a span."""
+
+
+@dataclass(frozen=True)
+class Renderer:
+    """A tokenizer and the name of a rendering. Raises UnknownRenderingError when made."""
+
+    tokenizer: Any
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.name not in RENDERINGS:
+            fix = nearest(self.name, RENDERINGS)
+            raise UnknownRenderingError(
+                f"unknown rendering {self.name!r}", field="rendering", fix=fix
+            )
+
+    def prompt(self, messages: Sequence[Message], tools: Tools = ()) -> tuple[int, ...]:
+        """The tokens that a model continues as the assistant. Raises RenderingError."""
+        return self._render(messages, tools, generation=True).tokens
+
+    def conversation(self, messages: Sequence[Message], tools: Tools = ()) -> RenderedConversation:
+        """All tokens of a conversation.
+
+        Raises RenderingError, and PrefixMismatchError where the prompt of a final assistant
+        message does not begin it.
+        """
+        return self._render(messages, tools, generation=False)
+
+    def turns(
+        self, messages: Sequence[Message], tools: Tools = (), loss: Loss = "all"
+    ) -> tuple[Turn, ...]:
+        """The conversation as stored turns to train on; end-of-turn tokens are trained.
+
+        One turn, from the first trained message to the end of the last, with what lies between
+        masked. Where the template rewrites history, "all" gives one turn for each assistant
+        message instead, after the context that it really has. Raises RenderingError.
+        """
+        whole = self.conversation(messages, tools)
+        if loss == "last" or not whole.rewritten:
+            return (_turn(whole, loss),)
+        return tuple(
+            _turn(self.conversation(messages[: index + 1], tools), "last")
+            for index, message in enumerate(messages)
+            if message.role == "assistant"
+        )
+
+    @cached_property
+    def end_token(self) -> int:
+        """The token that ends the assistant's turn, where sampling stops. Raises RenderingError."""
+        return self.tokenizer.convert_tokens_to_ids(self._end_of_turn)
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of the rendering's name and version and of the template's text."""
+        sources = [template_source(self.tokenizer, tools) for tools in (False, True)]
+        return sha256_text(canonical_json([self.name, RENDERINGS[self.name].version, sources]))
+
+    @cached_property
+    def _codec(self) -> Codec:
+        return Codec(self.tokenizer)
+
+    def _render(
+        self, messages: Sequence[Message], tools: Tools, generation: bool
+    ) -> RenderedConversation:
+        safe = [self._codec.break_message(message) for message in messages]
+        safe_tools = [self._codec.break_up(tool) for tool in tools]
+        text = self._text(safe, safe_tools, generation)
+        tokens: list[int] = []
+        spans, rewritten, done = [], [], 0
+        for index, message in enumerate(safe):
+            if message.role != "assistant":
+                continue
+            target = index == len(safe) - 1 and not generation
+            start, upto = self._bounds(safe[: index + 1], safe_tools, target)
+            if start is None or start < done or not text.startswith(upto):
+                rewritten.append(index)
+                continue
+            tokens += self._codec.encode(text[done:start], first=done == 0)
+            begin = len(tokens)
+            tokens += self._codec.encode(text[start : len(upto)], first=start == 0)
+            spans.append((index, begin, len(tokens)))
+            done = len(upto)
+        tokens += self._codec.encode(text[done:], first=done == 0)
+        return RenderedConversation(tuple(tokens), tuple(spans), tuple(rewritten))
+
+    def _bounds(
+        self, messages: Sequence[Message], tools: Tools, target: bool
+    ) -> tuple[int | None, str]:
+        """Where the last of `messages`, an assistant's, starts in the text, and that text up to
+        its end of turn. None if its prompt does not begin that text; for the target of training
+        that raises PrefixMismatchError.
+        """
+        before = self._text(messages[:-1], tools, generation=True)
+        after = self._text(messages, tools, generation=False)
+        if not after.startswith(before):
+            if target:
+                raise self._mismatch(before, after)
+            return None, after
+        specials = self._codec.template_specials(after[len(before) :])
+        if not specials:
+            raise self._endless()
+        # A template may end a call, or the last message, with a token of its own.
+        ends = [end for token, end in specials if token == self._end_of_turn] or [specials[-1][1]]
+        return len(before), after[: len(before) + ends[-1]]
+
+    @cached_property
+    def _end_of_turn(self) -> str:
+        """The special token that ends an assistant message, followed by another or not."""
+        messages = (Message("user", "a"), Message("assistant", PROBE))
+        last = self._text(messages, (), generation=False)
+        followed = self._text((*messages, Message("user", "c")), (), generation=False)
+        for text in (os.path.commonprefix([last, followed]), last):
+            specials = self._codec.template_specials(text.rpartition(PROBE)[2])
+            if PROBE in text and specials:
+                return specials[-1][0]
+        raise self._endless()
+
+    def _endless(self) -> RenderingError:
+        problem = "the chat template ends an assistant message without a special token"
+        return RenderingError(problem, fix="the model could never learn to stop; add one")
+
+    def _text(self, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
+        return RENDERINGS[self.name].text(self.tokenizer, messages, tools, generation)
+
+    def _mismatch(self, before: str, after: str) -> PrefixMismatchError:
+        left, right = (self._codec.encode(text, first=True) for text in (before, after))
+        difference = first_difference(self.tokenizer, left, right)
+        return PrefixMismatchError(
+            f"the prompt of the last message does not begin the conversation: {difference}",
+            fix="the chat template writes the generation prompt and the message differently",
+        )
+
+
+def loss_mask(rendered: RenderedConversation, which: Loss = "all") -> tuple[bool, ...]:
+    """T flags: the tokens of all assistant messages, or of the last one, ends of turn included.
+
+    Raises HistoryRewrittenError for "all" where the template rewrites earlier messages.
+    """
+    if which == "all" and rendered.rewritten:
+        problem = f"the template rewrites message {rendered.rewritten[0]} once more follow it"
+        raise HistoryRewrittenError(problem, fix="train on turns(), or loss = 'last'")
+    spans = rendered.message_spans if which == "all" else rendered.message_spans[-1:]
+    mask = [False] * len(rendered.tokens)
+    for _, start, end in spans:
+        mask[start:end] = [True] * (end - start)
+    return tuple(mask)
+
+
+def first_difference(tokenizer: Any, left: Sequence[int], right: Sequence[int]) -> str | None:
+    """In words, the first token where two sequences differ and what comes before it.
+
+    None if `left` begins `right`.
+    """
+    for index, token in enumerate(left):
+        if index >= len(right) or right[index] != token:
+            break
+    else:
+        return None
+    other = repr(tokenizer.decode([right[index]])) if index < len(right) else "the end"
+    context = tokenizer.decode(list(left[max(0, index - 8) : index]))
+    here = tokenizer.decode([token])
+    return f"token {index} is {here!r} in one and {other} in the other, after {context!r}"
+
+
+def _turn(rendered: RenderedConversation, loss: Loss) -> Turn:
+    mask = loss_mask(rendered, loss)
+    if True not in mask:
+        raise RenderingError("there is no assistant message to train on")
+    start, end = mask.index(True), rendered.message_spans[-1][2]
+    return Turn(rendered.tokens[:start], rendered.tokens[start:end], mask[start:end])

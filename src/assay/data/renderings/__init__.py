@@ -1,0 +1,1 @@
+"""One file per way of writing a conversation as text."""

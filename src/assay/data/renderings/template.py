@@ -1,0 +1,128 @@
+"""The tokenizer's own chat template, run in the sandbox that Transformers runs templates in.
+
+A template that would drop tools, calls or reasoning without a word is refused here. Dates are
+pinned, because a prompt that changes overnight cannot be resumed or compared.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import jinja2
+
+from assay.data.conversation import dump_messages
+from assay.data.row import Message, ToolCall
+from assay.data.tools import openai_tool
+from assay.errors import InputError
+
+DATE = "26 Jul 2024"
+"""The date every template is told: the one Llama 3's own template falls back to."""
+
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""Turns for tokenizers that have ChatML's tokens and no template."""
+
+
+class RenderingError(InputError):
+    """A conversation that cannot be rendered as asked."""
+
+
+def template_source(tokenizer: Any, tools: bool = False) -> str:
+    """The Jinja text in use. Raises RenderingError if there is none, and none can be assumed."""
+    if tokenizer.chat_template:
+        return tokenizer.get_chat_template(None, [{}] if tools else None)
+    if {"<|im_start|>", "<|im_end|>"} <= set(tokenizer.get_vocab()):
+        return CHATML
+    raise RenderingError(
+        "the tokenizer has no chat template", fix="add a chat_template.jinja to the model folder"
+    )
+
+
+def render_template(
+    tokenizer: Any,
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+    generation: bool,
+) -> str:
+    """The text of a conversation, ending in the generation prompt if `generation`.
+
+    Raises RenderingError if the template fails, or would drop something in silence.
+    """
+    source = template_source(tokenizer, bool(tools))
+    _refuse_clock(source)
+    _refuse_silence(tokenizer, source, messages, tools)
+    return _apply(tokenizer, source, messages, tools, generation)
+
+
+def _apply(
+    tokenizer: Any,
+    source: str,
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+    generation: bool,
+) -> str:
+    try:
+        return tokenizer.apply_chat_template(
+            _template_messages(messages),
+            tools=[openai_tool(tool) for tool in tools] or None,
+            chat_template=source,
+            add_generation_prompt=generation,
+            tokenize=False,
+            date_string=DATE,
+        )
+    except (jinja2.TemplateError, TypeError) as error:
+        raise RenderingError(f"the chat template failed: {error}") from error
+
+
+def _template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages as JSON; a tool result also carries the name of its function where that is known."""
+    names = {call.id: call.name for m in messages for call in m.tool_calls if call.id}
+    values = dump_messages(tuple(messages))
+    for value in values:
+        if value.get("tool_call_id") in names:
+            value["name"] = names[value["tool_call_id"]]
+    return values
+
+
+def _refuse_silence(
+    tokenizer: Any, source: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
+) -> None:
+    used = {
+        "tools": bool(tools),
+        "tool calls": any(message.tool_calls for message in messages),
+        "tool results": any(message.role == "tool" for message in messages),
+        "reasoning": any(message.reasoning for message in messages),
+    }
+    for what in (name for name, present in used.items() if present):
+        if not _writes(tokenizer, source, what):
+            problem = f"the tokenizer's chat template does not write {what}"
+            raise RenderingError(problem, field="rendering", fix="use rendering = 'hermes'")
+
+
+@lru_cache(maxsize=64)
+def _writes(tokenizer: Any, source: str, what: str) -> bool:
+    """Whether a template writes a thing: it is tried, since a mention proves nothing.
+
+    A template that fails on the trial is left to fail on the messages, with its own words.
+    """
+    word = "qzxprobe"
+    call = ToolCall(word if what == "tool calls" else "f", {}, "call00001")
+    reasoning = word if what == "reasoning" else ""
+    messages = [Message("user", "a"), Message("assistant", "b", reasoning=reasoning)]
+    if what in ("tool calls", "tool results"):
+        messages[1] = Message("assistant", "", (call,))
+        messages.append(Message("tool", word if what == "tool results" else "c", (), call.id))
+    tool = {"name": word, "description": "", "parameters": {"type": "object", "properties": {}}}
+    try:
+        return word in _apply(tokenizer, source, messages, [tool] if what == "tools" else [], False)
+    except RenderingError:
+        return True
+
+
+def _refuse_clock(source: str) -> None:
+    if "strftime_now" in source and "date_string" not in source:
+        fix = "write a fixed date into chat_template.jinja in its place"
+        raise RenderingError("the chat template asks for today's date (strftime_now)", fix=fix)

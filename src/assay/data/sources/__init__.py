@@ -1,0 +1,1 @@
+"""One file per data format: how a record of that format becomes a row, and back."""

@@ -1,0 +1,135 @@
+"""verl's RL rows: `data_source, prompt, ability, reward_model, extra_info` (verl b178a3cd).
+
+`prompt` holds plain messages, to which verl applies the chat template; `ground_truth` is text. Of
+a conversation with tools the writer makes plain messages in the Hermes rendering, which verl can
+train on, and puts what the columns cannot say as JSON text into `extra_info.assay`, from which the
+reader restores the row whole. A row without it has the prompt as messages and the ground truth as
+gold; its id is `extra_info.id`, else `split/index`, else a hash.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from assay.data.conversation import dump_messages, parse_messages
+from assay.data.hashing import canonical_json, content_id
+from assay.data.jsonl import load_json
+from assay.data.record import Record
+from assay.data.renderings.hermes import assistant_text, flatten
+from assay.data.row import Row
+from assay.data.tools import parse_tools
+from assay.data.written import Written
+
+COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
+SCHEMA = pa.schema(
+    {
+        "data_source": pa.string(),
+        "prompt": pa.list_(pa.struct({"role": pa.string(), "content": pa.string()})),
+        "ability": pa.string(),
+        "reward_model": pa.struct({"style": pa.string(), "ground_truth": pa.string()}),
+        "extra_info": pa.struct(
+            {"split": pa.string(), "index": pa.int64(), "id": pa.string(), "assay": pa.string()}
+        ),
+    }
+)
+
+
+def parse(record: Record) -> Row:
+    """A row of this format. Raises DataError."""
+    prompt = parse_messages(record, record.need("prompt", list), "prompt")
+    reward_model = record.need("reward_model", dict)
+    if "ground_truth" not in reward_model:
+        raise record.error("reward_model.ground_truth", "missing")
+    info = record.maybe("extra_info", dict) or {}
+    if "assay" in info:
+        return _restore(record, info["assay"])
+    return Row(
+        id=_source_id(record, info),
+        messages=prompt,
+        gold=reward_model["ground_truth"],
+        origin=record.origin,
+        extra=record.others("prompt"),
+    )
+
+
+def dump(row: Row) -> Written:
+    """The record of a row; nothing is lost."""
+    model, info = (_mapping(row.extra.get(name)) for name in ("reward_model", "extra_info"))
+    index = info.get("index")
+    value = {
+        "data_source": str(row.extra.get("data_source", "assay")),
+        "prompt": _plain_prompt(row),
+        "ability": str(row.extra.get("ability", "")),
+        "reward_model": {"style": str(model.get("style", "rule")), "ground_truth": _truth(row)},
+        "extra_info": {
+            "split": str(info.get("split", "")),
+            "index": index if type(index) is int else None,
+            "id": row.id,
+            "assay": _keep(row),
+        },
+    }
+    return Written(value)
+
+
+def _plain_prompt(row: Row) -> list[dict[str, str]]:
+    plain = flatten(row.prompt, row.tools)
+    return [{"role": message.role, "content": message.content} for message in plain]
+
+
+def _truth(row: Row) -> str:
+    """The gold as text; where there is none, the text of the last assistant message."""
+    if row.gold is None:
+        return "".join(assistant_text(message) for message in row.messages[len(row.prompt) :])
+    return row.gold if isinstance(row.gold, str) else canonical_json(row.gold)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _source_id(record: Record, info: dict[str, Any]) -> str:
+    if info.get("id") is not None:
+        return str(info["id"])
+    if info.get("index") is not None:
+        return f"{info['split']}/{info['index']}" if info.get("split") else str(info["index"])
+    return content_id(record.value)
+
+
+def _keep(row: Row) -> str:
+    """Everything of a row, as JSON text."""
+    kept = {
+        "id": row.id,
+        "messages": dump_messages(row.messages),
+        "tools": list(row.tools),
+        "gold": row.gold,
+        "conversation": row.conversation,
+        "extra": dict(row.extra),
+    }
+    return json.dumps(kept, ensure_ascii=False, allow_nan=False)
+
+
+def _restore(record: Record, text: Any) -> Row:
+    """The row that `_keep` kept. Raises DataError if the columns say something else by now."""
+    field = "extra_info.assay"
+    try:
+        value = record.typed(field, load_json(record.typed(field, text, str)), dict)
+    except ValueError as error:
+        raise record.error(field, f"is not JSON: {error}", "remove it") from error
+    kept = Record(record.file, record.line, value)
+    row = Row(
+        id=kept.need("id", str),
+        messages=parse_messages(kept, kept.need("messages", list), f"{field}.messages"),
+        tools=parse_tools(kept, kept.need("tools", list), f"{field}.tools"),
+        gold=value.get("gold"),
+        conversation=kept.need("conversation", str),
+        origin=record.origin,
+        extra=kept.need("extra", dict),
+    )
+    if record.value["prompt"] != _plain_prompt(row):
+        raise record.error("prompt", f"differs from what {field} keeps", f"remove {field}")
+    if record.value["reward_model"]["ground_truth"] != _truth(row):
+        where = "reward_model.ground_truth"
+        raise record.error(where, f"differs from what {field} keeps", f"remove {field}")
+    return row

@@ -1,0 +1,165 @@
+"""Confidence intervals for one score and for a paired difference.
+
+Wilson for counts, Tango for paired counts, a cluster bootstrap for everything else. Tests and
+verdicts live elsewhere.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from assay.judge.scores import Array, ItemScores, cluster_totals
+
+DRAWS = 10_000
+SEED = 20_240_501
+LEVEL = 0.95
+TIE = 1e-9
+"""Scores and sums this close to each other differ by rounding only."""
+FEW_CLUSTERS = 8
+"""Where fewer clusters than this differ from the median one, a bootstrap has seen too little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A two-sided confidence interval, on the scale of the scores, and how it was made."""
+
+    low: float
+    high: float
+    method: str
+    level: float = LEVEL
+
+    @property
+    def half_width(self) -> float:
+        """Half the distance between the limits."""
+        return (self.high - self.low) / 2
+
+
+def quantile(level: float) -> float:
+    """The standard normal quantile that leaves (1 - level) / 2 above it."""
+    return float(special.ndtri(0.5 + level / 2))
+
+
+def wilson(successes: float, items: float, level: float = LEVEL) -> Interval:
+    """Wilson's score interval for one proportion (Wilson 1927)."""
+    z = quantile(level)
+    share = successes / items
+    centre = (share + z**2 / (2 * items)) / (1 + z**2 / items)
+    spread = z / (1 + z**2 / items) * np.sqrt(share * (1 - share) / items + z**2 / (4 * items**2))
+    # Rounding may leave a limit a hair inside the score it has to cover when all items agree.
+    low, high = min(centre - spread, share), max(centre + spread, share)
+    return Interval(float(max(low, 0.0)), float(min(high, 1.0)), "Wilson", level)
+
+
+def tango_limits(
+    gained: Array, lost: Array, items: Array | float, level: float = LEVEL
+) -> tuple[Array, Array]:
+    """Limits of Tango's score interval for (gained - lost) / items; arrays of any one shape.
+
+    Tango 1998, Statistics in Medicine 17:891: the differences that the efficient score test, with
+    its constrained estimate of the discordant probability, does not reject. Solved by bisection.
+    """
+    gained, lost = np.asarray(gained, np.float64), np.asarray(lost, np.float64)
+    z = quantile(level)
+
+    def rejected(delta: Array) -> NDArray[np.bool_]:
+        """Whether the score statistic at `delta` lies beyond z."""
+        linear = (2 * items - gained + lost) * delta - gained - lost
+        constant = -lost * delta * (1 - delta)
+        root = np.sqrt(np.maximum(linear**2 - 8 * items * constant, 0))
+        constrained = (root - linear) / (4 * items)
+        variance = items * (2 * constrained + delta * (1 - delta))
+        return (gained - lost - items * delta) ** 2 > z**2 * variance
+
+    estimate = (gained - lost) / items
+    limits = []
+    for end in (-1.0, 1.0):
+        outside, inside = np.full_like(estimate, end), estimate.copy()
+        for _ in range(50):
+            middle = (outside + inside) / 2
+            beyond = rejected(middle)
+            outside, inside = np.where(beyond, middle, outside), np.where(beyond, inside, middle)
+        limits.append(np.where(rejected(np.full_like(estimate, end)), inside, end))
+    return limits[0], limits[1]
+
+
+def tango(gained: int, lost: int, items: int, level: float = LEVEL) -> Interval:
+    """Tango's paired score interval; has a width even when no item is discordant."""
+    low, high = tango_limits(np.array(float(gained)), np.array(float(lost)), items, level)
+    return Interval(float(low), float(high), "Tango", level)
+
+
+def bootstrap_limits(
+    totals_C: Array,
+    sizes_C: Array,
+    bounds: tuple[float, float],
+    level: float = LEVEL,
+    seed: int = SEED,
+) -> tuple[Array, Array]:
+    """Limits of the mean of C clusters by 10 000 weighted draws; `totals_C` may be C x datasets.
+
+    The Bayesian bootstrap (Rubin 1981, Annals of Statistics 9:130) over clusters. Its percentiles
+    are widened by Student's t (Hesterberg 2015, The American Statistician 69:371), because a
+    bootstrap of few clusters is too narrow. One cluster says nothing: its limits are `bounds`.
+    """
+    count = len(sizes_C)
+    if count == 1:
+        shape = totals_C.shape[1:]
+        return np.full(shape, bounds[0]), np.full(shape, bounds[1])
+    weights_DC = np.random.default_rng(seed).standard_exponential((DRAWS, count))
+    sizes_D = weights_DC @ sizes_C
+    means = (weights_DC @ totals_C) / sizes_D.reshape(DRAWS, *[1] * (totals_C.ndim - 1))
+    student = special.stdtrit(count - 1, 0.5 - level / 2) * np.sqrt(count / (count - 1))
+    tail = special.ndtr(student)
+    low, high = np.quantile(means, [tail, 1 - tail], axis=0)
+    return _widened(low, high, totals_C, sizes_C, bounds, level)
+
+
+def _widened(
+    low: Array,
+    high: Array,
+    totals_C: Array,
+    sizes_C: Array,
+    bounds: tuple[float, float],
+    level: float,
+) -> tuple[Array, Array]:
+    """Limits that stay honest when next to nothing varied.
+
+    A bootstrap of equal clusters has no width. Where fewer than FEW_CLUSTERS differ from the median
+    cluster, the limits reach at least as far as the score interval would with no exception among C:
+    the share z^2 / (C + z^2) of the way to each end of the scale, as Wilson's and Tango's do.
+    """
+    count, mean = len(sizes_C), totals_C.sum(0) / sizes_C.sum()
+    rates_C = (totals_C.T / sizes_C).T
+    few = (np.abs(rates_C - np.median(rates_C, axis=0)) > TIE).sum(0) < FEW_CLUSTERS
+    unseen = quantile(level) ** 2 / (count + quantile(level) ** 2)
+    low = np.where(few, np.minimum(low, mean - unseen * (mean - bounds[0])), low)
+    high = np.where(few, np.maximum(high, mean + unseen * (bounds[1] - mean)), high)
+    return low, high
+
+
+def bootstrap(
+    values_I: Array,
+    clusters: tuple[str, ...] | None,
+    bounds: tuple[float, float],
+    level: float = LEVEL,
+) -> Interval:
+    """The cluster bootstrap interval of the mean of I item values within `bounds`."""
+    totals_C, sizes_C = cluster_totals(values_I, clusters)
+    low, high = bootstrap_limits(totals_C, sizes_C, bounds, level)
+    return Interval(float(low), float(high), "cluster bootstrap", level)
+
+
+def score_interval(scores: ItemScores, level: float = LEVEL) -> Interval:
+    """The interval of one score: Wilson for independent single-pass 0/1 items, else a bootstrap.
+
+    Items without any score are left out; `ItemScores.missing` counts what is absent.
+    """
+    scored_I = ~np.isnan(scores.item_means)
+    order = sorted(np.flatnonzero(scored_I), key=lambda i: scores.item_ids[i])
+    means_I = scores.item_means[order]
+    if scores.binary and scores.repeats == 1 and not scores.clustered:
+        return wilson(float(means_I.sum()), len(means_I), level)
+    clusters = None if scores.clusters is None else tuple(scores.clusters[i] for i in order)
+    return bootstrap(means_I, clusters, scores.bounds, level)

@@ -1,0 +1,102 @@
+"""Data sets of an experiment made ready: read, kept apart from the tests, measured, split.
+
+Every row that is left out is counted by reason. Nothing is cut and nothing is trained here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from assay.data.formats import read_rows
+from assay.data.lengths import drop_long
+from assay.data.rendering import Renderer
+from assay.data.row import Row
+from assay.data.splits import split_by_conversation, take
+from assay.errors import InputError
+from assay.lab.spec.data import DataSpec
+from assay.lab.spec.experiment import Experiment
+from assay.tasks.disjoint import separate
+from assay.tasks.task import BenchmarkOptions, Loaded, Task, benchmark, lookup
+
+TOO_LONG = "prompt longer than max_prompt_tokens"
+
+
+class NothingLeft(InputError):
+    """Every row of a data set was left out."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """The rows of one `[data.NAME]` table."""
+
+    name: str
+    train: tuple[Row, ...]
+    dev: tuple[Row, ...]
+    dropped: Mapping[str, tuple[str, ...]]
+    """Reason to the ids of the rows that were left out for it."""
+    total: int
+    """Rows of the source before anything was left out."""
+
+    def part(self, name: str) -> tuple[Row, ...]:
+        """The rows that `NAME` or `NAME.dev` means."""
+        return self.dev if name == f"{self.name}.dev" else self.train
+
+
+def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
+    """All rows of a source, and those it had that cannot be used. Relative files lie in `root`."""
+    kind, _, rest = spec.source.partition(":")
+    if kind == "path":
+        return Loaded(tuple(read_rows(root / rest, spec.format or "")), {})
+    return lookup(task.sources, kind, "data source")(rest)
+
+
+def prepare(
+    name: str, spec: DataSpec, task: Task, renderer: Renderer, root: Path, seed: int
+) -> DataSet:
+    """Read one data set and apply its table, in this order: benchmarks, lengths, take, split.
+
+    Raises NothingLeft where no row remains, and what reading and splitting raise.
+    """
+    loaded = load_rows(spec, task, root)
+    rows, dropped = loaded.rows, dict(loaded.dropped)
+    for test in spec.disjoint_from:
+        apart = separate(rows, benchmark(task, test, BenchmarkOptions()).items)
+        rows = apart.rows
+        for reason, ids in apart.dropped.items():
+            dropped[f"{reason} ({test})"] = ids
+    if spec.max_prompt_tokens is not None:
+        lengths = [len(renderer.prompt(task.prompt(row), row.tools)) for row in rows]
+        rows, long = drop_long(rows, lengths, spec.max_prompt_tokens)
+        if long:
+            dropped[TOO_LONG] = tuple(d.row_id for d in long)
+    if not rows:
+        reasons = ", ".join(f"{reason}: {len(ids)}" for reason, ids in dropped.items())
+        raise NothingLeft("no row is left", field=f"data.{name}", fix=reasons)
+    if spec.take is not None:
+        rows = take(rows, spec.take.rows, spec.take.how, seed).rows
+    train, dev = rows, ()
+    if spec.split is not None:
+        split = split_by_conversation(rows, spec.split.dev, seed)
+        train, dev = split.train, split.dev
+    total = len(loaded.rows) + sum(map(len, loaded.dropped.values()))
+    return DataSet(name, train, dev, dropped, total)
+
+
+def renderer_of(experiment: Experiment, data: str, tokenizer: object) -> Renderer:
+    """The rendering of the first stage that trains on a data set; `auto` where none does."""
+    for stage in experiment.stage.values():
+        if stage.data.removesuffix(".dev") == data:
+            return make_renderer(tokenizer, stage.rendering)
+    return make_renderer(tokenizer, "auto")
+
+
+def make_renderer(tokenizer: object, name: str) -> Renderer:
+    """The rendering called `name`; `auto` is the tokenizer's own template where it writes tools."""
+    from assay.data.rendering import automatic
+
+    return Renderer(tokenizer, automatic(tokenizer) if name == "auto" else name)
+
+
+def find_part(sets: Mapping[str, DataSet], name: str) -> tuple[Row, ...]:
+    """The rows of `NAME` or `NAME.dev`."""
+    return sets[name.removesuffix(".dev")].part(name)

@@ -1,0 +1,91 @@
+"""Keeps a stage's history in the run directory: samples, metrics, checkpoints, progress."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from assay.data.episode import Reward
+from assay.lab.metrics import append_metrics
+from assay.lab.observer import Observer
+from assay.lab.records import read_samples, write_samples
+from assay.lab.run_directory import RunDirectory
+from assay.lab.status import stored_status, write_status
+from assay.rl.policy import Policy
+from assay.train.checkpoint import save_checkpoint
+from assay.train.state import SampleRecord, TrainState
+
+
+@dataclass(frozen=True)
+class RunRecorder:
+    """See `train.state.Recorder`."""
+
+    run: RunDirectory
+    stage: str
+    steps: int
+    checkpoint_every: int | None
+    observer: Observer
+    after_checkpoint: Callable[[Policy, int], None]
+    """Called with the policy and the step once a checkpoint is complete."""
+
+    def recorded_rewards(self, step: int) -> Mapping[str, Reward]:
+        """Rewards that an interrupted attempt at this step already journalled.
+
+        A deadline may pass one time and not another, so what was judged once stays judged.
+        """
+        file = self.run.samples(self.stage, step)
+        if not file.exists():
+            return {}
+        return {
+            f"{line['row_id']}#{line['sample']}": Reward(
+                line["reward"], json.loads(line["parts"]), line["why"]
+            )
+            for line in read_samples(file)
+        }
+
+    def samples(self, step: int, records: Sequence[SampleRecord]) -> None:
+        """Write the step's completions, whole or not at all."""
+        lines = [sample_line(self.stage, step, record) for record in records]
+        write_samples(self.run.samples(self.stage, step), lines)
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Append the step's line, note how far the run is, and tell the observer."""
+        numbers = dict(values)
+        append_metrics(self.run.metrics, self.stage, step, numbers.pop("seconds"), **numbers)
+        status = stored_status(self.run.path)
+        write_status(self.run.path, replace(status, stage=self.stage, step=step))
+        self.observer.step(step, values)
+
+    def checkpoint(
+        self, policy: Policy, optimizer: torch.optim.Optimizer, state: TrainState
+    ) -> None:
+        """Save every `checkpoint_every` steps and after the last."""
+        due = self.checkpoint_every and state.step % self.checkpoint_every == 0
+        if due or state.step == self.steps:
+            save_checkpoint(self.folder, policy, optimizer, state)
+            self.after_checkpoint(policy, state.step)
+
+    @property
+    def folder(self) -> Path:
+        """Where the stage's checkpoints lie."""
+        return self.run.checkpoints(self.stage)
+
+
+def sample_line(stage: str, step: int, record: SampleRecord) -> dict[str, object]:
+    """One line of a samples file."""
+    return {
+        "sample_id": f"{stage}/{step}/{record.row_id}#{record.sample}",
+        "step": step,
+        "row_id": record.row_id,
+        "sample": record.sample,
+        "text": record.text,
+        "tokens": list(record.tokens),
+        "behaviour_logps": list(record.behaviour_logps),
+        "reward": record.reward.value,
+        "parts": json.dumps(dict(record.reward.parts), sort_keys=True),
+        "why": record.reward.why,
+        "advantage": record.advantage,
+        "ended": record.ended,
+    }

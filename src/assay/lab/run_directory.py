@@ -1,0 +1,110 @@
+"""The folder of one run: where everything lies, and how it comes into being.
+
+What the files in it say is in `status`, `metrics`, `manifest` and `records`.
+"""
+
+import os
+import secrets
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from assay.data.files import sync
+from assay.errors import InputError
+from assay.lab.status import Status, write_status
+
+RUNS = "runs"
+
+
+class RunExists(InputError):
+    """There are runs of this name already."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """`runs/<name>/<id>/` under a lab's root."""
+
+    root: Path
+    name: str
+    id: str
+
+    @property
+    def path(self) -> Path:
+        return self.root / RUNS / self.name / self.id
+
+    @property
+    def spec(self) -> Path:
+        return self.path / "spec.toml"
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    def samples(self, stage: str, step: int) -> Path:
+        return self.path / "samples" / stage / f"step-{step:06d}.parquet"
+
+    def checkpoints(self, stage: str) -> Path:
+        return self.path / "checkpoints" / stage
+
+    def checkpoint(self, stage: str, step: int) -> Path:
+        return self.checkpoints(stage) / f"step-{step:06d}"
+
+    @property
+    def evaluations(self) -> Path:
+        return self.path / "evaluations"
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.id}"
+
+
+def lab_root(given: str | None = None) -> Path:
+    """The lab's root: what `--lab` says, else ASSAY_LAB, else the working directory."""
+    return Path(given or os.environ.get("ASSAY_LAB") or ".").resolve()
+
+
+def create_run(root: Path, name: str, *, seed: int, spec: str, new: bool = False) -> RunDirectory:
+    """Make the folder of a fresh run, with its resolved `spec` (TOML) and status, at once.
+
+    Raises RunExists for a name that has runs, unless `new`.
+    """
+    if runs_of(root, name) and not new:
+        fix = f"continue with 'assay resume {name}', or start another with --new"
+        raise RunExists(f"a run named {name!r} exists", fix=fix)
+    now = datetime.now(UTC)
+    run = RunDirectory(root, name, f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}")
+    # Under a hidden name until it is whole, so that no listing ever meets half a run.
+    draft = run.path.with_name(f".{run.id}")
+    draft.mkdir(parents=True)
+    try:
+        (draft / run.spec.name).write_text(spec, encoding="utf-8")
+        sync(draft / run.spec.name)
+        write_status(draft, Status(seed=seed, started=now.isoformat(timespec="seconds")))
+        draft.rename(run.path)
+    except BaseException:
+        shutil.rmtree(draft)
+        raise
+    sync(run.path.parent)
+    return run
+
+
+def runs_of(root: Path, name: str) -> list[RunDirectory]:
+    """The runs of one name, oldest first."""
+    folder = root / RUNS / name
+    ids = [p.name for p in _folders(folder)]
+    return [RunDirectory(root, name, id_) for id_ in ids]
+
+
+def all_runs(root: Path) -> list[RunDirectory]:
+    """Every run of a lab, by name and then by age."""
+    return [run for folder in _folders(root / RUNS) for run in runs_of(root, folder.name)]
+
+
+def _folders(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))

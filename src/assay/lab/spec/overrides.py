@@ -1,0 +1,96 @@
+"""`--set stage.grpo.steps=20`: values of an experiment file replaced from the command line.
+
+Works on the plain values before they are checked, so that an override is checked like the file.
+"""
+
+import copy
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from assay.errors import InputError, nearest
+from assay.lab.spec.fields import annotations_at
+from assay.lab.spec.locate import KeyPath
+
+_NAMED = ("data", "stage", "evaluate")
+
+
+class OverrideError(InputError):
+    """An override that cannot be read or names nothing in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A value for the key at `path`."""
+
+    path: KeyPath
+    value: str
+    """As typed: TOML, or bare text for a key that holds a string."""
+    text: str
+    """The whole override, for messages."""
+
+
+def parse_override(text: str) -> Override:
+    """Read `dotted.path=VALUE`. Raises OverrideError."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise OverrideError("no '='", file=_place(text), fix="write PATH=VALUE")
+    try:
+        here: Any = tomllib.loads(f"{key.strip()} = 0")
+    except tomllib.TOMLDecodeError:
+        fix = "write names with dots between them"
+        raise OverrideError(f"{key!r} is not a path", file=_place(text), fix=fix) from None
+    path: list[str] = []
+    while isinstance(here, Mapping):
+        (part,) = here
+        path.append(part)
+        here = here[part]
+    return Override(tuple(path), value.strip(), text)
+
+
+def apply_overrides(raw: Mapping[str, Any], overrides: Sequence[Override]) -> dict[str, Any]:
+    """A copy of the file's values with every override set, in order. Raises OverrideError."""
+    result = copy.deepcopy(dict(raw))
+    for override in overrides:
+        _set(result, override)
+    return result
+
+
+def _set(raw: dict[str, Any], override: Override) -> None:
+    here = raw
+    for depth, part in enumerate(override.path[:-1]):
+        if depth == 1 and override.path[0] in _NAMED and part not in here:
+            problem = f"no {override.path[0]} named {part!r}"
+            fix = nearest(str(part), here) if here else "the file has none"
+            raise OverrideError(problem, file=_place(override.text), fix=fix)
+        here = here.setdefault(str(part), {})
+        if not isinstance(here, dict):
+            dotted = ".".join(map(str, override.path[: depth + 1]))
+            raise OverrideError("is not a table", file=_place(override.text), field=dotted)
+    here[str(override.path[-1])] = _value(override, raw)
+
+
+def _value(override: Override, raw: Mapping[str, Any]) -> Any:
+    """The value as TOML; text that is not TOML is taken as it is where a string may stand."""
+    try:
+        parsed = tomllib.loads(f"value = {override.value}")
+    except tomllib.TOMLDecodeError:
+        parsed = {}
+    if list(parsed) == ["value"]:
+        return parsed["value"]
+    annotations = annotations_at(override.path, raw)
+    if not annotations or any(map(_holds_string, annotations)):
+        return override.value  # an unknown key is for validation to report
+    dotted = ".".join(map(str, override.path))
+    problem = f"{override.value!r} is not a TOML value"
+    raise OverrideError(problem, file=_place(override.text), field=dotted)
+
+
+def _holds_string(annotation: Any) -> bool:
+    choices = get_args(annotation) if get_origin(annotation) is Literal else ()
+    return annotation is str or any(isinstance(choice, str) for choice in choices)
+
+
+def _place(text: str) -> str:
+    return f"--set {text}"

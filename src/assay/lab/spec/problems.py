@@ -1,0 +1,153 @@
+"""Turns what pydantic found wrong with an experiment into places and words a user can act on."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+from assay.errors import nearest
+from assay.lab.spec.fields import keys_at
+from assay.lab.spec.locate import KeyPath
+
+MISSING = "missing"
+_EXPECTED = {
+    "int_type": "an integer",
+    "float_type": "a number",
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "tuple_type": "an array",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+}
+_BOUNDS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("more than", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("less than", "lt"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with the value at `path`."""
+
+    path: KeyPath
+    problem: str
+    fix: str = ""
+    expected: str = ""
+    """What the value should have been, where its type is wrong; members of a union add up."""
+
+
+def problems_in(errors: list[ErrorDetails], raw: Mapping[str, Any]) -> list[Problem]:
+    """One problem per place, the branches of a union merged, in the order pydantic met them."""
+    found: dict[KeyPath, Problem] = {}
+    for error in errors:
+        problem = _problem(error, raw)
+        before = found.get(problem.path)
+        if before is not None and before.expected and problem.expected:
+            problem = _wrong_type(
+                problem.path, f"{before.expected} or {problem.expected}", error["input"]
+            )
+        found[problem.path] = problem
+    # The branch of a union that looked deeper knows more than the one that wanted another type.
+    return [p for p in found.values() if not _looked_into(p, found)]
+
+
+def _looked_into(problem: Problem, found: Mapping[KeyPath, Problem]) -> bool:
+    size = len(problem.path)
+    deeper = (path for path in found if len(path) > size and path[:size] == problem.path)
+    return bool(problem.expected) and any(deeper)
+
+
+def _problem(error: ErrorDetails, raw: Mapping[str, Any]) -> Problem:
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    path = _written_path(error, raw)
+    if kind == "refused":
+        path += tuple(context["field"].split("."))
+        return Problem(path, context["problem"], context["fix"])
+    if kind == "extra_forbidden":
+        keys = keys_at(path[:-1], raw)
+        return Problem(path, "unknown key", nearest(str(path[-1]), keys))
+    if kind == "missing":
+        return _missing(path, raw)
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        return _wrong_tag(path, kind, context)
+    if kind == "literal_error":
+        return _wrong_choice(path, value, context["expected"])
+    if kind in _BOUNDS:
+        words, key = _BOUNDS[kind]
+        return Problem(path, f"must be {words} {context[key]:g}, not {value}")
+    if kind in _EXPECTED:
+        return _wrong_type(path, _EXPECTED[kind], value)
+    return _other(path, kind, value, error["msg"])
+
+
+def _other(path: KeyPath, kind: str, value: Any, message: str) -> Problem:
+    if kind == "string_pattern_mismatch":
+        fix = "start with a letter or digit and use letters, digits, '_' and '-'"
+        return Problem(path, f"{value!r} cannot be a name", fix)
+    if kind == "too_short":
+        return Problem(path, "must not be empty")
+    if kind == "finite_number":
+        return Problem(path, f"must be a finite number, not {value}")
+    if kind == "too_long":
+        return Problem(path, "has too many elements")
+    return Problem(path, message[:1].lower() + message[1:])
+
+
+def _written_path(error: ErrorDetails, raw: Mapping[str, Any]) -> KeyPath:
+    """Pydantic's location without the names of union branches, which nobody wrote."""
+    path: KeyPath = ()
+    here: Any = raw
+    for part in error["loc"]:
+        known = dict(enumerate(here)) if isinstance(here, list) else here
+        if isinstance(known, Mapping) and part in known:
+            path, here = (*path, part), known[part]
+    if error["type"] == "missing":
+        return (*path, error["loc"][-1])
+    return path
+
+
+def _missing(path: KeyPath, raw: Mapping[str, Any]) -> Problem:
+    if isinstance(path[-1], int):
+        return Problem(path[:-1], "has too few elements")
+    meaning = keys_at(path[:-1], raw)[str(path[-1])].description or ""
+    return Problem(path, MISSING, f"add it: {_first_sentence(meaning)}")
+
+
+def _first_sentence(text: str) -> str:
+    sentence = re.split(r"\.\s|\.$", " ".join(text.split()))[0]
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _wrong_tag(path: KeyPath, kind: str, context: Mapping[str, Any]) -> Problem:
+    path = (*path, context["discriminator"].strip("'"))
+    if kind == "union_tag_not_found":
+        return Problem(path, MISSING, "add it")
+    return _wrong_choice(path, context["tag"], context["expected_tags"])
+
+
+def _wrong_choice(path: KeyPath, value: Any, expected: str) -> Problem:
+    if not isinstance(value, str):
+        return _wrong_type(path, expected, value)
+    choices = re.findall(r"'([^']*)'", expected)
+    return Problem(path, f"unknown value {value!r}", nearest(value, choices), expected)
+
+
+def _wrong_type(path: KeyPath, expected: str, value: Any) -> Problem:
+    problem = f"expected {expected}, got {_described(value)}"
+    return Problem(path, problem, expected=expected)
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, list):
+        return "an array"
+    kinds = {str: "the string ", int: "the integer ", float: "the number "}
+    return kinds.get(type(value), "") + repr(value)

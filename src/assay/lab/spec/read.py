@@ -1,0 +1,113 @@
+"""Reads an experiment file, with overrides, into frozen models.
+
+Every problem becomes one line with file, line and dotted field. Names that live in registries are
+checked by `lab.spec.names`.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from assay.errors import InputError, nearest
+from assay.lab.spec.experiment import Experiment
+from assay.lab.spec.fields import annotations_at
+from assay.lab.spec.locate import KeyPath, key_lines, line_of
+from assay.lab.spec.overrides import Override, apply_overrides, parse_override
+from assay.lab.spec.problems import MISSING, Problem, problems_in
+
+
+class SpecError(InputError):
+    """An experiment file that cannot be used."""
+
+
+def read_experiment(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
+    """The resolved experiment of `file` with `--set` overrides applied in order.
+
+    Raises SpecError for the first problem in file order, with the count of the others, and
+    OverrideError for an override that names nothing.
+    """
+    text = _read_text(Path(file))
+    raw = _parse(text, file)
+    settings = [parse_override(override) for override in overrides]
+    values = apply_overrides(raw, settings)
+    try:
+        experiment = Experiment.model_validate(values)
+    except ValidationError as invalid:
+        problems = problems_in(invalid.errors(include_url=False), values)
+        raise _first(problems, file, text, settings) from None
+    problems = [_unknown_vary(path) for path in experiment.vary if not _is_field(path, values)]
+    if problems:
+        raise _first(problems, file, text, settings)
+    return experiment
+
+
+def _read_text(file: Path) -> str:
+    if not file.is_file():
+        raise SpecError("no such file", file=file)
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise SpecError("not UTF-8 text", file=file) from None
+
+
+def _parse(text: str, file: str | Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as invalid:
+        message, _, place = str(invalid).partition(" (at ")
+        numbers = re.findall(r"\d+", place)
+        line = int(numbers[0]) if numbers else text.count("\n") + 1
+        raise SpecError(f"not valid TOML: {message}", file=file, line=line) from None
+
+
+def _is_field(dotted: str, values: Mapping[str, Any]) -> bool:
+    """Whether the path may be written; the control may have stages that this file has not."""
+    path = tuple(dotted.split("."))
+    if path[0] in ("data", "stage", "evaluate") and path[1:2]:
+        names = values.get(path[0], {})
+        values = {path[0]: names if path[1] in names else {}}
+    return bool(annotations_at(path, values))
+
+
+def _unknown_vary(dotted: str) -> Problem:
+    first = dotted.split(".")[0]
+    fix = "write a dotted path such as stage.NAME.reward"
+    if first not in Experiment.model_fields:
+        fix = nearest(first, Experiment.model_fields)
+    return Problem(("vary",), f"{dotted!r} is not a field of an experiment", fix)
+
+
+def _first(
+    problems: Sequence[Problem], file: str | Path, text: str, settings: Sequence[Override]
+) -> SpecError:
+    """The error for the problem that comes first in the file.
+
+    Missing keys come after the others, because a misspelt key explains one; overrides come last.
+    """
+    lines = key_lines(text)
+    placed = [(problem, _setting(problem.path, settings)) for problem in problems]
+    placed.sort(
+        key=lambda p: (p[1] is not None, p[0].problem == MISSING, line_of(p[0].path, lines) or 0)
+    )
+    problem, setting = placed[0]
+    others = len(problems) - 1
+    count = f"{others} more problem{'s' * (others > 1)}" if others else ""
+    return SpecError(
+        problem.problem,
+        file=f"--set {setting.text}" if setting else file,
+        line=None if setting else line_of(problem.path, lines),
+        field=".".join(map(str, problem.path)),
+        fix="; ".join(part for part in (problem.fix, count) if part),
+    )
+
+
+def _setting(path: KeyPath, settings: Sequence[Override]) -> Override | None:
+    """The last override that wrote the value at `path`."""
+    for setting in reversed(settings):
+        if path[: len(setting.path)] == setting.path:
+            return setting
+    return None

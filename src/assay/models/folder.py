@@ -1,0 +1,77 @@
+"""What must lie in a model's folder before anything is loaded from it.
+
+Looks at names, the shard index and file headers; tensors are read by `state` and `load`.
+"""
+
+import json
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from assay.errors import InputError
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+ADAPTER = "adapter_model.safetensors"
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
+
+
+class ModelFolderError(InputError):
+    """A model's folder lacks a file, or a file in it is damaged."""
+
+
+def check_model_folder(directory: Path) -> None:
+    """Raise ModelFolderError unless config, tokenizer and every whole weight file are there."""
+    if not directory.is_dir():
+        raise ModelFolderError("no such folder", file=directory)
+    if not (directory / CONFIG).is_file():
+        raise ModelFolderError("is missing", file=directory / CONFIG, fix="not a model folder?")
+    for shard in weight_files(directory):
+        check_whole(shard)
+    if not any((directory / name).is_file() for name in TOKENIZERS):
+        raise ModelFolderError(
+            "has no tokenizer", file=directory, fix="expected " + " or ".join(TOKENIZERS)
+        )
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """The safetensors files of a model, each of which exists; ModelFolderError otherwise.
+
+    A lone `model.safetensors` wins over an index, as in Transformers.
+    """
+    if (directory / WEIGHTS).is_file():
+        return [directory / WEIGHTS]
+    if (directory / INDEX).is_file():
+        return _indexed_files(directory)
+    fix = f"expected {WEIGHTS} or {INDEX}"
+    if any(directory.glob("*.bin")):
+        fix = "pickled .bin weights are not read; convert them to safetensors"
+    elif (directory / ADAPTER).is_file():
+        fix = "it holds a LoRA adapter only; load its base model, or merge and save it first"
+    raise ModelFolderError("has no weights", file=directory, fix=fix)
+
+
+def _indexed_files(directory: Path) -> list[Path]:
+    index = directory / INDEX
+    try:
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
+        raise ModelFolderError("is not a shard index", file=index, field="weight_map") from error
+    missing = [name for name in names if not (directory / name).is_file()]
+    if missing:
+        raise ModelFolderError(
+            f"missing shard {', '.join(missing)}", file=index, fix="copy or download it again"
+        )
+    return [directory / name for name in names]
+
+
+def check_whole(file: Path) -> None:
+    """Raise ModelFolderError when a safetensors file is cut short or is something else."""
+    try:
+        with safe_open(file, framework="pt"):
+            pass
+    except SafetensorError as error:
+        raise ModelFolderError(
+            f"is not a whole safetensors file: {error}", file=file, fix="copy or download it again"
+        ) from error

@@ -1,0 +1,169 @@
+"""Loads a model folder: fp32 weights, tokenizer, end tokens and the fingerprint of the weights.
+
+Complete or not at all. Adapters are put on in `adapt`; a checkpoint of the same model is read
+into it by `weights`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from assay.errors import InputError
+from assay.models.attention import NAME as PLANNED_ATTENTION
+from assay.models.folder import CONFIG, check_model_folder
+from assay.models.precision import Precision
+from assay.models.quiet import quiet_transformers
+from assay.models.state import Mismatch, StateDictMismatch, weight_fingerprint
+
+
+class ModelUnsupported(InputError):
+    """The folder holds something that is not a causal language model, or not a consistent one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready for use, in evaluation mode on the policy's device."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    fingerprint: str
+    """sha256 of the weights, see `weight_fingerprint`."""
+    end_tokens: frozenset[int]
+
+
+def load_model(
+    directory: Path, precision: Precision, *, attention: str = PLANNED_ATTENTION
+) -> LoadedModel:
+    """Load the causal language model in `directory` with master weights of `precision`.
+
+    The default attention needs a plan for each forward; `sdpa` gives a model that works on its
+    own. The model's own sampling defaults are dropped: only its end tokens are kept.
+    Raises ModelFolderError, ModelUnsupported, StateDictMismatch (with every key).
+    """
+    check_model_folder(directory)
+    config = read_config(directory)
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    model = _load_strictly(directory, config, precision.master, attention)
+    _check_token_ids(directory, config, tokenizer)
+    ends = end_token_ids(model, tokenizer)
+    model.generation_config = GenerationConfig(
+        eos_token_id=sorted(ends), pad_token_id=config.get_text_config().pad_token_id
+    )
+    fingerprint = weight_fingerprint(model)
+    model.to(precision.device)  # type: ignore[arg-type]
+    return LoadedModel(model, tokenizer, fingerprint, ends)
+
+
+def read_config(directory: Path) -> PreTrainedConfig:
+    """The model's config; ModelUnsupported unless its architecture is a known causal LM."""
+    file = directory / CONFIG
+    try:
+        config = AutoConfig.from_pretrained(directory)
+    except (ValueError, OSError) as error:
+        why = str(error).splitlines()[0]
+        raise ModelUnsupported(f"not a known model config: {why}", file=file) from error
+    causal = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    stated = config.architectures or []
+    if causal is None or (stated and causal.__name__ not in stated):
+        raise ModelUnsupported(
+            f"architecture is {', '.join(stated) or config.model_type}, not a causal language model",
+            file=file,
+            field="architectures",
+            fix=f"expected {causal.__name__}" if causal else "a Transformers ...ForCausalLM",
+        )
+    return config
+
+
+def _load_strictly(
+    directory: Path, config: PreTrainedConfig, dtype: torch.dtype, attention: str
+) -> PreTrainedModel:
+    """Load through Transformers and turn everything it would only warn about into an error."""
+    with quiet_transformers():
+        loaded: tuple[PreTrainedModel, dict[str, Any]] = AutoModelForCausalLM.from_pretrained(
+            directory,
+            config=config,
+            dtype=dtype,
+            attn_implementation=attention,
+            use_safetensors=True,
+            # A wrong shape would otherwise raise before the other keys are known.
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+    model, report = loaded
+    mismatch = Mismatch(
+        missing=tuple(sorted(report["missing_keys"])),
+        unexpected=tuple(sorted(report["unexpected_keys"])),
+        misshapen=tuple(
+            sorted(
+                (name, tuple(have), tuple(want)) for name, have, want in report["mismatched_keys"]
+            )
+        ),
+        untied=_broken_ties(model),
+    )
+    if mismatch:
+        raise StateDictMismatch(mismatch, file=directory)
+    return model
+
+
+def _broken_ties(model: PreTrainedModel) -> tuple[tuple[str, str], ...]:
+    """Pairs that the config ties and Transformers left apart, since the file's values differ."""
+    declared = model.get_expanded_tied_weights_keys(all_submodels=True)
+    return tuple(
+        (target, source)
+        for target, source in sorted(declared.items())
+        if model.get_parameter(target) is not model.get_parameter(source)
+    )
+
+
+def _check_token_ids(
+    directory: Path, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """Raise ModelUnsupported when the tokenizer knows ids that the embedding does not."""
+    size = config.get_text_config().vocab_size
+    highest = max(tokenizer.get_vocab().values())
+    if highest >= size:
+        raise ModelUnsupported(
+            f"tokenizer has ids up to {highest}, the embedding has {size} rows",
+            file=directory,
+            fix="use the tokenizer that belongs to these weights",
+        )
+
+
+def end_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Ids that end a completion: those of config, generation config and tokenizer, and the token
+    that the chat template puts after an assistant message.
+    """
+    found: set[int] = set()
+    generation = model.generation_config.eos_token_id if model.generation_config else None
+    stated = (generation, model.config.get_text_config().eos_token_id, tokenizer.eos_token_id)
+    for ids in (*stated, chat_end_token(tokenizer)):
+        found.update([ids] if isinstance(ids, int) else ids or ())
+    return frozenset(found)
+
+
+def chat_end_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The special token that closes an assistant message, or None without such a template.
+
+    It is the last token of a rendered conversation but for white space, when that is special.
+    """
+    if not tokenizer.chat_template:
+        return None
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    while ids and not tokenizer.decode(ids[-1:]).strip():
+        ids.pop()
+    special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return ids[-1] if ids and ids[-1] in special | set(tokenizer.all_special_ids) else None

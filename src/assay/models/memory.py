@@ -1,0 +1,158 @@
+"""How much memory a training step takes, by formula, in bytes and by part.
+
+For dense decoders built like Llama: Llama, Mistral, Qwen2, Qwen3. Mixtures of experts are not
+covered. What one tensor after another saves for the backward pass is added up below; the tests
+compare the sums with what autograd really keeps.
+"""
+
+from dataclasses import asdict, dataclass
+
+import psutil
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedConfig
+
+from assay.models.optimizer import OptimizerName
+
+MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8.0, "adamw8bit": 2.0 + 2 * 4 / 256}
+"""Per trained weight: two fp32 moments, or two bytes and one fp32 scale for each block of 256."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """The sizes of a model that its memory depends on."""
+
+    parameters: int
+    layers: int
+    hidden: int
+    query: int
+    """Query heads times their size."""
+    key: int
+    """Key heads times their size."""
+    heads: int
+    intermediate: int
+    vocabulary: int
+    normed_queries: bool
+    """Queries and keys are normalised (Qwen3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepLoad:
+    """What one micro-batch of a training step holds."""
+
+    tokens: int
+    """Tokens that go through the layers, prompts counted once."""
+    completion_tokens: int = 0
+    """Tokens whose attention probabilities are kept: those of completions behind a prompt."""
+    visible: int = 0
+    """Keys that such a token sees: P + C of the longest."""
+    logit_rows: int = 0
+    """Positions at which scores over the whole vocabulary are alive at once."""
+    trainable: int | None = None
+    """Trained weights; None is all of them."""
+    optimizer: OptimizerName = "adamw"
+    bf16: bool = False
+    """Matrix products run in bf16 under autocast."""
+    checkpointing: bool = False
+    """Layers keep their input alone and are run again in the backward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """Bytes by part; `total` is the peak, with gradients and all moments in place."""
+
+    weights: float
+    """fp32 master weights."""
+    casts: float
+    """bf16 copies of the weights that autocast keeps until the end of the backward pass."""
+    gradients: float
+    moments: float
+    activations: float
+    logits: float
+    checkpointing: bool
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The parts by name, in bytes."""
+        values = asdict(self)
+        del values["checkpointing"]
+        return values
+
+    @property
+    def total(self) -> float:
+        """All parts together, in bytes."""
+        return sum(self.parts.values())
+
+    def fits(self, available: float) -> bool:
+        """Whether the total lies within `available` bytes."""
+        return self.total <= available
+
+
+def model_shape(config: PreTrainedConfig) -> ModelShape:
+    """Read the sizes off a config; weights are counted on a model without storage."""
+    text = config.get_text_config()
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return ModelShape(
+        parameters=sum(p.numel() for p in model.parameters()),
+        layers=text.num_hidden_layers,
+        hidden=text.hidden_size,
+        query=text.num_attention_heads * size,
+        key=text.num_key_value_heads * size,
+        heads=text.num_attention_heads,
+        intermediate=text.intermediate_size,
+        vocabulary=text.vocab_size,
+        normed_queries=any(name.endswith(".q_norm") for name, _ in model.named_modules()),
+    )
+
+
+def estimate_memory(shape: ModelShape, load: StepLoad) -> MemoryEstimate:
+    """The memory of one training step of `load` on a model of `shape`."""
+    trainable = shape.parameters if load.trainable is None else load.trainable
+    probabilities = load.completion_tokens * probability_bytes(shape, load.visible, load.bf16)
+    layer = load.tokens * layer_bytes(shape, load.bf16) + probabilities
+    inputs = load.tokens * 4 * shape.hidden * shape.layers
+    body = inputs + layer if load.checkpointing else layer * shape.layers
+    # Logits, their fp32 form, its gradient and that of the logits.
+    per_logit = 2 * (2 if load.bf16 else 4) + 8
+    return MemoryEstimate(
+        weights=4.0 * shape.parameters,
+        casts=2.0 * shape.parameters if load.bf16 else 0.0,
+        gradients=4.0 * trainable,
+        moments=MOMENT_BYTES[load.optimizer] * trainable,
+        # The final norm keeps its input and the normalised values.
+        activations=body + load.tokens * 8.0 * shape.hidden,
+        logits=float(load.logit_rows * shape.vocabulary * per_logit),
+        checkpointing=load.checkpointing,
+    )
+
+
+def layer_bytes(shape: ModelShape, bf16: bool) -> float:
+    """Bytes per token that one decoder layer saves for its backward pass, w = 2 or 4 a number.
+
+    Two norms on the fp32 residual: input and normalised values, 16 h. Inputs of the products:
+    in fp32 the two norms' outputs, 8 h; under autocast one cast for each of q, k, v, gate and up,
+    10 h. Attention: query, output, and keys and values repeated for every query head, 4 q w, and
+    fp32 log-sum-exp. MLP: gate, up, activated gate and their product, 4 f w.
+    """
+    width = 2 if bf16 else 4
+    inputs = (10 if bf16 else 8) * shape.hidden
+    attention = 4 * shape.query * width + 4 * shape.heads
+    norms = 16 * shape.hidden + 8
+    if shape.normed_queries:
+        norms += (4 + width) * (shape.query + shape.key)
+    return norms + inputs + attention + 4 * shape.intermediate * width
+
+
+def probability_bytes(shape: ModelShape, visible: int, bf16: bool) -> float:
+    """Bytes per completion token and layer for attention probabilities over `visible` keys:
+    fp32 softmax and, under autocast, its bf16 form that the product with the values reads.
+    """
+    return shape.heads * visible * (6 if bf16 else 4)
+
+
+def available_memory(device: str) -> float:
+    """Free bytes on `cuda`, or of the machine's main memory."""
+    if device == "cuda":
+        return float(torch.cuda.mem_get_info()[0])
+    return float(psutil.virtual_memory().available)

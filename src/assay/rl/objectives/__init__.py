@@ -1,0 +1,1 @@
+"""Objectives: pure functions of scores and a packed batch, one training method a file."""

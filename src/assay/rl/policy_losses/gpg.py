@@ -1,0 +1,20 @@
+"""The plain policy gradient."""
+
+import torch
+
+from assay.rl.policy_losses.batch import (
+    Clip,
+    TokenBatch,
+    TokenLoss,
+    clamped_log_ratio,
+    token_loss,
+)
+
+
+def gpg(batch: TokenBatch, clip: Clip) -> TokenLoss:
+    """-A logp (REINFORCE; GPG, arXiv 2504.02546). Neither the ratio nor `clip` is used.
+
+    Meant for one update per rollout: nothing corrects for a policy that has moved since.
+    """
+    logps_S = torch.where(batch.mask_S, batch.logps_S, 0.0)
+    return token_loss(batch, -batch.advantage_S * logps_S, clamped_log_ratio(batch))

@@ -1,0 +1,92 @@
+"""Presets: advantage, loss, aggregation, denominator and clip of an algorithm, set together.
+
+Each as its paper has it (or, where said, as the code of its author). KL is no part of a preset:
+its coefficient, estimator and place are the experiment's own. Names in other tools are in
+`elsewhere`.
+"""
+
+from dataclasses import dataclass, field
+
+from assay.rl.advantages import AdvantageOptions
+from assay.rl.aggregation import Aggregation
+from assay.rl.losses import Clip
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One algorithm."""
+
+    source: str
+    """Where the settings are from, and what is not of the paper."""
+    advantage: str = "grpo"
+    """A name in `ADVANTAGES`."""
+    advantage_options: AdvantageOptions = field(default_factory=AdvantageOptions)
+    loss: str = "ppo_clip"
+    """A name in `LOSSES`."""
+    aggregation: Aggregation = "token_mean"
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    dual_clip: float | None = None
+    keep_dropped_in_denominator: bool = True
+    """Whether groups dropped for want of signal still count in the average."""
+
+    @property
+    def clip(self) -> Clip:
+        """The bounds as the losses take them."""
+        return Clip(self.clip_low, self.clip_high, self.dual_clip)
+
+
+PRESETS: dict[str, Preset] = {
+    "grpo": Preset(
+        source="DeepSeekMath, arXiv 2402.03300, eq. 3 (with KL coefficient 0.04, k3 in the loss); "
+        "clip 0.2 and the unbiased deviation are common practice, the paper names neither",
+        aggregation="seq_mean_token_mean",
+    ),
+    "dr_grpo": Preset(
+        source="arXiv 2503.20783: no division by the deviation nor by the length; no KL",
+        advantage="mean_only",
+        aggregation="seq_mean_token_sum_norm",
+    ),
+    "dapo": Preset(
+        source="arXiv 2503.14476: Clip-Higher 0.2 / 0.28, token mean, no KL; to be used with "
+        "dynamic sampling, so that dropped groups are replaced and not averaged over",
+        clip_high=0.28,
+        keep_dropped_in_denominator=False,
+    ),
+    "gspo": Preset(
+        source="arXiv 2507.18071, section 5.1: clip 3e-4 / 4e-4 on the sequence ratio; no KL",
+        loss="gspo",
+        aggregation="seq_mean_token_mean",
+        clip_low=3e-4,
+        clip_high=4e-4,
+    ),
+    "cispo": Preset(
+        source="MiniMax-M1, arXiv 2506.13585: no lower bound (a ratio is never below 1 - 1), token "
+        "mean, dynamic sampling, no KL; the upper bound, a weight of 5, is from ScaleRL, arXiv "
+        "2510.13786, as MiniMax does not give theirs",
+        loss="cispo",
+        clip_low=1.0,
+        clip_high=4.0,
+        keep_dropped_in_denominator=False,
+    ),
+    "rloo": Preset(
+        source="arXiv 2402.14740 (with KL in the reward); the clip, which with one update per "
+        "rollout leaves the paper's REINFORCE gradient as it is, guards further updates",
+        advantage="rloo",
+        aggregation="seq_mean_token_sum",
+    ),
+    "reinforce_pp": Preset(
+        source="arXiv 2501.03262: whitened over the batch, token mean (with k1 in the reward)",
+        advantage="reinforce_pp",
+    ),
+    "egpo": Preset(
+        source="arXiv 2508.05118 v4, eq. 5 (with KL coefficient 0.001 in the loss); the token "
+        "mean is the default of verl, which the paper names as its framework",
+        advantage="egpo",
+    ),
+    "egpo_scaled_clip": Preset(
+        source="zhangdw156/verl 0350dd9c with verl's defaults: token mean, dual clip 3",
+        advantage="egpo_scaled_clip",
+        dual_clip=3.0,
+    ),
+}

@@ -1,0 +1,84 @@
+"""The inside of one call: a forked process that limits itself, runs the function and answers.
+
+It runs in its own session with an empty scratch directory as working directory, no inherited
+descriptors but its answer pipe, and stdin, stdout and stderr on /dev/null. It never returns.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from assay.sandbox.limits import Limits
+from assay.sandbox.pipes import encode_line, write_all
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+# Made beforehand, because there may be no memory left to make it when it is needed.
+OUT_OF_MEMORY = encode_line({"failure": "memory", "why": "MemoryError: over the memory limit"})
+
+
+def process_control(option: int, value: int) -> None:
+    """prctl(2) where there is one (Linux). Raises OSError when the kernel refuses."""
+    if not sys.platform.startswith("linux"):
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl {option}")
+
+
+def apply_limits(limits: Limits) -> None:
+    """Sets the resource limits of this process; its children inherit them."""
+    cap = {
+        # The hard limit lies one second above, so that the signal is SIGXCPU, which says why.
+        resource.RLIMIT_CPU: (limits.cpu_seconds, limits.cpu_seconds + 1),
+        resource.RLIMIT_AS: (limits.memory_bytes, limits.memory_bytes),
+        resource.RLIMIT_FSIZE: (limits.file_bytes, limits.file_bytes),
+        resource.RLIMIT_NOFILE: (limits.open_files, limits.open_files),
+        resource.RLIMIT_CORE: (0, 0),
+    }
+    for kind, (soft, hard) in cap.items():
+        ceiling = resource.getrlimit(kind)[1]
+        if ceiling != resource.RLIM_INFINITY:
+            soft, hard = min(soft, ceiling), min(hard, ceiling)
+        resource.setrlimit(kind, (soft, hard))
+
+
+def enter_call(limits: Limits, scratch: str, answer: int) -> int:
+    """Cuts this process off from its supervisor's world; returns the descriptor to answer on."""
+    process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.setsid()
+    answer = os.dup2(answer, 3, inheritable=False)
+    os.closerange(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    os.chdir(scratch)
+    apply_limits(limits)
+    return answer
+
+
+def run_call(
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    limits: Limits,
+    scratch: str,
+    answer: int,
+) -> NoReturn:
+    """Runs `function(**arguments)` and writes one line to `answer`; ends the process."""
+    try:
+        answer = enter_call(limits, scratch, answer)
+        write_all(answer, _answer_of(function, arguments))
+    finally:
+        # Also when the answer cannot be written: nothing of the supervisor may run in this copy.
+        os._exit(0)
+
+
+def _answer_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> bytes:
+    try:
+        return encode_line({"value": function(**arguments)})
+    except MemoryError:
+        return OUT_OF_MEMORY
+    except BaseException as error:  # SystemExit too: the called code must not end the protocol
+        return encode_line({"failure": "exception", "why": f"{type(error).__name__}: {error}"})

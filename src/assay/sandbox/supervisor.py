@@ -1,0 +1,168 @@
+"""The worker process: imports one function, then runs every call in a fork of itself.
+
+A fork per call means that a call starts in milliseconds with everything imported, leaves nothing
+behind in memory for the next one, and can be killed whole: the supervisor is a subreaper, so every
+process that a call started is its descendant, even one that changed its session or lost its parent.
+It never runs the function itself, and it ends, with everything below it, when its standard input
+ends, which also happens when the lab is killed with SIGKILL.
+
+It is started by `worker`; nothing else imports it.
+"""
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import psutil
+
+from assay.sandbox.call_process import PR_SET_CHILD_SUBREAPER, process_control, run_call
+from assay.sandbox.limits import Limits
+from assay.sandbox.namespaces import enter_private_root
+from assay.sandbox.pipes import LineReader, encode_line, wait_readable, write_all
+
+WATCH_SECONDS = 0.1
+"""How often a running call's processes are counted, and whether the lab still lives."""
+
+
+class Supervisor:
+    """Serves calls of one function until the lab goes away."""
+
+    def __init__(self, requests: int, replies: int, lab: int, scratch: str, limits: Limits):
+        """`lab` is the process id of the lab where it can be seen, otherwise 0."""
+        self.requests, self.replies, self.lab = LineReader(requests), replies, lab
+        self.scratch, self.limits = scratch, limits
+
+    def serve(self, function: Callable[..., Any]) -> NoReturn:
+        """Answers one request after another; never returns."""
+        gc.freeze()  # otherwise a collection in every fork copies the pages of all imports
+        write_all(self.replies, encode_line({"ready": True}))
+        while True:
+            line = self.requests.read_line(time.monotonic() + 1)
+            if line == b"" or self._lab_is_gone():
+                self._leave()
+            if line:
+                request = json.loads(line)
+                reply = self._call(function, request["arguments"], request["deadline"])
+                write_all(self.replies, reply)
+
+    def _lab_is_gone(self) -> bool:
+        # A process that the lab forked may hold the pipe open after the lab's death.
+        return self.lab != 0 and os.getppid() != self.lab
+
+    def _leave(self) -> NoReturn:
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        os._exit(0)
+
+    def _call(self, function: Callable[..., Any], arguments: Any, deadline: float) -> bytes:
+        folder = tempfile.mkdtemp(dir=self.scratch)
+        receive, send = os.pipe()
+        process = os.fork()
+        if process == 0:
+            run_call(function, arguments, self.limits, folder, send)
+        os.close(send)
+        try:
+            return self._watch(process, receive, time.monotonic() + deadline)
+        finally:
+            end_descendants(process)
+            os.close(receive)
+            # What a call made undeletable stays until the worker's own folder goes.
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _watch(self, process: int, receive: int, until: float) -> bytes:
+        """The call's answer line, or the line that says why there is none."""
+        answer = bytearray()
+        watched = [receive, self.requests.descriptor]
+        while not answer.endswith(b"\n"):
+            left = until - time.monotonic()
+            if left <= 0:
+                return failure("deadline", "still running at its deadline")
+            ready = wait_readable(watched, min(left, WATCH_SECONDS))
+            if self.requests.descriptor in ready or self._lab_is_gone():
+                # The lab sends nothing during a call, so this is the end of its pipe.
+                end_descendants(process)
+                self._leave()
+            if receive in ready:
+                chunk = os.read(receive, 1 << 16)
+                answer += chunk
+                if not chunk:
+                    return ended_without_answer(process)
+            elif ended(process):
+                return ended_without_answer(process)
+            elif len(psutil.Process().children(recursive=True)) > self.limits.processes:
+                return failure("processes", f"more than {self.limits.processes} processes")
+            if len(answer) > self.limits.output_bytes:
+                return failure("output", f"answer over {self.limits.output_bytes} bytes")
+        # The called code can reach the pipe: more than one line would answer the next call too.
+        return bytes(answer[: answer.index(b"\n") + 1])
+
+
+def failure(kind: str, why: str) -> bytes:
+    """The reply line of a call without a value."""
+    return encode_line({"failure": kind, "why": why})
+
+
+def ended(process: int) -> bool:
+    """Whether the call `process` is over; it stays to be waited for."""
+    return psutil.Process(process).status() == psutil.STATUS_ZOMBIE
+
+
+def ended_without_answer(process: int) -> bytes:
+    """The reply for a call `process` that closed its pipe, or ended, before it answered."""
+    os.kill(process, signal.SIGKILL)
+    status = os.waitpid(process, 0)[1]
+    if not os.WIFSIGNALED(status):
+        return failure("crash", f"ended with exit code {os.waitstatus_to_exitcode(status)}")
+    number = os.WTERMSIG(status)
+    if number == signal.SIGXCPU:
+        return failure("cpu", "over the limit of CPU time")
+    return failure("crash", f"killed by {signal.Signals(number).name}")
+
+
+def end_descendants(process: int) -> None:
+    """SIGKILLs the call `process`, its group, and every descendant; returns when all are reaped."""
+    # No such group: it has not reached setsid yet, or is reaped. The loop finds what there is.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
+    while True:
+        for descendant in psutil.Process().children(recursive=True):
+            descendant.kill()
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def main() -> NoReturn:
+    """Takes the standard streams away, imports the function and serves its calls."""
+    requests, replies = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    os.close(nothing)
+    os.environ.clear()
+    setup = json.loads(sys.argv[2])
+    if setup["private_root"]:
+        enter_private_root(sys.path)
+    process_control(PR_SET_CHILD_SUBREAPER, 1)
+    scratch = setup["scratch"] or tempfile.mkdtemp()
+    try:
+        function = import_function(setup["function"])
+    except Exception as error:
+        write_all(replies, encode_line({"ready": False, "why": f"{type(error).__name__}: {error}"}))
+        os._exit(1)
+    Supervisor(requests, replies, setup["lab"], scratch, Limits(**setup["limits"])).serve(function)
+
+
+def import_function(name: str) -> Callable[..., Any]:
+    """The function that "package.module:function" names. Raises what the import raises."""
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -1,0 +1,77 @@
+r"""The math skill: answer a question step by step and put the final answer in `\boxed{}`.
+
+Rows are of the form of GSM8K; reading them is `data.formats`' matter, judging them `rewards`'.
+"""
+
+import re
+from importlib.metadata import version
+
+from assay.data.formats import read_rows
+from assay.data.row import Message, Row
+from assay.errors import InputError
+from assay.tasks.math.rewards import REWARD_MAXIMUM, REWARDS, accuracy, gold_answer
+from assay.tasks.task import Benchmark, BenchmarkOptions
+
+INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
+"""Qwen2.5-Math's wording."""
+
+CALCULATOR = re.compile(r"<<[^<>]*>>")
+"""GSM8K's annotations for a calculator, which no completion can use."""
+
+
+class NoTargetError(InputError):
+    """A row has no answer to train on."""
+
+
+def gsm8k(options: BenchmarkOptions) -> Benchmark:
+    """The rows of the file that the option `path` names, scored by `accuracy`.
+
+    Raises UnknownNameError for an unknown option, InputError without a path, and what
+    `formats.read_rows` raises.
+    """
+    chosen = options.over({"path": "", "format": "gsm8k"})
+    if not chosen["path"]:
+        fix = 'for example options = { path = "gsm8k_test.jsonl" }'
+        raise InputError("math/gsm8k needs the path of its file", field="options.path", fix=fix)
+    return Benchmark(
+        name="math/gsm8k",
+        items=tuple(read_rows(chosen["path"], chosen["format"])),
+        score=accuracy,
+        checker=f"math-verify {version('math-verify')}",
+        options=chosen,
+    )
+
+
+class MathTask:
+    """The task called "math"."""
+
+    name = "math"
+    rewards = REWARDS
+    reward_maximum = REWARD_MAXIMUM
+    benchmarks = {"math/gsm8k": gsm8k}  # noqa: RUF012
+    sources = {}  # noqa: RUF012
+
+    def prompt(self, row: Row) -> tuple[Message, ...]:
+        """The question under a system message with `INSTRUCTION`, before the row's own if any."""
+        first, *rest = row.prompt
+        if first.role != "system":
+            return (Message("system", INSTRUCTION), first, *rest)
+        return (Message("system", f"{INSTRUCTION}\n\n{first.content}"), *rest)
+
+    def target(self, row: Row) -> Message:
+        """The gold steps, without calculator annotations, and the gold answer in a box.
+
+        Raises NoTargetError for a row without a gold answer.
+        """
+        gold = gold_answer(row)
+        if not gold:
+            raise NoTargetError(f"row {row.id} has no gold answer", file=row.origin or None)
+        last = row.messages[-1]
+        steps = last.content if last.role == "assistant" else ""
+        steps = CALCULATOR.sub("", steps.rpartition("####")[0] or steps).strip()
+        if rf"\boxed{{{gold}}}" in steps:
+            return Message("assistant", steps)
+        return Message("assistant", f"{steps}\nThe final answer is \\boxed{{{gold}}}.".strip())
+
+
+TASK = MathTask()

@@ -1,0 +1,86 @@
+"""Rewards about the form of a text, for any skill: think tags, repetition, length.
+
+All but `cosine_scaled`, which reshapes another reward, are pure and need no gold answer. What is
+right or wrong is a skill's own matter; the soft punishment of overlong completions is a setting of
+the training stage (`rl.shaping`).
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Row
+from assay.tasks.running import WorkerReward
+from assay.tasks.task import RewardFunction
+
+OPEN, CLOSE = "<think>", "</think>"
+NO_TOKENS = "the completion has no tokens to count"
+
+
+def think_format(row: Row, completion: Completion) -> Reward:
+    """1 when the text starts with the only `<think>` and closes it, else 0 (TRL format_rewards).
+
+    Where the chat template writes the opening tag itself, the completion has none and earns 0.
+    """
+    rest = completion.text.removeprefix(OPEN)
+    opened = completion.text.startswith(OPEN)
+    return Reward(float(opened and OPEN not in rest and CLOSE in rest))
+
+
+def repetition_penalty(size: int = 3, penalty: float = -1.0) -> RewardFunction:
+    """`penalty * (1 - distinct / all n-grams)` over the completion's tokens, n = `size`.
+
+    0 for fewer than `size` tokens; abstains when a text comes without its tokens. Source:
+    Demystifying Long Chain-of-Thought Reasoning (arXiv 2502.03373), C.2, as in TRL other_rewards.
+    """
+
+    def reward(row: Row, completion: Completion) -> Reward:
+        if completion.text and not completion.tokens:
+            return Reward(None, why=NO_TOKENS)
+        grams = list(zip(*(completion.tokens[i:] for i in range(size)), strict=False))
+        if not grams:
+            return Reward(0.0)
+        return Reward(penalty * (1 - len(set(grams)) / len(grams)))
+
+    return reward
+
+
+def cosine_length(
+    correct: bool,
+    length: int,
+    max_length: int,
+    wrong: tuple[float, float] = (-1.0, -0.5),
+    right: tuple[float, float] = (0.5, 1.0),
+) -> float:
+    """A value between two bounds by length in tokens, on half a cosine up to `max_length`.
+
+    A right completion earns `right[1]` when short and `right[0]` at full length; a wrong one
+    `wrong[0]` when short and `wrong[1]` at full length. Source: arXiv 2502.03373, C.1, as in TRL
+    accuracy_rewards.
+    """
+    long, short = right if correct else (wrong[1], wrong[0])
+    # Clamped, because the cosine would rise again beyond the full length.
+    progress = min(length / max_length, 1.0)
+    return long + (short - long) * (1 + math.cos(progress * math.pi)) / 2
+
+
+def cosine_scaled(accuracy: WorkerReward, max_length: int) -> WorkerReward:
+    """`accuracy` (0 or 1; its abstentions stay) reshaped by `cosine_length`; full reward 1.0."""
+
+    def shape(reward: Reward, completion: Completion) -> Reward:
+        if reward.value is None:
+            return reward
+        if completion.text and not completion.tokens:
+            return Reward(None, reward.parts, NO_TOKENS)
+        value = cosine_length(reward.value == 1.0, len(completion.tokens), max_length)
+        return Reward(value, {**reward.parts, "accuracy": reward.value}, reward.why)
+
+    def ask(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
+        asked = accuracy.ask(row, completion)
+        return shape(asked, completion) if isinstance(asked, Reward) else asked
+
+    def read(row: Row, completion: Completion, value: Any) -> Reward:
+        return shape(accuracy.read(row, completion, value), completion)
+
+    return WorkerReward(accuracy.worker, ask, read, accuracy.isolation)

@@ -1,0 +1,78 @@
+"""BFCL categories as benchmarks: every entry is an item, BFCL's AST checker scores it.
+
+Options: `parser` is "strict" (Hermes blocks) or "lenient" (bare and fenced JSON too); `examples`
+puts that many worked examples before each question, the first rows of `examples_from`, in the
+source's order, that have no system message and whose functions occur in no item nor in an earlier
+example. The tools of the examples follow the item's own, whose first place the checker relies on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from assay.data.row import Message, Row
+from assay.data.tools import function_names
+from assay.errors import InputError
+from assay.tasks.task import Benchmark, BenchmarkMaker, BenchmarkOptions, lookup
+from assay.tasks.tools.bfcl import CATEGORIES, entries, read_bfcl
+from assay.tasks.tools.checker import CHECKER
+from assay.tasks.tools.parsing import PARSERS
+from assay.tasks.tools.rewards import ast, ast_error
+
+DEFAULTS = {"parser": "strict", "examples": 0, "examples_from": "live_simple"}
+
+
+def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
+    """The benchmark of one category.
+
+    Raises UnknownNameError for an unknown option, parser or category, and InputError when there
+    are fewer usable examples than asked for.
+    """
+    chosen = options.over(DEFAULTS)
+    parse = lookup(PARSERS, chosen["parser"], "parser")
+    items = entries(category)
+    if chosen["examples"]:
+        examples = worked_examples(chosen["examples_from"], chosen["examples"], items)
+        items = tuple(_with_examples(item, examples) for item in items)
+    return Benchmark(
+        name=f"bfcl/{category}",
+        items=items,
+        score=partial(ast, parse=parse),
+        checker=CHECKER,
+        classify=partial(ast_error, parse=parse),
+        options=chosen,
+    )
+
+
+def worked_examples(category: str, count: int, items: tuple[Row, ...]) -> tuple[Row, ...]:
+    """The examples that the module's docstring defines. Raises InputError if there are too few."""
+    if count < 0:
+        raise InputError(f"must not be negative, is {count}", field="options.examples")
+    seen = {name for item in items for name in function_names(item.tools)}
+    chosen: list[Row] = []
+    for row in read_bfcl(category).rows:
+        names = function_names(row.tools)
+        if len(chosen) == count:
+            break
+        if row.messages[0].role != "system" and seen.isdisjoint(names):
+            chosen.append(row)
+            seen.update(names)
+    if len(chosen) < count:
+        problem = f"{category} has {len(chosen)} usable examples, not {count}"
+        raise InputError(problem, field="options.examples", fix="ask for fewer")
+    return tuple(chosen)
+
+
+def _with_examples(item: Row, examples: tuple[Row, ...]) -> Row:
+    """The item with the examples' messages behind its system messages, before its question."""
+    shown: list[Message] = [message for row in examples for message in row.messages]
+    system = [message for message in item.messages if message.role == "system"]
+    rest = [message for message in item.messages if message.role != "system"]
+    tools = (*item.tools, *(tool for row in examples for tool in row.tools))
+    extra = {**item.extra, "examples": [row.id for row in examples]}
+    return replace(item, messages=(*system, *shown, *rest), tools=tools, extra=extra)
+
+
+BENCHMARKS: Mapping[str, BenchmarkMaker] = {
+    f"bfcl/{category}": partial(bfcl, category) for category in CATEGORIES
+}

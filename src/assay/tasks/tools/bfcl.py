@@ -1,0 +1,116 @@
+"""Reads the single-turn Python categories of BFCL v4 from the bfcl-eval wheel as rows.
+
+The target of a row is the first possible answer of each argument; it counts only if BFCL's own
+checker accepts it, so every row that has a target is proven answerable. Scoring is in `rewards`,
+choosing training rows apart from test items in `disjoint`.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from assay.data.row import Message, Row, ToolCall
+from assay.models.wheels import wheel_directory
+from assay.tasks.task import Loaded, lookup
+from assay.tasks.tools.checker import WHEEL, ast_check
+
+CATEGORIES = (
+    "simple_python",
+    "multiple",
+    "parallel",
+    "parallel_multiple",
+    "live_simple",
+    "live_multiple",
+    "live_parallel",
+    "live_parallel_multiple",
+)
+
+
+def entries(category: str) -> tuple[Row, ...]:
+    """All entries of `category` in the source's order; `gold` is the list of possible answers.
+
+    `tools` are the function docs as BFCL wrote them. `messages` end with the target assistant
+    message where the checker accepts one, else `extra["no_target"]` holds its error type.
+    Live entries that share a function doc share a `conversation`. Raises UnknownNameError for a
+    category that is not in CATEGORIES.
+    """
+    lookup(dict.fromkeys(CATEGORIES), category, "BFCL category")
+    data = wheel_directory(WHEEL) / "bfcl_eval" / "data"
+    file = data / f"BFCL_v4_{category}.json"
+    questions = file.read_text(encoding="utf-8").splitlines()
+    answers = (data / "possible_answer" / file.name).read_text(encoding="utf-8").splitlines()
+    return tuple(
+        _row(category, json.loads(question), json.loads(answer), f"{file.name}:{line}")
+        for line, (question, answer) in enumerate(zip(questions, answers, strict=True), start=1)
+    )
+
+
+def read_bfcl(category: str) -> Loaded:
+    """The entries that have a target, for training; the others are dropped by reason."""
+    rows = entries(category)
+    dropped = defaultdict(list)
+    for row in rows:
+        if "no_target" in row.extra:
+            dropped[f"no possible answer passes the checker: {row.extra['no_target']}"] += [row.id]
+    kept = tuple(row for row in rows if "no_target" not in row.extra)
+    return Loaded(kept, {reason: tuple(ids) for reason, ids in dropped.items()})
+
+
+def _row(category: str, entry: Any, answer: Any, origin: str) -> Row:
+    """One entry as a row, with its target if the checker accepts it."""
+    asked = tuple(Message(m["role"], m["content"]) for m in entry["question"][0])
+    row = Row(
+        id=entry["id"],
+        messages=asked,
+        tools=tuple(entry["function"]),
+        gold=answer["ground_truth"],
+        # The first two numbers of a live id are the entry and its function doc.
+        conversation=category + "-" + entry["id"].split("-")[1] if "live" in category else "",
+        origin=origin,
+        extra={"category": category},
+    )
+    calls = target_calls(row)
+    result = ast_check(row, calls)
+    if result.valid:
+        return replace(row, messages=(*asked, Message("assistant", "", tool_calls=calls)))
+    return replace(row, extra={**row.extra, "no_target": result.error_type})
+
+
+def target_calls(row: Row) -> tuple[ToolCall, ...]:
+    """The first possible answer of each argument of each call in `row.gold`.
+
+    An argument is left out where its first answer is "" (BFCL's mark of an optional one) and the
+    function does not require it, where it has no possible answer at all, and where the function
+    does not declare it and may go without.
+    """
+    docs = {doc["name"]: doc["parameters"] for doc in row.tools}
+    return tuple(
+        ToolCall(name, _arguments(docs[name], answers))
+        for call in row.gold
+        for name, answers in call.items()
+    )
+
+
+def _arguments(parameters: Mapping[str, Any], answers: Mapping[str, list[Any]]) -> dict[str, Any]:
+    chosen = {}
+    for name, options in answers.items():
+        if name not in parameters["properties"] and "" in options:
+            continue
+        if name in parameters["required"]:
+            # A required argument has to be given, with the first answer that is not "".
+            options = sorted(options, key=lambda option: option == "")
+        elif options[:1] == [""]:
+            continue
+        if options:
+            chosen[name] = _value(options[0])
+    return chosen
+
+
+def _value(answer: Any) -> Any:
+    """A possible answer as a value: a dict, alone or in a list, has options for each key again."""
+    if isinstance(answer, dict):
+        chosen = {key: options[0] for key, options in answer.items() if options}
+        return {key: value for key, value in chosen.items() if value != ""}
+    return [_value(item) for item in answer] if isinstance(answer, list) else answer

@@ -1,0 +1,165 @@
+"""Rewards of tool calls: the published ones, made strict, and BFCL's checker as a reward.
+
+All are pure and read the completion as text. Parts are 0 or 1; `format` is worth `FORMAT_BONUS`
+in the fine-grained rewards only.
+
+  reward               full   rule
+  ast                  1.0    the strict parser's calls pass BFCL's AST checker
+  fine_grained         1.1    0.1 if both tags occur, 1.0 more if the calls equal the gold calls
+  strict_binary        1.0    1 if both tags occur and the calls equal the gold calls
+  strict_binary_think  1.0    strict_binary of the text after the last "</think>" + empty line;
+                              0 without one. A `<think>` that the prompt prefilled is not asked for
+  *_as_reported               the last three with the report's comparison (`comparison`) and parser,
+                              which never score a row whose gold answer calls nothing
+
+Where the gold answer calls nothing, the right answer is text without any call: not blank, and no
+`<tool_call>` tag, as rewarding a broken call would teach to break it. Its format part is the same.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Row, ToolCall
+from assay.errors import InputError
+from assay.tasks.tools.checker import CheckResult, ast_check
+from assay.tasks.tools.comparison import reported_blocks, same_as_reported, same_calls
+from assay.tasks.tools.parsing import CLOSE, OPEN, Parsed, parse_strict
+from assay.tasks.tools.prompts import call_text
+
+FORMAT_BONUS = 0.1
+THINK_END = "</think>\n\n"
+
+Parser = Callable[[str], Parsed]
+Judge = Callable[[Row, str], tuple[bool, bool]]
+"""Says of a text whether its format and whether its calls are right."""
+
+
+class GoldError(InputError):
+    """A row without a gold answer, or with one that cannot be read as calls."""
+
+
+def gold_text(row: Row) -> str:
+    """The gold answer in Hermes form: `row.gold` where it is a string, else the target message.
+
+    Raises GoldError when there is neither.
+    """
+    if isinstance(row.gold, str):
+        return row.gold
+    target = row.messages[-1] if row.messages else None
+    if target is None or target.role != "assistant":
+        raise GoldError(f"row {row.id} has no gold answer", file=row.origin or None)
+    return call_text(target.tool_calls) if target.tool_calls else target.content
+
+
+def gold_calls(row: Row) -> tuple[ToolCall, ...]:
+    """The calls of the gold answer; none where it is plain text. Raises GoldError."""
+    parsed = parse_strict(gold_text(row))
+    if parsed.error not in ("", "no_call"):
+        problem = f"the gold answer of row {row.id} is no call: {parsed.error}"
+        raise GoldError(problem, file=row.origin or None, fix="write it in <tool_call> form")
+    return parsed.calls
+
+
+def judge_strict(row: Row, text: str) -> tuple[bool, bool]:
+    """Format and calls by JSON value; handles gold answers without calls."""
+    gold, parsed = gold_calls(row), parse_strict(text)
+    if not gold:
+        plain = bool(text.strip()) and parsed.error == "no_call"
+        return plain, plain
+    return _both_tags(text), not parsed.error and same_calls(parsed.calls, gold)
+
+
+def judge_as_reported(row: Row, text: str) -> tuple[bool, bool]:
+    """Format and calls as the report's rewards judge them."""
+    answer, gold = reported_blocks(text), reported_blocks(gold_text(row))
+    return _both_tags(text), bool(answer) and same_as_reported(answer, gold)
+
+
+def fine_grained(row: Row, completion: Completion, judge: Judge = judge_strict) -> Reward:
+    """0, 0.1 or 1.1 (source: hardtry, reward_fn.py)."""
+    form, calls = judge(row, completion.text)
+    return Reward(FORMAT_BONUS * form + calls, _parts(form, calls))
+
+
+def strict_binary(row: Row, completion: Completion, judge: Judge = judge_strict) -> Reward:
+    """0 or 1, whatever the text says around the calls (source: hardtry, reward_fn_grpo.py)."""
+    form, calls = judge(row, completion.text)
+    return Reward(float(form and calls), _parts(form, calls))
+
+
+def strict_binary_think(row: Row, completion: Completion, judge: Judge = judge_strict) -> Reward:
+    """0 or 1, judging only what follows the reasoning (source: hardtry, reward_fn_egpo.py)."""
+    _, end, answer = completion.text.rpartition(THINK_END)
+    form, calls = judge(row, answer) if end else (False, False)
+    return Reward(float(form and calls), {**_parts(form, calls), "think": float(bool(end))})
+
+
+def fine_grained_as_reported(row: Row, completion: Completion) -> Reward:
+    """`fine_grained` with the report's comparison."""
+    return fine_grained(row, completion, judge_as_reported)
+
+
+def strict_binary_as_reported(row: Row, completion: Completion) -> Reward:
+    """`strict_binary` with the report's comparison."""
+    return strict_binary(row, completion, judge_as_reported)
+
+
+def strict_binary_think_as_reported(row: Row, completion: Completion) -> Reward:
+    """`strict_binary_think` with the report's comparison."""
+    return strict_binary_think(row, completion, judge_as_reported)
+
+
+def ast(row: Row, completion: Completion, parse: Parser = parse_strict) -> Reward:
+    """1 if the parsed calls pass BFCL's AST checker, else 0.
+
+    Parts: `format`, the text parses as calls; `name`, they name the gold functions as often as the
+    gold answer does; `arguments`, the checker finds nothing wrong. Raises GoldError for a row that
+    is not BFCL's.
+    """
+    if "category" not in row.extra:
+        raise GoldError(f"row {row.id} has no BFCL category", fix="use a reward that needs none")
+    parsed, result = _checked(row, completion.text, parse)
+    gold = Counter(name for call in row.gold for name in call)
+    name = Counter(call.name for call in parsed.calls) == gold
+    parts = {
+        "format": float(not parsed.error),
+        "name": float(name),
+        "arguments": float(result.valid),
+    }
+    return Reward(float(result.valid), parts)
+
+
+def ast_error(row: Row, completion: Completion, parse: Parser = parse_strict) -> str:
+    """Why `ast` is 0: the parser's error, else BFCL's error type; "" when it is 1."""
+    return _checked(row, completion.text, parse)[1].error_type
+
+
+def _checked(row: Row, text: str, parse: Parser) -> tuple[Parsed, CheckResult]:
+    parsed = parse(text)
+    if parsed.error:
+        return parsed, CheckResult(False, parsed.error)
+    return parsed, ast_check(row, parsed.calls)
+
+
+def _both_tags(text: str) -> bool:
+    return OPEN in text and CLOSE in text
+
+
+def _parts(form: bool, calls: bool) -> dict[str, float]:
+    return {"format": float(form), "calls": float(calls)}
+
+
+REWARDS = {
+    "ast": ast,
+    "fine_grained": fine_grained,
+    "fine_grained_as_reported": fine_grained_as_reported,
+    "strict_binary": strict_binary,
+    "strict_binary_as_reported": strict_binary_as_reported,
+    "strict_binary_think": strict_binary_think,
+    "strict_binary_think_as_reported": strict_binary_think_as_reported,
+}
+REWARD_MAXIMUM = {
+    "fine_grained": 1.0 + FORMAT_BONUS,
+    "fine_grained_as_reported": 1.0 + FORMAT_BONUS,
+}

@@ -1,0 +1,40 @@
+"""The tool-calling skill: answer a question by calling functions that the prompt describes.
+
+Its parts are put together here and live beside this file: data (`bfcl`), words (`prompts`),
+reading answers (`parsing`), judging them (`rewards`, `checker`) and `benchmarks`.
+"""
+
+from assay.data.row import Message, Row
+from assay.errors import InputError
+from assay.tasks.tools.benchmarks import BENCHMARKS
+from assay.tasks.tools.bfcl import read_bfcl
+from assay.tasks.tools.prompts import prompt
+from assay.tasks.tools.rewards import REWARD_MAXIMUM, REWARDS
+
+
+class NoTargetError(InputError):
+    """A row has no answer to train on."""
+
+
+class ToolsTask:
+    """The task called "tools"."""
+
+    name = "tools"
+    rewards = REWARDS
+    reward_maximum = REWARD_MAXIMUM
+    benchmarks = BENCHMARKS
+    sources = {"bfcl": read_bfcl}  # noqa: RUF012
+
+    def prompt(self, row: Row) -> tuple[Message, ...]:
+        """The question under one system message that lists the tools (`prompts.prompt`)."""
+        return prompt(row)
+
+    def target(self, row: Row) -> Message:
+        """The assistant message that the row ends with. Raises NoTargetError without one."""
+        if not row.messages or row.messages[-1].role != "assistant":
+            why = row.extra.get("no_target", "it ends with no assistant message")
+            raise NoTargetError(f"row {row.id} has no target: {why}", file=row.origin or None)
+        return row.messages[-1]
+
+
+TASK = ToolsTask()

@@ -1,0 +1,190 @@
+"""Samples groups of completions for the next prompts and has them judged.
+
+Shared by every method that learns from its own samples. What is done with the rewards is the
+method's business.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from assay.data.episode import Completion, Context, Episode, Reward
+from assay.data.row import Row
+from assay.rl.policy import Policy, SampleKey
+from assay.rollout.episodes import Environment, run_episodes
+from assay.rollout.sampling import Sampling
+from assay.train.order import visits
+from assay.train.state import Recorder, SampleRecord, Score, TrainingFailure, TrainState
+
+Job = tuple[Row, int]
+"""A row and the index of the completion among all of this row's in the stage."""
+
+
+class Source(Protocol):
+    """Turns jobs into finished, judged episodes."""
+
+    def run(
+        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Reward]
+    ) -> list[Episode]:
+        """One episode per job, its id from `episode_id`; a reward in `recorded` is taken over."""
+        ...
+
+
+def episode_id(job: Job) -> str:
+    """Names a completion within its stage."""
+    return f"{job[0].id}#{job[1]}"
+
+
+@dataclass(frozen=True)
+class SingleTurn:
+    """One prompt, one completion, one reward."""
+
+    contexts: Mapping[str, Context]
+    """By row id."""
+    sampling: Sampling
+    seed: int
+    score: Score
+    decode: Callable[[Sequence[int]], str]
+    """Actions to text, without the end token."""
+
+    def run(
+        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Reward]
+    ) -> list[Episode]:
+        """See `Source.run`."""
+        turns = policy.sample(
+            [self.contexts[row.id] for row, _ in jobs],
+            [SampleKey(self.seed, row.id, sample) for row, sample in jobs],
+            self.sampling,
+        )
+        fresh = [
+            (job, Completion(self.decode(turn.actions), turn.actions, turn.ended))
+            for job, turn in zip(jobs, turns, strict=True)
+            if episode_id(job) not in recorded
+        ]
+        rewards = self.score([(job[0], completion) for job, completion in fresh])
+        judged = dict(zip((episode_id(job) for job, _ in fresh), rewards, strict=True))
+        return [
+            Episode(name, job[0].id, (turn,), recorded.get(name) or judged[name])
+            for job, turn in zip(jobs, turns, strict=True)
+            for name in [episode_id(job)]
+        ]
+
+
+@dataclass(frozen=True)
+class MultiTurn:
+    """Episodes against environments, rewarded by their worlds."""
+
+    environment: Callable[[Row], Environment]
+    sampling: Sampling
+    seed: int
+
+    def run(
+        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Reward]
+    ) -> list[Episode]:
+        """See `Source.run`."""
+        episodes = run_episodes(
+            policy,
+            [(episode_id(job), job[0].id, self.environment(job[0])) for job in jobs],
+            [SampleKey(self.seed, row.id, sample) for row, sample in jobs],
+            self.sampling,
+        )
+        return [replace(e, reward=recorded.get(e.id) or e.reward) for e in episodes]
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The stream of prompts of a stage and how many completions each gets."""
+
+    rows: tuple[Row, ...]
+    source: Source
+    prompts: int
+    group: int
+    seed: int
+    max_abstained_share: float = 0.1
+
+    def next(self, policy: Policy, state: TrainState, recorder: Recorder) -> list[list[Episode]]:
+        """The next `prompts` groups, in order; moves `state.cursor`.
+
+        Raises TrainingFailure where more than `max_abstained_share` of the rewards abstained.
+        """
+        chosen = visits(self.rows, self.seed, state.cursor, self.prompts)
+        state.cursor += self.prompts
+        jobs = [
+            (row, epoch * self.group + member)
+            for epoch, row in chosen
+            for member in range(self.group)
+        ]
+        episodes = self.source.run(policy, jobs, recorder.recorded_rewards(state.step + 1))
+        self.check_abstentions(state.step + 1, episodes)
+        return [episodes[i : i + self.group] for i in range(0, len(episodes), self.group)]
+
+    def check_abstentions(self, step: int, episodes: Sequence[Episode]) -> None:
+        """Stop where too many rewards abstained, naming the commonest reason."""
+        reasons = [e.reward.why for e in episodes if e.reward and e.reward.value is None]
+        if len(reasons) > self.max_abstained_share * len(episodes):
+            common = max(set(reasons), key=reasons.count)
+            raise TrainingFailure(
+                f"step {step}: {len(reasons)} of {len(episodes)} rewards abstained, more than "
+                f"{self.max_abstained_share:.0%}; most often: {common}"
+            )
+
+
+def value_of(episode: Episode) -> float | None:
+    """The reward's value; None for an abstention."""
+    return episode.reward.value if episode.reward else None
+
+
+def sample_records(
+    episodes: Sequence[Episode],
+    advantages: Mapping[str, float],
+    decode: Callable[[Sequence[int]], str],
+) -> list[SampleRecord]:
+    """Records of episodes, several turns laid end to end; the advantage is 0 where not given."""
+    records = []
+    for episode in episodes:
+        row_id, _, sample = episode.id.rpartition("#")
+        tokens = tuple(a for turn in episode.turns for a in turn.actions)
+        logps = tuple(x for turn in episode.turns for x in turn.behaviour_logps or ())
+        records.append(
+            SampleRecord(
+                row_id=row_id,
+                sample=int(sample),
+                text="\n".join(decode(turn.actions) for turn in episode.turns),
+                tokens=tokens,
+                behaviour_logps=logps,
+                reward=episode.reward or Reward(None, why="not judged"),
+                advantage=advantages.get(episode.id, 0.0),
+                ended=episode.turns[-1].ended if episode.turns else "stop",
+            )
+        )
+    return records
+
+
+def sampling_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
+    """Rewards, parts, lengths, truncation and abstentions over all sampled completions."""
+    episodes = [episode for group in groups for episode in group]
+    values = [v for e in episodes if (v := value_of(e)) is not None]
+    lengths = [sum(len(turn.actions) for turn in e.turns) for e in episodes]
+    mean = sum(values) / len(values) if values else 0.0
+    variance = sum((v - mean) ** 2 for v in values) / len(values) if values else 0.0
+    parts: dict[str, list[float]] = {}
+    for episode in episodes:
+        for name, value in (episode.reward.parts if episode.reward else {}).items():
+            parts.setdefault(f"part/{name}", []).append(value)
+    contexts = {id(turn.context): turn.context for e in episodes for turn in e.turns}
+    return {
+        "reward_mean": mean,
+        "reward_std": variance**0.5,
+        "length_mean": sum(lengths) / len(lengths),
+        "truncated_share": share(e.turns[-1].ended == "length" for e in episodes if e.turns),
+        "abstained_share": share(value_of(e) is None for e in episodes),
+        "completion_tokens": float(sum(lengths)),
+        "prompt_tokens": float(sum(len(c) for c in contexts.values() if hasattr(c, "__len__"))),
+        **{name: sum(found) / len(found) for name, found in parts.items()},
+    }
+
+
+def share(flags: object) -> float:
+    """The share of true flags; 0 of none."""
+    found = list(flags)  # type: ignore[call-overload]
+    return sum(found) / len(found) if found else 0.0

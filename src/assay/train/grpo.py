@@ -1,0 +1,298 @@
+"""GRPO and its relatives: groups of completions, relative advantages, clipped updates.
+
+Collects one step: samples groups, drops and replaces those without signal, works out advantages
+and every denominator over the whole batch, and hands over the optimizer updates. Which estimator,
+loss and aggregation make up an algorithm is in `rl.presets`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from assay.data.episode import Episode, Reward
+from assay.rl.advantages import (
+    ADVANTAGES,
+    DIAGNOSTICS,
+    ENTROPY_ESTIMATORS,
+    AdvantageInput,
+    AdvantageOptions,
+)
+from assay.rl.aggregation import Dropped, constant_scale, token_weights
+from assay.rl.estimators.egpo import find_thought
+from assay.rl.names import look_up
+from assay.rl.objectives.grpo import Grpo as GrpoObjective
+from assay.rl.packed import Packed, pack
+from assay.rl.policy import Policy
+from assay.rl.shaping import overlong_punishment
+from assay.rl.signal import groups_with_signal, signal_stats
+from assay.train.groups import Prompts, sample_records, sampling_metrics, value_of
+from assay.train.microbatch import micro_batches
+from assay.train.state import Batch, Recorder, TrainState
+
+Group = Sequence[Episode]
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """The tokens that open and close a chain of thought."""
+
+    open_id: int
+    close_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrpoSettings:
+    """How one step's groups become updates."""
+
+    advantage: str = "grpo"
+    advantage_options: AdvantageOptions = AdvantageOptions()
+    aggregation: str = "token_mean"
+    keep_dropped_in_denominator: bool = True
+    drop: bool = True
+    """Leave groups of equal rewards out before any forward."""
+    max_batches: int = 1
+    """Dynamic sampling: batches of prompts sampled at most for one step."""
+    minibatches: int = 1
+    epochs: int = 1
+    mask_truncated: bool = False
+    overlong_buffer: int = 0
+    """Tokens before the limit over which length is punished; 0 for none."""
+    overlong_factor: float = 1.0
+    kl_in_reward: float = 0.0
+    """Coefficient of k1 subtracted from the reward at every token."""
+    temperature: float = 1.0
+    max_tokens: int = 256
+    micro_tokens: int = 4096
+    thinking: Thinking | None = None
+
+
+@dataclass(frozen=True)
+class Grpo:
+    """See `train.state.Method`."""
+
+    prompts: Prompts
+    settings: GrpoSettings
+    objective: GrpoObjective
+    decode: Callable[[Sequence[int]], str]
+
+    def collect(self, policy: Policy, state: TrainState, recorder: Recorder) -> Batch:
+        """Sample, judge and weigh one step."""
+        sampled, batches = self.sample(policy, state, recorder)
+        judged = [[e for e in group if value_of(e) is not None] for group in sampled]
+        kept = {g for g, group in enumerate(judged) if not self.settings.drop and group}
+        kept |= with_signal(judged)
+        chosen = sorted(kept)[: self.prompts.prompts]
+        updates, advantages, extra = self.updates(policy, judged, chosen)
+        rewards_E, group_E = rewards_of(judged)
+        metrics = {
+            **sampling_metrics(sampled),
+            "entropy": entropy_estimate(sampled),
+            "signal_share": signal_stats(rewards_E, group_E).signal_share,
+            "groups": float(len(sampled)),
+            "groups_dropped": float(len(sampled) - len(chosen)),
+            "sampled_batches": float(batches),
+            **extra,
+        }
+        everything = [e for group in sampled for e in group]
+        records = sample_records(everything, advantages, self.decode)
+        return Batch(updates, self.objective, metrics, tuple(records))
+
+    def sample(
+        self, policy: Policy, state: TrainState, recorder: Recorder
+    ) -> tuple[list[list[Episode]], int]:
+        """Groups of one step, and how many batches of prompts it took.
+
+        With dynamic sampling, batches are added until enough groups carry signal or the limit is
+        reached; then the step goes on with what there is.
+        """
+        groups: list[list[Episode]] = []
+        batches = 0
+        while batches < self.settings.max_batches:
+            batches += 1
+            groups += [self.shaped(g) for g in self.prompts.next(policy, state, recorder)]
+            judged = [[e for e in group if value_of(e) is not None] for group in groups]
+            if len(with_signal(judged)) >= self.prompts.prompts:
+                break
+        return groups, batches
+
+    def shaped(self, group: Group) -> list[Episode]:
+        """The group with long completions punished and truncated ones masked, as set."""
+        settings = self.settings
+        shaped = []
+        for episode in group:
+            if settings.overlong_buffer:
+                length = sum(len(turn.actions) for turn in episode.turns)
+                punishment = overlong_punishment(
+                    length, settings.max_tokens, settings.overlong_buffer, settings.overlong_factor
+                )
+                episode = replace(episode, reward=punished(episode.reward, punishment))
+            if settings.mask_truncated and any(t.ended == "length" for t in episode.turns):
+                silent = tuple(
+                    replace(t, loss_mask=(False,) * len(t.actions)) for t in episode.turns
+                )
+                episode = replace(episode, turns=silent)
+            shaped.append(episode)
+        return shaped
+
+    def updates(
+        self, policy: Policy, judged: Sequence[Group], chosen: Sequence[int]
+    ) -> tuple[tuple[Packed, ...], Mapping[str, float], dict[str, float]]:
+        """The optimizer updates of the step, the advantage of each episode, and metrics."""
+        episodes = [e for g in chosen for e in judged[g]]
+        packed = pack(episodes, self.settings.temperature)
+        if not bool(packed.mask_S.any()):
+            return (), {}, {}
+        packed, advantages, metrics = self.weighed(policy, packed, episodes)
+        batches = self.minibatches(packed, judged, chosen)
+        return tuple(batches) * self.settings.epochs, advantages, metrics
+
+    def weighed(
+        self, policy: Policy, packed: Packed, episodes: Sequence[Episode]
+    ) -> tuple[Packed, Mapping[str, float], dict[str, float]]:
+        """The batch with old and reference log-probs where needed, and its advantages."""
+        settings = self.settings
+        with_entropy = settings.advantage in ENTROPY_ESTIMATORS
+        entropy_S = None
+        if self.objective.needs.old or with_entropy or settings.kl_in_reward:
+            old_S, entropy_S = score_all(policy, packed, settings.micro_tokens, with_entropy)
+            packed = packed.with_tokens(old_S=old_S)
+        if self.objective.needs.reference or settings.kl_in_reward:
+            with policy.reference():
+                reference_S, _ = score_all(policy, packed, settings.micro_tokens, False)
+            packed = packed.with_tokens(reference_S=reference_S)
+        batch = self.advantage_input(packed, episodes, entropy_S)
+        estimator = look_up(ADVANTAGES, settings.advantage, "advantage")
+        advantage_S = estimator(batch, settings.advantage_options)
+        diagnose = DIAGNOSTICS.get(settings.advantage)
+        metrics = diagnose(batch, settings.advantage_options) if diagnose else {}
+        return (
+            packed.with_tokens(advantage_S=advantage_S),
+            by_episode(batch, advantage_S, episodes),
+            metrics,
+        )
+
+    def advantage_input(
+        self, packed: Packed, episodes: Sequence[Episode], entropy_S: Tensor | None
+    ) -> AdvantageInput:
+        """What the estimator reads."""
+        rewards_E, _ = rewards_of([episodes])
+        group_E = torch.zeros(len(episodes), dtype=torch.long)
+        group_E[packed.episode_N] = packed.group_N
+        token_rewards_S = None
+        if self.settings.kl_in_reward:
+            assert packed.old_S is not None and packed.reference_S is not None
+            k1_S = packed.old_S - packed.reference_S
+            token_rewards_S = torch.where(packed.mask_S, -self.settings.kl_in_reward * k1_S, 0.0)
+        return AdvantageInput(
+            rewards_E=rewards_E,
+            group_E=group_E,
+            episode_S=packed.episode_S,
+            mask_S=packed.mask_S,
+            token_rewards_S=token_rewards_S,
+            entropy_S=entropy_S,
+            cot_mask_S=None if entropy_S is None else self.thought_mask(packed),
+        )
+
+    def thought_mask(self, packed: Packed) -> Tensor | None:
+        """Chain-of-thought tokens; a context that ends inside an open one starts with thought."""
+        thinking = self.settings.thinking
+        if thinking is None:
+            return None
+        opened_N = torch.tensor([ends_open(c, thinking) for c in packed.contexts])
+        return find_thought(
+            packed.actions_S, packed.offsets_N1, opened_N, thinking.open_id, thinking.close_id
+        ).mask_S
+
+    def minibatches(
+        self, packed: Packed, judged: Sequence[Group], chosen: Sequence[int]
+    ) -> list[Packed]:
+        """One packed batch per optimizer update, with the denominators of that update."""
+        settings = self.settings
+        dropped = [g for g in range(len(judged)) if g not in set(chosen) and judged[g]]
+        batches = []
+        for part in range(settings.minibatches):
+            groups = set(range(part, len(chosen), settings.minibatches))
+            turns = [n for n, g in enumerate(packed.group_N.tolist()) if g in groups]
+            if not turns:
+                continue
+            batch = packed.take(turns)
+            left_out = [judged[g] for g in dropped[part :: settings.minibatches]]
+            batches.append(batch.with_tokens(weight_S=self.weights(batch, left_out)))
+        return batches
+
+    def weights(self, batch: Packed, left_out: Sequence[Group]) -> Tensor:
+        """Weights of one update's tokens; dropped groups count where the preset keeps them."""
+        gone = [e for group in left_out for e in group]
+        if not self.settings.keep_dropped_in_denominator:
+            gone = []
+        dropped = Dropped(
+            tokens=sum(sum(turn.loss_mask) for e in gone for turn in e.turns), episodes=len(gone)
+        )
+        episodes = len(batch.episode_N.unique()) + len(gone)
+        return token_weights(
+            self.settings.aggregation,
+            batch.mask_S,
+            batch.episode_S,
+            scale=constant_scale(episodes, self.settings.max_tokens),
+            dropped=dropped,
+        )
+
+
+def rewards_of(groups: Sequence[Group]) -> tuple[Tensor, Tensor]:
+    """Rewards (E, float64) of judged episodes and the index (E) of their group."""
+    rewards = [value_of(e) for group in groups for e in group]
+    group_E = [g for g, group in enumerate(groups) for _ in group]
+    return torch.tensor(rewards, dtype=torch.float64), torch.tensor(group_E, dtype=torch.long)
+
+
+def with_signal(groups: Sequence[Group]) -> set[int]:
+    """Indices of the groups whose rewards are not all equal."""
+    return set(groups_with_signal(*rewards_of(groups)).tolist())
+
+
+def punished(reward: Reward | None, punishment: float) -> Reward | None:
+    """The reward with a length punishment added as a part of its own; abstentions stay."""
+    if reward is None or reward.value is None:
+        return reward
+    parts = {**reward.parts, "overlong": punishment}
+    return Reward(reward.value + punishment, parts, reward.why)
+
+
+def score_all(
+    policy: Policy, packed: Packed, budget: int, entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Log-probs (S) and entropies (S) of the whole batch, without gradient, in its own order."""
+    logps, entropies = [], []
+    with torch.no_grad():
+        for micro in micro_batches(policy, packed, "turn", budget):
+            scores = policy.score(micro, entropy=entropy)
+            logps.append(scores.logps_S)
+            if scores.entropy_S is not None:
+                entropies.append(scores.entropy_S)
+    return torch.cat(logps), torch.cat(entropies) if entropies else None
+
+
+def by_episode(
+    batch: AdvantageInput, advantage_S: Tensor, episodes: Sequence[Episode]
+) -> dict[str, float]:
+    """The mean advantage over each episode's trained tokens, by episode id."""
+    total_E = torch.zeros(len(episodes)).index_add(0, batch.episode_S, advantage_S)
+    count_E = torch.zeros(len(episodes)).index_add(0, batch.episode_S, batch.mask_S.float())
+    means = (total_E / count_E.clamp(min=1)).tolist()
+    return {episode.id: value for episode, value in zip(episodes, means, strict=True)}
+
+
+def entropy_estimate(groups: Sequence[Group]) -> float:
+    """Mean of -log p over the sampled tokens: an unbiased estimate of the sampling entropy."""
+    logps = [x for group in groups for e in group for t in e.turns for x in t.behaviour_logps or ()]
+    return -sum(logps) / len(logps) if logps else 0.0
+
+
+def ends_open(context: Sequence[int], thinking: Thinking) -> bool:
+    """Whether the context ends inside an open chain of thought."""
+    for token in reversed(context):
+        if token in (thinking.open_id, thinking.close_id):
+            return token == thinking.open_id
+    return False

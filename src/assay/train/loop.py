@@ -1,0 +1,132 @@
+"""The one loop that all methods share: collect, journal, update, record, checkpoint.
+
+Written for any `Policy`. It knows neither tasks nor files; a method says what to train on, a
+recorder keeps the history.
+"""
+
+import resource
+import time
+from dataclasses import dataclass
+
+import torch
+
+from assay.rl.policy import Policy
+from assay.train.schedule import rate_factor
+from assay.train.state import Batch, Method, Recorder, TrainingFailure, TrainState
+from assay.train.update import UpdateResult, update
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """The settings of the loop itself."""
+
+    steps: int
+    learning_rate: float
+    schedule: str = "constant"
+    warmup: float = 0.0
+    clip_norm: float = 1.0
+    micro_tokens: int = 4096
+    max_skipped_steps: int = 3
+    max_rollout_gap: float = float("inf")
+    """Largest mean absolute gap between rollout and training log-probs."""
+
+
+def train(
+    policy: Policy,
+    method: Method,
+    optimizer: torch.optim.Optimizer,
+    state: TrainState,
+    settings: LoopSettings,
+    recorder: Recorder,
+) -> None:
+    """Train from `state.step` to `settings.steps`.
+
+    Raises TrainingFailure after more than `max_skipped_steps` updates with a non-finite gradient,
+    and where the rollout gap is larger than allowed.
+    """
+    while state.step < settings.steps:
+        started = time.perf_counter()
+        batch = method.collect(policy, state, recorder)
+        collected = time.perf_counter()
+        if batch.samples:
+            recorder.samples(state.step + 1, batch.samples)
+        rate = set_rate(optimizer, settings, state.step)
+        results = run_updates(policy, batch, optimizer, settings)
+        state.skipped += sum(not result.stepped for result in results)
+        state.step += 1
+        finished = time.perf_counter()
+        values = {
+            **batch.metrics,
+            **step_metrics(results),
+            "learning_rate": rate,
+            "skipped_steps": float(state.skipped),
+            "rollout_seconds": collected - started,
+            "update_seconds": finished - collected,
+            "seconds": finished - started,
+            "peak_memory_mb": peak_memory_mb(),
+        }
+        recorder.metrics(state.step, values)
+        check_health(state, settings, values)
+        recorder.checkpoint(policy, optimizer, state)
+
+
+def check_health(state: TrainState, settings: LoopSettings, values: dict[str, float]) -> None:
+    """Raise TrainingFailure where going on would train on numbers that mean nothing."""
+    if state.skipped > settings.max_skipped_steps:
+        raise TrainingFailure(
+            f"step {state.step}: {state.skipped} updates had a non-finite gradient; "
+            "lower the learning rate or start from an earlier checkpoint"
+        )
+    gap = values.get("rollout_gap_mean", 0.0)
+    if gap > settings.max_rollout_gap:
+        raise TrainingFailure(
+            f"step {state.step}: rollout and training log-probs differ by {gap:.3f} on average, "
+            f"more than {settings.max_rollout_gap}; the sampler does not sample from the model "
+            "that is trained"
+        )
+
+
+def set_rate(optimizer: torch.optim.Optimizer, settings: LoopSettings, step: int) -> float:
+    """Set and return the learning rate of this step."""
+    factor = rate_factor(settings.schedule, step, settings.steps, settings.warmup)
+    rate = settings.learning_rate * factor
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    return rate
+
+
+def run_updates(
+    policy: Policy, batch: Batch, optimizer: torch.optim.Optimizer, settings: LoopSettings
+) -> list[UpdateResult]:
+    """The step's optimizer updates in order."""
+    return [
+        update(
+            policy,
+            packed,
+            batch.objective,
+            optimizer,
+            micro_tokens=settings.micro_tokens,
+            clip_norm=settings.clip_norm,
+        )
+        for packed in batch.updates
+    ]
+
+
+def step_metrics(results: list[UpdateResult]) -> dict[str, float]:
+    """Gradient norm (mean over the step's updates) and the objective's means per trained token."""
+    if not results:
+        return {"grad_norm": 0.0}
+    sums: dict[str, float] = {}
+    for result in results:
+        for name, value in result.sums.items():
+            sums[name] = sums.get(name, 0.0) + value
+    tokens = sums.pop("tokens", 0.0)
+    means = {name: value / tokens for name, value in sums.items() if tokens}
+    return {"grad_norm": sum(r.grad_norm for r in results) / len(results), **means}
+
+
+def peak_memory_mb() -> float:
+    """Peak memory so far: the GPU's where there is one, else this process's resident memory."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,0 +1,77 @@
+"""RCE, reward-weighted cross-entropy: softmax(reward / tau) inside a group weighs the likelihood.
+
+Groups are sampled from the policy, or stored candidates that carry their rewards. A group of
+equal rewards imitates all its members alike.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from assay.data.episode import Episode
+from assay.rl.objectives.nll import Nll
+from assay.rl.packed import Packed, pack
+from assay.rl.policy import Policy
+from assay.rl.weights import rce_tau, rce_weights
+from assay.train.groups import sample_records, sampling_metrics, value_of
+from assay.train.order import visits
+from assay.train.state import Batch, Recorder, TrainState
+
+
+class Groups(Protocol):
+    """Where groups come from: `train.groups.Prompts`, or `StoredGroups`."""
+
+    def next(self, policy: Policy, state: TrainState, recorder: Recorder) -> list[list[Episode]]:
+        """The next groups of judged episodes; moves `state.cursor`."""
+        ...
+
+
+@dataclass(frozen=True)
+class StoredGroups:
+    """Candidates collected earlier, each group with its rewards."""
+
+    groups: tuple[tuple[Episode, ...], ...]
+    per_step: int
+    seed: int
+
+    def next(self, policy: Policy, state: TrainState, recorder: Recorder) -> list[list[Episode]]:
+        """The next `per_step` groups of the shuffled stream."""
+        chosen = visits(self.groups, self.seed, state.cursor, self.per_step)
+        state.cursor += self.per_step
+        return [list(group) for _, group in chosen]
+
+
+@dataclass(frozen=True)
+class Rce:
+    """See `train.state.Method`."""
+
+    groups: Groups
+    steps: int
+    tau_start: float
+    tau_end: float
+    temperature: float
+    decode: Callable[[Sequence[int]], str]
+
+    def collect(self, policy: Policy, state: TrainState, recorder: Recorder) -> Batch:
+        """One update over the next groups; abstained episodes take no part."""
+        groups = self.groups.next(policy, state, recorder)
+        tau = rce_tau(state.step, self.steps, self.tau_start, self.tau_end)
+        judged = [e for group in groups for e in group if value_of(e) is not None]
+        updates = (weighted_batch(judged, tau, self.temperature),) if judged else ()
+        everything = [e for group in groups for e in group]
+        metrics = {**sampling_metrics(groups), "tau": tau}
+        sampled = all(t.ended != "stored" for e in everything for t in e.turns)
+        records = sample_records(everything, {}, self.decode) if sampled else []
+        return Batch(updates, Nll(), metrics, tuple(records))
+
+
+def weighted_batch(episodes: Sequence[Episode], tau: float, temperature: float) -> Packed:
+    """Judged episodes packed with RCE's weights."""
+    packed = pack(episodes, temperature)
+    numbers: dict[str, int] = {}
+    group_E = torch.tensor([numbers.setdefault(e.group, len(numbers)) for e in episodes])
+    rewards_E = torch.tensor([value_of(e) for e in episodes], dtype=torch.float64)
+    weight_S = rce_weights(packed.mask_S, packed.episode_S, rewards_E, group_E, tau)
+    return packed.with_tokens(weight_S=weight_S)

@@ -1,0 +1,94 @@
+"""What a training stage carries from step to step, and what one step hands over.
+
+Plain data and the two seams of the loop: a method collects batches, a recorder keeps what
+happened.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Row
+from assay.errors import RunFailure
+from assay.rl.objectives.objective import Objective
+from assay.rl.packed import Packed
+from assay.rl.policy import Policy
+
+
+class TrainingFailure(RunFailure):
+    """Training cannot go on: too many bad gradients or abstentions, or too large a gap."""
+
+
+@dataclass
+class TrainState:
+    """Counters that a checkpoint saves; the order of rows and all randomness follow from them."""
+
+    step: int = 0
+    """Finished steps of the stage."""
+    cursor: int = 0
+    """Rows consumed from the shuffled stream."""
+    skipped: int = 0
+    """Updates skipped for a non-finite gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRecord:
+    """One sampled completion as it is recorded."""
+
+    row_id: str
+    sample: int
+    """Index among all completions of this row in the stage."""
+    text: str
+    tokens: tuple[int, ...]
+    behaviour_logps: tuple[float, ...]
+    reward: Reward
+    advantage: float
+    ended: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a method collected for one step."""
+
+    updates: tuple[Packed, ...]
+    """One optimizer update each, in order; empty when nothing carries signal."""
+    objective: Objective
+    metrics: dict[str, float] = field(default_factory=dict)
+    samples: tuple[SampleRecord, ...] = ()
+
+
+class Recorder(Protocol):
+    """Where a stage's history goes; implemented by the lab, trivially by tests."""
+
+    def recorded_rewards(self, step: int) -> Mapping[str, Reward]:
+        """Rewards already journalled for this step by an interrupted run, by completion."""
+        ...
+
+    def samples(self, step: int, records: Sequence[SampleRecord]) -> None:
+        """Journal a step's completions; called before the update that uses them."""
+        ...
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """One line of the stage's metrics."""
+        ...
+
+    def checkpoint(
+        self, policy: Policy, optimizer: torch.optim.Optimizer, state: TrainState
+    ) -> None:
+        """Called after every step; saves where one is due."""
+        ...
+
+
+Score = Callable[[Sequence[tuple[Row, Completion]]], list[Reward]]
+"""Judges completions; exceptions and deadlines come back as abstentions."""
+
+
+class Method(Protocol):
+    """A training method: collects what one step trains on."""
+
+    def collect(self, policy: Policy, state: TrainState, recorder: Recorder) -> Batch:
+        """The batch of step `state.step`; moves `state.cursor`."""
+        ...

@@ -1,0 +1,38 @@
+"""Simulated runs for the tests of the judge."""
+
+import numpy as np
+
+from assay.judge.scores import Array, ItemScores
+
+PAIRS = 2000
+
+
+def item_ids(count: int) -> tuple[str, ...]:
+    """Names for `count` items."""
+    return tuple(f"item-{i:04d}" for i in range(count))
+
+
+def single_pass(successes: list[int] | Array) -> ItemScores:
+    """Items scored once."""
+    scores = np.asarray(successes, float)
+    return ItemScores(item_ids(len(scores)), scores[:, None])
+
+
+def discordant_pairs(
+    rng: np.random.Generator, items: int, discordance: float, difference: float
+) -> tuple[Array, Array]:
+    """Counts gained and lost of PAIRS simulated pairs of runs on independent 0/1 items."""
+    gaining, losing = (discordance + difference) / 2, (discordance - difference) / 2
+    counts = rng.multinomial(items, [gaining, losing, 1 - discordance], size=PAIRS)
+    return counts[:, 0].astype(float), counts[:, 1].astype(float)
+
+
+def repeated_rates(
+    rng: np.random.Generator, clusters: int, answers: int, mean: float, runs: int
+) -> Array:
+    """`runs` x clusters x PAIRS shares of right answers; a cluster's runs have one difficulty.
+
+    Difficulties spread as Beta(2 mean, 2 - 2 mean), uniform at a mean of one half.
+    """
+    chance = rng.beta(2 * mean, 2 - 2 * mean, size=(clusters, PAIRS))
+    return rng.binomial(answers, chance, size=(runs, clusters, PAIRS)) / answers

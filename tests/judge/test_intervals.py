@@ -1,0 +1,173 @@
+"""Intervals: published examples, other people's code, and coverage by simulation."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judge_helpers import PAIRS, discordant_pairs, item_ids, repeated_rates, single_pass
+from scipy import stats
+from statsmodels.stats.proportion import proportion_confint
+
+from assay.judge.intervals import bootstrap_limits, score_interval, tango, tango_limits, wilson
+from assay.judge.scores import ItemScores
+
+CHANCES = np.arange(0.05, 0.951, 0.05)
+
+
+@given(st.integers(1, 500), st.data())
+def test_wilson_agrees_with_statsmodels(items: int, data: st.DataObject):
+    successes = data.draw(st.integers(0, items))
+    interval = wilson(successes, items)
+    low, high = proportion_confint(successes, items, method="wilson")
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "items", "level", "low", "high"),
+    [
+        # Tango 1998, section 6: sleeping difficulties, 32 pairs.
+        (9, 3, 32, 0.95, -0.027, 0.390),
+        # Tango 1998, section 6: soft contact lenses, 44 pairs, one of them discordant.
+        (0, 1, 44, 0.90, -0.096, None),
+        # Fagerland, Lydersen, Laake 2014 and R's contingencytables: airway hyper-responsiveness.
+        (1, 7, 21, 0.95, -0.517, -0.026),
+        # The same sources: complete response before and after consolidation therapy.
+        (6, 16, 161, 0.95, -0.1240, -0.0054),
+    ],
+)
+def test_tango_gives_the_published_limits(gained, lost, items, level, low, high):
+    interval = tango(gained, lost, items, level)
+    assert interval.low == pytest.approx(low, abs=6e-4)
+    if high is not None:
+        assert interval.high == pytest.approx(high, abs=6e-4)
+
+
+@given(st.integers(1, 2000))
+def test_tango_has_the_closed_form_width_when_nothing_is_discordant(items: int):
+    limit = stats.norm.ppf(0.975) ** 2 / (items + stats.norm.ppf(0.975) ** 2)
+    interval = tango(0, 0, items)
+    assert (interval.low, interval.high) == pytest.approx((-limit, limit), abs=1e-9)
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 200))
+def test_tango_mirrors_when_the_runs_are_swapped_and_covers_the_estimate(gained, lost, same):
+    items = gained + lost + same
+    if items == 0:
+        return
+    one, two = tango(gained, lost, items), tango(lost, gained, items)
+    assert (one.low, one.high) == pytest.approx((-two.high, -two.low), abs=1e-9)
+    assert -1 <= one.low <= (gained - lost) / items <= one.high <= 1
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 200))
+def test_tango_limits_are_where_the_score_test_turns(gained, lost, same):
+    # The statistic of Tango's equation 26, written with a numerical maximum of the likelihood.
+    items = gained + lost + same
+    for limit in tango_limits(np.array(float(gained)), np.array(float(lost)), items):
+        grid = np.linspace(max(0, -limit), (1 - limit) / 2, 200_001)[1:-1]
+        likelihood = gained * np.log(grid + limit) + lost * np.log(grid)
+        likelihood += same * np.log(1 - 2 * grid - limit) if same else 0
+        losing = grid[np.argmax(likelihood)]
+        variance = items * (2 * losing + limit - limit**2)
+        statistic = (gained - lost - items * limit) / np.sqrt(variance)
+        assert abs(statistic) == pytest.approx(1.96, abs=0.02)
+
+
+def test_tango_covers_in_95_percent_of_simulated_pairs():
+    rng = np.random.default_rng(1)
+    covered = []
+    for chance in CHANCES:
+        # Two independent runs of chance p on each item, and a better one on the same items.
+        for difference in (0.0, min(0.1, 0.5 * min(chance, 1 - chance))):
+            share = 2 * chance * (1 - chance) + difference
+            gained, lost = discordant_pairs(rng, 100, share, difference)
+            low, high = tango_limits(gained, lost, 100)
+            covered.append(np.mean((low <= difference) & (difference <= high)))
+    assert 0.93 <= np.mean(covered) <= 0.97
+    assert min(covered) >= 0.90
+
+
+def test_wilson_covers_in_95_percent_of_simulated_runs():
+    rng = np.random.default_rng(2)
+    covered = []
+    limits = np.array([[i.low, i.high] for i in (wilson(s, 100) for s in range(101))])
+    for chance in CHANCES:
+        low, high = limits[rng.binomial(100, chance, PAIRS)].T
+        covered.append(np.mean((low <= chance) & (chance <= high)))
+    assert 0.93 <= np.mean(covered) <= 0.97
+    assert min(covered) >= 0.90
+
+
+@pytest.mark.parametrize(("clusters", "size", "repeats"), [(100, 1, 3), (25, 4, 1)])
+def test_bootstrap_covers_in_95_percent_of_simulated_runs(clusters, size, repeats):
+    rng = np.random.default_rng(3)
+    covered = []
+    for chance in np.arange(0.05, 0.951, 0.15):
+        (rates,) = repeated_rates(rng, clusters, size * repeats, chance, runs=1)
+        sizes = np.full(clusters, float(size))
+        low, high = bootstrap_limits(rates * size, sizes, (0.0, 1.0))
+        covered.append(np.mean((low <= chance) & (chance <= high)))
+    assert 0.93 <= np.mean(covered) <= 0.97
+    assert min(covered) >= 0.90
+
+
+def test_bootstrap_that_ignores_clusters_would_be_too_narrow():
+    rng = np.random.default_rng(4)
+    means, items = rng.random(20), 10
+    scores = (rng.random((20, items)) < means[:, None]).astype(float).reshape(-1, 1)
+    sources = tuple(f"source-{i // items}" for i in range(20 * items))
+    clustered = ItemScores(item_ids(200), scores, sources)
+    assert (
+        score_interval(clustered).half_width
+        > 1.4 * score_interval(single_pass(scores[:, 0])).half_width
+    )
+
+
+def test_bootstrap_agrees_with_scipy_where_both_apply():
+    values = np.random.default_rng(5).random(400)
+    low, high = bootstrap_limits(values, np.ones(400), (0.0, 1.0))
+    other = stats.bootstrap((values,), np.mean, method="percentile", rng=1).confidence_interval
+    assert (low, high) == pytest.approx((other.low, other.high), abs=0.002)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_bootstrap_of_equal_items_is_as_wide_as_wilsons(value):
+    repeated = ItemScores(item_ids(50), np.full((50, 3), value))
+    interval, expected = score_interval(repeated), wilson(50 * value, 50)
+    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
+
+
+def test_bootstrap_of_one_cluster_says_nothing():
+    scores = ItemScores(item_ids(3), np.array([[1.0], [0.0], [1.0]]), ("a", "a", "a"))
+    interval = score_interval(scores)
+    assert (interval.low, interval.high) == (0.0, 1.0)
+
+
+def test_the_interval_is_chosen_by_the_scores_and_named():
+    once = single_pass([1, 0, 1, 1])
+    graded = single_pass([1, 0.5, 1, 0])
+    repeated = ItemScores(item_ids(4), np.array([[1, 1], [0, 1], [1, 0], [0, 0]]))
+    sources = ItemScores(item_ids(4), once.scores, ("a", "a", "b", "c"))
+    alone = ItemScores(item_ids(4), once.scores, ("a", "b", "c", "d"))
+    assert [score_interval(s).method for s in (once, alone)] == ["Wilson", "Wilson"]
+    methods = {score_interval(s).method for s in (graded, repeated, sources)}
+    assert methods == {"cluster bootstrap"}
+
+
+def test_an_interval_averages_repeats_within_items_and_leaves_out_items_without_scores():
+    nan = np.nan
+    with_gaps = ItemScores(item_ids(4), np.array([[1, nan], [0, 1], [nan, nan], [0, 0.5]]))
+    averaged = ItemScores(item_ids(3), np.array([[1.0], [0.5], [0.25]]))
+    assert with_gaps.mean == pytest.approx(1.75 / 3)
+    assert score_interval(with_gaps) == score_interval(averaged)
+
+
+@given(st.permutations(list(range(30))))
+def test_the_order_of_items_does_not_matter(order):
+    rng = np.random.default_rng(6)
+    ids, scores = item_ids(30), rng.random((30, 2))
+    sources = tuple(f"s{i % 12}" for i in range(30))
+    shuffled = ItemScores(
+        tuple(ids[i] for i in order), scores[order], tuple(sources[i] for i in order)
+    )
+    assert score_interval(shuffled) == score_interval(ItemScores(ids, scores, sources))

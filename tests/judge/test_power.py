@@ -1,0 +1,89 @@
+"""The planner: what it predicts is what simulated pairs show."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judge_helpers import PAIRS, discordant_pairs
+
+from assay.judge.intervals import bootstrap_limits
+from assay.judge.power import (
+    detectable_from_interval,
+    items_needed,
+    minimum_detectable_difference,
+    predicted_power,
+)
+from assay.judge.significance import mid_p_mcnemar, sampled_sign_flip
+
+
+def rejected_share(items: int, discordance: float, difference: float) -> float:
+    rng = np.random.default_rng(items)
+    share = max(discordance, difference)
+    return float(np.mean(mid_p_mcnemar(*discordant_pairs(rng, items, share, difference)) < 0.05))
+
+
+@pytest.mark.parametrize(
+    ("items", "discordance", "difference"),
+    [(100, 0.3, 0.15), (200, 0.1, 0.05), (400, 0.2, 0.05), (60, 0.1, 0.1), (1000, 0.4, 0.02)],
+)
+def test_power_is_within_five_points_of_the_prediction(items, discordance, difference):
+    predicted = predicted_power(items, discordance, difference)
+    assert rejected_share(items, discordance, difference) == pytest.approx(predicted, abs=0.03)
+
+
+def test_power_is_the_sum_over_all_tables():
+    items, discordance, difference = 12, 0.6, 0.3
+    gaining, losing = 0.45, 0.15
+    from scipy.stats import multinomial
+
+    total = sum(
+        multinomial.pmf([g, k, items - g - k], items, [gaining, losing, 1 - discordance])
+        for g in range(items + 1)
+        for k in range(items + 1 - g)
+        if mid_p_mcnemar(g, k) < 0.05
+    )
+    assert predicted_power(items, discordance, difference) == pytest.approx(total, abs=1e-10)
+
+
+@pytest.mark.parametrize(("items", "discordance"), [(100, 0.3), (400, 0.1), (75, 0.0), (1000, 0.2)])
+def test_the_detectable_difference_is_detected_in_80_percent_of_pairs(items, discordance):
+    difference = minimum_detectable_difference(items, discordance)
+    assert difference is not None
+    assert rejected_share(items, discordance, difference) == pytest.approx(0.8, abs=0.05)
+
+
+@pytest.mark.parametrize(("discordance", "difference"), [(0.2, 0.05), (0.1, 0.02), (0.05, 0.05)])
+def test_the_items_needed_give_80_percent_and_half_of_them_do_not(discordance, difference):
+    items = items_needed(discordance, difference)
+    assert items is not None
+    assert rejected_share(items, discordance, difference) == pytest.approx(0.8, abs=0.05)
+    assert rejected_share(items // 2, discordance, difference) < 0.7
+
+
+def test_four_items_can_show_nothing_and_five_can():
+    assert minimum_detectable_difference(4, 0.5) is None
+    assert minimum_detectable_difference(5, 0.5) is not None
+
+
+def test_a_difference_of_zero_needs_no_number_of_items():
+    assert items_needed(0.3, 0.0) is None
+    assert predicted_power(100, 0.0, 0.0) == 0.0
+
+
+@settings(max_examples=30)
+@given(st.integers(20, 2000), st.floats(0, 1), st.floats(0.001, 1))
+def test_power_is_a_probability_that_ignores_the_sign(items, discordance, difference):
+    power = predicted_power(items, discordance, difference)
+    assert -1e-9 <= power <= 1 + 1e-9
+    assert power == predicted_power(items, discordance, -difference)
+
+
+@pytest.mark.parametrize(("clusters", "size"), [(100, 1), (40, 3)])
+def test_the_detectable_difference_of_graded_scores_is_detected_in_80_percent(clusters, size):
+    rng = np.random.default_rng(7)
+    noise = rng.integers(-3, 4, size=(clusters, size, PAIRS)).sum(1) / 3 * 0.5
+    sizes = np.full(clusters, float(size))
+    low, high = bootstrap_limits(noise[:, :200], sizes, (-1.0, 1.0))
+    difference = detectable_from_interval(float(np.mean(high - low)) / 2)
+    rejected = np.mean(sampled_sign_flip(noise + difference * size) < 0.05)
+    assert rejected == pytest.approx(0.8, abs=0.05)

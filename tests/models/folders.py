@@ -1,0 +1,54 @@
+"""Tiny random models of three architectures, with a byte-level tokenizer, to be saved as folders."""
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+VOCABULARY = 259
+CHAT = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+CONFIGS: dict[str, type[PreTrainedConfig]] = {
+    "llama": LlamaConfig,
+    "qwen2": Qwen2Config,
+    "qwen3": Qwen3Config,
+}
+
+
+def tiny_model(kind: str = "llama", *, tied: bool = True, **sizes: int) -> PreTrainedModel:
+    """A random model with two layers and hidden size 32, the same at every call."""
+    torch.manual_seed(0)
+    wanted = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "vocab_size": VOCABULARY,
+    } | sizes
+    config = CONFIGS[kind](
+        **wanted, tie_word_embeddings=tied, eos_token_id=256, bos_token_id=None, pad_token_id=256
+    )
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    """256 bytes, then `<|endoftext|>`, `<|im_start|>` and `<|im_end|>`."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    raw = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|endoftext|>")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})  # type: ignore[arg-type]
+    tokenizer.chat_template = CHAT
+    return tokenizer

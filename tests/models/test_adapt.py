@@ -1,0 +1,173 @@
+"""What is trained is what was asked for; an adapter is exact when merged and absent when off."""
+
+import pytest
+import torch
+from peft import PeftModel
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from assay.models.adapt import (
+    NothingToTrain,
+    default_learning_rate,
+    train_all,
+    train_lora,
+    train_unfrozen,
+)
+from assay.models.freeze import FreezePatternError
+from assay.models.lora import LoraOptions, LoraTargetError, adapter_free, merged
+from tests.models.folders import tiny_model
+
+IDS = torch.tensor([[5, 6, 7, 8]])
+
+
+def logits(model: PreTrainedModel | PeftModel) -> Tensor:
+    with torch.no_grad():
+        return model(input_ids=IDS).logits
+
+
+def trained_lora(options: LoraOptions = LoraOptions(rank=4)) -> PeftModel:  # noqa: B008
+    """A LoRA model whose adapter does something."""
+    model, _ = train_lora(tiny_model().eval(), options)
+    assert isinstance(model, PeftModel)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.normal_(std=0.2)
+    return model.eval()
+
+
+def test_full_training_trains_every_weight() -> None:
+    model = tiny_model()
+    model.requires_grad_(False)
+    _, adaptation = train_all(model)
+    assert adaptation.share == 1.0
+    assert all(p.requires_grad for p in model.parameters())
+
+
+def test_tied_weights_count_once() -> None:
+    tied, untied = train_all(tiny_model(tied=True))[1], train_all(tiny_model(tied=False))[1]
+    assert untied.total - tied.total == 259 * 32
+
+
+def test_a_fresh_adapter_changes_nothing_and_only_it_is_trained() -> None:
+    base = tiny_model().eval()
+    before = logits(base)
+    model, adaptation = train_lora(base, LoraOptions(rank=4))
+    assert torch.equal(logits(model), before)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert trained and all("lora_" in name for name in trained)
+    # q and o: 32 -> 32; k and v: 32 -> 16; gate, up and down: between 32 and 64; two layers.
+    assert adaptation.trainable == 2 * 4 * (2 * 64 + 2 * 48 + 3 * 96)
+    assert adaptation.kind == "lora"
+    assert 0 < adaptation.share < 1
+
+
+def test_all_linear_leaves_the_head_alone() -> None:
+    _, adaptation = train_lora(tiny_model(tied=False), LoraOptions())
+    assert len(adaptation.matched["all-linear"]) == 14
+    assert "lm_head" not in adaptation.matched["all-linear"]
+
+
+def test_named_targets_are_the_only_layers_adapted() -> None:
+    model, adaptation = train_lora(tiny_model(), LoraOptions(targets=("q_proj", "0.mlp.up_proj")))
+    names = {n.split(".lora_")[0] for n, p in model.named_parameters() if p.requires_grad}
+    assert {name.removeprefix("base_model.model.") for name in names} == {
+        "model.layers.0.self_attn.q_proj",
+        "model.layers.1.self_attn.q_proj",
+        "model.layers.0.mlp.up_proj",
+    }
+    assert len(adaptation.matched["q_proj"]) == 2
+
+
+@pytest.mark.parametrize("wrong", ["q_prj", "proj", "embed_tokens", "norm"])
+def test_one_target_without_a_layer_is_refused_even_beside_good_ones(wrong: str) -> None:
+    with pytest.raises(LoraTargetError, match=f"'{wrong}' names no linear layer"):
+        train_lora(tiny_model(), LoraOptions(targets=("k_proj", wrong)))
+
+
+def test_a_misspelt_target_offers_the_nearest() -> None:
+    with pytest.raises(LoraTargetError, match="did you mean 'q_proj'"):
+        train_lora(tiny_model(), LoraOptions(targets=("q_prj",)))
+
+
+def test_alpha_over_rank_scales_the_adapter() -> None:
+    model = trained_lora(LoraOptions(rank=4, alpha=12.0, targets=("q_proj",)))
+    layer = model.get_submodule("base_model.model.model.layers.0.self_attn.q_proj")
+    x = torch.randn(3, 32)
+    a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight  # type: ignore[index]
+    expected = layer.base_layer(x) + 3.0 * x @ a.T @ b.T  # type: ignore[operator]
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_without_the_adapter_the_model_is_the_base_and_training_goes_on_after() -> None:
+    base = logits(tiny_model().eval())
+    model = trained_lora()
+    adapted = logits(model)
+    trained = [name for name, p in model.named_parameters() if p.requires_grad]
+    with adapter_free(model):
+        assert torch.equal(logits(model), base)
+    assert torch.equal(logits(model), adapted)
+    assert not torch.allclose(adapted, base, atol=1e-3)
+    assert [name for name, p in model.named_parameters() if p.requires_grad] == trained
+
+
+def test_the_adapter_returns_when_the_reference_pass_fails() -> None:
+    model = trained_lora()
+    adapted = logits(model)
+    with pytest.raises(RuntimeError, match="boom"), adapter_free(model):
+        raise RuntimeError("boom")
+    assert torch.equal(logits(model), adapted)
+
+
+def test_a_merged_model_answers_as_the_adapted_one_and_has_the_base_names() -> None:
+    model = trained_lora()
+    adapted = logits(model)
+    plain = merged(model)
+    assert list(plain.state_dict()) == list(tiny_model().state_dict())
+    torch.testing.assert_close(logits(plain), adapted, atol=1e-5, rtol=0)
+
+
+def test_frozen_names_get_no_gradient_and_all_others_do() -> None:
+    model = tiny_model(tied=False)
+    patterns = ("model.embed_tokens.*", "model.layers.0.*")
+    _, adaptation = train_unfrozen(model, patterns)
+    model(input_ids=IDS, labels=IDS).loss.backward()
+    for name, parameter in model.named_parameters():
+        frozen = name.startswith(("model.embed_tokens.", "model.layers.0."))
+        assert (parameter.grad is None) == frozen, name
+    assert len(adaptation.matched["model.layers.0.*"]) == 9
+    frozen_count = 259 * 32 + sum(
+        p.numel() for n, p in model.named_parameters() if n.startswith("model.layers.0.")
+    )
+    assert adaptation.total - adaptation.trainable == frozen_count
+
+
+def test_either_name_of_a_tied_weight_freezes_it() -> None:
+    model = tiny_model(tied=True)
+    train_unfrozen(model, ("lm_head.*",))
+    assert not model.get_input_embeddings().weight.requires_grad
+
+
+def test_freezing_anew_forgets_what_was_frozen_before() -> None:
+    model = tiny_model()
+    train_unfrozen(model, ("model.layers.0.*",))
+    train_unfrozen(model, ("model.layers.1.*",))
+    assert all(p.requires_grad for n, p in model.named_parameters() if "layers.0." in n)
+
+
+def test_a_pattern_without_a_match_offers_the_nearest_and_freezes_nothing() -> None:
+    model = tiny_model()
+    with pytest.raises(FreezePatternError, match=r"did you mean 'model.norm.weight'"):
+        train_unfrozen(model, ("model.layers.0.*", "model.norms.weight"))
+    assert all(p.requires_grad for p in model.parameters())
+
+
+def test_freezing_everything_is_refused() -> None:
+    with pytest.raises(NothingToTrain):
+        train_unfrozen(tiny_model(), ("*",))
+
+
+def test_lora_learns_at_its_own_rate() -> None:
+    assert default_learning_rate("lora", "grpo") == default_learning_rate("lora", "sft") == 1e-4
+    assert [default_learning_rate("full", m) for m in ("sft", "rft", "rce")] == [1e-5] * 3
+    assert [default_learning_rate("freeze", m) for m in ("grpo", "dpo")] == [1e-6] * 2

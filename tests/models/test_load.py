@@ -1,0 +1,157 @@
+"""A model folder loads completely in fp32 or not at all; only its end tokens steer sampling."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import GenerationConfig
+
+from assay.models.load import ModelUnsupported, chat_end_token, end_token_ids, load_model
+from assay.models.precision import choose_precision
+from assay.models.state import StateDictMismatch, weight_fingerprint
+from tests.models.conftest import SaveModel
+from tests.models.folders import CHAT, tiny_model, tiny_tokenizer
+
+FP32 = choose_precision("fp32", "cpu")
+END, START, IM_END = 256, 257, 258
+
+
+def edit_weights(folder: Path, edit: object) -> None:
+    file = folder / "model.safetensors"
+    state = load_file(file)
+    edit(state)  # type: ignore[operator]
+    save_file(state, file, metadata={"format": "pt"})
+
+
+def edit_json(file: Path, **changes: object) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_what_was_saved_is_what_is_loaded(save_model: SaveModel, kind: str, tied: bool) -> None:
+    model = tiny_model(kind, tied=tied)
+    loaded = load_model(save_model(model), FP32, attention="sdpa")
+    assert loaded.fingerprint == weight_fingerprint(model)
+    ids = torch.tensor([[1, 2, 3]])
+    assert torch.equal(loaded.model(ids).logits, model.eval()(ids).logits)
+    assert not loaded.model.training
+
+
+def test_bf16_shards_become_fp32_master_weights(save_model: SaveModel) -> None:
+    model = tiny_model(tied=False).bfloat16()
+    folder = save_model(model, max_shard_size="20KB")
+    assert len(list(folder.glob("model-*.safetensors"))) > 2
+    loaded = load_model(folder, FP32)
+    assert {p.dtype for p in loaded.model.parameters()} == {torch.float32}
+    assert loaded.fingerprint == weight_fingerprint(model.float())
+
+
+def test_every_missing_unexpected_and_misshapen_key_stops_the_load(save_model: SaveModel) -> None:
+    folder = save_model(tiny_model("qwen2", tied=False))
+
+    def spoil(state: dict[str, torch.Tensor]) -> None:
+        del state["model.norm.weight"], state["model.layers.1.self_attn.q_proj.bias"]
+        state["model.layers.9.mlp.up_proj.weight"] = torch.zeros(2)
+        state["model.layers.0.mlp.up_proj.weight"] = torch.zeros(63, 32)
+
+    edit_weights(folder, spoil)
+    with pytest.raises(StateDictMismatch) as caught:
+        load_model(folder, FP32)
+    mismatch = caught.value.mismatch
+    assert mismatch.missing == ("model.layers.1.self_attn.q_proj.bias", "model.norm.weight")
+    assert mismatch.unexpected == ("model.layers.9.mlp.up_proj.weight",)
+    assert mismatch.misshapen == (("model.layers.0.mlp.up_proj.weight", (63, 32), (64, 32)),)
+    assert mismatch.untied == ()
+
+
+def test_a_shard_that_lost_a_key_of_the_index_stops_the_load(save_model: SaveModel) -> None:
+    folder = save_model(tiny_model(), max_shard_size="20KB")
+    shard = next(f for f in folder.glob("model-*.safetensors") if len(load_file(f)) > 1)
+    state = load_file(shard)
+    gone = sorted(state)[0]
+    del state[gone]
+    save_file(state, shard, metadata={"format": "pt"})
+    with pytest.raises(StateDictMismatch) as caught:
+        load_model(folder, FP32)
+    assert caught.value.mismatch.missing == (gone,)
+
+
+def test_a_missing_head_stops_an_untied_model(save_model: SaveModel) -> None:
+    folder = save_model(tiny_model(tied=True))
+    edit_json(folder / "config.json", tie_word_embeddings=False)
+    with pytest.raises(StateDictMismatch, match="missing: lm_head.weight"):
+        load_model(folder, FP32)
+
+
+def test_a_head_that_contradicts_its_tie_stops_the_load(save_model: SaveModel) -> None:
+    folder = save_model(tiny_model(tied=False))
+    edit_json(folder / "config.json", tie_word_embeddings=True)
+    with pytest.raises(StateDictMismatch, match="tied but different: lm_head.weight = model.embed"):
+        load_model(folder, FP32)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"architectures": ["LlamaForSequenceClassification"]}, "ForSequence.*LlamaForCausalLM"),
+        ({"architectures": ["Qwen2ForCausalLM"]}, "Qwen2ForCausalLM.*LlamaForCausalLM"),
+        ({"model_type": "vit", "architectures": ["ViTModel"]}, "ViTModel, not a causal"),
+        ({"model_type": "nonsense"}, "not a known model config"),
+    ],
+)
+def test_other_architectures_are_refused_with_both_names(
+    save_model: SaveModel, change: dict[str, object], message: str
+) -> None:
+    folder = save_model(tiny_model())
+    edit_json(folder / "config.json", **change)
+    with pytest.raises(ModelUnsupported, match=message):
+        load_model(folder, FP32)
+
+
+def test_a_tokenizer_with_more_ids_than_the_embedding_is_refused(save_model: SaveModel) -> None:
+    folder = save_model(tiny_model(vocab_size=258))
+    with pytest.raises(ModelUnsupported, match=r"ids up to 258, the embedding has 258 rows"):
+        load_model(folder, FP32)
+
+
+def test_the_models_own_sampling_settings_do_not_survive(save_model: SaveModel) -> None:
+    model = tiny_model()
+    model.generation_config = GenerationConfig(
+        do_sample=True, temperature=0.2, top_k=3, repetition_penalty=1.3, eos_token_id=[END, START]
+    )
+    loaded = load_model(save_model(model), FP32)
+    kept = loaded.model.generation_config
+    assert kept is not None
+    plain = GenerationConfig(eos_token_id=kept.eos_token_id, pad_token_id=kept.pad_token_id)
+    assert kept.to_diff_dict() == plain.to_diff_dict()
+    assert loaded.end_tokens == frozenset({END, START, IM_END})
+
+
+def test_end_tokens_are_the_union_of_all_that_state_one() -> None:
+    model, tokenizer = tiny_model(), tiny_tokenizer()
+    assert end_token_ids(model, tokenizer) == {END, IM_END}
+    tokenizer.chat_template = ""
+    assert end_token_ids(model, tokenizer) == {END}
+    model.config.eos_token_id = [3, 4]
+    assert model.generation_config is not None
+    model.generation_config.eos_token_id = 5
+    assert end_token_ids(model, tokenizer) == {3, 4, 5, END}
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (CHAT, IM_END),
+        ("{% for m in messages %}{{ m['content'] }}<|endoftext|>{% endfor %}", END),
+        ("{% for m in messages %}<|im_start|>{{ m['content'] }}\n{% endfor %}", None),
+    ],
+)
+def test_the_token_after_an_assistant_message_is_read_off_the_template(
+    template: str, expected: int | None
+) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = template
+    assert chat_end_token(tokenizer) == expected

@@ -1,0 +1,91 @@
+"""Prompt-once scoring gives what the model itself gives, sequence by sequence."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import PreTrainedModel
+
+from assay.models.attention import AttentionUnsupported
+from assay.models.scoring import score_actions
+from tests.tiny import FAMILIES, VOCABULARY, tiny_model
+
+Sequence = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def plain_scores(
+    model: PreTrainedModel, sequences: list[Sequence], temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One forward per sequence, no sharing, no packing."""
+    logps, entropies = [], []
+    for context, actions in sequences:
+        ids = torch.tensor([context + actions])
+        logits = model(ids).logits[0, len(context) - 1 : -1] / temperature
+        table = logits.log_softmax(-1)
+        logps.append(table[range(len(actions)), list(actions)])
+        entropies.append(-(table.exp() * table).sum(-1))
+    return torch.cat(logps), torch.cat(entropies)
+
+
+def planned_scores(
+    model: PreTrainedModel, sequences: list[Sequence], temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    actions_S = torch.tensor([a for _, actions in sequences for a in actions])
+    offsets_N1 = torch.tensor([0] + [len(actions) for _, actions in sequences]).cumsum(0)
+    contexts = [context for context, _ in sequences]
+    logps_S, entropy_S = score_actions(
+        model, contexts, actions_S, offsets_N1, temperature=temperature, entropy=True
+    )
+    assert entropy_S is not None
+    return logps_S, entropy_S
+
+
+token = st.integers(0, VOCABULARY - 1)
+completion = st.lists(token, min_size=1, max_size=9).map(tuple)
+group = st.tuples(
+    st.lists(token, min_size=1, max_size=14).map(tuple), st.lists(completion, min_size=1, max_size=5)
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(groups=st.lists(group, min_size=1, max_size=3), data=st.data())
+def test_shared_prompts_change_no_log_prob_and_no_gradient(groups, data):
+    family = data.draw(st.sampled_from(sorted(FAMILIES)))
+    temperature = data.draw(st.sampled_from([1.0, 0.7]))
+    sequences = data.draw(st.permutations([(p, c) for p, cs in groups for c in cs]))
+    planned, plain = tiny_model(family).double(), tiny_model(family, attention="sdpa").double()
+    ours, our_entropy = planned_scores(planned, sequences, temperature)
+    theirs, their_entropy = plain_scores(plain, sequences, temperature)
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+    torch.testing.assert_close(our_entropy, their_entropy, atol=1e-6, rtol=0)
+    weights = torch.randn(len(ours), dtype=torch.float64)
+    (ours * weights).sum().backward()
+    (theirs * weights).sum().backward()
+    for (name, a), b in zip(planned.named_parameters(), plain.parameters(), strict=True):
+        assert a.grad is not None and b.grad is not None, name
+        # The models' own norms run in float32, whatever the weights are.
+        torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-5)
+
+
+def test_a_completion_sees_nothing_of_its_siblings():
+    model = tiny_model().double()
+    prompt = (5, 6, 7)
+    alone, _ = planned_scores(model, [(prompt, (9, 10, 11))], 1.0)
+    together, _ = planned_scores(model, [(prompt, (200, 201)), (prompt, (9, 10, 11))], 1.0)
+    torch.testing.assert_close(alone, together[2:], atol=1e-10, rtol=0)
+
+
+def test_a_model_called_without_a_plan_says_so():
+    with pytest.raises(AttentionUnsupported, match="without a plan"):
+        tiny_model()(torch.tensor([[1, 2, 3]]))
+
+
+@pytest.mark.parametrize("feature", ["sliding_window", "softcap", "s_aux"])
+def test_attention_that_is_not_computed_is_refused(feature):
+    from assay.models.attention import TreePlan, planned_attention
+
+    tensor = torch.zeros(1, 1, 1, 1)
+    with pytest.raises(AttentionUnsupported, match=feature):
+        planned_attention(
+            torch.nn.Identity(), tensor, tensor, tensor, None, 1.0, plan=TreePlan(()), **{feature: 4}
+        )

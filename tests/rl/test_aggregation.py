@@ -1,0 +1,59 @@
+"""Token weights: each mode by hand, dropped counts, and masks with holes."""
+
+import pytest
+import torch
+
+from assay.rl.aggregation import (
+    AGGREGATIONS,
+    Dropped,
+    MissingScale,
+    aggregate,
+    constant_scale,
+    token_weights,
+)
+from assay.rl.names import UnknownName
+
+MASK_S = torch.tensor([1, 1, 0, 1, 0, 0, 1]).bool()
+# Episodes 0 (2 trained tokens, interleaved with others), 1 (1), 2 (none), 4 (1).
+EPISODE_S = torch.tensor([0, 4, 0, 0, 2, 2, 1])
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("token_mean", [1 / 4, 1 / 4, 0, 1 / 4, 0, 0, 1 / 4]),
+        ("seq_mean_token_mean", [1 / 6, 1 / 3, 0, 1 / 6, 0, 0, 1 / 3]),
+        ("seq_mean_token_sum", [1 / 3, 1 / 3, 0, 1 / 3, 0, 0, 1 / 3]),
+        ("seq_mean_token_sum_norm", [1 / 30, 1 / 30, 0, 1 / 30, 0, 0, 1 / 30]),
+    ],
+)
+def test_weights_by_hand(mode, expected):
+    weight_S = token_weights(mode, MASK_S, EPISODE_S, scale=constant_scale(3, 10))
+    torch.testing.assert_close(weight_S, torch.tensor(expected))
+
+
+@pytest.mark.parametrize(
+    ("mode", "share"),
+    [("token_mean", 4 / 10), ("seq_mean_token_mean", 3 / 5), ("seq_mean_token_sum", 3 / 5)],
+)
+def test_dropped_tokens_stay_in_the_denominator_when_asked(mode, share):
+    weight_S = token_weights(mode, MASK_S, EPISODE_S)
+    kept_S = token_weights(mode, MASK_S, EPISODE_S, dropped=Dropped(tokens=6, episodes=2))
+    torch.testing.assert_close(kept_S, weight_S * share)
+
+
+@pytest.mark.parametrize("mode", sorted(AGGREGATIONS))
+def test_a_batch_without_trained_tokens_weighs_nothing(mode):
+    weight_S = token_weights(mode, torch.zeros(7).bool(), EPISODE_S, scale=8)
+    assert (weight_S == 0).all()
+
+
+def test_aggregate_is_the_weighted_sum():
+    assert aggregate(torch.tensor([0.5, 0.25]), torch.tensor([2.0, 8.0])).item() == 3.0
+
+
+def test_a_missing_scale_and_an_unknown_mode_are_refused():
+    with pytest.raises(MissingScale):
+        token_weights("seq_mean_token_sum_norm", MASK_S, EPISODE_S)
+    with pytest.raises(UnknownName, match="token_mean"):
+        token_weights("token_means", MASK_S, EPISODE_S)

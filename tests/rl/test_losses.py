@@ -1,0 +1,164 @@
+"""Policy losses: closed forms where the fixtures cannot look, and properties of all of them."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assay.rl.aggregation import aggregate, token_weights
+from assay.rl.losses import LOSSES, Clip, TokenBatch
+
+S = 12
+EPISODE_S = torch.arange(S) // 4
+MASK_S = torch.tensor([1, 1, 1, 0, 1, 1, 0, 0, 1, 0, 1, 1]).bool()
+
+
+def token_batch(seed: int, spread: float = 0.5) -> TokenBatch:
+    """Three episodes with holes in the mask; advantages are constant inside an episode."""
+    generator = torch.Generator().manual_seed(seed)
+    logps_S = -torch.rand(S, generator=generator, dtype=torch.float64) * 3
+    old_S = logps_S + spread * torch.randn(S, generator=generator, dtype=torch.float64)
+    advantage_E = torch.randn(3, generator=generator, dtype=torch.float64)
+    return TokenBatch(logps_S.requires_grad_(), old_S, advantage_E[EPISODE_S], MASK_S, EPISODE_S)
+
+
+def gradient(name: str, batch: TokenBatch, weight_S: torch.Tensor, clip: Clip) -> torch.Tensor:
+    loss = aggregate(weight_S, LOSSES[name](batch, clip).loss_S)
+    return torch.autograd.grad(loss, batch.logps_S)[0]
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=20, deadline=None)
+def test_at_ratio_1_the_gradient_is_the_policy_gradient(name, seed):
+    batch = token_batch(seed, spread=0.0)
+    weight_S = token_weights("seq_mean_token_mean", MASK_S, EPISODE_S)
+    expected_S = -weight_S * batch.advantage_S
+    torch.testing.assert_close(gradient(name, batch, weight_S, Clip(dual=3.0)), expected_S)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=20, deadline=None)
+def test_zero_advantage_gives_exactly_zero_loss_and_gradient(name, seed):
+    batch = token_batch(seed)
+    silent = TokenBatch(
+        batch.logps_S, batch.old_S, torch.zeros_like(batch.advantage_S), MASK_S, EPISODE_S
+    )
+    assert (LOSSES[name](silent, Clip()).loss_S == 0).all()
+    assert (gradient(name, silent, MASK_S.float(), Clip()) == 0).all()
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_masked_tokens_have_no_loss_no_flags_and_no_influence(name):
+    batch = token_batch(3)
+    wild_S = torch.where(MASK_S, batch.logps_S.detach(), 50.0).requires_grad_()
+    wild = TokenBatch(wild_S, batch.old_S, batch.advantage_S, MASK_S, EPISODE_S)
+    plain, answer = LOSSES[name](batch, Clip()), LOSSES[name](wild, Clip())
+    torch.testing.assert_close(answer.loss_S, plain.loss_S)
+    for values_S in (answer.loss_S, answer.clip_low_S, answer.clip_high_S, answer.log_ratio_S):
+        assert (values_S[~MASK_S] == 0).all()
+    ones_S = torch.ones(S, dtype=torch.float64)
+    assert (gradient(name, wild, ones_S, Clip())[~MASK_S] == 0).all()
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@given(seed=st.integers(0, 10_000), order=st.permutations(range(S)))
+@settings(max_examples=15, deadline=None)
+def test_any_split_that_respects_the_atom_gives_the_same_loss_gradient_and_flags(name, seed, order):
+    batch, clip = token_batch(seed), Clip(dual=3.0)
+    weight_S = token_weights("seq_mean_token_mean", MASK_S, EPISODE_S)
+    whole = LOSSES[name](batch, clip)
+    if LOSSES[name].atom == "episode":
+        pieces = [torch.nonzero(e == EPISODE_S).flatten() for e in (2, 0, 1)]
+    else:
+        pieces = list(torch.tensor(order).split(5))
+    total_S, flags = torch.zeros(S, dtype=torch.float64), torch.zeros(4)
+    for piece in pieces:
+        part = TokenBatch(
+            batch.logps_S[piece],
+            batch.old_S[piece],
+            batch.advantage_S[piece],
+            MASK_S[piece],
+            EPISODE_S[piece],
+        )
+        answer = LOSSES[name](part, clip)
+        loss = aggregate(weight_S[piece], answer.loss_S)
+        total_S += torch.autograd.grad(loss, batch.logps_S, retain_graph=True)[0]
+        flags += torch.stack(sums(answer))
+    torch.testing.assert_close(total_S, gradient(name, batch, weight_S, clip))
+    torch.testing.assert_close(flags, torch.stack(sums(whole)))
+
+
+def sums(answer) -> list[torch.Tensor]:
+    named = (answer.clip_low_S, answer.clip_high_S, answer.dual_clip_S, answer.log_ratio_S)
+    return [values_S.sum().float() for values_S in named]
+
+
+def one_token(name: str, ratio: float, advantage: float, clip: Clip):
+    logps_S = torch.tensor([math.log(ratio) - 1.0], dtype=torch.float64, requires_grad=True)
+    batch = TokenBatch(
+        logps_S,
+        torch.tensor([-1.0], dtype=torch.float64),
+        torch.tensor([advantage], dtype=torch.float64),
+        torch.tensor([True]),
+        torch.tensor([0]),
+    )
+    answer = LOSSES[name](batch, clip)
+    slope = torch.autograd.grad(answer.loss_S.sum(), logps_S)[0].item()
+    flags = (answer.clip_low_S, answer.clip_high_S, answer.dual_clip_S)
+    return answer.loss_S.item(), slope, tuple(int(flag.item()) for flag in flags)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "dual", "expected"),
+    [
+        (1.25, 1.0, None, (-1.25, -1.25, (0, 0, 0))),
+        (1.5, 1.0, None, (-1.28, 0.0, (0, 1, 0))),
+        (0.5, 1.0, None, (-0.5, -0.5, (0, 0, 0))),
+        (0.5, -1.0, None, (0.8, 0.0, (1, 0, 0))),
+        (5.0, -1.0, None, (5.0, 5.0, (0, 0, 0))),
+        (5.0, -1.0, 3.0, (3.0, 0.0, (0, 0, 1))),
+        (2.9, -1.0, 3.0, (2.9, 2.9, (0, 0, 0))),
+        (5.0, 1.0, 3.0, (-1.28, 0.0, (0, 1, 0))),
+    ],
+)
+def test_ppo_clip_case_by_case(ratio, advantage, dual, expected):
+    loss, slope, flags = one_token("ppo_clip", ratio, advantage, Clip(0.2, 0.28, dual))
+    assert (loss, slope) == pytest.approx(expected[:2])
+    assert flags == expected[2]
+
+
+def test_cispo_keeps_the_gradient_of_clipped_tokens():
+    _, slope, flags = one_token("cispo", 10.0, 1.0, Clip(1.0, 4.0))
+    assert slope == pytest.approx(-5.0)
+    assert flags == (0, 1, 0)
+    _, slope, flags = one_token("cispo", 0.01, 1.0, Clip(1.0, 4.0))
+    assert slope == pytest.approx(-0.01)
+    assert flags == (0, 0, 0)
+
+
+def test_gspo_clips_an_episode_as_one():
+    old_S = torch.tensor([-1.0, -1.0, -1.0, -1.0])
+    # One large ratio and its inverse: the episode's mean ratio is 1 and nothing is clipped.
+    logps_S = torch.tensor([1.0, -3.0, -0.9, -0.9])
+    episode_S = torch.tensor([0, 0, 1, 1])
+    batch = TokenBatch(logps_S, old_S, torch.ones(4), torch.ones(4).bool(), episode_S)
+    answer = LOSSES["gspo"](batch, Clip(0.05, 0.05))
+    torch.testing.assert_close(answer.loss_S, torch.tensor([-1.0, -1.0, -1.05, -1.05]))
+    assert answer.clip_high_S.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_hopeless_ratios_stay_finite(name):
+    loss, slope, _ = one_token(name, 1e30, -1.0, Clip(dual=3.0))
+    assert math.isfinite(loss) and math.isfinite(slope)
+
+
+def test_sapo_reads_the_steepness_of_the_advantage_s_sign():
+    up = one_token("sapo", 1.7, 1.0, Clip(tau_positive=2.0, tau_negative=9.0))[0]
+    assert up == pytest.approx(-2 / (1 + math.exp(-2 * 0.7)))
+    down = one_token("sapo", 1.7, -1.0, Clip(tau_positive=9.0, tau_negative=2.0))[0]
+    assert down == pytest.approx(-up)

@@ -1,0 +1,73 @@
+"""Draws depend on their key alone, follow the distribution, and never pick the impossible."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from assay.rl.policy import SampleKey
+from assay.rollout.sampling import Sampling, choose, draw, filtered, key_states, uniforms
+
+
+def test_uniforms_are_uniform_and_independent_across_rows_samples_and_positions():
+    states = key_states([SampleKey(1, str(row), g) for row in range(100) for g in range(20)])
+    table = np.stack([uniforms(states, np.full(len(states), t)) for t in range(20)])
+    assert stats.kstest(table.ravel(), "uniform").pvalue > 1e-3
+    assert abs(np.corrcoef(table[0], table[1])[0, 1]) < 0.08
+    assert len(np.unique(table)) == table.size
+    assert table.min() > 0 and table.max() < 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    weights=st.lists(st.sampled_from([0.0, 1e-30, 1e-8, 0.5, 3.0]), min_size=1, max_size=700),
+    uniform=st.one_of(
+        st.floats(0, 1, exclude_min=True, exclude_max=True),
+        st.sampled_from([2.0**-54, 1 - 2.0**-54, 0.5]),
+    ),
+)
+def test_choose_is_the_inverse_cdf_and_never_picks_weight_zero(weights, uniform):
+    if not sum(weights):
+        return
+    tensor = torch.tensor([weights], dtype=torch.float32)
+    chosen = int(choose(tensor, torch.tensor([uniform], dtype=torch.float64))[0])
+    assert weights[chosen] > 0
+    mass = np.cumsum(tensor[0].double().numpy())
+    below = mass[chosen - 1] if chosen else 0.0
+    slack = 1e-12 * mass[-1]
+    assert below - slack <= uniform * mass[-1] <= mass[chosen] + slack
+
+
+def test_draws_follow_the_softmax_at_the_temperature():
+    torch.manual_seed(0)
+    logits = torch.randn(1, 600)
+    count = 40_000
+    keys = key_states([SampleKey(3, "row", i) for i in range(count)])
+    uniform = torch.from_numpy(uniforms(keys, np.zeros(count)))
+    tokens, logps = draw(logits.expand(count, -1), Sampling(temperature=0.6), uniform)
+    expected = (logits[0] / 0.6).softmax(-1).double().numpy()
+    often = expected * count > 20
+    observed = np.bincount(tokens.numpy(), minlength=600)
+    rest = [observed[~often].sum()], [expected[~often].sum() * count]
+    found = np.concatenate([observed[often], rest[0]])
+    wanted = np.concatenate([expected[often] * count, rest[1]])
+    assert stats.chisquare(found, wanted * found.sum() / wanted.sum()).pvalue > 1e-3
+    torch.testing.assert_close(logps, torch.from_numpy(np.log(expected)).float()[tokens])
+
+
+def test_greedy_takes_the_largest_and_reports_its_log_prob_at_temperature_one():
+    logits = torch.tensor([[0.0, 2.0, 1.0]])
+    tokens, logps = draw(logits, Sampling(temperature=0), torch.tensor([0.99]))
+    assert tokens.tolist() == [1]
+    assert logps[0] == pytest.approx(float(logits.log_softmax(-1)[0, 1]))
+
+
+def test_top_k_and_top_p_keep_exactly_their_tokens():
+    logits = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]]))
+    kept = lambda sampling: torch.isfinite(filtered(logits, sampling))[0].tolist()  # noqa: E731
+    assert kept(Sampling(top_k=2)) == [True, True, False, False]
+    assert kept(Sampling(top_p=0.8)) == [True, True, False, False]
+    assert kept(Sampling(top_p=0.81)) == [True, True, True, False]
+    assert kept(Sampling()) == [True] * 4

@@ -1,0 +1,102 @@
+"""Untrusted code in namespaces reaches no network, writes nothing, and sees no other process."""
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from assay.sandbox import isolation
+from assay.sandbox.isolation import Isolation, IsolationUnavailable, isolation_for
+from assay.sandbox.limits import Outcome
+from assay.sandbox.worker import Worker
+
+TOOLS = {"bubblewrap": isolation.bubblewrap, "unshare": isolation.unshare}
+
+
+@pytest.fixture(params=sorted(TOOLS))
+def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each tool in turn, whichever the machine would choose."""
+    candidate = TOOLS[request.param]()
+    refusal = isolation._try(candidate)
+    if refusal:
+        pytest.skip(f"{request.param}: {refusal}")
+    monkeypatch.setattr(isolation, "isolation_available", lambda: candidate)
+    return request.param
+
+
+def inside(function: str, **arguments) -> Outcome:
+    with Worker(f"tests.sandbox.faults:{function}", isolation="namespaces") as worker:
+        return worker.call(arguments, 30.0)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_there_is_no_network_not_even_to_this_machine(tool: str, port: int) -> None:
+    with Worker("tests.sandbox.faults:connect") as worker:
+        assert worker.call({"port": port}, 30.0) == Outcome()
+    # bubblewrap has a loopback of its own, where nobody listens; unshare has none.
+    refusals = ("OSError: [Errno 101]", "ConnectionRefusedError: [Errno 111]")
+    assert inside("connect", port=port).why.startswith(refusals)
+
+
+def test_nothing_on_disk_can_be_written_or_made_writable(tool: str) -> None:
+    here = Path(__file__).parent / "written"
+    for path in (here, Path("/etc/written"), Path("/proc/sys/kernel/hostname")):
+        assert inside("try_to_write", path=str(path)).failure == "exception"
+    assert not here.exists()
+    assert inside("remount_writable").value != 0
+
+
+def test_the_private_tmp_is_writable_and_is_not_the_real_one(tool: str, tmp_path: Path) -> None:
+    outcome = inside("try_to_write", path="/tmp/assay-isolation-test")
+    assert outcome == Outcome(value="written")
+    assert not Path("/tmp/assay-isolation-test").exists()
+
+
+def test_no_other_process_is_in_sight(tool: str) -> None:
+    seen = inside("processes_in_sight").value
+    assert os.getpid() not in seen
+    assert len(seen) == 2  # the supervisor and the call
+
+
+def test_only_harmless_devices_are_there(tool: str) -> None:
+    disks = [path for path in Path("/dev").iterdir() if path.is_block_device()]
+    for disk in disks[:1]:
+        assert inside("open_path", path=str(disk), flags=os.O_RDONLY).failure == "exception"
+    assert inside("open_path", path="/dev/null", flags=os.O_WRONLY) == Outcome()
+
+
+def test_the_kernel_cannot_be_reached_through_proc(tool: str) -> None:
+    outcome = inside("open_path", path="/proc/sysrq-trigger", flags=os.O_WRONLY)
+    assert outcome.failure == "exception"
+
+
+def test_limits_and_deadline_hold_in_namespaces(tool: str) -> None:
+    assert inside("segfault").why == "killed by SIGSEGV"
+    assert inside("hog").failure == "memory"
+    with Worker("tests.sandbox.faults:loop", isolation="namespaces") as worker:
+        assert worker.call({}, 0.3).failure == "deadline"
+        assert worker.call({}, 0.3).failure == "deadline"
+
+
+def test_without_namespaces_a_worker_is_refused_unless_the_user_chose_limits_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    isolation.isolation_available.cache_clear()
+    with pytest.raises(IsolationUnavailable, match=r"bwrap is not installed.*limits-only"):
+        Worker("tests.sandbox.faults:echo", isolation="namespaces")
+    isolation.isolation_available.cache_clear()
+    assert isolation_for("limits-only") == Isolation("")
+
+
+def test_a_tool_that_fails_is_not_available_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Isolation("unshare", ("sh", "-c", "echo refused >&2; exit 3"))
+    assert isolation._try(broken) == "refused"

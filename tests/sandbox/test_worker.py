@@ -1,0 +1,208 @@
+"""The worker survives whatever a call does, says what happened, and leaves nothing running."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from assay.sandbox.isolation import isolation_available
+from assay.sandbox.limits import Limits, Outcome
+from assay.sandbox.pool import WorkerPool
+from assay.sandbox.worker import Worker, WorkerStartError
+
+HERE = Path(__file__).parent
+SMALL = Limits(cpu_seconds=1, memory_bytes=1 << 30, file_bytes=1 << 20, processes=8)
+
+
+def call(function: str, deadline: float = 20.0, limits: Limits = SMALL, **arguments) -> Outcome:
+    with Worker(f"tests.sandbox.faults:{function}", limits) as worker:
+        return worker.call(arguments, deadline)
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether it comes true within a time that no machine exceeds."""
+    until = time.monotonic() + 30
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.02)
+    return condition()
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid)
+
+
+@pytest.fixture(autouse=True)
+def no_process_stays() -> Iterator[None]:
+    yield
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_values_come_back_as_json() -> None:
+    value = {"text": "käse\n\u2028", "list": [1, 2.5, None, True]}
+    assert call("echo", value=value) == Outcome(value=value)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "failure", "why"),
+    [
+        ("raise_error", {}, "exception", "KeyError: 'nothing here'"),
+        ("system_exit", {}, "exception", "SystemExit: no more"),
+        ("not_json", {}, "exception", "TypeError: Object of type set is not JSON serializable"),
+        ("leave", {"code": 3}, "crash", "ended with exit code 3"),
+        ("leave", {"code": 0}, "crash", "ended with exit code 0"),
+        ("segfault", {}, "crash", "killed by SIGSEGV"),
+        ("hog", {}, "memory", "MemoryError: over the memory limit"),
+        ("slow_hog", {}, "memory", "MemoryError: over the memory limit"),
+        ("burn", {}, "cpu", "over the limit of CPU time"),
+        ("large", {"size": 2 << 20}, "output", "answer over 1048576 bytes"),
+        ("many_processes", {}, "processes", "more than 8 processes"),
+        ("big_file", {}, "exception", "OSError: [Errno 27] File too large"),
+    ],
+)
+def test_each_failure_has_its_kind_and_the_worker_serves_on(
+    function: str, arguments: dict, failure: str, why: str
+) -> None:
+    with Worker(f"tests.sandbox.faults:{function}", SMALL) as worker:
+        for _ in range(2):
+            assert worker.call(arguments, 30.0) == Outcome(failure=failure, why=why)  # type: ignore[arg-type]
+
+
+def test_open_files_are_limited() -> None:
+    assert "Too many open files" in call("many_files").why
+
+
+def test_an_answer_just_under_the_limit_passes() -> None:
+    assert call("large", size=(1 << 20) - 100).value == "x" * ((1 << 20) - 100)
+
+
+def test_nothing_that_is_printed_can_be_taken_for_the_answer() -> None:
+    assert call("shout", megabytes=20) == Outcome(value="done")
+
+
+@pytest.mark.parametrize("line", ["no json\n", "[1]\n", '{"other": 1}\n', "[" * 100_000 + "\n"])
+def test_a_forged_answer_that_is_none_is_a_crash(line: str) -> None:
+    why = "the answer is not in the worker's form"
+    assert call("forge", line=line) == Outcome(failure="crash", why=why)
+
+
+def test_a_forged_answer_cannot_reach_into_the_next_call() -> None:
+    with Worker("tests.sandbox.faults:forge", SMALL) as worker:
+        first = worker.call({"line": '{"value": 1}\n{"value": 2}\n'}, 20.0)
+        second = worker.call({"line": '{"value": 3}\n'}, 20.0)
+    assert (first.value, second.value) == (1, 3)
+
+
+def test_a_call_that_closes_its_pipe_is_a_crash() -> None:
+    assert call("close_the_pipe").failure == "crash"
+
+
+def test_an_endless_loop_ends_at_its_deadline_and_the_next_call_works() -> None:
+    with Worker("tests.sandbox.faults:sleep") as worker:
+        assert worker.call({"seconds": 1000}, 0.3).failure == "deadline"
+        assert worker.call({"seconds": 0.01}, 20.0) == Outcome(value=0.01)
+    assert call("loop", deadline=0.3).failure == "deadline"
+
+
+@pytest.mark.parametrize("own_session", [False, True])
+@pytest.mark.parametrize("then_return", [False, True])
+def test_a_grandchild_dies_with_its_call(
+    tmp_path: Path, own_session: bool, then_return: bool
+) -> None:
+    pid_file = tmp_path / "pid"
+    with Worker("tests.sandbox.faults:grandchild") as worker:
+        outcome = worker.call(
+            {"pid_file": str(pid_file), "own_session": own_session, "then_return": then_return},
+            30.0 if then_return else 1.0,
+        )
+        # The worker still runs: it was the end of the call that ended the grandchild.
+        assert gone(int(pid_file.read_text()))
+    assert outcome.value == "returned" if then_return else outcome.failure == "deadline"
+
+
+def test_calls_share_no_state() -> None:
+    with Worker("tests.sandbox.faults:count") as worker:
+        assert [worker.call({}, 20.0).value for _ in range(3)] == [1, 1, 1]
+
+
+def test_a_call_sees_no_environment_no_descriptors_and_an_empty_folder_that_is_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SECRET_KEY", "secret")
+    secret = os.open(os.devnull, os.O_RDONLY)
+    os.set_inheritable(secret, True)
+    with Worker("tests.sandbox.faults:surroundings") as worker:
+        first, second = worker.call({}, 20.0).value, worker.call({}, 20.0).value
+        assert not Path(first["folder"]).exists()
+    os.close(secret)
+    for seen in (first, second):
+        assert seen["environment"] == {}
+        assert seen["files"] == ["left"]
+        assert seen["descriptors"] == [0, 1, 2, 3, 4]  # 3 is the answer, 4 the listing itself
+        assert seen["session"]
+    assert not Path(first["folder"]).parent.exists()
+
+
+def test_a_function_that_cannot_be_imported_is_no_outcome() -> None:
+    with (
+        Worker("tests.sandbox.faults:missing") as worker,
+        pytest.raises(WorkerStartError, match="missing"),
+    ):
+        worker.call({}, 1.0)
+    with Worker("no_such_module:f") as worker, pytest.raises(WorkerStartError, match="no_such"):
+        worker.call({}, 1.0)
+
+
+def test_arguments_that_are_not_json_are_the_callers_mistake() -> None:
+    with Worker("tests.sandbox.faults:echo") as worker:
+        with pytest.raises(TypeError):
+            worker.call({"value": {1}}, 1.0)
+        assert worker.call({"value": 1}, 20.0).value == 1
+
+
+def test_a_killed_supervisor_is_a_crash_and_the_next_call_works() -> None:
+    assert call("kill_supervisor").failure == "crash"
+    with Worker("tests.sandbox.faults:echo") as worker:
+        assert worker.call({"value": 1}, 20.0).value == 1
+        psutil.Process().children()[0].kill()
+        assert eventually(lambda: psutil.Process().children()[0].status() == "zombie")
+        assert worker.call({"value": 2}, 20.0).value == 2
+
+
+def test_a_worker_works_off_the_main_thread() -> None:
+    seen: list[Outcome] = []
+    thread = threading.Thread(target=lambda: seen.append(call("echo", value=7)))
+    thread.start()
+    thread.join()
+    assert seen == [Outcome(value=7)]
+
+
+def test_the_pool_keeps_the_order_and_a_stuck_call_holds_up_no_other() -> None:
+    seconds = [0.2, 1000.0, 0.0, 0.1, 0.05]
+    with WorkerPool("tests.sandbox.faults:sleep", 2) as pool:
+        outcomes = pool.map([{"seconds": each} for each in seconds], 1.5)
+    assert [outcome.value for outcome in outcomes] == [0.2, None, 0.0, 0.1, 0.05]
+    assert outcomes[1].failure == "deadline"
+
+
+@pytest.mark.parametrize("isolation", ["limits-only", "namespaces"])
+def test_nothing_outlives_a_lab_that_is_killed(isolation: str) -> None:
+    if isolation == "namespaces" and not isolation_available().tool:
+        pytest.skip("no namespaces on this machine")
+    lab = subprocess.Popen(
+        [sys.executable, str(HERE / "lab.py"), isolation], stdout=subprocess.PIPE, text=True
+    )
+    assert lab.stdout
+    *scratch, pids = lab.stdout.readline().split(" ", 1)
+    started = [int(pid) for pid in pids.split()]
+    assert len(started) >= 3
+    lab.kill()
+    lab.wait()
+    lab.stdout.close()
+    assert eventually(lambda: all(gone(pid) for pid in started))
+    assert scratch == [""] or not Path(scratch[0]).exists()

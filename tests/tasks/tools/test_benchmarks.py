@@ -1,0 +1,172 @@
+"""BFCL benchmarks: every entry scored by BFCL's checker, with options that say what they change."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from assay.data.episode import Completion
+from assay.data.renderings import hermes
+from assay.data.row import Message
+from assay.data.tools import function_names
+from assay.errors import InputError
+from assay.tasks.task import BenchmarkOptions, UnknownNameError, benchmark, reward, task
+from assay.tasks.tools.bfcl import entries
+from assay.tasks.tools.task import TASK, NoTargetError
+
+
+def made(name: str = "bfcl/simple_python", **options):
+    return benchmark(TASK, name, BenchmarkOptions(options))
+
+
+def gold(item) -> str:
+    return hermes.assistant_text(TASK.target(item))
+
+
+def total(built, answers) -> float:
+    return sum(
+        built.score(item, Completion(text)).value
+        for item, text in zip(built.items, answers, strict=True)
+    )
+
+
+def test_gold_answers_score_400_of_400_and_negative_controls_nothing():
+    built = made()
+    golds = [gold(item) for item in built.items]
+    names = [function_names(item.tools)[0] for item in built.items]
+    swapped = [
+        text.replace(f'"{name}"', '"other"', 1) for text, name in zip(golds, names, strict=True)
+    ]
+    shuffled = random.Random(3).sample(golds, len(golds))
+    assert total(built, golds) == 400
+    assert total(built, [""] * 400) == 0
+    assert total(built, swapped) == 0
+    assert total(built, [f"{text}\n{text}" for text in golds]) == 0
+    # A shuffled answer may meet its own question, or one of the same wording.
+    assert total(built, shuffled) <= 3
+
+
+def test_items_are_all_entries_even_those_that_no_answer_can_pass():
+    built = made("bfcl/live_simple")
+    assert [item.id for item in built.items] == [row.id for row in entries("live_simple")]
+    impossible = [item for item in built.items if "no_target" in item.extra]
+    assert len(impossible) == 2
+    with pytest.raises(NoTargetError, match="row live_simple_106-63-0 has no target: simple_f"):
+        TASK.target(impossible[0])
+
+
+@pytest.mark.parametrize("name", sorted(TASK.benchmarks))
+def test_every_benchmark_knows_its_checker_and_its_gold(name):
+    built = made(name)
+    assert built.name == name
+    assert built.checker == "bfcl-eval==2026.3.23 ast_checker"
+    assert built.options == {"parser": "strict", "examples": 0, "examples_from": "live_simple"}
+    item = built.items[0]
+    assert built.score(item, Completion(gold(item))).value == built.max_score == 1
+    assert built.classify(item, Completion(gold(item))) == ""
+    assert built.classify(item, Completion("I do not know")) == "no_call"
+
+
+def test_lenient_parser_accepts_what_strict_does_not():
+    strict, lenient = made(), made(parser="lenient")
+    item = strict.items[0]
+    fenced = Completion("```json\n" + gold(item).split("\n")[1] + "\n```")
+    assert (strict.score(item, fenced).value, lenient.score(item, fenced).value) == (0, 1)
+    assert (strict.classify(item, fenced), lenient.classify(item, fenced)) == ("no_call", "")
+    assert lenient.score(item, Completion(gold(item))).value == 1
+
+
+def test_examples_stand_before_the_question_with_their_tools_behind_the_items():
+    plain, shown = made(), made(examples=3)
+    assert shown.items[0].extra["examples"] == [
+        "live_simple_0-0-0",
+        "live_simple_1-1-0",
+        "live_simple_2-2-0",
+    ]
+    for before, after in zip(plain.items, shown.items, strict=True):
+        roles = [message.role for message in TASK.prompt(after)]
+        assert roles == ["system", *["user", "assistant"] * 3, "user"]
+        assert after.messages[-2:] == before.messages
+        assert after.tools[:1] == before.tools
+        assert len(function_names(after.tools)) == len(set(function_names(after.tools))) == 4
+    assert total(shown, [gold(item) for item in shown.items]) == 400
+
+
+def test_examples_never_show_a_function_of_the_test_nor_one_twice():
+    built = made(examples=20)
+    names = {name for item in made().items for name in function_names(item.tools)}
+    rows = {row.id: row for row in entries("live_simple")}
+    examples = [rows[id] for id in built.items[0].extra["examples"]]
+    shown = [name for row in examples for name in function_names(row.tools)]
+    assert len(shown) == len(set(shown)) == 20
+    assert names.isdisjoint(shown)
+    assert all(row.messages[0].role == "user" for row in examples)
+
+
+def test_examples_follow_the_items_own_system_message():
+    item = next(
+        i for i in made("bfcl/live_multiple", examples=1).items if i.messages[0].role == "system"
+    )
+    assert [m.role for m in item.messages[:4]] == ["system", "user", "assistant", "user"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"parse": "strict"}, UnknownNameError, "unknown benchmark option 'parse'.*'parser'"),
+        ({"parser": "strickt"}, UnknownNameError, "unknown parser 'strickt'.*'strict'"),
+        ({"examples": "3"}, InputError, "options.examples: must be int, not '3'"),
+        ({"examples": True}, InputError, "options.examples: must be int, not True"),
+        ({"examples": -1}, InputError, "options.examples: must not be negative, is -1"),
+        ({"examples": 900}, InputError, "live_simple has .* usable examples, not 900"),
+        ({"examples": 1, "examples_from": "simple"}, UnknownNameError, "unknown BFCL category"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(options, error, words):
+    with pytest.raises(error, match=words):
+        made(**options)
+
+
+def test_a_category_gives_no_examples_to_itself():
+    with pytest.raises(InputError, match="simple_python has 0 usable examples"):
+        made(examples=1, examples_from="simple_python")
+
+
+def test_names_are_looked_up_with_or_without_the_task():
+    assert task("tools") is TASK
+    assert reward(TASK, "tools.ast") is reward(TASK, "ast") is TASK.rewards["ast"]
+    for look_up, words in (
+        (lambda: task("tool"), "unknown task 'tool'.*'tools'"),
+        (lambda: reward(TASK, "tools.strict"), "unknown reward 'strict' .*'strict_binary'"),
+        (lambda: made("bfcl/simple_pyton"), "unknown benchmark .*'bfcl/simple_python'"),
+    ):
+        with pytest.raises(UnknownNameError, match=words):
+            look_up()
+
+
+SYSTEM = (
+    "You can call functions. Reply with one JSON object in <tool_call></tool_call> tags: "
+    '{"name": ..., "arguments": {...}}.'
+)
+
+
+def test_prompt_is_the_instruction_the_rows_own_system_text_and_its_question():
+    row = entries("simple_python")[0]
+    question = "Find the area of a triangle with a base of 10 units and height of 5 units."
+    assert TASK.prompt(row) == (Message("system", SYSTEM), Message("user", question))
+    own = replace(row, messages=(Message("system", "Today is Monday."), *row.messages))
+    assert TASK.prompt(own)[0] == Message("system", SYSTEM + "\n\nToday is Monday.")
+
+
+def test_rendered_prompt_and_target_are_the_documented_text():
+    row = entries("simple_python")[1]
+    rendered = hermes.flatten((*TASK.prompt(row), TASK.target(row)), row.tools)
+    assert [message.content for message in rendered] == [
+        f"{SYSTEM}\n\n# Tools\n"
+        '{"name": "math.factorial", "description": "Calculate the factorial of a given number.", '
+        '"parameters": {"type": "dict", "properties": {"number": {"type": "integer", '
+        '"description": "The number for which factorial needs to be calculated."}}, '
+        '"required": ["number"]}}',
+        "Calculate the factorial of 5 using math functions.",
+        '<tool_call>\n{"name": "math.factorial", "arguments": {"number": 5}}\n</tool_call>',
+    ]

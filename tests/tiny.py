@@ -1,0 +1,50 @@
+"""Tiny random models and tokenizers that tests build for themselves."""
+
+from typing import Any
+
+import torch
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+VOCABULARY = 300
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": True,
+}
+FAMILIES = {
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+}
+
+
+def tiny_model(
+    family: str = "llama", *, seed: int = 0, attention: str = "assay"
+) -> PreTrainedModel:
+    """A random model of two layers; `sdpa` gives one that works without plans."""
+    import assay.models.attention  # noqa: F401 (registers the attention)
+
+    torch.manual_seed(seed)
+    config, model = FAMILIES[family]
+    extra = {"head_dim": 16} if family == "qwen3" else {}
+    built = model(config(**SIZES, **extra)).eval()
+    # Random weights at their usual scale give nearly flat distributions; these have a shape.
+    with torch.no_grad():
+        for parameter in built.parameters():
+            if parameter.dim() == 2:
+                parameter.mul_(3.0)
+    built.set_attn_implementation(attention)
+    return built
