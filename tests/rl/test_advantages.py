@@ -106,7 +106,7 @@ def test_an_episode_alone_in_its_group_by_option(name):
 def test_permuting_episodes_permutes_advantages(name, groups, data):
     rewards = [r for group in groups for r in group]
     # pass_at_k rewards one of several best; only without ties is it a function of the reward.
-    groups = [[r + i * 1e-3 for i, r in enumerate(group)] for group in groups]
+    groups = [[r + i * 0.03 for i, r in enumerate(group)] for group in groups]
     batch = batch_of(groups)
     order = torch.tensor(data.draw(st.permutations(range(len(rewards)))))
     shuffled = replace(batch, rewards_E=batch.rewards_E[order], group_E=batch.group_E[order])

@@ -109,3 +109,21 @@ def test_thought_is_found_in_each_turn(tokens, opened, marks, unclosed):
     thought = find_thought(actions_S, offsets_N1, torch.tensor([False, opened]), OPEN, CLOSE)
     assert thought.mask_S.int().tolist() == [1, 1, *marks]
     assert thought.unclosed_N.tolist() == [False, unclosed]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_entropy_rounded_below_zero_and_untrained_thought_earn_nothing(form):
+    batch = worked()
+    assert batch.entropy_S is not None
+    plain_S = ADVANTAGES["grpo"](batch, EXACT)
+    below = replace(batch, entropy_S=batch.entropy_S * 0 - 1e-3)
+    assert torch.equal(ADVANTAGES[form](below, EXACT), plain_S)
+    untrained = replace(batch, mask_S=torch.arange(8) % 2 == 1)
+    expected_S = torch.where(untrained.mask_S, plain_S, 0.0)
+    assert torch.equal(ADVANTAGES[form](untrained, EXACT), expected_S)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_share_capped_looks_at_episodes_with_an_advantage_only(form):
+    batch = with_entropy(batch_of([[1, 0], [1, 1]]), [0.0, 9.0, 9.0, 9.0])
+    assert DIAGNOSTICS[form](batch, EXACT)["share_capped"] == 0.5

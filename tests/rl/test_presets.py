@@ -46,5 +46,5 @@ def test_every_preset_is_named_in_the_words_of_three_tools():
 
 
 def test_an_unknown_preset_offers_the_nearest():
-    with pytest.raises(UnknownName, match="unknown algorithm 'gropo'.*'grpo'"):
+    with pytest.raises(UnknownName, match=r"unknown algorithm 'gropo'.*'grpo'"):
         look_up(PRESETS, "gropo", "algorithm")

@@ -146,7 +146,8 @@ def surroundings() -> dict[str, Any]:
     }
 
 
-def kill_supervisor() -> None:
+def kill_supervisor(pid_file: str) -> None:
+    Path(pid_file).write_text(str(os.getpid()))
     os.kill(os.getppid(), 9)
     time.sleep(1000)
 

@@ -79,7 +79,7 @@ def test_the_kernel_cannot_be_reached_through_proc(tool: str) -> None:
 
 
 def test_limits_and_deadline_hold_in_namespaces(tool: str) -> None:
-    assert inside("segfault").why == "killed by SIGSEGV"
+    assert inside("segfault").why == "killed by signal 11: Segmentation fault"
     assert inside("hog").failure == "memory"
     with Worker("tests.sandbox.faults:loop", isolation="namespaces") as worker:
         assert worker.call({}, 0.3).failure == "deadline"

@@ -56,7 +56,7 @@ def test_values_come_back_as_json() -> None:
         ("not_json", {}, "exception", "TypeError: Object of type set is not JSON serializable"),
         ("leave", {"code": 3}, "crash", "ended with exit code 3"),
         ("leave", {"code": 0}, "crash", "ended with exit code 0"),
-        ("segfault", {}, "crash", "killed by SIGSEGV"),
+        ("segfault", {}, "crash", "killed by signal 11: Segmentation fault"),
         ("hog", {}, "memory", "MemoryError: over the memory limit"),
         ("slow_hog", {}, "memory", "MemoryError: over the memory limit"),
         ("burn", {}, "cpu", "over the limit of CPU time"),
@@ -165,13 +165,16 @@ def test_arguments_that_are_not_json_are_the_callers_mistake() -> None:
         assert worker.call({"value": 1}, 20.0).value == 1
 
 
-def test_a_killed_supervisor_is_a_crash_and_the_next_call_works() -> None:
-    assert call("kill_supervisor").failure == "crash"
+def test_a_killed_supervisor_is_a_crash_and_the_next_call_works(tmp_path: Path) -> None:
+    assert call("kill_supervisor", pid_file=str(tmp_path / "pid")).failure == "crash"
+    assert eventually(lambda: gone(int((tmp_path / "pid").read_text())))
     with Worker("tests.sandbox.faults:echo") as worker:
         assert worker.call({"value": 1}, 20.0).value == 1
+        scratch = Path(worker._scratch)
         psutil.Process().children()[0].kill()
         assert eventually(lambda: psutil.Process().children()[0].status() == "zombie")
         assert worker.call({"value": 2}, 20.0).value == 2
+    assert not scratch.exists()
 
 
 def test_a_worker_works_off_the_main_thread() -> None:
@@ -190,12 +193,14 @@ def test_the_pool_keeps_the_order_and_a_stuck_call_holds_up_no_other() -> None:
     assert outcomes[1].failure == "deadline"
 
 
-@pytest.mark.parametrize("isolation", ["limits-only", "namespaces"])
-def test_nothing_outlives_a_lab_that_is_killed(isolation: str) -> None:
+@pytest.mark.parametrize(
+    ("isolation", "how"), [("limits-only", ""), ("limits-only", "forked"), ("namespaces", "")]
+)
+def test_nothing_outlives_a_lab_that_is_killed(isolation: str, how: str) -> None:
     if isolation == "namespaces" and not isolation_available().tool:
         pytest.skip("no namespaces on this machine")
     lab = subprocess.Popen(
-        [sys.executable, str(HERE / "lab.py"), isolation], stdout=subprocess.PIPE, text=True
+        [sys.executable, str(HERE / "lab.py"), isolation, how], stdout=subprocess.PIPE, text=True
     )
     assert lab.stdout
     *scratch, pids = lab.stdout.readline().split(" ", 1)

@@ -35,8 +35,11 @@ def write_jsonl(path: str | Path, objects: Iterable[Mapping[str, Any]]) -> None:
 
 
 def load_json(text: str) -> Any:
-    """`json.loads` without NaN and Infinity. Raises ValueError (as JSONDecodeError does)."""
-    return json.loads(text, parse_constant=_refuse_constant)
+    """`json.loads` without NaN and Infinity. Raises ValueError, for nesting without end too."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def _object(raw: bytes, path: Path, line: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Arrow gives every struct of a column the same keys and fills the absent ones wit
 drops those nulls again at every depth, so a null that the writer meant is dropped too.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -22,7 +23,8 @@ BATCH_ROWS = 256
 def read_parquet(path: str | Path) -> Iterator[Record]:
     """The rows of a parquet file as objects, one by one; `line` is the row number from 1.
 
-    Raises DataError for a missing file and for one that is not parquet.
+    Raises DataError for a missing file, for one that is not parquet, and for values that JSON does
+    not have (dates, bytes, NaN).
     """
     path = Path(path)
     if not path.is_file():
@@ -34,7 +36,7 @@ def read_parquet(path: str | Path) -> Iterator[Record]:
     with file:
         rows = (row for batch in file.iter_batches(BATCH_ROWS) for row in batch.to_pylist())
         for line, row in enumerate(rows, 1):
-            yield Record(str(path), line, without_nulls(row))
+            yield Record(str(path), line, _plain_row(row, path, line))
 
 
 def write_parquet(path: str | Path, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> None:
@@ -48,9 +50,27 @@ def write_parquet(path: str | Path, rows: Iterable[Mapping[str, Any]], schema: p
 
 
 def without_nulls(value: Any) -> Any:
-    """`value` without the keys whose value is None, at every depth."""
+    """`value` without the keys whose value is None, at every depth.
+
+    Raises TypeError for a value that JSON does not have.
+    """
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
         return [without_nulls(item) for item in value]
-    return value
+    if value is None or type(value) in (str, int, bool):
+        return value
+    if type(value) is float and math.isfinite(value):
+        return value
+    raise TypeError(f"{value!r} is no JSON value")
+
+
+def _plain_row(row: dict[str, Any], path: Path, line: int) -> dict[str, Any]:
+    plain = {}
+    for field, value in row.items():
+        try:
+            plain |= without_nulls({field: value})
+        except TypeError as error:
+            fix = "store it as text or as a number, or leave the column out"
+            raise DataError(str(error), file=path, line=line, field=field, fix=fix) from error
+    return plain

@@ -10,10 +10,10 @@ the model samples after the prompt's tokens, so that is what it must be trained 
 tokens in messages are kept harmless is `encoding`'s part; how text is laid out, `renderings`'.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, Literal
 
 from assay.data.encoding import Codec
@@ -161,8 +161,8 @@ class Renderer:
         self, messages: Sequence[Message], tools: Tools, target: bool
     ) -> tuple[int | None, str]:
         """Where the last of `messages`, an assistant's, starts in the text, and that text up to
-        its end of turn. None if its prompt does not begin that text; for the target of training
-        that raises PrefixMismatchError.
+        its end of turn. None if its prompt does not begin that text or nothing ends it; for the
+        target of training either raises.
         """
         before = self._text(messages[:-1], tools, generation=True)
         after = self._text(messages, tools, generation=False)
@@ -172,7 +172,9 @@ class Renderer:
             return None, after
         specials = self._codec.template_specials(after[len(before) :])
         if not specials:
-            raise self._endless()
+            if target:
+                raise self._endless()
+            return None, after
         # A template may end a call, or the last message, with a token of its own.
         ends = [end for token, end in specials if token == self._end_of_turn] or [specials[-1][1]]
         return len(before), after[: len(before) + ends[-1]]
@@ -183,7 +185,8 @@ class Renderer:
         messages = (Message("user", "a"), Message("assistant", PROBE))
         last = self._text(messages, (), generation=False)
         followed = self._text((*messages, Message("user", "c")), (), generation=False)
-        for text in (os.path.commonprefix([last, followed]), last):
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(last, followed, strict=False))
+        for text in ("".join(character for character, _ in alike), last):
             specials = self._codec.template_specials(text.rpartition(PROBE)[2])
             if PROBE in text and specials:
                 return specials[-1][0]

@@ -5,9 +5,10 @@ An empty table means that the tool has no setting for it.
 
 Settings = dict[str, str]
 
+_ACTOR = "actor_rollout_ref.actor"
 _ADVANTAGE = "algorithm.adv_estimator"
-_LOSS = "actor.policy_loss.loss_mode"
-_AVERAGE = "actor.loss_agg_mode"
+_LOSS = f"{_ACTOR}.policy_loss.loss_mode"
+_AVERAGE = f"{_ACTOR}.loss_agg_mode"
 _SCALE = "algorithm.norm_adv_by_std_in_grpo"
 
 ELSEWHERE: dict[str, dict[str, Settings]] = {
@@ -17,7 +18,7 @@ ELSEWHERE: dict[str, dict[str, Settings]] = {
             _ADVANTAGE: "grpo",
             _LOSS: "vanilla",
             _AVERAGE: "seq-mean-token-mean",
-            "actor.clip_ratio": "0.2",
+            f"{_ACTOR}.clip_ratio": "0.2",
         },
         "ms-swift": {"--loss_type": "grpo", "--epsilon": "0.2"},
     },
@@ -31,8 +32,8 @@ ELSEWHERE: dict[str, dict[str, Settings]] = {
         "verl": {
             _ADVANTAGE: "grpo",
             _AVERAGE: "token-mean",
-            "actor.clip_ratio_low": "0.2",
-            "actor.clip_ratio_high": "0.28",
+            f"{_ACTOR}.clip_ratio_low": "0.2",
+            f"{_ACTOR}.clip_ratio_high": "0.28",
             "algorithm.filter_groups.enable": "True",
         },
         "ms-swift": {
@@ -52,8 +53,8 @@ ELSEWHERE: dict[str, dict[str, Settings]] = {
         "verl": {
             _ADVANTAGE: "grpo",
             _LOSS: "gspo",
-            "actor.clip_ratio_low": "0.0003",
-            "actor.clip_ratio_high": "0.0004",
+            f"{_ACTOR}.clip_ratio_low": "0.0003",
+            f"{_ACTOR}.clip_ratio_high": "0.0004",
         },
         "ms-swift": {
             "--importance_sampling_level": "sequence",
@@ -67,8 +68,8 @@ ELSEWHERE: dict[str, dict[str, Settings]] = {
         "verl": {
             _ADVANTAGE: "grpo",
             _LOSS: "cispo",
-            "actor.clip_ratio_low": "10",
-            "actor.clip_ratio_high": "4",
+            f"{_ACTOR}.clip_ratio_low": "10",
+            f"{_ACTOR}.clip_ratio_high": "4",
         },
         "ms-swift": {"--loss_type": "cispo", "--epsilon_high": "5.0"},
     },

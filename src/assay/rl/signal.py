@@ -6,7 +6,6 @@ a standard deviation. Pure statistics of one batch; nothing here drops anything.
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from assay.rl.advantages import WHITENED_ESTIMATORS
@@ -61,8 +60,6 @@ def signal_stats(rewards_E: Tensor, group_E: Tensor, tolerance: float = EQUAL) -
 
 def groups_with_signal(rewards_E: Tensor, group_E: Tensor, tolerance: float = EQUAL) -> Tensor:
     """Numbers of the groups whose rewards are not all equal, ascending (long)."""
-    if len(rewards_E) == 0:
-        return torch.empty(0, dtype=torch.long)
     return group_E[~in_equal_group(rewards_E, group_E, tolerance)].unique()
 
 

@@ -67,12 +67,14 @@ def run_call(
     answer: int,
 ) -> NoReturn:
     """Runs `function(**arguments)` and writes one line to `answer`; ends the process."""
+    code = os.EX_SOFTWARE
     try:
         answer = enter_call(limits, scratch, answer)
         write_all(answer, _answer_of(function, arguments))
+        code = os.EX_OK
     finally:
         # Also when the answer cannot be written: nothing of the supervisor may run in this copy.
-        os._exit(0)
+        os._exit(code)
 
 
 def _answer_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> bytes:

@@ -53,7 +53,7 @@ class WorkerPool:
         return list(self._threads.map(run, arguments))
 
     def close(self) -> None:
-        """Drops what has not started and ends the workers."""
+        """Drops calls that wait, lets running ones end by their deadline, ends the workers."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         for worker in self._workers:
             worker.close()

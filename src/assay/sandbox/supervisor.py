@@ -124,7 +124,7 @@ def ended_without_answer(process: int) -> bytes:
     number = os.WTERMSIG(status)
     if number == signal.SIGXCPU:
         return failure("cpu", "over the limit of CPU time")
-    return failure("crash", f"killed by {signal.Signals(number).name}")
+    return failure("crash", f"killed by signal {number}: {signal.strsignal(number)}")
 
 
 def end_descendants(process: int) -> None:

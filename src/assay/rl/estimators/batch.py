@@ -1,7 +1,8 @@
 """What every advantage estimator reads, and the steps they share.
 
 Estimators answer one advantage per action token (S), float32, 0 where the token is not trained;
-they compute in float64. Episodes whose reward abstained were removed by the caller.
+group statistics are worked out in float64. Episodes whose reward abstained were removed by the
+caller.
 """
 
 from collections.abc import Callable

@@ -25,7 +25,7 @@ COMPARE = "assay.tasks.math.verify:compare"
 
 
 def gold_answer(row: Row) -> str:
-    r"""What follows `####` or stands in `\boxed{}` in the row's gold, else all of it; "" for none."""
+    r"""What follows `####` or stands in `\boxed{}` in the gold, else all of it; "" for none."""
     gold = "" if row.gold is None else str(row.gold)
     return final_answer(gold) or gold.strip()
 

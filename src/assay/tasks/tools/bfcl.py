@@ -111,6 +111,5 @@ def _arguments(parameters: Mapping[str, Any], answers: Mapping[str, list[Any]]) 
 def _value(answer: Any) -> Any:
     """A possible answer as a value: a dict, alone or in a list, has options for each key again."""
     if isinstance(answer, dict):
-        chosen = {key: options[0] for key, options in answer.items() if options}
-        return {key: value for key, value in chosen.items() if value != ""}
+        return {key: options[0] for key, options in answer.items() if options[0] != ""}
     return [_value(item) for item in answer] if isinstance(answer, list) else answer

@@ -1,0 +1,112 @@
+"""Everything a run works with, put together once: task, data, model, evaluations, fingerprints."""
+
+import gc
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from assay.lab.checkpoint_models import ModelShelf
+from assay.lab.evaluate import Evaluation, make_evaluation
+from assay.lab.observer import Observer
+from assay.lab.prepare import DataSet, prepare, renderer_of
+from assay.lab.run_directory import RunDirectory
+from assay.lab.run_names import checkpoint_directory, find_run, parse_run_name
+from assay.lab.spec.experiment import Experiment
+from assay.models.precision import Precision, choose_precision
+from assay.models.source import parse_source, resolve
+from assay.tasks.running import RewardRunner, WeightedReward
+from assay.tasks.task import RewardFunction, Task, task
+
+
+@dataclass(frozen=True)
+class BaseFacts:
+    """What is kept of the base model once it was read."""
+
+    tokenizer: Any
+    fingerprint: str
+    end_tokens: frozenset[int]
+    config: Any
+
+
+@dataclass(frozen=True)
+class Session:
+    """One run at work. The parts are made when they are first asked for, then kept."""
+
+    experiment: Experiment
+    run: RunDirectory
+    seed: int
+    observer: Observer
+
+    @cached_property
+    def task(self) -> Task:
+        """The experiment's skill."""
+        return task(self.experiment.task)
+
+    @cached_property
+    def precision(self) -> Precision:
+        """The machine's number formats."""
+        return choose_precision()
+
+    @cached_property
+    def shelf(self) -> ModelShelf:
+        """Where the run's models come from."""
+        folder = model_folder(self.experiment.model, self.run.root)
+        return ModelShelf(self.experiment, self.run, folder, self.precision)
+
+    @cached_property
+    def base(self) -> BaseFacts:
+        """Tokenizer, fingerprint and end tokens of the base model; the weights are let go."""
+        loaded = self.shelf.load_base()
+        facts = BaseFacts(
+            loaded.tokenizer, loaded.fingerprint, loaded.end_tokens, loaded.model.config
+        )
+        del loaded
+        gc.collect()
+        return facts
+
+    @cached_property
+    def sets(self) -> Mapping[str, DataSet]:
+        """The experiment's data sets."""
+        return {
+            name: prepare(
+                name,
+                spec,
+                self.task,
+                renderer_of(self.experiment, name, self.base.tokenizer),
+                self.run.root,
+                self.seed,
+            )
+            for name, spec in self.experiment.data.items()
+        }
+
+    @cached_property
+    def evaluations(self) -> Mapping[str, Evaluation]:
+        """The experiment's evaluations."""
+        return {
+            name: make_evaluation(name, spec, self.task, self.sets, self.base.tokenizer, self.seed)
+            for name, spec in self.experiment.evaluate.items()
+        }
+
+    def reward_runner(
+        self, reward: RewardFunction | WeightedReward, deadline: float = 10.0
+    ) -> RewardRunner:
+        """A runner for a reward, in namespaces unless the experiment says otherwise."""
+        mode = self.experiment.sandbox or "namespaces"
+        return RewardRunner(reward, deadline=deadline, sandbox=mode)
+
+
+def model_folder(source: str, root: Path) -> Path:
+    """The local folder of a model source; `run:` names are looked up in the lab at `root`."""
+
+    def run_folder(name: str) -> Path:
+        reference = parse_run_name(name)
+        run = find_run(root, reference)
+        if reference.checkpoint is None:
+            from assay.errors import InputError
+
+            raise InputError(f"run:{name} names no checkpoint", fix=f"write run:{name}@STAGE.last")
+        return checkpoint_directory(run, reference.checkpoint)
+
+    return resolve(parse_source(source), relative_to=root, resolve_run=run_folder)

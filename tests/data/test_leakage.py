@@ -1,0 +1,66 @@
+"""Fingerprints of rows, normal forms of text, and what two sets of rows share."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from assay.data.hashing import canonical_json, content_id, hash_contents, hash_ids, normalise_text
+from assay.data.leakage import overlap
+from assay.data.row import Message, Row, ToolCall
+
+
+def row(name: str, text: str, *functions: str) -> Row:
+    tools: tuple[dict[str, Any], ...] = tuple({"name": function} for function in functions)
+    return Row(name, (Message("system", "same"), Message("user", text)), tools)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("What's  the\nWeather?", "what s the weather"),
+        ("ＡＢＣ １２", "abc 12"),
+        ("Straße!", "STRASSE"),
+        ("a_b-c", "a b c"),
+        ("天气，如何？", "天气 如何"),
+    ],
+)
+def test_texts_that_differ_in_writing_only_are_normalised_to_one(left: str, right: str) -> None:
+    assert normalise_text(left) == normalise_text(right)
+
+
+def test_texts_that_differ_in_words_or_numbers_stay_apart() -> None:
+    assert normalise_text("5 apples") != normalise_text("6 apples")
+
+
+def test_equal_texts_and_shared_functions_are_found_with_their_ids() -> None:
+    train = [row("a", "Hi there!", "f"), row("b", "hi there", "f", "g"), row("c", "New", "h")]
+    found = overlap(train, [row("x", "Hi there!", "f"), row("y", "Other", "g")])
+    assert found.exact == (("a", "x"),)
+    assert found.normalised == (("a", "x"), ("b", "x"))
+    assert found.functions == {"f": ("a", "b"), "g": ("b",)}
+    assert found.train_ids == {"a", "b"}
+    assert overlap(train[2:], [row("x", "Hi there!", "f")]).train_ids == frozenset()
+
+
+def test_wrapped_functions_count_as_plain_ones_and_texts_without_words_match_nothing() -> None:
+    wrapped = replace(row("a", "one"), tools=({"type": "function", "function": {"name": "f"}},))
+    assert overlap([wrapped], [row("x", "two", "f")]).functions == {"f": ("a",)}
+    assert overlap([row("a", "")], [row("x", "")]).normalised == ()
+    assert overlap([row("a", "?!")], [row("x", "...")]).normalised == ()
+
+
+def test_hashes_follow_content_and_order_but_not_the_place() -> None:
+    rows = [row("a", "one", "f"), row("b", "two")]
+    call = Message("assistant", "", (ToolCall("f", {"z": 1, "a": [2]}),))
+    assert hash_contents(rows) == hash_contents([replace(r, origin="a.jsonl:1") for r in rows])
+    assert hash_contents(rows) != hash_contents(rows[::-1])
+    assert hash_contents(rows) != hash_contents([rows[0], replace(rows[1], messages=(call,))])
+    assert hash_ids(rows) == hash_ids([row("a", "x"), row("b", "x")]) != hash_ids(rows[::-1])
+
+
+def test_canonical_json_does_not_depend_on_the_order_of_keys() -> None:
+    assert canonical_json({"b": 1, "a": "é"}) == '{"a":"é","b":1}'
+    assert content_id({"b": 1, "a": 2}) == content_id({"a": 2, "b": 1}) == "d3626ac30a87e6f7"
+    with pytest.raises(ValueError):
+        canonical_json(float("inf"))

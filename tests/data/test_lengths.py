@@ -1,0 +1,38 @@
+"""Length statistics are numpy's and the standard library's; long rows are dropped and named."""
+
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.data.lengths import BINS, PERCENTILES, Dropped, drop_long, length_statistics
+from assay.data.row import Message, Row
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=2, max_size=60))
+def test_statistics_agree_with_the_standard_library(lengths: list[int]) -> None:
+    found = length_statistics(lengths)
+    assert found.mean == pytest.approx(statistics.mean(lengths))
+    assert found.sd == pytest.approx(statistics.stdev(lengths), abs=1e-9)
+    cuts = statistics.quantiles(lengths, n=100, method="inclusive")
+    for percent in PERCENTILES:
+        assert found.percentiles[percent] == pytest.approx(cuts[percent - 1])
+    assert (found.smallest, found.largest) == (min(lengths), max(lengths))
+    assert sum(found.histogram) == found.count == len(lengths)
+    assert len(found.edges) == len(found.histogram) + 1 == BINS + 1
+
+
+def test_one_row_has_no_spread_and_none_have_no_length() -> None:
+    assert length_statistics([7]).sd == 0.0
+    empty = length_statistics([])
+    assert (empty.count, empty.mean, sum(empty.histogram)) == (0, 0.0, 0)
+
+
+def test_rows_over_the_limit_are_dropped_and_listed() -> None:
+    rows = [Row(name, (Message("user", "x"),)) for name in "abc"]
+    kept, dropped = drop_long(rows, [10, 11, 12], 11)
+    assert [row.id for row in kept] == ["a", "b"]
+    assert dropped == (Dropped("c", 12, 11),)
+    with pytest.raises(ValueError):
+        drop_long(rows, [1, 2], 11)

@@ -1,0 +1,96 @@
+"""JSON lines and parquet: what is wrong is named with file and line, what is right comes back."""
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.data.jsonl import read_jsonl, write_jsonl
+from assay.data.parquet import BATCH_ROWS, read_parquet, without_nulls, write_parquet
+from assay.data.record import DataError
+
+scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+)
+json_values = st.recursive(
+    scalars | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(objects=st.lists(st.dictionaries(st.text(), json_values, max_size=3), max_size=4))
+def test_json_lines_come_back_as_they_were(
+    tmp_path_factory: pytest.TempPathFactory, objects: list[dict[str, Any]]
+) -> None:
+    path = tmp_path_factory.mktemp("jsonl") / "a.jsonl"
+    write_jsonl(path, objects)
+    assert [record.value for record in read_jsonl(path)] == objects
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"a": 1}\n{"a": \n', r"a.jsonl:2: malformed JSON"),
+        (b'\n{"a": 1}\n[1]\n', r"a.jsonl:3: is an array, not an object"),
+        (b'{"a": NaN}\n', r"a.jsonl:1: malformed JSON: NaN is not JSON"),
+        (b'{"a": 1}\n{"a": "\xff"}\n', r"a.jsonl:2: byte 8 is not UTF-8"),
+        (b"[" * 100_000 + b"\n", r"a.jsonl:1: malformed JSON: nested too deeply"),
+        (b'{"a": "\\ud800"}\n', r"a.jsonl:1: a \\u escape is half of a surrogate pair"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        list(read_jsonl(tmp_path / "a.jsonl"))
+    assert caught.value.exit_code == 2 and "\n" not in str(caught.value)
+
+
+def test_a_byte_order_mark_and_whole_surrogate_pairs_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"a": "\\ud83d\\ude00"}\n')
+    assert [r.value for r in read_jsonl(tmp_path / "a.jsonl")] == [{"a": "\U0001f600"}]
+
+
+def test_nothing_is_written_where_a_value_is_not_json(tmp_path: Path) -> None:
+    with pytest.raises(ValueError):
+        write_jsonl(tmp_path / "a.jsonl", [{"a": 1}, {"a": float("nan")}])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_files_and_files_of_another_kind_are_named(tmp_path: Path) -> None:
+    for read, name in ((read_jsonl, "a.jsonl"), (read_parquet, "a.parquet")):
+        with pytest.raises(DataError, match=f"{name}: no such file"):
+            list(read(tmp_path / name))
+    (tmp_path / "b.parquet").write_text("no parquet")
+    with pytest.raises(DataError, match=r"b.parquet: is not a parquet file"):
+        list(read_parquet(tmp_path / "b.parquet"))
+
+
+def test_parquet_comes_back_over_several_batches_with_row_numbers(tmp_path: Path) -> None:
+    schema = pa.schema({"n": pa.int64(), "s": pa.struct({"a": pa.string(), "b": pa.int64()})})
+    rows: list[dict[str, Any]] = [
+        {"n": n, "s": {"a": "x"} if n % 2 else {"b": n}} for n in range(BATCH_ROWS + 3)
+    ]
+    write_parquet(tmp_path / "a.parquet", iter(rows), schema)
+    records = list(read_parquet(tmp_path / "a.parquet"))
+    assert [record.value for record in records] == rows
+    assert [record.line for record in records] == list(range(1, len(rows) + 1))
+
+
+def test_the_nulls_that_arrow_fills_in_are_dropped_at_every_depth() -> None:
+    assert without_nulls({"a": None, "b": [{"c": None, "d": 0}, None]}) == {"b": [{"d": 0}, None]}
+
+
+@pytest.mark.parametrize("value", [b"x", float("nan"), [float("inf")], {"d": date(2026, 1, 1)}])
+def test_values_that_json_does_not_have_are_refused_with_their_place(
+    tmp_path: Path, value: object
+) -> None:
+    table = pa.Table.from_pylist([{"n": 1, "v": None}, {"n": 2, "v": value}])
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a.parquet:2: v: .* is no JSON value"):
+        list(read_parquet(tmp_path / "a.parquet"))

@@ -1,0 +1,82 @@
+"""Subsets and splits: exact, seeded, blind to row order, and never a conversation on both sides."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.data.row import Message, Row
+from assay.data.splits import SplitError, conversation_of, split_by_conversation, take
+
+
+def row(number: int, conversation: str = "") -> Row:
+    return Row(f"r{number}", (Message("user", "x"),), conversation=conversation)
+
+
+ROWS = [row(n) for n in range(50)]
+
+
+@given(
+    conversations=st.lists(st.sampled_from(["", *"abcdefgh"]), min_size=2, max_size=40),
+    dev=st.floats(0.01, 0.99),
+    seed=st.integers(0, 5),
+    shuffle=st.randoms(use_true_random=False),
+)
+def test_no_conversation_is_on_both_sides_whatever_the_order(
+    conversations: list[str], dev: float, seed: int, shuffle: random.Random
+) -> None:
+    rows = [row(n, name) for n, name in enumerate(conversations)]
+    count = len({conversation_of(r) for r in rows})
+    if not 0 < round(dev * count) < count:
+        with pytest.raises(SplitError, match="both sides need at least one"):
+            split_by_conversation(rows, dev, seed)
+        return
+    split = split_by_conversation(rows, dev, seed)
+    sides = [{conversation_of(r) for r in side} for side in (split.train, split.dev)]
+    assert not sides[0] & sides[1]
+    assert len(sides[1]) == round(dev * count)
+    order = {r.id: n for n, r in enumerate(rows)}
+    for side in (split.train, split.dev):
+        assert sorted(side, key=lambda r: order[r.id]) == list(side)
+    assert len(split.train) + len(split.dev) == len(rows)
+    shuffled = rows.copy()
+    shuffle.shuffle(shuffled)
+    again = split_by_conversation(shuffled, dev, seed)
+    assert {r.id for r in again.dev} == {r.id for r in split.dev}
+
+
+def test_a_conversation_named_like_a_row_is_another_one() -> None:
+    assert conversation_of(row(1)) != conversation_of(row(2, "r1"))
+
+
+def test_the_seed_decides_and_the_choice_is_not_the_order_of_the_file() -> None:
+    assert split_by_conversation(ROWS, 0.2, 1) == split_by_conversation(ROWS, 0.2, 1)
+    assert split_by_conversation(ROWS, 0.2, 1) != split_by_conversation(ROWS, 0.2, 2)
+    assert take(ROWS, 10, "random", 1).rows != take(ROWS, 10, "random", 2).rows
+    assert take(ROWS, 10, "random", 1).rows != tuple(ROWS[:10])
+
+
+@given(count=st.integers(0, 50), seed=st.integers(0, 9))
+def test_a_random_subset_has_the_count_asked_for_in_source_order(count: int, seed: int) -> None:
+    taken = take(ROWS, count, "random", seed)
+    assert len(taken.rows) == count and taken.total == 50
+    assert sorted(taken.rows, key=lambda r: int(r.id[1:])) == list(taken.rows)
+    assert {r.id for r in take(ROWS[::-1], count, "random", seed).rows} == {
+        r.id for r in taken.rows
+    }
+
+
+def test_every_row_is_equally_likely_to_be_taken() -> None:
+    hits = [0] * 50
+    for seed in range(400):
+        for r in take(ROWS, 10, "random", seed).rows:
+            hits[int(r.id[1:])] += 1
+    assert min(hits) > 45 and max(hits) < 120  # mean 80, sd 8
+
+
+def test_first_takes_the_first_and_has_no_seed() -> None:
+    taken = take(ROWS, 7, "first", 3)
+    assert taken.rows == tuple(ROWS[:7]) and (taken.how, taken.seed) == ("first", None)
+    with pytest.raises(SplitError, match="asks for 51 of 50 rows"):
+        take(ROWS, 51, "first")

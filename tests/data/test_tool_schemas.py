@@ -1,0 +1,78 @@
+"""Tools that are no schema are refused with the place; the spellings in use are accepted."""
+
+import json
+from typing import Any
+
+import pytest
+
+from assay.data.record import DataError, Record
+from assay.data.tools import function_names, openai_tool, parse_tools
+
+RECORD = Record("a.jsonl", 3, {})
+CITY: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+
+def tool(**fields: Any) -> dict[str, Any]:
+    return {"name": "f", "description": "d", "parameters": CITY} | fields
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [tool()],
+        [openai_tool(tool())],
+        [tool(parameters={"type": "dict", "properties": {"n": {"type": "float"}}, "required": []})],
+        [tool(parameters={"city": {"type": "str, optional", "default": ""}})],
+        [tool(parameters={})],
+        [{"name": "f"}],
+        [tool(parameters={"type": "object"})],
+        [tool(parameters=CITY | {"required": None})],
+        [tool(parameters={"type": "object", "properties": {"type": {"description": "d"}}})],
+        [tool(parameters={"type": "object", "properties": {"a": {"type": ["string", "null"]}}})],
+    ],
+)
+def test_the_spellings_in_use_are_accepted_as_list_and_as_text(value: list[dict]) -> None:
+    assert parse_tools(RECORD, value) == tuple(value)
+    assert parse_tools(RECORD, json.dumps(value)) == tuple(value)
+    assert function_names(value) == ("f",)
+
+
+@pytest.mark.parametrize("value", [None, "", [], "[]"])
+def test_no_tools_are_no_tools(value: Any) -> None:
+    assert parse_tools(RECORD, value) == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("[{", "tools: is not JSON"),
+        ({"name": "f"}, "tools: is an object, not an array"),
+        ([1], r"tools\[0\]: is an integer, not an object"),
+        ([tool(), tool(name=3)], r"tools\[1\].name: is an integer, not a string"),
+        ([tool(name="")], r"tools\[0\].name: is empty"),
+        ([tool(), tool()], r"tools\[1\].name: 'f' is also the name of tools\[0\]"),
+        ([tool(description=1)], r"tools\[0\].description: is an integer"),
+        ([{"function": "f"}], r"tools\[0\].function: is a string, not an object"),
+        ([tool(parameters=[])], r"tools\[0\].parameters: is an array, not an object"),
+        ([tool(parameters={"type": "array"})], r"parameters.type: is 'array' \(the parameters"),
+        ([tool(parameters=CITY | {"properties": []})], r"parameters.properties: is an array"),
+        ([tool(parameters={"city": "string"})], r"parameters.city: is a string, not an object"),
+        ([tool(parameters=CITY | {"required": "city"})], r"required: is a string, not an array"),
+        ([tool(parameters=CITY | {"required": [1]})], r"required: is an integer, not a string"),
+        (
+            [tool(parameters={"type": "object", "properties": {"a": {"type": 1}}})],
+            r"properties.a.type: is an integer, not a string or an array",
+        ),
+        (
+            [tool(parameters={"type": "object", "properties": {"a": {"enum": "x"}}})],
+            r"properties.a.enum: is a string",
+        ),
+        (
+            [tool(parameters={"type": "object", "properties": {"a": {"items": {"items": 1}}}})],
+            r"properties.a.items.items: is an integer, not an object",
+        ),
+    ],
+)
+def test_what_is_no_schema_is_named(value: Any, message: str) -> None:
+    with pytest.raises(DataError, match=f"^a.jsonl:3: .*{message}"):
+        parse_tools(RECORD, value)

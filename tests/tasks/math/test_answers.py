@@ -1,0 +1,101 @@
+"""The final answer is the last one given, whatever its braces; plain numbers compare exactly."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.tasks.math.answers import delimited, final_answer, last_boxed, number
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"so \boxed{42}.", "42"),
+        (r"\boxed{1} or rather \boxed{2}", "2"),
+        (r"\boxed{\frac{1}{\sqrt{2^{3}}}}", r"\frac{1}{\sqrt{2^{3}}}"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{\text{if } \boxed{3}}", r"\text{if } \boxed{3}"),
+        (r"\boxed {5}", "5"),
+        (r"\boxed{7} and then \boxed{8", "7"),
+        (r"\boxed{}", None),
+        (r"\boxed{  }", None),
+        (r"\boxed{1", None),
+        ("steps\n#### 18", "18"),
+        ("#### 1\n#### 2\nbye", "2"),
+        ("##### 5", "5"),
+        ("#### ", None),
+        ("#### 3\n" + r"\boxed{4}", "4"),
+        (r"\boxed{4}" + "\n#### 3", "3"),
+        ("The answer is 5.", None),
+        ("", None),
+    ],
+)
+def test_the_last_final_answer_is_taken(text: str, answer: str | None) -> None:
+    assert final_answer(text) == answer
+
+
+nested = st.recursive(
+    st.text("ab1 ", max_size=3),
+    lambda inner: st.tuples(inner, inner).map(lambda p: f"{p[0]}{{{p[1]}}}"),
+)
+
+
+@given(nested, st.text("abc {}\\", max_size=20))
+def test_any_balanced_content_comes_back(content: str, before: str) -> None:
+    text = before.replace("{", "").replace("\\", "") + rf"\boxed{{{content}}} tail"
+    assert last_boxed(text)[0] == (content.strip() or None)
+
+
+def test_deep_nesting_and_many_open_boxes_are_read_in_linear_time() -> None:
+    depth = 100_000
+    assert last_boxed(r"\boxed{" + "{" * depth + "}" * depth + "}")[0] == "{" * depth + "}" * depth
+    assert last_boxed(r"\boxed{" * depth) == (None, -1)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("18", 18),
+        ("-18", -18),
+        ("+3", 3),
+        ("1,450,000", 1_450_000),
+        ("$2,125", 2125),
+        (r"\$15", 15),
+        ("-$5.50", Fraction(-11, 2)),
+        ("18.", 18),
+        ("18.00", 18),
+        ("007", 7),
+        (" $42$ ", 42),
+        ("1,45", None),
+        ("1450,000", None),
+        ("1/2", None),
+        ("50%", None),
+        ("18 eggs", None),
+        ("1e3", None),
+        ("٣", 3),
+        ("9" * 41, None),
+        ("", None),
+    ],
+)
+def test_only_plain_numbers_are_numbers(text: str, value: int | Fraction | None) -> None:
+    assert number(text) == value
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("2^{10}", "$2^{10}$"),
+        ("x+1", "$x+1$"),
+        (r"\frac{1}{2}", r"$\frac{1}{2}$"),
+        (r"\text{Evelyn}", r"$\text{Evelyn}$"),
+        ("$x$", "$x$"),
+        (r"\(x\)", r"\(x\)"),
+        (r"\boxed{x}", r"\boxed{x}"),
+        ("forty two", "forty two"),
+        ("18 dollars", "18 dollars"),
+    ],
+)
+def test_all_but_prose_is_read_as_latex(answer: str, expected: str) -> None:
+    assert delimited(answer) == expected

@@ -1,0 +1,126 @@
+"""A reward that goes wrong is an abstention with its reason, counted; it is never a zero."""
+
+import os
+from dataclasses import asdict
+
+import pytest
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Message, Row, ToolCall
+from assay.errors import InputError
+from assay.sandbox.isolation import isolation_available
+from assay.tasks.running import RewardRunner, WeightedReward, WorkerReward
+from assay.tasks.task import RewardFunction
+from tests.tasks import reward_faults
+from tests.tasks.reward_faults import constant, length, moody, repeat
+
+ROW = Row("r", (Message("user", "?"),))
+
+
+def score(
+    reward: RewardFunction | WeightedReward, *texts: str, deadline: float = 20.0
+) -> list[Reward]:
+    with RewardRunner(reward, deadline, sandbox="limits-only") as runner:
+        return runner.score([(ROW, Completion(text)) for text in texts])
+
+
+def test_a_pure_reward_runs_here_and_its_exception_is_an_abstention() -> None:
+    def pure(row: Row, completion: Completion) -> Reward:
+        return Reward(1 / len(completion.text), why=str(os.getpid()))
+
+    here = str(os.getpid())
+    assert score(pure, "ab", "", "a") == [
+        Reward(0.5, why=here),
+        Reward(None, why="exception: ZeroDivisionError: division by zero"),
+        Reward(1.0, why=here),
+    ]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_value_that_is_no_finite_number_is_an_abstention(value: float) -> None:
+    (reward,) = score(lambda row, completion: Reward(value), "x")
+    assert reward.value is None and str(value) in reward.why
+
+
+def test_an_unsafe_reward_runs_elsewhere_and_each_failure_stays_with_its_completion() -> None:
+    texts = ("fine", "raise", "loop", "die", "nan", "fine")
+    rewards = score(moody, *texts, deadline=2.0)
+    assert [reward.value for reward in rewards] == [1.0, None, None, None, None, 1.0]
+    assert int(rewards[0].why) != os.getpid()
+    assert [reward.why for reward in rewards[1:5]] == [
+        "exception: KeyError: 'mood'",
+        "deadline",
+        "crash: ended with exit code 1",
+        "the value is nan",
+    ]
+
+
+def test_abstentions_are_counted_by_reason() -> None:
+    with RewardRunner(moody, 20.0, sandbox="limits-only") as runner:
+        assert runner.abstained_share == 0.0
+        for text in ("raise", "fine", "raise", "die"):
+            runner.score([(ROW, Completion(text))])
+        assert runner.abstentions == {
+            "exception: KeyError: 'mood'": 2,
+            "crash: ended with exit code 1": 1,
+        }
+        assert (runner.scored, runner.abstained_share) == (4, 0.75)
+
+
+def test_rows_and_completions_reach_the_worker_whole() -> None:
+    call = ToolCall("f", {"x": [1, None]}, "id")
+    messages = (Message("user", "käse"), Message("assistant", "", (call,), reasoning="hm"))
+    row = Row("r", messages, ({"name": "f"},), {"gold": 1}, "c", "file:3", {"k": 2})
+    completion = Completion("text", (1, 2), "length")
+    with RewardRunner(repeat, sandbox="limits-only") as runner:
+        (reward,) = runner.score([(row, completion)])
+    assert reward.why == repr((asdict(row), asdict(completion)))
+
+
+def test_an_unsafe_reward_runs_in_namespaces_unless_the_user_gave_that_up() -> None:
+    if not isolation_available().tool:
+        pytest.skip("no namespaces on this machine")
+    with RewardRunner(moody) as runner:
+        (reward,) = runner.score([(ROW, Completion("write"))])
+    assert reward.value is None and "Read-only file system" in reward.why
+
+
+def test_an_unsafe_reward_without_an_importable_name_is_refused() -> None:
+    def local(row: Row, completion: Completion) -> Reward:
+        return Reward(1.0)
+
+    local.unsafe = True  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="define it in a module"):
+        score(local, "x")
+
+
+def test_what_is_asked_cheaply_starts_no_worker() -> None:
+    half = Reward(0.5)
+    cheap = WorkerReward("no.such:function", lambda row, completion: half, lambda *_: half)
+    assert score(cheap, "x") == [Reward(0.5)]
+    assert cheap(ROW, Completion("x")) == Reward(0.5)
+
+
+def test_weights_multiply_and_parts_keep_their_names() -> None:
+    both = WeightedReward({"length": length, "constant": constant}, {"length": 2, "constant": -0.5})
+    assert score(both, "abc") == [
+        Reward(2 * 3 - 5, {"length": 3.0, "length/letters": 3.0, "constant": 10.0})
+    ]
+
+
+def test_one_part_that_abstains_makes_the_whole_abstain_and_is_named() -> None:
+    both = WeightedReward({"length": length, "moody": moody}, {"length": 1.0, "moody": 1.0})
+    good, bad = score(both, "fine", "raise")
+    assert good.value == 5.0
+    assert bad == Reward(
+        None, {"length": 5.0, "length/letters": 5.0}, "moody: exception: KeyError: 'mood'"
+    )
+
+
+def test_the_runner_ends_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    import psutil
+
+    with RewardRunner(reward_faults.moody, sandbox="limits-only") as runner:
+        runner.score([(ROW, Completion("fine"))] * 3)
+        assert psutil.Process().children()
+    assert psutil.Process().children() == []

@@ -1,0 +1,277 @@
+"""Every method trains a policy that is no language model, through the one loop."""
+
+import pytest
+import torch
+
+from assay.data.episode import Episode, Reward, Turn
+from assay.rl.objectives.grpo import Grpo as GrpoObjective
+from assay.rollout.sampling import Sampling
+from assay.train.groups import MultiTurn, Prompts, SingleTurn
+from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.loop import LoopSettings, train
+from assay.train.rce import Rce, StoredGroups
+from assay.train.rft import Rft
+from assay.train.sft import Sft
+from assay.train.state import TrainingFailure, TrainState
+from tests.train import toys
+
+
+def prompts(score=toys.score, *, group=8, share=0.1) -> Prompts:
+    source = SingleTurn(toys.contexts(), Sampling(1.0, 1), 0, score, toys.decode)
+    return Prompts(toys.rows(), source, prompts=4, group=group, seed=0, max_abstained_share=share)
+
+
+def run(method, steps: int, *, lr: float = 0.1, policy=None, **settings):
+    policy = policy or toys.CandidatePolicy()
+    recorder = toys.MemoryRecorder()
+    optimizer = torch.optim.AdamW(policy.module.parameters(), lr=lr, weight_decay=0.0)
+    train(policy, method, optimizer, TrainState(), LoopSettings(steps, lr, **settings), recorder)
+    return policy, recorder
+
+
+def grpo(settings: GrpoSettings | None = None, objective: GrpoObjective | None = None, **kwargs):
+    return Grpo(
+        prompts(**kwargs), settings or GrpoSettings(), objective or GrpoObjective(), toys.decode
+    )
+
+
+def test_sft_learns_stored_answers():
+    stored = tuple(
+        Episode(f"q{i}", f"q{i}", (Turn(toys.query(i), (toys.right(i),), (True,)),))
+        for i in range(20)
+    )
+    before = toys.accuracy(toys.CandidatePolicy())
+    policy, recorder = run(Sft(stored, 10, 0), 30)
+    assert before < 0.35 < 0.8 < toys.accuracy(policy)
+    nll = [line["nll"] for line in recorder.lines]
+    assert nll[-1] < nll[0] / 2
+
+
+def test_rft_learns_from_its_own_rewarded_samples_alone():
+    policy, recorder = run(Rft(prompts(), 1.0, 16, 1.0, toys.decode), 30)
+    assert toys.accuracy(policy) > 0.8
+    assert recorder.lines[-1]["kept_share"] > recorder.lines[0]["kept_share"]
+
+
+def test_rft_with_nothing_kept_changes_no_weight():
+    start = toys.CandidatePolicy()
+    before = start.module.weight.clone()  # type: ignore[union-attr]
+    policy, recorder = run(Rft(prompts(), 2.0, 16, 1.0, toys.decode), 2, policy=start)
+    assert torch.equal(before, policy.module.weight)  # type: ignore[union-attr]
+    assert recorder.lines[0]["grad_norm"] == 0
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_rce_learns_from_weighted_candidates(stored):
+    groups = tuple(
+        tuple(
+            Episode(
+                f"q{i}#{a}",
+                f"q{i}",
+                (Turn(toys.query(i), (a,), (True,)),),
+                Reward(float(a == toys.right(i))),
+            )
+            for a in range(toys.CANDIDATES)
+        )
+        for i in range(20)
+    )
+    source = StoredGroups(groups, 5, 0) if stored else prompts()
+    policy, recorder = run(Rce(source, 40, 0.5, 0.1, 1.0, toys.decode), 40)
+    assert toys.accuracy(policy) > (0.8 if stored else 0.6)
+    taus = [line["tau"] for line in recorder.lines]
+    assert taus[0] == 0.5
+    assert taus[-1] == pytest.approx(0.1)
+
+
+def test_grpo_learns_and_does_one_forward_per_micro_batch_when_on_policy():
+    policy, recorder = run(grpo(), 40)
+    assert toys.accuracy(policy) > 0.8
+    updated = sum(line["grad_norm"] > 0 for line in recorder.lines)
+    assert policy.forwards == updated, "on-policy steps need one forward, and none without signal"
+
+
+def test_grpo_without_any_signal_makes_no_forward_and_says_so():
+    policy, recorder = run(grpo(score=lambda pairs: [Reward(0.5) for _ in pairs]), 3)
+    assert policy.forwards == 0
+    assert {line["signal_share"] for line in recorder.lines} == {0.0}
+    assert {line["groups_dropped"] for line in recorder.lines} == {4.0}
+
+
+def test_several_updates_per_rollout_use_the_log_probs_before_the_first():
+    settings = GrpoSettings(minibatches=2, epochs=3)
+    policy, recorder = run(grpo(settings, GrpoObjective(several_updates=True)), 15)
+    assert toys.accuracy(policy) > 0.8
+    assert any(line["clip_high_share"] + line["clip_low_share"] > 0 for line in recorder.lines)
+    assert policy.version > 15
+
+
+def test_kl_in_the_loss_and_in_the_reward_hold_the_policy_back():
+    free, _ = run(grpo(), 30)
+    loss, lines = run(grpo(GrpoSettings(drop=False), GrpoObjective(kl_coef=2.0)), 30)
+    reward, _ = run(grpo(GrpoSettings(drop=False, kl_in_reward=2.0)), 30)
+
+    @torch.no_grad()
+    def moved(policy):
+        return float((policy.module.weight - policy.frozen.weight).norm())
+
+    assert moved(loss) < 0.7 * moved(free)
+    assert moved(reward) < 0.9 * moved(free)
+    assert lines.lines[-1]["kl"] > 0
+
+
+def test_dynamic_sampling_refills_up_to_its_limit():
+    calls = {"n": 0}
+
+    def sparse(pairs):
+        calls["n"] += 1
+        if calls["n"] % 2:
+            return [Reward(0.0) for _ in pairs]
+        return toys.score(pairs)
+
+    _, recorder = run(grpo(GrpoSettings(max_batches=3), score=sparse), 4)
+    assert max(line["sampled_batches"] for line in recorder.lines) > 1
+    assert all(line["sampled_batches"] <= 3 for line in recorder.lines)
+    cursors = [state.cursor for state in recorder.states]
+    taken = [line["sampled_batches"] * 4 for line in recorder.lines]
+    assert cursors == [sum(taken[: i + 1]) for i in range(4)]
+
+
+def test_an_abstention_is_no_zero_and_too_many_stop_the_run():
+    def silent_first(pairs):
+        rewards = toys.score(pairs)
+        return [Reward(None, why="deadline"), *rewards[1:]]
+
+    _, recorder = run(grpo(score=silent_first), 2)
+    records = recorder.samples_by_step[1]
+    assert records[0].reward.value is None
+    assert records[0].advantage == 0.0
+    judged = [r.reward.value for r in records[1:] if r.reward.value is not None]
+    assert recorder.lines[0]["reward_mean"] == pytest.approx(sum(judged) / len(judged))
+    with pytest.raises(TrainingFailure, match="abstained.*deadline"):
+        run(grpo(score=silent_first, share=0.01), 1)
+
+
+def test_truncated_completions_can_be_masked_but_still_count_in_the_baseline():
+    class Cut(toys.CandidatePolicy):
+        def sample(self, contexts, keys, sampling):
+            turns = super().sample(contexts, keys, sampling)
+            return [
+                Turn(
+                    t.context,
+                    t.actions,
+                    t.loss_mask,
+                    t.behaviour_logps,
+                    "length" if t.actions[0] == 0 else "stop",
+                )
+                for t in turns
+            ]
+
+    policy = Cut()
+    before = policy.module.weight.clone()
+    _, recorder = run(grpo(GrpoSettings(mask_truncated=True)), 1, policy=policy)
+    assert recorder.lines[0]["truncated_share"] > 0
+    cut = [r for r in recorder.samples_by_step[1] if r.ended == "length"]
+    assert cut
+    assert {r.advantage for r in cut} == {0.0}
+    assert not torch.equal(before, policy.module.weight)
+
+
+def test_overlong_punishment_is_a_reward_part():
+    settings = GrpoSettings(overlong_buffer=2, max_tokens=1, overlong_factor=0.5)
+    _, recorder = run(grpo(settings), 1)
+    for record in recorder.samples_by_step[1]:
+        assert record.reward.parts["overlong"] == -0.5
+        assert record.reward.value == record.reward.parts["right"] - 0.5
+
+
+def test_journalled_rewards_are_taken_over_instead_of_judging_again():
+    _, first = run(grpo(), 1)
+    journal = {f"{r.row_id}#{r.sample}": r.reward for r in first.samples_by_step[1]}
+    recorder = toys.MemoryRecorder(journal={1: journal})
+    judged = []
+
+    def watch(pairs):
+        judged.extend(pairs)
+        return toys.score(pairs)
+
+    policy = toys.CandidatePolicy()
+    optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.1, weight_decay=0.0)
+    train(policy, grpo(score=watch), optimizer, TrainState(), LoopSettings(1, 0.1), recorder)
+    assert judged == []
+    assert [r.reward for r in recorder.samples_by_step[1]] == [
+        r.reward for r in first.samples_by_step[1]
+    ]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_non_finite_gradients_skip_the_step_are_counted_and_stop_the_run(bad):
+    class Broken(toys.CandidatePolicy):
+        def score(self, packed, entropy=False):
+            scores = super().score(packed, entropy)
+            return type(scores)(scores.logps_S * bad, scores.entropy_S)
+
+    policy = Broken()
+    before = policy.module.weight.clone()
+    stored = (Episode("a", "a", (Turn(toys.query(0), (1,), (True,)),)),)
+    with pytest.raises(TrainingFailure, match="3 updates had a non-finite gradient"):
+        run(Sft(stored, 1, 0), 10, policy=policy, max_skipped_steps=2)
+    assert torch.equal(before, policy.module.weight)
+
+
+def test_a_rollout_that_samples_from_another_model_stops_the_run():
+    class Stale(toys.CandidatePolicy):
+        def sample(self, contexts, keys, sampling):
+            turns = super().sample(contexts, keys, sampling)
+            return [
+                Turn(t.context, t.actions, t.loss_mask, (t.behaviour_logps[0] - 1.0,), "stop")
+                for t in turns
+            ]
+
+    with pytest.raises(TrainingFailure, match="differ by 1.000"):
+        run(grpo(), 1, policy=Stale(), max_rollout_gap=0.25)
+
+
+class Counter:
+    """Three turns: the tool answers with the running sum; reward 1 if the sum ends even."""
+
+    def __init__(self, row, crash=False):
+        self.start = int(row.messages[0].content)
+        self.actions: list[int] = []
+        self.crash = crash
+
+    def context(self):
+        if len(self.actions) == 3:
+            return None
+        total = self.start + sum(self.actions)
+        return tuple(float(i == (len(self.actions) * 2 + total % 2)) for i in range(toys.FEATURES))
+
+    def act(self, turn):
+        if self.crash and len(self.actions) == 1:
+            raise RuntimeError("the tool broke")
+        self.actions.append(turn.actions[0])
+
+    def reward(self):
+        return Reward(float((self.start + sum(self.actions)) % 2 == 0))
+
+
+def multi_turn(crashing: frozenset[str] = frozenset(), share: float = 0.1) -> Grpo:
+    source = MultiTurn(lambda row: Counter(row, row.id in crashing), Sampling(1.0, 1), 0)
+    stream = Prompts(toys.rows(), source, prompts=4, group=8, seed=0, max_abstained_share=share)
+    return Grpo(stream, GrpoSettings(), GrpoObjective(), toys.decode)
+
+
+def test_multi_turn_episodes_with_tool_results_between_the_turns_train():
+    _, recorder = run(multi_turn(), 60)
+    means = [line["reward_mean"] for line in recorder.lines]
+    assert sum(means[:5]) / 5 < 0.7 < 0.9 < sum(means[-5:]) / 5
+    assert {len(r.tokens) for r in recorder.samples_by_step[1]} == {3}
+
+
+def test_an_episode_whose_world_crashes_abstains_and_the_others_go_on():
+    _, recorder = run(multi_turn(frozenset({"q0", "q1", "q2", "q3"}), share=0.9), 5)
+    records = [r for step in recorder.samples_by_step.values() for r in step]
+    crashed = [r for r in records if r.row_id in {"q0", "q1", "q2", "q3"}]
+    assert crashed
+    assert {r.reward.value for r in crashed} == {None}
+    assert all("RuntimeError: the tool broke" in r.reward.why for r in crashed)
+    assert all(r.reward.value is not None for r in records if r not in crashed)
