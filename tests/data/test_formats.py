@@ -51,7 +51,9 @@ def row(draw: st.DrawFn, name: str) -> Row:
     for _ in range(draw(st.integers(1, 2))):
         messages += [Message("user", draw(texts)), draw(answers)]
         if messages[-1].tool_calls:
-            messages.append(Message("tool", draw(texts), (), messages[-1].tool_calls[0].id))
+            named = any(call.id for call in messages[-1].tool_calls)
+            call_id = draw(st.sampled_from(["", "c1" if named else "c2"]))
+            messages.append(Message("tool", draw(texts), (), call_id))
             messages += draw(st.lists(answers, max_size=1))
     return Row(
         id=name,

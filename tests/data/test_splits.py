@@ -46,8 +46,8 @@ def test_no_conversation_is_on_both_sides_whatever_the_order(
     assert {r.id for r in again.dev} == {r.id for r in split.dev}
 
 
-def test_a_conversation_named_like_a_row_is_another_one() -> None:
-    assert conversation_of(row(1)) != conversation_of(row(2, "r1"))
+def test_a_row_without_a_conversation_is_one_under_its_own_id() -> None:
+    assert conversation_of(row(1)) == conversation_of(row(2, "r1")) == "r1"
 
 
 def test_the_seed_decides_and_the_choice_is_not_the_order_of_the_file() -> None:

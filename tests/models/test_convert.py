@@ -50,7 +50,9 @@ def test_text_comes_back_from_its_tokens(smollm: LoadedModel) -> None:
 
 def test_it_answers_a_question_through_its_chat_template(smollm: LoadedModel) -> None:
     question = [{"role": "user", "content": "What is the capital of France?"}]
-    text = smollm.tokenizer.apply_chat_template(question, tokenize=False, add_generation_prompt=True)
+    text = smollm.tokenizer.apply_chat_template(
+        question, tokenize=False, add_generation_prompt=True
+    )
     assert text == (
         "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
         "<|im_end|>\n<|im_start|>user\nWhat is the capital of France?<|im_end|>\n"

@@ -58,7 +58,9 @@ def kept_per_layer(kind: str, bf16: bool, prompt: int, completion: int, count: i
     def layers(number: int) -> int:
         model = tiny_model(kind, num_hidden_layers=number, **SIZES)
         model.set_attn_implementation("assay")
-        return kept_bytes(model, bf16, lambda: score_actions(model, contexts, actions_S, offsets_N1))
+        return kept_bytes(
+            model, bf16, lambda: score_actions(model, contexts, actions_S, offsets_N1)
+        )
 
     return (layers(3) - layers(1)) / 2
 

@@ -43,7 +43,8 @@ def planned_scores(
 token = st.integers(0, VOCABULARY - 1)
 completion = st.lists(token, min_size=1, max_size=9).map(tuple)
 group = st.tuples(
-    st.lists(token, min_size=1, max_size=14).map(tuple), st.lists(completion, min_size=1, max_size=5)
+    st.lists(token, min_size=1, max_size=14).map(tuple),
+    st.lists(completion, min_size=1, max_size=5),
 )
 
 
@@ -84,8 +85,7 @@ def test_a_model_called_without_a_plan_says_so():
 def test_attention_that_is_not_computed_is_refused(feature):
     from assay.models.attention import TreePlan, planned_attention
 
-    tensor = torch.zeros(1, 1, 1, 1)
+    zero = torch.zeros(1, 1, 1, 1)
+    asked = {"plan": TreePlan(()), feature: 4}
     with pytest.raises(AttentionUnsupported, match=feature):
-        planned_attention(
-            torch.nn.Identity(), tensor, tensor, tensor, None, 1.0, plan=TreePlan(()), **{feature: 4}
-        )
+        planned_attention(torch.nn.Identity(), zero, zero, zero, None, 1.0, **asked)

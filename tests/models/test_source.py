@@ -12,7 +12,9 @@ from tests.models.conftest import SaveModel
 from tests.models.folders import tiny_model
 
 
-@pytest.mark.parametrize("text", ["hf:Qwen/Qwen3-0.6B", "path:a/b", "pypi:x", "run:demo#1@sft.last"])
+@pytest.mark.parametrize(
+    "text", ["hf:Qwen/Qwen3-0.6B", "path:a/b", "pypi:x", "run:demo#1@sft.last"]
+)
 def test_a_source_prints_as_it_was_written(text: str) -> None:
     assert str(parse_source(text)) == text
 

@@ -17,7 +17,9 @@ from tests.models.folders import tiny_model
 
 
 def copied(model: nn.Module, shift: float = 0.0) -> dict[str, Tensor]:
-    return {name: tensor.clone() + shift for name, tensor in untied_state(model.state_dict()).items()}
+    return {
+        name: tensor.clone() + shift for name, tensor in untied_state(model.state_dict()).items()
+    }
 
 
 def test_a_whole_state_is_loaded_bit_for_bit_with_ties_kept() -> None:
@@ -75,7 +77,9 @@ def test_tied_weights_with_two_values_are_refused_and_equal_ones_taken() -> None
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     strict_load(model, state)
     state["lm_head.weight"] += 1e-3
-    with pytest.raises(StateDictMismatch, match=r"tied but different: lm_head.weight = model.embed"):
+    with pytest.raises(
+        StateDictMismatch, match=r"tied but different: lm_head.weight = model.embed"
+    ):
         strict_load(model, state)
 
 

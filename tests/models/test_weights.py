@@ -19,7 +19,9 @@ from assay.models.weights import ArchitectureMismatch, load_weights, save_weight
 from tests.models.folders import tiny_model, tiny_tokenizer
 
 
-def lora_model(rank: int = 4, std: float = 0.0, targets: tuple[str, ...] = ("q_proj",)) -> PeftModel:
+def lora_model(
+    rank: int = 4, std: float = 0.0, targets: tuple[str, ...] = ("q_proj",)
+) -> PeftModel:
     model, _ = train_lora(tiny_model(), LoraOptions(rank=rank, targets=targets))
     assert isinstance(model, PeftModel)
     with torch.no_grad():
@@ -81,7 +83,9 @@ def test_peft_itself_reads_the_adapter(tmp_path: Path) -> None:
 
 def test_another_architecture_is_refused_with_both_names(tmp_path: Path) -> None:
     save_weights(tiny_model("qwen3"), tmp_path)
-    with pytest.raises(ArchitectureMismatch, match="Qwen3ForCausalLM, the model is LlamaForCausalLM"):
+    with pytest.raises(
+        ArchitectureMismatch, match="Qwen3ForCausalLM, the model is LlamaForCausalLM"
+    ):
         load_weights(tiny_model("llama"), tmp_path)
 
 

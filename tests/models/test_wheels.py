@@ -24,7 +24,9 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "assay_probe-1.0.dist-info/METADATA",
             "Metadata-Version: 2.1\nName: assay-probe\nVersion: 1.0\nRequires-Dist: not-there\n",
         )
-        archive.writestr("assay_probe-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(
+            "assay_probe-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n"
+        )
         archive.writestr("assay_probe-1.0.dist-info/RECORD", "")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv("PIP_NO_INDEX", "1")

@@ -85,8 +85,10 @@ def test_an_unknown_estimator_is_refused_with_the_nearest_name():
 
 
 def test_k3_is_held_within_its_bounds():
-    estimate = kl_estimate("k3", torch.tensor([-1e4, 0.0]), torch.tensor([0.0, -1e4]))
-    assert estimate.tolist() == [10.0, 10.0]
+    logps_S = torch.tensor([-1e4, 0.0], requires_grad=True)
+    estimate_S = kl_estimate("k3", logps_S, torch.tensor([0.0, -1e4]))
+    assert estimate_S.tolist() == [10.0, 10.0]
+    assert torch.autograd.grad(estimate_S.sum(), logps_S)[0].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("name", sorted(KL_ESTIMATORS))

@@ -252,6 +252,19 @@ def test_metrics_are_means_over_trained_tokens():
     assert means["policy_kl"] == pytest.approx(-log_ratio_S[mask_S].mean().item(), rel=1e-5)
 
 
+def test_corrected_kl_has_its_gradient_through_the_ratio_too():
+    policy, packed = Table(5), batch(rewards=[0.0] * 6)
+    old_S = Table(6).score(packed).logps_S.detach()
+    packed = packed.with_tokens(old_S=old_S)
+    assert packed.reference_S is not None
+    objective = Grpo(kl_coef=0.3, kl_estimator="k3_corrected", several_updates=True)
+    gradient, _ = policy.gradient(objective, [packed])
+    logps_S = policy.score(packed).logps_S
+    kl_S = (logps_S - old_S).exp() * k3(logps_S, packed.reference_S)
+    loss = (0.3 * packed.weight_S * kl_S).sum()
+    torch.testing.assert_close(gradient, torch.autograd.grad(loss, policy.logits_KV)[0])
+
+
 def test_the_entropy_bonus_raises_entropy():
     policy, packed = Table(7), batch(rewards=[0.0] * 6)
     gradient, _ = policy.gradient(Grpo(entropy_coef=0.5), [packed])

@@ -1,12 +1,13 @@
-"""TRL's own rows for overlong punishment and the mask of high-entropy tokens."""
+"""Overlong punishment and entropy masks: TRL's own rows, and edges that they leave out."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from assay.rl.entropy import high_entropy_mask
+from assay.rl.entropy import entropy_from_logits, high_entropy_mask
 from assay.rl.shaping import overlong_punishment
 
 
@@ -44,6 +45,11 @@ def test_overlong_punishment_of_the_paper():
     values = [overlong_punishment(n, 20480, 4096) for n in (0, 16384, 18432, 20480, 30000)]
     assert values == [0, 0, -0.5, -1, -1]
     assert overlong_punishment(18432, 20480, 4096, factor=0.4) == -0.2
+
+
+def test_impossible_tokens_add_nothing_to_entropy():
+    logits_SV = torch.tensor([[0.0, 0.0, -torch.inf], [3.0, -torch.inf, -torch.inf]])
+    torch.testing.assert_close(entropy_from_logits(logits_SV), torch.tensor([math.log(2), 0]))
 
 
 def test_high_entropy_threshold_is_the_quantile_of_trained_tokens_alone():

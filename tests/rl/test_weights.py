@@ -45,6 +45,11 @@ def test_weights_are_shares_over_groups_at_trained_tokens():
     torch.testing.assert_close(weight_S, expected, rtol=0, atol=1e-4)
 
 
+def test_shares_stay_finite_for_large_rewards_and_small_tau():
+    shares_E = rce_shares(torch.tensor([1000.0, 999.0]), torch.tensor([0, 0]), tau=0.5)
+    assert shares_E.tolist() == pytest.approx([0.8808, 0.1192], abs=1e-4)
+
+
 def test_tau_falls_linearly_from_start_to_end():
     assert [rce_tau(step, 4) for step in range(4)] == [2.0, 1.5, 1.0, 0.5]
     assert rce_tau(0, 1) == 2.0

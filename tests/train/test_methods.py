@@ -147,7 +147,7 @@ def test_an_abstention_is_no_zero_and_too_many_stop_the_run():
     assert records[0].advantage == 0.0
     judged = [r.reward.value for r in records[1:] if r.reward.value is not None]
     assert recorder.lines[0]["reward_mean"] == pytest.approx(sum(judged) / len(judged))
-    with pytest.raises(TrainingFailure, match="abstained.*deadline"):
+    with pytest.raises(TrainingFailure, match=r"abstained.*deadline"):
         run(grpo(score=silent_first, share=0.01), 1)
 
 
@@ -227,7 +227,7 @@ def test_a_rollout_that_samples_from_another_model_stops_the_run():
                 for t in turns
             ]
 
-    with pytest.raises(TrainingFailure, match="differ by 1.000"):
+    with pytest.raises(TrainingFailure, match=r"differ by 1\.000"):
         run(grpo(), 1, policy=Stale(), max_rollout_gap=0.25)
 
 

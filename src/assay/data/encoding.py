@@ -4,7 +4,7 @@ A special token that stands in a message is broken up before rendering by BREAK 
 character; `encode` cuts the text there and tokenises the pieces apart, so to the model it is
 ordinary text. Added tokens that are not special, such as Qwen's `<think>` and `<tool_call>`, are
 words of the model and stay whole. BREAK itself, a noncharacter that Unicode keeps for such uses,
-is dropped from messages.
+is lost where it stands in a message.
 """
 
 import re
@@ -41,8 +41,7 @@ class Codec:
     def break_up(self, value: Any) -> Any:
         """A JSON value with every special token in its strings, keys too, broken up."""
         if isinstance(value, str):
-            text = value.replace(BREAK, "")
-            return self._special.sub(lambda found: found[0][0] + BREAK + found[0][1:], text)
+            return self._special.sub(lambda found: found[0][0] + BREAK + found[0][1:], value)
         if isinstance(value, Mapping):
             return {self.break_up(key): self.break_up(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):

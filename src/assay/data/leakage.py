@@ -35,7 +35,7 @@ def overlap(train: Sequence[Row], test: Sequence[Row]) -> Overlap:
     tested = {name for row in test for name in function_names(row.tools)}
     shared = defaultdict(list)
     for row in train:
-        for name in dict.fromkeys(function_names(row.tools)):
+        for name in function_names(row.tools):
             if name in tested:
                 shared[name].append(row.id)
     return Overlap(

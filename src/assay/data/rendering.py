@@ -20,12 +20,15 @@ from assay.data.encoding import Codec
 from assay.data.episode import Turn
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.renderings import hermes
-from assay.data.renderings.template import RenderingError, render_template, template_source
+from assay.data.renderings.template import (
+    PROBE,
+    RenderingError,
+    render_template,
+    template_source,
+    writes,
+)
 from assay.data.row import Message
 from assay.errors import nearest
-
-PROBE = "qzxprobe"
-"""A word that no template writes by itself."""
 
 Loss = Literal["all", "last"]
 Tools = Sequence[Mapping[str, Any]]
@@ -61,6 +64,15 @@ RENDERINGS: dict[str, Rendering] = {
     "template": Rendering(render_template, "1"),
     "hermes": Rendering(_hermes, "1 " + hermes.INSTRUCTION),
 }
+
+
+def automatic(tokenizer: Any) -> str:
+    """The rendering for a tokenizer whose user names none: its own template where that writes
+    tools and calls, else "hermes". Raises RenderingError if the tokenizer has no template.
+    """
+    source = template_source(tokenizer, tools=True)
+    able = all(writes(tokenizer, source, what) for what in ("tools", "tool calls"))
+    return "template" if able else "hermes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,8 +71,8 @@ def split_by_conversation(rows: Sequence[Row], dev: float, seed: int = 0) -> Spl
 
 
 def conversation_of(row: Row) -> str:
-    """The conversation that a row is part of; a row that names none is one of its own."""
-    return f"conversation {row.conversation}" if row.conversation else f"row {row.id}"
+    """The conversation that a row is part of; one that names none is a conversation by itself."""
+    return row.conversation or row.id
 
 
 def _draw(names: Sequence[str] | set[str], count: int, seed: int) -> list[str]:

@@ -26,6 +26,10 @@ CHATML = (
 """Turns for tokenizers that have ChatML's tokens and no template."""
 
 
+PROBE = "qzxprobe"
+"""A word that no template writes by itself."""
+
+
 class RenderingError(InputError):
     """A conversation that cannot be rendered as asked."""
 
@@ -97,27 +101,28 @@ def _refuse_silence(
         "reasoning": any(message.reasoning for message in messages),
     }
     for what in (name for name, present in used.items() if present):
-        if not _writes(tokenizer, source, what):
+        if not writes(tokenizer, source, what):
             problem = f"the tokenizer's chat template does not write {what}"
             raise RenderingError(problem, field="rendering", fix="use rendering = 'hermes'")
 
 
 @lru_cache(maxsize=64)
-def _writes(tokenizer: Any, source: str, what: str) -> bool:
+def writes(tokenizer: Any, source: str, what: str) -> bool:
     """Whether a template writes a thing: it is tried, since a mention proves nothing.
 
     A template that fails on the trial is left to fail on the messages, with its own words.
     """
-    word = "qzxprobe"
-    call = ToolCall(word if what == "tool calls" else "f", {}, "call00001")
-    reasoning = word if what == "reasoning" else ""
+    call = ToolCall(PROBE if what == "tool calls" else "f", {}, "call00001")
+    reasoning = PROBE if what == "reasoning" else ""
     messages = [Message("user", "a"), Message("assistant", "b", reasoning=reasoning)]
     if what in ("tool calls", "tool results"):
         messages[1] = Message("assistant", "", (call,))
-        messages.append(Message("tool", word if what == "tool results" else "c", (), call.id))
-    tool = {"name": word, "description": "", "parameters": {"type": "object", "properties": {}}}
+        messages.append(Message("tool", PROBE if what == "tool results" else "c", (), call.id))
+    tool = {"name": PROBE, "description": "", "parameters": {"type": "object", "properties": {}}}
     try:
-        return word in _apply(tokenizer, source, messages, [tool] if what == "tools" else [], False)
+        return PROBE in _apply(
+            tokenizer, source, messages, [tool] if what == "tools" else [], False
+        )
     except RenderingError:
         return True
 

@@ -9,7 +9,6 @@ Advantages and weights are worked out before, over the whole batch.
 import math
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from assay.rl.aggregation import aggregate
@@ -20,6 +19,7 @@ from assay.rl.names import look_up
 from assay.rl.objectives.objective import Atom, MissingScores, Needs, ObjectiveOutput
 from assay.rl.packed import Packed
 from assay.rl.policy import Scores
+from assay.rl.policy_losses.batch import clamped_log_ratio
 
 CORRECTION_CAP = 2.0
 
@@ -85,13 +85,14 @@ class Grpo:
     def _kl(self, batch: TokenBatch, packed: Packed) -> Tensor:
         if packed.reference_S is None:
             raise MissingScores("the KL term needs log-probs of the reference")
-        log_ratio_S = (batch.logps_S - batch.old_S).clamp(-20, 20)
-        return kl_loss(self.kl_estimator, batch.logps_S, packed.reference_S, log_ratio_S)
+        return kl_loss(
+            self.kl_estimator, batch.logps_S, packed.reference_S, clamped_log_ratio(batch)
+        )
 
 
 def _gap(batch: TokenBatch, behaviour_S: Tensor) -> Tensor:
-    """log(training / rollout) at the weights that sampled, 0 where masked. (S)"""
-    return torch.where(batch.mask_S, batch.old_S - behaviour_S, 0.0)
+    """log(training / rollout) at the weights that sampled. (S)"""
+    return batch.old_S - behaviour_S
 
 
 def _entropy(scores: Scores) -> Tensor:

@@ -1,7 +1,5 @@
 """CISPO: clip the weight, not the gradient."""
 
-import torch
-
 from assay.rl.policy_losses.batch import (
     Clip,
     TokenBatch,
@@ -19,10 +17,9 @@ def cispo(batch: TokenBatch, clip: Clip) -> TokenLoss:
     log_ratio_S = clamped_log_ratio(batch)
     ratio_S = log_ratio_S.detach().exp()
     weight_S = ratio_S.clamp(1 - clip.low, 1 + clip.high)
-    logps_S = torch.where(batch.mask_S, batch.logps_S, 0.0)
     return token_loss(
         batch,
-        -weight_S * batch.advantage_S * logps_S,
+        -weight_S * batch.advantage_S * batch.logps_S,
         log_ratio_S,
         low_S=ratio_S < weight_S,
         high_S=ratio_S > weight_S,

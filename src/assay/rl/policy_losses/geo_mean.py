@@ -3,7 +3,13 @@
 import torch
 
 from assay.rl.groups import group_sum
-from assay.rl.policy_losses.batch import Clip, TokenBatch, TokenLoss, log_ratio, token_loss
+from assay.rl.policy_losses.batch import (
+    Clip,
+    TokenBatch,
+    TokenLoss,
+    clamped_log_ratio,
+    token_loss,
+)
 
 
 def geo_mean(batch: TokenBatch, clip: Clip) -> TokenLoss:
@@ -14,7 +20,7 @@ def geo_mean(batch: TokenBatch, clip: Clip) -> TokenLoss:
     seq_mean_token_mean the episode counts once, as in the paper. The flags are verl's: log ratio
     outside the bounds, `clip_high` where A > 0 and `clip_low` where A < 0.
     """
-    log_ratio_S = log_ratio(batch)
+    log_ratio_S = clamped_log_ratio(batch)
     bounded_S = log_ratio_S.clamp(-clip.low, clip.high)
     sign_S = batch.advantage_S.sign()
     pessimistic_S = sign_S * torch.minimum(sign_S * log_ratio_S, sign_S * bounded_S)

@@ -1,7 +1,5 @@
 """The plain policy gradient."""
 
-import torch
-
 from assay.rl.policy_losses.batch import (
     Clip,
     TokenBatch,
@@ -16,5 +14,4 @@ def gpg(batch: TokenBatch, clip: Clip) -> TokenLoss:
 
     Meant for one update per rollout: nothing corrects for a policy that has moved since.
     """
-    logps_S = torch.where(batch.mask_S, batch.logps_S, 0.0)
-    return token_loss(batch, -batch.advantage_S * logps_S, clamped_log_ratio(batch))
+    return token_loss(batch, -batch.advantage_S * batch.logps_S, clamped_log_ratio(batch))

@@ -15,7 +15,7 @@ def gspo(batch: TokenBatch, clip: Clip) -> TokenLoss:
     log_ratio_S = log_ratio(batch)
     tokens_S = group_sum(batch.mask_S.float(), batch.episode_S).clamp(min=1)
     mean_S = group_sum(log_ratio_S, batch.episode_S) / tokens_S
-    token_S = torch.where(batch.mask_S, batch.logps_S - batch.logps_S.detach(), 0.0)
+    token_S = batch.logps_S - batch.logps_S.detach()
     ratio_S = (token_S + mean_S.detach()).clamp(max=10.0).exp()
     plain_S = -batch.advantage_S * ratio_S
     bounded_S = -batch.advantage_S * ratio_S.clamp(1 - clip.low, 1 + clip.high)

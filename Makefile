@@ -1,0 +1,43 @@
+# Two commands: `make demo` sets everything up and does the main job, `make test` proves it.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+DEMO := $(if $(QUICK),experiments/tools/demo-quick.toml,experiments/tools/demo.toml)
+# One thread for each of the two test processes: more would fight for two cores.
+TEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2
+
+.PHONY: demo test test-all lint types setup setup-dev docs clean
+
+demo: setup
+	$(BIN)/assay run $(DEMO) --or-resume
+
+test: lint types
+	$(TEST)
+
+test-all: lint types
+	$(TEST) -m ''
+
+lint: setup-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: setup-dev
+	$(BIN)/pyright
+
+docs: setup
+	$(BIN)/python -m assay.lab.spec.reference > docs/experiment.md
+
+setup: .venv/installed
+setup-dev: .venv/installed-dev
+
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) -e .
+	touch $@
+
+.venv/installed-dev: .venv/installed
+	$(PIP) -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build *.egg-info src/*.egg-info .pytest_cache .ruff_cache .hypothesis

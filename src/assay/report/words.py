@@ -1,0 +1,80 @@
+"""Words and numbers in the reader's language: one catalogue file per language in `wording/`.
+
+Text that runs wrote (names, errors, answers) is not translated; it is only made safe to show.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from assay.errors import InputError
+
+LANGUAGES = ("en", "zh")
+CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if code not in (9, 10)} | {
+    127: 0x2421,
+    0x9B: 0x241B,
+    **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD),
+}
+"""Control characters as the signs that depict them, and bidirectional overrides as U+FFFD."""
+
+
+class UnknownLanguage(InputError):
+    """A language that pages are not written in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The catalogue of one language: sections of templates."""
+
+    lang: str
+    sections: Mapping[str, Mapping[str, str]]
+
+    def __call__(self, key: str, /, **values: object) -> str:
+        """The text at `section.name` with its gaps filled; KeyError where there is none."""
+        section, _, name = key.partition(".")
+        return self.sections[section][name].format(**values)
+
+    def known(self, section: str, text: str) -> str:
+        """`text` in this language where the catalogue has it, else as it is."""
+        return self.sections[section].get(text, text)
+
+    @property
+    def verdicts(self) -> Mapping[str, str]:
+        """Templates for `judge.verdict.explain`."""
+        return self.sections["verdict"]
+
+
+@cache
+def words(lang: str = "en") -> Words:
+    """The catalogue of a language. Raises UnknownLanguage."""
+    if lang not in LANGUAGES:
+        fix = "choose " + " or ".join(LANGUAGES)
+        raise UnknownLanguage(f"no pages in {lang!r}", field="--lang", fix=fix)
+    text = (files("assay.report") / "wording" / f"{lang}.toml").read_text(encoding="utf-8")
+    return Words(lang, tomllib.loads(text))
+
+
+def visible(text: str) -> str:
+    """Text that a model or a file wrote, with nothing in it that moves a cursor or turns lines."""
+    return text.translate(CONTROL_PICTURES)
+
+
+def percent(share: float | None) -> str:
+    """A share of one in percent with one decimal, "–" for none."""
+    return "–" if share is None else f"{share * 100:.1f}%"
+
+
+def points(difference: float) -> str:
+    """A difference of shares in signed points with one decimal, with a true minus sign."""
+    return f"{difference * 100:+.1f}".replace("-", "−")
+
+
+def number(value: float | None) -> str:
+    """Any number in three or four digits, "–" for none."""
+    if value is None:
+        return "–"
+    if value == int(value) and abs(value) < 1e6:
+        return f"{int(value):,}"
+    return f"{value:.2e}" if abs(value) < 1e-3 or abs(value) >= 1e6 else f"{value:.4g}"

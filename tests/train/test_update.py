@@ -1,0 +1,123 @@
+"""Accumulation is exact: any split into micro-batches gives the gradient of the whole batch."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assay.data.episode import Episode, Turn
+from assay.models.precision import choose_precision
+from assay.rl.aggregation import AGGREGATIONS, token_weights
+from assay.rl.losses import LOSSES
+from assay.rl.objectives.grpo import Grpo
+from assay.rl.packed import pack
+from assay.rollout.language import LanguagePolicy
+from assay.train.microbatch import micro_batches
+from assay.train.schedule import rate_factor
+from assay.train.update import update
+from tests.tiny import tiny_model
+
+
+def language_policy() -> LanguagePolicy:
+    model = tiny_model().double()
+    return LanguagePolicy(model, choose_precision("fp32", "cpu"), frozenset({1}))
+
+
+def episodes(groups: int, group: int, turns: int, seed: int) -> list[Episode]:
+    """Random episodes of unequal lengths; a later turn has a longer context of its own."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(low: int, high: int) -> tuple[int, ...]:
+        length = int(torch.randint(low, high, (1,), generator=generator))
+        return tuple(torch.randint(2, 300, (length,), generator=generator).tolist())
+
+    found = []
+    for g in range(groups):
+        prompt = draw(1, 12)
+        for i in range(group):
+            parts, context = [], prompt
+            for _ in range(turns):
+                actions = draw(1, 9)
+                parts.append(Turn(context, actions, (True,) * len(actions)))
+                context = context + actions + draw(1, 4)
+            found.append(Episode(f"{g}#{i}", str(g), tuple(parts)))
+    return found
+
+
+def gradient(packed, objective, budget: int) -> tuple[list[torch.Tensor], float, dict[str, float]]:
+    policy = language_policy()
+    optimizer = torch.optim.SGD(policy.module.parameters(), lr=0.0)
+    result = update(policy, packed, objective, optimizer, micro_tokens=budget, clip_norm=1e9)
+    found = [p.grad for p in policy.module.parameters() if p.grad is not None]
+    return found, result.grad_norm, result.sums
+
+
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.parametrize("aggregation", sorted(AGGREGATIONS))
+def test_any_micro_batch_budget_gives_the_gradient_of_the_whole(loss, aggregation):
+    batch = pack(episodes(3, 3, 2, seed=1))
+    generator = torch.Generator().manual_seed(2)
+    advantage_E = torch.randn(9, generator=generator)
+    weight_S = token_weights(aggregation, batch.mask_S, batch.episode_S, scale=100.0)
+    with torch.no_grad():
+        old_S = language_policy().score(batch).logps_S
+    old_S = old_S + 0.3 * torch.randn(len(old_S), generator=generator)
+    batch = batch.with_tokens(
+        advantage_S=advantage_E[batch.episode_S], weight_S=weight_S, old_S=old_S.float()
+    )
+    whole, norm, sums = gradient(batch, Grpo(loss=loss), 10**6)
+    assert norm > 0
+    for budget in (1, 20, 60):
+        parts, part_norm, part_sums = gradient(batch, Grpo(loss=loss), budget)
+        assert part_norm == pytest.approx(norm, rel=1e-5)
+        assert part_sums == pytest.approx(sums, rel=1e-4, abs=1e-5)
+        for a, b in zip(whole, parts, strict=True):
+            torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    groups=st.integers(1, 4),
+    group=st.integers(1, 4),
+    turns=st.integers(1, 3),
+    budget=st.integers(1, 80),
+    atom=st.sampled_from(["turn", "episode", "group"]),
+    seed=st.integers(0, 99),
+)
+def test_micro_batches_keep_atoms_whole_and_within_budget(groups, group, turns, budget, atom, seed):
+    class Priced:
+        def context_cost(self, context):
+            return len(context)
+
+    packed = pack(episodes(groups, group, turns, seed))
+    micros = list(micro_batches(Priced(), packed, atom, budget))  # type: ignore[arg-type]
+    assert torch.equal(torch.cat([m.actions_S for m in micros]), packed.actions_S)
+    owners = []
+    for micro in micros:
+        cost = len(micro.actions_S) + sum(map(len, set(micro.contexts)))
+        ids = micro.episode_N if atom == "episode" else micro.group_N
+        owners.append(set(ids.tolist()))
+        pieces = len(micro.contexts) if atom == "turn" else len(owners[-1])
+        assert cost <= budget or pieces == 1
+    if atom != "turn":
+        assert sum(map(len, owners)) == len(set().union(*owners)), "an atom was cut"
+
+
+def test_gradients_are_clipped_to_the_norm():
+    batch = pack(episodes(1, 2, 1, seed=0)).with_tokens(advantage_S=None)
+    batch = batch.with_tokens(advantage_S=torch.ones(len(batch.actions_S)))
+    policy = language_policy()
+    optimizer = torch.optim.SGD(policy.module.parameters(), lr=0.0)
+    result = update(policy, batch, Grpo(), optimizer, micro_tokens=4096, clip_norm=0.01)
+    assert result.grad_norm > 0.01
+    total = torch.stack([p.grad.norm() for p in policy.module.parameters() if p.grad is not None])
+    assert float(total.norm()) == pytest.approx(0.01, rel=1e-4)
+
+
+def test_schedules_have_their_published_shape():
+    warm = [rate_factor("constant", s, 10, 0.4) for s in range(10)]
+    assert warm == [0.25, 0.5, 0.75, 1.0] + [1.0] * 6
+    cosine = [rate_factor("cosine", s, 9, 0.0) for s in range(9)]
+    assert cosine[0] == 1.0
+    assert cosine[-1] == pytest.approx(0.5 * (1 - 0.9396926), abs=1e-6)
+    assert cosine == sorted(cosine, reverse=True)
