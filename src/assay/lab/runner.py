@@ -30,7 +30,7 @@ from assay.lab.spec.names import check_names
 from assay.lab.spec.read import read_experiment
 from assay.lab.spec.references import CheckpointReference, parse_checkpoint
 from assay.lab.spec.stage import SamplingStage, StageSpec
-from assay.lab.spec.toml_write import to_toml
+from assay.lab.spec.toml_write import experiment_toml as to_toml
 from assay.lab.stage_methods import (
     StageInput,
     build_method,

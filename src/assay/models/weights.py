@@ -51,6 +51,8 @@ def save_weights(
     else:
         state = {name: t.contiguous() for name, t in untied_state(model.state_dict()).items()}
         save_file(state, directory / WEIGHTS, metadata=METADATA)
+        # As Transformers' own save does: a model built from a config does not name itself yet.
+        model.config.architectures = [type(model).__name__]
         model.config.save_pretrained(directory)
         model.generation_config.save_pretrained(directory)  # type: ignore[union-attr]
     if tokenizer is not None:

@@ -1,0 +1,190 @@
+"""What all verbs share: results on stdout, everything else on stderr, errors in one line.
+
+A verb is a function from the lab's root and its own options to an `Outcome`. It prints nothing
+itself; `verb` gives it `--lab` and `--json` and turns what it raises into an exit code.
+"""
+
+import inspect
+import json
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from assay.errors import AssayError
+
+SCHEMA = 1
+INTERRUPTED = 130
+PLAIN_WIDTH = 120
+"""Columns of tables where there is no terminal whose width could be asked."""
+STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+
+Lab = Annotated[
+    Path | None, typer.Option("--lab", help="The lab's root; else ASSAY_LAB, else this folder.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a verb found out, for programs (`result`) and for people (`shown`)."""
+
+    result: Any
+    """Plain values, paths, mappings and dataclasses."""
+    shown: Sequence[RenderableType] = ()
+    findings: Sequence[Any] = ()
+    """`judge.findings.Finding`."""
+    warnings: Sequence[str] = ()
+    exit_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """The options that may stand before the verb as well as after it."""
+
+    lab: Path | None
+    json: bool
+
+
+class Interrupted(AssayError):
+    """The user pressed Ctrl-C."""
+
+    exit_code = INTERRUPTED
+
+
+class Unexpected(AssayError):
+    """An error that no code foresaw."""
+
+
+def unexpected(error: Exception, folder: Path | None = None) -> Unexpected:
+    """The error in one line; its traceback is written to a file in `folder`, or a temporary one."""
+    handle, name = tempfile.mkstemp(prefix="traceback-", suffix=".txt", dir=folder, text=True)
+    with open(handle, "w", encoding="utf-8") as stream:  # noqa: PTH123 (a handle, not a path)
+        stream.writelines(traceback.format_exception(error))
+    message = " ".join(str(error).split())
+    return Unexpected(f"{type(error).__name__}: {message} (traceback in {name})")
+
+
+@contextmanager
+def executing(root: Path, name: str):
+    """Says how to go on with the newest run of `name` when the code inside is stopped."""
+    from assay.lab.run_directory import runs_of
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; continue with 'assay resume {name}'") from None
+    except AssayError:
+        raise
+    except Exception as error:
+        runs = runs_of(root, name)
+        raise unexpected(error, runs[-1].path if runs else None) from error
+
+
+def verb(function: Callable[..., Outcome]) -> Callable[..., None]:
+    """`function(root, ...)` as a command with the common options."""
+
+    def command(ctx: typer.Context, lab: Lab = None, json: Json = False, **options: Any) -> None:
+        from assay.lab.run_directory import lab_root
+
+        before: Common = ctx.obj
+        folder = lab or before.lab
+        root = lab_root(str(folder) if folder else None)
+        code = present(function.__name__, json or before.json, lambda: function(root, **options))
+        raise typer.Exit(code)
+
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    shared = list(inspect.signature(command).parameters.values())[:3]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [p.replace(kind=keyword) for p in (*own, *shared)]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__doc__, command.__name__ = function.__doc__, function.__name__
+    return command
+
+
+def present(name: str, as_json: bool, work: Callable[[], Outcome]) -> int:
+    """Do the work, print what came of it, and return the exit code."""
+    try:
+        outcome = work()
+    except AssayError as error:
+        outcome = failed(error)
+    except KeyboardInterrupt:
+        outcome = failed(Interrupted("interrupted"))
+    except Exception as error:
+        outcome = failed(unexpected(error))
+    if as_json:
+        print_json(name, outcome)
+    else:
+        print_shown(outcome)
+    return outcome.exit_code
+
+
+def failed(error: AssayError) -> Outcome:
+    """One line on stderr; the same in the findings of the JSON object."""
+    typer.echo(f"assay: {error}", err=True)
+    finding = {"severity": "error", "what": str(error), "evidence": "", "fix": ""}
+    return Outcome(None, findings=[finding], exit_code=error.exit_code)
+
+
+def print_json(name: str, outcome: Outcome) -> None:
+    """The one object that a program reads."""
+    value = {
+        "schema": SCHEMA,
+        "command": name,
+        "result": outcome.result,
+        "findings": outcome.findings,
+        "warnings": outcome.warnings,
+    }
+    typer.echo(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
+
+
+def print_shown(outcome: Outcome) -> None:
+    """Tables and lines for people; warnings go to stderr."""
+    out = console(sys.stdout)
+    for item in outcome.shown:
+        out.print(item)
+    if outcome.shown and outcome.findings:
+        out.print(finding_table(outcome.findings))
+    for warning in outcome.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+
+
+def finding_table(findings: Sequence[Any]) -> Table:
+    """Severity, what was found with its evidence, and what to do."""
+    table = Table("", "finding", "what to do")
+    for finding in findings:
+        found = Text(finding.what)
+        if finding.evidence:
+            found.append(f"\n{finding.evidence}", style="dim")
+        severity = Text(finding.severity, style=STYLES[finding.severity])
+        table.add_row(severity, found, Text(finding.fix))
+    return table
+
+
+def console(stream: Any) -> Console:
+    """A console that adds no colours or marks of its own to what is printed."""
+    width = None if stream.isatty() else PLAIN_WIDTH
+    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON has it: paths as text, a number that is not finite as null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else None
+    return str(value) if isinstance(value, Path) else value

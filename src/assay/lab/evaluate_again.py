@@ -1,0 +1,143 @@
+"""Evaluates a checkpoint that exists: a run's, into that run's records, or any model's.
+
+A model without a run of its own gets one that trains nothing, so that its records have a place and
+a manifest. A record that exists is not made again.
+"""
+
+import gc
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from json import dumps, loads
+from pathlib import Path
+from typing import Any
+
+from assay.errors import InputError
+from assay.lab.evaluate import Evaluation, make_evaluation
+from assay.lab.observer import Observer
+from assay.lab.run_directory import RunDirectory, create_run, runs_of
+from assay.lab.run_names import checkpoint_directory, find_run, parse_run_name
+from assay.lab.runner import checkpoint_name, execute, experiment_of, measure
+from assay.lab.session import Session, model_folder
+from assay.lab.spec.evaluate import EvaluateSpec
+from assay.lab.spec.experiment import Experiment
+from assay.lab.spec.references import CheckpointReference
+from assay.lab.spec.toml_write import experiment_toml
+from assay.lab.status import hold_run, stored_status
+from assay.models.source import EXAMPLES
+from assay.rollout.language import LocalSampler
+from assay.tasks.task import TASKS, lookup, task
+
+IDENTITY = ("name", "role")
+"""Fields of a record that change neither items nor answers."""
+
+
+class NoCheckpoint(InputError):
+    """A run was named without one of its checkpoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What `evaluate_again` did."""
+
+    run: RunDirectory
+    evaluation: str
+    """The evaluation's name in the run."""
+    key: str
+    """The folder of its records."""
+    checkpoint: str
+    made: bool
+    """False: the record was there already."""
+    file: Path
+
+
+def evaluate_again(
+    root: Path, target: str, spec: EvaluateSpec, observer: Observer
+) -> Evaluated:
+    """Measure `target`, `NAME@CHECKPOINT` or a model source, as `spec` says on its benchmark.
+
+    `spec.checkpoints` is not looked at. Raises InputError for what does not exist, RunBusy while
+    the run is executed elsewhere.
+    """
+    run, reference = find_target(root, target, spec.benchmark or "", observer)
+    session = Session(experiment_of(run), run, stored_status(run.path).seed, observer)
+    made = make_evaluation(
+        re.sub(r"[^A-Za-z0-9_-]+", "-", spec.benchmark or ""),
+        spec,
+        session.task,
+        {},
+        session.base.tokenizer,
+        session.seed,
+    )
+    evaluation = known_evaluation(run, made)
+    name = checkpoint_name(reference)
+    finished = evaluation.record.finished(run, name)
+    if not finished:
+        with hold_run(run.path):
+            answer(session, evaluation, reference)
+    file = evaluation.record.file(run.evaluations, name)
+    return Evaluated(run, evaluation.name, evaluation.record.key, name, not finished, file)
+
+
+def answer(session: Session, evaluation: Evaluation, reference: CheckpointReference) -> None:
+    """Make the record of one checkpoint."""
+    model = session.shelf.plain(reference).to(session.precision.compute)  # type: ignore[arg-type]
+    answers = LocalSampler(model, session.base.end_tokens)
+    measure(session, evaluation, answers, checkpoint_name(reference))
+    del model, answers
+    gc.collect()
+
+
+def known_evaluation(run: RunDirectory, made: Evaluation) -> Evaluation:
+    """The evaluation under the name and role that the run already knows it by, if it does."""
+    for file in sorted(run.evaluations.glob("*/evaluation.json")):
+        stored = loads(file.read_text(encoding="utf-8"))
+        if substance(stored) == substance(loads(dumps(asdict(made.record)))):
+            record = replace(made.record, **{key: stored[key] for key in IDENTITY})
+            return replace(made, name=record.name, record=record)
+    return made
+
+
+def substance(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record's answers and scores depend on."""
+    return {key: value for key, value in record.items() if key not in {"schema", *IDENTITY}}
+
+
+def find_target(
+    root: Path, target: str, benchmark: str, observer: Observer
+) -> tuple[RunDirectory, CheckpointReference]:
+    """The run that holds the target's records, and the checkpoint in it."""
+    kind, _, rest = target.partition(":")
+    if kind in EXAMPLES and kind != "run":
+        return model_run(root, target, benchmark, observer), CheckpointReference(None)
+    named = parse_run_name(rest if kind == "run" else target)
+    run = find_run(root, named)
+    if named.checkpoint is None:
+        stages = ", ".join(f"{named.name}@{s}.last" for s in experiment_of(run).stage)
+        fix = f"write {named.name}@base" + (f" or {stages}" if stages else "")
+        raise NoCheckpoint(f"{target!r} names no checkpoint", fix=fix)
+    if named.checkpoint.stage is None:
+        return run, named.checkpoint
+    step = checkpoint_directory(run, named.checkpoint).name.removeprefix("step-")
+    return run, CheckpointReference(named.checkpoint.stage, "step", int(step))
+
+
+def model_run(root: Path, source: str, benchmark: str, observer: Observer) -> RunDirectory:
+    """The run without stages that holds the records of a model source for a benchmark's task."""
+    skill = task_with(benchmark)
+    name = f"eval-{skill}-" + re.sub(r"[^A-Za-z0-9._]+", "-", source).strip("-")
+    if known := runs_of(root, name):
+        return known[-1]
+    model_folder(source, root)  # a model that is not there shall not leave a run behind
+    about = f"Holds the evaluations of {source}; trains nothing"
+    experiment = Experiment(name=name, about=about, model=source, task=skill)
+    (seed,) = experiment.seeds
+    run = create_run(root, name, seed=seed, spec=experiment_toml(experiment))
+    execute(Session(experiment, run, seed, observer))
+    return run
+
+
+def task_with(benchmark: str) -> str:
+    """The name of the task that has a benchmark. Raises UnknownNameError with the nearest."""
+    owners = {known: name for name in TASKS for known in task(name).benchmarks}
+    return lookup(owners, benchmark, "benchmark")

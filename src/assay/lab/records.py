@@ -1,0 +1,146 @@
+"""Samples and evaluation records as parquet files, written whole or not at all, chunk by chunk."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from assay.data.files import atomic_path, atomic_write_text
+from assay.data.hashing import canonical_json, sha256_text
+from assay.judge.scores import ItemScores, item_scores
+from assay.lab.run_directory import RunDirectory
+
+SCHEMA = 1
+SAMPLES = pa.schema(
+    [
+        ("sample_id", pa.string()),
+        ("step", pa.int32()),
+        ("row_id", pa.string()),
+        ("sample", pa.int32()),
+        ("text", pa.string()),
+        ("tokens", pa.list_(pa.int32())),
+        ("behaviour_logps", pa.list_(pa.float32())),
+        ("reward", pa.float64()),
+        ("parts", pa.string()),
+        ("why", pa.string()),
+        ("advantage", pa.float64()),
+        ("ended", pa.string()),
+    ]
+)
+ANSWERS = pa.schema(
+    [
+        ("sample_id", pa.string()),
+        ("item_id", pa.string()),
+        ("repeat", pa.int32()),
+        ("output", pa.string()),
+        ("tokens", pa.list_(pa.int32())),
+        ("completion_tokens", pa.int32()),
+        ("prompt_tokens", pa.int32()),
+        ("score", pa.float64()),
+        ("parts", pa.string()),
+        ("error", pa.string()),
+        ("why", pa.string()),
+        ("ended", pa.string()),
+        ("seconds", pa.float64()),
+    ]
+)
+
+Line = Mapping[str, Any]
+
+
+def write_table(file: Path, lines: Sequence[Line], schema: pa.Schema) -> None:
+    """Write lines as one parquet file, whole or not at all."""
+    with atomic_path(file) as temporary:
+        pq.write_table(pa.Table.from_pylist([dict(line) for line in lines], schema), temporary)
+
+
+def write_samples(file: Path, lines: Sequence[Line]) -> None:
+    """Write the completions of one step."""
+    write_table(file, lines, SAMPLES)
+
+
+def read_samples(file: Path) -> list[dict[str, Any]]:
+    """The completions of one step."""
+    return pq.read_table(file).to_pylist()
+
+
+@dataclass(frozen=True)
+class EvaluationRecord:
+    """What an evaluation is; two with the same fingerprint may share records."""
+
+    name: str
+    benchmark: str
+    role: str
+    items: tuple[str, ...]
+    items_hash: str
+    repeats: int
+    sampling: Mapping[str, Any]
+    rendering: str
+    checker: str
+    options: Mapping[str, Any]
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """`<name>-<hash8>`: the folder of the records."""
+        return f"{self.name}-{sha256_text(canonical_json(asdict(self)))[:8]}"
+
+    def file(self, evaluations: Path, checkpoint: str) -> Path:
+        """The record of one checkpoint."""
+        return evaluations / self.key / f"{checkpoint}.parquet"
+
+    def finished(self, run: RunDirectory, checkpoint: str) -> bool:
+        """Whether the record of a checkpoint is complete."""
+        return self.file(run.evaluations, checkpoint).exists()
+
+
+class RecordWriter:
+    """Writes one record in chunks; chunks that a killed process left are taken over."""
+
+    def __init__(self, evaluations: Path, record: EvaluationRecord, checkpoint: str):
+        self.file = record.file(evaluations, checkpoint)
+        self.parts = self.file.with_suffix(".parts")
+        self.record = record
+
+    def __enter__(self) -> Self:
+        self.parts.mkdir(parents=True, exist_ok=True)
+        description = {"schema": SCHEMA, **asdict(self.record)}
+        atomic_write_text(
+            self.file.parent / "evaluation.json", json.dumps(description, indent=2) + "\n"
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.file.exists():
+            shutil.rmtree(self.parts, ignore_errors=True)
+
+    def chunk(self, index: int) -> Path:
+        """The file of one chunk."""
+        return self.parts / f"{index:05d}.parquet"
+
+    def has_chunk(self, index: int) -> bool:
+        """Whether a chunk is there, alone or within the finished record."""
+        return self.file.exists() or self.chunk(index).exists()
+
+    def write_chunk(self, index: int, lines: Sequence[Line]) -> None:
+        """Write one chunk."""
+        write_table(self.chunk(index), lines, ANSWERS)
+
+    def finish(self) -> Path:
+        """Merge the chunks into the record."""
+        if not self.file.exists():
+            tables = [pq.read_table(part) for part in sorted(self.parts.glob("*.parquet"))]
+            with atomic_path(self.file) as temporary:
+                pq.write_table(pa.concat_tables(tables), temporary)
+        return self.file
+
+
+def read_scores(run: RunDirectory, record: EvaluationRecord, checkpoint: str) -> ItemScores:
+    """The scores of one record, items by repeats."""
+    lines = pq.read_table(record.file(run.evaluations, checkpoint)).to_pylist()
+    return item_scores([(line["item_id"], line["repeat"], line["score"]) for line in lines])

@@ -1,0 +1,2 @@
+"""Stand-in."""
+def note_run(run): pass

@@ -1,0 +1,111 @@
+"""Fairness: what differs between two manifests and what of it was declared."""
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.judge.confounds import ABSENT, confounds, differences
+
+MANIFEST = {
+    "name": "verl7",
+    "base_weights": "sha256:1",
+    "data": {"train": {"file_sha256": "a", "row_ids_sha256": "b", "rows": 1000}},
+    "rendering": {"template_sha256": "t"},
+    "reward": {"name": "tools.strict_binary", "source_sha256": "r"},
+    "stages": {"rl": {"algorithm": {"name": "grpo", "clip": 0.2}, "steps": 15, "kl": {"coef": 0}}},
+    "evaluation": {"bfcl": {"items_hash": "i", "checker": "bfcl-eval 1", "repeats": 5}},
+    "code": {"commit": "c"},
+    "machine": {"cpu": 2},
+    "packages": {"torch": "2.13.0"},
+}
+
+
+def changed(path: str, value: object) -> dict:
+    manifest = copy.deepcopy(MANIFEST)
+    *above, last = path.split(".")
+    table = manifest
+    for part in above:
+        table = table[part]
+    table[last] = value
+    return manifest
+
+
+def test_a_run_does_not_differ_from_itself():
+    assert differences(MANIFEST, copy.deepcopy(MANIFEST)) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "base_weights",
+        "data.train.row_ids_sha256",
+        "rendering.template_sha256",
+        "reward.source_sha256",
+        "stages.rl.steps",
+        "evaluation.bfcl.checker",
+        "code.commit",
+    ],
+)
+def test_every_part_that_shapes_a_result_is_a_confound(path):
+    (found,) = confounds(MANIFEST, changed(path, "other"))
+    assert (found.path, found.other) == (path, "other")
+
+
+@pytest.mark.parametrize("path", ["name", "machine.cpu", "packages.torch"])
+def test_notes_are_listed_and_do_not_confound(path):
+    other = changed(path, "other")
+    assert [d.kind for d in differences(MANIFEST, other)] == ["note"]
+    assert confounds(MANIFEST, other) == []
+
+
+def test_the_declared_factor_covers_all_beneath_it_in_the_words_of_the_experiment_file():
+    other = changed("stages.rl.algorithm", {"name": "egpo", "clip": 0.3, "lambda": 0.4})
+    assert confounds(MANIFEST, other, vary=["stage.rl.algorithm"]) == []
+    assert len(confounds(MANIFEST, other)) == 3
+
+
+def test_a_second_factor_beside_the_declared_one_is_found():
+    other = changed("stages.rl.algorithm.name", "egpo")
+    other["stages"]["rl"]["steps"] = 30
+    (found,) = confounds(MANIFEST, other, vary=["stage.rl.algorithm"])
+    assert (found.path, found.control, found.other) == ("stages.rl.steps", 15, 30)
+
+
+def test_a_prefix_covers_whole_words_only():
+    other = changed("stages.rl.steps", 30)
+    assert len(confounds(MANIFEST, other, vary=["stages.rl.step"])) == 1
+    assert confounds(MANIFEST, other, vary=["stages"]) == []
+
+
+def test_allowed_confounds_stay_marked():
+    (found,) = differences(MANIFEST, changed("code.commit", "d"), allow=["code"])
+    assert found.kind == "allowed"
+
+
+def test_a_part_that_one_run_lacks_is_a_difference():
+    other = copy.deepcopy(MANIFEST)
+    del other["reward"]
+    found = confounds(MANIFEST, other)
+    assert [(f.path, f.other) for f in found] == [
+        ("reward.name", ABSENT),
+        ("reward.source_sha256", ABSENT),
+    ]
+
+
+LEAVES = st.none() | st.integers(0, 3) | st.lists(st.integers(0, 2), max_size=2)
+TABLES = st.recursive(
+    st.dictionaries(st.sampled_from("abc"), LEAVES, max_size=3),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner | LEAVES, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(TABLES, TABLES)
+def test_manifests_differ_exactly_when_a_difference_is_listed(one, other):
+    forth, back = differences(one, other), differences(other, one)
+    assert (forth == []) == (one == other)
+    assert [(d.path, d.other, d.control) for d in back] == [
+        (d.path, d.control, d.other) for d in forth
+    ]

@@ -1,0 +1,179 @@
+"""Families of comparisons, scores without items, many looks, several benchmarks."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import bdtr
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.proportion import confint_proportions_2indep, proportions_ztest
+
+from assay.judge.binomial import CountsError, compare_counts, newcombe, score_test
+from assay.judge.harmonic import BaselineError, harmonic_ratio
+from assay.judge.holm import adjust_family, holm, judge_family
+from assay.judge.selection import (
+    adjust_for_looks,
+    chance_of_false_promotion,
+    expected_maximum,
+    expected_optimism,
+)
+from assay.judge.verdict import not_comparable
+from tests.judge.simulated import PAIRS, single_pass
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_agrees_with_statsmodels(p_values):
+    assert holm(p_values) == pytest.approx(multipletests(p_values, method="holm")[1])
+
+
+def test_a_family_takes_back_what_only_one_of_many_looks_showed():
+    control = single_pass([0] * 100)
+    promising = single_pass([1] * 6 + [0] * 94)
+    alone = judge_family(control, {"a": promising})
+    assert alone["a"].verdict == "better"
+    family = judge_family(control, {"a": promising, **{f"null{i}": control for i in range(3)}})
+    assert family["a"].verdict == "undecided"
+    assert family["a"].adjusted_p == pytest.approx(4 * family["a"].p_value)
+    assert family["a"].interval == alone["a"].interval
+
+
+def test_runs_that_are_not_comparable_are_no_part_of_the_family():
+    control = single_pass([0] * 100)
+    fair = judge_family(control, {"a": single_pass([1] * 6 + [0] * 94), "b": control})
+    fair["b"] = not_comparable(fair["b"], ["data.train.row_ids_sha256"])
+    judged = adjust_family(fair)
+    assert judged["a"].verdict == "better"
+    assert judged["a"].adjusted_p == judged["a"].p_value
+    assert judged["b"].verdict == "not comparable"
+
+
+def test_a_family_of_null_runs_rarely_holds_a_false_verdict():
+    from assay.judge.significance import mid_p_mcnemar
+
+    rng = np.random.default_rng(1)
+    answers = rng.random((PAIRS, 6, 200)) < 0.5
+    gained = (answers[:, 1:] & ~answers[:, :1]).sum(2)
+    lost = (~answers[:, 1:] & answers[:, :1]).sum(2)
+    p_values = mid_p_mcnemar(gained, lost)
+    assert np.mean((p_values < 0.05).any(1)) > 0.12
+    assert np.mean([min(holm(row)) < 0.05 for row in p_values]) <= 0.07
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.data())
+def test_two_binomials_agree_with_statsmodels(before_items, after_items, data):
+    before = data.draw(st.integers(0, before_items))
+    after = data.draw(st.integers(0, after_items))
+    interval = newcombe(before, before_items, after, after_items)
+    expected = confint_proportions_2indep(
+        after, after_items, before, before_items, method="newcomb", compare="diff"
+    )
+    assert (interval.low, interval.high) == pytest.approx(expected, abs=1e-9)
+    if 0 < before + after < before_items + after_items:
+        _, p_value = proportions_ztest([after, before], [after_items, before_items])
+        assert score_test(before, before_items, after, after_items) == pytest.approx(p_value)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        # Percentages of 200 items from a published log of tool-use runs.
+        (26.9, 26.5, "undecided"),
+        (26.9, 27.5, "undecided"),
+        (26.9, 45.7, "better"),
+        (26.9, 10.6, "worse"),
+        (45.7, 42.6, "undecided"),
+    ],
+)
+def test_scores_of_an_old_log_are_judged_as_counts(before, after, verdict):
+    comparison = compare_counts(2 * before, 200, 2 * after, 200)
+    assert comparison.verdict == verdict
+    assert comparison.gained is None
+    assert "without items" in comparison.method
+
+
+def test_small_trials_of_an_old_log_are_undecided_with_a_wide_interval():
+    comparison = compare_counts(43, 44, 64, 64)
+    assert comparison.verdict == "undecided"
+    assert comparison.interval.low < -0.02 and comparison.interval.high > 0.1
+
+
+def test_the_items_needed_without_pairing_separate_the_scores_in_80_percent():
+    needed = compare_counts(80, 200, 96, 200).items_needed
+    assert needed is not None
+    rng = np.random.default_rng(2)
+    counts = rng.binomial(needed, [[0.4], [0.48]], size=(2, PAIRS))
+    significant = [score_test(a, needed, b, needed) < 0.05 for a, b in counts.T]
+    assert np.mean(significant) == pytest.approx(0.8, abs=0.05)
+
+
+@pytest.mark.parametrize("counts", [(57.5, 50, 1, 50), (1, 0, 1, 50), (1, 50, -1, 50)])
+def test_impossible_counts_are_refused(counts):
+    with pytest.raises(CountsError, match="successes of"):
+        compare_counts(*counts)
+
+
+def test_the_optimism_of_the_best_of_18_on_200_items_is_4_8_points():
+    # Items that most checkpoints get right or most get wrong: chances spread as Beta(.6, .6).
+    rng = np.random.default_rng(3)
+    chances = rng.beta(0.6, 0.6, size=(PAIRS, 200))
+    best = rng.random((18, PAIRS, 200))
+    observed = ((best < chances).mean(2) - chances.mean(1)).max(0).mean()
+    variance = 0.25 * (1 - 1 / (2 * 0.6 + 1))
+    assert expected_optimism(18, 200, variance) == pytest.approx(0.048, abs=0.001)
+    assert observed == pytest.approx(expected_optimism(18, 200, variance), abs=0.001)
+
+
+def test_20_looks_promote_a_null_checkpoint_in_about_17_percent():
+    rng = np.random.default_rng(4)
+    chances = rng.beta(5, 5, size=(PAIRS, 200))
+    base = rng.random((PAIRS, 200)) < chances
+    promoted = np.zeros((2, PAIRS), bool)
+    for _ in range(20):
+        look = rng.random((PAIRS, 200)) < chances
+        gained, lost = (look & ~base).sum(1), (~look & base).sum(1)
+        exact = 2 * bdtr(np.minimum(gained, lost).astype(float), gained + lost, 0.5)
+        better = gained > lost
+        promoted[0] |= better & (exact < 0.05)
+        promoted[1] |= better & (20 * exact < 0.05)
+    # The exact test rejects in less than its nominal share, so it stays under the formula.
+    assert promoted[0].mean() == pytest.approx(0.17, abs=0.025)
+    assert promoted[0].mean() < chance_of_false_promotion(20) < 0.22
+    assert promoted[1].mean() < 0.025
+
+
+def test_one_look_has_the_chance_of_one_look():
+    assert chance_of_false_promotion(1) == pytest.approx(0.025, abs=1e-6)
+    independent = chance_of_false_promotion(20, correlation=0.0)
+    assert independent == pytest.approx(1 - 0.975**20, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    # Tables of normal order statistics (Harter 1961).
+    ("looks", "expected"),
+    [(1, 0.0), (2, 0.56419), (5, 1.16296), (10, 1.53875), (18, 1.82003), (20, 1.86748)],
+)
+def test_the_expected_maximum_is_that_of_the_tables(looks, expected):
+    assert expected_maximum(looks) == pytest.approx(expected, abs=1e-5)
+
+
+def test_looks_multiply_the_p_value():
+    assert adjust_for_looks(0.01, 20) == pytest.approx(0.2)
+    assert adjust_for_looks(0.4, 20) == 1.0
+
+
+COUNTS = [(16, 40), (933, 1319), (206, 500), (73, 675)]
+BASELINES = [0.30, 0.716, 0.44, 0.096]
+
+
+def test_the_harmonic_ratio_of_four_benchmarks_is_exact():
+    assert harmonic_ratio(COUNTS, BASELINES) == 1.0758890919394157
+
+
+def test_one_benchmark_at_zero_makes_the_harmonic_ratio_zero():
+    assert harmonic_ratio([(0, 40), *COUNTS[1:]], BASELINES) == 0.0
+
+
+@pytest.mark.parametrize("baselines", [[0.3, 0.7, 0.4], [0.3, 0.7, 0.4, 0.0]])
+def test_baselines_without_ratios_are_refused(baselines):
+    with pytest.raises(BaselineError):
+        harmonic_ratio(COUNTS, baselines)

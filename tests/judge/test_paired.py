@@ -1,0 +1,166 @@
+"""Comparing two runs: the figures, the refusals, the symmetries, and the error rate of verdicts."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assay.judge.intervals import tango
+from assay.judge.paired import compare
+from assay.judge.scores import ItemsDifferError, ItemScores, ScoreError
+from assay.judge.significance import mid_p_mcnemar
+from tests.judge.simulated import PAIRS, item_ids, single_pass
+
+FIGURES = ("p_value", "minimum_detectable_difference", "items_needed", "unchanged", "items")
+
+
+def test_single_pass_items_are_compared_by_mcnemar_and_tango():
+    control = single_pass([1] * 16 + [0] * 6 + [1] * 59 + [0] * 80)
+    other = single_pass([0] * 16 + [1] * 6 + [1] * 59 + [0] * 80)
+    comparison = compare(control, other)
+    assert comparison.interval == tango(6, 16, 161)
+    assert comparison.p_value == pytest.approx(float(mid_p_mcnemar(6, 16)))
+    assert comparison.adjusted_p == comparison.p_value
+    assert (comparison.gained, comparison.lost, comparison.unchanged) == (6, 16, 139)
+    assert comparison.difference == pytest.approx(-10 / 161)
+    assert (comparison.control_score, comparison.score) == (75 / 161, 65 / 161)
+    assert comparison.verdict == "worse"
+    assert comparison.method == "mid-p McNemar, Tango interval"
+
+
+def test_items_are_paired_by_id_whatever_their_order():
+    control = ItemScores(("a", "b", "c"), np.array([[1.0], [0.0], [1.0]]))
+    other = ItemScores(("c", "a", "b"), np.array([[1.0], [1.0], [0.0]]))
+    comparison = compare(control, other)
+    assert (comparison.unchanged, comparison.difference) == (3, 0.0)
+
+
+def test_different_items_are_refused_and_one_is_named():
+    one = ItemScores(("a", "b"), np.ones((2, 1)))
+    other = ItemScores(("b", "c", "d"), np.ones((3, 1)))
+    with pytest.raises(ItemsDifferError, match=r"1 only in the control, 2 only in the other, 'a'"):
+        compare(one, other)
+
+
+def test_different_scales_and_different_clusters_are_refused():
+    ids, scores = item_ids(2), np.ones((2, 1))
+    plain = ItemScores(ids, scores)
+    with pytest.raises(ItemsDifferError, match="run over"):
+        compare(plain, ItemScores(ids, scores, bounds=(-1.0, 1.0)))
+    with pytest.raises(ItemsDifferError, match="clusters"):
+        compare(plain, ItemScores(ids, scores, ("s", "s")))
+    with pytest.raises(ItemsDifferError, match="clusters"):
+        compare(ItemScores(ids, scores, ("s", "t")), ItemScores(ids, scores, ("s", "s")))
+
+
+def test_items_without_a_score_in_one_run_are_left_out_and_counted():
+    nan = np.nan
+    control = single_pass([1, 0, nan, 1])
+    other = single_pass([1, 1, 1, nan])
+    comparison = compare(control, other)
+    assert (comparison.items, comparison.unscored) == (2, 2)
+    assert comparison.difference == 0.5
+    with pytest.raises(ScoreError, match="both runs"):
+        compare(single_pass([nan, 1]), single_pass([1, nan]))
+
+
+def test_an_abstention_is_not_a_wrong_answer():
+    control = single_pass([1.0] * 20)
+    other = single_pass([1.0] * 15 + [np.nan] * 5)
+    assert compare(control, other).difference == 0.0
+
+
+def test_repeats_are_averaged_and_the_changing_items_counted():
+    control = ItemScores(item_ids(3), np.array([[1, 0], [1, 1], [0, 0]]))
+    other = ItemScores(item_ids(3), np.array([[1, 1], [1, 1], [0, 1]]))
+    comparison = compare(control, other)
+    assert comparison.difference == pytest.approx(1 / 3)
+    assert comparison.repeats == (2, 2)
+    assert comparison.changed_between_repeats == (1, 1)
+    assert "sign-flip" in comparison.method
+
+
+def test_copies_of_one_source_do_not_count_as_evidence():
+    rng = np.random.default_rng(1)
+    control, other = rng.random(12) < 0.4, rng.random(12) < 0.7
+    sources = tuple(f"s{i}" for i in range(12))
+    once = compare(
+        ItemScores(item_ids(12), control[:, None].astype(float)),
+        ItemScores(item_ids(12), other[:, None].astype(float)),
+    )
+    copies = compare(
+        ItemScores(item_ids(120), np.repeat(control, 10)[:, None], _each(sources)),
+        ItemScores(item_ids(120), np.repeat(other, 10)[:, None], _each(sources)),
+    )
+    assert copies.p_value == pytest.approx(once.p_value)
+    assert copies.clusters == 12
+    assert copies.interval.half_width > 0.8 * once.interval.half_width
+
+
+def _each(sources: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(source for source in sources for _ in range(10))
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_few_equal_items_are_undecided_and_many_are_equivalent(repeats):
+    few, many = (ItemScores(item_ids(n), np.ones((n, repeats))) for n in (60, 400))
+    assert compare(few, few).verdict == "undecided"
+    assert compare(many, many).verdict == "equivalent"
+
+
+def test_too_few_clusters_can_detect_nothing():
+    scores = np.arange(8)[:, None] % 2.0
+    sources = tuple("wxyz"[i // 2] for i in range(8))
+    run = ItemScores(item_ids(8), scores, sources)
+    assert compare(run, run).minimum_detectable_difference is None
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([1, 2]), st.booleans(), st.booleans())
+def test_swapping_runs_mirrors_and_shuffling_items_changes_nothing(seed, repeats, grouped, gaps):
+    rng = np.random.default_rng(seed)
+    ids = item_ids(24)
+    sources = tuple(f"s{i % 9}" for i in range(24)) if grouped else None
+    tables = (rng.random((2, 24, repeats)) < 0.5).astype(float)
+    if gaps:
+        tables[rng.random(tables.shape) < 0.1] = np.nan
+    control, other = (ItemScores(ids, table, sources) for table in tables)
+    forth, back = compare(control, other), compare(other, control)
+    assert back.difference == -forth.difference
+    assert (back.interval.low, back.interval.high) == pytest.approx(
+        (-forth.interval.high, -forth.interval.low), abs=1e-9
+    )
+    assert (back.gained, back.lost) == (forth.lost, forth.gained)
+    for figure in FIGURES:
+        assert getattr(back, figure) == pytest.approx(getattr(forth, figure), abs=1e-9)
+    order = rng.permutation(24)
+    shuffled = ItemScores(
+        tuple(ids[i] for i in order),
+        tables[1][order],
+        None if sources is None else tuple(sources[i] for i in order),
+    )
+    assert compare(control, shuffled) == forth
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.5])
+def test_at_most_7_percent_of_null_pairs_get_a_false_verdict(chance):
+    rng = np.random.default_rng(11)
+    tables = (rng.random((2, PAIRS, 100, 1)) < chance).astype(float)
+    ids = item_ids(100)
+    verdicts = [
+        compare(ItemScores(ids, control), ItemScores(ids, other)).verdict
+        for control, other in zip(*tables, strict=True)
+    ]
+    assert sum(v in ("better", "worse") for v in verdicts) / PAIRS <= 0.07
+
+
+def test_comparing_a_thousand_items_with_five_repeats_uses_every_item():
+    rng = np.random.default_rng(12)
+    chance = rng.random((1000, 1))
+    ids = item_ids(1000)
+    control = ItemScores(ids, (rng.random((1000, 5)) < chance).astype(float))
+    other = ItemScores(ids, (rng.random((1000, 5)) < np.minimum(chance + 0.08, 1)).astype(float))
+    comparison = compare(control, other)
+    assert comparison.verdict == "better"
+    assert comparison.items == 1000
+    assert comparison.interval.low < 0.07 < comparison.interval.high
