@@ -24,26 +24,25 @@ split  = {{ dev = 0.25, by = "conversation" }}
 [stage.sft]
 method = "sft"
 data   = "sums"
-steps  = 4
+steps  = 40
 batch  = 4
-checkpoint_every = 2
+checkpoint_every = 8
 optimizer = {{ lr = 1e-2 }}
 
 [stage.rl]
 method = "grpo"
 data   = "sums"
-start  = "sft.best"
-steps  = 3
+steps  = 4
 prompts  = 2
 group    = 4
 sampling = {{ temperature = 1.0, max_tokens = 12 }}
-reward   = {{ accuracy = 1.0, repetition = 0.5 }}
+reward   = {{ accuracy = 1.0, cosine = 0.5 }}
 optimizer = {{ lr = 1e-3 }}
 checkpoint_every = 2
 
 [evaluate.dev]
 data   = "sums.dev"
-reward = {{ accuracy = 1.0, repetition = 0.5 }}
+reward = "accuracy"
 role   = "select"
 checkpoints = ["sft.all"]
 sampling = {{ max_tokens = 12 }}
@@ -71,8 +70,8 @@ def make_tiny_lab(folder: Path) -> Path:
     tiny_model().save_pretrained(folder / "model")
     tiny_tokenizer().save_pretrained(folder / "model")
     sums = [(a, b) for a in range(1, 7) for b in range(1, 5)]
-    write_rows(folder / "sums.jsonl", sums[:16])
-    write_rows(folder / "test.jsonl", sums[16:])
+    write_rows(folder / "sums.jsonl", [pair for i, pair in enumerate(sums) if i % 3])
+    write_rows(folder / "test.jsonl", sums[::3])
     file = folder / "tiny.toml"
     file.write_text(EXPERIMENT.format(path=json.dumps(str(folder / "test.jsonl"))))
     return file

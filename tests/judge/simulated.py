@@ -1,5 +1,7 @@
 """Simulated runs for the tests of the judge."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from assay.judge.scores import Array, ItemScores
@@ -12,7 +14,7 @@ def item_ids(count: int) -> tuple[str, ...]:
     return tuple(f"item-{i:04d}" for i in range(count))
 
 
-def single_pass(successes: list[int] | Array) -> ItemScores:
+def single_pass(successes: Sequence[float] | Array) -> ItemScores:
     """Items scored once."""
     scores = np.asarray(successes, float)
     return ItemScores(item_ids(len(scores)), scores[:, None])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import bdtr
 from statsmodels.stats.multitest import multipletests
@@ -17,10 +17,12 @@ from assay.judge.selection import (
     expected_maximum,
     expected_optimism,
 )
+from assay.judge.significance import mid_p_mcnemar
 from assay.judge.verdict import not_comparable
 from tests.judge.simulated import PAIRS, single_pass
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_agrees_with_statsmodels(p_values):
     assert holm(p_values) == pytest.approx(multipletests(p_values, method="holm")[1])
@@ -48,8 +50,6 @@ def test_runs_that_are_not_comparable_are_no_part_of_the_family():
 
 
 def test_a_family_of_null_runs_rarely_holds_a_false_verdict():
-    from assay.judge.significance import mid_p_mcnemar
-
     rng = np.random.default_rng(1)
     answers = rng.random((PAIRS, 6, 200)) < 0.5
     gained = (answers[:, 1:] & ~answers[:, :1]).sum(2)

@@ -137,6 +137,24 @@ def test_bootstrap_of_equal_items_is_as_wide_as_wilsons(value):
     assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
 
 
+def test_bootstrap_of_few_clusters_is_widened_to_cover():
+    rng = np.random.default_rng(8)
+    values = rng.beta(2, 2, size=(8, PAIRS))
+    low, high = bootstrap_limits(values, np.ones(8), (0.0, 1.0))
+    assert 0.93 <= np.mean((low <= 0.5) & (0.5 <= high)) <= 0.97
+
+
+@pytest.mark.parametrize("different", [1, 4, 7])
+def test_a_bootstrap_of_few_exceptions_reaches_as_far_as_none_would(different):
+    values = np.zeros(100)
+    values[:different] = 0.2
+    interval = score_interval(single_pass(values))
+    unseen = wilson(0, 100).high
+    assert interval.high >= values.mean() + unseen * (1 - values.mean()) - 1e-12
+    values[:8] = 0.2
+    assert score_interval(single_pass(values)).high < unseen
+
+
 def test_bootstrap_of_one_cluster_says_nothing():
     scores = ItemScores(item_ids(3), np.array([[1.0], [0.0], [1.0]]), ("a", "a", "a"))
     interval = score_interval(scores)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from assay.judge.intervals import tango
 from assay.judge.paired import compare
-from assay.judge.scores import ItemsDifferError, ItemScores, ScoreError
+from assay.judge.scores import ItemScores, ItemsDifferError, ScoreError
 from assay.judge.significance import mid_p_mcnemar
 from tests.judge.simulated import PAIRS, item_ids, single_pass
 
@@ -82,11 +82,11 @@ def test_repeats_are_averaged_and_the_changing_items_counted():
 
 def test_copies_of_one_source_do_not_count_as_evidence():
     rng = np.random.default_rng(1)
-    control, other = rng.random(12) < 0.4, rng.random(12) < 0.7
+    control, other = rng.integers(0, 2, size=(2, 12)) * 1.0
     sources = tuple(f"s{i}" for i in range(12))
     once = compare(
-        ItemScores(item_ids(12), control[:, None].astype(float)),
-        ItemScores(item_ids(12), other[:, None].astype(float)),
+        ItemScores(item_ids(12), control[:, None]),
+        ItemScores(item_ids(12), other[:, None]),
     )
     copies = compare(
         ItemScores(item_ids(120), np.repeat(control, 10)[:, None], _each(sources)),
@@ -109,7 +109,7 @@ def test_few_equal_items_are_undecided_and_many_are_equivalent(repeats):
 
 
 def test_too_few_clusters_can_detect_nothing():
-    scores = np.arange(8)[:, None] % 2.0
+    scores = np.array([0.0, 1.0] * 4)[:, None]
     sources = tuple("wxyz"[i // 2] for i in range(8))
     run = ItemScores(item_ids(8), scores, sources)
     assert compare(run, run).minimum_detectable_difference is None

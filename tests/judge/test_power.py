@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import multinomial
 
 from assay.judge.intervals import bootstrap_limits
 from assay.judge.power import (
@@ -34,8 +35,6 @@ def test_power_is_within_five_points_of_the_prediction(items, discordance, diffe
 def test_power_is_the_sum_over_all_tables():
     items, discordance, difference = 12, 0.6, 0.3
     gaining, losing = 0.45, 0.15
-    from scipy.stats import multinomial
-
     total = sum(
         multinomial.pmf([g, k, items - g - k], items, [gaining, losing, 1 - discordance])
         for g in range(items + 1)
@@ -87,3 +86,9 @@ def test_the_detectable_difference_of_graded_scores_is_detected_in_80_percent(cl
     difference = detectable_from_interval(float(np.mean(high - low)) / 2)
     rejected = np.mean(sampled_sign_flip(noise + difference * size) < 0.05)
     assert rejected == pytest.approx(0.8, abs=0.05)
+
+
+def test_the_normal_approximation_agrees_where_it_takes_over():
+    items = items_needed(0.2, 0.0125)
+    assert items is not None and items > 10_000
+    assert predicted_power(items, 0.2, 0.0125) == pytest.approx(0.8, abs=0.005)

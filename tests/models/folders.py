@@ -1,4 +1,6 @@
-"""Tiny random models of three architectures, with a byte-level tokenizer, to be saved as folders."""
+"""Tiny random models of three architectures and a byte-level tokenizer, to be saved as folders."""
+
+from collections.abc import Callable
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -17,7 +19,7 @@ CHAT = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-CONFIGS: dict[str, type[PreTrainedConfig]] = {
+CONFIGS: dict[str, Callable[..., PreTrainedConfig]] = {
     "llama": LlamaConfig,
     "qwen2": Qwen2Config,
     "qwen3": Qwen3Config,

@@ -28,7 +28,6 @@ def logits(model: PreTrainedModel | PeftModel) -> Tensor:
 def trained_lora(options: LoraOptions = LoraOptions(rank=4)) -> PeftModel:  # noqa: B008
     """A LoRA model whose adapter does something."""
     model, _ = train_lora(tiny_model().eval(), options)
-    assert isinstance(model, PeftModel)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad:
@@ -88,6 +87,13 @@ def test_one_target_without_a_layer_is_refused_even_beside_good_ones(wrong: str)
 def test_a_misspelt_target_offers_the_nearest() -> None:
     with pytest.raises(LoraTargetError, match="did you mean 'q_proj'"):
         train_lora(tiny_model(), LoraOptions(targets=("q_prj",)))
+
+
+def test_a_head_tied_to_the_embedding_is_not_adapted() -> None:
+    with pytest.raises(LoraTargetError, match="shares its weight with the embedding"):
+        train_lora(tiny_model(tied=True), LoraOptions(targets=("lm_head",)))
+    _, adaptation = train_lora(tiny_model(tied=False), LoraOptions(targets=("lm_head",)))
+    assert adaptation.matched == {"lm_head": ("lm_head",)}
 
 
 def test_alpha_over_rank_scales_the_adapter() -> None:

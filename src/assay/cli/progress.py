@@ -68,7 +68,9 @@ class Pace:
         each = (self.clock() - self.started) / (step - self.first)
         minutes, seconds = divmod(round(each * (self.steps - step)), 60)
         hours, minutes = divmod(minutes, 60)
-        return f"{hours}:{minutes:02}:{seconds:02} left" if hours else f"{minutes}:{seconds:02} left"
+        return (
+            f"{hours}:{minutes:02}:{seconds:02} left" if hours else f"{minutes}:{seconds:02} left"
+        )
 
 
 class PlainProgress:
@@ -87,7 +89,8 @@ class PlainProgress:
     def stage(self, name: str, method: str, step: int, steps: int) -> None:
         """See `Observer.stage`."""
         self.name, self.pace = name, Pace(self.clock, step, steps)
-        self.write(f"{name} ({method}): {f'continues after step {step} of' if step else ''} {steps} steps")
+        so_far = f", {step} of them done" if step else ""
+        self.write(f"{name} ({method}): {steps} steps{so_far}")
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """See `Observer.step`."""
@@ -97,7 +100,7 @@ class PlainProgress:
 
     def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
         """See `Observer.evaluation`."""
-        if self._due(done in (0, total)):
+        if self._due(done == total):
             self.write(f"evaluation {name} of {checkpoint}: {done}/{total} answers")
 
     def _due(self, always: bool) -> bool:
@@ -124,7 +127,9 @@ class LiveProgress:
     def stage(self, name: str, method: str, step: int, steps: int) -> None:
         """See `Observer.stage`."""
         self.pace = Pace(self.clock, step, steps)
-        self.current = self.bars.add_task(f"{name} ({method})", total=steps, completed=step, left="")
+        self.current = self.bars.add_task(
+            f"{name} ({method})", total=steps, completed=step, left=""
+        )
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """See `Observer.step`."""

@@ -86,7 +86,7 @@ def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> C
 
 def _pair(control: ItemScores, other: ItemScores) -> _Pairs:
     """Align the two runs by item id and drop items that one of them has no score for."""
-    _check_same_items(control, other)
+    check_same_items(control, other)
     place = {item: i for i, item in enumerate(other.item_ids)}
     order = sorted(range(len(control.item_ids)), key=lambda i: control.item_ids[i])
     means_control = control.item_means[order]
@@ -100,8 +100,8 @@ def _pair(control: ItemScores, other: ItemScores) -> _Pairs:
     return _Pairs(means_control[scored], means_other[scored], clusters)
 
 
-def _check_same_items(control: ItemScores, other: ItemScores) -> None:
-    """Refuse runs whose items, scale or clusters are not the same."""
+def check_same_items(control: ItemScores, other: ItemScores) -> None:
+    """Refuse runs whose items, scale or clusters are not the same. Raises ItemsDifferError."""
     only_control = set(control.item_ids) - set(other.item_ids)
     only_other = set(other.item_ids) - set(control.item_ids)
     if only_control or only_other:

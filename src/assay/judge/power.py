@@ -15,6 +15,7 @@ from assay.judge.significance import mid_p_mcnemar
 from assay.judge.verdict import ALPHA
 
 POWER = 0.8
+EXACT_ITEMS = 10_000
 
 
 def binomial_mass(successes: Array, trials: Array | float, chance: Array | float) -> Array:
@@ -81,15 +82,18 @@ def minimum_detectable_difference(
 def items_needed(discordance: float, difference: float, power: float = POWER) -> int | None:
     """Items at which `difference` is seen with `power`; None for a difference of zero.
 
-    Bisection on the exact power around Connor's approximation (Connor 1987, Biometrics 43:207).
+    Bisection on the exact power around the normal approximation, and the approximation itself
+    beyond EXACT_ITEMS, where the two agree.
     """
     size = abs(difference)
     if size == 0:
         return None
     share = max(discordance, size)
-    alpha_z, power_z = quantile(LEVEL), float(special.ndtri(power))
-    connor = (alpha_z * np.sqrt(share) + power_z * np.sqrt(share - size**2)) ** 2 / size**2
-    low, high = int(connor / 2), int(2 * connor) + 20
+    z = quantile(LEVEL) + float(special.ndtri(power))
+    approximate = share * (z / size) ** 2
+    if approximate > EXACT_ITEMS:
+        return int(np.ceil(approximate))
+    low, high = int(approximate / 2), int(2 * approximate) + 20
     while high - low > 1:
         middle = (low + high) // 2
         if predicted_power(middle, share, size) < power:

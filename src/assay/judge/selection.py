@@ -36,10 +36,10 @@ def chance_of_false_promotion(
 
 def expected_maximum(looks: int) -> float:
     """Expected maximum of `looks` independent standard normal values, by the trapezoid rule."""
-    grid = np.linspace(-10, 10, 4001)
-    # E max = integral of (1 - F^k) above 0 minus integral of F^k below 0.
-    below = special.ndtr(grid) ** looks
-    return float(np.trapezoid(np.where(grid > 0, 1 - below, -below), grid))
+    grid = np.linspace(0, 10, 4001)
+    # E max = integral over x > 0 of P(max > x) - P(max < -x).
+    beyond = 1 - special.ndtr(grid) ** looks - special.ndtr(-grid) ** looks
+    return float(np.trapezoid(beyond, grid))
 
 
 def expected_optimism(looks: int, items: int, item_variance: float = 0.25) -> float:

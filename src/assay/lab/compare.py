@@ -6,27 +6,25 @@ Refuses what cannot be compared; every figure and verdict is `judge`'s. Nothing 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
-import pyarrow.parquet as pq
-
-from assay.errors import InputError, nearest
+from assay.errors import InputError
 from assay.judge.confounds import Confound, differences
 from assay.judge.holm import adjust_family
 from assay.judge.intervals import Interval, score_interval
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
 from assay.judge.verdict import ENGLISH, Comparison, explain, not_comparable
+from assay.lab.answers import (
+    NotMeasured,
+    evaluation_records,
+    find_record,
+    measured_checkpoints,
+    read_answers,
+)
 from assay.lab.records import EvaluationRecord, read_scores
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.read import read_experiment
-from assay.lab.spec.references import parse_checkpoint
 from assay.lab.status import read_status
-
-
-class NotMeasured(InputError):
-    """An evaluation or a checkpoint without a finished record."""
 
 
 class Unfair(InputError):
@@ -183,60 +181,6 @@ def compare_arms(
     return _table(records[0], names[0], measured, pairings, tuple(every.values()))
 
 
-def evaluation_records(run: RunDirectory) -> list[EvaluationRecord]:
-    """What the run was evaluated on, in the order of its file; then what was added to it later."""
-    found = []
-    for file in sorted(run.evaluations.glob("*/evaluation.json")):
-        values = json.loads(file.read_text(encoding="utf-8"))
-        del values["schema"]
-        found.append(EvaluationRecord(**{**values, "items": tuple(values["items"])}))
-    order = list(read_experiment(run.spec).evaluate)
-    return sorted(found, key=lambda r: order.index(r.name) if r.name in order else len(order))
-
-
-def read_answers(
-    run: RunDirectory, record: EvaluationRecord, checkpoint: str
-) -> list[dict[str, Any]]:
-    """The lines of one finished record, without their tokens."""
-    columns = ["sample_id", "item_id", "repeat", "output", "completion_tokens", "prompt_tokens"]
-    columns += ["score", "parts", "error", "why", "ended"]
-    return pq.read_table(record.file(run.evaluations, checkpoint), columns=columns).to_pylist()
-
-
-def find_record(run: RunDirectory, on: str) -> EvaluationRecord:
-    """The run's record of an evaluation, by its name, its benchmark or its folder.
-
-    Raises NotMeasured when there is none or more than one.
-    """
-    records = evaluation_records(run)
-    by_folder = [r for r in records if r.key == on]
-    by_name = [r for r in records if r.name == on]
-    found = by_folder or by_name or [r for r in records if r.benchmark == on]
-    if not found:
-        known = [r.name for r in records]
-        fix = nearest(on, known) if known else "it has none yet"
-        raise NotMeasured(f"{run} has no evaluation {on!r}", fix=fix)
-    if len(found) > 1:
-        fix = "name one: " + ", ".join(r.key for r in found)
-        raise NotMeasured(f"{run} has {len(found)} records of {on!r}", fix=fix)
-    return found[0]
-
-
-def measured_checkpoints(run: RunDirectory, record: EvaluationRecord) -> list[str]:
-    """Checkpoints with a finished record: the base first, then by stage and step."""
-    stages = ["base", *read_experiment(run.spec).stage]
-    folder = record.file(run.evaluations, "base").parent
-    names = [file.stem for file in folder.glob("*.parquet") if not file.name.startswith(".")]
-    return sorted(names, key=partial(_place, stages))
-
-
-def _place(stages: list[str], name: str) -> tuple[int, int]:
-    reference = parse_checkpoint(name)
-    if reference is None or (reference.stage or "base") not in stages:
-        raise NotMeasured(f"a record is named {name!r}", fix="the experiment has no such stage")
-    return stages.index(reference.stage or "base"), reference.step or 0
-
-
 def _load(run: RunDirectory, record: EvaluationRecord, checkpoint: str, name: str) -> _Measured:
     if not record.finished(run, checkpoint):
         known = ", ".join(measured_checkpoints(run, record)) or "none"
@@ -369,5 +313,5 @@ def _differences(
 ) -> list[Confound]:
     if vary is None:
         vary = (*read_experiment(control.spec).vary, *read_experiment(other.spec).vary)
-    manifests = [json.loads(run.manifest.read_text(encoding="utf-8")) for run in (control, other)]
-    return differences(*manifests, vary, allow)
+    before, after = (json.loads(r.manifest.read_text(encoding="utf-8")) for r in (control, other))
+    return differences(before, after, vary, allow)

@@ -51,9 +51,7 @@ class Evaluated:
     file: Path
 
 
-def evaluate_again(
-    root: Path, target: str, spec: EvaluateSpec, observer: Observer
-) -> Evaluated:
+def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observer) -> Evaluated:
     """Measure `target`, `NAME@CHECKPOINT` or a model source, as `spec` says on its benchmark.
 
     `spec.checkpoints` is not looked at. Raises InputError for what does not exist, RunBusy while

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,6 +28,8 @@ class RunRecorder:
     steps: int
     checkpoint_every: int | None
     observer: Observer
+    tokenizer: Any
+    """Saved beside the weights, so that a checkpoint is a whole model to any program."""
     after_checkpoint: Callable[[Policy, int], None]
     """Called with the policy and the step once a checkpoint is complete."""
 
@@ -64,7 +67,7 @@ class RunRecorder:
         """Save every `checkpoint_every` steps and after the last."""
         due = self.checkpoint_every and state.step % self.checkpoint_every == 0
         if due or state.step == self.steps:
-            save_checkpoint(self.folder, policy, optimizer, state)
+            save_checkpoint(self.folder, policy, optimizer, state, self.tokenizer.save_pretrained)
             self.after_checkpoint(policy, state.step)
 
     @property

@@ -1,2 +1,159 @@
-"""Stand-in."""
-def note_run(run): pass
+"""`lab.sqlite`: an index over a lab's runs and over what refers to what.
+
+The folders are the truth; the index is made from them and can be made again at any time, so that
+losing it loses nothing. What may be deleted is decided in `protection`.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from assay.lab.manifest_file import read_manifest
+from assay.lab.run_directory import RunDirectory, all_runs
+from assay.lab.spec.references import parse_checkpoint
+from assay.lab.status import RunState, is_held, stored_status
+
+INDEX = "lab.sqlite"
+PROTECTED = "protected.json"
+VERSION = 1
+TABLES = """
+CREATE TABLE runs (
+  name TEXT, id TEXT, seed INTEGER, status TEXT, started TEXT, finished TEXT, stage TEXT,
+  step INTEGER, message TEXT, PRIMARY KEY (name, id)
+);
+CREATE TABLE refers (source TEXT, target TEXT, PRIMARY KEY (source, target));
+CREATE TABLE protected (path TEXT PRIMARY KEY, why TEXT);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedRun:
+    """A line of the index."""
+
+    name: str
+    id: str
+    seed: int
+    status: RunState
+    started: str
+    finished: str
+    stage: str
+    step: int
+    message: str
+
+
+def note_run(run: RunDirectory) -> None:
+    """Bring what the index says about one run up to date."""
+    with _open(run.root) as index:
+        _forget(index, run)
+        _enter(index, run)
+
+
+def forget_run(run: RunDirectory) -> None:
+    """Take a run out of the index."""
+    with _open(run.root) as index:
+        _forget(index, run)
+
+
+def rebuild_index(root: Path) -> None:
+    """Make the whole index again from the folders, in one transaction."""
+    with _open(root) as index:
+        _fill(index, root)
+
+
+def indexed_runs(root: Path) -> list[IndexedRun]:
+    """The runs by name and age; one whose process died is `interrupted`, whatever was noted."""
+    with _open(root) as index:
+        rows = index.execute("SELECT * FROM runs ORDER BY name, id").fetchall()
+    return [_alive(root, IndexedRun(*row)) for row in rows]
+
+
+def references(root: Path) -> list[tuple[str, str]]:
+    """All (source, target) pairs, as paths from the lab's root."""
+    with _open(root) as index:
+        return index.execute("SELECT source, target FROM refers ORDER BY 1, 2").fetchall()
+
+
+def protected_paths(root: Path) -> dict[str, str]:
+    """What was marked protected, with the reason, by path from the lab's root."""
+    with _open(root) as index:
+        return dict(index.execute("SELECT path, why FROM protected ORDER BY path"))
+
+
+@contextmanager
+def _open(root: Path) -> Iterator[sqlite3.Connection]:
+    """The index in one transaction, filled first where it is new or of another version."""
+    with closing(sqlite3.connect(root / INDEX, timeout=60, isolation_level=None)) as index:
+        index.execute("PRAGMA journal_mode = WAL")
+        index.execute("BEGIN IMMEDIATE")
+        with index:
+            if index.execute("PRAGMA user_version").fetchone() != (VERSION,):
+                _make(index, root)
+            yield index
+
+
+def _make(index: sqlite3.Connection, root: Path) -> None:
+    for table in ("runs", "refers", "protected"):
+        index.execute(f"DROP TABLE IF EXISTS {table}")
+    for statement in TABLES.split(";"):
+        index.execute(statement)
+    index.execute(f"PRAGMA user_version = {VERSION}")
+    _fill(index, root)
+
+
+def _fill(index: sqlite3.Connection, root: Path) -> None:
+    for table in ("runs", "refers", "protected"):
+        index.execute(f"DELETE FROM {table}")
+    for run in all_runs(root):
+        _enter(index, run)
+
+
+def _forget(index: sqlite3.Connection, run: RunDirectory) -> None:
+    index.execute("DELETE FROM runs WHERE name = ? AND id = ?", (run.name, run.id))
+    inside = _lab_path(run, run.path) + "/"
+    for table, column in (("refers", "source"), ("protected", "path")):
+        sql = f"DELETE FROM {table} WHERE substr({column} || '/', 1, ?) = ?"
+        index.execute(sql, (len(inside), inside))
+
+
+def _enter(index: sqlite3.Connection, run: RunDirectory) -> None:
+    s = stored_status(run.path)
+    index.execute(
+        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (run.name, run.id, s.seed, s.status, s.started, s.finished, s.stage, s.step, s.message),
+    )
+    index.executemany("INSERT INTO refers VALUES (?, ?)", set(_references_of(run)))
+    marked = read_protected(run).items()
+    index.executemany(
+        "INSERT INTO protected VALUES (?, ?)",
+        [(_lab_path(run, run.path / path), why) for path, why in marked],
+    )
+
+
+def _references_of(run: RunDirectory) -> Iterator[tuple[str, str]]:
+    """The checkpoint that the run's model is, and the checkpoints that its records measured."""
+    base = read_manifest(run).get("base_weights", {})
+    if "checkpoint" in base:
+        yield _lab_path(run, run.manifest), base["checkpoint"]
+    for record in run.evaluations.glob("*/[!.]*.parquet"):
+        reference = parse_checkpoint(record.stem)
+        if reference is not None and reference.stage and reference.step is not None:
+            checkpoint = run.checkpoint(reference.stage, reference.step)
+            yield _lab_path(run, record), _lab_path(run, checkpoint)
+
+
+def read_protected(run: RunDirectory) -> dict[str, str]:
+    """What of a run was marked protected, by path inside the run, with the reason."""
+    file = run.path / PROTECTED
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def _lab_path(run: RunDirectory, path: Path) -> str:
+    return path.relative_to(run.root).as_posix()
+
+
+def _alive(root: Path, row: IndexedRun) -> IndexedRun:
+    held = is_held(RunDirectory(root, row.name, row.id).path)
+    return replace(row, status="interrupted") if row.status == "running" and not held else row

@@ -31,31 +31,39 @@ class RunDirectory:
 
     @property
     def path(self) -> Path:
+        """The run's folder."""
         return self.root / RUNS / self.name / self.id
 
     @property
     def spec(self) -> Path:
+        """The resolved experiment."""
         return self.path / "spec.toml"
 
     @property
     def manifest(self) -> Path:
+        """The fingerprints."""
         return self.path / "manifest.json"
 
     @property
     def metrics(self) -> Path:
+        """One line per step."""
         return self.path / "metrics.jsonl"
 
     def samples(self, stage: str, step: int) -> Path:
+        """The completions of one step."""
         return self.path / "samples" / stage / f"step-{step:06d}.parquet"
 
     def checkpoints(self, stage: str) -> Path:
+        """The folder of a stage's checkpoints."""
         return self.path / "checkpoints" / stage
 
     def checkpoint(self, stage: str, step: int) -> Path:
+        """The folder of one checkpoint."""
         return self.checkpoints(stage) / f"step-{step:06d}"
 
     @property
     def evaluations(self) -> Path:
+        """The folder of all evaluation records."""
         return self.path / "evaluations"
 
     def __str__(self) -> str:

@@ -170,6 +170,7 @@ def train_stage(
         steps,
         stage.checkpoint_every,
         session.observer,
+        session.base.tokenizer,
         after_checkpoint=lambda answers, step: select(session, name, answers, step),
     )
     state = TrainState()
@@ -223,9 +224,7 @@ def choose(session: Session, stage: str) -> None:
             for step in checkpoint_steps(session.run, stage)
         }
         best = max(scores, key=lambda step: (scores[step], -step))
-        write_best(
-            session.run.path, stage, best, evaluation=evaluation.name, score=scores[best]
-        )
+        write_best(session.run.path, stage, best, evaluation=evaluation.name, score=scores[best])
 
 
 def report(session: Session, evaluation: Evaluation) -> None:

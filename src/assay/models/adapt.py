@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -62,7 +63,7 @@ def train_all(model: PreTrainedModel) -> tuple[PreTrainedModel, Adaptation]:
     return model, measure(model, "full", {})
 
 
-def train_lora(model: PreTrainedModel, options: LoraOptions) -> tuple[nn.Module, Adaptation]:
+def train_lora(model: PreTrainedModel, options: LoraOptions) -> tuple[PeftModel, Adaptation]:
     """Train a fresh LoRA adapter and nothing else; raises LoraTargetError."""
     adapted, matched = add_lora(model, options)
     return adapted, measure(adapted, "lora", matched)

@@ -15,7 +15,7 @@ from filelock import FileLock
 def cache_root() -> Path:
     """The cache directory; it need not exist yet."""
     chosen = os.environ.get("ASSAY_CACHE")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "assay"
+    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "assay"
 
 
 def fsync_path(path: Path) -> None:

@@ -74,14 +74,15 @@ def read_config(directory: Path) -> PreTrainedConfig:
     except (ValueError, OSError) as error:
         why = str(error).splitlines()[0]
         raise ModelUnsupported(f"not a known model config: {why}", file=file) from error
-    causal = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    causal = getattr(MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None), "__name__", None)
     stated = config.architectures or []
-    if causal is None or (stated and causal.__name__ not in stated):
+    if causal is None or (stated and causal not in stated):
+        found = ", ".join(stated) or config.model_type
         raise ModelUnsupported(
-            f"architecture is {', '.join(stated) or config.model_type}, not a causal language model",
+            f"architecture is {found}, not a causal language model",
             file=file,
             field="architectures",
-            fix=f"expected {causal.__name__}" if causal else "a Transformers ...ForCausalLM",
+            fix=f"expected {causal or 'a ...ForCausalLM that Transformers knows'}",
         )
     return config
 
@@ -91,7 +92,7 @@ def _load_strictly(
 ) -> PreTrainedModel:
     """Load through Transformers and turn everything it would only warn about into an error."""
     with quiet_transformers():
-        loaded: tuple[PreTrainedModel, dict[str, Any]] = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             directory,
             config=config,
             dtype=dtype,
@@ -101,7 +102,8 @@ def _load_strictly(
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
-    model, report = loaded
+    model: PreTrainedModel = loaded[0]
+    report: dict[str, Any] = loaded[1]
     mismatch = Mismatch(
         missing=tuple(sorted(report["missing_keys"])),
         unexpected=tuple(sorted(report["unexpected_keys"])),
@@ -145,12 +147,11 @@ def end_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
     """Ids that end a completion: those of config, generation config and tokenizer, and the token
     that the chat template puts after an assistant message.
     """
-    found: set[int] = set()
     generation = model.generation_config.eos_token_id if model.generation_config else None
-    stated = (generation, model.config.get_text_config().eos_token_id, tokenizer.eos_token_id)
-    for ids in (*stated, chat_end_token(tokenizer)):
-        found.update([ids] if isinstance(ids, int) else ids or ())
-    return frozenset(found)
+    config = model.config.get_text_config().eos_token_id
+    stated: list[Any] = [generation, config, tokenizer.eos_token_id, chat_end_token(tokenizer)]
+    lists = [[ids] if isinstance(ids, int) else ids or [] for ids in stated]
+    return frozenset(int(i) for ids in lists for i in ids)
 
 
 def chat_end_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
@@ -161,9 +162,9 @@ def chat_end_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
     if not tokenizer.chat_template:
         return None
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    text = str(tokenizer.apply_chat_template(messages, tokenize=False))
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    while ids and not tokenizer.decode(ids[-1:]).strip():
+    while ids and not str(tokenizer.decode(ids[-1:])).strip():
         ids.pop()
     special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     return ids[-1] if ids and ids[-1] in special | set(tokenizer.all_special_ids) else None

@@ -17,12 +17,12 @@ ALL_LINEAR = "all-linear"
 
 
 class LoraTargetError(InputError):
-    """A LoRA target names no linear layer."""
+    """A LoRA target names no linear layer, or one that must not be adapted."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoraOptions:
-    """Hu et al., 2021: W + (alpha / rank) B A with A (rank, in) and B (out, rank), B = 0 at first."""
+    """Hu et al., 2021: W + (alpha / rank) B A, A (rank, in) random and B (out, rank) 0 at first."""
 
     rank: int = 16
     alpha: float = 32.0
@@ -73,6 +73,12 @@ def match_targets(model: PreTrainedModel, targets: tuple[str, ...]) -> dict[str,
                 f"target {target!r} names no linear layer",
                 field="adapt.targets",
                 fix=nearest(target, ends),
+            )
+        if head is model.get_submodule(names[0]) and model.config.tie_word_embeddings:
+            raise LoraTargetError(
+                f"target {target!r} shares its weight with the embedding",
+                field="adapt.targets",
+                fix="merging would change the embedding too; leave the head out",
             )
     return matched
 

@@ -4,7 +4,6 @@ Master weights are fp32. Matrix products run in bf16 under autocast where the CP
 bf16 arithmetic, and in fp32 otherwise. Loss, softmax and optimizer stay fp32 elsewhere.
 """
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,7 +24,7 @@ class Precision:
     reason: str
     """Why `compute` was chosen."""
 
-    def autocast(self) -> AbstractContextManager[None]:
+    def autocast(self) -> torch.autocast:
         """Inside, matrix products run in `compute`; without effect when that is `master`."""
         enabled = self.compute != self.master
         return torch.autocast(self.device, dtype=torch.bfloat16, enabled=enabled)

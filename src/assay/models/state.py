@@ -130,5 +130,5 @@ def weight_fingerprint(model: nn.Module) -> str:
     for name, tensor in sorted(untied_state(model.state_dict()).items()):
         digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
         raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        digest.update(raw.numpy())
+        digest.update(raw.numpy().data)
     return digest.hexdigest()

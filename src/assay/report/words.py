@@ -10,6 +10,7 @@ from functools import cache
 from importlib.resources import files
 
 from assay.errors import InputError
+from assay.judge.verdict import ENGLISH
 
 LANGUAGES = ("en", "zh")
 CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if code not in (9, 10)} | {
@@ -53,7 +54,9 @@ def words(lang: str = "en") -> Words:
         fix = "choose " + " or ".join(LANGUAGES)
         raise UnknownLanguage(f"no pages in {lang!r}", field="--lang", fix=fix)
     text = (files("assay.report") / "wording" / f"{lang}.toml").read_text(encoding="utf-8")
-    return Words(lang, tomllib.loads(text))
+    sections = tomllib.loads(text)
+    # The English sentences of verdicts belong to `judge`.
+    return Words(lang, {"verdict": ENGLISH, **sections})
 
 
 def visible(text: str) -> str:
@@ -77,4 +80,5 @@ def number(value: float | None) -> str:
         return "–"
     if value == int(value) and abs(value) < 1e6:
         return f"{int(value):,}"
-    return f"{value:.2e}" if abs(value) < 1e-3 or abs(value) >= 1e6 else f"{value:.4g}"
+    small = abs(value) < 1e-3 or abs(value) >= 1e6
+    return f"{value:.3g}" if small else f"{value:.4g}"

@@ -96,9 +96,9 @@ def merged_weights(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     base = module.get_base_model()
     for name, layer in base.named_modules():
         if isinstance(layer, LoraLayer):
-            weight = layer.get_base_layer().weight
-            delta = sum(layer.get_delta_weight(adapter) for adapter in layer.active_adapters)
-            yield f"{name}.weight", weight + delta
+            adapted: Any = layer
+            delta = sum(adapted.get_delta_weight(adapter) for adapter in adapted.active_adapters)
+            yield f"{name}.weight", adapted.get_base_layer().weight + delta
     for name, weight in base.named_parameters():
         if "lora_" not in name and ".base_layer." not in name:
             yield name, weight

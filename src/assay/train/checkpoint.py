@@ -9,18 +9,24 @@ twice as large as the weights. Which checkpoints are made, and which is best, is
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
 
 from assay.data.files import sync
 from assay.errors import InputError, RunFailure
+from assay.models.state import strict_load, untied_state
 from assay.models.weights import load_weights, save_weights
 from assay.rl.policy import Policy
 from assay.train.state import TrainState
 
 STATE = "state.json"
+MODULE = "module.safetensors"
 OPTIMIZER = "optimizer.pt"
 RANDOM = "random.pt"
 HEADROOM = 64 * 2**20
@@ -51,11 +57,16 @@ def steps_in(folder: Path) -> list[int]:
 
 
 def save_checkpoint(
-    folder: Path, policy: Policy, optimizer: torch.optim.Optimizer, state: TrainState
+    folder: Path,
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    state: TrainState,
+    beside: Callable[[Path], None] = lambda folder: None,
 ) -> Path:
     """Save weights and state after `state.step` steps; returns the checkpoint's folder.
 
-    Raises DiskFull before anything is written, CheckpointExists rather than overwrite.
+    `beside` puts further files into the folder before it is complete (a tokenizer). Raises
+    DiskFull before anything is written, CheckpointExists rather than overwrite.
     """
     target = folder / step_name(state.step)
     if target.exists():
@@ -65,17 +76,34 @@ def save_checkpoint(
     temporary = folder / f".{target.name}.part"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
-    save_weights(policy.module, temporary)
+    write_module(policy.module, temporary)
+    beside(temporary)
     torch.save(optimizer.state_dict(), temporary / OPTIMIZER)
     torch.save({"cpu": torch.get_rng_state()}, temporary / RANDOM)
     (temporary / STATE).write_text(json.dumps(asdict(state)) + "\n", encoding="utf-8")
-    for file in sorted(temporary.iterdir()):
+    for file in sorted(temporary.rglob("*")):
         sync(file)
     sync(temporary)
     os.rename(temporary, target)  # noqa: PTH104 (a plain rename fails where the target exists)
     sync(folder)
     drop_older_optimizers(folder, state.step)
     return target
+
+
+def write_module(module: torch.nn.Module, folder: Path) -> None:
+    """The weights of a language model as the ecosystem names them, of another module by name."""
+    if isinstance(module, PreTrainedModel | PeftModel):
+        save_weights(module, folder)
+    else:
+        save_file(untied_state(module.state_dict()), folder / MODULE)
+
+
+def read_module(module: torch.nn.Module, folder: Path) -> None:
+    """Load what `write_module` wrote, completely or not at all."""
+    if isinstance(module, PreTrainedModel | PeftModel):
+        load_weights(module, folder)
+    else:
+        strict_load(module, load_file(folder / MODULE), file=folder)
 
 
 def drop_older_optimizers(folder: Path, newest: int) -> None:
@@ -109,7 +137,7 @@ def load_checkpoint(
         if not (checkpoint / name).is_file():
             fix = "only a stage's newest checkpoint can be continued from"
             raise CheckpointDamaged(f"{name} is missing", file=checkpoint, fix=fix)
-    load_weights(policy.module, checkpoint)
+    read_module(policy.module, checkpoint)
     optimizer.load_state_dict(torch.load(checkpoint / OPTIMIZER, weights_only=True))
     torch.set_rng_state(torch.load(checkpoint / RANDOM, weights_only=True)["cpu"])
     policy.updated()

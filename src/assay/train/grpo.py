@@ -64,7 +64,7 @@ class GrpoSettings:
     """Coefficient of k1 subtracted from the reward at every token."""
     temperature: float = 1.0
     max_tokens: int = 256
-    micro_tokens: int = 4096
+    micro_tokens: int = 2048
     thinking: Thinking | None = None
 
 

@@ -25,7 +25,7 @@ class LoopSettings:
     schedule: str = "constant"
     warmup: float = 0.0
     clip_norm: float = 1.0
-    micro_tokens: int = 4096
+    micro_tokens: int = 2048
     max_skipped_steps: int = 3
     max_rollout_gap: float = float("inf")
     """Largest mean absolute gap between rollout and training log-probs."""

@@ -103,7 +103,7 @@ def _written_path(error: ErrorDetails, raw: Mapping[str, Any]) -> KeyPath:
     path: KeyPath = ()
     here: Any = raw
     for part in error["loc"]:
-        known = dict(enumerate(here)) if isinstance(here, list) else here
+        known: Any = dict(enumerate(here)) if isinstance(here, list) else here
         if isinstance(known, Mapping) and part in known:
             path, here = (*path, part), known[part]
     if error["type"] == "missing":

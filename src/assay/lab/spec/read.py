@@ -38,10 +38,10 @@ def read_experiment(file: str | Path, overrides: Sequence[str] = ()) -> Experime
         experiment = Experiment.model_validate(values)
     except ValidationError as invalid:
         problems = problems_in(invalid.errors(include_url=False), values)
-        raise _first(problems, file, text, settings) from None
+        raise first_error(problems, file, text, settings) from None
     problems = [_unknown_vary(path) for path in experiment.vary if not _is_field(path, values)]
     if problems:
-        raise _first(problems, file, text, settings)
+        raise first_error(problems, file, text, settings)
     return experiment
 
 
@@ -81,7 +81,7 @@ def _unknown_vary(dotted: str) -> Problem:
     return Problem(("vary",), f"{dotted!r} is not a field of an experiment", fix)
 
 
-def _first(
+def first_error(
     problems: Sequence[Problem], file: str | Path, text: str, settings: Sequence[Override]
 ) -> SpecError:
     """The error for the problem that comes first in the file.

@@ -24,21 +24,21 @@ class CommonStage(Table):
 
     data: str
     """The data set to train on, by its name."""
-    start: str = "base"
+    start: Annotated[str, Field(json_schema_extra={"filled": "the stage before"})] = "base"
     """`base` (the experiment's model), `STAGE.best`, `STAGE.last` or `STAGE.step-N`. Omitted: the
     previous stage's last checkpoint, `base` for the first stage."""
     steps: Count | None = None
     """Optimizer steps (sft) or rounds of sampling and updating; this or `epochs`."""
     epochs: Count | None = None
     """Passes over the data; this or `steps`."""
-    optimizer: Optimizer
+    optimizer: Annotated[Optimizer, Field(json_schema_extra={"filled": "its defaults"})]
     """How weights are updated; may be left out."""
     adapt: Adapt = FullAdapt()
     """Which weights are trained."""
     rendering: str = "auto"
     """How conversations become text; `auto` is the tokenizer's own template where it supports
     tools, else the documented Hermes-style rendering."""
-    micro_tokens: Count = 4096
+    micro_tokens: Count = 2048
     """Token budget of one forward and backward pass; the gradient does not depend on it."""
     checkpoint_every: Count | None = None
     """Steps between checkpoints; omitted means the last step only."""

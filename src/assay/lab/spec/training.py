@@ -19,7 +19,7 @@ class Optimizer(Table):
 
     name: Literal["adamw", "adamw8bit"] = "adamw"
     """`adamw8bit` keeps its state in 8 bits and needs bitsandbytes."""
-    lr: Positive
+    lr: Annotated[Positive, Field(json_schema_extra={"filled": "by method"})]
     """Peak learning rate. Omitted: 1e-5 for sft, rft and rce, 1e-6 for grpo, and 1e-4 with
     LoRA."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0

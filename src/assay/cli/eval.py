@@ -1,0 +1,99 @@
+"""`assay eval TARGET --benchmark NAME`: measures a checkpoint or a model that exists."""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from assay.cli.completion import run_names
+from assay.cli.output import Outcome
+
+
+def evaluate(
+    root: Path,
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="NAME@CHECKPOINT of a run, or a model such as hf:ID or path:DIR.",
+            autocompletion=run_names,
+        ),
+    ],
+    benchmark: Annotated[str, typer.Option(help="Such as bfcl/simple_python.")],
+    repeats: Annotated[int, typer.Option(min=1, help="Full passes over the items.")] = 1,
+    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy decoding.")] = 0.0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longer answers are cut.")] = 256,
+    take: Annotated[
+        int | None, typer.Option(min=1, help="Use only so many items, drawn by the run's seed.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="An option of the benchmark; may be repeated."),
+    ] = None,
+) -> Outcome:
+    """Evaluate a checkpoint; a record that exists is not made again."""
+    from assay.cli.progress import progress
+    from assay.lab.evaluate_again import evaluate_again
+    from assay.lab.spec.data import Take
+    from assay.lab.spec.evaluate import EvaluateSpec, EvaluationSampling
+
+    spec = EvaluateSpec(
+        benchmark=benchmark,
+        role="report",
+        checkpoints=("base",),
+        repeats=repeats,
+        take=Take(rows=take) if take else None,
+        sampling=EvaluationSampling(temperature=temperature, max_tokens=max_tokens),
+        options=options_of(option or ()),
+    )
+    with progress() as observer:
+        done = evaluate_again(root, target, spec, observer)
+    return measured(done)
+
+
+def measured(done: Any) -> Outcome:
+    """The score of a `lab.evaluate_again.Evaluated` with its interval."""
+    from assay.judge.intervals import score_interval
+    from assay.lab.answers import find_record
+    from assay.lab.records import read_scores
+
+    scores = read_scores(done.run, find_record(done.run, done.key), done.checkpoint)
+    interval = score_interval(scores)
+    result = {
+        "run": str(done.run),
+        "evaluation": done.evaluation,
+        "checkpoint": done.checkpoint,
+        "made": done.made,
+        "file": done.file,
+        "score": scores.mean,
+        "interval": interval,
+        "items": len(scores.item_ids),
+        "repeats": scores.repeats,
+        "abstained": scores.missing,
+    }
+    words = [
+        f"{done.run}@{done.checkpoint} on {done.evaluation}: {scores.mean:.1%} "
+        f"({interval.low:.1%} to {interval.high:.1%}), {len(scores.item_ids)} items, "
+        f"{scores.repeats} repeat(s), {scores.missing} abstained",
+        f"record: {done.file}",
+    ]
+    if not done.made:
+        words.insert(0, "this record existed already; nothing was evaluated again")
+    return Outcome(result, words)
+
+
+def options_of(texts: Sequence[str]) -> dict[str, Any]:
+    """`KEY=VALUE` with TOML values; text that is not TOML is a string. Raises InputError."""
+    from assay.errors import InputError
+
+    options: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InputError("is not KEY=VALUE", field=f"--option {text}")
+        try:
+            options[key] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            options[key] = value
+    return options

@@ -1,0 +1,64 @@
+"""The command line: `assay VERB`. Each verb has its own file and imports what it needs when called.
+
+Nothing heavy may be imported here, so that help and completion answer at once.
+"""
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from assay.cli.check import check
+from assay.cli.compare import compare
+from assay.cli.doctor import doctor
+from assay.cli.eval import evaluate
+from assay.cli.output import Common, Json, Lab, verb
+from assay.cli.report import report
+from assay.cli.resume import resume
+from assay.cli.run import run
+from assay.cli.runs import runs
+from assay.cli.show import show
+
+VERBS = {
+    "run": run,
+    "resume": resume,
+    "check": check,
+    "eval": evaluate,
+    "compare": compare,
+    "report": report,
+    "runs": runs,
+    "show": show,
+    "doctor": doctor,
+}
+
+app = typer.Typer(
+    name="assay",
+    help="A post-training lab for small language models.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def print_version(wanted: bool) -> None:
+    """`assay --version`."""
+    if wanted:
+        typer.echo(f"assay {version('assay-lab')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    ctx: typer.Context,
+    lab: Lab = None,
+    json: Json = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A post-training lab for small language models."""
+    ctx.obj = Common(lab, json)
+
+
+for _name, _function in VERBS.items():
+    app.command(_name)(verb(_name, _function))

@@ -1,0 +1,30 @@
+"""`assay resume NAME`: continues an interrupted or failed run, then shows its results."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.cli.completion import run_names
+from assay.cli.output import Outcome, executing
+
+RunName = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="NAME, NAME/ID or NAME#SEED.", autocompletion=run_names),
+]
+
+
+def resume(root: Path, run: RunName) -> Outcome:
+    """Continue a run from its last checkpoint."""
+    from assay.cli.progress import progress
+    from assay.cli.results import run_results
+    from assay.lab.run_names import find_run, parse_run_name
+
+    found = find_run(root, parse_run_name(run))
+    with executing(root, found.name):
+        from assay.lab.runner import resume as resume_run
+
+        with progress() as observer:
+            resume_run(found, observer=observer)
+        result, shown = run_results(found)
+    return Outcome(result, [f"{found}: resumed and finished", *shown])

@@ -1,0 +1,56 @@
+"""`assay run FILE`: runs an experiment, then shows its results."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.cli.output import Outcome, executing
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Replace a value; may be repeated."),
+]
+
+
+def run(
+    root: Path,
+    file: Annotated[Path, typer.Argument(help="The experiment file.")],
+    overrides: Overrides = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Start another run of a name that has runs.")
+    ] = False,
+    or_resume: Annotated[
+        bool, typer.Option("--or-resume", help="Resume an unfinished run; leave a finished one.")
+    ] = False,
+    lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
+) -> Outcome:
+    """Run an experiment file: train its stages, measure its checkpoints, write the page."""
+    from assay.cli.progress import progress
+    from assay.cli.results import run_results
+    from assay.errors import InputError
+    from assay.lab.launch import launch, launch_or_resume
+    from assay.lab.spec.read import read_experiment
+
+    if new and or_resume:
+        raise InputError("--new and --or-resume exclude each other", fix="choose one")
+    name = read_experiment(file, overrides or ()).name
+    with executing(root, name):
+        with progress() as observer:
+            if or_resume:
+                launched = launch_or_resume(file, overrides or (), root=root, observer=observer)
+            else:
+                launched = launch(file, overrides or (), root=root, new=new, observer=observer)
+        results, shown = [], []
+        for each in launched:
+            result, tables = run_results(each.run, lang)
+            results.append({**result, "did": each.did})
+            shown += [f"{each.run}: {WORDS[each.did]}", *tables]
+    return Outcome({"runs": results}, shown)
+
+
+WORDS = {
+    "started": "finished",
+    "resumed": "resumed and finished",
+    "left alone": "was finished already; nothing was trained again",
+}

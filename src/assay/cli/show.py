@@ -1,0 +1,67 @@
+"""`assay show RUN:ID`: what a model said, down to its tokens, and how it was judged."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from assay.cli.output import Outcome
+
+ID_HELP = (
+    "RUN:EVALUATION/CHECKPOINT/ITEM#REPEAT or RUN:STAGE/STEP/ROW#SAMPLE, as pages write it; "
+    "without #N all of them; RUN:ITEM for an item everywhere in the run."
+)
+
+
+def show(
+    root: Path,
+    id_: Annotated[str, typer.Argument(metavar="RUN:ID", help=ID_HELP)],
+    prompt: Annotated[
+        bool, typer.Option("--prompt", help="Render the prompt again (reads the model).")
+    ] = False,
+) -> Outcome:
+    """Show one sample, or all samples of a row or item, by id."""
+    from assay.errors import InputError
+    from assay.lab.run_names import find_run, parse_run_name
+    from assay.lab.show import find_samples
+
+    name, colon, rest = id_.partition(":")
+    if not colon:
+        raise InputError(f"{id_!r} names no sample", fix=f"write {ID_HELP}")
+    run = find_run(root, parse_run_name(name))
+    lines = find_samples(run, rest)
+    if prompt:
+        lines = with_prompts(run, lines)
+    found = [{"id": f"{run}:{line['sample_id']}", **line} for line in lines]
+    return Outcome(found, [words_of(line) for line in found])
+
+
+def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines with the prompt that each answers."""
+    from assay.lab.observer import Silent
+    from assay.lab.session import Session
+    from assay.lab.show import prompt_of
+    from assay.lab.spec.read import read_experiment
+    from assay.lab.status import stored_status
+
+    session = Session(read_experiment(run.spec), run, stored_status(run.path).seed, Silent())
+    return [{**line, "prompt": prompt_of(session, line)} for line in lines]
+
+
+def words_of(line: Mapping[str, Any]) -> str:
+    """One sample for people: numbers first, then prompt, text and tokens."""
+    from assay.report.words import visible
+
+    judged = "score" if "score" in line else "reward"
+    parts = ", ".join(f"{name} {value:g}" for name, value in line["parts"].items())
+    value = "abstained" if line[judged] is None else f"{line[judged]:g}"
+    facts = [line["id"], f"  {judged}: {value}" + (f" ({parts})" if parts else "")]
+    facts += [
+        f"  {name}: {line[name]}"
+        for name in ("why", "error", "advantage", "ended", "file")
+        if line.get(name) not in (None, "")
+    ]
+    blocks = [f"{name}:\n{line[name]}" for name in ("prompt", "text") if name in line]
+    tokens = " ".join(map(str, line["tokens"]))
+    return visible("\n".join([*facts, *blocks, f"tokens ({len(line['tokens'])}): {tokens}", ""]))

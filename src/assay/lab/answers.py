@@ -1,0 +1,74 @@
+"""Finds what a run was measured on: its evaluation records, their checkpoints, their answers.
+
+Looks at folders and files; scores are `records`' and comparisons `compare`'s.
+"""
+
+import json
+from functools import partial
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from assay.errors import InputError, nearest
+from assay.lab.records import EvaluationRecord
+from assay.lab.run_directory import RunDirectory
+from assay.lab.spec.read import read_experiment
+from assay.lab.spec.references import parse_checkpoint
+
+
+class NotMeasured(InputError):
+    """An evaluation or a checkpoint without a finished record."""
+
+
+def evaluation_records(run: RunDirectory) -> list[EvaluationRecord]:
+    """What the run was evaluated on, in the order of its file; then what was added to it later."""
+    found = []
+    for file in sorted(run.evaluations.glob("*/evaluation.json")):
+        values = json.loads(file.read_text(encoding="utf-8"))
+        del values["schema"]
+        found.append(EvaluationRecord(**{**values, "items": tuple(values["items"])}))
+    order = list(read_experiment(run.spec).evaluate)
+    return sorted(found, key=lambda r: order.index(r.name) if r.name in order else len(order))
+
+
+def read_answers(
+    run: RunDirectory, record: EvaluationRecord, checkpoint: str
+) -> list[dict[str, Any]]:
+    """The lines of one finished record, without their tokens."""
+    columns = ["sample_id", "item_id", "repeat", "output", "completion_tokens", "prompt_tokens"]
+    columns += ["score", "parts", "error", "why", "ended"]
+    return pq.read_table(record.file(run.evaluations, checkpoint), columns=columns).to_pylist()
+
+
+def find_record(run: RunDirectory, on: str) -> EvaluationRecord:
+    """The run's record of an evaluation, by its name, its benchmark or its folder.
+
+    Raises NotMeasured when there is none or more than one.
+    """
+    records = evaluation_records(run)
+    by_folder = [r for r in records if r.key == on]
+    by_name = [r for r in records if r.name == on]
+    found = by_folder or by_name or [r for r in records if r.benchmark == on]
+    if not found:
+        known = [r.name for r in records]
+        fix = nearest(on, known) if known else "it has none yet"
+        raise NotMeasured(f"{run} has no evaluation {on!r}", fix=fix)
+    if len(found) > 1:
+        fix = "name one: " + ", ".join(r.key for r in found)
+        raise NotMeasured(f"{run} has {len(found)} records of {on!r}", fix=fix)
+    return found[0]
+
+
+def measured_checkpoints(run: RunDirectory, record: EvaluationRecord) -> list[str]:
+    """Checkpoints with a finished record: the base first, then by stage and step."""
+    stages = ["base", *read_experiment(run.spec).stage]
+    folder = record.file(run.evaluations, "base").parent
+    names = [file.stem for file in folder.glob("*.parquet") if not file.name.startswith(".")]
+    return sorted(names, key=partial(_place, stages))
+
+
+def _place(stages: list[str], name: str) -> tuple[int, int]:
+    reference = parse_checkpoint(name)
+    if reference is None or (reference.stage or "base") not in stages:
+        raise NotMeasured(f"a record is named {name!r}", fix="the experiment has no such stage")
+    return stages.index(reference.stage or "base"), reference.step or 0

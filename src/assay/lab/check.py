@@ -1,0 +1,109 @@
+"""`assay check`: everything that can be known of an experiment before compute is spent on it.
+
+Trains nothing and makes no run. Each kind of question is a file in `lab.checks`; here they are
+asked in order and their answers gathered.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from assay.errors import InputError
+from assay.judge.findings import Finding, worst_first
+from assay.lab.checks.gold import gold_answers
+from assay.lab.checks.leakage import leakage
+from assay.lab.checks.lengths import lengths
+from assay.lab.checks.probe import probe as sample_groups
+from assay.lab.checks.renderings import renderings
+from assay.lab.checks.room import room
+from assay.lab.checks.rows import rows
+from assay.lab.checks.smells import smells
+from assay.lab.checks.speed import speed
+from assay.lab.checks.subject import Number, Seen, Subject
+from assay.lab.observer import Observer, Silent
+from assay.lab.run_directory import RunDirectory
+from assay.lab.session import Session
+from assay.lab.spec.names import check_names
+from assay.lab.spec.read import read_experiment
+
+Check = Callable[[Subject], Seen]
+
+CHECKS: Mapping[str, Check] = {
+    "rows": rows,
+    "gold answers and controls": gold_answers,
+    "renderings": renderings,
+    "lengths": lengths,
+    "leakage": leakage,
+    "settings": smells,
+    "memory and disk": room,
+    "speed": speed,
+}
+"""In the order in which they are asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found, worst first, and what was measured on the way."""
+
+    findings: tuple[Finding, ...]
+    numbers: Mapping[str, Mapping[str, float]]
+    """Table of the experiment -> what, with its unit -> value."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything found is an error."""
+        return any(finding.severity == "error" for finding in self.findings)
+
+
+def check_experiment(
+    file: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    root: Path,
+    probe: int = 0,
+    observer: Observer | None = None,
+) -> Report:
+    """Check an experiment file in the lab at `root`; `probe` prompts are sampled for each stage.
+
+    An experiment whose model, data or evaluations cannot be opened gets that error alone. Raises
+    SpecError, OverrideError and UnknownNameError where the file itself is wrong.
+    """
+    experiment = read_experiment(file, overrides)
+    check_names(experiment)
+    watching = observer or Silent()
+    nowhere = RunDirectory(root, experiment.name, "check")
+    session = Session(experiment, nowhere, experiment.seeds[0], watching)
+    unopened = opening_error(session)
+    if unopened is not None:
+        return Report((unopened,), {})
+    subject = Subject(session)
+    checks = dict(CHECKS)
+    if probe:
+        checks[f"probe of {probe} prompts"] = partial(sample_groups, prompts=probe)
+    seen: list[Finding | Number] = []
+    for name, check in checks.items():
+        watching.note(f"checking {name}")
+        seen += check(subject)
+    return gather(seen)
+
+
+def opening_error(session: Session) -> Finding | None:
+    """The first thing that keeps the experiment from being opened; None where all is there."""
+    try:
+        session.base, session.sets, session.evaluations  # noqa: B018 (read to be opened)
+    except InputError as error:
+        place = ":".join(str(part) for part in (error.file, error.line) if part is not None)
+        what = f"{error.field}: {error.problem}" if error.field else error.problem
+        return Finding("error", what, place, error.fix or "mend it and check again")
+    return None
+
+
+def gather(seen: Sequence[Finding | Number]) -> Report:
+    """Findings once each and worst first, numbers by their table."""
+    findings = dict.fromkeys(one for one in seen if isinstance(one, Finding))
+    numbers: dict[str, dict[str, float]] = {}
+    for one in seen:
+        if isinstance(one, Number):
+            numbers.setdefault(one.place, {})[one.name] = one.value
+    return Report(tuple(worst_first(list(findings))), numbers)

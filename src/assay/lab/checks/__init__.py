@@ -1,0 +1,1 @@
+"""What `assay check` looks at: one file for each kind of question."""

@@ -1,0 +1,101 @@
+"""What training rows, choosing items and reporting items share, so that no number is too good.
+
+Benchmark items are looked at without worked examples, whose questions are meant to be shown.
+Paraphrases are not found.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+
+from assay.data.leakage import overlap
+from assay.data.row import Row
+from assay.data.splits import conversation_of
+from assay.judge.findings import Finding
+from assay.lab.checks.subject import Number, Seen, Subject, share_of, some
+from assay.lab.evaluate import Evaluation
+from assay.lab.prepare import find_part
+from assay.tasks.task import BenchmarkOptions, benchmark
+
+EXAMPLES = "examples"
+"""The benchmark option that puts other rows' questions into an item."""
+APART = "name the benchmark in the data set's disjoint_from, or take other rows"
+ONCE = "leave out the rows that say the same, or give them one conversation, so that a split keeps "
+ONCE += "them together"
+
+
+def leakage(subject: Subject) -> Seen:
+    """Every training set against every evaluation; choosing items against reporting items."""
+    session = subject.session
+    items = {name: bare_items(subject, e) for name, e in session.evaluations.items()}
+    trained = dict.fromkeys(stage.data for stage in session.experiment.stage.values())
+    compared = set()
+    for data, (name, evaluation) in product(trained, session.evaluations.items()):
+        tested = evaluation.spec.benchmark or evaluation.spec.data or ""
+        key = (data, tested, tuple(row.id for row in items[name]))
+        if key not in compared:
+            compared.add(key)
+            rows = find_part(session.sets, data)
+            report = evaluation.spec.role == "report"
+            yield from shared_with_test(data, rows, f"evaluate.{name}", items[name], report)
+    yield from choosing_and_reporting(subject, items)
+
+
+def bare_items(subject: Subject, evaluation: Evaluation) -> tuple[Row, ...]:
+    """The items of an evaluation without worked examples."""
+    if EXAMPLES not in evaluation.spec.options or evaluation.spec.benchmark is None:
+        return evaluation.items
+    options = {k: v for k, v in evaluation.spec.options.items() if k != EXAMPLES}
+    made = benchmark(subject.session.task, evaluation.spec.benchmark, BenchmarkOptions(options))
+    asked = {item.id for item in evaluation.items}
+    return tuple(item for item in made.items if item.id in asked)
+
+
+def shared_with_test(
+    data: str, rows: Sequence[Row], place: str, items: Sequence[Row], report: bool
+) -> Seen:
+    """Questions, function names and conversations that a training set shares with a test."""
+    shared = overlap(rows, items)
+    texts = dict.fromkeys(train for train, _ in shared.exact + shared.normalised)
+    yield Number(place, f"questions_shared_with: data.{data}", len(texts))
+    if texts:
+        exact = len({train for train, _ in shared.exact})
+        yield Finding(
+            "error" if report else "warning",
+            f"data.{data} is trained on and holds questions of {place}",
+            f"{share_of(len(texts), len(rows))} training rows, {exact} of them word for word: "
+            f"{some(list(texts))}",
+            APART if report else ONCE,
+        )
+    names = dict.fromkeys(id_ for ids in shared.functions.values() for id_ in ids)
+    if names:
+        yield Finding(
+            "warning" if report else "note",
+            f"data.{data} is trained on and has functions of {place}",
+            f"{share_of(len(names), len(rows))} training rows: {some(list(shared.functions))}",
+            APART if report else ONCE,
+        )
+    conversations = {conversation_of(row) for row in rows} & {conversation_of(i) for i in items}
+    if conversations and not texts:
+        yield Finding(
+            "warning",
+            f"data.{data} is trained on and has conversations of {place}",
+            f"{len(conversations)}: {some(sorted(conversations))}",
+            "split by conversation",
+        )
+
+
+def choosing_and_reporting(subject: Subject, items: dict[str, tuple[Row, ...]]) -> Seen:
+    """Items that choose a checkpoint and also report its score."""
+    specs = subject.session.experiment.evaluate
+    select = [name for name, spec in specs.items() if spec.role == "select"]
+    report = [name for name, spec in specs.items() if spec.role == "report"]
+    for chooser, reporter in product(select, report):
+        shared = overlap(items[chooser], items[reporter])
+        ids = list(dict.fromkeys(one for one, _ in shared.exact + shared.normalised))
+        if ids:
+            yield Finding(
+                "error",
+                f"evaluate.{chooser} chooses on items that evaluate.{reporter} reports",
+                f"{share_of(len(ids), len(items[chooser]))}: {some(ids)}",
+                "the reported score would be too good; choose on other items",
+            )

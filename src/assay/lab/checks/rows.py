@@ -1,0 +1,99 @@
+"""Data sets: how many rows they have, what was left out and why, ids, tools, missing answers."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from assay.data.record import DataError, Record
+from assay.data.row import Row
+from assay.data.tools import parse_tools
+from assay.judge.findings import Finding
+from assay.lab.checks.subject import Number, Seen, Subject, share_of, some
+from assay.lab.prepare import TOO_LONG, DataSet
+from assay.lab.spec.stage import SftStage
+
+MANY = 0.2
+"""A larger share of rows left out for one reason is a warning."""
+
+
+def rows(subject: Subject) -> Seen:
+    """Every data set and the items of every evaluation."""
+    for name, data in subject.session.sets.items():
+        place = f"data.{name}"
+        yield Number(place, "rows_in_source", data.total)
+        yield Number(place, "train_rows", len(data.train))
+        yield Number(place, "dev_rows", len(data.dev))
+        yield from left_out(place, data)
+        yield from well_formed(place, data.train + data.dev)
+    for name, evaluation in subject.session.evaluations.items():
+        yield Number(f"evaluate.{name}", "items", len(evaluation.items))
+        yield from well_formed(f"evaluate.{name}", evaluation.items)
+    yield from without_answers(subject)
+
+
+def left_out(place: str, data: DataSet) -> Seen:
+    """Rows dropped, by reason."""
+    for reason, ids in data.dropped.items():
+        yield Number(place, f"dropped: {reason}", len(ids))
+        fix = "nothing, if they are meant to be left out"
+        if reason == TOO_LONG:
+            fix = "raise max_prompt_tokens if they matter"
+        yield Finding(
+            "warning" if len(ids) > MANY * data.total else "note",
+            f"{place}: rows left out: {reason}",
+            f"{share_of(len(ids), data.total)}: {some(ids)}",
+            fix,
+        )
+
+
+def well_formed(place: str, found: Sequence[Row]) -> Seen:
+    """Ids that occur once, tools that are valid JSON schema."""
+    doubles = [id_ for id_, count in Counter(row.id for row in found).items() if count > 1]
+    if doubles:
+        yield Finding(
+            "error",
+            f"{place}: several rows have the same id",
+            some(doubles),
+            "give every row an id of its own: records and random numbers go by it",
+        )
+    for row in found:
+        try:
+            parse_tools(Record(row.origin or row.id, 0, {}), list(row.tools))
+        except DataError as error:
+            yield Finding(
+                "error",
+                f"{place}: tools of row {row.id} are not valid: {error.field} {error.problem}",
+                row.origin or row.id,
+                error.fix or "mend the tool's schema",
+            )
+
+
+def without_answers(subject: Subject) -> Seen:
+    """Rows without a gold answer: SFT cannot train on them, and nothing proves the others."""
+    for name, stage in subject.session.experiment.stage.items():
+        golds = subject.golds_of_data(stage.data, stage.rendering)
+        if not golds.missing:
+            continue
+        whole = len(golds.answers) + len(golds.missing) + len(golds.broken)
+        yield Finding(
+            "error" if isinstance(stage, SftStage) else "note",
+            f"stage.{name}: rows of data.{stage.data} have no gold answer",
+            f"{share_of(len(golds.missing), whole)}: {some(golds.missing)}",
+            "give each row an answer, or leave it out"
+            if isinstance(stage, SftStage)
+            else "that the reward can be reached on these rows is not proven",
+        )
+    benchmarks = {e.spec.benchmark: e for e in reversed(by_size(subject)) if e.spec.benchmark}
+    for benchmark, evaluation in benchmarks.items():
+        golds = subject.golds_of_items(evaluation)
+        if golds.missing:
+            yield Finding(
+                "note",
+                f"{benchmark}: items have no gold answer that its checker accepts",
+                f"{share_of(len(golds.missing), len(evaluation.items))}: {some(golds.missing)}",
+                "they count as wrong whatever a model says; a perfect score is out of reach",
+            )
+
+
+def by_size(subject: Subject) -> list:
+    """Evaluations, those with the most items first."""
+    return sorted(subject.session.evaluations.values(), key=lambda e: -len(e.items))

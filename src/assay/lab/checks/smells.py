@@ -1,0 +1,141 @@
+"""Settings that are allowed and seldom meant: learning rates, temperatures, few items, subsets."""
+
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+
+from assay.data.leakage import question
+from assay.data.row import Row
+from assay.data.splits import take
+from assay.data.tools import function_names
+from assay.judge.findings import Finding
+from assay.judge.power import minimum_detectable_difference
+from assay.lab.checks.subject import Seen, Subject
+from assay.lab.prepare import load_rows
+from assay.lab.spec.data import Take
+from assay.lab.spec.stage import GrpoStage, StageSpec
+from assay.lab.spec.training import LoraAdapt
+from assay.rl.presets import PRESETS
+from assay.rl.signal import may_drop
+from assay.tasks.task import BenchmarkOptions, benchmark
+
+COLD = 0.3
+"""Below this temperature the completions of a group are nearly the same."""
+LORA_LOW, FULL_HIGH = 2e-6, 1e-4
+FEW_ITEMS = 100
+DISCORDANCE = 0.2
+"""Share of items that change between two checkpoints, to say what few items can show."""
+UNLIKE = 3.0
+"""Standard errors by which the mean length of a subset is off."""
+
+
+def smells(subject: Subject) -> Seen:
+    """Every stage, reporting evaluation and subset."""
+    for name, stage in subject.session.experiment.stage.items():
+        yield from rates(f"stage.{name}", stage)
+        if isinstance(stage, GrpoStage):
+            yield from groups(f"stage.{name}", stage)
+    yield from small_reports(subject)
+    yield from first_subsets(subject)
+
+
+def rates(place: str, stage: StageSpec) -> Seen:
+    """A learning rate that belongs to the other way of training."""
+    rate = stage.optimizer.lr
+    lora = isinstance(stage.adapt, LoraAdapt)
+    if lora and rate <= LORA_LOW:
+        what, fix = "a learning rate for full training with LoRA", "LoRA wants about 1e-4"
+    elif not lora and rate >= FULL_HIGH:
+        what, fix = "a learning rate for LoRA with full training", "full training wants about 1e-5"
+    else:
+        return
+    yield Finding("warning", f"{place}: {what}", f"lr = {rate:g}", fix + " or less" * (not lora))
+
+
+def groups(place: str, stage: GrpoStage) -> Seen:
+    """Groups that can hardly differ, and groups without signal that are trained on all the same."""
+    temperature = stage.sampling.temperature
+    if temperature < COLD:
+        yield Finding(
+            "warning",
+            f"{place}: the completions of a group will be nearly the same",
+            f"temperature {temperature:g}",
+            "GRPO learns from differences inside a group: use a temperature near 1",
+        )
+    advantage = stage.advantage or PRESETS[stage.algorithm].advantage
+    droppable = may_drop(
+        advantage=advantage, kl_coef=stage.kl.coef, entropy_coef=stage.entropy_coef
+    )
+    if not droppable or stage.drop_without_signal is False:
+        why = f"kl.coef {stage.kl.coef:g}, entropy_coef {stage.entropy_coef:g}"
+        why += f", advantage {advantage!r}, drop_without_signal {stage.drop_without_signal}"
+        yield Finding(
+            "note",
+            f"{place}: groups of equal rewards are kept and cost a full update",
+            why,
+            "nothing, if that is meant; without KL, entropy and whitening they can be left out",
+        )
+
+
+def small_reports(subject: Subject) -> Seen:
+    """Reports on so few items that only a large difference shows."""
+    for name, evaluation in subject.session.evaluations.items():
+        items = len(evaluation.items)
+        if evaluation.spec.role != "report" or items >= FEW_ITEMS:
+            continue
+        seen = minimum_detectable_difference(items, DISCORDANCE)
+        shown = "no difference at all" if seen is None else f"differences from {seen:.0%} on"
+        yield Finding(
+            "note",
+            f"evaluate.{name}: {items} items show {shown}",
+            f"at 80% power, where a share of {DISCORDANCE:.0%} of the items changes",
+            f"smaller differences will be undecided; take {FEW_ITEMS} items or more",
+        )
+
+
+def first_subsets(subject: Subject) -> Seen:
+    """Subsets taken from the start of a source, against the whole of it."""
+    session = subject.session
+    for name, spec in session.experiment.data.items():
+        if spec.take is not None and spec.take.how == "first":
+            rows = load_rows(spec, session.task, session.run.root).rows
+            yield from unlike(f"data.{name}", rows, spec.take)
+    for name, spec in session.experiment.evaluate.items():
+        if spec.take is not None and spec.take.how == "first" and spec.benchmark is not None:
+            made = benchmark(session.task, spec.benchmark, BenchmarkOptions(spec.options))
+            yield from unlike(f"evaluate.{name}", made.items, spec.take)
+
+
+def unlike(place: str, rows: Sequence[Row], wanted: Take) -> Seen:
+    """How the first rows differ from all rows, in length and in tools."""
+    first = rows[: wanted.rows]
+    if len(first) == len(rows):
+        return
+    characters, off = length_gap(first, rows)
+    drawn = len(tools_in(take(rows, wanted.rows, "random").rows))
+    have = len(tools_in(first))
+    strange = abs(off) > UNLIKE or have < drawn / 2
+    yield Finding(
+        "warning" if strange else "note",
+        f"{place}: the first {wanted.rows} of {len(rows)} rows are taken",
+        f"mean question {characters[0]:.0f} characters, all rows {characters[1]:.0f} "
+        f"({off:+.1f} standard errors); {have} different tools, a random subset has {drawn}",
+        'take them at random: how = "random"' if strange else "nothing, if their order is random",
+    )
+
+
+def length_gap(first: Sequence[Row], rows: Sequence[Row]) -> tuple[tuple[float, float], float]:
+    """Mean characters of a question in the subset and in all rows, and the gap between them in
+    standard errors of a random subset of that size.
+    """
+    lengths = np.array([len(question(row)) for row in rows], dtype=np.float64)
+    count, whole = len(first), len(rows)
+    gap = float(lengths[:count].mean() - lengths.mean())
+    error = float(lengths.std(ddof=1) * np.sqrt((1 - count / whole) / count))
+    return (float(lengths[:count].mean()), float(lengths.mean())), gap / error if error else 0.0
+
+
+def tools_in(rows: Sequence[Row]) -> set[str]:
+    """The names of all functions that the rows describe."""
+    return set(chain.from_iterable(function_names(row.tools) for row in rows))

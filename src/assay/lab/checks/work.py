@@ -1,0 +1,86 @@
+"""How much work an experiment asks for: steps, tokens, checkpoints, weights that are trained."""
+
+from dataclasses import dataclass
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from assay.lab.checkpoint_models import adapt
+from assay.lab.checks.subject import Subject
+from assay.lab.evaluate import Evaluation
+from assay.lab.prepare import find_part
+from assay.lab.spec.experiment import Experiment
+from assay.lab.spec.references import parse_checkpoint
+from assay.lab.spec.stage import SamplingStage, SftStage, StageSpec
+from assay.lab.stage_methods import steps_of
+from assay.models.adapt import Adaptation
+
+
+@dataclass(frozen=True, slots=True)
+class StageWork:
+    """The sizes of a stage, from the lengths of its gold answers."""
+
+    steps: int
+    prompts: int
+    """Prompts of one step; the rows of one step for SFT."""
+    group: int
+    """Answers to each of them."""
+    prompt: float
+    """Mean tokens of a prompt."""
+    prompt_most: int
+    answer: float
+    """Mean tokens of a gold answer."""
+    answer_most: int
+    """Tokens of the longest answer: `max_tokens` where answers are sampled."""
+
+    def tokens(self, answer: float) -> float:
+        """Tokens of one step's training passes, prompts once, with answers of this length."""
+        return self.prompts * (self.prompt + self.group * answer)
+
+
+def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
+    """The work of a stage; None where no row has a gold answer to measure."""
+    golds = subject.golds_of_data(stage.data, stage.rendering).answers
+    if not golds:
+        return None
+    steps = steps_of(stage, len(find_part(subject.session.sets, stage.data)))
+    longest = max(len(gold.actions) for gold in golds)
+    return StageWork(
+        steps=steps,
+        prompts=stage.batch if isinstance(stage, SftStage) else stage.prompts,
+        group=stage.group if isinstance(stage, SamplingStage) else 1,
+        prompt=sum(len(gold.prompt) for gold in golds) / len(golds),
+        prompt_most=max(len(gold.prompt) for gold in golds),
+        answer=sum(len(gold.actions) for gold in golds) / len(golds),
+        answer_most=stage.sampling.max_tokens if isinstance(stage, SamplingStage) else longest,
+    )
+
+
+def checkpoint_count(stage: StageSpec, steps: int) -> int:
+    """Checkpoints that a stage leaves: every so many steps, and after the last."""
+    every = stage.checkpoint_every
+    return 1 if every is None else -(-steps // every)
+
+
+def measured_checkpoints(experiment: Experiment, evaluation: Evaluation, subject: Subject) -> int:
+    """How many checkpoints an evaluation measures."""
+    count = 0
+    for text in evaluation.spec.checkpoints:
+        reference = parse_checkpoint(text)
+        if reference is not None and reference.stage is not None and reference.which == "all":
+            stage = experiment.stage[reference.stage]
+            rows = len(find_part(subject.session.sets, stage.data))
+            count += checkpoint_count(stage, steps_of(stage, rows))
+        else:
+            count += 1
+    return count
+
+
+def adaptation_of(subject: Subject, stage: StageSpec) -> Adaptation:
+    """What of the model the stage trains, found on a model without storage.
+
+    Raises LoraTargetError, FreezePatternError and NothingToTrain as the stage itself would.
+    """
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(subject.session.base.config)
+        return adapt(model, stage)[1]

@@ -1,0 +1,103 @@
+"""What to do with an experiment file whose name may have runs: start, go on, or leave them alone.
+
+How a run is executed is `runner`'s part.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from assay.errors import InputError
+from assay.judge.confounds import differences
+from assay.lab.observer import Observer
+from assay.lab.run_directory import RunDirectory, RunExists, runs_of
+from assay.lab.spec.experiment import Experiment
+from assay.lab.spec.read import read_experiment
+from assay.lab.status import read_status, stored_status
+
+Did = Literal["started", "resumed", "left alone"]
+
+
+class OtherExperiment(InputError):
+    """The newest run of this name was made from other settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A run of the experiment, finished now, and what it took."""
+
+    run: RunDirectory
+    did: Did
+
+
+def launch(
+    file: Path, overrides: Sequence[str], *, root: Path, new: bool, observer: Observer
+) -> list[Launched]:
+    """Run the experiment, once per seed. Raises RunExists, unless `new`, with what can be done."""
+    from assay.lab.runner import start
+
+    experiment = read_experiment(file, overrides)
+    runs = runs_of(root, experiment.name)
+    if runs and not new:
+        raise RunExists(f"a run named {experiment.name!r} exists", fix=way_on(runs[-1]))
+    started = start(file, overrides, root=root, new=new, observer=observer)
+    return [Launched(run, "started") for run in started]
+
+
+def way_on(run: RunDirectory) -> str:
+    """What to do about a run that exists."""
+    status = read_status(run.path)
+    if status.status == "finished":
+        return f"it is finished: see 'assay report {run.name}', or start another with --new"
+    if status.status == "running":
+        return "it is running; start another with --new"
+    return f"it is {status.status}: 'assay resume {run.name}', or start another with --new"
+
+
+def launch_or_resume(
+    file: Path, overrides: Sequence[str], *, root: Path, observer: Observer
+) -> list[Launched]:
+    """For each seed: resume the newest run if it stopped, leave it alone if it is finished, start
+    one where there is none. Nothing that is finished is trained again.
+
+    Raises OtherExperiment where the newest run of a seed has other settings.
+    """
+    from assay.lab.runner import resume, start
+
+    experiment = read_experiment(file, overrides)
+    done = []
+    for seed in experiment.seeds:
+        run = newest(root, experiment.name, seed)
+        if run is None:
+            only = [*overrides, f"seeds=[{seed}]"]
+            (run,) = start(file, only, root=root, new=True, observer=observer)
+            done.append(Launched(run, "started"))
+            continue
+        check_same(run, experiment)
+        if read_status(run.path).status == "finished":
+            done.append(Launched(run, "left alone"))
+        else:
+            observer.note(f"resuming {run}")
+            done.append(Launched(resume(run, observer=observer), "resumed"))
+    return done
+
+
+def newest(root: Path, name: str, seed: int) -> RunDirectory | None:
+    """The newest run of a name with a seed."""
+    runs = [run for run in runs_of(root, name) if stored_status(run.path).seed == seed]
+    return runs[-1] if runs else None
+
+
+def check_same(run: RunDirectory, experiment: Experiment) -> None:
+    """Raise OtherExperiment unless the run was made from these settings; its seed is its own."""
+    before, now = (
+        e.model_dump(mode="json", exclude={"seeds"})
+        for e in (read_experiment(run.spec), experiment)
+    )
+    changed = [difference.path for difference in differences(before, now)]
+    if changed:
+        raise OtherExperiment(
+            f"{run} was made with other settings: {', '.join(changed)}",
+            fix="start another with --new, or give the experiment another name",
+        )

@@ -1,0 +1,20 @@
+"""Reading and writing `manifest.json`; what stands in it is put together by `manifest`."""
+
+import json
+from typing import Any
+
+from assay.data.files import atomic_write_text
+from assay.lab.run_directory import RunDirectory
+
+Manifest = dict[str, Any]
+
+
+def write_manifest(run: RunDirectory, manifest: Manifest) -> None:
+    """Write the manifest, whole or not at all."""
+    atomic_write_text(run.manifest, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_manifest(run: RunDirectory) -> Manifest:
+    """The manifest as it was written; empty for a run that did not get so far."""
+    file = run.manifest
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

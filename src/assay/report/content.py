@@ -1,0 +1,388 @@
+"""The sections of a page as plain values: what HTML, Markdown and the terminal write alike.
+
+Every number comes from `tables` and `judge`; here they only get words and units.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assay.judge.intervals import Interval
+from assay.judge.verdict import Comparison
+from assay.lab.compare import Line, Pairing, Table
+from assay.report.charts import curve_panel, dev_chart, interval_bar, reward_columns
+from assay.report.examples import Answer, Examples
+from assay.report.facts import Measurement, RunFacts
+from assay.report.history import Curve, curves
+from assay.report.tables import (
+    ABSTAINED,
+    OTHER,
+    RIGHT,
+    WRONG,
+    ResultRow,
+    StageRow,
+    checkpoint_label,
+    outcomes,
+    result_rows,
+    score_parts,
+    settings_text,
+    stage_rows,
+)
+from assay.report.words import Words, number, percent, points, visible
+
+Section = dict[str, Any]
+"""Values of one section, by the names that the templates use."""
+
+SHARES = frozenset(
+    {"signal_share", "truncated_share", "clip_low_share", "clip_high_share", "abstained_share"}
+)
+WIDE_ENOUGH = 5.0
+"""Percent of a bar that a count fits into."""
+COLOURS = {RIGHT: "e0", OTHER: "e8", ABSTAINED: "e9"}
+BADGES = {"gained": "better", "lost": "worse", "unchanged": ""}
+
+
+def headline(facts: RunFacts, words: Words) -> Section | None:
+    """The last checkpoint's score and what became of it against control and stage before."""
+    if facts.main is None or facts.main.table is None:
+        return None
+    table = facts.main.table
+    line = table.lines[-1]
+    pairings = [p for p in (line.to_control, line.to_previous) if p is not None]
+    return {
+        "score": percent(line.score),
+        "interval": interval_text(line.interval, words),
+        "what": words(
+            "table.score_of",
+            label=checkpoint_label(line.name, words),
+            items=number(line.items),
+            benchmark=table.evaluation.benchmark,
+            passes=passes(line.repeats, words),
+        ),
+        "verdict": pairings[0].comparison.verdict if pairings else "",
+        "against": [{**sentence(p, words), **(pairing_view(p, words) or {})} for p in pairings],
+    }
+
+
+def main_section(facts: RunFacts, words: Words) -> Section | None:
+    """The main evaluation: its table and what the comparisons say."""
+    if facts.main is None:
+        return None
+    measurement = facts.main
+    rows = result_rows(facts, measurement, words)
+    scale = shared_scale([row.line for row in rows if row.line])
+    table = measurement.table
+    pairings = [p for row in rows if row.line for p in (row.line.to_control, row.line.to_previous)]
+    return {
+        "about": about_evaluation(table, words) if table else "",
+        "control": checkpoint_label(table.control.name if table else "base", words),
+        "rows": [row_view(row, scale, words) for row in rows],
+        "sentences": [sentence(p, words) for p in pairings if p is not None],
+    }
+
+
+def other_rows(facts: RunFacts, words: Words) -> list[Section]:
+    """The other reporting evaluations, one row for each of their checkpoints."""
+    measured = [(m, result_rows(facts, m, words)) for m in facts.reported[1:]]
+    lines = [row.line for _, rows in measured for row in rows if row.line]
+    scale = shared_scale(lines)
+    return [
+        {**row_view(row, scale, words), "evaluation": m.name, "settings": settings(m)}
+        for m, rows in measured
+        for row in rows
+    ]
+
+
+def settings(measurement: Measurement) -> str:
+    """Benchmark, options and sampling of an evaluation, in the words of its file."""
+    record = measurement.table.evaluation if measurement.table else None
+    if record is not None:
+        parts: list[str] = [record.benchmark, settings_text(record.options)]
+        return "; ".join(p for p in (*parts, settings_text(record.sampling)) if p)
+    spec = measurement.spec
+    return (spec.benchmark or spec.data or "") if spec else ""
+
+
+def about_evaluation(table: Table, words: Words) -> str:
+    """How the main evaluation measured."""
+    record = table.evaluation
+    return words(
+        "page.results_about",
+        evaluation=record.name,
+        items=number(len(record.items)),
+        benchmark=record.benchmark,
+        passes=passes(record.repeats, words),
+        sampling=settings_text(record.sampling),
+        checker=record.checker,
+    )
+
+
+def row_view(row: ResultRow, scale: tuple[float, float], words: Words) -> Section:
+    """One checkpoint as a table shows it; `line` is None where it was not run."""
+    line = row.line
+    if line is None:
+        return {"label": row.label, "chosen": row.chosen, "line": None}
+    abstained = words("table.abstained", count=number(line.abstained)) if line.abstained else ""
+    return {
+        "label": row.label,
+        "chosen": row.chosen,
+        "line": line,
+        "score": percent(line.score),
+        "interval": interval_text(line.interval, words),
+        "graph": interval_bar(line.score, line.interval, scale),
+        "size": f"{number(line.items)} × {line.repeats}",
+        "abstained": abstained,
+        "to_control": pairing_view(line.to_control, words),
+        "to_previous": pairing_view(line.to_previous, words),
+    }
+
+
+def pairing_view(pairing: Pairing | None, words: Words) -> dict[str, str] | None:
+    """A comparison as a table's cell shows it."""
+    if pairing is None:
+        return None
+    found = pairing.comparison
+    figures = {
+        "difference": points(found.difference),
+        "low": points(found.interval.low),
+        "high": points(found.interval.high),
+    }
+    name = words(f"verdict_name.{found.verdict}")
+    return {
+        "kind": found.verdict,
+        "verdict": name,
+        "difference": words("table.difference", **figures),
+        "short": words("table.short", **figures),
+        "detectable": detectable(found, words),
+    }
+
+
+def detectable(found: Comparison, words: Words) -> str:
+    """What the design can see, beside a verdict that it could not reach."""
+    if found.verdict != "undecided":
+        return ""
+    smallest = found.minimum_detectable_difference
+    if smallest is None:
+        return words("table.nothing_detectable")
+    return words("table.detectable", smallest=f"{smallest * 100:.1f}")
+
+
+def sentence(pairing: Pairing, words: Words) -> dict[str, str]:
+    """A comparison in words."""
+    other, control = (checkpoint_label(n, words) for n in (pairing.other, pairing.control))
+    flips = words(
+        "table.flips",
+        gained=len(pairing.flips.gained),
+        lost=len(pairing.flips.lost),
+        unchanged=len(pairing.flips.unchanged),
+        agreement=percent(pairing.agreement),
+    )
+    return {
+        "what": words("table.against", other=other, control=control),
+        "text": pairing.explanation(words.verdicts),
+        "flips": flips,
+    }
+
+
+def parts_section(facts: RunFacts, words: Words) -> list[Section]:
+    """The parts of the score by checkpoint; a part that no answer has is N/A."""
+    table = facts.main.table if facts.main else None
+    if table is None:
+        return []
+    return [
+        {"name": part.name, "shares": ["N/A" if s is None else percent(s) for s in part.shares]}
+        for part in score_parts(facts, table)
+    ]
+
+
+def outcome_section(facts: RunFacts, words: Words) -> list[Section]:
+    """Answers by outcome, with the width of each in its checkpoint's bar."""
+    table = facts.main.table if facts.main else None
+    if table is None:
+        return []
+    rows = outcomes(facts, table)
+    totals = [max(sum(column), 1) for column in zip(*(r.counts for r in rows), strict=True)]
+    named = {RIGHT, WRONG, OTHER, ABSTAINED}
+    colours = iter(f"e{n}" for n in range(1, 9))
+    views = []
+    for row in rows:
+        widths = [100 * c / total for c, total in zip(row.counts, totals, strict=True)]
+        name = words(f"outcome.{row.name}") if row.name in named else visible(row.name)
+        views.append(
+            {
+                "name": name,
+                "counts": row.counts,
+                "widths": [f"{width:.3f}" for width in widths],
+                "wide": [width >= WIDE_ENOUGH for width in widths],
+                "colour": COLOURS.get(row.name) or next(colours),
+            }
+        )
+    return views
+
+
+def example_section(found: Examples | None, words: Words) -> Section | None:
+    """The examples with labels."""
+    if found is None:
+        return None
+    control, other = (checkpoint_label(n, words) for n in (found.control, found.other))
+    shown = [
+        {
+            "kind": words(f"kind.{example.kind}"),
+            "badge": BADGES[example.kind],
+            "item": example.item,
+            "question": example.question,
+            "gold": example.gold,
+            "before": answer_view(checkpoint_label(example.control, words), example.before, words),
+            "after": answer_view(other, example.after, words),
+        }
+        for example in found.shown
+    ]
+    return {"control": control, "other": other, "problem": found.problem, "shown": shown}
+
+
+def answer_view(label: str, answer: Answer, words: Words) -> dict[str, str]:
+    """One answer with its score."""
+    if answer.score is None:
+        result = words("answer.abstained", why=answer.why)
+    elif answer.error:
+        result = words("answer.error", score=number(answer.score), error=visible(answer.error))
+    else:
+        result = words("answer.scored", score=number(answer.score))
+    length = "answer.truncated" if answer.ended == "length" else "answer.tokens"
+    tokens = words(length, tokens=number(answer.tokens))
+    return {
+        "title": label,
+        "result": result,
+        "text": answer.text,
+        "id": f"{answer.sample_id} · {tokens}",
+    }
+
+
+def stage_section(facts: RunFacts, words: Words) -> list[Section]:
+    """Training, stage by stage: settings, curves, rewards, dev scores."""
+    views = []
+    for row in stage_rows(facts):
+        rewards = facts.rewards(row.name)
+        dev = facts.dev_scores(row.name)
+        views.append(
+            {
+                "title": words("stage.title", name=row.name, method=row.method.upper()),
+                "about": about_stage(row, words),
+                "panels": [
+                    panel(curve, words) for curve in curves(facts.metrics.get(row.name, []))
+                ],
+                "rewards": reward_columns(rewards, words) if rewards else None,
+                "dev": dev_chart(dev, words) if dev else None,
+                "dev_about": words("chart.dev_about", items=dev[0].items) if dev else "",
+                "dev_rows": [
+                    (number(d.step), percent(d.score), interval_text(d.interval, words), d.chosen)
+                    for d in dev
+                ],
+            }
+        )
+    return views
+
+
+def about_stage(row: StageRow, words: Words) -> str:
+    """A stage's settings in one line."""
+    return words(
+        "stage.about",
+        start=row.start,
+        data=row.data,
+        steps=number(row.done),
+        minutes=f"{row.seconds / 60:.1f}",
+        optimizer=row.optimizer,
+        adapt=row.adapt,
+        detail=row.detail,
+    )
+
+
+def panel(curve: Curve, words: Words) -> Section:
+    """One learning curve."""
+    write = percent if curve.metric in SHARES else number
+    first = next(value for value in curve.values if value is not None)
+    label = words(f"metric.{curve.metric}")
+    last = write(curve.last)
+    return {
+        "label": label,
+        "first": write(first),
+        "last": last,
+        "drawing": curve_panel(curve, f"{label}: {write(first)} → {last}", write),
+    }
+
+
+def finding_section(facts: RunFacts, words: Words) -> list[dict[str, str]]:
+    """What the health rules found, stage by stage."""
+    return [
+        {
+            "stage": stage,
+            "kind": finding.severity,
+            "severity": words(f"severity.{finding.severity}"),
+            "what": words.known("finding", finding.what),
+            "evidence": finding.evidence,
+            "fix": words.known("advice", finding.fix),
+        }
+        for stage in facts.experiment.stage
+        if stage in facts.metrics
+        for finding in facts.health(stage)
+    ]
+
+
+def method_section(facts: RunFacts, words: Words) -> list[str]:
+    """How the figures were made."""
+    table = facts.main.table if facts.main else None
+    tests = sorted({p.comparison.method for p in _pairings(table)}) if table else []
+    said = [words("methods.one")]
+    if tests:
+        said.append(words("methods.two", tests="; ".join(tests)))
+    said.append(words("methods.three"))
+    if any(e.role == "select" for e in facts.experiment.evaluate.values()):
+        said.append(words("methods.four"))
+    return said
+
+
+def _pairings(table: Table) -> list[Pairing]:
+    every = [p for line in table.lines for p in (line.to_control, line.to_previous)]
+    return [pairing for pairing in every if pairing is not None]
+
+
+def chips(facts: RunFacts, words: Words) -> list[tuple[str, str]]:
+    """The run in a line."""
+    experiment: Mapping[str, str] = {
+        "model": facts.experiment.model,
+        "task": facts.experiment.task,
+        "seed": str(facts.status.seed),
+        "stages": " → ".join(s.method for s in facts.experiment.stage.values()),
+        "control": facts.experiment.control or "",
+        "status": words(f"status.{facts.status.status}"),
+        "started": facts.status.started.replace("T", " ").removesuffix("+00:00") + " UTC",
+    }
+    return [(words(f"chip.{name}"), value) for name, value in experiment.items() if value]
+
+
+def warnings(facts: RunFacts, words: Words) -> list[str]:
+    """What a reader must know before any number."""
+    found = []
+    if facts.status.status != "finished":
+        message = f": {visible(facts.status.message)}" if facts.status.message else ""
+        name = words(f"status.{facts.status.status}")
+        found.append(words("page.running", status=name, message=message))
+    if facts.experiment.as_reported:
+        found.append(words("page.as_reported"))
+    return found
+
+
+def interval_text(interval: Interval, words: Words) -> str:
+    """The limits of a score's interval."""
+    return words("table.interval_text", low=percent(interval.low), high=percent(interval.high))
+
+
+def passes(repeats: int, words: Words) -> str:
+    """How often the items were answered."""
+    return words("table.one_pass" if repeats == 1 else "table.many_passes", repeats=repeats)
+
+
+def shared_scale(lines: Sequence[Line]) -> tuple[float, float]:
+    """0 to 1 where the scores stay within, else what holds them all."""
+    low = min((line.interval.low for line in lines), default=0.0)
+    high = max((line.interval.high for line in lines), default=1.0)
+    return min(low, 0.0), max(high, 1.0)

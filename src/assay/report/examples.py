@@ -1,0 +1,161 @@
+"""A few items as the control and the last checkpoint answered them: gained, lost, unchanged.
+
+The questions are read again from the experiment's own sources, because records keep answers only.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.data.hashing import canonical_json
+from assay.data.row import Row
+from assay.errors import AssayError
+from assay.lab.compare import Pairing, Table
+from assay.lab.prepare import load_rows
+from assay.report.facts import RunFacts
+from assay.report.words import visible
+from assay.tasks.task import BenchmarkOptions, benchmark, task
+
+LONGEST = 3000
+"""Characters of a text that a page shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One completion as a page shows it."""
+
+    sample_id: str
+    text: str
+    score: float | None
+    error: str
+    why: str
+    ended: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One item, answered before and after."""
+
+    control: str
+    """The checkpoint that answered before."""
+    kind: str
+    """gained, lost or unchanged."""
+    item: str
+    question: str
+    """The last user message; empty where it could not be read."""
+    gold: str
+    before: Answer
+    after: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """The examples of a page."""
+
+    control: str
+    other: str
+    shown: tuple[Example, ...]
+    problem: str = ""
+    """Why the questions are missing, where they are."""
+
+
+def examples(facts: RunFacts, table: Table) -> Examples | None:
+    """One gained, one lost and one unchanged item of the control against the last checkpoint.
+
+    None where there is nothing but the control.
+    """
+    last = table.lines[-1]
+    if last.to_control is None:
+        return None
+    pairings = [p for p in (last.to_control, last.to_previous) if p is not None]
+    answers = {
+        name: {a["item_id"]: a for a in facts.answers(table.evaluation, name) if a["repeat"] == 0}
+        for name in (last.name, *(p.control for p in pairings))
+    }
+    problem, rows = "", {}
+    try:
+        rows = item_rows(facts, table.evaluation.name)
+    except AssayError as error:
+        problem = str(error)
+    after = answers[last.name]
+    shown = [
+        _example(control, kind, item, rows.get(item), answers[control][item], after[item])
+        for kind, (control, item) in pick(pairings, after).items()
+    ]
+    return Examples(table.control.name, last.name, tuple(shown), problem)
+
+
+def pick(
+    pairings: Sequence[Pairing], after: Mapping[str, Mapping[str, Any]]
+) -> dict[str, tuple[str, str]]:
+    """Kind -> control and item: the first item of each kind, against the control if it has one.
+
+    Among the unchanged, the first that is still wrong, if any is.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for pairing in pairings:
+        flips = pairing.flips
+        wrong = [item for item in flips.unchanged if after[item]["score"] == 0]
+        kinds = {"gained": flips.gained, "lost": flips.lost, "unchanged": wrong or flips.unchanged}
+        for kind, items in kinds.items():
+            if items:
+                found.setdefault(kind, (pairing.control, items[0]))
+    return {kind: found[kind] for kind in ("gained", "lost", "unchanged") if kind in found}
+
+
+def item_rows(facts: RunFacts, evaluation: str) -> Mapping[str, Row]:
+    """The items of an evaluation by id. Raises what reading their source raises."""
+    spec = facts.experiment.evaluate.get(evaluation)
+    if spec is None:
+        return {}
+    skill = task(facts.experiment.task)
+    if spec.benchmark is not None:
+        rows: Sequence[Row] = benchmark(skill, spec.benchmark, BenchmarkOptions(spec.options)).items
+    else:
+        data = facts.experiment.data[(spec.data or "").removesuffix(".dev")]
+        rows = load_rows(data, skill, facts.run.root).rows
+    return {row.id: row for row in rows}
+
+
+def shortened(text: str) -> str:
+    """Text safe to show, cut where it is long, saying how much is missing."""
+    text = visible(text)
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST]} … (+{len(text) - LONGEST:,})"
+
+
+def _example(
+    control: str,
+    kind: str,
+    item: str,
+    row: Row | None,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+) -> Example:
+    asked = [m.content for m in row.messages if m.role == "user"] if row else []
+    gold = _gold_text(row) if row else ""
+    question = shortened(asked[-1]) if asked else ""
+    answers = _answer(before), _answer(after)
+    return Example(control, kind, item, question, shortened(gold), *answers)
+
+
+def _gold_text(row: Row) -> str:
+    """The gold answer as the data has it."""
+    if row.gold is None:
+        target = row.messages[-1]
+        return target.content if target.role == "assistant" else ""
+    return row.gold if isinstance(row.gold, str) else canonical_json(row.gold)
+
+
+def _answer(line: Mapping[str, Any]) -> Answer:
+    return Answer(
+        sample_id=line["sample_id"],
+        text=shortened(line["output"]),
+        score=line["score"],
+        error=line["error"],
+        why=visible(line["why"]),
+        ended=line["ended"],
+        tokens=line["completion_tokens"],
+    )

@@ -1,0 +1,165 @@
+"""Everything a page tells, read once from a run's directory. Nothing is worded or drawn here."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from assay.errors import InputError
+from assay.judge.findings import Finding
+from assay.judge.health import health
+from assay.judge.intervals import score_interval
+from assay.judge.scores import ItemScores
+from assay.lab.answers import evaluation_records, measured_checkpoints, read_answers
+from assay.lab.compare import Table, compare_checkpoints
+from assay.lab.metrics import read_metrics
+from assay.lab.records import EvaluationRecord, read_samples, read_scores
+from assay.lab.run_directory import RunDirectory
+from assay.lab.selection import read_best
+from assay.lab.spec.evaluate import EvaluateSpec
+from assay.lab.spec.experiment import Experiment
+from assay.lab.spec.read import read_experiment
+from assay.lab.spec.references import parse_checkpoint
+from assay.lab.status import Status, read_status
+from assay.report.history import DevScore, RewardStep, by_stage, reward_step
+
+
+class NothingToReport(InputError):
+    """A folder that holds no run."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One `[evaluate.NAME]` table and what was recorded for it."""
+
+    name: str
+    spec: EvaluateSpec | None
+    """None for an evaluation that was added after the run."""
+    table: Table | None
+    """None where no checkpoint was measured."""
+    missing: tuple[str, ...]
+    """Checkpoints that the experiment lists and that have no finished record."""
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """A run as its directory shows it. Parts are read when they are first asked for."""
+
+    run: RunDirectory
+    experiment: Experiment
+    status: Status
+
+    @cached_property
+    def manifest(self) -> Mapping[str, Any]:
+        """The fingerprints; empty while the run has not written them."""
+        file = self.run.manifest
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+    @cached_property
+    def metrics(self) -> Mapping[str, list[Mapping[str, Any]]]:
+        """Metrics lines by stage."""
+        return by_stage(read_metrics(self.run.metrics))
+
+    @cached_property
+    def records(self) -> tuple[EvaluationRecord, ...]:
+        """The evaluations that were at least begun."""
+        return tuple(evaluation_records(self.run))
+
+    @cached_property
+    def reported(self) -> tuple[Measurement, ...]:
+        """Reporting evaluations, those of the experiment first, in its order."""
+        known = {record.name: record for record in self.records}
+        specs = {n: s for n, s in self.experiment.evaluate.items() if s.role == "report"}
+        added = [r for r in self.records if r.name not in self.experiment.evaluate]
+        found = [self._measurement(name, spec, known.get(name)) for name, spec in specs.items()]
+        return (*found, *(self._measurement(r.name, None, r) for r in added))
+
+    @property
+    def main(self) -> Measurement | None:
+        """The evaluation that the page is about: the first reporting one."""
+        return self.reported[0] if self.reported else None
+
+    def _measurement(
+        self, name: str, spec: EvaluateSpec | None, record: EvaluationRecord | None
+    ) -> Measurement:
+        measured = measured_checkpoints(self.run, record) if record else []
+        wanted = [n for text in (spec.checkpoints if spec else ()) for n in self.expected(text)]
+        missing = tuple(dict.fromkeys(n for n in wanted if n not in measured))
+        table = None
+        if record is not None and measured:
+            table = compare_checkpoints(self.run, record.key, measured[0], measured[1:])
+        return Measurement(name, spec, table, missing)
+
+    def expected(self, text: str) -> list[str]:
+        """The records that a checkpoint of the experiment leads to, as far as is known yet."""
+        reference = parse_checkpoint(text)
+        if reference is None or reference.stage is None:
+            return [text]
+        steps = self.checkpoint_steps(reference.stage)
+        if reference.which == "step":
+            steps = [reference.step or 0]
+        elif reference.which == "best":
+            best = read_best(self.run.path, reference.stage)
+            steps = [] if best is None else [best]
+        elif reference.which == "last":
+            steps = steps[-1:]
+        return [f"{reference.stage}.step-{step:06d}" for step in steps] or [text]
+
+    def checkpoint_steps(self, stage: str) -> list[int]:
+        """Steps of a stage's checkpoints, those that only records remember included."""
+        folder = self.run.checkpoints(stage)
+        names = {f"{stage}.{path.name}" for path in folder.glob("step-*")}
+        names |= {name for r in self.records for name in measured_checkpoints(self.run, r)}
+        references = [parse_checkpoint(name) for name in names]
+        return sorted({r.step for r in references if r and r.stage == stage and r.step is not None})
+
+    def answers(self, record: EvaluationRecord, checkpoint: str) -> list[dict[str, Any]]:
+        """The lines of one record."""
+        return read_answers(self.run, record, checkpoint)
+
+    def rewards(self, stage: str) -> list[RewardStep]:
+        """The rewarded groups of every step that kept its samples."""
+        folder = self.run.samples(stage, 0).parent
+        found = []
+        for file in sorted(folder.glob("step-*.parquet")):
+            samples = read_samples(file)
+            if samples:
+                found.append(reward_step(int(samples[0]["step"]), samples))
+        return found
+
+    def dev_scores(self, stage: str) -> list[DevScore]:
+        """Scores on the items that choose, by step."""
+        best = read_best(self.run.path, stage)
+        return [
+            DevScore(s, scores.mean, score_interval(scores), len(scores.item_ids), s == best)
+            for s, scores in self._selecting(stage)
+        ]
+
+    def health(self, stage: str) -> list[Finding]:
+        """What the health rules find, worst first."""
+        return health(self.metrics.get(stage, []), list(self._selecting(stage)))
+
+    def _selecting(self, stage: str) -> Iterator[tuple[int, ItemScores]]:
+        """Steps and scores of the first selecting evaluation that looked at the stage."""
+        for record in self.records:
+            if record.role != "select":
+                continue
+            names = [n for n in measured_checkpoints(self.run, record) if _stage(n) == stage]
+            for name in names:
+                reference = parse_checkpoint(name)
+                assert reference is not None and reference.step is not None
+                yield reference.step, read_scores(self.run, record, name)
+            if names:
+                return
+
+
+def gather(run: RunDirectory) -> RunFacts:
+    """The facts of a run. Raises NothingToReport where there is no run."""
+    if not run.spec.is_file():
+        raise NothingToReport("no run here", file=run.path, fix="list runs with 'assay runs'")
+    return RunFacts(run, read_experiment(run.spec), read_status(run.path))
+
+
+def _stage(name: str) -> str:
+    return name.partition(".")[0]

@@ -1,0 +1,88 @@
+"""Writes the pages of a run: `report.html`, which needs nothing but itself, and `report.md`.
+
+Text that a model or a file wrote is escaped by the templates' engine; nothing in it can become
+markup. The page loads no resource, and its content security policy forbids it to.
+"""
+
+import re
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from assay.data.files import atomic_write_text
+from assay.lab.run_directory import RunDirectory
+from assay.report import content
+from assay.report.examples import examples
+from assay.report.facts import RunFacts, gather
+from assay.report.provenance import data_views, fingerprints
+from assay.report.tables import checkpoint_label
+from assay.report.words import Words, visible, words
+
+HTML, MARKDOWN = "report.html", "report.md"
+
+
+def write_report(run: RunDirectory, lang: str = "en") -> Path:
+    """Write both pages of a run from its records; returns the HTML page.
+
+    Raises UnknownLanguage, NothingToReport, and what reading the records raises.
+    """
+    facts = gather(run)
+    values = page_values(facts, words(lang))
+    for name, template in ((MARKDOWN, "page.md.j2"), (HTML, "page.html.j2")):
+        atomic_write_text(run.path / name, _environment().get_template(template).render(values))
+    return run.path / HTML
+
+
+def page_values(facts: RunFacts, w: Words) -> dict[str, Any]:
+    """Everything that the templates write."""
+    table = facts.main.table if facts.main else None
+    return {
+        "w": w,
+        "facts": facts,
+        "version": version("assay-lab"),
+        "about": facts.experiment.about,
+        "chips": content.chips(facts, w),
+        "warnings": content.warnings(facts, w),
+        "headline": content.headline(facts, w),
+        "main": content.main_section(facts, w),
+        "others": content.other_rows(facts, w),
+        "labels": [checkpoint_label(line.name, w) for line in table.lines] if table else [],
+        "parts": content.parts_section(facts, w),
+        "outcomes": content.outcome_section(facts, w),
+        "examples": content.example_section(examples(facts, table) if table else None, w),
+        "stages": content.stage_section(facts, w),
+        "findings": content.finding_section(facts, w),
+        "data": data_views(facts, w),
+        "methods": content.method_section(facts, w),
+        "fingerprints": fingerprints(facts, w),
+    }
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("assay.report"),
+        autoescape=lambda name: bool(name and name.endswith(".html.j2")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["cell"] = cell
+    environment.filters["fenced"] = fenced
+    return environment
+
+
+def cell(text: object) -> str:
+    """Text as one line of Markdown that starts no markup, HTML or table column."""
+    line = re.sub(r"\s+", " ", visible(str(text)))
+    return re.sub(r"([\\`*_\[\]<>|#&])", r"\\\1", line)
+
+
+def fenced(text: str) -> str:
+    """Text as a Markdown code block, behind a fence longer than any that it holds."""
+    longest = max(map(len, re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text}\n{fence}"

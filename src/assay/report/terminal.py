@@ -1,0 +1,141 @@
+"""What the terminal shows after a run: the final table, examples, and one plain line.
+
+Makes rich renderables and prints nothing. Text that a model wrote is shown as text: neither its
+control characters nor anything in square brackets reaches the terminal as a command.
+"""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from assay.lab.compare import Pairing
+from assay.lab.run_directory import RunDirectory
+from assay.report import content
+from assay.report.examples import examples
+from assay.report.facts import RunFacts, gather
+from assay.report.tables import checkpoint_label
+from assay.report.words import Words, number, percent, visible, words
+
+STYLES = {"better": "green", "worse": "red", "undecided": "yellow", "equivalent": "cyan"}
+
+
+def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:
+    """Checkpoints of the main evaluation with intervals, differences and verdicts in words.
+
+    Below it, the other measurements. Raises what `gather` and reading the records raise.
+    """
+    facts, w = gather(run), words(lang)
+    section = content.main_section(facts, w)
+    if section is None:
+        return Text(w("page.nothing_measured"))
+    said = [
+        Text.assemble((sentence["what"], "bold"), ": ", sentence["text"])
+        for sentence in section["sentences"]
+    ]
+    parts: list[RenderableType] = [Text(section["about"], "dim"), _main_table(section, w), *said]
+    others = content.other_rows(facts, w)
+    if others:
+        parts.append(_others_table(others, w))
+    return Group(*parts)
+
+
+def example_panels(run: RunDirectory, lang: str = "en") -> RenderableType:
+    """Three items before and after."""
+    facts, w = gather(run), words(lang)
+    table = facts.main.table if facts.main else None
+    section = content.example_section(examples(facts, table) if table else None, w)
+    return Group(*_example_lines(section, w)) if section else Text("")
+
+
+def summary_line(run: RunDirectory, lang: str = "en") -> str:
+    """The last checkpoint's score with interval, items and verdict, as one plain line."""
+    facts, w = gather(run), words(lang)
+    if facts.main is None or facts.main.table is None:
+        return w("terminal.nothing", run=run)
+    return _summary(facts, w)
+
+
+def _summary(facts: RunFacts, w: Words) -> str:
+    assert facts.main is not None and facts.main.table is not None
+    table = facts.main.table
+    line = table.lines[-1]
+    values = {
+        "label": checkpoint_label(line.name, w),
+        "score": percent(line.score),
+        "low": percent(line.interval.low),
+        "high": percent(line.interval.high),
+        "items": number(line.items),
+        "benchmark": table.evaluation.benchmark,
+    }
+    pairings = [p for p in (line.to_control, line.to_previous) if p is not None]
+    if not pairings:
+        return w("terminal.summary_alone", **values)
+    verdict = "; ".join(_verdict(pairing, w) for pairing in pairings)
+    return w("terminal.summary", **values, verdict=verdict)
+
+
+def _verdict(pairing: Pairing, w: Words) -> str:
+    view, what = content.pairing_view(pairing, w), content.sentence(pairing, w)["what"]
+    assert view is not None
+    seen = f", {view['detectable']}" if view["detectable"] else ""
+    return f"{what}: {view['verdict']}, {view['difference']}{seen}"
+
+
+def _main_table(section: content.Section, w: Words) -> Table:
+    titles = [w("table.checkpoint"), w("table.score"), w("table.interval"), w("table.items")]
+    control = w("table.to_control", control=section["control"])
+    table = Table(*titles, control, w("table.to_previous"), box=None, header_style="bold")
+    for row in section["rows"]:
+        label = Text(row["label"])
+        if row["chosen"]:
+            label.append(f" ({w('table.chosen')})", "dim")
+        if row["line"] is None:
+            table.add_row(label, Text(w("table.not_run"), "dim"))
+            continue
+        size = " ".join(part for part in (row["size"], row["abstained"]) if part)
+        cells = [_pairing_text(row[key]) for key in ("to_control", "to_previous")]
+        table.add_row(label, Text(row["score"], "bold"), Text(row["interval"]), Text(size), *cells)
+    return table
+
+
+def _pairing_text(view: dict[str, str] | None) -> Text:
+    if view is None:
+        return Text("–", "dim")
+    text = Text.assemble((view["verdict"], STYLES.get(view["kind"], "")), " ", view["short"])
+    return text.append(f"; {view['detectable']}", "dim") if view["detectable"] else text
+
+
+def _others_table(rows: list[content.Section], w: Words) -> Table:
+    titles = ("evaluation", "checkpoint", "score", "interval", "items")
+    table = Table(
+        *(w(f"table.{title}") for title in titles),
+        title=w("page.others"),
+        title_justify="left",
+        box=None,
+        header_style="bold",
+    )
+    for row in rows:
+        name = Text(row["evaluation"])
+        if row["line"] is None:
+            table.add_row(name, Text(row["label"]), Text(w("table.not_run"), "dim"))
+        else:
+            figures = (row["label"], row["score"], row["interval"], row["size"])
+            table.add_row(name, *map(Text, figures))
+    return table
+
+
+def _example_lines(section: content.Section, w: Words) -> Iterator[RenderableType]:
+    yield Text(w("page.examples"), "bold")
+    if section["problem"]:
+        yield Text(w("page.no_questions", why=visible(section["problem"])), "yellow")
+    for example in section["shown"]:
+        style = STYLES.get(example["badge"], "")
+        yield Text.assemble("\n", (example["kind"], style), " ", (example["item"], "bold"))
+        if example["question"]:
+            yield Padding(Text(example["question"], "italic"), (0, 0, 0, 2))
+        for answer in (example["before"], example["after"]):
+            yield Padding(Text(f"{answer['title']}: {answer['result']}", "dim"), (0, 0, 0, 2))
+            yield Padding(Text(answer["text"]), (0, 0, 0, 4))

@@ -1,0 +1,100 @@
+"""The tiny lab, once as it is given and once with a finished run, and a way to call `assay`."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from assay.cli.main import app
+from tests.tiny_lab import make_tiny_lab
+
+Assay = Callable[..., Result]
+
+
+@dataclass(frozen=True)
+class TinyLab:
+    """A lab's root with its experiment file."""
+
+    root: Path
+
+    @property
+    def file(self) -> Path:
+        return self.root / "tiny.toml"
+
+    def edit(self, old: str, new: str) -> None:
+        """Replace a text in the experiment file."""
+        text = self.file.read_text()
+        assert old in text
+        self.file.write_text(text.replace(old, new))
+
+
+def call(*arguments: object) -> Result:
+    """`assay ARGUMENTS` in this process."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def answer(result: Result) -> Any:
+    """The one object that `--json` printed."""
+    return json.loads(result.stdout)
+
+
+def spawn(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`assay ARGUMENTS` in a process of its own."""
+    code = "import sys; sys.argv[0] = 'assay'; from assay.cli.main import app; app()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )
+
+
+def assert_one_line(result: Any, *words: str, code: int = 2) -> None:
+    """Exit code, no traceback, and one line on stderr that holds all words."""
+    lines = [line for line in result.stderr.splitlines() if line]
+    refusal = lines[-1] if lines else ""
+    assert refusal.startswith("assay: "), result.stderr
+    assert all(word in refusal for word in words), refusal
+    assert "Traceback" not in result.stderr
+    status = result.exit_code if isinstance(result, Result) else result.returncode
+    assert status == code
+    assert not result.stdout
+
+
+@pytest.fixture(scope="session")
+def made_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lab that nobody may change."""
+    return make_tiny_lab(tmp_path_factory.mktemp("lab")).parent
+
+
+@pytest.fixture(scope="session")
+def finished_lab(made_lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same lab after one run, that nobody may change."""
+    from assay.lab.runner import start
+
+    root = tmp_path_factory.mktemp("finished")
+    shutil.copytree(made_lab, root, dirs_exist_ok=True)
+    start(root / "tiny.toml", root=root)
+    return root
+
+
+@pytest.fixture
+def lab(made_lab: Path, tmp_path: Path) -> TinyLab:
+    """A lab of one's own."""
+    shutil.copytree(made_lab, tmp_path, dirs_exist_ok=True)
+    return TinyLab(tmp_path)
+
+
+@pytest.fixture
+def trained(finished_lab: Path, tmp_path: Path) -> TinyLab:
+    """A lab of one's own with a finished run."""
+    shutil.copytree(finished_lab, tmp_path, dirs_exist_ok=True)
+    return TinyLab(tmp_path)

@@ -1,0 +1,158 @@
+"""Bad input ends in one clear line and exit code 2, before anything is trained."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import TinyLab, assert_one_line, call, spawn
+
+
+def refuse(lab: TinyLab, *words: str, arguments: tuple[object, ...] = ()) -> None:
+    """`assay run` of the lab's file fails as bad input with these words, and leaves no steps."""
+    result = call("run", lab.file, "--lab", lab.root, *arguments)
+    assert_one_line(result, *words)
+    assert not list(lab.root.glob("runs/*/*/metrics.jsonl"))
+
+
+def edit_row(lab: TinyLab, number: int, **changes: object) -> None:
+    """Change fields of one line of the training data; None takes a field away."""
+    file = lab.root / "sums.jsonl"
+    lines = file.read_text().splitlines()
+    row = {**json.loads(lines[number - 1]), **changes}
+    lines[number - 1] = json.dumps({k: v for k, v in row.items() if v is not None})
+    file.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("[stage.sft]", "[stage.sft]\nbatchh = 4", ("tiny.toml:", "batchh", "'batch'")),
+        ("steps  = 40", 'steps  = "many"', ("tiny.toml:", "stage.sft.steps", "an integer")),
+        ('method = "grpo"', 'method = "gpro"', ("'gpro'", "'grpo'")),
+        ("accuracy = 1.0, cosine", "acuracy = 1.0, cosine", ("'acuracy'", "'accuracy'")),
+        ('"math/gsm8k"', '"math/gsm8"', ("'math/gsm8'", "'math/gsm8k'")),
+        ('task  = "math"', 'task  = "maths"', ("'maths'", "'math'")),
+        ('format = "messages"\nsplit', 'format = "message"\nsplit', ("'message'", "'messages'")),
+        ('"path:sums.jsonl"', '"path:absent.jsonl"', ("absent.jsonl", "no such file")),
+        ('"path:model"', '"path:absent"', ("absent", "no such folder")),
+        ('"path:model"', '"zip:model"', ("'zip'", "hf")),
+        ('name  = "tiny"', 'name  = "a/b"', ("tiny.toml:", "name")),
+        ("[stage.rl]", '[stage.rl]\nadvantage = "grpoo"', ("'grpoo'", "'grpo'")),
+        ("[stage.rl]", "[stage.rl]\nsampling.top_p = 0.9", ("tiny.toml:",)),
+        ("split  =", "max_prompt_tokens = 5\nsplit  =", ("no row is left", "longer", "16")),
+    ],
+)
+def test_an_experiment_file_is_refused(lab: TinyLab, old: str, new: str, words: tuple[str, ...]):
+    lab.edit(old, new)
+    refuse(lab, *words)
+
+
+def test_a_missing_experiment_file_is_refused(lab: TinyLab):
+    result = call("run", lab.root / "absent.toml", "--lab", lab.root)
+    assert_one_line(result, "absent.toml", "no such file")
+
+
+def test_an_override_that_names_nothing_is_refused(lab: TinyLab):
+    refuse(lab, "'rll'", "'rl'", arguments=("--set", "stage.rll.steps=1"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"messages": None}, ("sums.jsonl:3", "messages")),
+        ({"messages": []}, ("sums.jsonl:3", "messages")),
+        ({"tools": [{"name": "f", "parameters": {"type": "objekt"}}]}, ("sums.jsonl:3", "objekt")),
+        ({"tools": "not json"}, ("sums.jsonl:3", "tools")),
+    ],
+)
+def test_a_bad_row_is_named_by_file_and_line(
+    lab: TinyLab, changes: dict[str, object], words: tuple[str, ...]
+):
+    edit_row(lab, 3, **changes)
+    refuse(lab, *words)
+
+
+def test_a_malformed_json_line_is_named_by_file_and_line(lab: TinyLab):
+    file = lab.root / "sums.jsonl"
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines[:4], lines[4][:-9], *lines[5:]]) + "\n")
+    refuse(lab, "sums.jsonl:5")
+
+
+def test_a_model_folder_without_weights_is_refused(lab: TinyLab):
+    (lab.root / "model" / "model.safetensors").unlink()
+    refuse(lab, "model", "no weights")
+
+
+def test_a_missing_shard_is_named(lab: TinyLab):
+    folder = lab.root / "model"
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    weights = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    index = {"metadata": {}, "weight_map": weights}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    refuse(lab, "missing shard", "model-00002-of-00002.safetensors")
+
+
+def test_a_checkpoint_of_another_architecture_is_refused(trained: TinyLab):
+    (checkpoint,) = trained.root.glob("runs/tiny/*/checkpoints/rl/step-000004")
+    config = json.loads((checkpoint / "config.json").read_text())
+    config |= {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
+    (checkpoint / "config.json").write_text(json.dumps(config))
+    result = call(*evaluation(trained, "tiny@rl.last", "--take", 2))
+    assert_one_line(result, "Qwen2ForCausalLM", "LlamaForCausalLM")
+
+
+def evaluation(lab: TinyLab, target: str, *more: object) -> tuple[object, ...]:
+    """`assay eval` on the lab's test file."""
+    given = ("--option", f"path={lab.root / 'test.jsonl'}", "--option", "format=messages")
+    benchmark = ("--benchmark", "math/gsm8k", "--max-tokens", 12)
+    return ("eval", target, "--lab", lab.root, *benchmark, *given, *more)
+
+
+def test_a_name_that_has_a_run_offers_what_can_be_done(trained: TinyLab):
+    result = call("run", trained.file, "--lab", trained.root)
+    assert_one_line(result, "'tiny' exists", "finished", "assay report tiny", "--new")
+    assert len(list(trained.root.glob("runs/tiny/*"))) == 1
+
+
+def test_a_name_whose_run_stopped_offers_to_resume_it(trained: TinyLab):
+    (status,) = trained.root.glob("runs/tiny/*/status.json")
+    status.write_text(status.read_text().replace('"finished",', '"interrupted",'))
+    result = call("run", trained.file, "--lab", trained.root)
+    assert_one_line(result, "interrupted", "assay resume tiny", "--new")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("resume", "tiyn"), ("'tiyn'", "'tiny'")),
+        (("resume", "tiny"), ("finished", "--new")),
+        (("report", "tiny/0000"), ("tiny", "0000")),
+        (("report", "tiny", "--lang", "fr"), ("'fr'", "en")),
+        (("compare", "tiny@sft.best", "tiny@rl.lst"), ("rl.lst",)),
+        (("compare", "tiny@base", "tiny@rl.step-3"), ("rl.step-3", "rl.step-4")),
+        (("show", "tiny"), ("names no sample",)),
+        (("show", "tiny:tset/base/1+1"), ("tset", "test")),
+        (("show", "tiny:test/bas/1+1#0"), ("'bas'", "'base'")),
+        (("show", "tiny:test/base/1+2#0"), ("1+2#0", "1+1")),
+        (("eval", "tiny", "--benchmark", "math/gsm8k"), ("no checkpoint", "tiny@base")),
+        (("eval", "tiny@rl.last", "--benchmark", "math/gsm8"), ("'math/gsm8k'",)),
+        (("eval", "tiny@xx.last", "--benchmark", "math/gsm8k"), ("'xx'", "rl, sft")),
+        (("eval", "tiny@base", "--benchmark", "math/gsm8k", "--option", "a"), ("KEY=VALUE",)),
+        (("eval", "tiny@base", "--benchmark", "math/gsm8k", "--option", "pth=a"), ("'path'",)),
+        (("run", "x.toml", "--new", "--or-resume"), ("--new", "--or-resume")),
+    ],
+)
+def test_a_name_that_does_not_exist_is_refused_with_the_nearest(
+    finished_lab: Path, arguments: tuple[str, ...], words: tuple[str, ...]
+):
+    assert_one_line(call(*arguments, "--lab", finished_lab), *words)
+
+
+def test_a_model_from_the_hub_without_network_says_what_works_offline(lab: TinyLab):
+    result = spawn(
+        *evaluation(lab, "hf:nobody/nothing"), HF_HUB_OFFLINE="1", HF_HOME=str(lab.root / "hub")
+    )
+    assert_one_line(result, "hf:nobody/nothing", "no network", "path:DIR", "pypi:")
+    assert not list(lab.root.glob("runs/*"))

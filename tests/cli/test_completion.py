@@ -1,0 +1,43 @@
+"""The shell completes names of runs of the lab that the command line speaks of."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.lab.run_directory import create_run
+from tests.cli.conftest import spawn
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("demo", "demo", "demo-long", "verl7"):
+        create_run(tmp_path, name, seed=1, spec="", new=True)
+    return tmp_path
+
+
+def complete(words: str, incomplete: str, **environment: str) -> list[str]:
+    """What the installed completion of bash prints for a command line."""
+    line = f"assay {words} {incomplete}"
+    done = spawn(
+        _ASSAY_COMPLETE="complete_bash",
+        COMP_WORDS=line,
+        COMP_CWORD=str(len(line.split()) - bool(incomplete)),
+        **environment,
+    )
+    assert not done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("verb", ["resume", "report", "eval", "compare"])
+def test_names_of_runs_are_offered_once_each(verb: str, root: Path):
+    assert complete(verb, "de", ASSAY_LAB=str(root)) == ["demo", "demo-long"]
+
+
+def test_a_slash_offers_the_runs_of_a_name(root: Path):
+    ids = sorted(path.name for path in (root / "runs" / "demo").iterdir())
+    assert complete("resume", "demo/", ASSAY_LAB=str(root)) == [f"demo/{id_}" for id_ in ids]
+
+
+def test_the_lab_on_the_line_counts_before_or_after_the_verb(root: Path):
+    assert complete(f"resume --lab {root}", "ve") == ["verl7"]
+    assert complete(f"--lab {root} resume", "ve") == ["verl7"]

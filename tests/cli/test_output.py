@@ -1,0 +1,143 @@
+"""What reaches the user, whatever happens inside a verb."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from assay.cli.output import Common, Outcome, executing, plain, verb
+from assay.errors import InputError, RunFailure
+from assay.judge.findings import Finding
+from assay.lab.run_directory import create_run
+
+TROUBLE: dict[str, BaseException] = {
+    "input": InputError("is odd", file="a.toml", line=3, field="x.y", fix="make it even"),
+    "failure": RunFailure("the run stopped"),
+    "bug": ZeroDivisionError("first\nsecond"),
+    "stop": KeyboardInterrupt(),
+}
+
+
+def work(root: Path, trouble: Annotated[str, typer.Argument()] = "", odd: bool = False) -> Outcome:
+    """A verb."""
+    if trouble:
+        raise TROUBLE[trouble]
+    finding = Finding("warning", "it leaks", "3 rows", "drop them")
+    return Outcome({"root": root, "nan": float("nan")}, ["shown"], [finding], ["careful"], odd)
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    made = typer.Typer()
+
+    @made.callback()
+    def common(ctx: typer.Context, lab: Path | None = None, json: bool = False) -> None:
+        ctx.obj = Common(lab, json)
+
+    made.command("work")(verb("work", work))
+    return made
+
+
+def invoke(app: typer.Typer, *arguments: str) -> Any:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_json_is_one_object_with_the_five_fields_and_nothing_else_on_stdout(app: typer.Typer):
+    result = invoke(app, "work", "--json", "--lab", "/lab")
+    assert json.loads(result.stdout) == {
+        "schema": 1,
+        "command": "work",
+        "result": {"root": "/lab", "nan": None},
+        "findings": [
+            {"severity": "warning", "what": "it leaks", "evidence": "3 rows", "fix": "drop them"}
+        ],
+        "warnings": ["careful"],
+    }
+    assert result.exit_code == 0 and not result.stderr
+
+
+def test_people_get_the_text_the_findings_and_warnings_on_stderr(app: typer.Typer):
+    result = invoke(app, "work")
+    assert "shown" in result.stdout and "drop them" in result.stdout
+    assert result.stderr == "warning: careful\n"
+
+
+def test_a_verb_may_choose_its_exit_code(app: typer.Typer):
+    assert invoke(app, "work", "--odd").exit_code == 1
+
+
+def test_common_options_work_before_the_verb_and_after_it_wins(app: typer.Typer):
+    before = invoke(app, "--json", "--lab", "/one", "work")
+    assert json.loads(before.stdout)["result"]["root"] == "/one"
+    both = invoke(app, "--json", "--lab", "/one", "work", "--lab", "/two")
+    assert json.loads(both.stdout)["result"]["root"] == "/two"
+
+
+def test_the_environment_names_the_lab_where_no_option_does(
+    app: typer.Typer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("ASSAY_LAB", "/named")
+    assert json.loads(invoke(app, "work", "--json").stdout)["result"]["root"] == "/named"
+    monkeypatch.delenv("ASSAY_LAB")
+    monkeypatch.chdir(tmp_path)
+    assert json.loads(invoke(app, "work", "--json").stdout)["result"]["root"] == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code", "line"),
+    [
+        ("input", 2, "assay: a.toml:3: x.y: is odd (make it even)"),
+        ("failure", 1, "assay: the run stopped"),
+        ("bug", 1, "assay: ZeroDivisionError: first second (traceback in "),
+        ("stop", 130, "assay: interrupted"),
+    ],
+)
+def test_every_error_is_one_line_with_its_exit_code(
+    app: typer.Typer, trouble: str, code: int, line: str
+):
+    result = invoke(app, "work", trouble)
+    assert result.exit_code == code
+    assert result.stderr.startswith(line) and result.stderr.count("\n") == 1
+    assert not result.stdout
+
+
+def test_an_error_is_also_the_json_object(app: typer.Typer):
+    result = invoke(app, "work", "input", "--json")
+    value = json.loads(result.stdout)
+    assert value["result"] is None and value["findings"][0]["severity"] == "error"
+    assert "a.toml:3" in value["findings"][0]["what"]
+    assert result.exit_code == 2
+
+
+def test_the_traceback_of_a_bug_is_kept_in_the_file_that_the_line_names(app: typer.Typer):
+    line = invoke(app, "work", "bug").stderr
+    file = Path(line.partition("traceback in ")[2].strip().rstrip(")"))
+    text = file.read_text()
+    file.unlink()
+    assert "Traceback" in text and "in work" in text and "ZeroDivisionError" in text
+
+
+def test_a_bug_in_a_run_leaves_its_traceback_in_the_run(tmp_path: Path):
+    run = create_run(tmp_path, "demo", seed=1, spec="")
+    with pytest.raises(RunFailure.__mro__[1], match="ValueError: bad"), executing(tmp_path, "demo"):
+        raise ValueError("bad")
+    (file,) = run.path.glob("traceback-*.txt")
+    assert "ValueError: bad" in file.read_text()
+
+
+def test_interrupting_a_run_says_how_to_go_on(tmp_path: Path):
+    with pytest.raises(Exception, match="continue with 'assay resume demo'") as caught:
+        with executing(tmp_path, "demo"):
+            raise KeyboardInterrupt
+    assert caught.value.exit_code == 130  # type: ignore[attr-defined]
+
+
+def test_values_that_json_has_not_become_ones_that_it_has():
+    value = {1: (Path("a"), float("inf"), -0.5, True, None), "d": Common(Path("b"), True)}
+    assert plain(value) == {
+        "1": ["a", None, -0.5, True, None],
+        "d": {"lab": "b", "json": True},
+    }

@@ -1,0 +1,27 @@
+"""Takes code blocks out of the manual's pages."""
+
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The blocks of a page in one language, in order."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return [code for found, code in BLOCK.findall(text) if found == language]
+
+
+def as_module(page: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The only Python block of a page, written to a file and imported from there as `name`."""
+    (code,) = blocks(page, "python")
+    (folder / f"{name}.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    return import_module(name)

@@ -1,0 +1,73 @@
+"""Tables in the manual are what the code gives, and its links lead somewhere."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from assay.rl.advantages import ADVANTAGES
+from assay.rl.aggregation import AGGREGATIONS
+from assay.rl.kl import CORRECTED, KL_ESTIMATORS
+from assay.rl.losses import LOSSES
+from benchmarks.memory import table
+from tests.docs.pages import DOCS, blocks
+
+PAGES = sorted(DOCS.glob("*.md"))
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+def between(page: str, start: str, end: str = "<!-- end -->") -> str:
+    """The text of a page between two comments."""
+    return (DOCS / page).read_text(encoding="utf-8").partition(start)[2].partition(end)[0].strip()
+
+
+def test_the_preset_tables_are_what_the_pages_program_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = blocks("algorithms.md", "python")
+    program = tmp_path / "program.py"
+    program.write_text(code, encoding="utf-8")
+    runpy.run_path(str(program))
+    printed = capsys.readouterr().out.strip()
+    assert between("algorithms.md", "<!-- printed by the program above -->") == printed
+
+
+@pytest.mark.parametrize(
+    ("section", "names"),
+    [
+        ("### Advantages", ADVANTAGES),
+        ("### Policy losses", LOSSES),
+        ("### Aggregations", AGGREGATIONS),
+        ("### KL to the reference", {**KL_ESTIMATORS, CORRECTED: None}),
+    ],
+)
+def test_every_registered_name_stands_in_its_table_and_no_other(section: str, names: dict) -> None:
+    lines = between("algorithms.md", section + "\n", "\n#").splitlines()
+    cells = [line.split("|")[1] for line in lines if line.startswith("| `")]
+    assert sorted(re.findall(r"`(\w+)`", " ".join(cells))) == sorted(names)
+
+
+def test_the_memory_table_is_what_its_command_prints() -> None:
+    start = "<!-- python benchmarks/memory.py table -->"
+    assert between("memory.md", start) == table()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_that_exist(page: Path) -> None:
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+    assert not [link for link in links if not (page.parent / link).exists()]
+
+
+def test_the_index_names_every_page() -> None:
+    links = set(LINK.findall((DOCS / "index.md").read_text(encoding="utf-8")))
+    assert {page.name for page in PAGES} - {"index.md"} <= links
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(r"`((?:src|tests|benchmarks|experiments|docs)/[\w./-]+)`", text)
+    examples = {"src/assay/tasks/reverse/task.py"}
+    missing = [n for n in named if n not in examples and not (DOCS.parent / n).exists()]
+    assert not missing

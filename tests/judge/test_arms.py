@@ -1,0 +1,76 @@
+"""Arms of several seeds: the seed is a level of its own."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from assay.judge.arms import compare_arms
+from assay.judge.paired import compare
+from assay.judge.scores import Array, ItemScores, ItemsDifferError, ScoreError
+from tests.judge.simulated import item_ids, single_pass
+
+ITEMS = 150
+
+
+def arm(rng: np.random.Generator, chances: Array, seeds: int, seed_spread: float, lift: float = 0):
+    """Runs of one method: every seed moves the chance of all items alike."""
+    shifts = rng.normal(lift, seed_spread, seeds)
+    runs = [rng.random(ITEMS) < np.clip(chances + shift, 0, 1) for shift in shifts]
+    return [single_pass(np.asarray(run, float)) for run in runs]
+
+
+def false_verdicts(seed_spread: float, pairs: int = 300) -> tuple[float, float]:
+    """Shares of null pairs called different by arms and by their first runs alone."""
+    rng = np.random.default_rng(5)
+    by_arms, by_runs = 0, 0
+    for _ in range(pairs):
+        chances = rng.uniform(0.2, 0.8, ITEMS)
+        control, other = arm(rng, chances, 3, seed_spread), arm(rng, chances, 3, seed_spread)
+        by_arms += compare_arms(control, other).p_value < 0.05
+        by_runs += compare(control[0], other[0]).p_value < 0.05
+    return by_arms / pairs, by_runs / pairs
+
+
+def test_seeds_that_vary_do_not_make_methods_differ():
+    by_arms, by_runs = false_verdicts(seed_spread=0.1)
+    assert by_arms <= 0.07
+    # The negative control: one run per arm sees two checkpoints that do differ.
+    assert by_runs > 0.25
+
+
+def test_a_difference_beyond_seeds_and_items_is_found():
+    rng = np.random.default_rng(6)
+    chances = rng.uniform(0.2, 0.6, ITEMS)
+    comparison = compare_arms(arm(rng, chances, 4, 0.02), arm(rng, chances, 4, 0.02, lift=0.25))
+    assert comparison.verdict == "better"
+    assert comparison.interval.low < 0.25 < comparison.interval.high
+
+
+def test_with_wild_seeds_and_quiet_items_it_is_welchs_test_on_the_seeds():
+    control = [single_pass([1.0] * k + [0.0] * (ITEMS - k)) for k in (20, 75, 130)]
+    other = [single_pass([1.0] * k + [0.0] * (ITEMS - k)) for k in (40, 90, 149)]
+    means = [[run.mean for run in runs] for runs in (other, control)]
+    expected = stats.ttest_ind(*means, equal_var=False)
+    assert compare_arms(control, other).p_value == pytest.approx(expected[1], abs=0.02)
+
+
+def test_equal_runs_keep_an_interval():
+    runs = [single_pass([1.0] * 60)] * 2
+    comparison = compare_arms(runs, runs)
+    assert comparison.verdict == "undecided"
+    assert comparison.interval.low < -0.03 < 0.03 < comparison.interval.high
+
+
+def test_one_seed_and_other_items_are_refused():
+    run = single_pass([1.0, 0.0])
+    with pytest.raises(ScoreError, match="two seeds"):
+        compare_arms([run], [run, run])
+    with pytest.raises(ItemsDifferError):
+        compare_arms([run, run], [run, single_pass([1.0, 0.0, 1.0])])
+
+
+def test_items_are_matched_by_id_and_items_without_a_score_left_out():
+    control = [single_pass([1.0, 0.0, 1.0, np.nan])] * 2
+    other = [ItemScores(item_ids(4)[::-1], np.array([[1.0], [1.0], [0.0], [1.0]]))] * 2
+    comparison = compare_arms(control, other)
+    assert (comparison.items, comparison.unscored, comparison.difference) == (3, 1, 0.0)

@@ -1,0 +1,245 @@
+"""The house rules that a machine can check; why they are rules stands in CONTRIBUTING.md.
+
+Every rule is shown to catch a violation before it is believed about the repository.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "assay"
+FLOORS = (
+    *("cli", "report", "lab", "tasks", "train", "rollout", "sandbox", "judge", "rl", "models"),
+    *("data", "errors"),
+)
+"""Top to bottom. A package imports itself and what stands below it."""
+MODULES = sorted(SOURCE.rglob("*.py"))
+PYTHON = [
+    *MODULES,
+    *sorted((ROOT / "tests").rglob("*.py")),
+    *sorted((ROOT / "benchmarks").rglob("*.py")),
+]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+SETTINGS = [ROOT / "Makefile", ROOT / ".ci" / "run", *ROOT.glob("*.toml"), *ROOT.glob("*.txt")]
+EXPERIMENTS = sorted((ROOT / "experiments").rglob("*.toml"))
+TEXTS = sorted({*PYTHON, *PAGES, *SETTINGS, *EXPERIMENTS} - {Path(__file__).resolve()})
+MOST_LINES = 500
+
+FORBIDDEN = {
+    "how the text was written": r"\b(claude|anthropic|chatgpt|copilot|co-authored-by)\b"
+    r"|\b(written|generated) by an? (ai|llm|agent|assistant|model)\b",
+    "unfinished work": r"\b(TODO|FIXME|XXX)\b|\bfor now\b|\bplaceholder\b",
+    "a path of one machine": r"(?<![\w.~}])/(work|root|home)/\S",
+    "a host of packages or models": r"pypi\.org|pythonhosted\.org|huggingface\.co|hf-mirror"
+    r"|artifactory|--(extra-)?index-url",
+}
+
+Places = list[str]
+
+
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
+
+
+def floor_of(file: Path) -> str:
+    """The package that a module belongs to: "rl", or "errors" for src/assay/errors.py."""
+    return file.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and full name of every import, those inside functions and type-checking blocks too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, name.name) for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            yield node.lineno, "assay.(relative)"
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{node.module}.{name.name}") for name in node.names)
+        elif isinstance(node, ast.Call) and called(node).endswith("import_module"):
+            literal = node.args[0] if node.args else None
+            if isinstance(literal, ast.Constant):
+                yield node.lineno, str(literal.value)
+
+
+def called(node: ast.Call) -> str:
+    """The dotted name that is called; "" where it is something else than a name."""
+    return ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
+
+
+def upward_imports(tree: ast.Module, floor: str) -> Places:
+    """Imports of assay packages that do not stand below `floor`."""
+    allowed = {floor, *FLOORS[FLOORS.index(floor) + 1 :]}
+    return [
+        f"{line}: {name}"
+        for line, name in imported(tree)
+        if name.split(".")[0] == "assay" and [*name.split("."), ""][1] not in allowed
+    ]
+
+
+def undocumented(tree: ast.Module) -> Places:
+    """The module, public classes, functions and methods without a docstring."""
+    found = [] if ast.get_docstring(tree) else ["1: the module"]
+    bodies: list[list[ast.stmt]] = [tree.body]
+    for body in bodies:
+        for node in body:
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                continue
+            if node.name.startswith("_"):
+                continue
+            if not ast.get_docstring(node):
+                found.append(f"{node.lineno}: {node.name}")
+            if isinstance(node, ast.ClassDef):
+                bodies.append(node.body)
+    return found
+
+
+def swallowed(tree: ast.Module) -> Places:
+    """Handlers that catch everything and do nothing about it."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler) and catches_all(node.type):
+            idle = (ast.Pass, ast.Continue)
+            if all(isinstance(s, idle) or is_ellipsis(s) for s in node.body):
+                found.append(f"{node.lineno}: except that does nothing")
+        if isinstance(node, ast.Call) and called(node).split(".")[-1] == "suppress":
+            found += [f"{node.lineno}: suppress" for kind in node.args if catches_all(kind)]
+    return found
+
+
+def catches_all(kind: ast.expr | None) -> bool:
+    names = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    return any(n is None or ast.unparse(n) in ("Exception", "BaseException") for n in names)
+
+
+def is_ellipsis(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and ast.unparse(statement) == "..."
+
+
+def evaluated(tree: ast.Module) -> Places:
+    """Calls that run text as code or unpickle it."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [f"{call.lineno}: {called(call)}" for call in calls if runs_text(call)]
+
+
+def runs_text(call: ast.Call) -> bool:
+    name = called(call).removeprefix("builtins.")
+    if name == "torch.load":
+        safe = [k for k in call.keywords if k.arg == "weights_only"]
+        return not any(ast.unparse(k.value) == "True" for k in safe)
+    return name in ("eval", "exec", "pickle.load", "pickle.loads")
+
+
+def expect_none(places: dict[Path, Places]) -> None:
+    """Fail with every violation on a line of its own, as file:line: what."""
+    lines = [f"{file.relative_to(ROOT)}:{p}" for file, found in places.items() for p in found]
+    if lines:
+        pytest.fail("\n".join(lines), pytrace=False)
+
+
+def test_every_package_stands_on_a_floor() -> None:
+    names = {floor_of(file) for file in MODULES} - {"__init__"}
+    assert names == set(FLOORS)
+
+
+def test_imports_point_downwards() -> None:
+    places = {
+        file: upward_imports(parsed(file), floor_of(file))
+        for file in MODULES
+        if file.parent != SOURCE or file.name == "errors.py"
+    }
+    expect_none(places)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from assay.lab.session import Session",
+        "from assay import lab",
+        "import assay.train.loop as loop",
+        "def f():\n    from assay.cli.main import app",
+        "from ..lab import session",
+        "import_module('assay.report.page')",
+    ],
+)
+def test_an_import_from_above_is_seen_wherever_it_hides(text: str) -> None:
+    assert upward_imports(ast.parse(text), "rl")
+    below = "from assay.rl.kl import k1\nfrom assay.models.load import load_model\nimport torch"
+    assert not upward_imports(ast.parse(below), "rl")
+
+
+def test_no_file_is_longer_than_the_limit() -> None:
+    lengths = {file: len(file.read_text(encoding="utf-8").splitlines()) for file in PYTHON}
+    expect_none({f: [f"{n}: lines"] for f, n in lengths.items() if n > MOST_LINES})
+
+
+def test_modules_and_what_they_offer_have_docstrings() -> None:
+    empty = {file for file in MODULES if not file.read_text(encoding="utf-8").strip()}
+    assert all(file.name == "__init__.py" for file in empty)
+    places = {file: undocumented(parsed(file)) for file in MODULES if file not in empty}
+    expect_none(places)
+
+
+def test_test_modules_and_programs_say_what_they_are_for() -> None:
+    files = [file for file in PYTHON if file.read_text(encoding="utf-8").strip()]
+    assert not [str(f.relative_to(ROOT)) for f in files if not ast.get_docstring(parsed(f))]
+
+
+def test_a_missing_docstring_is_seen() -> None:
+    assert undocumented(ast.parse("def f(): pass")) == ["1: the module", "1: f"]
+    assert undocumented(ast.parse('"""."""\nclass C:\n "."\n def m(self): 1')) == ["4: m"]
+    assert not undocumented(ast.parse('"""."""\ndef _f(): pass\nclass _C:\n def m(self): 1'))
+
+
+def test_nothing_is_caught_to_be_ignored() -> None:
+    expect_none({file: swallowed(parsed(file)) for file in PYTHON})
+
+
+@pytest.mark.parametrize("what", ["", "Exception", "BaseException", "(KeyError, Exception)"])
+@pytest.mark.parametrize("then", ["pass", "...", "continue"])
+def test_a_swallowed_exception_is_seen(what: str, then: str) -> None:
+    text = f"for i in x:\n  try: f()\n  except {what}: {then}"
+    assert swallowed(ast.parse(text))
+    assert swallowed(ast.parse("with contextlib.suppress(Exception): f()"))
+    assert not swallowed(ast.parse("try: f()\nexcept Exception as e: g(e)"))
+
+
+def test_no_text_is_run_as_code_outside_the_sandbox() -> None:
+    files = [file for file in MODULES if floor_of(file) != "sandbox"]
+    expect_none({file: evaluated(parsed(file)) for file in files})
+
+
+@pytest.mark.parametrize(
+    "text", ["eval(x)", "builtins.exec(x)", "pickle.loads(x)", "torch.load(f)"]
+)
+def test_running_text_as_code_is_seen(text: str) -> None:
+    assert evaluated(ast.parse(text))
+    assert not evaluated(ast.parse("model.eval(); torch.load(f, weights_only=True)"))
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_no_text_of_the_repository_holds(what: str) -> None:
+    pattern = re.compile(FORBIDDEN[what], re.IGNORECASE)
+    places = {
+        file: [
+            f"{number}: {found[0]!r}"
+            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+            if (found := pattern.search(line))
+        ]
+        for file in TEXTS
+    }
+    expect_none(places)
+
+
+def test_the_forbidden_texts_are_recognised() -> None:
+    examples = {
+        "how the text was written": "# Generated by an LLM",
+        "unfinished work": "# todo: mend",
+        "a path of one machine": "open('/root/.cache/x')",
+        "a host of packages or models": "pip install --index-url x",
+    }
+    for what, text in examples.items():
+        assert re.search(FORBIDDEN[what], text, re.IGNORECASE)
