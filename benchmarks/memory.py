@@ -23,7 +23,7 @@ MEBI = 2**20
 
 @dataclass(frozen=True)
 class Plan:
-    """A column of the table: how a model is trained."""
+    """A column of the table: how a model is trained, in bf16 over fp32 weights."""
 
     name: str
     rank: int | None = None
@@ -34,10 +34,13 @@ class Plan:
 
 PLANS = (
     Plan("full"),
+    Plan("LoRA", rank=16),
     Plan("full, checkpointing", checkpointing=True),
-    Plan("full, 8-bit AdamW, checkpointing", optimizer="adamw8bit", checkpointing=True),
+    Plan("the same with 8-bit AdamW", optimizer="adamw8bit", checkpointing=True),
     Plan("LoRA, checkpointing", rank=16, checkpointing=True),
 )
+MACHINES = (8, 16, 24, 48, 80, 141)
+"""Memory in GiB that the second table asks about."""
 TOKENS, COMPLETIONS, VISIBLE, ROWS = 4096, 2048, 1152, 2050
 """One micro-batch: 2 prompts of 1024 tokens, 8 completions that feed 128 behind each."""
 
@@ -93,31 +96,41 @@ def adapter_weights(config: Any, rank: int) -> int:
     return rank * sides * config.num_hidden_layers
 
 
-def table() -> str:
-    """The formula in GiB for every model and plan, as a Markdown table."""
+def step_bytes(config: Any, plan: Plan) -> tuple[float, float]:
+    """Bytes of a training step by the formula, and of the bf16 copy that is sampled from."""
     from assay.models.memory import StepLoad, estimate_memory, model_shape
 
-    lines = [
-        "| model | weights | " + " | ".join(plan.name for plan in PLANS) + " | copy for sampling |",
-        "|---|---:|" + "---:|" * (len(PLANS) + 1),
-    ]
-    for name, config in configs().items():
-        shape = model_shape(config)
-        cells = []
-        for plan in PLANS:
-            load = StepLoad(
-                tokens=TOKENS,
-                completion_tokens=COMPLETIONS,
-                visible=VISIBLE,
-                logit_rows=ROWS,
-                trainable=plan.rank and adapter_weights(config, plan.rank),
-                optimizer=plan.optimizer,
-                bf16=True,
-                checkpointing=plan.checkpointing,
-            )
-            cells.append(f"{estimate_memory(shape, load).total / GIB:.1f}")
-        cells.append(f"{2 * shape.parameters / GIB:.1f}")
-        lines.append(f"| {name} | {shape.parameters / 1e6:,.0f} M | " + " | ".join(cells) + " |")
+    shape = model_shape(config)
+    load = StepLoad(
+        tokens=TOKENS,
+        completion_tokens=COMPLETIONS,
+        visible=VISIBLE,
+        logit_rows=ROWS,
+        trainable=plan.rank and adapter_weights(config, plan.rank),
+        optimizer=plan.optimizer,
+        bf16=True,
+        checkpointing=plan.checkpointing,
+    )
+    return estimate_memory(shape, load).total, 2.0 * shape.parameters
+
+
+def table() -> str:
+    """Two Markdown tables: GiB for every model and plan, and the largest model that fits."""
+    sizes = {
+        name: [sum(step_bytes(config, plan)) / GIB for plan in PLANS]
+        for name, config in configs().items()
+    }
+    plans = " | ".join(plan.name for plan in PLANS)
+    lines = [f"| model | {plans} |", "|---|" + "---:|" * len(PLANS)]
+    for name, row in sizes.items():
+        lines.append(f"| {name} | " + " | ".join(f"{size:.1f}" for size in row) + " |")
+    lines += ["", f"| memory | {plans} |", "|---|" + "---|" * len(PLANS)]
+    for memory in MACHINES:
+        fitting = [
+            [name for name, row in sizes.items() if row[i] <= memory] for i in range(len(PLANS))
+        ]
+        cells = [names[-1] if names else "none" for names in fitting]
+        lines.append(f"| {memory} GiB | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -253,8 +266,8 @@ def main() -> None:
     elif arguments.only:
         print(measure(arguments.only))
     else:
-        print("| update | tokens | compute | formula MB | sampler's copy MB | peak MB |", end="")
-        print(" peak / (formula + copy) | peak while sampling MB |")
+        print("| update | tokens | compute | formula MiB | sampler's copy MiB | peak MiB |", end="")
+        print(" peak / (formula + copy) | peak while sampling MiB |")
         print("|---|---:|---|---:|---:|---:|---:|---:|", flush=True)
         for method in ("sft", "grpo"):
             command = [sys.executable, __file__, "measure", "--only", method]

@@ -53,6 +53,7 @@ def spawn(*arguments: object, **environment: str) -> subprocess.CompletedProcess
         [sys.executable, "-c", code, *map(str, arguments)],
         capture_output=True,
         text=True,
+        check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )
 

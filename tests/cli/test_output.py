@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from assay.cli.output import Common, Outcome, executing, plain, verb
+from assay.cli.output import Common, Interrupted, Outcome, Unexpected, executing, plain, verb
 from assay.errors import InputError, RunFailure
 from assay.judge.findings import Finding
 from assay.lab.run_directory import create_run
@@ -122,17 +122,17 @@ def test_the_traceback_of_a_bug_is_kept_in_the_file_that_the_line_names(app: typ
 
 def test_a_bug_in_a_run_leaves_its_traceback_in_the_run(tmp_path: Path):
     run = create_run(tmp_path, "demo", seed=1, spec="")
-    with pytest.raises(RunFailure.__mro__[1], match="ValueError: bad"), executing(tmp_path, "demo"):
+    with pytest.raises(Unexpected, match="ValueError: bad"), executing(tmp_path, "demo"):
         raise ValueError("bad")
     (file,) = run.path.glob("traceback-*.txt")
     assert "ValueError: bad" in file.read_text()
 
 
 def test_interrupting_a_run_says_how_to_go_on(tmp_path: Path):
-    with pytest.raises(Exception, match="continue with 'assay resume demo'") as caught:
-        with executing(tmp_path, "demo"):
-            raise KeyboardInterrupt
-    assert caught.value.exit_code == 130  # type: ignore[attr-defined]
+    words = "continue with 'assay resume demo'"
+    with pytest.raises(Interrupted, match=words) as caught, executing(tmp_path, "demo"):
+        raise KeyboardInterrupt
+    assert caught.value.exit_code == 130
 
 
 def test_values_that_json_has_not_become_ones_that_it_has():

@@ -72,7 +72,22 @@ def kept_per_layer(kind: str, bf16: bool, prompt: int, completion: int, count: i
 
 
 @pytest.mark.parametrize(("kind", "bf16"), CASES)
-def test_a_layer_keeps_what_the_formula_says(kind: str, bf16: bool) -> None:
+def test_a_layer_without_shared_prompts_keeps_what_the_formula_says(kind: str, bf16: bool) -> None:
+    sizes: dict[str, Any] = SIZES | {"num_key_value_heads": 6}
+
+    def kept(layers: int) -> int:
+        model = tiny_model(kind, num_hidden_layers=layers, **sizes)
+        ids = torch.arange(64)[None]
+        return kept_bytes(model, bf16, lambda: model(ids, use_cache=False, logits_to_keep=1))
+
+    shape = model_shape(tiny_model(kind, **sizes).config)
+    assert (kept(3) - kept(1)) / 2 == pytest.approx(64 * layer_bytes(shape, bf16), rel=5e-3)
+
+
+@pytest.mark.parametrize(("kind", "bf16"), CASES)
+def test_behind_a_shared_prompt_a_layer_keeps_about_what_the_formula_says(
+    kind: str, bf16: bool
+) -> None:
     prompt, completion, count = 128, 65, 4
     shape = model_shape(tiny_model(kind, **SIZES).config)
     fed = count * (completion - 1)

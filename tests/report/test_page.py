@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from markupsafe import escape
 
 from assay.judge.verdict import explain
 from assay.lab.compare import compare_checkpoints
@@ -75,9 +76,7 @@ def test_the_numbers_of_the_table_are_the_judges(demo, page, markdown):
 
 def test_verdicts_are_explained_in_the_judges_words(demo, page, markdown):
     for line in compare_checkpoints(demo, "held_out").lines[1:]:
-        assert explain(line.to_control.comparison).replace("+", "&#43;") in page.source.replace(
-            "+", "&#43;"
-        )
+        assert escape(explain(line.to_control.comparison)) in page.source
         assert cell(explain(line.to_control.comparison)) in markdown
 
 
@@ -171,6 +170,26 @@ def test_questions_that_cannot_be_read_are_missed_openly(tmp_path):
     page = Page(write_report(run))
     assert "The questions could not be read again" in page.source
     assert "held_out.jsonl: no such file" in page.source
+
+
+def test_rows_left_out_are_counted_by_reason_and_the_leakage_check_is_shown(page):
+    assert "258 rows in the source, 33 left out, 201 to train on, 24 dev." in page.source
+    assert page.row("same function name as a test item (bfcl/simple_python)")[1] == "21"
+    assert page.row("prompt longer than max_prompt_tokens")[1] == "9"
+    assert "Leakage check against bfcl/simple_python: 21 training rows" in page.source
+
+
+def test_no_leakage_check_is_claimed_without_a_record_of_it(tmp_path):
+    run = small_run(tmp_path, ["a"])
+    run.manifest.unlink()
+    page = Page(write_report(run))
+    assert "Leakage check against" not in page.source
+    assert "The run has not recorded its rows." in page.source
+    assert "The run has not written its fingerprints." in page.source
+
+
+def test_fingerprints_are_shown_whole(page):
+    assert "bcc81830d10ce7d9e76640ca" * 2 in page.source
 
 
 def test_the_chosen_checkpoint_is_marked(page, markdown):

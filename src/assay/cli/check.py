@@ -1,5 +1,6 @@
 """`assay check FILE`: everything about an experiment that can be known before it is run."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -18,11 +19,16 @@ def check(
     ] = 0,
 ) -> Outcome:
     """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
+    from assay.cli.progress import progress
     from assay.lab.check import check_experiment
 
-    findings = check_experiment(file, overrides or (), root, probe)
-    errors = sum(finding.severity == "error" for finding in findings)
-    warnings = sum(finding.severity == "warning" for finding in findings)
-    result = {"errors": errors, "warnings": warnings, "notes": len(findings) - errors - warnings}
-    words = f"{file}: {errors} errors, {warnings} warnings"
-    return Outcome(result, [words], findings, exit_code=2 if errors else 0)
+    with progress() as observer:
+        report = check_experiment(file, overrides or (), root=root, probe=probe, observer=observer)
+    numbers = [
+        f"{place}: " + ", ".join(f"{name} {value:,.6g}" for name, value in values.items())
+        for place, values in report.numbers.items()
+    ]
+    counts = Counter(finding.severity for finding in report.findings)
+    words = f"{file}: {counts['error']} errors, {counts['warning']} warnings"
+    result = {"counts": counts, "numbers": report.numbers}
+    return Outcome(result, [*numbers, words], report.findings, exit_code=2 if report.failed else 0)

@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from assay.errors import AssayError
@@ -26,7 +25,7 @@ SCHEMA = 1
 INTERRUPTED = 130
 PLAIN_WIDTH = 120
 """Columns of tables where there is no terminal whose width could be asked."""
-STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+STYLES = {"warning": "bold yellow", "note": "bold"}
 
 Lab = Annotated[
     Path | None, typer.Option("--lab", help="The lab's root; else ASSAY_LAB, else this folder.")
@@ -126,12 +125,20 @@ def present(name: str, as_json: bool, work: Callable[[], Outcome]) -> int:
         print_json(name, outcome)
     else:
         print_shown(outcome)
+    for finding in map(plain, outcome.findings):
+        if finding["severity"] == "error":
+            typer.echo(f"assay: {one_line(finding)}", err=True)
     return outcome.exit_code
 
 
+def one_line(finding: Mapping[str, str]) -> str:
+    """Place or evidence, what is wrong, and what to do."""
+    said = ": ".join(filter(None, (finding["evidence"], finding["what"])))
+    return " ".join((said + (f" ({finding['fix']})" if finding["fix"] else "")).split())
+
+
 def failed(error: AssayError) -> Outcome:
-    """One line on stderr; the same in the findings of the JSON object."""
-    typer.echo(f"assay: {error}", err=True)
+    """The error as the only finding."""
     finding = {"severity": "error", "what": str(error), "evidence": "", "fix": ""}
     return Outcome(None, findings=[finding], exit_code=error.exit_code)
 
@@ -149,26 +156,26 @@ def print_json(name: str, outcome: Outcome) -> None:
 
 
 def print_shown(outcome: Outcome) -> None:
-    """Tables and lines for people; warnings go to stderr."""
+    """Tables and lines for people; warnings of the verb go to stderr, as errors do."""
     out = console(sys.stdout)
+    for finding in map(plain, outcome.findings):
+        if finding["severity"] != "error":
+            out.print(finding_text(finding), soft_wrap=True)
     for item in outcome.shown:
         out.print(item, soft_wrap=isinstance(item, str))
-    if outcome.shown and outcome.findings:
-        out.print(finding_table(outcome.findings))
     for warning in outcome.warnings:
         typer.echo(f"warning: {warning}", err=True)
 
 
-def finding_table(findings: Sequence[Any]) -> Table:
-    """Severity, what was found with its evidence, and what to do."""
-    table = Table("", "finding", "what to do")
-    for finding in findings:
-        found = Text(finding.what)
-        if finding.evidence:
-            found.append(f"\n{finding.evidence}", style="dim")
-        severity = Text(finding.severity, style=STYLES[finding.severity])
-        table.add_row(severity, found, Text(finding.fix))
-    return table
+def finding_text(finding: Mapping[str, str]) -> Text:
+    """What was found, its evidence, and what to do, each on its own line."""
+    severity = finding["severity"]
+    text = Text.assemble((severity, STYLES[severity]), f": {finding['what']}")
+    if finding["evidence"]:
+        text.append(f"\n    {finding['evidence']}", style="dim")
+    if finding["fix"]:
+        text.append(f"\n    to do: {finding['fix']}")
+    return text
 
 
 def console(stream: Any) -> Console:

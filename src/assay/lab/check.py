@@ -91,7 +91,8 @@ def check_experiment(
 def opening_error(session: Session) -> Finding | None:
     """The first thing that keeps the experiment from being opened; None where all is there."""
     try:
-        session.base, session.sets, session.evaluations  # noqa: B018 (read to be opened)
+        for part in ("base", "sets", "evaluations"):
+            getattr(session, part)
     except InputError as error:
         place = ":".join(str(part) for part in (error.file, error.line) if part is not None)
         what = f"{error.field}: {error.problem}" if error.field else error.problem

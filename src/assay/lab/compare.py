@@ -3,7 +3,6 @@
 Refuses what cannot be compared; every figure and verdict is `judge`'s. Nothing is printed here.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from assay.lab.answers import (
     measured_checkpoints,
     read_answers,
 )
+from assay.lab.manifest_file import read_manifest
 from assay.lab.records import EvaluationRecord, read_scores
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.read import read_experiment
@@ -313,5 +313,4 @@ def _differences(
 ) -> list[Confound]:
     if vary is None:
         vary = (*read_experiment(control.spec).vary, *read_experiment(other.spec).vary)
-    before, after = (json.loads(r.manifest.read_text(encoding="utf-8")) for r in (control, other))
-    return differences(before, after, vary, allow)
+    return differences(read_manifest(control), read_manifest(other), vary, allow)

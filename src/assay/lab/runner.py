@@ -30,7 +30,7 @@ from assay.lab.spec.names import check_names
 from assay.lab.spec.read import read_experiment
 from assay.lab.spec.references import CheckpointReference, parse_checkpoint
 from assay.lab.spec.stage import SamplingStage, StageSpec
-from assay.lab.spec.toml_write import experiment_toml as to_toml
+from assay.lab.spec.toml_write import experiment_toml
 from assay.lab.stage_methods import (
     StageInput,
     build_method,
@@ -61,10 +61,10 @@ def start(
 ) -> list[RunDirectory]:
     """Run an experiment file, once per seed; returns the runs. Raises RunExists and SpecError."""
     experiment = read_experiment(file, overrides)
-    check_names(experiment)
+    check_names(experiment, file, overrides)
     runs = []
     for index, seed in enumerate(experiment.seeds):
-        text = to_toml(experiment)
+        text = experiment_toml(experiment)
         run = create_run(root, experiment.name, seed=seed, spec=text, new=new or index > 0)
         execute(Session(experiment, run, seed, observer or Silent()))
         runs.append(run)

@@ -1,6 +1,5 @@
 """Everything a page tells, read once from a run's directory. Nothing is worded or drawn here."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ from assay.judge.intervals import score_interval
 from assay.judge.scores import ItemScores
 from assay.lab.answers import evaluation_records, measured_checkpoints, read_answers
 from assay.lab.compare import Table, compare_checkpoints
+from assay.lab.manifest_file import read_manifest
 from assay.lab.metrics import read_metrics
 from assay.lab.records import EvaluationRecord, read_samples, read_scores
 from assay.lab.run_directory import RunDirectory
@@ -53,8 +53,7 @@ class RunFacts:
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
         """The fingerprints; empty while the run has not written them."""
-        file = self.run.manifest
-        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        return read_manifest(self.run)
 
     @cached_property
     def metrics(self) -> Mapping[str, list[Mapping[str, Any]]]:

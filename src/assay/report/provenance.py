@@ -58,18 +58,10 @@ def data_views(facts: RunFacts, words: Words) -> list[DataView]:
 
 
 def fingerprints(facts: RunFacts, words: Words) -> list[tuple[str, list[Entry]]]:
-    """The manifest, one list for each of its tables; the evaluations' own prints at the end."""
-    if not facts.manifest:
-        return []
-    single = [
-        e for key, v in facts.manifest.items() if not isinstance(v, Mapping) for e in leaves(v, key)
-    ]
-    groups = [(words("fingerprint.run"), single)] if single else []
-    groups += [
-        (key, list(leaves(value))) for key, value in facts.manifest.items() if _is_table(value)
-    ]
-    prints = [entry for record in facts.records for entry in _evaluation(record, words)]
-    return [*groups, (words("fingerprint.evaluations"), prints)] if prints else groups
+    """The manifest: its single values, then one list for each of its tables."""
+    single = {k: v for k, v in facts.manifest.items() if not isinstance(v, Mapping)}
+    groups = [(words("fingerprint.run"), single), *facts.manifest.items()]
+    return [(key, list(leaves(value))) for key, value in groups if _is_table(value)]
 
 
 def leaves(value: Any, path: str = "") -> Iterator[Entry]:
@@ -81,12 +73,6 @@ def leaves(value: Any, path: str = "") -> Iterator[Entry]:
     text = visible(_plain(value)).replace("\n", " ")
     shown = text if len(text) <= SHOWN_VALUE else f"{text[:SHOWN_VALUE]} …"
     yield path, shown, len(text) >= HASH_LENGTH and " " not in text
-
-
-def _evaluation(record: Any, words: Words) -> Iterator[Entry]:
-    yield f"{record.name}: {words('fingerprint.items')}", record.items_hash, True
-    yield f"{record.name}: {words('fingerprint.rendering')}", record.rendering, True
-    yield f"{record.name}: {words('fingerprint.checker')}", record.checker, False
 
 
 def _plain(value: Any) -> str:

@@ -1,8 +1,8 @@
 """How long the experiment will take, roughly: the model's own speed here, times the work.
 
 One prompt of a few hundred tokens is prefilled; a small and a full wave decode a few tokens after
-it. The low end takes answers as long as the gold ones and a training pass as three forward passes; the
-high end, answers of `max_tokens` and five. Time for rewards and checkpoints is not in it.
+it. The low end takes answers as long as the gold ones and a training pass as three forward passes;
+the high end, answers of `max_tokens` and five. Time for rewards and checkpoints is not in it.
 """
 
 import gc

@@ -1,0 +1,426 @@
+"""Every finding of `assay check` is brought about by an experiment that is really broken."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.data.episode import Completion, Reward, Turn
+from assay.data.row import Row
+from assay.judge.findings import Finding
+from assay.judge.intervals import wilson
+from assay.lab.check import Report, check_experiment
+from assay.lab.checks import room
+from assay.lab.checks.probe import told
+from assay.lab.checks.subject import Number
+from assay.lab.spec.read import SpecError
+from assay.tasks.math import rewards as math_rewards
+from tests.models.folders import tiny_model
+from tests.tiny_lab import make_tiny_lab, write_rows
+
+MODEST = ("stage.sft.optimizer.lr=1e-5", "stage.rl.optimizer.lr=1e-6")
+PARAMETERS = sum(p.numel() for p in tiny_model().parameters())
+GIB = 2**30
+
+CALLS = """\
+name  = "calls"
+model = "path:model"
+task  = "tools"
+
+[data.train]
+source = "path:calls.jsonl"
+format = "messages"
+
+[stage.rl]
+method = "grpo"
+data   = "train"
+steps  = 2
+prompts  = 2
+group    = 2
+sampling = { max_tokens = 120 }
+reward   = "strict_binary"
+"""
+SEARCH = {
+    "name": "search",
+    "description": "",
+    "parameters": {"type": "object", "properties": {"query": {"type": "string"}}},
+}
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    """The tiny lab; nothing in it is wrong once its learning rates are modest."""
+    make_tiny_lab(tmp_path)
+    return tmp_path
+
+
+def look(lab: Path, *overrides: str, probe: int = 0, file: str = "tiny.toml") -> Report:
+    return check_experiment(lab / file, (*MODEST, *overrides), root=lab, probe=probe)
+
+
+def found(report: Report, words: str) -> Finding:
+    """The only finding whose first line holds these words."""
+    (finding,) = [f for f in report.findings if words in f.what]
+    return finding
+
+
+def silent(report: Report, words: str) -> bool:
+    return not any(words in f.what for f in report.findings)
+
+
+def add_row(file: Path, question: str, answer: str, id_: str = "added", **more: object) -> None:
+    messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    with file.open("a") as lines:
+        lines.write(json.dumps({"id": id_, "messages": messages, **more}) + "\n")
+
+
+def test_a_sound_experiment_has_no_error_and_no_warning_and_leaves_no_trace(lab: Path) -> None:
+    before = sorted(lab.rglob("*"))
+    report = look(lab)
+    assert not report.failed
+    assert {f.severity for f in report.findings} == {"note"}
+    assert report.numbers["data.sums"] == {"rows_in_source": 16, "train_rows": 12, "dev_rows": 4}
+    assert report.numbers["evaluate.test"]["items"] == 8
+    assert report.numbers["evaluate.test"]["gold_full_share: math/gsm8k"] == 1
+    assert report.numbers["stage.rl"]["gold_full_share: accuracy"] == 1
+    assert sorted(lab.rglob("*")) == before
+
+
+def test_what_cannot_be_opened_is_the_only_finding(lab: Path) -> None:
+    for override, place in (
+        ("data.sums.source=path:none.jsonl", "none.jsonl"),
+        ("model=path:none", "none"),
+        ("evaluate.test.options.path=none.jsonl", "none.jsonl"),
+    ):
+        report = look(lab, override)
+        assert report.failed and len(report.findings) == 1
+        assert place in report.findings[0].evidence
+    (lab / "sums.jsonl").open("a").write('{"id": 1, "messages": [}\n')
+    assert look(lab).findings[0].evidence.endswith("sums.jsonl:17")
+    with pytest.raises(SpecError):
+        look(lab, "stage.rl.prompts=0")
+
+
+def test_left_out_rows_are_counted_by_reason(lab: Path) -> None:
+    add_row(lab / "sums.jsonl", "1" * 300, r"\boxed{1}", "long", gold="1")
+    finding = found(look(lab, "data.sums.max_prompt_tokens=300"), "longer than max_prompt_tokens")
+    assert finding.severity == "note" and "1 of 17" in finding.evidence
+    assert finding.evidence.endswith("long")
+
+
+def test_a_row_without_an_answer_stops_sft(lab: Path) -> None:
+    asked = {"id": "open", "messages": [{"role": "user", "content": "9 + 9 = ?"}]}
+    for n in range(8):
+        (lab / "sums.jsonl").open("a").write(json.dumps({**asked, "id": f"open{n}"}) + "\n")
+    report = look(lab)
+    assert found(report, "stage.sft: rows of data.sums have no gold").severity == "error"
+    assert found(report, "stage.rl: rows of data.sums have no gold").severity == "note"
+
+
+# Rewards
+
+
+def write_calls(lab: Path, golds: list[str]) -> None:
+    """Eight rows that search for their own number; row i's gold answer searches for `golds[i]`."""
+    (lab / "calls.toml").write_text(CALLS)
+    (lab / "calls.jsonl").unlink(missing_ok=True)
+    for i, gold in enumerate(golds):
+        add_row(
+            lab / "calls.jsonl",
+            f"find {i}",
+            call(str(i)),
+            f"row{i}",
+            tools=[SEARCH],
+            gold=call(gold),
+        )
+
+
+def call(query: str) -> str:
+    value = json.dumps({"name": "search", "arguments": {"query": query}})
+    return f"<tool_call>\n{value}\n</tool_call>"
+
+
+def look_at_calls(lab: Path, *overrides: str) -> Report:
+    return check_experiment(lab / "calls.toml", overrides, root=lab)
+
+
+def test_gold_answers_exchanged_between_two_rows_are_caught_and_named(lab: Path) -> None:
+    write_calls(lab, [str(i) for i in range(8)])
+    report = look_at_calls(lab)
+    assert not report.failed and silent(report, "full reward")
+    write_calls(lab, ["0", "1", "5", "3", "4", "2", "6", "7"])
+    finding = found(look_at_calls(lab), "do not earn the full reward of 'strict_binary'")
+    assert finding.severity == "error"
+    assert "2 of 8 (25.0%)" in finding.evidence and "row2, row5" in finding.evidence
+
+
+def test_full_reward_is_the_rewards_own_maximum(lab: Path) -> None:
+    write_calls(lab, [str(i) for i in range(8)])
+    report = look_at_calls(lab, "stage.rl.reward=tools.fine_grained")
+    assert report.numbers["stage.rl"]["gold_full_share: tools.fine_grained"] == 1
+    assert silent(report, "full reward")
+
+
+def test_an_abstention_on_gold_is_an_error_with_its_reason(lab: Path) -> None:
+    write_calls(lab, [str(i) for i in range(8)])
+    finding = found(look_at_calls(lab, "stage.rl.reward=ast"), "do not earn the full reward")
+    assert finding.severity == "error" and "abstains" in finding.evidence
+    assert "BFCL category" in finding.evidence
+
+
+def use_reward(monkeypatch: pytest.MonkeyPatch, value) -> str:
+    """Register a reward of the math task; returns the override that uses it."""
+
+    def reward(row: Row, completion: Completion) -> Reward:
+        return Reward(float(value(row, completion.text)))
+
+    monkeypatch.setitem(math_rewards.REWARDS, "made", reward)  # type: ignore[arg-type]
+    return "stage.rl.reward=made"
+
+
+def right(row: Row, text: str) -> bool:
+    return text == f"\\boxed{{{row.gold}}}"
+
+
+def test_a_reward_that_never_looks_is_an_error(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = look(lab, use_reward(monkeypatch, lambda row, text: 1.0))
+    assert found(report, "stage.rl: the reward does not tell right").severity == "error"
+
+
+def test_a_reward_of_form_alone_is_a_warning(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = look(lab, use_reward(monkeypatch, lambda row, text: text.endswith("}")))
+    finding = found(report, "stage.rl: the reward does not tell right")
+    assert finding.severity == "warning" and not report.failed
+
+
+def test_a_reward_for_empty_answers_is_an_error(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = look(lab, use_reward(monkeypatch, lambda row, text: not text or right(row, text)))
+    finding = found(report, "empty answers earn the full reward")
+    assert finding.severity == "error" and "12 of 12" in finding.evidence
+
+
+def test_a_reward_for_cut_answers_is_found(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def value(row: Row, text: str) -> bool:
+        return right(row, text) or (bool(text) and not text.endswith("}"))
+
+    report = look(lab, use_reward(monkeypatch, value))
+    assert found(report, "cut answers earn the full reward").severity == "error"
+    assert silent(report, "exchanged answers")
+
+
+def test_a_reward_for_other_rows_answers_is_found(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def careless(row: Row, text: str) -> bool:
+        return right(row, text) or (text.endswith("}") and row.gold != "5")
+
+    report = look(lab, use_reward(monkeypatch, careless))
+    assert found(report, "exchanged answers earn the full reward").severity == "error"
+    assert silent(report, "empty answers") and silent(report, "do not earn")
+
+
+def test_parts_that_judge_form_warn_and_alone_they_stop(lab: Path) -> None:
+    table = "stage.rl.reward={ accuracy = 1.0, think_format = 0.2 }"
+    report = look(lab, table)
+    finding = found(report, "do not earn the full reward of 'think_format'")
+    assert finding.severity == "warning" and not report.failed
+    alone = look(lab, "stage.rl.reward=think_format")
+    assert found(alone, "full reward of 'think_format'").severity == "error"
+
+
+def test_repetition_gets_tokens_and_its_maximum_is_zero(lab: Path) -> None:
+    add_row(lab / "sums.jsonl", "2 + 2 = ?", "na na na na na na \\boxed{4}", "na", gold="4")
+    for n in range(4):
+        add_row(lab / "sums.jsonl", f"{n} + 90 = ?", "o" * 20 + f"\\boxed{{{n + 90}}}", f"o{n}")
+    report = look(lab, "stage.rl.sampling.max_tokens=60")
+    finding = found(report, "stage.rl: gold answers do not earn the full reward of 'repetition'")
+    assert finding.severity == "warning" and "below 0" in finding.evidence
+    assert "abstains" not in finding.evidence
+
+
+def test_a_reward_that_shapes_right_answers_by_length_is_a_warning(lab: Path) -> None:
+    report = look(lab, "stage.rl.reward=cosine")
+    finding = found(report, "full reward of 'cosine'")
+    assert finding.severity == "warning" and not report.failed
+
+
+# Tokens
+
+
+def test_a_template_whose_prompt_does_not_begin_the_answer_is_an_error(lab: Path) -> None:
+    template = lab / "model" / "chat_template.jinja"
+    text = template.read_text()
+    assert "<|im_start|>assistant\\n' }}" in text
+    template.write_text(text.replace("<|im_start|>assistant\\n' }}", "<|im_start|>helper\\n' }}"))
+    finding = found(look(lab), "stage.sft: rows cannot be rendered")
+    assert finding.severity == "error" and "12 of 12" in finding.evidence
+    assert "does not begin the conversation" in finding.evidence
+
+
+def test_another_rendering_for_the_evaluation_is_named_with_both(lab: Path) -> None:
+    report = look(lab, "evaluate.test.rendering=template", "stage.rl.rendering=template")
+    finding = found(report, "evaluate.test renders by 'template', stage.sft")
+    assert finding.severity == "warning"
+    assert found(report, "stage.rl renders by 'template', stage.sft").severity == "warning"
+    assert silent(report, "evaluate.test renders by 'template', stage.rl")
+
+
+def test_answers_longer_than_max_tokens_are_counted(lab: Path) -> None:
+    # "\boxed{5}" and the end of the turn are 10 bytes, "\boxed{10}" 11.
+    finding = found(look(lab, "evaluate.test.sampling.max_tokens=10"), "longer than sampling")
+    assert finding.what.startswith("evaluate.test") and finding.severity == "warning"
+    assert "1 of 8 (12.5%) over 10 tokens: 6+4" in finding.evidence
+    assert silent(look(lab, "evaluate.test.sampling.max_tokens=11"), "longer than sampling")
+
+
+def test_rows_that_the_model_cannot_hold_are_an_error(lab: Path) -> None:
+    report = look(lab, "stage.rl.sampling.max_tokens=4000")
+    finding = found(report, "stage.rl: rows do not fit into the model's 2048 positions")
+    assert finding.severity == "error" and "12 of 12" in finding.evidence
+
+
+# Leakage
+
+
+@pytest.mark.parametrize("question", ["7 + 7 = ?", "7  +  7 =  ??"])
+def test_a_training_question_in_the_report_is_an_error(lab: Path, question: str) -> None:
+    for n in range(4):
+        add_row(lab / "sums.jsonl", "7 + 7 = ?", r"\boxed{14}", f"train{n}", gold="14")
+    add_row(lab / "test.jsonl", question, r"\boxed{14}", "leaked", gold="14")
+    finding = found(look(lab), "data.sums is trained on and holds questions of evaluate.test")
+    assert finding.severity == "error" and "train" in finding.evidence
+    exact = "0 of them word for word" not in finding.evidence
+    assert exact == (question == "7 + 7 = ?")
+
+
+def test_a_training_question_among_dev_rows_is_a_warning(lab: Path) -> None:
+    write_rows(lab / "sums.jsonl", [(a, b) for a in range(1, 5) for b in range(1, 5)])
+    for n in range(12):
+        add_row(lab / "sums.jsonl", "7 + 7 = ?", r"\boxed{14}", f"twice{n}", gold="14")
+    finding = found(look(lab), "data.sums is trained on and holds questions of evaluate.dev")
+    assert finding.severity == "warning" and "twice" in finding.evidence
+
+
+def test_items_that_choose_must_not_report(lab: Path) -> None:
+    (lab / "test.jsonl").write_text((lab / "sums.jsonl").read_text())
+    finding = found(look(lab), "evaluate.dev chooses on items that evaluate.test reports")
+    assert finding.severity == "error" and "4 of 4" in finding.evidence
+
+
+# Room
+
+
+def test_memory_counts_the_reference_copy_exactly(lab: Path) -> None:
+    plain, kl = (
+        look(lab, *more).numbers["stage.rl"]["memory_mb"]
+        for more in ([], ["stage.rl.kl.coef=0.01"])
+    )
+    assert (kl - plain) * 2**20 == pytest.approx(4 * PARAMETERS)
+
+
+def test_memory_that_is_not_there_is_found(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = look(lab).numbers["stage.rl"]["memory_mb"] * 2**20
+    for free, whole, severity in (
+        (needed * 1.1, GIB, "warning"),
+        (needed * 0.9, GIB, "warning"),
+        (needed * 0.8, needed * 0.9, "error"),
+    ):
+        monkeypatch.setattr(room, "available_memory", lambda device, free=free: free)
+        monkeypatch.setattr(room, "installed_memory", lambda device, whole=whole: whole)
+        assert found(look(lab), "stage.rl: the memory of a step").severity == severity
+
+
+def test_disk_holds_every_checkpoint_and_two_optimizers(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Both stages leave two checkpoints; weights are 4 bytes, two moments 8.
+    needed = 2 * (2 * 4 + 2 * 8) * PARAMETERS
+    report = look(lab)
+    assert report.numbers["disk"]["checkpoints_mb"] * 2**20 == pytest.approx(needed)
+    assert look(lab, "seeds=[1, 2]").numbers["disk"]["checkpoints_mb"] * 2**20 == pytest.approx(
+        2 * needed
+    )
+    usage = type("Usage", (), {"free": needed})()
+    monkeypatch.setattr(room.shutil, "disk_usage", lambda path: usage)
+    assert found(look(lab), "do not fit on the disk").severity == "error"
+
+
+def test_an_adapter_that_fits_nothing_is_found_without_training(lab: Path) -> None:
+    report = look(lab, 'stage.rl.adapt={ kind = "lora", targets = ["q_prj"] }')
+    finding = found(report, "names no linear layer")
+    assert finding.severity == "error" and "q_proj" in finding.fix
+
+
+def test_time_grows_with_the_work(lab: Path) -> None:
+    numbers = look(lab, "stage.rl.steps=30", "evaluate.test.repeats=5").numbers
+    for table in ("stage.sft", "stage.rl", "evaluate.dev", "evaluate.test", "evaluate.sampled"):
+        assert 0 < numbers[table]["seconds_low"] <= numbers[table]["seconds_high"]
+    assert numbers["evaluate.test"]["seconds_low"] > numbers["evaluate.sampled"]["seconds_low"]
+
+
+# Settings
+
+
+def test_settings_that_are_seldom_meant(lab: Path) -> None:
+    report = look(
+        lab,
+        "stage.sft.optimizer.lr=1e-4",
+        'stage.rl.adapt={ kind = "lora" }',
+        "stage.rl.sampling.temperature=0.2",
+        "stage.rl.kl.coef=0.01",
+    )
+    assert found(report, "stage.sft: a learning rate for LoRA").severity == "warning"
+    assert found(report, "stage.rl: a learning rate for full").severity == "warning"
+    assert found(report, "stage.rl: the completions of a group").severity == "warning"
+    assert found(report, "stage.rl: groups of equal rewards are kept").severity == "note"
+    sound = look(lab, "stage.sft.optimizer.lr=9e-5")
+    assert silent(sound, "learning rate") and silent(sound, "groups of equal")
+
+
+def test_few_items_say_what_they_can_show(lab: Path) -> None:
+    report = look(lab)
+    # With four items not even four changes for the better reach p < 0.05.
+    assert "no difference at all" in found(report, "evaluate.sampled: 4 items").what
+    assert silent(report, "evaluate.dev: ")
+
+
+def test_the_first_rows_of_a_sorted_source_are_unlike_the_rest(lab: Path) -> None:
+    lines = (lab / "test.jsonl").read_text()
+    (lab / "test.jsonl").write_text(lines)
+    for n in range(60):
+        add_row(
+            lab / "test.jsonl", "so " * (5 + n) + f"{n} + 1 = ?", "", f"long{n}", gold=str(n + 1)
+        )
+    finding = found(look(lab), "evaluate.sampled: the first 4 of 68 rows")
+    assert finding.severity == "note" or "standard errors" in finding.evidence
+    report = look(lab, 'evaluate.sampled.take={ rows = 30, how = "first" }')
+    assert found(report, "evaluate.sampled: the first 30 of 68").severity == "warning"
+    assert silent(look(lab, 'evaluate.sampled.take={ rows = 30, how = "random" }'), "the first")
+
+
+# Probe
+
+
+def test_a_probe_samples_groups_and_says_how_sure_it_is(lab: Path) -> None:
+    numbers = look(lab, probe=3).numbers["stage.rl.probe"]
+    assert numbers["prompts"] == 3 and "format_share" in numbers
+    interval = wilson(numbers["signal_share"] * 3, 3)
+    assert numbers["signal_share_low"] == interval.low
+    assert numbers["signal_share_high"] == interval.high
+    assert numbers == look(lab, probe=3).numbers["stage.rl.probe"]
+
+
+@pytest.mark.parametrize(
+    ("signal", "prompts", "severity"), [(0, 20, "note"), (0, 40, "warning"), (2, 40, "note")]
+)
+def test_a_probe_warns_once_it_is_sure_of_little_signal(
+    signal: int, prompts: int, severity: str
+) -> None:
+    rewards = [Reward(float(g < signal and s == 0)) for g in range(prompts) for s in range(4)]
+    turns = [Turn((1,), (2,), (True,), ended="length") for _ in rewards]
+    seen = list(told("rl", "base", prompts, 4, turns, rewards))
+    (finding,) = [one for one in seen if isinstance(one, Finding)]
+    assert finding.severity == severity
+    assert f"{signal} of {prompts}" in finding.what
+    shares = {one.name: one.value for one in seen if isinstance(one, Number)}
+    assert shares["signal_share"] == signal / prompts and shares["truncated_share"] == 1
