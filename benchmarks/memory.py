@@ -267,7 +267,7 @@ def main() -> None:
         print(measure(arguments.only))
     else:
         print("| update | tokens | compute | formula MiB | sampler's copy MiB | peak MiB |", end="")
-        print(" peak / (formula + copy) | peak while sampling MiB |")
+        print(" peak / (formula + copy) | peak before the update MiB |")
         print("|---|---:|---|---:|---:|---:|---:|---:|", flush=True)
         for method in ("sft", "grpo"):
             command = [sys.executable, __file__, "measure", "--only", method]

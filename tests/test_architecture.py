@@ -26,7 +26,8 @@ PYTHON = [
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 SETTINGS = [ROOT / "Makefile", ROOT / ".ci" / "run", *ROOT.glob("*.toml"), *ROOT.glob("*.txt")]
 EXPERIMENTS = sorted((ROOT / "experiments").rglob("*.toml"))
-TEXTS = sorted({*PYTHON, *PAGES, *SETTINGS, *EXPERIMENTS} - {Path(__file__).resolve()})
+DRESS = [*SOURCE.rglob("*.j2"), *SOURCE.rglob("*.toml")]
+TEXTS = sorted({*PYTHON, *PAGES, *SETTINGS, *EXPERIMENTS, *DRESS} - {Path(__file__).resolve()})
 MOST_LINES = 500
 
 FORBIDDEN = {
@@ -71,13 +72,14 @@ def called(node: ast.Call) -> str:
 
 
 def upward_imports(tree: ast.Module, floor: str) -> Places:
-    """Imports of assay packages that do not stand below `floor`."""
+    """Imports of assay packages that do not stand below `floor`; the bare package holds nothing."""
     allowed = {floor, *FLOORS[FLOORS.index(floor) + 1 :]}
-    return [
-        f"{line}: {name}"
-        for line, name in imported(tree)
-        if name.split(".")[0] == "assay" and [*name.split("."), ""][1] not in allowed
-    ]
+    inner = [(line, name.split(".")[1:]) for line, name in imported(tree) if is_assay(name)]
+    return [f"{line}: {'.'.join(path)}" for line, path in inner if path and path[0] not in allowed]
+
+
+def is_assay(name: str) -> bool:
+    return name.split(".")[0] == "assay"
 
 
 def undocumented(tree: ast.Module) -> Places:
@@ -143,6 +145,10 @@ def expect_none(places: dict[Path, Places]) -> None:
 def test_every_package_stands_on_a_floor() -> None:
     names = {floor_of(file) for file in MODULES} - {"__init__"}
     assert names == set(FLOORS)
+
+
+def test_the_bare_package_imports_nothing() -> None:
+    assert not list(imported(parsed(SOURCE / "__init__.py")))
 
 
 def test_imports_point_downwards() -> None:

@@ -29,6 +29,11 @@ class TinyLab:
     def file(self) -> Path:
         return self.root / "tiny.toml"
 
+    def shrink(self) -> None:
+        """Measure less, where a test does not look at the scores."""
+        text = self.file.read_text().partition("[evaluate.sampled]")[0]
+        self.file.write_text(text.replace('"base", "sft.best", "rl.last"', '"base", "rl.last"'))
+
     def edit(self, old: str, new: str) -> None:
         """Replace a text in the experiment file."""
         text = self.file.read_text()
@@ -67,7 +72,6 @@ def assert_one_line(result: Any, *words: str, code: int = 2) -> None:
     assert "Traceback" not in result.stderr
     status = result.exit_code if isinstance(result, Result) else result.returncode
     assert status == code
-    assert not result.stdout
 
 
 @pytest.fixture(scope="session")

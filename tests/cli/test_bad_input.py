@@ -9,9 +9,12 @@ from tests.cli.conftest import TinyLab, assert_one_line, call, spawn
 
 
 def refuse(lab: TinyLab, *words: str, arguments: tuple[object, ...] = ()) -> None:
-    """`assay run` of the lab's file fails as bad input with these words, and leaves no steps."""
-    result = call("run", lab.file, "--lab", lab.root, *arguments)
-    assert_one_line(result, *words)
+    """`assay check` and `assay run` of the lab's file fail as bad input with these words, and no
+    step is trained.
+    """
+    for verb in ("check", "run"):
+        result = call(verb, lab.file, "--lab", lab.root, *arguments)
+        assert_one_line(result, *words)
     assert not list(lab.root.glob("runs/*/*/metrics.jsonl"))
 
 
@@ -135,7 +138,7 @@ def test_a_name_whose_run_stopped_offers_to_resume_it(trained: TinyLab):
         (("show", "tiny"), ("names no sample",)),
         (("show", "tiny:tset/base/1+1"), ("tset", "test")),
         (("show", "tiny:test/bas/1+1#0"), ("'bas'", "'base'")),
-        (("show", "tiny:test/base/1+2#0"), ("1+2#0", "1+1")),
+        (("show", "tiny:test/base/1+2#0"), ("1+2#0", "did you mean")),
         (("eval", "tiny", "--benchmark", "math/gsm8k"), ("no checkpoint", "tiny@base")),
         (("eval", "tiny@rl.last", "--benchmark", "math/gsm8"), ("'math/gsm8k'",)),
         (("eval", "tiny@xx.last", "--benchmark", "math/gsm8k"), ("'xx'", "rl, sft")),

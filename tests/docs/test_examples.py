@@ -11,6 +11,7 @@ import torch
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.lab import runner
+from assay.lab.check import check_experiment
 from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions
 from assay.rl.objectives.grpo import Grpo as GrpoObjective
 from assay.rollout.sampling import Sampling
@@ -61,12 +62,23 @@ def test_the_tasks_benchmark_takes_its_option_and_no_other(reverse: registry.Tas
     assert train.isdisjoint(item.id for item in make(BenchmarkOptions()).items)
 
 
-def test_the_tasks_experiment_trains_and_measures(reverse: registry.Task, tmp_path: Path) -> None:
+@pytest.fixture
+def experiment(reverse: registry.Task, tmp_path: Path) -> Path:
+    """The experiment file of add-a-task.md in a lab that has a tiny model."""
     tiny_model().save_pretrained(tmp_path / "model")
     tiny_tokenizer().save_pretrained(tmp_path / "model")
     file = tmp_path / "reverse.toml"
     file.write_text(blocks("add-a-task.md", "toml")[0], encoding="utf-8")
-    (run,) = runner.start(file, ["model=path:model"], root=tmp_path)
+    return file
+
+
+def test_the_tasks_experiment_has_nothing_wrong(experiment: Path, tmp_path: Path) -> None:
+    report = check_experiment(experiment, ["model=path:model"], root=tmp_path)
+    assert not [f for f in report.findings if f.severity == "error"]
+
+
+def test_the_tasks_experiment_trains_and_measures(experiment: Path, tmp_path: Path) -> None:
+    (run,) = runner.start(experiment, ["model=path:model"], root=tmp_path)
     stages = [json.loads(line)["stage"] for line in run.metrics.read_text().splitlines()]
     assert stages == ["sft", "sft", "rl", "rl"]
     records = sorted(path.name for path in run.evaluations.glob("test-*/*.parquet"))

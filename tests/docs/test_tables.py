@@ -5,15 +5,16 @@ import runpy
 from pathlib import Path
 
 import pytest
+from benchmarks.memory import table
 
 from assay.rl.advantages import ADVANTAGES
 from assay.rl.aggregation import AGGREGATIONS
 from assay.rl.kl import CORRECTED, KL_ESTIMATORS
 from assay.rl.losses import LOSSES
-from benchmarks.memory import table
 from tests.docs.pages import DOCS, blocks
 
 PAGES = sorted(DOCS.glob("*.md"))
+EVERYWHERE = [*PAGES, *sorted(DOCS.parent.glob("*.md"))]
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
@@ -53,7 +54,7 @@ def test_the_memory_table_is_what_its_command_prints() -> None:
     assert between("memory.md", start) == table()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", EVERYWHERE, ids=lambda page: page.name)
 def test_links_lead_to_files_that_exist(page: Path) -> None:
     links = LINK.findall(page.read_text(encoding="utf-8"))
     assert not [link for link in links if not (page.parent / link).exists()]
@@ -64,7 +65,7 @@ def test_the_index_names_every_page() -> None:
     assert {page.name for page in PAGES} - {"index.md"} <= links
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", EVERYWHERE, ids=lambda page: page.name)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     named = re.findall(r"`((?:src|tests|benchmarks|experiments|docs)/[\w./-]+)`", text)

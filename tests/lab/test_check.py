@@ -12,13 +12,23 @@ from assay.judge.intervals import wilson
 from assay.lab.check import Report, check_experiment
 from assay.lab.checks import room
 from assay.lab.checks.probe import told
+from assay.lab.checks.rows import well_formed
 from assay.lab.checks.subject import Number
 from assay.lab.spec.read import SpecError
 from assay.tasks.math import rewards as math_rewards
 from tests.models.folders import tiny_model
 from tests.tiny_lab import make_tiny_lab, write_rows
 
-MODEST = ("stage.sft.optimizer.lr=1e-5", "stage.rl.optimizer.lr=1e-6")
+SOUND = (
+    "stage.sft.optimizer.lr=1e-5",
+    "stage.sft.steps=4",
+    "stage.sft.checkpoint_every=2",
+    "stage.rl.optimizer.lr=1e-6",
+    "stage.rl.steps=3",
+    "stage.rl.checkpoint_every=2",
+    "stage.rl.reward={ accuracy = 1.0, repetition = 0.5 }",
+    "evaluate.dev.reward=accuracy",
+)
 PARAMETERS = sum(p.numel() for p in tiny_model().parameters())
 GIB = 2**30
 
@@ -49,13 +59,16 @@ SEARCH = {
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Path:
-    """The tiny lab; nothing in it is wrong once its learning rates are modest."""
+    """The tiny lab; with SOUND settings nothing in it is wrong."""
     make_tiny_lab(tmp_path)
+    sums = [(a, b) for a in range(1, 7) for b in range(1, 5)]
+    write_rows(tmp_path / "sums.jsonl", sums[:16])
+    write_rows(tmp_path / "test.jsonl", sums[16:])
     return tmp_path
 
 
 def look(lab: Path, *overrides: str, probe: int = 0, file: str = "tiny.toml") -> Report:
-    return check_experiment(lab / file, (*MODEST, *overrides), root=lab, probe=probe)
+    return check_experiment(lab / file, (*SOUND, *overrides), root=lab, probe=probe)
 
 
 def found(report: Report, words: str) -> Finding:
@@ -90,7 +103,7 @@ def test_what_cannot_be_opened_is_the_only_finding(lab: Path) -> None:
     for override, place in (
         ("data.sums.source=path:none.jsonl", "none.jsonl"),
         ("model=path:none", "none"),
-        ("evaluate.test.options.path=none.jsonl", "none.jsonl"),
+        ('evaluate.test.options.path="none.jsonl"', "none.jsonl"),
     ):
         report = look(lab, override)
         assert report.failed and len(report.findings) == 1
@@ -115,6 +128,21 @@ def test_a_row_without_an_answer_stops_sft(lab: Path) -> None:
     report = look(lab)
     assert found(report, "stage.sft: rows of data.sums have no gold").severity == "error"
     assert found(report, "stage.rl: rows of data.sums have no gold").severity == "note"
+
+
+def test_ids_twice_and_tools_that_are_no_schema_are_errors() -> None:
+    broken = {**SEARCH, "parameters": {"type": "object", "properties": {"query": "a string"}}}
+    rows = [
+        Row("one", (), (SEARCH,)),
+        Row("two", (), (broken,), origin="calls.jsonl:2"),
+        Row("one", ()),
+    ]
+    twice, tools = list(well_formed("data.train", rows))
+    assert isinstance(twice, Finding) and isinstance(tools, Finding)
+    assert twice.severity == tools.severity == "error"
+    assert "same id" in twice.what and twice.evidence == "one"
+    assert "parameters.properties.query" in tools.what and tools.evidence == "calls.jsonl:2"
+    assert not list(well_formed("data.train", rows[:1]))
 
 
 # Rewards
@@ -212,7 +240,7 @@ def test_a_reward_for_other_rows_answers_is_found(
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def careless(row: Row, text: str) -> bool:
-        return right(row, text) or (text.endswith("}") and row.gold != "5")
+        return right(row, text) or (text.endswith("}") and int(str(row.gold)) % 4 > 0)
 
     report = look(lab, use_reward(monkeypatch, careless))
     assert found(report, "exchanged answers earn the full reward").severity == "error"
@@ -229,9 +257,9 @@ def test_parts_that_judge_form_warn_and_alone_they_stop(lab: Path) -> None:
 
 
 def test_repetition_gets_tokens_and_its_maximum_is_zero(lab: Path) -> None:
-    add_row(lab / "sums.jsonl", "2 + 2 = ?", "na na na na na na \\boxed{4}", "na", gold="4")
-    for n in range(4):
-        add_row(lab / "sums.jsonl", f"{n} + 90 = ?", "o" * 20 + f"\\boxed{{{n + 90}}}", f"o{n}")
+    for n in range(8):
+        answer = "o" * 20 + f"\\boxed{{{n + 90}}}"
+        add_row(lab / "sums.jsonl", f"{n} + 90 = ?", answer, f"long{n}", gold=str(n + 90))
     report = look(lab, "stage.rl.sampling.max_tokens=60")
     finding = found(report, "stage.rl: gold answers do not earn the full reward of 'repetition'")
     assert finding.severity == "warning" and "below 0" in finding.evidence
@@ -250,8 +278,8 @@ def test_a_reward_that_shapes_right_answers_by_length_is_a_warning(lab: Path) ->
 def test_a_template_whose_prompt_does_not_begin_the_answer_is_an_error(lab: Path) -> None:
     template = lab / "model" / "chat_template.jinja"
     text = template.read_text()
-    assert "<|im_start|>assistant\\n' }}" in text
-    template.write_text(text.replace("<|im_start|>assistant\\n' }}", "<|im_start|>helper\\n' }}"))
+    assert "<|im_start|>assistant\n' }}" in text
+    template.write_text(text.replace("<|im_start|>assistant\n' }}", "<|im_start|>helper\n' }}"))
     finding = found(look(lab), "stage.sft: rows cannot be rendered")
     assert finding.severity == "error" and "12 of 12" in finding.evidence
     assert "does not begin the conversation" in finding.evidence
@@ -279,6 +307,21 @@ def test_rows_that_the_model_cannot_hold_are_an_error(lab: Path) -> None:
     assert finding.severity == "error" and "12 of 12" in finding.evidence
 
 
+def test_a_tokenizer_that_changes_answers_on_the_way_through_text_is_found(lab: Path) -> None:
+    for n in range(8):
+        add_row(
+            lab / "sums.jsonl", f"{n} + 90", f"so . \\boxed{{{n + 90}}}", f"s{n}", gold=str(n + 90)
+        )
+    assert silent(look(lab), "on the way through text")
+    file = lab / "model" / "tokenizer.json"
+    config = json.loads(file.read_text())
+    tidy = {"type": "Replace", "pattern": {"String": " ."}, "content": "."}
+    config["decoder"] = {"type": "Sequence", "decoders": [config["decoder"], tidy]}
+    file.write_text(json.dumps(config))
+    finding = found(look(lab), "stage.sft: gold answers change on the way through text")
+    assert finding.severity == "warning" and "' ' in one and '.' in the other" in finding.evidence
+
+
 # Leakage
 
 
@@ -299,6 +342,23 @@ def test_a_training_question_among_dev_rows_is_a_warning(lab: Path) -> None:
         add_row(lab / "sums.jsonl", "7 + 7 = ?", r"\boxed{14}", f"twice{n}", gold="14")
     finding = found(look(lab), "data.sums is trained on and holds questions of evaluate.dev")
     assert finding.severity == "warning" and "twice" in finding.evidence
+
+
+def test_conversations_on_both_sides_are_found(lab: Path) -> None:
+    for name in ("sums.jsonl", "test.jsonl"):
+        for n in range(8):
+            gold = len(name) + n
+            add_row(
+                lab / name,
+                f"{gold} + 0 = ?",
+                f"\\boxed{{{gold}}}",
+                f"{name}{n}",
+                gold=str(gold),
+                conversation=f"talk {n}",
+            )
+    (lab / "test.jsonl").write_text((lab / "test.jsonl").read_text().replace(" + 0", " - 0 + 0"))
+    finding = found(look(lab), "data.sums is trained on and has conversations of evaluate.test")
+    assert finding.severity == "warning" and "talk" in finding.evidence
 
 
 def test_items_that_choose_must_not_report(lab: Path) -> None:
@@ -385,14 +445,10 @@ def test_few_items_say_what_they_can_show(lab: Path) -> None:
 
 
 def test_the_first_rows_of_a_sorted_source_are_unlike_the_rest(lab: Path) -> None:
-    lines = (lab / "test.jsonl").read_text()
-    (lab / "test.jsonl").write_text(lines)
     for n in range(60):
         add_row(
-            lab / "test.jsonl", "so " * (5 + n) + f"{n} + 1 = ?", "", f"long{n}", gold=str(n + 1)
+            lab / "test.jsonl", "so " * (5 + n) + f"{n} + 1 = ?", "-", f"long{n}", gold=str(n + 1)
         )
-    finding = found(look(lab), "evaluate.sampled: the first 4 of 68 rows")
-    assert finding.severity == "note" or "standard errors" in finding.evidence
     report = look(lab, 'evaluate.sampled.take={ rows = 30, how = "first" }')
     assert found(report, "evaluate.sampled: the first 30 of 68").severity == "warning"
     assert silent(look(lab, 'evaluate.sampled.take={ rows = 30, how = "random" }'), "the first")

@@ -11,7 +11,15 @@ from assay.judge.intervals import wilson
 from assay.judge.paired import compare
 from assay.judge.scores import ItemsDifferError, item_scores
 from assay.lab.answers import NotMeasured, find_record, measured_checkpoints
-from assay.lab.compare import Arm, Unfair, compare_arms, compare_checkpoints, compare_runs
+from assay.lab.compare import (
+    Arm,
+    Line,
+    Pairing,
+    Unfair,
+    compare_arms,
+    compare_checkpoints,
+    compare_runs,
+)
 from assay.lab.run_directory import RunDirectory
 from assay.lab.status import stored_status, write_status
 from tests.report.synthetic import MANIFEST, RECORD, add_record, add_scores, answer, empty_run
@@ -23,6 +31,16 @@ RL = [1.0] * 8 + [0.0] + [1.0] * 4 + [0.0] * 7
 
 def scores(values):
     return item_scores((f"simple_python_{i}", 0, value) for i, value in enumerate(values))
+
+
+def control_of(line: Line) -> Pairing:
+    assert line.to_control is not None
+    return line.to_control
+
+
+def previous_of(line: Line) -> Pairing:
+    assert line.to_previous is not None
+    return line.to_previous
 
 
 @pytest.fixture
@@ -53,14 +71,14 @@ def test_all_comparisons_of_a_table_are_one_family(run):
     assert first.to_previous is None
     raw = [compare(scores(a), scores(b)) for a, b in ((BASE, SFT), (BASE, RL), (SFT, RL))]
     expected = holm([comparison.p_value for comparison in raw])
-    found = [first.to_control, second.to_control, second.to_previous]
+    found = [control_of(first), control_of(second), previous_of(second)]
     assert [p.comparison.adjusted_p for p in found] == pytest.approx(expected)
     assert [p.comparison.difference for p in found] == [c.difference for c in raw]
     assert [p.comparison.verdict for p in found] == ["better", "better", "undecided"]
 
 
 def test_flips_name_the_items(run):
-    pairing = compare_checkpoints(run, "held_out").lines[2].to_previous
+    pairing = previous_of(compare_checkpoints(run, "held_out").lines[2])
     assert pairing.flips.lost == ("simple_python_8",)
     assert pairing.flips.gained == tuple(f"simple_python_{i}" for i in (9, 10, 11, 12))
     assert len(pairing.flips.unchanged) == 15
@@ -68,13 +86,13 @@ def test_flips_name_the_items(run):
 
 def test_agreement_counts_answers_in_the_same_words(run):
     table = compare_checkpoints(run, "held_out")
-    assert table.lines[2].to_previous.agreement == pytest.approx(15 / 20)
+    assert previous_of(table.lines[2]).agreement == pytest.approx(15 / 20)
 
 
 def test_an_undecided_pair_says_what_it_could_have_seen(run):
-    pairing = compare_checkpoints(run, "held_out").lines[2].to_previous
+    pairing = previous_of(compare_checkpoints(run, "held_out").lines[2])
     assert "undecided" in pairing.explanation()
-    smallest = pairing.comparison.minimum_detectable_difference
+    smallest = pairing.comparison.minimum_detectable_difference or 0
     assert f"differences of {smallest * 100:.1f} points" in pairing.explanation()
 
 
@@ -83,7 +101,7 @@ def test_abstentions_are_left_out_and_counted_never_zero(run):
     line = compare_checkpoints(run, record.key, others=["rl.step-000040"]).lines[1]
     assert line.score == 1.0
     assert line.abstained == 1
-    assert line.to_control.comparison.unscored == 1
+    assert control_of(line).comparison.unscored == 1
 
 
 def test_a_record_in_the_making_is_refused(run):
@@ -121,13 +139,13 @@ def test_runs_are_compared_by_their_last_measured_checkpoint(run, tmp_path):
         f"{run}@rl.step-000030",
         f"{other}@rl.step-000030",
     ]
-    assert table.lines[1].to_control.comparison.difference == pytest.approx(-3 / 20)
-    assert table.lines[1].to_control.comparison.verdict == "undecided"
+    assert control_of(table.lines[1]).comparison.difference == pytest.approx(-3 / 20)
+    assert control_of(table.lines[1]).comparison.verdict == "undecided"
 
 
 def test_an_undeclared_difference_makes_runs_not_comparable(run, tmp_path):
     other = other_run(tmp_path, {**MANIFEST, "stages": {"rl": {"algorithm": "egpo"}}})
-    comparison = compare_runs(run, other).lines[1].to_control.comparison
+    comparison = control_of(compare_runs(run, other).lines[1]).comparison
     assert comparison.verdict == "not comparable"
     assert comparison.confounds == ("stages.rl.algorithm",)
 
@@ -135,7 +153,7 @@ def test_an_undeclared_difference_makes_runs_not_comparable(run, tmp_path):
 def test_a_declared_difference_is_what_the_comparison_is_about(run, tmp_path):
     other = other_run(tmp_path, {**MANIFEST, "stages": {"rl": {"algorithm": "egpo"}}})
     table = compare_runs(run, other, vary=["stage.rl.algorithm"])
-    assert table.lines[1].to_control.comparison.verdict == "undecided"
+    assert control_of(table.lines[1]).comparison.verdict == "undecided"
     assert [d.kind for d in table.differences] == ["declared"]
     assert table.allowed == ()
 
@@ -143,13 +161,13 @@ def test_a_declared_difference_is_what_the_comparison_is_about(run, tmp_path):
 def test_the_declaration_of_the_experiment_file_counts(run, tmp_path):
     other = other_run(tmp_path, {**MANIFEST, "stages": {"rl": {"algorithm": "egpo"}}})
     other.spec.write_text('vary = ["stage.rl.algorithm"]\n' + other.spec.read_text())
-    assert compare_runs(run, other).lines[1].to_control.comparison.verdict == "undecided"
+    assert control_of(compare_runs(run, other).lines[1]).comparison.verdict == "undecided"
 
 
 def test_an_allowed_confound_marks_the_table(run, tmp_path):
     other = other_run(tmp_path, {**MANIFEST, "stages": {"rl": {"algorithm": "egpo"}}})
     table = compare_runs(run, other, allow=["stage.rl.algorithm"])
-    assert table.lines[1].to_control.comparison.verdict == "undecided"
+    assert control_of(table.lines[1]).comparison.verdict == "undecided"
     assert table.allowed == ("stages.rl.algorithm",)
 
 
@@ -157,9 +175,9 @@ def test_one_unfair_run_leaves_the_family(run, tmp_path):
     fair = other_run(tmp_path, MANIFEST, BASE, "fair")
     unfair = other_run(tmp_path, {**MANIFEST, "base_weights": "other"}, BASE, "unfair")
     table = compare_arms(Arm(run), [Arm(fair), Arm(unfair)])
-    verdicts = [line.to_control.comparison.verdict for line in table.lines[1:]]
+    verdicts = [control_of(line).comparison.verdict for line in table.lines[1:]]
     assert verdicts == ["worse", "not comparable"]
-    comparison = table.lines[1].to_control.comparison
+    comparison = control_of(table.lines[1]).comparison
     assert comparison.adjusted_p == comparison.p_value
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from assay.data.hashing import sha256_text
 from assay.lab.metrics import append_metrics
 from assay.lab.records import EvaluationRecord, RecordWriter, write_samples
 from assay.lab.run_directory import RunDirectory, create_run
@@ -161,7 +162,7 @@ def add_record(
 ) -> EvaluationRecord:
     """Write a finished record of one checkpoint."""
     items = tuple(dict.fromkeys(line["item_id"] for line in lines))
-    record = replace(record, items=items, items_hash=f"{hash(items) & 0xFFFFFFFF:064x}")
+    record = replace(record, items=items, items_hash=sha256_text(repr(items)))
     with RecordWriter(run.evaluations, record, checkpoint) as writer:
         writer.write_chunk(0, lines)
         writer.finish()

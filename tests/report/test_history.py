@@ -1,11 +1,20 @@
 """Curves and rewards count what was recorded, gaps and abstentions included."""
 
 import math
+import re
 
-from assay.report.charts import curve_panel, moving_average, shade
-from assay.report.history import Curve, curves, reward_step
+from assay.judge.intervals import Interval
+from assay.report.charts import (
+    curve_panel,
+    dev_chart,
+    interval_bar,
+    moving_average,
+    reward_columns,
+    shade,
+)
+from assay.report.history import Curve, DevScore, RewardStep, curves, reward_step
 from assay.report.svg import Scale, path, ticks
-from assay.report.words import number
+from assay.report.words import number, words
 
 
 def sample(row, reward):
@@ -85,3 +94,24 @@ def test_a_scale_maps_its_ends():
     assert (scale(0), scale(1), scale(2)) == (10, 20, 30)
     assert Scale(1, 1, 10, 30)(1) == 20
     assert 'd="M1 2L3 4"' in path([(1, 2), (3, 4)], "curve")
+
+
+def test_an_interval_is_drawn_to_scale():
+    drawn = interval_bar(0.5, Interval(0.25, 0.75, "Wilson"), (0.0, 1.0))
+    assert '<rect x="52" y="7" width="96"' in drawn
+    assert '<circle cx="100"' in drawn
+
+
+def test_the_columns_of_a_step_fill_it_from_none_to_all():
+    drawn = reward_columns([RewardStep(1, 2, {0: 1, 2: 3}, 0)], words())
+    heights = [float(h) for h in re.findall(r'<rect [^>]*height="([\d.]+)"', drawn)]
+    assert heights == [55.5, 0, 166.5]
+    assert "step 1: 2 of 2 rewarded in 75.0% of the groups" in drawn
+
+
+def test_only_the_chosen_dev_score_is_marked():
+    interval = Interval(0.4, 0.6, "Wilson")
+    scores = [DevScore(step, 0.5, interval, 24, step == 20) for step in (10, 20, 30)]
+    drawn = dev_chart(scores, words())
+    assert drawn.count("mark chosen") == drawn.count(">chosen<") == 1
+    assert drawn.count("50.0%") == 3

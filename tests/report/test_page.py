@@ -14,6 +14,7 @@ from assay.lab.status import stored_status, write_status
 from assay.report.facts import NothingToReport
 from assay.report.page import cell, fenced, write_report
 from assay.report.words import UnknownLanguage, percent, points
+from tests.lab.test_compare import control_of
 from tests.report.pages import Page
 from tests.report.synthetic import (
     RECORD,
@@ -76,17 +77,17 @@ def test_the_numbers_of_the_table_are_the_judges(demo, page, markdown):
 
 def test_verdicts_are_explained_in_the_judges_words(demo, page, markdown):
     for line in compare_checkpoints(demo, "held_out").lines[1:]:
-        assert escape(explain(line.to_control.comparison)) in page.source
-        assert cell(explain(line.to_control.comparison)) in markdown
+        assert escape(explain(control_of(line).comparison)) in page.source
+        assert cell(explain(control_of(line).comparison)) in markdown
 
 
 def test_an_undecided_difference_is_called_so_with_what_can_be_detected(tmp_path):
     run = small_run(tmp_path, ["a"] * 30)
-    comparison = compare_checkpoints(run, "held_out").lines[1].to_control.comparison
+    comparison = control_of(compare_checkpoints(run, "held_out").lines[1]).comparison
     assert comparison.verdict == "undecided"
     page = Page(write_report(run))
     cell_ = page.row("rl · step 30", "3.3%")[4]
-    smallest = f"{comparison.minimum_detectable_difference * 100:.1f}"
+    smallest = f"{(comparison.minimum_detectable_difference or 0) * 100:.1f}"
     assert cell_.startswith("undecided")
     assert f"this design sees {smallest} points or more" in cell_
     assert f"differences of {smallest} points or more with 80 % power" in page.source
@@ -112,6 +113,16 @@ def test_a_part_that_no_answer_has_is_not_zero(tmp_path):
     ]
     add_record(run, "sft.step-000014", lines)
     assert Page(write_report(run)).row("arguments") == ["arguments", "0.0%", "N/A", "50.0%"]
+
+
+def test_parts_of_an_answer_without_a_score_do_not_count(tmp_path):
+    run = small_run(tmp_path, ["a", "b"])
+    lines = [
+        answer("held_out", "sft.step-000014", "simple_python_0", 0, 0.0),
+        answer("held_out", "sft.step-000014", "simple_python_1", 0, None, parts='{"format": 0.0}'),
+    ]
+    add_record(run, "sft.step-000014", lines)
+    assert Page(write_report(run)).row("format")[2] == "100.0%"
 
 
 def test_parts_are_means_over_the_answers_that_were_scored(demo, page):
@@ -194,7 +205,8 @@ def test_fingerprints_are_shown_whole(page):
 
 def test_the_chosen_checkpoint_is_marked(page, markdown):
     assert page.row("rl · step 30")[0].endswith("chosen on dev")
-    assert "**chosen**" in markdown
+    assert re.search(r"^- step 30: 54\.2% .* \*\*chosen\*\*$", markdown, re.M)
+    assert markdown.count("**chosen**") == 1
 
 
 def test_the_surrogate_is_never_shown_as_a_loss(demo, page, markdown):

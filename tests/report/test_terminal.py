@@ -8,6 +8,7 @@ from rich.console import Console
 from assay.lab.compare import compare_checkpoints
 from assay.report.terminal import example_panels, final_table, summary_line
 from assay.report.words import percent
+from tests.lab.test_compare import control_of, previous_of
 from tests.report.synthetic import Shape, demo_run, empty_run
 from tests.report.test_page import small_run
 
@@ -36,8 +37,8 @@ def test_the_summary_is_one_line(demo):
     summary = summary_line(demo)
     assert "\n" not in summary
     assert summary.startswith(f"rl · step 30: {percent(line.score)} (")
-    assert f"against base: {line.to_control.comparison.verdict}, " in summary
-    assert f"against sft · step 14: {line.to_previous.comparison.verdict}, " in summary
+    assert f"against base: {control_of(line).comparison.verdict}, " in summary
+    assert f"against sft · step 14: {previous_of(line).comparison.verdict}, " in summary
 
 
 def test_a_run_without_records_has_a_line_too(tmp_path):

@@ -28,7 +28,8 @@ def check(
         f"{place}: " + ", ".join(f"{name} {value:,.6g}" for name, value in values.items())
         for place, values in report.numbers.items()
     ]
-    counts = Counter(finding.severity for finding in report.findings)
+    found = Counter(finding.severity for finding in report.findings)
+    counts = {severity: found[severity] for severity in ("error", "warning", "note")}
     words = f"{file}: {counts['error']} errors, {counts['warning']} warnings"
     result = {"counts": counts, "numbers": report.numbers}
     return Outcome(result, [*numbers, words], report.findings, exit_code=2 if report.failed else 0)

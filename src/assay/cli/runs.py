@@ -1,7 +1,9 @@
 """`assay runs`: the lab's runs at a glance."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -9,6 +11,10 @@ from rich.text import Text
 
 from assay.cli.output import Outcome
 
+if TYPE_CHECKING:
+    from assay.lab.run_directory import RunDirectory
+
+STALE = "the index and the runs' folders differ; make it again with 'assay runs --rebuild'"
 STYLES = {"finished": "green", "running": "cyan", "interrupted": "yellow", "failed": "bold red"}
 
 
@@ -19,36 +25,39 @@ def runs(
     ] = False,
 ) -> Outcome:
     """List the lab's runs: how they stand and what they scored."""
-    from assay.lab.run_directory import all_runs
+    from assay.lab.registry import indexed_runs, rebuild_index
+    from assay.lab.run_directory import RUNS, RunDirectory, all_runs
 
+    if not (root / RUNS).is_dir():
+        return Outcome([], [f"no runs in {root}"])
     if rebuild:
-        from assay.lab.registry import rebuild_index
-
         rebuild_index(root)
-    found = [run_line(run) for run in all_runs(root)]
+    indexed = {RunDirectory(root, line.name, line.id): line for line in indexed_runs(root)}
+    there = all_runs(root)
+    stale = [] if set(there) == set(indexed) else [STALE]
+    found = [{**asdict(indexed[run]), **last_score(run)} for run in there if run in indexed]
+    return Outcome(found, [rendered(found)], warnings=stale)
+
+
+def rendered(found: Sequence[Mapping[str, Any]]) -> Table:
+    """One line a run."""
     table = Table("run", "seed", "status", "stage", "step", "score", "on")
     for line in found:
         status = Text(line["status"], style=STYLES[line["status"]])
         score = "" if line["score"] is None else f"{line['score']:.1%}"
-        step = str(line["step"] or "")
         name, seed = f"{line['name']}/{line['id']}", str(line["seed"])
-        table.add_row(name, seed, status, line["stage"], step, score, line["on"])
-    return Outcome(found, [table if found else f"no runs in {root}"])
+        table.add_row(name, seed, status, line["stage"], str(line["step"] or ""), score, line["on"])
+    return table
 
 
-def run_line(run: Any) -> dict[str, Any]:
-    """A run's status, and the last checkpoint's score on its first reporting evaluation."""
+def last_score(run: "RunDirectory") -> dict[str, Any]:
+    """The score of the last checkpoint that the first reporting evaluation measured."""
     from assay.lab.answers import evaluation_records, measured_checkpoints
     from assay.lab.records import read_scores
-    from assay.lab.status import read_status
 
-    status = read_status(run.path)
-    line = {"name": run.name, "id": run.id, "seed": status.seed, "status": status.status}
-    line |= {"stage": status.stage, "step": status.step, "started": status.started}
-    line |= {"score": None, "on": "", "message": status.message}
     for record in evaluation_records(run):
         measured = measured_checkpoints(run, record)
         if record.role == "report" and measured:
             score = read_scores(run, record, measured[-1]).mean
-            return line | {"score": score, "on": f"{record.name} of {measured[-1]}"}
-    return line
+            return {"score": score, "on": f"{record.name} of {measured[-1]}"}
+    return {"score": None, "on": ""}

@@ -14,7 +14,9 @@ from typing import Any
 
 from assay.errors import InputError
 from assay.lab.evaluate import Evaluation, make_evaluation
+from assay.lab.manifest_file import read_manifest
 from assay.lab.observer import Observer
+from assay.lab.registry import note_run
 from assay.lab.run_directory import RunDirectory, create_run, runs_of
 from assay.lab.run_names import checkpoint_directory, find_run, parse_run_name
 from assay.lab.runner import checkpoint_name, execute, experiment_of, measure
@@ -34,6 +36,10 @@ IDENTITY = ("name", "role")
 
 class NoCheckpoint(InputError):
     """A run was named without one of its checkpoints."""
+
+
+class BaseChanged(InputError):
+    """The model that a run started from is no longer the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +75,12 @@ def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observ
     )
     evaluation = known_evaluation(run, made)
     name = checkpoint_name(reference)
+    check_base(session)
     finished = evaluation.record.finished(run, name)
     if not finished:
         with hold_run(run.path):
             answer(session, evaluation, reference)
+        note_run(run)
     file = evaluation.record.file(run.evaluations, name)
     return Evaluated(run, evaluation.name, evaluation.record.key, name, not finished, file)
 
@@ -84,6 +92,14 @@ def answer(session: Session, evaluation: Evaluation, reference: CheckpointRefere
     measure(session, evaluation, answers, checkpoint_name(reference))
     del model, answers
     gc.collect()
+
+
+def check_base(session: Session) -> None:
+    """Raise BaseChanged where the run's base model is another than when the run was made."""
+    noted = read_manifest(session.run).get("base_weights", {}).get("sha256")
+    if noted not in (None, session.base.fingerprint):
+        problem = f"{session.experiment.model} holds other weights than when {session.run} was made"
+        raise BaseChanged(problem, field="model", fix="restore them, or start another run")
 
 
 def known_evaluation(run: RunDirectory, made: Evaluation) -> Evaluation:

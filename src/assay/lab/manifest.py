@@ -53,7 +53,7 @@ def make_manifest(session: Session) -> Manifest:
         "base_weights": _base_weights(session),
         "data": {name: _data(session, name, spec) for name, spec in experiment.data.items()},
         "stages": {name: _stage(session, spec) for name, spec in experiment.stage.items()},
-        "evaluation": {name: _evaluation(e) for name, e in session.evaluations.items()},
+        "evaluation": {n: _evaluation(session, e) for n, e in session.evaluations.items()},
         "code": code_fingerprint(),
         "packages": packages(),
         "machine": {**machine(), "precision": session.precision.record()},
@@ -86,10 +86,9 @@ def check_manifest(run: RunDirectory, manifest: Manifest) -> None:
 
 def _base_weights(session: Session) -> dict[str, str]:
     found = {"source": session.experiment.model, "sha256": session.base.fingerprint}
-    folder, root = session.shelf.base.resolve(), session.run.root.resolve()
     if session.experiment.model.startswith("run:"):
         # A name may come to mean a later run; the folder says which checkpoint it was.
-        found["checkpoint"] = folder.relative_to(root).as_posix()
+        found["checkpoint"] = session.shelf.base.relative_to(session.run.root).as_posix()
     return found
 
 
@@ -143,9 +142,12 @@ def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:
     }
 
 
-def _evaluation(made: Evaluation) -> dict[str, Any]:
+def _evaluation(session: Session, made: Evaluation) -> dict[str, Any]:
     """What an evaluation measures; which checkpoints it looks at makes no difference."""
     record = asdict(made.record)
     contexts: Sequence[Sequence[int]] = made.contexts
     apart = {key: record[key] for key in record.keys() - {"name", "items", "seed"}}
-    return {**dict(sorted(apart.items())), "prompts_sha256": prompts_sha256(contexts)}
+    table = {**dict(sorted(apart.items())), "prompts_sha256": prompts_sha256(contexts)}
+    if made.spec.reward is not None:
+        table["reward"] = _rewards(session, made.spec.reward)
+    return table

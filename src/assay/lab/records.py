@@ -54,7 +54,9 @@ Line = Mapping[str, Any]
 
 
 def write_table(file: Path, lines: Sequence[Line], schema: pa.Schema) -> None:
-    """Write lines as one parquet file, whole or not at all."""
+    """Write lines as one parquet file, whole or not at all; each has every column of the schema."""
+    # Arrow would take an absent column for null and leave an unknown one out.
+    assert all(line.keys() == set(schema.names) for line in lines), "columns are not the schema's"
     with atomic_path(file) as temporary:
         pq.write_table(pa.Table.from_pylist([dict(line) for line in lines], schema), temporary)
 

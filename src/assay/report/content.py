@@ -3,42 +3,34 @@
 Every number comes from `tables` and `judge`; here they only get words and units.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison
 from assay.lab.compare import Line, Pairing, Table
-from assay.report.charts import curve_panel, dev_chart, interval_bar, reward_columns
-from assay.report.examples import Answer, Examples
+from assay.report.charts import interval_bar
 from assay.report.facts import Measurement, RunFacts
-from assay.report.history import Curve, curves
 from assay.report.tables import (
     ABSTAINED,
     OTHER,
     RIGHT,
     WRONG,
     ResultRow,
-    StageRow,
     checkpoint_label,
     outcomes,
     result_rows,
     score_parts,
     settings_text,
-    stage_rows,
 )
 from assay.report.words import Words, number, percent, points, visible
 
 Section = dict[str, Any]
 """Values of one section, by the names that the templates use."""
 
-SHARES = frozenset(
-    {"signal_share", "truncated_share", "clip_low_share", "clip_high_share", "abstained_share"}
-)
 WIDE_ENOUGH = 5.0
 """Percent of a bar that a count fits into."""
 COLOURS = {RIGHT: "e0", OTHER: "e8", ABSTAINED: "e9"}
-BADGES = {"gained": "better", "lost": "worse", "unchanged": ""}
 
 
 def headline(facts: RunFacts, words: Words) -> Section | None:
@@ -217,158 +209,6 @@ def outcome_section(facts: RunFacts, words: Words) -> list[Section]:
             }
         )
     return views
-
-
-def example_section(found: Examples | None, words: Words) -> Section | None:
-    """The examples with labels."""
-    if found is None:
-        return None
-    control, other = (checkpoint_label(n, words) for n in (found.control, found.other))
-    shown = [
-        {
-            "kind": words(f"kind.{example.kind}"),
-            "badge": BADGES[example.kind],
-            "item": example.item,
-            "question": example.question,
-            "gold": example.gold,
-            "before": answer_view(checkpoint_label(example.control, words), example.before, words),
-            "after": answer_view(other, example.after, words),
-        }
-        for example in found.shown
-    ]
-    return {"control": control, "other": other, "problem": found.problem, "shown": shown}
-
-
-def answer_view(label: str, answer: Answer, words: Words) -> dict[str, str]:
-    """One answer with its score."""
-    if answer.score is None:
-        result = words("answer.abstained", why=answer.why)
-    elif answer.error:
-        result = words("answer.error", score=number(answer.score), error=visible(answer.error))
-    else:
-        result = words("answer.scored", score=number(answer.score))
-    length = "answer.truncated" if answer.ended == "length" else "answer.tokens"
-    tokens = words(length, tokens=number(answer.tokens))
-    return {
-        "title": label,
-        "result": result,
-        "text": answer.text,
-        "id": f"{answer.sample_id} · {tokens}",
-    }
-
-
-def stage_section(facts: RunFacts, words: Words) -> list[Section]:
-    """Training, stage by stage: settings, curves, rewards, dev scores."""
-    views = []
-    for row in stage_rows(facts):
-        rewards = facts.rewards(row.name)
-        dev = facts.dev_scores(row.name)
-        views.append(
-            {
-                "title": words("stage.title", name=row.name, method=row.method.upper()),
-                "about": about_stage(row, words),
-                "panels": [
-                    panel(curve, words) for curve in curves(facts.metrics.get(row.name, []))
-                ],
-                "rewards": reward_columns(rewards, words) if rewards else None,
-                "dev": dev_chart(dev, words) if dev else None,
-                "dev_about": words("chart.dev_about", items=dev[0].items) if dev else "",
-                "dev_rows": [
-                    (number(d.step), percent(d.score), interval_text(d.interval, words), d.chosen)
-                    for d in dev
-                ],
-            }
-        )
-    return views
-
-
-def about_stage(row: StageRow, words: Words) -> str:
-    """A stage's settings in one line."""
-    return words(
-        "stage.about",
-        start=row.start,
-        data=row.data,
-        steps=number(row.done),
-        minutes=f"{row.seconds / 60:.1f}",
-        optimizer=row.optimizer,
-        adapt=row.adapt,
-        detail=row.detail,
-    )
-
-
-def panel(curve: Curve, words: Words) -> Section:
-    """One learning curve."""
-    write = percent if curve.metric in SHARES else number
-    first = next(value for value in curve.values if value is not None)
-    label = words(f"metric.{curve.metric}")
-    last = write(curve.last)
-    return {
-        "label": label,
-        "first": write(first),
-        "last": last,
-        "drawing": curve_panel(curve, f"{label}: {write(first)} → {last}", write),
-    }
-
-
-def finding_section(facts: RunFacts, words: Words) -> list[dict[str, str]]:
-    """What the health rules found, stage by stage."""
-    return [
-        {
-            "stage": stage,
-            "kind": finding.severity,
-            "severity": words(f"severity.{finding.severity}"),
-            "what": words.known("finding", finding.what),
-            "evidence": finding.evidence,
-            "fix": words.known("advice", finding.fix),
-        }
-        for stage in facts.experiment.stage
-        if stage in facts.metrics
-        for finding in facts.health(stage)
-    ]
-
-
-def method_section(facts: RunFacts, words: Words) -> list[str]:
-    """How the figures were made."""
-    table = facts.main.table if facts.main else None
-    tests = sorted({p.comparison.method for p in _pairings(table)}) if table else []
-    said = [words("methods.one")]
-    if tests:
-        said.append(words("methods.two", tests="; ".join(tests)))
-    said.append(words("methods.three"))
-    if any(e.role == "select" for e in facts.experiment.evaluate.values()):
-        said.append(words("methods.four"))
-    return said
-
-
-def _pairings(table: Table) -> list[Pairing]:
-    every = [p for line in table.lines for p in (line.to_control, line.to_previous)]
-    return [pairing for pairing in every if pairing is not None]
-
-
-def chips(facts: RunFacts, words: Words) -> list[tuple[str, str]]:
-    """The run in a line."""
-    experiment: Mapping[str, str] = {
-        "model": facts.experiment.model,
-        "task": facts.experiment.task,
-        "seed": str(facts.status.seed),
-        "stages": " → ".join(s.method for s in facts.experiment.stage.values()),
-        "control": facts.experiment.control or "",
-        "status": words(f"status.{facts.status.status}"),
-        "started": facts.status.started.replace("T", " ").removesuffix("+00:00") + " UTC",
-    }
-    return [(words(f"chip.{name}"), value) for name, value in experiment.items() if value]
-
-
-def warnings(facts: RunFacts, words: Words) -> list[str]:
-    """What a reader must know before any number."""
-    found = []
-    if facts.status.status != "finished":
-        message = f": {visible(facts.status.message)}" if facts.status.message else ""
-        name = words(f"status.{facts.status.status}")
-        found.append(words("page.running", status=name, message=message))
-    if facts.experiment.as_reported:
-        found.append(words("page.as_reported"))
-    return found
 
 
 def interval_text(interval: Interval, words: Words) -> str:

@@ -42,10 +42,12 @@ class Curve:
 
     @property
     def points(self) -> list[tuple[int, float | None]]:
+        """Steps with their values."""
         return list(zip(self.steps, self.values, strict=True))
 
     @property
     def last(self) -> float | None:
+        """The value of the last step."""
         return self.values[-1]
 
 

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from assay.data.files import atomic_write_text
 from assay.lab.run_directory import RunDirectory
-from assay.report import content
+from assay.report import content, story
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
 from assay.report.provenance import data_views, fingerprints
@@ -44,19 +44,19 @@ def page_values(facts: RunFacts, w: Words) -> dict[str, Any]:
         "facts": facts,
         "version": version("assay-lab"),
         "about": facts.experiment.about,
-        "chips": content.chips(facts, w),
-        "warnings": content.warnings(facts, w),
+        "chips": story.chips(facts, w),
+        "warnings": story.warnings(facts, w),
         "headline": content.headline(facts, w),
         "main": content.main_section(facts, w),
         "others": content.other_rows(facts, w),
         "labels": [checkpoint_label(line.name, w) for line in table.lines] if table else [],
         "parts": content.parts_section(facts, w),
         "outcomes": content.outcome_section(facts, w),
-        "examples": content.example_section(examples(facts, table) if table else None, w),
-        "stages": content.stage_section(facts, w),
-        "findings": content.finding_section(facts, w),
+        "examples": story.example_section(examples(facts, table) if table else None, w),
+        "stages": story.stage_section(facts, w),
+        "findings": story.finding_section(facts, w),
         "data": data_views(facts, w),
-        "methods": content.method_section(facts, w),
+        "methods": story.method_section(facts, w),
         "fingerprints": fingerprints(facts, w),
     }
 

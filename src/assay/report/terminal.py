@@ -13,7 +13,7 @@ from rich.text import Text
 
 from assay.lab.compare import Pairing
 from assay.lab.run_directory import RunDirectory
-from assay.report import content
+from assay.report import content, story
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
 from assay.report.tables import checkpoint_label
@@ -46,7 +46,7 @@ def example_panels(run: RunDirectory, lang: str = "en") -> RenderableType:
     """Three items before and after."""
     facts, w = gather(run), words(lang)
     table = facts.main.table if facts.main else None
-    section = content.example_section(examples(facts, table) if table else None, w)
+    section = story.example_section(examples(facts, table) if table else None, w)
     return Group(*_example_lines(section, w)) if section else Text("")
 
 

@@ -35,12 +35,12 @@ def parse_override(text: str) -> Override:
     """Read `dotted.path=VALUE`. Raises OverrideError."""
     key, equals, value = text.partition("=")
     if not equals:
-        raise OverrideError("no '='", file=_place(text), fix="write PATH=VALUE")
+        raise OverrideError("no '='", file=place(text), fix="write PATH=VALUE")
     try:
         here: Any = tomllib.loads(f"{key.strip()} = 0")
     except tomllib.TOMLDecodeError:
         fix = "write names with dots between them"
-        raise OverrideError(f"{key!r} is not a path", file=_place(text), fix=fix) from None
+        raise OverrideError(f"{key!r} is not a path", file=place(text), fix=fix) from None
     path: list[str] = []
     while isinstance(here, Mapping):
         (part,) = here
@@ -63,11 +63,11 @@ def _set(raw: dict[str, Any], override: Override) -> None:
         if depth == 1 and override.path[0] in _NAMED and part not in here:
             problem = f"no {override.path[0]} named {part!r}"
             fix = nearest(str(part), here) if here else "the file has none"
-            raise OverrideError(problem, file=_place(override.text), fix=fix)
+            raise OverrideError(problem, file=place(override.text), fix=fix)
         here = here.setdefault(str(part), {})
         if not isinstance(here, dict):
             dotted = ".".join(map(str, override.path[: depth + 1]))
-            raise OverrideError("is not a table", file=_place(override.text), field=dotted)
+            raise OverrideError("is not a table", file=place(override.text), field=dotted)
     here[str(override.path[-1])] = _value(override, raw)
 
 
@@ -84,7 +84,7 @@ def _value(override: Override, raw: Mapping[str, Any]) -> Any:
         return override.value  # an unknown key is for validation to report
     dotted = ".".join(map(str, override.path))
     problem = f"{override.value!r} is not a TOML value"
-    raise OverrideError(problem, file=_place(override.text), field=dotted)
+    raise OverrideError(problem, file=place(override.text), field=dotted)
 
 
 def _holds_string(annotation: Any) -> bool:
@@ -92,5 +92,6 @@ def _holds_string(annotation: Any) -> bool:
     return annotation is str or any(isinstance(choice, str) for choice in choices)
 
 
-def _place(text: str) -> str:
-    return f"--set {text}"
+def place(text: str) -> str:
+    """How a message names an override, on one line."""
+    return "--set " + " ".join(text.splitlines())

@@ -16,7 +16,7 @@ from assay.errors import InputError, nearest
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.fields import annotations_at
 from assay.lab.spec.locate import KeyPath, key_lines, line_of
-from assay.lab.spec.overrides import Override, apply_overrides, parse_override
+from assay.lab.spec.overrides import Override, apply_overrides, parse_override, place
 from assay.lab.spec.problems import MISSING, Problem, problems_in
 
 
@@ -98,7 +98,7 @@ def first_error(
     count = f"{others} more problem{'s' * (others > 1)}" if others else ""
     return SpecError(
         problem.problem,
-        file=f"--set {setting.text}" if setting else file,
+        file=place(setting.text) if setting else file,
         line=None if setting else line_of(problem.path, lines),
         field=".".join(map(str, problem.path)),
         fix="; ".join(part for part in (problem.fix, count) if part),

@@ -1,0 +1,224 @@
+"""Verbs that read or add records: eval, show, runs, report, compare, check."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from tests.cli.conftest import TinyLab, answer, assert_one_line, call
+
+
+def evaluate(lab: TinyLab, target: str, *more: object) -> Result:
+    """`assay eval` on the file that the lab's own evaluations use."""
+    recorded = next(lab.root.glob("runs/tiny/*/evaluations/test-*/evaluation.json"))
+    path = json.loads(recorded.read_text())["options"]["path"]
+    given = ("--option", f"path={path}", "--option", "format=messages", "--max-tokens", 12)
+    benchmark = ("--benchmark", "math/gsm8k", "--json")
+    result = call("eval", target, "--lab", lab.root, *benchmark, *given, *more)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def files(lab: TinyLab) -> dict[Path, int]:
+    """Every record with the time at which it was written."""
+    return {p: p.stat().st_mtime_ns for p in lab.root.glob("runs/*/*/evaluations/*/*.parquet")}
+
+
+def test_evaluating_what_is_recorded_makes_nothing_and_says_so(trained: TinyLab):
+    before = files(trained)
+    result = answer(evaluate(trained, "tiny@rl.last"))["result"]
+    assert result["made"] is False and result["evaluation"] == "test"
+    assert result["checkpoint"] == "rl.step-000004" and result["items"] == 8
+    assert files(trained) == before
+    words = ("--benchmark", "math/gsm8k")
+    path = json.loads((Path(result["file"]).parent / "evaluation.json").read_text())["options"]
+    shown = call(
+        *("eval", "tiny@rl.last", "--lab", trained.root, *words, "--max-tokens", 12),
+        *("--option", f"path={path['path']}", "--option", "format=messages"),
+    )
+    assert "existed already; nothing was evaluated again" in shown.stdout
+
+
+def test_a_new_checkpoint_joins_the_record_and_new_sampling_makes_another(trained: TinyLab):
+    before = files(trained)
+    first = answer(evaluate(trained, "tiny@sft.step-8"))["result"]
+    assert first["made"] and first["evaluation"] == "test"
+    known = {p.parent for p in before}
+    assert Path(first["file"]).parent in known
+    warm = answer(evaluate(trained, "tiny@sft.step-8", "--temperature", 0.7))["result"]
+    assert warm["made"] and warm["evaluation"] == "math-gsm8k"
+    assert Path(warm["file"]).parent not in known
+    twice = answer(evaluate(trained, "tiny@sft.step-8", "--temperature", 0.7))["result"]
+    assert not twice["made"] and twice["score"] == warm["score"]
+    fewer = answer(evaluate(trained, "tiny@base", "--take", 3, "--repeats", 2))["result"]
+    assert fewer["made"] and (fewer["items"], fewer["repeats"]) == (3, 2)
+    assert {p: t for p, t in files(trained).items() if p in before} == before
+
+
+def test_a_model_without_a_run_gets_one_that_trains_nothing(trained: TinyLab):
+    first = answer(evaluate(trained, "path:model"))["result"]
+    assert first["made"] and first["checkpoint"] == "base"
+    assert first["run"].startswith("eval-math-path-model/")
+    again = answer(evaluate(trained, "path:model"))["result"]
+    assert not again["made"] and again["run"] == first["run"]
+    base = json.loads(call("show", "tiny:test/base/1+1", "--lab", trained.root, "--json").stdout)
+    own = call("show", f"{first['run']}:1+1", "--lab", trained.root, "--json")
+    assert answer(own)["result"][0]["tokens"] == base["result"][0]["tokens"]
+
+
+def test_one_answer_is_shown_with_score_parts_reason_and_tokens(finished_lab: Path):
+    result = call("show", "tiny:test/base/1+1#0", "--lab", finished_lab, "--json")
+    (line,) = answer(result)["result"]
+    assert line["id"].endswith(":test/base/1+1#0") and line["item_id"] == "1+1"
+    assert line["score"] == 0 and line["parts"] == {"format": 0.0, "answer": 0.0}
+    assert line["why"] == "no final answer" and len(line["tokens"]) == line["completion_tokens"]
+    words = call("show", "tiny:test/base/1+1#0", "--lab", finished_lab).stdout
+    assert "why: no final answer" in words and f"tokens ({len(line['tokens'])}):" in words
+
+
+def test_a_training_sample_is_shown_with_reward_and_advantage(finished_lab: Path):
+    import pyarrow.parquet as pq
+
+    (file,) = finished_lab.glob("runs/tiny/*/samples/rl/step-000002.parquet")
+    want = pq.read_table(file).to_pylist()[1]
+    result = call("show", f"tiny:{want['sample_id']}", "--lab", finished_lab, "--json")
+    (line,) = answer(result)["result"]
+    assert line["reward"] == want["reward"] and line["advantage"] == want["advantage"]
+    assert line["text"] == want["text"] and line["tokens"] == want["tokens"]
+    assert line["file"] == "samples/rl/step-000002.parquet"
+
+
+def test_without_a_number_all_samples_of_an_item_are_shown(finished_lab: Path):
+    result = call("show", "tiny:sampled/base/1+1", "--lab", finished_lab, "--json")
+    assert [line["repeat"] for line in answer(result)["result"]] == [0, 1]
+
+
+def test_a_bare_item_id_is_shown_everywhere_in_the_run(finished_lab: Path):
+    result = call("show", "tiny:1+1", "--lab", finished_lab, "--json")
+    ids = {line["sample_id"] for line in answer(result)["result"]}
+    assert {"test/base/1+1#0", "test/rl.step-000004/1+1#0", "sampled/base/1+1#1"} <= ids
+
+
+def test_the_prompt_is_rendered_again_as_the_model_had_it(finished_lab: Path):
+    result = call("show", "tiny:test/base/1+1", "--lab", finished_lab, "--json", "--prompt")
+    (line,) = answer(result)["result"]
+    assert line["prompt"].endswith("1 + 1 = ?<|im_end|>\n<|im_start|>assistant\n")
+    assert len(line["prompt"].encode()) > 100
+
+
+def test_control_characters_of_a_model_do_not_reach_the_terminal(trained: TinyLab):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (file,) = trained.root.glob("runs/tiny/*/evaluations/test-*/base.parquet")
+    lines = pq.read_table(file).to_pylist()
+    lines[0]["output"] = "\x1b[2J[bold]x[/bold]"
+    pq.write_table(pa.Table.from_pylist(lines, pq.read_schema(file)), file)
+    words = call("show", f"tiny:{lines[0]['sample_id']}", "--lab", trained.root).stdout
+    assert "\x1b" not in words and "[bold]x[/bold]" in words
+
+
+def test_two_records_of_one_name_are_told_apart_by_their_folder(trained: TinyLab):
+    (folder,) = trained.root.glob("runs/tiny/*/evaluations/test-*")
+    shutil.copytree(folder, folder.with_name("test-00000000"))
+    result = call("show", "tiny:test/base/1+1#0", "--lab", trained.root)
+    assert_one_line(result, "several records", "test-00000000", folder.name)
+    exact = call("show", "tiny:test-00000000/base/1+1#0", "--lab", trained.root, "--json")
+    assert answer(exact)["result"][0]["file"] == "evaluations/test-00000000/base.parquet"
+
+
+def test_runs_lists_status_place_and_the_score_of_the_last_checkpoint(finished_lab: Path):
+    (run,) = answer(call("runs", "--lab", finished_lab, "--json"))["result"]
+    assert (run["name"], run["status"], run["stage"], run["step"]) == ("tiny", "finished", "rl", 4)
+    assert run["seed"] == 7 and run["on"] == "test of rl.step-000004"
+    shown = call("show", "tiny:test/rl.step-000004/", "--lab", finished_lab)
+    assert shown.exit_code == 2
+    report = answer(call("report", "tiny", "--lab", finished_lab, "--json"))["result"]
+    assert run["score"] == report["evaluations"][0]["lines"][-1]["score"]
+    assert "finished" in call("runs", "--lab", finished_lab).stdout
+
+
+def test_runs_says_when_the_index_is_stale_and_rebuild_mends_it(trained: TinyLab):
+    (run,) = trained.root.glob("runs/tiny/*")
+    shutil.copytree(run, run.with_name("20990101T000000Z-abcdef"))
+    stale = call("runs", "--lab", trained.root, "--json")
+    assert len(answer(stale)["result"]) == 1 and "--rebuild" in answer(stale)["warnings"][0]
+    fresh = answer(call("runs", "--lab", trained.root, "--json", "--rebuild"))
+    assert len(fresh["result"]) == 2 and not fresh["warnings"]
+
+
+def test_evaluating_after_the_base_model_changed_is_refused(trained: TinyLab):
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    file = trained.root / "model" / "model.safetensors"
+    weights = {name: tensor + torch.ones(()) for name, tensor in load_file(file).items()}
+    save_file(weights, file, {"format": "pt"})
+    arguments = ("eval", "tiny@base", "--benchmark", "math/gsm8k", "--lab", trained.root)
+    path = f"path={trained.root / 'test.jsonl'}"
+    result = call(*arguments, "--option", path, "--option", "format=messages")
+    assert_one_line(result, "other weights", "path:model")
+
+
+def test_an_empty_lab_says_so(tmp_path: Path):
+    result = call("runs", "--lab", tmp_path)
+    assert result.exit_code == 0 and f"no runs in {tmp_path}" in result.stdout
+    assert_one_line(call("resume", "x", "--lab", tmp_path), "no run named 'x'", "no runs in")
+
+
+def test_report_writes_the_page_in_another_language(trained: TinyLab):
+    result = answer(call("report", "tiny", "--lang", "zh", "--lab", trained.root, "--json"))
+    page = Path(result["result"]["report"]).read_text(encoding="utf-8")
+    assert any("\u4e00" <= character <= "\u9fff" for character in page)
+
+
+def test_compare_pairs_checkpoints_item_by_item(finished_lab: Path):
+    result = call("compare", "tiny@base", "tiny@rl.last", "--lab", finished_lab, "--json")
+    table = answer(result)["result"]
+    first, second = table["lines"]
+    assert first["checkpoint"].endswith("@base")
+    assert second["checkpoint"].endswith("@rl.step-000004")
+    comparison = second["to_control"]["comparison"]
+    assert comparison["items"] == 8
+    assert comparison["difference"] == pytest.approx(second["score"] - first["score"])
+    words = call("compare", "tiny@base", "tiny@rl.last", "--lab", finished_lab).stdout
+    assert "control" in words and comparison["verdict"] in words
+
+
+def test_check_finds_nothing_wrong_with_the_tiny_lab_and_leaves_nothing_behind(lab: TinyLab):
+    before = sorted(lab.root.rglob("*"))
+    result = call("check", lab.file, "--lab", lab.root, "--json")
+    assert result.exit_code == 0, result.stderr
+    value = answer(result)
+    assert value["result"]["counts"]["error"] == 0
+    assert all(f["severity"] in ("warning", "note") and f["fix"] for f in value["findings"])
+    assert sorted(lab.root.rglob("*")) == before
+
+
+def test_doctor_names_what_is_there_and_the_command_that_mends_what_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
+    checks = answer(call("doctor", "--lab", tmp_path, "--json"))["result"]["checks"]
+    found = {check["name"]: check for check in checks}
+    for name in ("python", "torch", "device", "threads", "precision", "isolation", "disk", "git"):
+        assert name in found
+    assert found["bfcl-eval"]["state"] == "optional" and "index" in found["bfcl-eval"]["mend"]
+    assert all(check["mend"] for check in checks if check["state"] != "ok")
+
+
+def test_doctor_fails_where_a_needed_package_is_absent_or_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from assay.lab import doctor
+
+    versions = {"peft": None, "rich": "1.0"}
+    real = doctor.installed
+    monkeypatch.setattr(doctor, "installed", lambda name: versions.get(name, real(name)))
+    result = call("doctor", "--lab", tmp_path, "--json")
+    found = {check["name"]: check for check in answer(result)["result"]["checks"]}
+    assert result.exit_code == 1
+    assert found["peft"]["state"] == "missing" and "pip install 'peft" in found["peft"]["mend"]
+    assert found["rich"]["state"] == "missing" and found["rich"]["found"].startswith("1.0, needs")

@@ -1,0 +1,122 @@
+"""`assay run` and `assay resume`: what they do with runs that exist, and what they show."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from assay.lab.runner import execute
+from tests.cli.conftest import TinyLab, answer, assert_one_line, call, spawn
+
+SHORT = ("--set", "stage.sft.steps=2", "--set", "stage.rl.steps=1")
+
+
+def only_run(lab: TinyLab) -> Path:
+    """The folder of the lab's one run."""
+    (folder,) = lab.root.glob("runs/tiny/*")
+    return folder
+
+
+def stop_in_the_second_stage(lab: TinyLab, monkeypatch: pytest.MonkeyPatch, *more: str) -> Result:
+    """`assay run`, interrupted by Ctrl-C once the second stage begins."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("assay.lab.stage_methods.build_grpo", stop)
+        return call("run", lab.file, "--lab", lab.root, *SHORT, *more)
+
+
+def test_a_run_shows_table_examples_and_page_and_keeps_progress_off_stdout(lab: TinyLab):
+    done = spawn("run", lab.file, "--lab", lab.root, *SHORT)
+    assert done.returncode == 0, done.stderr
+    page = only_run(lab) / "report.html"
+    assert page.exists() and f"report: {page}" in done.stdout
+    assert "base" in done.stdout and "undecided" in done.stdout
+    assert "\\boxed" in done.stdout or "Before and after" in done.stdout
+    assert "tokens/s" not in done.stdout
+    assert "sft 1/2" in done.stderr and "rl 1/1" in done.stderr
+    assert "groups with signal" in done.stderr and "loss" not in done.stderr
+
+
+def test_json_of_a_run_holds_scores_with_intervals_and_verdicts(trained: TinyLab):
+    result = call("run", trained.file, "--lab", trained.root, "--or-resume", "--json")
+    (run,) = answer(result)["result"]["runs"]
+    assert run["status"] == "finished" and run["did"] == "left alone" and run["seed"] == 7
+    test, sampled = run["evaluations"]
+    assert test["evaluation"] == "test" and sampled["repeats"] == 2
+    base, *others = test["lines"]
+    assert base["checkpoint"] == "base" and base["to_control"] is None and base["items"] == 8
+    assert others[-1]["to_control"]["comparison"]["verdict"] in ("better", "undecided")
+    assert 0 <= base["interval"]["low"] <= base["score"] <= base["interval"]["high"] <= 1
+
+
+def test_or_resume_leaves_a_finished_run_alone_and_shows_its_results(trained: TinyLab):
+    before = {p: p.stat().st_mtime_ns for p in only_run(trained).rglob("*.safetensors")}
+    result = call("run", trained.file, "--lab", trained.root, "--or-resume")
+    assert result.exit_code == 0
+    assert "nothing was trained again" in result.stdout and "report.html" in result.stdout
+    assert {p: p.stat().st_mtime_ns for p in only_run(trained).rglob("*.safetensors")} == before
+
+
+def test_or_resume_refuses_a_run_of_other_settings_and_names_them(trained: TinyLab):
+    trained.edit("lr = 1e-2", "lr = 2e-2")
+    result = call("run", trained.file, "--lab", trained.root, "--or-resume")
+    assert_one_line(result, "stage.sft.optimizer.lr", "--new")
+
+
+def test_or_resume_starts_a_run_where_there_is_none_and_one_for_each_seed(lab: TinyLab):
+    lab.shrink()
+    lab.edit("seeds = [7]", "seeds = [7, 8]")
+    arguments = ("run", lab.file, "--lab", lab.root, "--or-resume", "--json", *SHORT)
+    first = answer(call(*arguments))["result"]["runs"]
+    assert [(r["seed"], r["did"]) for r in first] == [(7, "started"), (8, "started")]
+    again = answer(call(*arguments))["result"]["runs"]
+    assert [(r["id"], r["did"]) for r in again] == [(r["id"], "left alone") for r in first]
+
+
+def test_ctrl_c_says_how_to_go_on_and_both_ways_of_going_on_finish_the_run(
+    lab: TinyLab, monkeypatch: pytest.MonkeyPatch
+):
+    lab.shrink()
+    stopped = stop_in_the_second_stage(lab, monkeypatch)
+    assert_one_line(stopped, "interrupted", "assay resume tiny", code=130)
+    folder = only_run(lab)
+    assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
+    weights = (folder / "checkpoints/sft/step-000002/model.safetensors").stat().st_mtime_ns
+    resumed = call("run", lab.file, "--lab", lab.root, "--or-resume", "--json", *SHORT)
+    (run,) = answer(resumed)["result"]["runs"]
+    assert run["did"] == "resumed" and run["status"] == "finished" and Path(run["path"]) == folder
+    kept = (folder / "checkpoints/sft/step-000002/model.safetensors").stat().st_mtime_ns
+    assert kept == weights
+
+
+def test_resume_finishes_an_interrupted_run(lab: TinyLab, monkeypatch: pytest.MonkeyPatch):
+    lab.shrink()
+    stop_in_the_second_stage(lab, monkeypatch)
+    result = call("resume", "tiny", "--lab", lab.root, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert answer(result)["result"]["status"] == "finished"
+
+
+def test_new_starts_another_run_of_the_name(lab: TinyLab, monkeypatch: pytest.MonkeyPatch):
+    lab.shrink()
+    for _ in range(2):
+        stop_in_the_second_stage(lab, monkeypatch, "--new")
+    assert len(list(lab.root.glob("runs/tiny/*"))) == 2
+
+
+def test_a_bug_while_training_is_one_line_and_its_traceback_lies_in_the_run(
+    lab: TinyLab, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("deep inside")
+
+    monkeypatch.setattr("assay.lab.stage_methods.build_grpo", fail)
+    result = call("run", lab.file, "--lab", lab.root, *SHORT)
+    (file,) = only_run(lab).glob("traceback-*.txt")
+    assert_one_line(result, "ZeroDivisionError: deep inside", str(file), code=1)
+    assert "deep inside" in json.loads((only_run(lab) / "status.json").read_text())["message"]
+    assert execute.__name__ in file.read_text()
