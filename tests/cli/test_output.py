@@ -3,12 +3,22 @@
 import json
 from pathlib import Path
 from typing import Annotated, Any
+from unittest.mock import Mock
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from assay.cli.output import Common, Interrupted, Outcome, Unexpected, executing, plain, verb
+from assay.cli.output import (
+    Common,
+    Interrupted,
+    Outcome,
+    Unexpected,
+    executing,
+    plain,
+    unexpected,
+    verb,
+)
 from assay.errors import InputError, RunFailure
 from assay.judge.findings import Finding
 from assay.lab.run_directory import create_run
@@ -118,6 +128,16 @@ def test_the_traceback_of_a_bug_is_kept_in_the_file_that_the_line_names(app: typ
     text = file.read_text()
     file.unlink()
     assert "Traceback" in text and "in work" in text and "ZeroDivisionError" in text
+
+
+def test_where_no_disk_takes_the_traceback_the_line_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    kept = str(unexpected(ValueError("x"), tmp_path / "absent")).partition("traceback in ")[2]
+    Path(kept.rstrip(")")).unlink()
+    monkeypatch.setattr("tempfile.mkstemp", Mock(side_effect=OSError(28, "No space left")))
+    line = str(unexpected(ValueError("odd\nvalue"), tmp_path))
+    assert line.startswith("ValueError: odd value (traceback not kept: ") and "\n" not in line
 
 
 def test_a_bug_in_a_run_leaves_its_traceback_in_the_run(tmp_path: Path):

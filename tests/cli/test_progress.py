@@ -114,10 +114,14 @@ def test_a_terminal_gets_bars_with_counts_and_the_last_numbers():
         clock.now += 30
         observer.step(3, GRPO)
         observer.evaluation("dev", "rl.step-000003", 0, 40)
+        observer.evaluation("dev", "rl.step-000003", 16, 40)
+        live.refresh()
         observer.evaluation("dev", "rl.step-000003", 40, 40)
         live.refresh()
     shown = out.getvalue()
     assert "40% of the weights are trained" in shown
     assert "rl (grpo) 3/4 0:30 left" in shown
-    assert "evaluation dev of rl.step-000003 40/40" in shown
+    assert "evaluation dev of rl.step-000003 16/40" in shown
+    assert "evaluation dev of rl.step-000003: 40 answers" in shown
+    assert [task.description for task in bars.tasks] == ["rl (grpo)"]
     assert "reward 0.410" in shown and "loss" not in shown

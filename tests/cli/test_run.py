@@ -108,6 +108,17 @@ def test_new_starts_another_run_of_the_name(lab: TinyLab, monkeypatch: pytest.Mo
     assert len(list(lab.root.glob("runs/tiny/*"))) == 2
 
 
+@pytest.mark.parametrize("more", [(), ("--or-resume",)])
+def test_a_run_that_could_not_even_begin_does_not_stand_in_the_way(
+    lab: TinyLab, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+):
+    lab.edit('"path:model"', '"path:modle"')
+    assert_one_line(call("run", lab.file, "--lab", lab.root), "modle", "no such folder")
+    lab.edit('"path:modle"', '"path:model"')
+    stopped = stop_in_the_second_stage(lab, monkeypatch, *more)
+    assert_one_line(stopped, "interrupted", code=130)
+
+
 def test_a_bug_while_training_is_one_line_and_its_traceback_lies_in_the_run(
     lab: TinyLab, monkeypatch: pytest.MonkeyPatch
 ):

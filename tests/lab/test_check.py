@@ -145,6 +145,18 @@ def test_ids_twice_and_tools_that_are_no_schema_are_errors() -> None:
     assert not list(well_formed("data.train", rows[:1]))
 
 
+def test_stored_candidates_have_to_be_there(lab: Path) -> None:
+    text = (lab / "tiny.toml").read_text()
+    stage = '[stage.rce]\nmethod = "rce"\ndata = "sums"\nsteps = 1\nprompts = 2\n'
+    stage += 'candidates = "stored"\nsampling = { max_tokens = 2 }\n\n'
+    (lab / "tiny.toml").write_text(text.replace("[stage.rl]", stage + "[stage.rl]"))
+    report = look(lab)
+    finding = found(report, "stage.rce: rows of data.sums hold no candidates")
+    assert finding.severity == "error" and "12 of 12" in finding.evidence
+    # Nothing is sampled, so max_tokens is no limit.
+    assert silent(report, "stage.rce: gold answers are longer")
+
+
 # Rewards
 
 
@@ -357,8 +369,17 @@ def test_conversations_on_both_sides_are_found(lab: Path) -> None:
                 conversation=f"talk {n}",
             )
     (lab / "test.jsonl").write_text((lab / "test.jsonl").read_text().replace(" + 0", " - 0 + 0"))
-    finding = found(look(lab), "data.sums is trained on and has conversations of evaluate.test")
+    report = look(lab)
+    finding = found(report, "data.sums is trained on and has conversations of evaluate.test")
     assert finding.severity == "warning" and "talk" in finding.evidence
+
+
+def test_equal_ids_in_two_files_are_no_shared_conversation(lab: Path) -> None:
+    for name, first in (("sums.jsonl", 20), ("test.jsonl", 40)):
+        for n in range(8):
+            gold = first + n
+            add_row(lab / name, f"{gold} + 0 = ?", f"\\boxed{{{gold}}}", f"{n}", gold=str(gold))
+    assert silent(look(lab), "conversations of")
 
 
 def test_items_that_choose_must_not_report(lab: Path) -> None:

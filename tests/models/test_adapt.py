@@ -8,7 +8,6 @@ from transformers import PreTrainedModel
 
 from assay.models.adapt import (
     NothingToTrain,
-    default_learning_rate,
     train_all,
     train_lora,
     train_unfrozen,
@@ -171,9 +170,3 @@ def test_a_pattern_without_a_match_offers_the_nearest_and_freezes_nothing() -> N
 def test_freezing_everything_is_refused() -> None:
     with pytest.raises(NothingToTrain):
         train_unfrozen(tiny_model(), ("*",))
-
-
-def test_lora_learns_at_its_own_rate() -> None:
-    assert default_learning_rate("lora", "grpo") == default_learning_rate("lora", "sft") == 1e-4
-    assert [default_learning_rate("full", m) for m in ("sft", "rft", "rce")] == [1e-5] * 3
-    assert [default_learning_rate("freeze", m) for m in ("grpo", "dpo")] == [1e-6] * 2

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.data.episode import Episode, Turn
+from assay.models.adapt import save_activations
 from assay.models.precision import choose_precision
 from assay.rl.aggregation import AGGREGATIONS, token_weights
 from assay.rl.losses import LOSSES
@@ -46,9 +47,11 @@ def episodes(groups: int, group: int, turns: int, seed: int) -> list[Episode]:
 
 def gradient(packed, objective, budget: int) -> tuple[list[torch.Tensor], float, dict[str, float]]:
     policy = language_policy()
-    optimizer = torch.optim.SGD(policy.module.parameters(), lr=0.0)
+    optimizer = torch.optim.SGD(policy.module.parameters(), lr=1.0)
+    before = [p.detach().clone() for p in policy.module.parameters()]
     result = update(policy, packed, objective, optimizer, micro_tokens=budget, clip_norm=1e9)
-    found = [p.grad for p in policy.module.parameters() if p.grad is not None]
+    # With rate 1 the step is the gradient itself.
+    found = [b - p.detach() for b, p in zip(before, policy.module.parameters(), strict=True)]
     return found, result.grad_norm, result.sums
 
 
@@ -107,11 +110,30 @@ def test_gradients_are_clipped_to_the_norm():
     batch = pack(episodes(1, 2, 1, seed=0)).with_tokens(advantage_S=None)
     batch = batch.with_tokens(advantage_S=torch.ones(len(batch.actions_S)))
     policy = language_policy()
-    optimizer = torch.optim.SGD(policy.module.parameters(), lr=0.0)
+    before = [p.detach().clone() for p in policy.module.parameters()]
+    optimizer = torch.optim.SGD(policy.module.parameters(), lr=1.0)
     result = update(policy, batch, Grpo(), optimizer, micro_tokens=4096, clip_norm=0.01)
     assert result.grad_norm > 0.01
-    total = torch.stack([p.grad.norm() for p in policy.module.parameters() if p.grad is not None])
-    assert float(total.norm()) == pytest.approx(0.01, rel=1e-4)
+    moved = [b - p.detach() for b, p in zip(before, policy.module.parameters(), strict=True)]
+    assert float(torch.stack([m.norm() for m in moved]).norm()) == pytest.approx(0.01, rel=1e-4)
+
+
+def test_activation_checkpointing_changes_no_gradient():
+    batch = pack(episodes(2, 3, 1, seed=3))
+    batch = batch.with_tokens(advantage_S=torch.randn(len(batch.actions_S)))
+
+    def moved(checkpointing: bool) -> list[torch.Tensor]:
+        policy = language_policy()
+        if checkpointing:
+            save_activations(policy.module)
+        policy.module.train()
+        before = [p.detach().clone() for p in policy.module.parameters()]
+        optimizer = torch.optim.SGD(policy.module.parameters(), lr=1.0)
+        update(policy, batch, Grpo(), optimizer, micro_tokens=4096, clip_norm=1e9)
+        return [b - p.detach() for b, p in zip(before, policy.module.parameters(), strict=True)]
+
+    for a, b in zip(moved(False), moved(True), strict=True):
+        assert torch.equal(a, b)
 
 
 def test_schedules_have_their_published_shape():

@@ -6,6 +6,7 @@ itself; `verb` gives it `--lab` and `--json` and turns what it raises into an ex
 
 import inspect
 import json
+import os
 import sys
 import tempfile
 import traceback
@@ -65,12 +66,23 @@ class Unexpected(AssayError):
 
 
 def unexpected(error: Exception, folder: Path | None = None) -> Unexpected:
-    """The error in one line; its traceback is written to a file in `folder`, or a temporary one."""
-    handle, name = tempfile.mkstemp(prefix="traceback-", suffix=".txt", dir=folder, text=True)
-    with open(handle, "w", encoding="utf-8") as stream:  # noqa: PTH123 (a handle, not a path)
-        stream.writelines(traceback.format_exception(error))
+    """The error in one line; its traceback is kept in `folder`, or where temporary files are."""
     message = " ".join(str(error).split())
-    return Unexpected(f"{type(error).__name__}: {message} (traceback in {name})")
+    trace = "".join(traceback.format_exception(error))
+    return Unexpected(f"{type(error).__name__}: {message} (traceback {keep(trace, folder)})")
+
+
+def keep(trace: str, folder: Path | None) -> str:
+    """Write a traceback; says where it is, or itself where no disk takes it."""
+    for place in (folder, None):
+        try:
+            handle, name = tempfile.mkstemp(prefix="traceback-", suffix=".txt", dir=place)
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                stream.write(trace)
+        except OSError:  # a full disk may be the very error that is reported
+            continue
+        return f"in {name}"
+    return f"not kept: {trace!r}"
 
 
 @contextmanager

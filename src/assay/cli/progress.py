@@ -19,6 +19,7 @@ from assay.lab.observer import Observer
 
 FIGURES: Mapping[str, tuple[str, str]] = {
     "rows": ("rows", ",.0f"),
+    "groups": ("groups", ",.0f"),
     "nll": ("nll", ".4f"),
     "reward_mean": ("reward", ".3f"),
     "signal_share": ("groups with signal", ".0%"),
@@ -117,7 +118,7 @@ class LiveProgress:
     def __init__(self, live: Live, bars: Progress, clock: Clock = time.monotonic):
         self.live, self.bars, self.clock = live, bars, clock
         self.current: TaskID | None = None
-        self.evaluations: dict[tuple[str, str], TaskID] = {}
+        self.evaluations: dict[str, TaskID] = {}
         self.pace = Pace(clock, 0, 0)
 
     def note(self, text: str) -> None:
@@ -139,11 +140,14 @@ class LiveProgress:
 
     def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
         """See `Observer.evaluation`."""
-        key = (name, checkpoint)
-        if key not in self.evaluations:
-            words = f"evaluation {name} of {checkpoint}"
-            self.evaluations[key] = self.bars.add_task(words, total=total, left="")
-        self.bars.update(self.evaluations[key], completed=done)
+        words = f"evaluation {name} of {checkpoint}"
+        if words not in self.evaluations:
+            self.evaluations[words] = self.bars.add_task(words, total=total, left="")
+        self.bars.update(self.evaluations[words], completed=done)
+        if done == total:
+            # A bar for each of many checkpoints would push the current ones off the screen.
+            self.bars.remove_task(self.evaluations.pop(words))
+            self.note(f"{words}: {total} answers")
 
 
 @contextmanager

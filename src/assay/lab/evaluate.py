@@ -84,7 +84,7 @@ def make_evaluation(
         score = reward_of(task, spec.reward or {})
         checker = f"reward {json.dumps(spec.reward)}"
     if spec.take is not None:
-        items = take(items, spec.take.rows, spec.take.how, seed).rows
+        items = take(items, spec.take.rows, spec.take.how).rows
     record = EvaluationRecord(
         name=name,
         benchmark=spec.benchmark or spec.data or "",

@@ -14,7 +14,7 @@ from assay.lab.observer import Observer
 from assay.lab.run_directory import RunDirectory, RunExists, runs_of
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.read import read_experiment
-from assay.lab.status import read_status, stored_status
+from assay.lab.status import is_held, read_status, stored_status
 
 Did = Literal["started", "resumed", "left alone"]
 
@@ -38,11 +38,20 @@ def launch(
     from assay.lab.runner import start
 
     experiment = read_experiment(file, overrides)
-    runs = runs_of(root, experiment.name)
+    runs = begun(root, experiment.name)
     if runs and not new:
         raise RunExists(f"a run named {experiment.name!r} exists", fix=way_on(runs[-1]))
-    started = start(file, overrides, root=root, new=new, observer=observer)
+    started = start(file, overrides, root=root, new=True, observer=observer)
     return [Launched(run, "started") for run in started]
+
+
+def begun(root: Path, name: str) -> list[RunDirectory]:
+    """The runs of a name that are at work or have come as far as their manifest, oldest first.
+
+    One that failed earlier, for a wrong path in its file perhaps, has nothing worth resuming.
+    """
+    runs = runs_of(root, name)
+    return [run for run in runs if run.manifest.exists() or is_held(run.path)]
 
 
 def way_on(run: RunDirectory) -> str:
@@ -84,8 +93,8 @@ def launch_or_resume(
 
 
 def newest(root: Path, name: str, seed: int) -> RunDirectory | None:
-    """The newest run of a name with a seed."""
-    runs = [run for run in runs_of(root, name) if stored_status(run.path).seed == seed]
+    """The newest of the runs that have begun with a seed."""
+    runs = [run for run in begun(root, name) if stored_status(run.path).seed == seed]
     return runs[-1] if runs else None
 
 

@@ -50,10 +50,10 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
     return lookup(task.sources, kind, "data source")(rest)
 
 
-def prepare(
-    name: str, spec: DataSpec, task: Task, renderer: Renderer, root: Path, seed: int
-) -> DataSet:
+def prepare(name: str, spec: DataSpec, task: Task, renderer: Renderer, root: Path) -> DataSet:
     """Read one data set and apply its table, in this order: benchmarks, lengths, take, split.
+
+    Subsets and splits are the same for every training seed, so that seeds can be compared.
 
     Raises NothingLeft where no row remains, and what reading and splitting raise.
     """
@@ -73,10 +73,10 @@ def prepare(
         reasons = ", ".join(f"{reason}: {len(ids)}" for reason, ids in dropped.items())
         raise NothingLeft("no row is left", field=f"data.{name}", fix=reasons)
     if spec.take is not None:
-        rows = take(rows, spec.take.rows, spec.take.how, seed).rows
+        rows = take(rows, spec.take.rows, spec.take.how).rows
     train, dev = rows, ()
     if spec.split is not None:
-        split = split_by_conversation(rows, spec.split.dev, seed)
+        split = split_by_conversation(rows, spec.split.dev)
         train, dev = split.train, split.dev
     total = len(loaded.rows) + sum(map(len, loaded.dropped.values()))
     return DataSet(name, train, dev, dropped, total)
@@ -92,7 +92,6 @@ def renderer_of(experiment: Experiment, data: str, tokenizer: object) -> Rendere
 
 def make_renderer(tokenizer: object, name: str) -> Renderer:
     """The rendering called `name`; `auto` is the tokenizer's own template where it writes tools."""
-    from assay.data.rendering import automatic
 
     return Renderer(tokenizer, automatic(tokenizer) if name == "auto" else name)
 

@@ -145,4 +145,9 @@ class RecordWriter:
 def read_scores(run: RunDirectory, record: EvaluationRecord, checkpoint: str) -> ItemScores:
     """The scores of one record, items by repeats."""
     lines = pq.read_table(record.file(run.evaluations, checkpoint)).to_pylist()
-    return item_scores([(line["item_id"], line["repeat"], line["score"]) for line in lines])
+    known = [line["score"] for line in lines if line["score"] is not None]
+    # Rewards may be punished below 0 or carry a bonus above 1.
+    bounds = (min([0.0, *known]), max([1.0, *known]))
+    return item_scores(
+        [(line["item_id"], line["repeat"], line["score"]) for line in lines], bounds=bounds
+    )

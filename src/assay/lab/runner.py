@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from assay.errors import AssayError, InputError
+from assay.lab.activations import fit_activations
 from assay.lab.evaluate import Answers, Evaluation, decode_with, run_evaluation
 from assay.lab.manifest import check_manifest, make_manifest, write_manifest
 from assay.lab.metrics import truncate_metrics
@@ -141,6 +142,7 @@ def run_stage(session: Session, name: str) -> None:
         f"{name}: {adaptation.kind}, {adaptation.trainable:,} of {adaptation.total:,} weights "
         f"trained ({adaptation.share:.1%})"
     )
+    fit_activations(session, stage, policy.module, adaptation)
     train_stage(session, name, stage, policy, steps, done)
     choose(session, name)
     del policy

@@ -76,7 +76,6 @@ class Session:
                 self.task,
                 renderer_of(self.experiment, name, self.base.tokenizer),
                 self.run.root,
-                self.seed,
             )
             for name, spec in self.experiment.data.items()
         }

@@ -18,8 +18,8 @@ from assay.rl.signal import may_drop
 from assay.rollout.sampling import Sampling
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.tasks.task import RewardFunction, Task, reward
-from assay.train.grpo import Grpo, GrpoSettings, Thinking
 from assay.train.groups import Prompts, SingleTurn
+from assay.train.grpo import Grpo, GrpoSettings, Thinking
 from assay.train.loop import LoopSettings
 from assay.train.rce import Rce, StoredGroups
 from assay.train.rft import Rft
@@ -183,6 +183,7 @@ def build_grpo(stage: GrpoStage, given: StageInput) -> Grpo:
         overlong_buffer=stage.overlong.buffer if stage.overlong else 0,
         overlong_factor=stage.overlong.factor if stage.overlong else 1.0,
         kl_in_reward=stage.kl.coef if stage.kl.where == "reward" else 0.0,
+        kl_reward_estimator=stage.kl.estimator,
         temperature=stage.sampling.temperature,
         max_tokens=stage.sampling.max_tokens,
         micro_tokens=stage.micro_tokens,

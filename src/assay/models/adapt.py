@@ -17,14 +17,6 @@ from assay.models.freeze import freeze_matching
 from assay.models.lora import LoraOptions, add_lora
 
 Kind = Literal["full", "lora", "freeze"]
-Method = Literal["sft", "rft", "rce", "grpo", "dpo"]
-
-LORA_LEARNING_RATE = 1e-4
-"""Low-rank updates want about ten times the rate of full training, and much the same one for
-supervised and reinforcement learning (Schulman et al., "LoRA Without Regret", 2025)."""
-SUPERVISED_LEARNING_RATE = 1e-5
-REINFORCEMENT_LEARNING_RATE = 1e-6
-"""Full training: what the field's recipes for 0.5B to 8B models use."""
 
 
 class NothingToTrain(InputError):
@@ -47,14 +39,6 @@ class Adaptation:
     def share(self) -> float:
         """Trained weights as a fraction of all."""
         return self.trainable / self.total
-
-
-def default_learning_rate(kind: Kind, method: Method) -> float:
-    """The learning rate where an experiment states none."""
-    if kind == "lora":
-        return LORA_LEARNING_RATE
-    supervised = method in ("sft", "rft", "rce")
-    return SUPERVISED_LEARNING_RATE if supervised else REINFORCEMENT_LEARNING_RATE
 
 
 def train_all(model: PreTrainedModel) -> tuple[PreTrainedModel, Adaptation]:
@@ -88,3 +72,8 @@ def measure(model: nn.Module, kind: Kind, matched: Mapping[str, tuple[str, ...]]
     parameters = list(model.parameters())
     trainable = sum(p.numel() for p in parameters if p.requires_grad)
     return Adaptation(kind, trainable, sum(p.numel() for p in parameters), matched)
+
+
+def save_activations(model: nn.Module) -> None:
+    """Activation checkpointing: layers keep only their input and run again going backward."""
+    model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]

@@ -21,6 +21,7 @@ from assay.rl.advantages import (
 )
 from assay.rl.aggregation import Dropped, constant_scale, token_weights
 from assay.rl.estimators.egpo import find_thought
+from assay.rl.kl import kl_rewards
 from assay.rl.names import look_up
 from assay.rl.objectives.grpo import Grpo as GrpoObjective
 from assay.rl.packed import Packed, pack
@@ -61,7 +62,8 @@ class GrpoSettings:
     """Tokens before the limit over which length is punished; 0 for none."""
     overlong_factor: float = 1.0
     kl_in_reward: float = 0.0
-    """Coefficient of k1 subtracted from the reward at every token."""
+    """Coefficient of the KL estimate that is subtracted from the reward at every token."""
+    kl_reward_estimator: str = "k1"
     temperature: float = 1.0
     max_tokens: int = 256
     micro_tokens: int = 2048
@@ -183,8 +185,13 @@ class Grpo:
         token_rewards_S = None
         if self.settings.kl_in_reward:
             assert packed.old_S is not None and packed.reference_S is not None
-            k1_S = packed.old_S - packed.reference_S
-            token_rewards_S = torch.where(packed.mask_S, -self.settings.kl_in_reward * k1_S, 0.0)
+            penalty_S = kl_rewards(
+                self.settings.kl_reward_estimator,
+                packed.old_S,
+                packed.reference_S,
+                self.settings.kl_in_reward,
+            )
+            token_rewards_S = torch.where(packed.mask_S, penalty_S, 0.0)
         return AdvantageInput(
             rewards_E=rewards_E,
             group_E=group_E,

@@ -40,7 +40,6 @@ def update(
     clip_norm: float,
 ) -> UpdateResult:
     """Accumulate the gradient of the whole batch, clip it by norm, step the optimizer."""
-    optimizer.zero_grad(set_to_none=True)
     sums: dict[str, float] = {}
     for micro in micro_batches(policy, packed, objective.atom, micro_tokens):
         output = objective(policy.score(micro, entropy=objective.needs.entropy), micro)
@@ -52,4 +51,6 @@ def update(
     if stepped:
         optimizer.step()
         policy.updated()
+    # Gradients are as large as the weights: they must not lie about during the next rollout.
+    optimizer.zero_grad(set_to_none=True)
     return UpdateResult(float(norm), stepped, sums)

@@ -2,8 +2,7 @@
 
 from assay.data.lengths import length_statistics
 from assay.judge.findings import Finding
-from assay.lab.checks.subject import Golds, Number, Seen, Subject, share_of, some
-from assay.lab.spec.stage import SamplingStage
+from assay.lab.checks.subject import Golds, Number, Seen, Subject, samples, share_of, some
 
 
 def lengths(subject: Subject) -> Seen:
@@ -11,7 +10,7 @@ def lengths(subject: Subject) -> Seen:
     session = subject.session
     for name, stage in session.experiment.stage.items():
         golds = subject.golds_of_data(stage.data, stage.rendering)
-        limit = stage.sampling.max_tokens if isinstance(stage, SamplingStage) else None
+        limit = stage.sampling.max_tokens if samples(stage) else None
         yield from measured(f"stage.{name}", golds)
         yield from compared(subject, f"stage.{name}", golds, limit)
     for name, evaluation in session.evaluations.items():

@@ -7,10 +7,10 @@ import torch
 
 from assay.errors import InputError
 from assay.judge.findings import Finding
-from assay.lab.checks.subject import Number, Seen, Subject
+from assay.lab.checks.subject import Number, Seen, Subject, samples
 from assay.lab.checks.work import StageWork, adaptation_of, checkpoint_count, stage_work
 from assay.lab.doctor import existing
-from assay.lab.spec.stage import GrpoStage, SamplingStage, StageSpec
+from assay.lab.spec.stage import GrpoStage, StageSpec
 from assay.lab.spec.training import LoraAdapt
 from assay.models.adapt import Adaptation
 from assay.models.memory import (
@@ -81,7 +81,7 @@ def memory(
 
 def step_load(stage: StageSpec, work: StageWork, adaptation: Adaptation, bf16: bool) -> StepLoad:
     """The largest micro-batch: full to the token budget, or one turn where that is longer."""
-    answer = work.answer_most if isinstance(stage, SamplingStage) else work.answer
+    answer = work.answer_most if samples(stage) else work.answer
     longest = work.prompt_most + work.answer_most
     tokens = max(min(stage.micro_tokens, work.tokens(answer)), longest)
     completions = tokens * work.group * answer / (work.prompt + work.group * answer)
@@ -105,7 +105,7 @@ def installed_memory(device: str) -> float:
 
 def cache_bytes(stage: StageSpec, work: StageWork, shape: ModelShape, bf16: bool) -> float:
     """Keys and values of the largest decoding wave."""
-    if not isinstance(stage, SamplingStage):
+    if not samples(stage):
         return 0.0
     rows = min(work.prompts * work.group, WAVE_ROWS)
     held = -(-rows // work.group) * work.prompt_most + rows * work.answer_most

@@ -8,8 +8,9 @@ from assay.data.row import Row
 from assay.data.tools import parse_tools
 from assay.judge.findings import Finding
 from assay.lab.checks.subject import Number, Seen, Subject, share_of, some
-from assay.lab.prepare import TOO_LONG, DataSet
-from assay.lab.spec.stage import SftStage
+from assay.lab.evaluate import Evaluation
+from assay.lab.prepare import TOO_LONG, DataSet, find_part
+from assay.lab.spec.stage import RceStage, SftStage
 
 MANY = 0.2
 """A larger share of rows left out for one reason is a warning."""
@@ -28,6 +29,7 @@ def rows(subject: Subject) -> Seen:
         yield Number(f"evaluate.{name}", "items", len(evaluation.items))
         yield from well_formed(f"evaluate.{name}", evaluation.items)
     yield from without_answers(subject)
+    yield from without_candidates(subject)
 
 
 def left_out(place: str, data: DataSet) -> Seen:
@@ -94,6 +96,22 @@ def without_answers(subject: Subject) -> Seen:
             )
 
 
-def by_size(subject: Subject) -> list:
+def without_candidates(subject: Subject) -> Seen:
+    """Rows that hold no candidates where a stage trains on stored ones."""
+    for name, stage in subject.session.experiment.stage.items():
+        if not isinstance(stage, RceStage) or stage.candidates != "stored":
+            continue
+        rows_ = find_part(subject.session.sets, stage.data)
+        bare = [row.id for row in rows_ if not row.extra.get("candidates")]
+        if bare:
+            yield Finding(
+                "error",
+                f"stage.{name}: rows of data.{stage.data} hold no candidates",
+                f"{share_of(len(bare), len(rows_))}: {some(bare)}",
+                "give each row a list of {text, reward}, or sample the candidates",
+            )
+
+
+def by_size(subject: Subject) -> list[Evaluation]:
     """Evaluations, those with the most items first."""
     return sorted(subject.session.evaluations.values(), key=lambda e: -len(e.items))

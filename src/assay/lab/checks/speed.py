@@ -10,10 +10,10 @@ import time
 from dataclasses import dataclass
 
 from assay.judge.findings import Finding
-from assay.lab.checks.subject import Number, Seen, Subject
+from assay.lab.checks.subject import Number, Seen, Subject, samples
 from assay.lab.checks.work import StageWork, measured_checkpoints, stage_work
 from assay.lab.evaluate import Evaluation
-from assay.lab.spec.stage import GrpoStage, SamplingStage, StageSpec
+from assay.lab.spec.stage import GrpoStage, StageSpec
 from assay.rl.policy import SampleKey
 from assay.rollout.engine import LEAST_ROWS, WAVE_ROWS
 from assay.rollout.language import LocalSampler
@@ -126,7 +126,7 @@ def stage_seconds(stage: StageSpec, work: StageWork, found: Speed) -> tuple[floa
             step *= stage.updates.epochs
             if stage.kl.coef:
                 step += work.tokens(answer) * found.token
-        if isinstance(stage, SamplingStage):
+        if samples(stage):
             step += answering_seconds(work.prompts, work.group, work.prompt, answer, found)
         ends.append(work.steps * step)
     return ends[0], ends[1]

@@ -5,6 +5,7 @@ Nothing is judged here. Gold answers are rendered once and shared by the checks.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from assay.data.episode import Completion
 from assay.data.renderings.template import RenderingError
@@ -14,7 +15,7 @@ from assay.judge.findings import Finding
 from assay.lab.evaluate import Evaluation, decode_with
 from assay.lab.prepare import find_part, make_renderer
 from assay.lab.session import Session
-from assay.lab.spec.stage import SamplingStage
+from assay.lab.spec.stage import RceStage, SamplingStage, StageSpec
 from assay.lab.spec.training import Reward as RewardSpec
 from assay.tasks.task import Task
 
@@ -114,6 +115,12 @@ def reward_uses(session: Session) -> list[RewardUse]:
     for use in stages + evaluations:
         found.setdefault((use.data, str(use.reward), use.rendering), use)
     return list(found.values())
+
+
+def samples(stage: StageSpec) -> TypeGuard[SamplingStage]:
+    """Whether the stage samples; candidates that the data holds are not sampled."""
+    stored = isinstance(stage, RceStage) and stage.candidates == "stored"
+    return isinstance(stage, SamplingStage) and not stored
 
 
 def render_golds(session: Session, rows: Sequence[Row], rendering: str) -> Golds:

@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from assay.lab.checkpoint_models import adapt
-from assay.lab.checks.subject import Subject
+from assay.lab.checks.subject import Subject, samples
 from assay.lab.evaluate import Evaluation
 from assay.lab.prepare import find_part
 from assay.lab.spec.experiment import Experiment
@@ -52,7 +52,7 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
         prompt=sum(len(gold.prompt) for gold in golds) / len(golds),
         prompt_most=max(len(gold.prompt) for gold in golds),
         answer=sum(len(gold.actions) for gold in golds) / len(golds),
-        answer_most=stage.sampling.max_tokens if isinstance(stage, SamplingStage) else longest,
+        answer_most=stage.sampling.max_tokens if samples(stage) else longest,
     )
 
 
