@@ -5,86 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.episode import Completion, Reward, Turn
+from assay.data.episode import Reward, Turn
 from assay.data.row import Row
 from assay.judge.findings import Finding
 from assay.judge.intervals import wilson
-from assay.lab.check import Report, check_experiment
 from assay.lab.checks import room
 from assay.lab.checks.probe import told
 from assay.lab.checks.rows import well_formed
 from assay.lab.checks.subject import Number
 from assay.lab.spec.read import SpecError
-from assay.tasks.math import rewards as math_rewards
+from tests.lab.sound_lab import SEARCH, add_row, found, look, make_sound_lab, silent
 from tests.models.folders import tiny_model
-from tests.tiny_lab import make_tiny_lab, write_rows
+from tests.tiny_lab import write_rows
 
-SOUND = (
-    "stage.sft.optimizer.lr=1e-5",
-    "stage.sft.steps=4",
-    "stage.sft.checkpoint_every=2",
-    "stage.rl.optimizer.lr=1e-6",
-    "stage.rl.steps=3",
-    "stage.rl.checkpoint_every=2",
-    "stage.rl.reward={ accuracy = 1.0, repetition = 0.5 }",
-    "evaluate.dev.reward=accuracy",
-)
 PARAMETERS = sum(p.numel() for p in tiny_model().parameters())
 GIB = 2**30
-
-CALLS = """\
-name  = "calls"
-model = "path:model"
-task  = "tools"
-
-[data.train]
-source = "path:calls.jsonl"
-format = "messages"
-
-[stage.rl]
-method = "grpo"
-data   = "train"
-steps  = 2
-prompts  = 2
-group    = 2
-sampling = { max_tokens = 120 }
-reward   = "strict_binary"
-"""
-SEARCH = {
-    "name": "search",
-    "description": "",
-    "parameters": {"type": "object", "properties": {"query": {"type": "string"}}},
-}
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Path:
-    """The tiny lab; with SOUND settings nothing in it is wrong."""
-    make_tiny_lab(tmp_path)
-    sums = [(a, b) for a in range(1, 7) for b in range(1, 5)]
-    write_rows(tmp_path / "sums.jsonl", sums[:16])
-    write_rows(tmp_path / "test.jsonl", sums[16:])
-    return tmp_path
-
-
-def look(lab: Path, *overrides: str, probe: int = 0, file: str = "tiny.toml") -> Report:
-    return check_experiment(lab / file, (*SOUND, *overrides), root=lab, probe=probe)
-
-
-def found(report: Report, words: str) -> Finding:
-    """The only finding whose first line holds these words."""
-    (finding,) = [f for f in report.findings if words in f.what]
-    return finding
-
-
-def silent(report: Report, words: str) -> bool:
-    return not any(words in f.what for f in report.findings)
-
-
-def add_row(file: Path, question: str, answer: str, id_: str = "added", **more: object) -> None:
-    messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-    with file.open("a") as lines:
-        lines.write(json.dumps({"id": id_, "messages": messages, **more}) + "\n")
+    return make_sound_lab(tmp_path)
 
 
 def test_a_sound_experiment_has_no_error_and_no_warning_and_leaves_no_trace(lab: Path) -> None:
@@ -155,133 +95,6 @@ def test_stored_candidates_have_to_be_there(lab: Path) -> None:
     assert finding.severity == "error" and "12 of 12" in finding.evidence
     # Nothing is sampled, so max_tokens is no limit.
     assert silent(report, "stage.rce: gold answers are longer")
-
-
-# Rewards
-
-
-def write_calls(lab: Path, golds: list[str]) -> None:
-    """Eight rows that search for their own number; row i's gold answer searches for `golds[i]`."""
-    (lab / "calls.toml").write_text(CALLS)
-    (lab / "calls.jsonl").unlink(missing_ok=True)
-    for i, gold in enumerate(golds):
-        add_row(
-            lab / "calls.jsonl",
-            f"find {i}",
-            call(str(i)),
-            f"row{i}",
-            tools=[SEARCH],
-            gold=call(gold),
-        )
-
-
-def call(query: str) -> str:
-    value = json.dumps({"name": "search", "arguments": {"query": query}})
-    return f"<tool_call>\n{value}\n</tool_call>"
-
-
-def look_at_calls(lab: Path, *overrides: str) -> Report:
-    return check_experiment(lab / "calls.toml", overrides, root=lab)
-
-
-def test_gold_answers_exchanged_between_two_rows_are_caught_and_named(lab: Path) -> None:
-    write_calls(lab, [str(i) for i in range(8)])
-    report = look_at_calls(lab)
-    assert not report.failed and silent(report, "full reward")
-    write_calls(lab, ["0", "1", "5", "3", "4", "2", "6", "7"])
-    finding = found(look_at_calls(lab), "do not earn the full reward of 'strict_binary'")
-    assert finding.severity == "error"
-    assert "2 of 8 (25.0%)" in finding.evidence and "row2, row5" in finding.evidence
-
-
-def test_full_reward_is_the_rewards_own_maximum(lab: Path) -> None:
-    write_calls(lab, [str(i) for i in range(8)])
-    report = look_at_calls(lab, "stage.rl.reward=tools.fine_grained")
-    assert report.numbers["stage.rl"]["gold_full_share: tools.fine_grained"] == 1
-    assert silent(report, "full reward")
-
-
-def test_an_abstention_on_gold_is_an_error_with_its_reason(lab: Path) -> None:
-    write_calls(lab, [str(i) for i in range(8)])
-    finding = found(look_at_calls(lab, "stage.rl.reward=ast"), "do not earn the full reward")
-    assert finding.severity == "error" and "abstains" in finding.evidence
-    assert "BFCL category" in finding.evidence
-
-
-def use_reward(monkeypatch: pytest.MonkeyPatch, value) -> str:
-    """Register a reward of the math task; returns the override that uses it."""
-
-    def reward(row: Row, completion: Completion) -> Reward:
-        return Reward(float(value(row, completion.text)))
-
-    monkeypatch.setitem(math_rewards.REWARDS, "made", reward)  # type: ignore[arg-type]
-    return "stage.rl.reward=made"
-
-
-def right(row: Row, text: str) -> bool:
-    return text == f"\\boxed{{{row.gold}}}"
-
-
-def test_a_reward_that_never_looks_is_an_error(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = look(lab, use_reward(monkeypatch, lambda row, text: 1.0))
-    assert found(report, "stage.rl: the reward does not tell right").severity == "error"
-
-
-def test_a_reward_of_form_alone_is_a_warning(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = look(lab, use_reward(monkeypatch, lambda row, text: text.endswith("}")))
-    finding = found(report, "stage.rl: the reward does not tell right")
-    assert finding.severity == "warning" and not report.failed
-
-
-def test_a_reward_for_empty_answers_is_an_error(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = look(lab, use_reward(monkeypatch, lambda row, text: not text or right(row, text)))
-    finding = found(report, "empty answers earn the full reward")
-    assert finding.severity == "error" and "12 of 12" in finding.evidence
-
-
-def test_a_reward_for_cut_answers_is_found(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def value(row: Row, text: str) -> bool:
-        return right(row, text) or (bool(text) and not text.endswith("}"))
-
-    report = look(lab, use_reward(monkeypatch, value))
-    assert found(report, "cut answers earn the full reward").severity == "error"
-    assert silent(report, "exchanged answers")
-
-
-def test_a_reward_for_other_rows_answers_is_found(
-    lab: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def careless(row: Row, text: str) -> bool:
-        return right(row, text) or (text.endswith("}") and int(str(row.gold)) % 4 > 0)
-
-    report = look(lab, use_reward(monkeypatch, careless))
-    assert found(report, "exchanged answers earn the full reward").severity == "error"
-    assert silent(report, "empty answers") and silent(report, "do not earn")
-
-
-def test_parts_that_judge_form_warn_and_alone_they_stop(lab: Path) -> None:
-    table = "stage.rl.reward={ accuracy = 1.0, think_format = 0.2 }"
-    report = look(lab, table)
-    finding = found(report, "do not earn the full reward of 'think_format'")
-    assert finding.severity == "warning" and not report.failed
-    alone = look(lab, "stage.rl.reward=think_format")
-    assert found(alone, "full reward of 'think_format'").severity == "error"
-
-
-def test_repetition_gets_tokens_and_its_maximum_is_zero(lab: Path) -> None:
-    for n in range(8):
-        answer = "o" * 20 + f"\\boxed{{{n + 90}}}"
-        add_row(lab / "sums.jsonl", f"{n} + 90 = ?", answer, f"long{n}", gold=str(n + 90))
-    report = look(lab, "stage.rl.sampling.max_tokens=60")
-    finding = found(report, "stage.rl: gold answers do not earn the full reward of 'repetition'")
-    assert finding.severity == "warning" and "below 0" in finding.evidence
-    assert "abstains" not in finding.evidence
-
-
-def test_a_reward_that_shapes_right_answers_by_length_is_a_warning(lab: Path) -> None:
-    report = look(lab, "stage.rl.reward=cosine")
-    finding = found(report, "full reward of 'cosine'")
-    assert finding.severity == "warning" and not report.failed
 
 
 # Tokens

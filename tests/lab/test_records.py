@@ -105,6 +105,13 @@ def test_a_writer_killed_between_chunks_goes_on_to_the_same_bytes(tmp_path):
     assert not first.parent.exists()
 
 
+def test_chunks_are_merged_in_their_order_whatever_order_they_came_in(tmp_path):
+    with RecordWriter(tmp_path / "mixed", RECORD, "base") as writer:
+        for index in (2, 0, 1):
+            writer.write_chunk(index, [line(*pair) for pair in CHUNKS[index]])
+        assert digest(writer.finish()) == digest(write(tmp_path / "whole"))
+
+
 def test_a_finished_record_is_left_as_it_is(tmp_path):
     file = write(tmp_path)
     before = (digest(file), file.stat().st_mtime_ns)

@@ -76,7 +76,7 @@ def shared_with_test(
     # A row that names no conversation is known by its id, which another file may use as well.
     talks, tested = ({row.conversation for row in side} - {""} for side in (rows, items))
     conversations = talks & tested
-    if conversations and not texts:
+    if conversations:
         yield Finding(
             "warning",
             f"data.{data} is trained on and has conversations of {place}",

@@ -15,7 +15,7 @@ from assay.judge.findings import Finding
 from assay.lab.evaluate import Evaluation, decode_with
 from assay.lab.prepare import find_part, make_renderer
 from assay.lab.session import Session
-from assay.lab.spec.stage import RceStage, SamplingStage, StageSpec
+from assay.lab.spec.stage import CommonStage, RceStage, SamplingStage
 from assay.lab.spec.training import Reward as RewardSpec
 from assay.tasks.task import Task
 
@@ -117,7 +117,7 @@ def reward_uses(session: Session) -> list[RewardUse]:
     return list(found.values())
 
 
-def samples(stage: StageSpec) -> TypeGuard[SamplingStage]:
+def samples(stage: CommonStage) -> TypeGuard[SamplingStage]:
     """Whether the stage samples; candidates that the data holds are not sampled."""
     stored = isinstance(stage, RceStage) and stage.candidates == "stored"
     return isinstance(stage, SamplingStage) and not stored

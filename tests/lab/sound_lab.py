@@ -1,0 +1,53 @@
+"""A tiny lab in which nothing is wrong, and what tests ask of its check."""
+
+import json
+from pathlib import Path
+
+from assay.judge.findings import Finding
+from assay.lab.check import Report, check_experiment
+from tests.tiny_lab import make_tiny_lab, write_rows
+
+SOUND = (
+    "stage.sft.optimizer.lr=1e-5",
+    "stage.sft.steps=4",
+    "stage.sft.checkpoint_every=2",
+    "stage.rl.optimizer.lr=1e-6",
+    "stage.rl.steps=3",
+    "stage.rl.checkpoint_every=2",
+    "stage.rl.reward={ accuracy = 1.0, repetition = 0.5 }",
+    "evaluate.dev.reward=accuracy",
+)
+SEARCH = {
+    "name": "search",
+    "description": "",
+    "parameters": {"type": "object", "properties": {"query": {"type": "string"}}},
+}
+
+
+def make_sound_lab(folder: Path) -> Path:
+    """The tiny lab; with SOUND settings nothing in it is wrong."""
+    make_tiny_lab(folder)
+    sums = [(a, b) for a in range(1, 7) for b in range(1, 5)]
+    write_rows(folder / "sums.jsonl", sums[:16])
+    write_rows(folder / "test.jsonl", sums[16:])
+    return folder
+
+
+def look(lab: Path, *overrides: str, probe: int = 0, file: str = "tiny.toml") -> Report:
+    return check_experiment(lab / file, (*SOUND, *overrides), root=lab, probe=probe)
+
+
+def found(report: Report, words: str) -> Finding:
+    """The only finding whose first line holds these words."""
+    (finding,) = [f for f in report.findings if words in f.what]
+    return finding
+
+
+def silent(report: Report, words: str) -> bool:
+    return not any(words in f.what for f in report.findings)
+
+
+def add_row(file: Path, question: str, answer: str, id_: str = "added", **more: object) -> None:
+    messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    with file.open("a") as lines:
+        lines.write(json.dumps({"id": id_, "messages": messages, **more}) + "\n")
