@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from assay.data.episode import Completion, Context, Reward, Turn
-from assay.data.hashing import hash_ids
+from assay.data.hashing import hash_contents
 from assay.data.rendering import Renderer
 from assay.data.row import Row
 from assay.data.splits import take
@@ -90,7 +90,7 @@ def make_evaluation(
         benchmark=spec.benchmark or spec.data or "",
         role=spec.role,
         items=tuple(item.id for item in items),
-        items_hash=hash_ids(items),
+        items_hash=hash_contents(items),
         repeats=spec.repeats,
         sampling=spec.sampling.model_dump(),
         rendering=renderer.fingerprint,

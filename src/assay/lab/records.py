@@ -97,8 +97,11 @@ class EvaluationRecord:
         return evaluations / self.key / f"{checkpoint}.parquet"
 
     def finished(self, run: RunDirectory, checkpoint: str) -> bool:
-        """Whether the record of a checkpoint is complete."""
-        return self.file(run.evaluations, checkpoint).exists()
+        """Whether the record of a checkpoint is complete; clears what a kill left beside it."""
+        file = self.file(run.evaluations, checkpoint)
+        if file.exists():
+            shutil.rmtree(file.with_suffix(".parts"), ignore_errors=True)
+        return file.exists()
 
 
 class RecordWriter:

@@ -63,7 +63,7 @@ def train_unfrozen(
     matched = freeze_matching(model, patterns)
     adaptation = measure(model, "freeze", matched)
     if not adaptation.trainable:
-        raise NothingToTrain("every weight is frozen", field="adapt.frozen", fix="drop a pattern")
+        raise NothingToTrain("every weight is frozen", field="adapt.patterns", fix="drop a pattern")
     return model, adaptation
 
 

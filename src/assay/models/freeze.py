@@ -24,7 +24,7 @@ def freeze_matching(model: nn.Module, patterns: Sequence[str]) -> dict[str, tupl
         if not names:
             raise FreezePatternError(
                 f"pattern {pattern!r} matches no weight",
-                field="adapt.frozen",
+                field="adapt.patterns",
                 fix=nearest(pattern, named),
             )
     model.requires_grad_(True)

@@ -76,13 +76,11 @@ def differing(subject: Subject) -> Seen:
         for name, spec in experiment.evaluate.items()
         for text in spec.checkpoints
     ]
-    reported = set()
     for place, rendering, reference in pairs:
-        if reference is None or reference.stage is None or (place, reference.stage) in reported:
+        if reference is None or reference.stage is None:
             continue
         trained = experiment.stage[reference.stage]
         if fingerprint(subject, trained.rendering) != fingerprint(subject, rendering):
-            reported.add((place, reference.stage))
             yield other_rendering(subject, place, rendering, reference.stage)
 
 

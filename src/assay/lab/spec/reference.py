@@ -121,7 +121,7 @@ def _type_of(field: FieldInfo) -> str:
 
 
 def _words(annotation: Any) -> str:
-    """A type in words, escaped for a cell of a Markdown table."""
+    """A type in words."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _words(arguments[0]) + _limits(arguments[1:])
