@@ -10,9 +10,11 @@ import typer
 
 from assay.cli.check import check
 from assay.cli.compare import compare
+from assay.cli.delete import delete
 from assay.cli.doctor import doctor
 from assay.cli.eval import evaluate
 from assay.cli.output import Common, Json, Lab, verb
+from assay.cli.protect import protect
 from assay.cli.report import report
 from assay.cli.resume import resume
 from assay.cli.run import run
@@ -28,6 +30,8 @@ VERBS = {
     "report": report,
     "runs": runs,
     "show": show,
+    "protect": protect,
+    "delete": delete,
     "doctor": doctor,
 }
 

@@ -20,6 +20,7 @@ from assay.lab.registry import (
     references,
 )
 from assay.lab.run_directory import RunDirectory
+from assay.lab.run_names import checkpoint_directory, find_run, parse_run_name
 from assay.lab.status import hold_run
 
 
@@ -73,6 +74,34 @@ def delete_checkpoint(run: RunDirectory, stage: str, step: int) -> None:
         rubbish = checkpoint.with_name(f".{checkpoint.name}")
         checkpoint.rename(rubbish)
         shutil.rmtree(rubbish)
+
+
+def protect_named(root: Path, name: str, why: str) -> Path:
+    """Protect what a name means, a run or a checkpoint; returns its folder. Raises RunNotFound."""
+    run, path = _named(root, name)
+    mark_protected(run, path, why)
+    return path
+
+
+def delete_named(root: Path, name: str) -> Path:
+    """Delete what a name means, a run or a checkpoint; returns what was its folder.
+
+    Raises RunNotFound, ProtectedPath, RunBusy.
+    """
+    run, path = _named(root, name)
+    if path == run.path:
+        delete_run(run)
+    else:
+        delete_checkpoint(run, path.parent.name, int(path.name.removeprefix("step-")))
+    return path
+
+
+def _named(root: Path, name: str) -> tuple[RunDirectory, Path]:
+    reference = parse_run_name(name)
+    run = find_run(root, reference)
+    if reference.checkpoint is None:
+        return run, run.path
+    return run, checkpoint_directory(run, reference.checkpoint)
 
 
 def _touch(one: str, other: str) -> bool:

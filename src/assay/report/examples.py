@@ -18,6 +18,8 @@ from assay.tasks.task import BenchmarkOptions, benchmark, task
 
 LONGEST = 3000
 """Characters of a text that a page shows."""
+SHOWN = 3
+KINDS = ("gained", "lost", "unchanged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Examples:
 
 
 def examples(facts: RunFacts, table: Table) -> Examples | None:
-    """One gained, one lost and one unchanged item of the control against the last checkpoint.
+    """Three items, by kind of change, of the control against the last checkpoint.
 
     None where there is nothing but the control.
     """
@@ -81,27 +83,36 @@ def examples(facts: RunFacts, table: Table) -> Examples | None:
     after = answers[last.name]
     shown = [
         _example(control, kind, item, rows.get(item), answers[control][item], after[item])
-        for kind, (control, item) in pick(pairings, after).items()
+        for kind, control, item in pick(pairings, after)
     ]
     return Examples(table.control.name, last.name, tuple(shown), problem)
 
 
 def pick(
     pairings: Sequence[Pairing], after: Mapping[str, Mapping[str, Any]]
-) -> dict[str, tuple[str, str]]:
-    """Kind -> control and item: the first item of each kind, against the control if it has one.
+) -> list[tuple[str, str, str]]:
+    """Three of (kind, control, item), fewer only where there are fewer items.
 
-    Among the unchanged, the first that is still wrong, if any is.
+    The first item of each kind, against the control if it has one; where a kind has none, further
+    items of the others. Among the unchanged, those that are still wrong come first.
     """
-    found: dict[str, tuple[str, str]] = {}
-    for pairing in pairings:
-        flips = pairing.flips
-        wrong = [item for item in flips.unchanged if after[item]["score"] == 0]
-        kinds = {"gained": flips.gained, "lost": flips.lost, "unchanged": wrong or flips.unchanged}
-        for kind, items in kinds.items():
-            if items:
-                found.setdefault(kind, (pairing.control, items[0]))
-    return {kind: found[kind] for kind in ("gained", "lost", "unchanged") if kind in found}
+    ranked: list[tuple[int, str, str, str]] = []
+    taken: set[str] = set()
+    for kind in KINDS:
+        found = [(p.control, item) for p in pairings for item in _of_kind(p, kind, after)]
+        for rank, (control, item) in enumerate(found[:SHOWN]):
+            if item not in taken:
+                taken.add(item)
+                ranked.append((rank, kind, control, item))
+    chosen = sorted(ranked, key=lambda entry: entry[0])[:SHOWN]
+    return sorted((entry[1:] for entry in chosen), key=lambda e: KINDS.index(e[0]))
+
+
+def _of_kind(pairing: Pairing, kind: str, after: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
+    items = getattr(pairing.flips, kind)
+    if kind != "unchanged":
+        return items
+    return sorted(items, key=lambda item: after[item]["score"] != 0)
 
 
 def item_rows(facts: RunFacts, evaluation: str) -> Mapping[str, Row]:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from assay.data.files import sync
-from assay.errors import InputError, RunFailure
+from assay.errors import InputError
 from assay.models.state import strict_load, untied_state
 from assay.models.weights import load_weights, save_weights
 from assay.rl.policy import Policy
@@ -33,7 +33,7 @@ HEADROOM = 64 * 2**20
 """Bytes that must stay free beside a checkpoint, for records and pages."""
 
 
-class DiskFull(RunFailure):
+class DiskFull(InputError):
     """Not enough free space for a checkpoint; nothing was written."""
 
 
@@ -121,8 +121,9 @@ def check_space(folder: Path, module: torch.nn.Module, optimizer: torch.optim.Op
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise DiskFull(
-            f"{folder}: a checkpoint needs {needed / 2**20:.0f} MB and {free / 2**20:.0f} MB are "
-            "free; earlier checkpoints are intact, make room and resume"
+            f"a checkpoint needs {needed / 2**20:.0f} MB and {free / 2**20:.0f} MB are free",
+            file=folder,
+            fix="earlier checkpoints are intact: make room and resume",
         )
 
 

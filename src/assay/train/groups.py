@@ -173,6 +173,7 @@ def sampling_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
             parts.setdefault(f"part/{name}", []).append(value)
     contexts = {id(turn.context): turn.context for e in episodes for turn in e.turns}
     return {
+        "rows": float(len(groups)),
         "reward_mean": mean,
         "reward_std": variance**0.5,
         "length_mean": sum(lengths) / len(lengths),

@@ -23,5 +23,5 @@ class Sft:
         chosen = [e for _, e in visits(self.episodes, self.seed, state.cursor, self.batch)]
         state.cursor += self.batch
         packed = likelihood_batch(chosen)
-        metrics = {"tokens": float(packed.mask_S.sum())}
+        metrics = {"rows": float(len(chosen)), "tokens": float(packed.mask_S.sum())}
         return Batch((packed,), NLL, metrics)

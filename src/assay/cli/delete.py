@@ -1,0 +1,22 @@
+"""`assay delete`: delete a run, or one of its checkpoints, that nothing else needs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.cli.completion import run_names
+from assay.cli.output import Outcome
+
+
+def delete(
+    root: Path,
+    name: Annotated[
+        str, typer.Argument(help="NAME or NAME@STAGE.step-N.", autocompletion=run_names)
+    ],
+) -> Outcome:
+    """Delete a run or a checkpoint; refused where another run or a record refers to it."""
+    from assay.lab.protection import delete_named
+
+    path = delete_named(root, name)
+    return Outcome({"deleted": str(path)}, [f"deleted {path}"])

@@ -1,0 +1,23 @@
+"""`assay protect`: keep a run or a checkpoint from being deleted by any command."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.cli.completion import run_names
+from assay.cli.output import Outcome
+
+
+def protect(
+    root: Path,
+    name: Annotated[
+        str, typer.Argument(help="NAME or NAME@STAGE.step-N.", autocompletion=run_names)
+    ],
+    why: Annotated[str, typer.Option(help="The reason, shown to whoever tries to delete it.")],
+) -> Outcome:
+    """Protect a run, or one of its checkpoints, from every command."""
+    from assay.lab.protection import protect_named
+
+    path = protect_named(root, name, why)
+    return Outcome({"protected": str(path), "why": why}, [f"protected {path}: {why}"])
