@@ -4,6 +4,8 @@ import dataclasses
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from assay.models.scoring import score_actions
 from assay.rl.policy import SampleKey
@@ -86,3 +88,20 @@ def test_a_turn_says_how_it_ended_and_keeps_its_end_token():
         assert turn.policy_version == 3
         assert len(turn.loss_mask) == len(turn.actions) == len(turn.behaviour_logps or ())
     assert dataclasses.asdict(turns[0])["context"] == contexts[0]
+
+
+@given(
+    alive=st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=6).filter(
+        lambda rows: any(map(any, rows))
+    )
+)
+def test_compacting_keeps_every_living_row_under_its_own_prompt(alive):
+    flags = [flag for row in alive for flag in row]
+    turn_B = torch.tensor([r if flag else -1 for r, flag in enumerate(flags)])
+    rows, turns, slots = engine.compact(turn_B, 6)
+    kept = {int(turn): int(row) for row, turn in zip(rows, turns, strict=True) if turn >= 0}
+    assert kept == {int(turn): int(turn) for turn in turn_B if turn >= 0}
+    assert len(rows) == len(turns) and len(rows) % slots == 0
+    assert len(rows) >= min(engine.LEAST_ROWS, len(turn_B))
+    prompts = (rows // 6).view(-1, slots)
+    assert (prompts == prompts[:, :1]).all()

@@ -225,23 +225,38 @@ def step(model: PreTrainedModel, wave: Wave, token_B: Tensor) -> Tensor:
 
 
 def retire(wave: Wave, token_B: Tensor) -> Tensor:
-    """Drop finished prompts and spare slots when that shrinks the wave enough.
+    """Drop finished rows where that shrinks the wave enough.
 
     Returns the tokens to feed, in the new row order.
     """
-    slots = wave.cache.slots
-    alive_Un = (wave.turn_B >= 0).view(-1, slots)
-    prompts = alive_Un.any(dim=1).nonzero()[:, 0]
-    needed = int(alive_Un.sum(dim=1).max())
-    needed = max(needed, -(-LEAST_ROWS // len(prompts)))
-    if needed > slots or len(prompts) * needed > RETIRE_SHARE * alive_Un.numel():
+    rows_B, turn_B, slots = compact(wave.turn_B, wave.cache.slots)
+    if len(rows_B) > RETIRE_SHARE * len(wave.turn_B):
         return token_B
+    # Row r of the old grid belongs to prompt r // old slots; each new grid row keeps one.
+    prompts = (rows_B // wave.cache.slots)[::slots].to(wave.cache.hidden_UP.device)
+    wave.cache.keep(prompts, rows_B.to(prompts.device), slots)
+    wave.prompt_lengths_U = wave.prompt_lengths_U[prompts]
+    wave.turn_B = turn_B
+    wave.states_B = wave.states_B[rows_B.numpy()]
+    return token_B[rows_B]
+
+
+def compact(turn_B: Tensor, slots: int) -> tuple[Tensor, Tensor, int]:
+    """The smallest grid for the rows that are still going: old rows, their turns, new slots.
+
+    Either each prompt that still has rows with as many slots as the fullest of them needs, or,
+    where the groups have become ragged, each row on its own with a copy of its prompt. Rows that
+    only fill a grid up have turn -1.
+    """
+    alive_Un = (turn_B >= 0).view(-1, slots)
+    prompts = alive_Un.any(dim=1).nonzero()[:, 0]
+    needed = max(int(alive_Un.sum(dim=1).max()), -(-LEAST_ROWS // len(prompts)))
+    alone = (turn_B >= 0).nonzero()[:, 0]
+    if needed > slots or max(len(alone), LEAST_ROWS) <= RETIRE_SHARE * len(prompts) * needed:
+        filling = alone[:1].repeat(max(LEAST_ROWS - len(alone), 0))
+        turns = torch.cat([turn_B[alone], torch.full_like(filling, -1)])
+        return torch.cat([alone, filling]), turns, 1
     # A stable sort puts each prompt's living slots first.
     order_Un = alive_Un[prompts].int().argsort(dim=1, descending=True, stable=True)[:, :needed]
     rows_B = (prompts[:, None] * slots + order_Un).flatten()
-    device = wave.cache.hidden_UP.device
-    wave.cache.keep(prompts.to(device), rows_B.to(device), needed)
-    wave.prompt_lengths_U = wave.prompt_lengths_U[prompts.to(device)]
-    wave.turn_B = wave.turn_B[rows_B]
-    wave.states_B = wave.states_B[rows_B.numpy()]
-    return token_B[rows_B]
+    return rows_B, turn_B[rows_B], needed
