@@ -15,12 +15,13 @@ from typing import Any
 from assay.errors import InputError
 from assay.lab.evaluate import Evaluation, make_evaluation
 from assay.lab.manifest_file import read_manifest
+from assay.lab.merged import model_folder
 from assay.lab.observer import Observer
 from assay.lab.registry import note_run
 from assay.lab.run_directory import RunDirectory, create_run, runs_of
 from assay.lab.run_names import checkpoint_directory, find_run, parse_run_name
 from assay.lab.runner import checkpoint_name, execute, experiment_of, measure
-from assay.lab.session import Session, model_folder
+from assay.lab.session import Session
 from assay.lab.spec.evaluate import EvaluateSpec
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.references import CheckpointReference

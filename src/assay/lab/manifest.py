@@ -24,6 +24,7 @@ from assay.lab.fingerprints import (
     source_sha256,
 )
 from assay.lab.manifest_file import Manifest, read_manifest, write_manifest
+from assay.lab.merged import run_checkpoint
 from assay.lab.prepare import DataSet, make_renderer, renderer_of
 from assay.lab.run_directory import RunDirectory
 from assay.lab.session import Session
@@ -86,9 +87,11 @@ def check_manifest(run: RunDirectory, manifest: Manifest) -> None:
 
 def _base_weights(session: Session) -> dict[str, str]:
     found = {"source": session.experiment.model, "sha256": session.base.fingerprint}
-    if session.experiment.model.startswith("run:"):
+    kind, _, name = session.experiment.model.partition(":")
+    if kind == "run":
         # A name may come to mean a later run; the folder says which checkpoint it was.
-        found["checkpoint"] = session.shelf.base.relative_to(session.run.root).as_posix()
+        root = session.run.root
+        found["checkpoint"] = run_checkpoint(name, root)[2].relative_to(root).as_posix()
     return found
 
 

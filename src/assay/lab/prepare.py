@@ -82,6 +82,19 @@ def prepare(name: str, spec: DataSpec, task: Task, renderer: Renderer, root: Pat
     return DataSet(name, train, dev, dropped, total)
 
 
+def describe(made: DataSet, spec: DataSpec) -> str:
+    """One line for the display: what a data set holds, what was left out, what it is apart from."""
+    used = len(made.train) + len(made.dev)
+    parts = [f"data {made.name}: {used} of {made.total} rows"]
+    if made.dev:
+        parts.append(f"{len(made.train)} to train on, {len(made.dev)} dev")
+    parts += [f"{len(ids)} dropped: {reason}" for reason, ids in made.dropped.items()]
+    if spec.disjoint_from:
+        tests = ", ".join(spec.disjoint_from)
+        parts.append(f"no question and no function name in common with {tests}")
+    return "; ".join(parts)
+
+
 def renderer_of(experiment: Experiment, data: str, tokenizer: object) -> Renderer:
     """The rendering of the first stage that trains on a data set; `auto` where none does."""
     for stage in experiment.stage.values():

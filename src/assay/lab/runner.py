@@ -18,7 +18,7 @@ from assay.lab.evaluate import Answers, Evaluation, decode_with, run_evaluation
 from assay.lab.manifest import check_manifest, make_manifest, write_manifest
 from assay.lab.metrics import truncate_metrics
 from assay.lab.observer import Observer, Silent
-from assay.lab.prepare import find_part, make_renderer
+from assay.lab.prepare import describe, find_part, make_renderer
 from assay.lab.recorder import RunRecorder
 from assay.lab.records import read_scores
 from assay.lab.registry import note_run
@@ -119,6 +119,8 @@ def work(session: Session) -> None:
         check_manifest(session.run, manifest)
     else:
         write_manifest(session.run, manifest)
+    for made in session.sets.values():
+        session.observer.note(describe(made, session.experiment.data[made.name]))
     for name in session.experiment.stage:
         run_stage(session, name)
     for evaluation in session.evaluations.values():

@@ -4,18 +4,16 @@ import gc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from assay.lab.checkpoint_models import ModelShelf
 from assay.lab.evaluate import Evaluation, make_evaluation
+from assay.lab.merged import model_folder
 from assay.lab.observer import Observer
 from assay.lab.prepare import DataSet, prepare, renderer_of
 from assay.lab.run_directory import RunDirectory
-from assay.lab.run_names import checkpoint_directory, find_run, parse_run_name
 from assay.lab.spec.experiment import Experiment
 from assay.models.precision import Precision, choose_precision
-from assay.models.source import parse_source, resolve
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.tasks.task import RewardFunction, Task, task
 
@@ -94,18 +92,3 @@ class Session:
         """A runner for a reward, in namespaces unless the experiment says otherwise."""
         mode = self.experiment.sandbox or "namespaces"
         return RewardRunner(reward, deadline=deadline, sandbox=mode)
-
-
-def model_folder(source: str, root: Path) -> Path:
-    """The local folder of a model source; `run:` names are looked up in the lab at `root`."""
-
-    def run_folder(name: str) -> Path:
-        reference = parse_run_name(name)
-        run = find_run(root, reference)
-        if reference.checkpoint is None:
-            from assay.errors import InputError
-
-            raise InputError(f"run:{name} names no checkpoint", fix=f"write run:{name}@STAGE.last")
-        return checkpoint_directory(run, reference.checkpoint)
-
-    return resolve(parse_source(source), relative_to=root, resolve_run=run_folder)

@@ -1,0 +1,57 @@
+"""The folder of a checkpoint as a whole model: an adapter's is merged into its base, once.
+
+Whole checkpoints are used where they lie.
+"""
+
+from pathlib import Path
+
+from transformers import AutoTokenizer
+
+from assay.data.files import sha256_file
+from assay.errors import InputError
+from assay.lab.checkpoint_models import ModelShelf
+from assay.lab.run_directory import RunDirectory
+from assay.lab.run_names import checkpoint_directory, find_run, parse_run_name
+from assay.lab.spec.read import read_experiment
+from assay.lab.spec.references import CheckpointReference
+from assay.models.cache import built_once, cache_root
+from assay.models.folder import ADAPTER
+from assay.models.precision import choose_precision
+from assay.models.source import parse_source, resolve
+from assay.models.weights import save_weights
+
+
+def model_folder(source: str, root: Path) -> Path:
+    """The local folder of a model source; `run:` names are looked up in the lab at `root`."""
+    return resolve(
+        parse_source(source), relative_to=root, resolve_run=lambda name: run_folder(name, root)
+    )
+
+
+def run_folder(name: str, root: Path) -> Path:
+    """The folder of `NAME@STAGE.last` and the like as a whole model. Raises RunNotFound."""
+    run, reference, folder = run_checkpoint(name, root)
+    return merged_folder(run, reference, folder) if (folder / ADAPTER).is_file() else folder
+
+
+def run_checkpoint(name: str, root: Path) -> tuple[RunDirectory, CheckpointReference, Path]:
+    """The run, the checkpoint and its folder. Raises RunNotFound, InputError for a bare name."""
+    reference = parse_run_name(name)
+    run = find_run(root, reference)
+    if reference.checkpoint is None:
+        raise InputError(f"run:{name} names no checkpoint", fix=f"write run:{name}@STAGE.last")
+    return run, reference.checkpoint, checkpoint_directory(run, reference.checkpoint)
+
+
+def merged_folder(run: RunDirectory, reference: CheckpointReference, adapter: Path) -> Path:
+    """A whole model in the cache made of an adapter and what it was trained on."""
+    experiment = read_experiment(run.spec)
+    base = model_folder(experiment.model, run.root)
+    shelf = ModelShelf(experiment, run, base, choose_precision("fp32", "cpu"))
+
+    def build(target: Path) -> None:
+        save_weights(shelf.plain(reference), target, AutoTokenizer.from_pretrained(adapter))
+
+    place = cache_root() / "merged" / sha256_file(adapter / ADAPTER)[:16]
+    built_once(place, build)
+    return place
