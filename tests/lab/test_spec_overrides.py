@@ -1,5 +1,7 @@
 """`--set PATH=VALUE`: what is replaced, and what is said about one that names nothing."""
 
+from pathlib import Path
+
 import pytest
 
 from assay.lab.spec.read import read_experiment
@@ -93,3 +95,15 @@ def test_problems_of_the_file_come_before_those_of_overrides(tmp_path):
 def test_an_override_mends_a_bad_value_of_the_file(tmp_path):
     file = write_spec(tmp_path, ("group = 4", "group = 0"))
     assert read_experiment(file, ["stage.rl.group=2"]).stage["rl"].model_dump()["group"] == 2
+
+
+def test_the_overrides_that_a_shipped_file_shows_in_its_header_are_taken():
+    file = Path(__file__).parents[2] / "experiments/math/gsm8k-mini.toml"
+    header = file.read_text().partition("\n\n")[0]
+    shown = [
+        line.partition("--set ")[2].rstrip(" \\") for line in header.splitlines() if "--set" in line
+    ]
+    assert len(shown) == 2
+    experiment = read_experiment(file, shown)
+    assert experiment.data["train"].source == "path:/data/gsm8k/train.jsonl"
+    assert experiment.evaluate["test"].options["path"] == "/data/gsm8k/test.jsonl"

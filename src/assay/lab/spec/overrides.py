@@ -89,7 +89,7 @@ def _value(override: Override, raw: Mapping[str, Any]) -> Any:
 
 def _holds_string(annotation: Any) -> bool:
     choices = get_args(annotation) if get_origin(annotation) is Literal else ()
-    return annotation is str or any(isinstance(choice, str) for choice in choices)
+    return annotation in (str, Any) or any(isinstance(choice, str) for choice in choices)
 
 
 def place(text: str) -> str:
