@@ -19,8 +19,10 @@ from safetensors.torch import load_file
 from tests.tiny_lab import make_tiny_lab
 
 TIMES = {"seconds", "rollout_seconds", "update_seconds", "peak_memory_mb"}
+# A stage is checked whenever it starts, so a resumed one says so at a step of its own.
+CHECK = "self_check_"
 # More answers than one chunk holds, so that a kill can leave a record half written.
-SETTINGS = ["--set", "evaluate.sampled.repeats=40", "--set", "stage.rl.steps=12"]
+SETTINGS = ["--set", "evaluate.sampled.repeats=80", "--set", "stage.rl.steps=12"]
 
 
 def command(folder: Path) -> list[str]:
@@ -115,7 +117,10 @@ def everything(run: Path) -> dict[str, object]:
             found[name] = str(torch.load(file, weights_only=True))
         elif file.name == "metrics.jsonl":
             lines = [json.loads(line) for line in file.read_text().splitlines()]
-            found[name] = [{k: v for k, v in line.items() if k not in TIMES} for line in lines]
+            found[name] = [
+                {k: v for k, v in line.items() if k not in TIMES and not k.startswith(CHECK)}
+                for line in lines
+            ]
         elif file.name in ("state.json", "selection.json", "spec.toml", "evaluation.json"):
             found[name] = file.read_text()
     return found

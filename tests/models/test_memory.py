@@ -7,18 +7,23 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
 import assay.models.attention  # noqa: F401 (registers the attention)
+from assay.models import head, memory
+from assay.models.head import Reads, head_logps
 from assay.models.memory import (
     ModelShape,
     StepLoad,
     available_memory,
     choose_checkpointing,
     estimate_memory,
+    head_gradient_bytes,
     layer_bytes,
+    logits_bytes,
     model_shape,
-    probability_bytes,
 )
 from assay.models.scoring import score_actions
 from tests.models.folders import VOCABULARY, tiny_model
@@ -55,45 +60,111 @@ def kept_bytes(model: PreTrainedModel, bf16: bool, forward: Callable[[], Any]) -
     return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
-def kept_per_layer(kind: str, bf16: bool, prompt: int, completion: int, count: int) -> float:
-    """What one layer more costs, for `count` completions behind one shared prompt."""
-    contexts = [tuple(t % 250 for t in range(prompt))] * count
-    actions_S = torch.arange(count * completion) % VOCABULARY
-    offsets_N1 = torch.arange(count + 1) * completion
-
-    def layers(number: int) -> int:
-        model = tiny_model(kind, num_hidden_layers=number, **SIZES)
-        model.set_attn_implementation("assay")
-        return kept_bytes(
-            model, bf16, lambda: score_actions(model, contexts, actions_S, offsets_N1)
-        )
-
-    return (layers(3) - layers(1)) / 2
+def kept_by(kind: str, bf16: bool, layers: int, completions: int) -> int:
+    """Bytes kept for completions of 66 tokens behind one prompt of 128."""
+    model = tiny_model(kind, num_hidden_layers=layers, **SIZES)
+    model.set_attn_implementation("assay")
+    contexts = [tuple(t % 250 for t in range(128))] * completions
+    actions_S = torch.arange(completions * 66) % VOCABULARY
+    offsets_N1 = torch.arange(completions + 1) * 66
+    return kept_bytes(model, bf16, lambda: score_actions(model, contexts, actions_S, offsets_N1))
 
 
+@pytest.mark.parametrize("completions", [1, 4])
 @pytest.mark.parametrize(("kind", "bf16"), CASES)
-def test_a_layer_without_shared_prompts_keeps_what_the_formula_says(kind: str, bf16: bool) -> None:
-    sizes: dict[str, Any] = SIZES | {"num_key_value_heads": 6}
-
-    def kept(layers: int) -> int:
-        model = tiny_model(kind, num_hidden_layers=layers, **sizes)
-        ids = torch.arange(64)[None]
-        return kept_bytes(model, bf16, lambda: model(ids, use_cache=False, logits_to_keep=1))
-
-    shape = model_shape(tiny_model(kind, **sizes).config)
-    assert (kept(3) - kept(1)) / 2 == pytest.approx(64 * layer_bytes(shape, bf16), rel=5e-3)
-
-
-@pytest.mark.parametrize(("kind", "bf16"), CASES)
-def test_behind_a_shared_prompt_a_layer_keeps_about_what_the_formula_says(
-    kind: str, bf16: bool
-) -> None:
-    prompt, completion, count = 128, 65, 4
+def test_a_layer_keeps_what_the_formula_says(kind: str, bf16: bool, completions: int) -> None:
+    kept = (kept_by(kind, bf16, 3, completions) - kept_by(kind, bf16, 1, completions)) / 2
     shape = model_shape(tiny_model(kind, **SIZES).config)
-    fed = count * (completion - 1)
-    formula = (prompt + fed) * layer_bytes(shape, bf16)
-    formula += fed * probability_bytes(shape, prompt + completion - 1, bf16)
-    assert formula == pytest.approx(kept_per_layer(kind, bf16, prompt, completion, count), rel=0.1)
+    tokens = 128 + completions * 65
+    assert kept == pytest.approx(tokens * layer_bytes(shape, bf16), rel=5e-3)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_what_is_kept_behind_the_layers_is_what_the_formula_says(bf16: bool) -> None:
+    kept = kept_by("llama", bf16, 1, 4)
+    shape = model_shape(tiny_model(num_hidden_layers=1, **SIZES).config)
+    tokens, rows = 128 + 4 * 65, 1 + 4 * 65
+    load = StepLoad(tokens=tokens, logit_rows=rows, bf16=bf16)
+    # Beside the formula: positions' cosines and sines, and numbers of one word for each token.
+    small = tokens * (2 * 4 * 32 + 100)
+    assert 0 <= kept - estimate_memory(shape, load).activations <= small
+
+
+class Alive(TorchDispatchMode):
+    """Notes the most bytes of matrices of so many columns that were alive after any operation."""
+
+    def __init__(self, columns: int):
+        super().__init__()
+        self.columns = columns
+        self.alive: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.peak = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and result.dim() == 2 and result.shape[1] == self.columns:
+            storage = result.untyped_storage()
+            self.alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        self.alive = {key: seen for key, seen in self.alive.items() if not seen[0].expired()}
+        self.peak = max(self.peak, sum(size for _, size in self.alive.values()))
+        return result
+
+
+ROWS, WORDS, HIDDEN = 320, 1000, 8
+HEAD = ModelShape(WORDS * HIDDEN, 0, HIDDEN, 0, 0, 0, 0, WORDS, False)
+
+
+def most_alive(columns: int, bf16: bool) -> int:
+    """The most bytes of such matrices from the head's forward pass to its gradients."""
+    hidden_KD = torch.randn(ROWS, HIDDEN, requires_grad=True)
+    weight_VD = torch.nn.Parameter(torch.randn(WORDS, HIDDEN))
+    reads = Reads(torch.arange(ROWS), torch.arange(ROWS), temperature=0.5, entropy=True)
+    with Alive(columns) as matrices:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+            logps_S, entropy_S = head_logps(hidden_KD, weight_VD, None, reads)
+        assert entropy_S is not None
+        (logps_S.sum() + entropy_S.sum()).backward()
+    return matrices.peak
+
+
+def scores_alive(bf16: bool) -> int:
+    """Bytes of scores; the weight, which is read transposed, is none."""
+    return most_alive(WORDS, bf16) - (2 if bf16 else 4) * WORDS * HIDDEN
+
+
+def set_chunks(monkeypatch: pytest.MonkeyPatch, chunks: float, bf16: bool) -> None:
+    """Let the scores of all rows be so many chunks."""
+    for module in (head, memory):
+        size = int(ROWS * WORDS * (2 if bf16 else 4) / chunks)
+        monkeypatch.setattr(module, "CHUNK_BYTES", size)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_the_scores_of_one_chunk_take_what_the_formula_says(bf16: bool) -> None:
+    assert scores_alive(bf16) == logits_bytes(HEAD, ROWS, bf16)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("chunks", [1.5, 2, 5])
+def test_the_scores_of_several_chunks_stay_within_the_formula(
+    monkeypatch: pytest.MonkeyPatch, chunks: float, bf16: bool
+) -> None:
+    set_chunks(monkeypatch, chunks, bf16)
+    formula = logits_bytes(HEAD, ROWS, bf16)
+    softmax = 16 * 16 * WORDS
+    assert formula - softmax < scores_alive(bf16) <= formula
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("chunks", [1, 2, 4, 5])
+def test_the_heads_gradient_takes_what_the_formula_says(
+    monkeypatch: pytest.MonkeyPatch, chunks: int, bf16: bool
+) -> None:
+    set_chunks(monkeypatch, chunks, bf16)
+    load = StepLoad(tokens=0, logit_rows=ROWS, bf16=bf16)
+    # Beside it: hidden states and their gradient, and under autocast the weight's cast.
+    beside = 2 * ROWS * (2 if bf16 else 4) + (2 * WORDS if bf16 else 0)
+    assert most_alive(HIDDEN, bf16) == head_gradient_bytes(HEAD, load) + beside * HIDDEN
+    assert head_gradient_bytes(HEAD, replace(load, trainable=9)) == 0
 
 
 def test_with_checkpointing_a_layer_keeps_its_input_alone() -> None:
@@ -125,14 +196,14 @@ SHAPE = ModelShape(1000, 4, 8, 8, 4, 2, 16, 100, False)
 
 def test_the_parts_of_full_training_in_fp32() -> None:
     estimate = estimate_memory(SHAPE, StepLoad(tokens=10, logit_rows=5))
-    layer = (16 * 8 + 8) + 8 * 8 + (4 * 8 * 4 + 4 * 2) + 4 * 16 * 4
+    layer = (16 * 8 + 8) + 8 * 8 + (2 * (8 + 4) * 4 + 4 * 2) + 4 * 16 * 4
     assert estimate.parts == {
         "weights": 4000,
         "casts": 0,
-        "gradients": 4000,
+        "gradients": 4000 + 100 * 8 * 4,
         "moments": 8000,
-        "activations": 10 * (4 * layer + 64),
-        "logits": 5 * 100 * 16,
+        "activations": 10 * (4 * layer + 64) + 5 * 32,
+        "logits": 5 * 100 * 4 + 5 * 100 * 16,
     }
     assert estimate.total == sum(estimate.parts.values())
     assert estimate.fits(estimate.total * 1.15)
@@ -151,10 +222,10 @@ def test_8_bit_moments_a_small_share_and_bf16_each_save_their_part() -> None:
 
 
 def test_checkpointing_costs_one_layer_and_the_inputs_of_all() -> None:
-    load = StepLoad(tokens=10, completion_tokens=6, visible=7)
+    load = StepLoad(tokens=10)
     plain = estimate_memory(SHAPE, load)
     saving = estimate_memory(SHAPE, replace(load, checkpointing=True))
-    layer = 10 * layer_bytes(SHAPE, False) + 6 * 2 * 7 * 4
+    layer = 10 * layer_bytes(SHAPE, False)
     assert plain.activations == 4 * layer + 10 * 64
     assert saving.activations == layer + 4 * 10 * 32 + 10 * 64
     assert saving.checkpointing and not plain.checkpointing

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -10,12 +11,17 @@ from hypothesis import strategies as st
 from assay.models.scoring import score_actions
 from assay.rl.policy import SampleKey
 from assay.rollout import engine
-from assay.rollout.engine import sample_turns
+from assay.rollout.cache import CacheShape, empty_cache
+from assay.rollout.language import LocalSampler
 from assay.rollout.sampling import Sampling
 from tests.tiny import FAMILIES, tiny_model
 
 ENDS = frozenset({7, 8, 9, 10, 11, 12})
 PROMPTS = [tuple(range(5, 25)), tuple(range(3, 10)), tuple(range(100, 130)), (4,)]
+
+
+def sample_turns(model, contexts, keys, sampling, ends, policy_version=0):
+    return LocalSampler(model, ends).sample(contexts, keys, sampling, policy_version)
 
 
 def requests(group: int) -> tuple[list[tuple[int, ...]], list[SampleKey]]:
@@ -60,7 +66,7 @@ def test_several_waves_draw_what_one_wave_draws(monkeypatch):
     model = tiny_model().double()
     contexts, keys = requests(6)
     one = sample_turns(model, contexts, keys, Sampling(1.0, 12), ENDS)
-    monkeypatch.setattr(engine, "WAVE_ROWS", 5)
+    monkeypatch.setattr(engine, "ROWS", 5)
     several = sample_turns(model, contexts, keys, Sampling(1.0, 12), ENDS)
     assert [t.actions for t in one] == [t.actions for t in several]
 
@@ -93,15 +99,32 @@ def test_a_turn_says_how_it_ended_and_keeps_its_end_token():
 @given(
     alive=st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=6).filter(
         lambda rows: any(map(any, rows))
-    )
+    ),
+    prompt=st.integers(1, 40),
+    drawn=st.integers(1, 40),
 )
-def test_compacting_keeps_every_living_row_under_its_own_prompt(alive):
-    flags = [flag for row in alive for flag in row]
-    turn_B = torch.tensor([r if flag else -1 for r, flag in enumerate(flags)])
-    rows, turns, slots = engine.compact(turn_B, 6)
-    kept = {int(turn): int(row) for row, turn in zip(rows, turns, strict=True) if turn >= 0}
-    assert kept == {int(turn): int(turn) for turn in turn_B if turn >= 0}
-    assert len(rows) == len(turns) and len(rows) % slots == 0
-    assert len(rows) >= min(engine.LEAST_ROWS, len(turn_B))
-    prompts = (rows // 6).view(-1, slots)
-    assert (prompts == prompts[:, :1]).all()
+def test_shrinking_keeps_every_living_row_under_its_own_prompt(alive, prompt, drawn):
+    flags = np.array(alive).reshape(-1)
+    shape = CacheShape(1, 1, 2, torch.float64, torch.device("cpu"))
+    cache = empty_cache(shape, len(alive), 6, prompt, 40)
+    cache.prompt_keys[0][:] = torch.arange(len(alive))[:, None, None, None]
+    cache.own_keys[0][:] = torch.arange(len(flags))[:, None, None, None]
+    running = engine.Running(
+        cache=cache,
+        contexts=[(u,) * prompt for u in range(len(alive))],
+        turn_B=np.where(flags, np.arange(len(flags)), -1),
+        states_B=np.arange(len(flags), dtype=np.uint64),
+        drawn_B=np.full(len(flags), drawn),
+        tokens_BC=np.zeros((len(flags), 40), dtype=np.int64),
+        logps_BC=np.zeros((len(flags), 40)),
+    )
+    before = len(flags)
+    engine.shrink(running)
+    turns = running.turn_B[running.alive_A]
+    assert sorted(turns) == np.flatnonzero(flags).tolist()
+    for row in running.alive_A:
+        turn = int(running.turn_B[row])
+        assert cache.own_keys[0][row].eq(turn).all() and running.states_B[row] == turn
+        assert cache.prompt_keys[0][row // cache.slots].eq(turn // 6).all()
+        assert running.contexts[row // cache.slots][0] == turn // 6
+    assert len(running.turn_B) <= before

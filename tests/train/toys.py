@@ -1,7 +1,7 @@
 """A 50-parameter policy over candidate ids, a toy environment, and a recorder that remembers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,7 +50,7 @@ class CandidatePolicy:
         with torch.no_grad():
             logps_NA = self.logps(contexts)
         uniform_N = torch.from_numpy(uniforms(key_states(keys), np.zeros(len(keys))))
-        chosen_N = choose(logps_NA.exp(), uniform_N)
+        chosen_N, _ = choose(logps_NA.exp(), uniform_N)
         return [
             Turn(c, (int(a),), (True,), (float(logps_NA[n, a]),), "stop", self.version)
             for n, (c, a) in enumerate(zip(contexts, chosen_N, strict=True))
@@ -69,6 +69,9 @@ class CandidatePolicy:
         with torch.no_grad():
             yield
         self._scoring = self._module
+
+    def conversations(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def updated(self) -> None:
         self.version += 1

@@ -3,7 +3,7 @@
 from torch import nn
 
 from assay.lab.session import Session
-from assay.lab.spec.stage import SamplingStage, StageSpec
+from assay.lab.spec.stage import StageSpec
 from assay.models.adapt import Adaptation, save_activations
 from assay.models.memory import (
     MemoryEstimate,
@@ -25,8 +25,6 @@ def fit_activations(
     precision = session.precision
     load = StepLoad(
         tokens=stage.micro_tokens,
-        completion_tokens=stage.micro_tokens // 2,
-        visible=stage.sampling.max_tokens if isinstance(stage, SamplingStage) else 0,
         logit_rows=stage.micro_tokens // 2,
         trainable=adaptation.trainable,
         optimizer=stage.optimizer.name,

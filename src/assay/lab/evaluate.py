@@ -26,7 +26,7 @@ from assay.rollout.sampling import Sampling
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.tasks.task import BenchmarkOptions, RewardFunction, Task, benchmark, no_error
 
-CHUNK = 128
+CHUNK = 256
 """Answers recorded together: what an interrupted evaluation loses at most."""
 
 

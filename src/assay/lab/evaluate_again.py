@@ -88,8 +88,8 @@ def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observ
 
 def answer(session: Session, evaluation: Evaluation, reference: CheckpointReference) -> None:
     """Make the record of one checkpoint."""
-    model = session.shelf.plain(reference).to(session.precision.compute)  # type: ignore[arg-type]
-    answers = LocalSampler(model, session.base.end_tokens)
+    model = session.shelf.plain(reference)
+    answers = LocalSampler(model, session.base.end_tokens, session.precision.compute)
     measure(session, evaluation, answers, checkpoint_name(reference))
     del model, answers
     gc.collect()

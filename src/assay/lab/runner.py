@@ -238,8 +238,8 @@ def report(session: Session, evaluation: Evaluation) -> None:
             name = checkpoint_name(reference)
             if evaluation.record.finished(session.run, name):
                 continue
-            model = session.shelf.plain(reference).to(session.precision.compute)  # type: ignore[arg-type]
-            answers = LocalSampler(model, session.base.end_tokens)
+            model = session.shelf.plain(reference)
+            answers = LocalSampler(model, session.base.end_tokens, session.precision.compute)
             measure(session, evaluation, answers, name)
             del model, answers
             gc.collect()

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from assay.data.episode import Episode, Reward
 from assay.data.rendering import Renderer
@@ -16,6 +17,7 @@ from assay.rl.objectives.grpo import Grpo as GrpoObjective
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
 from assay.rollout.sampling import Sampling
+from assay.rollout.self_check import check_language_policy
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.tasks.task import RewardFunction, Task, reward
 from assay.train.groups import Prompts, SingleTurn
@@ -23,6 +25,7 @@ from assay.train.grpo import Grpo, GrpoSettings, Thinking
 from assay.train.loop import LoopSettings
 from assay.train.rce import Rce, StoredGroups
 from assay.train.rft import Rft
+from assay.train.self_check import SelfChecked
 from assay.train.sft import Sft
 from assay.train.state import Method
 
@@ -88,7 +91,8 @@ def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
                 decoder(given),
             )
         case GrpoStage():
-            return build_grpo(stage, given)
+            check = partial(check_language_policy, tokens=stage.micro_tokens)
+            return SelfChecked(build_grpo(stage, given), check)
 
 
 def stored_conversations(given: StageInput, loss_on: str) -> tuple[Episode, ...]:

@@ -21,6 +21,7 @@ from transformers import (
 )
 
 from assay.errors import InputError
+from assay.models.allocator import keep_freed_memory
 from assay.models.attention import NAME as PLANNED_ATTENTION
 from assay.models.folder import CONFIG, check_model_folder
 from assay.models.precision import Precision
@@ -52,6 +53,7 @@ def load_model(
     own. The model's own sampling defaults are dropped: only its end tokens are kept.
     Raises ModelFolderError, ModelUnsupported, StateDictMismatch (with every key).
     """
+    keep_freed_memory()
     check_model_folder(directory)
     config = read_config(directory)
     tokenizer = AutoTokenizer.from_pretrained(directory)

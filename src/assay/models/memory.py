@@ -6,11 +6,13 @@ compare the sums with what autograd really keeps.
 """
 
 from dataclasses import asdict, dataclass, replace
+from math import ceil
 
 import psutil
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
+from assay.models.head import CACHED_ROWS, CHUNK_BYTES
 from assay.models.optimizer import OptimizerName
 
 MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8.0, "adamw8bit": 2.0 + 2 * 4 / 256}
@@ -45,12 +47,8 @@ class StepLoad:
 
     tokens: int
     """Tokens that go through the layers, prompts counted once."""
-    completion_tokens: int = 0
-    """Tokens whose attention probabilities are kept: those of completions behind a prompt."""
-    visible: int = 0
-    """Keys that such a token sees: P + C of the longest."""
     logit_rows: int = 0
-    """Positions at which scores over the whole vocabulary are alive at once."""
+    """Positions at which words are scored."""
     trainable: int | None = None
     """Trained weights; None is all of them."""
     optimizer: OptimizerName = "adamw"
@@ -69,9 +67,11 @@ class MemoryEstimate:
     casts: float
     """bf16 copies of the weights that autocast keeps until the end of the backward pass."""
     gradients: float
+    """Accumulated ones, and the head's of one micro-batch, which comes first in a backward pass."""
     moments: float
     activations: float
     logits: float
+    """Scores over the vocabulary, turned into their gradient in place."""
     checkpointing: bool
 
     @property
@@ -116,20 +116,17 @@ def model_shape(config: PreTrainedConfig) -> ModelShape:
 def estimate_memory(shape: ModelShape, load: StepLoad) -> MemoryEstimate:
     """The memory of one training step of `load` on a model of `shape`."""
     trainable = shape.parameters if load.trainable is None else load.trainable
-    probabilities = load.completion_tokens * probability_bytes(shape, load.visible, load.bf16)
-    layer = load.tokens * layer_bytes(shape, load.bf16) + probabilities
+    layer = load.tokens * layer_bytes(shape, load.bf16)
     inputs = load.tokens * 4 * shape.hidden * shape.layers
     body = inputs + layer if load.checkpointing else layer * shape.layers
-    # Logits, their fp32 form, its gradient and that of the logits.
-    per_logit = 2 * (2 if load.bf16 else 4) + 8
     return MemoryEstimate(
         weights=4.0 * shape.parameters,
         casts=2.0 * shape.parameters if load.bf16 else 0.0,
-        gradients=4.0 * trainable,
+        gradients=4.0 * trainable + head_gradient_bytes(shape, load),
         moments=MOMENT_BYTES[load.optimizer] * trainable,
-        # The final norm keeps its input and the normalised values.
-        activations=body + load.tokens * 8.0 * shape.hidden,
-        logits=float(load.logit_rows * shape.vocabulary * per_logit),
+        # The final norm keeps its input and the normalised values, the head the rows it reads.
+        activations=body + (8.0 * load.tokens + 4.0 * load.logit_rows) * shape.hidden,
+        logits=logits_bytes(shape, load.logit_rows, load.bf16),
         checkpointing=load.checkpointing,
     )
 
@@ -150,23 +147,44 @@ def layer_bytes(shape: ModelShape, bf16: bool) -> float:
 
     Two norms on the fp32 residual: input and normalised values, 16 h. Inputs of the products:
     in fp32 the two norms' outputs, 8 h; under autocast one cast for each of q, k, v, gate and up,
-    10 h. Attention: query, output, and keys and values repeated for every query head, 4 q w, and
-    fp32 log-sum-exp. MLP: gate, up, activated gate and their product, 4 f w.
+    10 h. Attention: query and output, key and value, 2 (q + k) w, and the fp32 log-sum-exp of each
+    head. MLP: gate, up, activated gate and their product, 4 f w.
     """
     width = 2 if bf16 else 4
     inputs = (10 if bf16 else 8) * shape.hidden
-    attention = 4 * shape.query * width + 4 * shape.heads
+    attention = 2 * (shape.query + shape.key) * width + 4 * shape.heads
     norms = 16 * shape.hidden + 8
     if shape.normed_queries:
         norms += (4 + width) * (shape.query + shape.key)
     return norms + inputs + attention + 4 * shape.intermediate * width
 
 
-def probability_bytes(shape: ModelShape, visible: int, bf16: bool) -> float:
-    """Bytes per completion token and layer for attention probabilities over `visible` keys:
-    fp32 softmax and, under autocast, its bf16 form that the product with the values reads.
+def score_bytes(shape: ModelShape, rows: int, bf16: bool) -> int:
+    """Bytes of the scores of `rows` positions over the vocabulary."""
+    return rows * shape.vocabulary * (2 if bf16 else 4)
+
+
+def logits_bytes(shape: ModelShape, rows: int, bf16: bool) -> float:
+    """Bytes of the scores that are alive at once, and of their softmax.
+
+    A chunk's scores are dropped when the next one's are there. Softmax takes a few rows at a time:
+    scaled and shifted scores, probabilities and their product, fp32.
     """
-    return shape.heads * visible * (6 if bf16 else 4)
+    softmax = 16.0 * min(rows, CACHED_ROWS) * shape.vocabulary
+    return min(score_bytes(shape, rows, bf16), 2 * CHUNK_BYTES) + softmax
+
+
+def head_gradient_bytes(shape: ModelShape, load: StepLoad) -> float:
+    """Bytes of the head's gradient in the making; 0 where not all weights are trained.
+
+    One fp32 matrix; with several chunks the sum, the chunk before and the chunk at hand. Under
+    autocast the product gives another in bf16.
+    """
+    if load.trainable is not None and load.trainable < shape.parameters:
+        return 0.0
+    chunks = ceil(score_bytes(shape, load.logit_rows, load.bf16) / CHUNK_BYTES)
+    matrices = 4.0 * min(chunks, 3) + (2.0 if load.bf16 and chunks else 0.0)
+    return matrices * shape.vocabulary * shape.hidden
 
 
 def available_memory(device: str) -> float:

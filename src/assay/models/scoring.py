@@ -1,21 +1,31 @@
 """Log-probs of completions with every distinct prompt computed once, in one packed row.
 
-Lays prompts and completions out as trees, runs the model's own forward with a `TreePlan`, and
+Lays prompts and completions out as trees, runs the model's own layers with a `TreePlan`, and
 reads log-probs and entropies at completion positions only. Gradients flow; nothing is sampled.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from peft import PeftModel
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from assay.models.attention import Tree, TreePlan, widened
+from assay.errors import InputError
+from assay.models.attention import TreePlan
+from assay.models.head import Reads, head_logps
+from assay.models.tree_attention import Tree
 
-LOGIT_ROWS = 1024
-"""Rows of vocabulary-wide scores turned into log-probs at a time."""
+PLAIN_HEADS = ("llama", "mistral", "qwen2", "qwen3")
+"""Model types whose scores are the output projection of the last hidden state and nothing else."""
+
+
+class HeadUnsupported(InputError):
+    """The model changes its vocabulary scores after the projection."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +52,15 @@ def distinct(contexts: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[
 
 
 def build_tree(start: int, prompt: int, fed: Sequence[int]) -> Tree:
-    """The tree whose prompt starts at `start` and whose completions feed `fed` tokens each."""
-    lengths_G = torch.tensor(list(fed), dtype=torch.long)
-    longest = max(fed, default=0)
-    column_C = torch.arange(longest)
-    real_GC = column_C[None] < lengths_G[:, None]
-    first_G = start + prompt + lengths_G.cumsum(0) - lengths_G
-    gather_GC = torch.where(real_GC, first_G[:, None] + column_C[None], start)
-    hidden_CC = column_C[None] > column_C[:, None]
-    return Tree(start, prompt, gather_GC, real_GC.flatten().nonzero()[:, 0], hidden_CC)
+    """The tree whose prompt starts at `start` and whose completions feed `fed` tokens each.
+
+    A single completion simply continues its prompt.
+    """
+    if len(fed) == 1 or not any(fed):
+        return Tree(start, prompt + sum(fed), 0, 0, torch.empty(0, dtype=torch.long))
+    longest = max(fed)
+    real_GC = torch.arange(longest)[None] < torch.tensor(list(fed))[:, None]
+    return Tree(start, prompt, len(fed), longest, real_GC.flatten().nonzero()[:, 0])
 
 
 def lay_out(contexts: Sequence[tuple[int, ...]], actions_S: Tensor, offsets_N1: Tensor) -> TreeRow:
@@ -92,10 +102,7 @@ def to_device(row: TreeRow, device: torch.device) -> TreeRow:
     """The same row on the model's device."""
     if device.type == "cpu":
         return row
-    trees = tuple(
-        Tree(t.start, t.prompt, *(x.to(device) for x in (t.gather_GC, t.index_K, t.hidden_CC)))
-        for t in row.plan.trees
-    )
+    trees = tuple(replace(tree, index_K=tree.index_K.to(device)) for tree in row.plan.trees)
     moved = (row.keep_K.to(device), row.kept_S.to(device), row.order_S.to(device))
     return TreeRow(row.tokens_1T.to(device), row.positions_1T.to(device), TreePlan(trees), *moved)
 
@@ -112,35 +119,43 @@ def score_actions(
     """Log-probs (S) of the actions after their contexts, and entropies (S) if asked.
 
     Both are of softmax(logits / temperature) over the whole vocabulary, in at least float32, on
-    the model's device, in the order of `actions_S`. Contexts must not be empty.
+    the model's device, in the order of `actions_S`. Contexts must not be empty. Raises
+    HeadUnsupported for a model whose scores are more than a projection.
     """
     row = to_device(lay_out(contexts, actions_S, offsets_N1), model.device)
-    logits_KV = model(
-        input_ids=row.tokens_1T,
+    causal: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+    head = plain_head(causal)
+    hidden_1TD = causal.base_model(
+        inputs_embeds=embed(causal, head, row.tokens_1T),
         position_ids=row.positions_1T,
         use_cache=False,
-        logits_to_keep=row.keep_K,
         plan=row.plan,
-    ).logits[0]
-    targets_S = actions_S.to(model.device)[row.order_S]
-    logps_S, entropy_S = read_logits(logits_KV, row.kept_S, targets_S, temperature, entropy)
+    ).last_hidden_state
+    reads = Reads(row.kept_S, actions_S.to(model.device)[row.order_S], temperature, entropy)
+    logps_S, entropy_S = head_logps(hidden_1TD[0, row.keep_K], head.weight, head.bias, reads)
     back_S = torch.empty_like(row.order_S)
     back_S[row.order_S] = torch.arange(len(back_S), device=back_S.device)
     return logps_S[back_S], None if entropy_S is None else entropy_S[back_S]
 
 
-def read_logits(
-    logits_KV: Tensor, kept_S: Tensor, targets_S: Tensor, temperature: float, entropy: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Log-probs (S) of `targets_S`, each read at row `kept_S` of the logits, and entropies (S)."""
-    normalisers, entropies = [], []
-    for rows_RV in logits_KV.split(LOGIT_ROWS):
-        scaled_RV = widened(rows_RV) / temperature
-        normaliser_R = scaled_RV.logsumexp(dim=-1)
-        normalisers.append(normaliser_R)
-        if entropy:
-            shifted_RV = scaled_RV - normaliser_R[:, None]
-            entropies.append(-(shifted_RV.exp() * shifted_RV).sum(dim=-1))
-    chosen_S = widened(logits_KV[kept_S, targets_S]) / temperature
-    logps_S = chosen_S - torch.cat(normalisers)[kept_S]
-    return logps_S, torch.cat(entropies)[kept_S] if entropy else None
+def plain_head(causal: PreTrainedModel) -> nn.Linear:
+    """The output projection, where the vocabulary scores are just that."""
+    head = causal.get_output_embeddings()
+    if causal.config.model_type not in PLAIN_HEADS or type(head) is not nn.Linear:
+        raise HeadUnsupported(
+            f"{type(causal).__name__} does not score words by a plain projection",
+            fix=f"use a model of type {', '.join(PLAIN_HEADS)}, its head without an adapter",
+        )
+    return head
+
+
+def embed(causal: PreTrainedModel, head: nn.Linear, tokens_1T: Tensor) -> Tensor:
+    """Embeddings (1, T, D) of the tokens.
+
+    Where they share their weight with the head, their gradient is sparse: it is added to the
+    head's, row by row, in place of another dense matrix of the size of the vocabulary.
+    """
+    layer: Any = causal.get_input_embeddings()
+    if type(layer) is nn.Embedding and layer.weight is head.weight:
+        return F.embedding(tokens_1T, layer.weight, layer.padding_idx, sparse=True)
+    return layer(tokens_1T)

@@ -46,6 +46,10 @@ class Policy(Protocol):
         """One turn per context; equal contexts (a group) are worked out once."""
         ...
 
+    def conversations(self) -> AbstractContextManager[None]:
+        """Inside this context, contexts go on from earlier turns; their work may be kept."""
+        ...
+
     def score(self, packed: Packed, entropy: bool = False) -> Scores:
         """Log-probs of `packed.actions_S` at `packed.temperature`, differentiable."""
         ...

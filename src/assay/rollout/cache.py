@@ -1,88 +1,170 @@
-"""Keys and values of a decoding wave: each distinct prompt once, each completion its own suffix.
+"""Keys and values of running completions: each distinct prompt once, each completion its own.
 
-A wave has U prompts with n slots each (B = U * n rows). The prompt's keys are stored once and
-read by all its slots through one batched product; nothing is concatenated per token. Deciding
-which rows live is the engine's business.
+A cache has U prompt slots with n row slots each (B = U * n). Rows of one prompt read its keys
+through one batched product; nothing is concatenated per token. Products outside attention see
+only the rows that are alive. Who gets which slot is the engine's business.
+
+Suffixes: A alive rows, J key heads, R query heads per key head, D head size, P prompt positions,
+C completion positions.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from assay.models.attention import TreePlan, widened
+from assay.models.tree_attention import attend_causally, widened
+
+
+@dataclass(frozen=True)
+class CacheShape:
+    """What one layer's cache holds."""
+
+    layers: int
+    key_heads: int
+    size: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token's keys and values in all layers."""
+        return 2 * self.layers * self.key_heads * self.size * self.dtype.itemsize
 
 
 @dataclass
-class WaveCache:
-    """Per layer: prompts (U, J, P, D) and suffixes (U * n, J, C, D); J key heads, P padded."""
+class Cache:
+    """Per layer: prompts (U, J, P, D) and completions (U * n, J, C, D)."""
 
     prompt_keys: list[Tensor]
     prompt_values: list[Tensor]
-    suffix_keys: list[Tensor]
-    suffix_values: list[Tensor]
-    hidden_UP: Tensor
-    """Bool: prompt positions that are padding."""
+    own_keys: list[Tensor]
+    own_values: list[Tensor]
+    prompt_lengths_U: Tensor
     slots: int
-    length: int = 0
-    """Suffix positions filled so far."""
+    """n."""
 
     def keep(self, prompts: Tensor, rows: Tensor, slots: int) -> None:
         """Keep only these prompts and rows (the rows laid out as prompts x slots)."""
         for layer in range(len(self.prompt_keys)):
             self.prompt_keys[layer] = self.prompt_keys[layer][prompts]
             self.prompt_values[layer] = self.prompt_values[layer][prompts]
-            self.suffix_keys[layer] = self.suffix_keys[layer][rows]
-            self.suffix_values[layer] = self.suffix_values[layer][rows]
-        self.hidden_UP = self.hidden_UP[prompts]
+            self.own_keys[layer] = self.own_keys[layer][rows]
+            self.own_values[layer] = self.own_values[layer][rows]
+        self.prompt_lengths_U = self.prompt_lengths_U[prompts]
         self.slots = slots
 
 
-@dataclass
-class PrefillPlan:
-    """Packed prompts see themselves; their keys and values are collected on the way."""
+def empty_cache(shape: CacheShape, prompts: int, slots: int, longest: int, tokens: int) -> Cache:
+    """A cache for `prompts` prompts of at most `longest` tokens, `slots` completions each."""
 
-    packed: TreePlan
-    keys: list[Tensor]
-    values: list[Tensor]
+    def hold(rows: int, columns: int, make: Callable[..., Tensor]) -> list[Tensor]:
+        size = (rows, shape.key_heads, columns, shape.size)
+        return [make(size, dtype=shape.dtype, device=shape.device) for _ in range(shape.layers)]
+
+    return Cache(
+        # Hidden positions have weight 0, so their values must be finite; their keys need not.
+        prompt_keys=hold(prompts, longest, torch.empty),
+        prompt_values=hold(prompts, longest, torch.zeros),
+        own_keys=hold(prompts * slots, tokens, torch.empty),
+        own_values=hold(prompts * slots, tokens, torch.zeros),
+        prompt_lengths_U=torch.zeros(prompts, dtype=torch.long, device=shape.device),
+        slots=slots,
+    )
+
+
+@dataclass(frozen=True)
+class Segment:
+    """New tokens of one prompt in a packed prefill."""
+
+    slot: int
+    """The prompt slot that holds the prompt."""
+    behind: int
+    """Tokens of the prompt whose keys are in the slot already."""
+    start: int
+    """Index of the first new token in the packed row."""
+    stop: int
+
+
+@dataclass(frozen=True)
+class PrefillPlan:
+    """Packed new tokens of some prompts: keys go into their slots, queries see their prompt."""
+
+    cache: Cache
+    segments: Sequence[Segment]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """See `AttentionPlan.attend`; stores (J, T, D) of every layer in order."""
-        self.keys.append(key[0])
-        self.values.append(value[0])
-        return self.packed.attend(layer, query, key, value, scale)
+        """See `AttentionPlan.attend`; B is 1 and T covers all segments in order."""
+        _, heads, tokens, size = query.shape
+        key_heads = key.shape[1]
+        grouped = (query[0] * scale).unflatten(0, (key_heads, -1))
+        output_TJRD = query.new_empty(tokens, key_heads, heads // key_heads, size)
+        output = output_TJRD.permute(1, 2, 0, 3)
+        normaliser = widened(query.new_empty(0)).new_empty(output.shape[:3])
+        for segment in self.segments:
+            new = slice(segment.start, segment.stop)
+            length = segment.behind + segment.stop - segment.start
+            keys = self.cache.prompt_keys[layer][segment.slot, :, :length]
+            values = self.cache.prompt_values[layer][segment.slot, :, :length]
+            keys[:, segment.behind :] = key[0, :, new]
+            values[:, segment.behind :] = value[0, :, new]
+            attend_causally(
+                grouped[:, :, new], keys, values, output[:, :, new], normaliser[:, :, new]
+            )
+        return output_TJRD.view(1, tokens, heads, size).transpose(1, 2)
 
 
 @dataclass(frozen=True)
 class DecodePlan:
-    """One new token per row: sees its prompt and its own suffix, itself included."""
+    """One new token for each alive row: it sees its prompt and its own completion."""
 
-    cache: WaveCache
+    cache: Cache
+    rows_A: Tensor
+    """Slot of each alive row, ascending."""
+    lengths_A: Tensor
+    """Tokens of its completion that are in the cache already."""
+    longest_prompt: int
+    longest_own: int
+    """Positions of the longest completion once the new tokens are in."""
+    hidden_UP: Tensor | None
+    """Bool: prompt positions that hold nothing; None where all prompts are equally long."""
+    hidden_BC: Tensor | None
+    """Bool: completion positions that hold nothing; None where there are none."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """See `AttentionPlan.attend`; B = U * n, T = 1. Writes the token's key and value."""
-        cache = self.cache
-        rows, heads, _, size = query.shape
-        key_heads = key.shape[1]
-        prompts, stop = rows // cache.slots, cache.length + 1
-        keys, values = cache.suffix_keys[layer], cache.suffix_values[layer]
-        keys[:, :, cache.length] = key[:, :, 0]
-        values[:, :, cache.length] = value[:, :, 0]
-        # Query heads that share a key head lie side by side: (B, J, R, D).
-        own = (query * scale).view(rows, key_heads, -1, size)
-        # All slots of a prompt meet its keys in one product: (U, J, n * R, D).
-        shared = own.view(prompts, cache.slots, key_heads, -1, size).transpose(1, 2)
-        shared = shared.reshape(prompts, key_heads, -1, size)
-        to_prompt = widened(shared @ cache.prompt_keys[layer].transpose(2, 3))
-        to_prompt = to_prompt.masked_fill(cache.hidden_UP[:, None, None], float("-inf"))
-        to_prompt = to_prompt.view(prompts, key_heads, cache.slots, -1, to_prompt.shape[-1])
-        to_prompt = to_prompt.transpose(1, 2).reshape(rows, key_heads, own.shape[2], -1)
-        to_own = widened(own @ keys[:, :, :stop].transpose(2, 3))
+        """See `AttentionPlan.attend`; B is 1 and T = A. Writes the tokens' keys and values."""
+        cache, prompts = self.cache, len(self.cache.prompt_lengths_U)
+        own_keys, own_values = cache.own_keys[layer], cache.own_values[layer]
+        own_keys[self.rows_A, :, self.lengths_A] = key[0].transpose(0, 1)
+        own_values[self.rows_A, :, self.lengths_A] = value[0].transpose(0, 1)
+        own = self._spread(query[0].transpose(0, 1) * scale).unflatten(1, (key.shape[1], -1))
+        # All rows of a prompt meet its keys in one product: (U, J, n * R, D).
+        shared = own.unflatten(0, (prompts, cache.slots)).transpose(1, 2).flatten(2, 3)
+        prompt_keys = cache.prompt_keys[layer][:, :, : self.longest_prompt]
+        to_prompt = widened(shared @ prompt_keys.transpose(2, 3))
+        if self.hidden_UP is not None:
+            to_prompt = to_prompt.masked_fill_(self.hidden_UP[:, None, None], float("-inf"))
+        to_prompt = self._by_row(to_prompt, own.shape[2])
+        columns = self.longest_own
+        to_own = widened(own @ own_keys[:, :, :columns].transpose(2, 3))
+        if self.hidden_BC is not None:
+            to_own = to_own.masked_fill_(self.hidden_BC[:, None, None], float("-inf"))
         weights = torch.cat([to_prompt, to_own], dim=-1).softmax(dim=-1).to(value.dtype)
-        width = to_prompt.shape[-1]
-        on_prompt = weights[..., :width].view(prompts, cache.slots, key_heads, -1, width)
-        on_prompt = on_prompt.transpose(1, 2).reshape(prompts, key_heads, -1, width)
-        output = on_prompt @ cache.prompt_values[layer]
-        output = output.view(prompts, key_heads, cache.slots, -1, size).transpose(1, 2)
-        output = output.reshape(own.shape) + weights[..., width:] @ values[:, :, :stop]
-        return output.reshape(rows, heads, 1, size)
+        on_prompt, on_own = weights.split([self.longest_prompt, columns], dim=-1)
+        on_prompt = on_prompt.unflatten(0, (prompts, cache.slots)).transpose(1, 2).flatten(2, 3)
+        mixed = on_prompt @ cache.prompt_values[layer][:, :, : self.longest_prompt]
+        output = self._by_row(mixed, own.shape[2]) + on_own @ own_values[:, :, :columns]
+        return output.flatten(1, 2)[self.rows_A].transpose(0, 1)[None]
+
+    def _spread(self, rows_A: Tensor) -> Tensor:
+        """Alive rows at their slots, zeros elsewhere."""
+        slots = len(self.cache.own_keys[0])
+        if len(rows_A) == slots:
+            return rows_A
+        return rows_A.new_zeros(slots, *rows_A.shape[1:]).index_copy_(0, self.rows_A, rows_A)
+
+    def _by_row(self, per_prompt: Tensor, queries: int) -> Tensor:
+        """(U, J, n * R, X) as (B, J, R, X)."""
+        split = per_prompt.unflatten(2, (self.cache.slots, queries))
+        return split.transpose(1, 2).flatten(0, 1)

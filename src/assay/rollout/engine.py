@@ -1,262 +1,276 @@
-"""Samples completions from a Transformers causal language model, each distinct prompt once.
+"""Samples completions: every distinct prompt once, the batch kept full from a queue.
 
-Contexts are worked off in waves: the wave's distinct prompts are prefilled in one packed row,
-then all its completions decode together; finished rows are retired and the rest moved up. Token
-in, token out: text is neither decoded nor encoded here. Which rows share a wave never changes
-what is drawn, except through the last bits of the matrix products.
+Groups of equal contexts wait in a queue, the longest first; a group whose rows have all finished
+makes room for the next. Token in, token out: text is neither decoded nor encoded here. Which rows
+run beside each other never changes what is drawn, except through the last bits of the matrix
+products.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from assay.data.episode import Turn
-from assay.models.attention import TreePlan
-from assay.models.scoring import build_tree, distinct
+from assay.models.inference import InferenceModel
+from assay.models.scoring import distinct
 from assay.rl.policy import SampleKey
-from assay.rollout.cache import DecodePlan, PrefillPlan, WaveCache
+from assay.rollout.cache import Cache, CacheShape, DecodePlan, empty_cache
+from assay.rollout.prefill import Prompts, prefill
+from assay.rollout.prefixes import PrefixStore
 from assay.rollout.sampling import Sampling, draw, key_states, uniforms
 
-WAVE_ROWS = 64
+ROWS = 128
 """Completions decoded together."""
-WAVE_TOKENS = 32768
-"""Prompt tokens (padded) and suffix tokens held by one wave at most, unless one group is larger."""
-LEAST_ROWS = 8
-"""Fewer rows than this give other last bits in fp32 matrix products, so a wave is filled up."""
-RETIRE_SHARE = 0.75
-"""A wave is moved up when it would shrink to this share of its rows or less."""
+CACHE_BYTES = 2 << 30
+"""Keys and values held at once, unless a single group needs more."""
+PREFILL_TOKENS = 8192
+"""Tokens prefilled in one pass, unless a single prompt is longer."""
+REFILL_SHARE = 0.75
+"""Finished rows are replaced when no more than this share of the rows is left."""
+SHRINK_SHARE = 0.75
+"""Once nothing waits, the cache is shrunk when it can be cut to this share or less."""
+
+Group = tuple[tuple[int, ...], list[int]]
+"""A context and the caller's turns that continue it."""
 
 
 @dataclass
-class Wave:
-    """The rows that decode together; row r = prompt * slots + slot."""
+class Running:
+    """Completions under way, by row slot r = prompt slot * n + number within the prompt."""
 
-    cache: WaveCache
-    prompt_lengths_U: Tensor
-    turn_B: Tensor
-    """The caller's turn in each row; -1 in a slot that is empty or finished."""
+    cache: Cache
+    contexts: list[tuple[int, ...]]
+    """By prompt slot."""
+    turn_B: np.ndarray
+    """The caller's turn in each slot; -1 where there is none or it has finished."""
     states_B: np.ndarray
-    tokens: dict[int, list[int]] = field(default_factory=dict)
-    logps: dict[int, list[float]] = field(default_factory=dict)
+    drawn_B: np.ndarray
+    """Tokens drawn so far; all but the last are in the cache."""
+    tokens_BC: np.ndarray
+    logps_BC: np.ndarray
+
+    @property
+    def alive_A(self) -> np.ndarray:
+        """Slots of the rows that are still going, ascending."""
+        return np.flatnonzero(self.turn_B >= 0)
+
+    def keep(self, prompts: np.ndarray, rows: np.ndarray, turns: np.ndarray, slots: int) -> None:
+        """Keep only these prompt slots and row slots, now with these turns in them."""
+        device = self.cache.prompt_lengths_U.device
+        kept, moved = (torch.from_numpy(x).to(device) for x in (prompts, rows))
+        self.cache.keep(kept, moved, slots)
+        self.contexts = [self.contexts[u] for u in prompts]
+        self.turn_B = turns
+        for name in ("states_B", "drawn_B", "tokens_BC", "logps_BC"):
+            setattr(self, name, getattr(self, name)[rows])
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one call samples."""
+
+    model: InferenceModel
+    states_N: np.ndarray
+    sampling: Sampling
+    ends: np.ndarray
+    policy_version: int
 
 
 def sample_turns(
-    model: PreTrainedModel,
+    model: InferenceModel,
     contexts: Sequence[tuple[int, ...]],
     keys: Sequence[SampleKey],
     sampling: Sampling,
     end_tokens: frozenset[int],
     policy_version: int = 0,
-) -> list[Turn]:
-    """One turn per context, in order. Equal contexts are prefilled once.
+    conversations: PrefixStore | None = None,
+) -> tuple[list[Turn], int]:
+    """One turn per context, in order, and the number of tokens that were prefilled.
 
     A turn ends with an end token, which is its last action ("stop"), or at `max_tokens`
-    ("length"). The model is used as it is: evaluation mode and dtype are the caller's business.
+    ("length"). Equal contexts, and blocks that several begin with, are prefilled once. What
+    `conversations` holds is not prefilled again, and finished turns are added to it.
     """
-    states = key_states(keys)
+    ends = np.array(sorted(end_tokens), dtype=np.int64)
+    job = Job(model, key_states(keys), sampling, ends, policy_version)
     turns: dict[int, Turn] = {}
     with torch.no_grad():
-        for members in waves(contexts, sampling.max_tokens):
-            wave = decode(model, members, states, sampling, end_tokens)
-            for n in (n for indices in members.values() for n in indices):
-                turns[n] = finished_turn(
-                    contexts[n], wave.tokens[n], wave.logps[n], end_tokens, policy_version
-                )
-    return [turns[n] for n in range(len(contexts))]
+        queue = deque(queued(contexts))
+        if not queue:
+            return [], 0
+        prompts = Prompts(model, contexts, conversations)
+        running = start(job, queue)
+        while queue or len(running.alive_A):
+            if queue:
+                admit(job, running, queue, prompts, turns)
+            else:
+                shrink(running)
+            if len(running.alive_A):
+                advance(job, running, prompts, turns)
+    return [turns[n] for n in range(len(contexts))], prompts.prefilled
 
 
-def finished_turn(
-    context: tuple[int, ...],
-    tokens: list[int],
-    logps: list[float],
-    end_tokens: frozenset[int],
-    policy_version: int,
-) -> Turn:
+def queued(contexts: Sequence[tuple[int, ...]]) -> list[Group]:
+    """Groups of at most ROWS equal contexts, the longest context first."""
+    groups = [
+        (context, members[first : first + ROWS])
+        for context, members in distinct(contexts).items()
+        for first in range(0, len(members), ROWS)
+    ]
+    return sorted(groups, key=lambda group: -len(group[0]))
+
+
+def start(job: Job, queue: Sequence[Group]) -> Running:
+    """Empty slots for the queue: enough for ROWS rows, or fewer where memory ends."""
+    shape = cache_shape(job.model)
+    longest, tokens = len(queue[0][0]), job.sampling.max_tokens
+    slots = max(len(members) for _, members in queue)
+    prompts = prompt_slots(shape.token_bytes, longest, slots, tokens, waiting=len(queue))
+    rows = prompts * slots
+    return Running(
+        cache=empty_cache(shape, prompts, slots, longest, tokens),
+        contexts=[()] * prompts,
+        turn_B=np.full(rows, -1),
+        states_B=np.zeros(rows, dtype=np.uint64),
+        drawn_B=np.zeros(rows, dtype=np.int64),
+        tokens_BC=np.zeros((rows, tokens), dtype=np.int64),
+        logps_BC=np.zeros((rows, tokens)),
+    )
+
+
+def prompt_slots(token_bytes: int, longest: int, slots: int, tokens: int, *, waiting: int) -> int:
+    """Prompts held at once, with `slots` completions of at most `tokens` each."""
+    # Groups finish raggedly: with room for more prompts than fit at once, rows stay filled.
+    spare = 1 if slots == 1 else 2
+    each = token_bytes * (longest + slots * tokens)
+    return max(1, min(waiting, -(-ROWS * spare // slots), CACHE_BYTES // each))
+
+
+def cache_shape(model: InferenceModel) -> CacheShape:
+    """What the model's cache holds per layer."""
+    return CacheShape(len(model.layers), model.key_heads, model.size, model.dtype, model.device)
+
+
+def admit(
+    job: Job, running: Running, queue: deque[Group], prompts: Prompts, turns: dict[int, Turn]
+) -> None:
+    """Fill free prompt slots from the queue, once enough rows have finished."""
+    alive, slots = len(running.alive_A), running.cache.slots
+    free = np.flatnonzero((running.turn_B.reshape(-1, slots) < 0).all(axis=1))
+    if not len(free) or alive > REFILL_SHARE * min(ROWS, len(running.turn_B)):
+        return
+    chosen: list[tuple[int, Group]] = []
+    fresh = 0
+    for slot in free.tolist():
+        alive += slots
+        fresh += len(queue[0][0]) if queue else 0
+        if not queue or (chosen and (alive > max(ROWS, slots) or fresh > PREFILL_TOKENS)):
+            break
+        chosen.append((slot, queue.popleft()))
+    rows = []
+    for slot, (context, members) in chosen:
+        first = slot * slots
+        running.contexts[slot] = context
+        running.turn_B[first : first + len(members)] = members
+        rows += range(first, first + len(members))
+    rows_A = np.array(rows)
+    running.states_B[rows_A] = job.states_N[running.turn_B[rows_A]]
+    running.drawn_B[rows_A] = 0
+    logits_KV = prefill(prompts, running.cache, [(slot, group[0]) for slot, group in chosen])
+    counts = torch.tensor([len(members) for _, (_, members) in chosen], device=logits_KV.device)
+    take(job, running, prompts, turns, rows_A, logits_KV.repeat_interleave(counts, dim=0))
+
+
+def advance(job: Job, running: Running, prompts: Prompts, turns: dict[int, Turn]) -> None:
+    """Feed every living row its last token and draw the next."""
+    rows_A = running.alive_A
+    fed_A = running.drawn_B[rows_A] - 1
+    tokens_A = running.tokens_BC[rows_A, fed_A]
+    plan = decode_plan(running, rows_A, fed_A)
+    device = job.model.device
+    lengths_A = running.cache.prompt_lengths_U[plan.rows_A // running.cache.slots]
+    logits_AV = job.model.forward(
+        torch.from_numpy(tokens_A).to(device), lengths_A + plan.lengths_A, plan, None
+    )
+    take(job, running, prompts, turns, rows_A, logits_AV)
+
+
+def decode_plan(running: Running, rows_A: np.ndarray, fed_A: np.ndarray) -> DecodePlan:
+    """How the next token of each living row sees its prompt and its own tokens."""
+    cache = running.cache
+    device = cache.prompt_lengths_U.device
+    sizes_U = np.array([len(running.contexts[u]) for u in np.unique(rows_A // cache.slots)])
+    longest, own = int(sizes_U.max()), int(fed_A.max()) + 1
+    hidden_UP = hidden_BC = None
+    if longest != sizes_U.min():
+        hidden_UP = torch.arange(longest, device=device) >= cache.prompt_lengths_U[:, None]
+    if own != fed_A.min() + 1:
+        fed_B = torch.from_numpy(running.drawn_B - 1).to(device)
+        hidden_BC = torch.arange(own, device=device) > fed_B[:, None]
+    rows, fed = (torch.from_numpy(x).to(device) for x in (rows_A, fed_A))
+    return DecodePlan(cache, rows, fed, longest, own, hidden_UP, hidden_BC)
+
+
+def take(
+    job: Job,
+    running: Running,
+    prompts: Prompts,
+    turns: dict[int, Turn],
+    rows_A: np.ndarray,
+    logits_AV: Tensor,
+) -> None:
+    """Draw the next token of these rows; finished ones become turns."""
+    at_A = running.drawn_B[rows_A]
+    uniform_A = torch.from_numpy(uniforms(running.states_B[rows_A], at_A)).to(logits_AV.device)
+    token_A, logp_A = (x.cpu().numpy() for x in draw(logits_AV, job.sampling, uniform_A))
+    running.tokens_BC[rows_A, at_A] = token_A
+    running.logps_BC[rows_A, at_A] = logp_A
+    running.drawn_B[rows_A] += 1
+    stopped_A = np.isin(token_A, job.ends)
+    over_A = stopped_A | (at_A + 1 == job.sampling.max_tokens)
+    for row, stopped in zip(rows_A[over_A].tolist(), stopped_A[over_A].tolist(), strict=True):
+        turn = finished_turn(running, row, stopped, job.policy_version)
+        turns[int(running.turn_B[row])] = turn
+        prompts.remember(running.cache, row, turn)
+    running.turn_B[rows_A[over_A]] = -1
+
+
+def finished_turn(running: Running, row: int, stopped: bool, policy_version: int) -> Turn:
     """The turn of a finished row."""
+    drawn = int(running.drawn_B[row])
     return Turn(
-        context=context,
-        actions=tuple(tokens),
-        loss_mask=(True,) * len(tokens),
-        behaviour_logps=tuple(logps),
-        ended="stop" if tokens[-1] in end_tokens else "length",
+        context=running.contexts[row // running.cache.slots],
+        actions=tuple(running.tokens_BC[row, :drawn].tolist()),
+        loss_mask=(True,) * drawn,
+        behaviour_logps=tuple(running.logps_BC[row, :drawn].tolist()),
+        ended="stop" if stopped else "length",
         policy_version=policy_version,
     )
 
 
-def waves(
-    contexts: Sequence[tuple[int, ...]], max_tokens: int
-) -> Iterator[dict[tuple[int, ...], list[int]]]:
-    """Groups of equal contexts, put together by length so that little is padded."""
-    groups = [
-        (context, members[first : first + WAVE_ROWS])
-        for context, members in distinct(contexts).items()
-        for first in range(0, len(members), WAVE_ROWS)
-    ]
-    wave: list[tuple[tuple[int, ...], list[int]]] = []
-    for group in sorted(groups, key=lambda group: len(group[0])):
-        grown = [*wave, group]
-        slots = max(len(members) for _, members in grown)
-        held = len(grown) * (len(group[0]) + slots * max_tokens)
-        if wave and (len(grown) * slots > WAVE_ROWS or held > WAVE_TOKENS):
-            yield dict(wave)
-            wave = [group]
-        else:
-            wave = grown
-    if wave:
-        yield dict(wave)
-
-
-def prefill(
-    model: PreTrainedModel, prompts: Sequence[tuple[int, ...]]
-) -> tuple[Tensor, PrefillPlan]:
-    """Logits (U, V) after each prompt, and the keys and values of all prompt tokens, packed."""
-    starts = np.cumsum([0] + [len(prompt) for prompt in prompts])
-    trees = tuple(
-        build_tree(int(start), len(prompt), [])
-        for start, prompt in zip(starts[:-1], prompts, strict=True)
-    )
-    plan = PrefillPlan(TreePlan(trees), [], [])
-    logits_1UV = model(
-        input_ids=torch.tensor([[t for prompt in prompts for t in prompt]], device=model.device),
-        position_ids=torch.tensor(
-            [[p for prompt in prompts for p in range(len(prompt))]], device=model.device
-        ),
-        use_cache=False,
-        logits_to_keep=torch.as_tensor(starts[1:] - 1, device=model.device),
-        plan=plan,
-    ).logits
-    return logits_1UV[0], plan
-
-
-def padded_prompts(packed_JTD: Tensor, lengths: Sequence[int]) -> Tensor:
-    """Packed prompt keys or values as (U, J, P, D), zero-padded on the right."""
-    longest = max(lengths)
-    parts = [
-        torch.nn.functional.pad(part, (0, 0, 0, longest - part.shape[1]))
-        for part in packed_JTD.split(list(lengths), dim=1)
-    ]
-    return torch.stack(parts)
-
-
-def start_wave(
-    model: PreTrainedModel,
-    members: dict[tuple[int, ...], list[int]],
-    states: np.ndarray,
-    max_tokens: int,
-) -> tuple[Wave, Tensor]:
-    """A wave after prefill, and the logits (B, V) of every row's first token."""
-    prompts = list(members)
-    lengths = [len(prompt) for prompt in prompts]
-    slots = max(*map(len, members.values()), -(-LEAST_ROWS // len(prompts)))
-    logits_UV, plan = prefill(model, prompts)
-    keys = [padded_prompts(key, lengths) for key in plan.keys]
-    values = [padded_prompts(value, lengths) for value in plan.values]
-    rows = len(prompts) * slots
-    shape = (rows, keys[0].shape[1], max_tokens, keys[0].shape[3])
-    lengths_U = torch.tensor(lengths, device=model.device)
-    cache = WaveCache(
-        prompt_keys=keys,
-        prompt_values=values,
-        suffix_keys=[key.new_empty(shape) for key in keys],
-        suffix_values=[value.new_empty(shape) for value in values],
-        hidden_UP=torch.arange(max(lengths), device=model.device)[None] >= lengths_U[:, None],
-        slots=slots,
-    )
-    turn_B = torch.full((rows,), -1)
-    for u, indices in enumerate(members.values()):
-        turn_B[u * slots : u * slots + len(indices)] = torch.tensor(indices)
-    states_B = states[turn_B.clamp(min=0).numpy()]
-    wave = Wave(cache, lengths_U, turn_B, states_B)
-    for turn in turn_B[turn_B >= 0].tolist():
-        wave.tokens[turn], wave.logps[turn] = [], []
-    return wave, logits_UV.repeat_interleave(slots, dim=0)
-
-
-def decode(
-    model: PreTrainedModel,
-    members: dict[tuple[int, ...], list[int]],
-    states: np.ndarray,
-    sampling: Sampling,
-    end_tokens: frozenset[int],
-) -> Wave:
-    """Decode one wave to the end of its last row."""
-    wave, logits_BV = start_wave(model, members, states, sampling.max_tokens)
-    ends = torch.tensor(sorted(end_tokens), dtype=torch.long)
-    for position in range(sampling.max_tokens):
-        uniform_B = uniforms(wave.states_B, np.full(len(wave.states_B), position))
-        token_B, logp_B = draw(
-            logits_BV, sampling, torch.from_numpy(uniform_B).to(logits_BV.device)
-        )
-        token_B, logp_B = token_B.cpu(), logp_B.cpu()
-        record(wave, token_B, logp_B)
-        wave.turn_B = wave.turn_B.masked_fill(torch.isin(token_B, ends), -1)
-        if position + 1 == sampling.max_tokens or not bool((wave.turn_B >= 0).any()):
-            break
-        token_B = retire(wave, token_B)
-        logits_BV = step(model, wave, token_B)
-    return wave
-
-
-def record(wave: Wave, token_B: Tensor, logp_B: Tensor) -> None:
-    """Append this position's tokens to the turns that are still going."""
-    for turn, token, logp in zip(
-        wave.turn_B.tolist(), token_B.tolist(), logp_B.tolist(), strict=True
-    ):
-        if turn >= 0:
-            wave.tokens[turn].append(token)
-            wave.logps[turn].append(logp)
-
-
-def step(model: PreTrainedModel, wave: Wave, token_B: Tensor) -> Tensor:
-    """Feed one token per row; logits (B, V) of the next."""
-    position_U = wave.prompt_lengths_U + wave.cache.length
-    logits_B1V = model(
-        input_ids=token_B[:, None].to(model.device),
-        position_ids=position_U.repeat_interleave(wave.cache.slots)[:, None],
-        use_cache=False,
-        plan=DecodePlan(wave.cache),
-    ).logits
-    wave.cache.length += 1
-    return logits_B1V[:, 0]
-
-
-def retire(wave: Wave, token_B: Tensor) -> Tensor:
-    """Drop finished rows where that shrinks the wave enough.
-
-    Returns the tokens to feed, in the new row order.
-    """
-    rows_B, turn_B, slots = compact(wave.turn_B, wave.cache.slots)
-    if len(rows_B) > RETIRE_SHARE * len(wave.turn_B):
-        return token_B
-    # Row r of the old grid belongs to prompt r // old slots; each new grid row keeps one.
-    prompts = (rows_B // wave.cache.slots)[::slots].to(wave.cache.hidden_UP.device)
-    wave.cache.keep(prompts, rows_B.to(prompts.device), slots)
-    wave.prompt_lengths_U = wave.prompt_lengths_U[prompts]
-    wave.turn_B = turn_B
-    wave.states_B = wave.states_B[rows_B.numpy()]
-    return token_B[rows_B]
-
-
-def compact(turn_B: Tensor, slots: int) -> tuple[Tensor, Tensor, int]:
-    """The smallest grid for the rows that are still going: old rows, their turns, new slots.
-
-    Either each prompt that still has rows with as many slots as the fullest of them needs, or,
-    where the groups have become ragged, each row on its own with a copy of its prompt. Rows that
-    only fill a grid up have turn -1.
-    """
-    alive_Un = (turn_B >= 0).view(-1, slots)
-    prompts = alive_Un.any(dim=1).nonzero()[:, 0]
-    needed = max(int(alive_Un.sum(dim=1).max()), -(-LEAST_ROWS // len(prompts)))
-    alone = (turn_B >= 0).nonzero()[:, 0]
-    if needed > slots or max(len(alone), LEAST_ROWS) <= RETIRE_SHARE * len(prompts) * needed:
-        filling = alone[:1].repeat(max(LEAST_ROWS - len(alone), 0))
-        turns = torch.cat([turn_B[alone], torch.full_like(filling, -1)])
-        return torch.cat([alone, filling]), turns, 1
+def shrink(running: Running) -> None:
+    """Give up slots of finished rows where that makes the cache enough smaller."""
+    alive_A, slots = running.alive_A, running.cache.slots
+    prompts_A = alive_A // slots
+    kept, counts = np.unique(prompts_A, return_counts=True)
+    own = int(running.drawn_B[alive_A].max())
+    prompt = max(len(running.contexts[u]) for u in kept)
+    # Slots stay together by prompt, or, where few are left of each, every row gets a prompt copy.
+    together = len(kept) * (prompt + int(counts.max()) * own)
+    alone = len(alive_A) * (prompt + own)
+    now = len(running.contexts) * (prompt + slots * own)
+    if min(together, alone) > SHRINK_SHARE * now:
+        return
+    if alone < together:
+        running.keep(prompts_A, alive_A, running.turn_B[alive_A], 1)
+        return
+    most = int(counts.max())
+    living = running.turn_B.reshape(-1, slots)[kept] >= 0
     # A stable sort puts each prompt's living slots first.
-    order_Un = alive_Un[prompts].int().argsort(dim=1, descending=True, stable=True)[:, :needed]
-    rows_B = (prompts[:, None] * slots + order_Un).flatten()
-    return rows_B, turn_B[rows_B], needed
+    order = np.argsort(~living, axis=1, kind="stable")[:, :most]
+    rows = (kept[:, None] * slots + order).reshape(-1)
+    running.keep(kept, rows, running.turn_B[rows], most)

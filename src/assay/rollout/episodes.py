@@ -51,22 +51,32 @@ def run_episodes(
     raises ends its episode with an abstention that says why; the others go on.
     """
     running = [_Running(id, group, world, []) for id, group, world in environments]
-    while True:
-        waiting = [
-            (r, key, context)
-            for r, key in zip(running, keys, strict=True)
-            if not r.failure and (context := guarded(r, r.environment.context)) is not None
-        ]
-        if not waiting:
-            return [finished(r) for r in running]
-        turns = policy.sample(
-            [context for _, _, context in waiting],
-            [replace(key, row=f"{key.row}\x1f{len(r.turns)}") for r, key, _ in waiting],
-            sampling,
-        )
-        for (r, _, _), turn in zip(waiting, turns, strict=True):
-            r.turns.append(turn)
-            guarded(r, lambda r=r, turn=turn: r.environment.act(turn))
+    with policy.conversations():
+        while take_turns(policy, running, keys, sampling):
+            pass
+    return [finished(r) for r in running]
+
+
+def take_turns(
+    policy: Policy, running: Sequence[_Running], keys: Sequence[SampleKey], sampling: Any
+) -> bool:
+    """One turn for every episode that is not over; whether there was any."""
+    waiting = [
+        (r, key, context)
+        for r, key in zip(running, keys, strict=True)
+        if not r.failure and (context := guarded(r, r.environment.context)) is not None
+    ]
+    if not waiting:
+        return False
+    turns = policy.sample(
+        [context for _, _, context in waiting],
+        [replace(key, row=f"{key.row}\x1f{len(r.turns)}") for r, key, _ in waiting],
+        sampling,
+    )
+    for (r, _, _), turn in zip(waiting, turns, strict=True):
+        r.turns.append(turn)
+        guarded(r, lambda r=r, turn=turn: r.environment.act(turn))
+    return True
 
 
 def guarded(running: _Running, call: Any) -> Any:

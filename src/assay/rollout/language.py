@@ -1,26 +1,26 @@
-"""A Transformers causal language model as a `Policy`: trained in one module, sampled from another.
+"""A Transformers causal language model as a `Policy`: trained as it is, sampled laid out anew.
 
-The trained module keeps fp32 master weights; where the machine computes in bf16 a bf16 copy is
-sampled from and refreshed in place after every update. Another token-in, token-out engine takes
-the copy's place by implementing `Sampler`.
+The trained module keeps fp32 master weights; for sampling they are laid out in the type the
+machine computes in, adapters merged, and dropped as soon as training goes on. Another token-in,
+token-out engine takes the sampler's place by implementing `Sampler`.
 """
 
-import copy
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
 from peft import PeftModel
-from peft.tuners.lora import LoraLayer
 from torch import nn
 
 from assay.data.episode import Context, Turn
+from assay.models.inference import InferenceModel, inference_model
 from assay.models.precision import Precision
 from assay.models.scoring import score_actions
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Scores
 from assay.rollout.engine import sample_turns
+from assay.rollout.prefixes import PrefixStore
 from assay.rollout.sampling import Sampling
 
 
@@ -29,6 +29,14 @@ class Sampler(Protocol):
 
     def refresh(self, module: nn.Module) -> None:
         """Take over the trained module's weights."""
+        ...
+
+    def sleep(self) -> None:
+        """Nothing is sampled for a while: give memory back."""
+        ...
+
+    def conversations(self) -> AbstractContextManager[None]:
+        """Inside, contexts go on from earlier turns: what was computed for them may be kept."""
         ...
 
     def sample(
@@ -43,18 +51,39 @@ class Sampler(Protocol):
 
 
 class LocalSampler:
-    """Samples in this process from `model`, which is in the type it computes in."""
+    """Samples in this process; `module`'s weights are laid out for it when they are needed."""
 
-    def __init__(self, model: nn.Module, end_tokens: frozenset[int]):
-        self.model: Any = model
+    def __init__(
+        self, module: nn.Module, end_tokens: frozenset[int], compute: torch.dtype | None = None
+    ):
+        """`compute` is the type products run in; the module's own without it."""
+        self.module = module
         self.end_tokens = end_tokens
+        self.compute = compute or next(module.parameters()).dtype
+        self.prefilled_tokens = 0
+        """Prompt tokens computed so far; what was shared or kept counts once."""
+        self._model: InferenceModel | None = None
+        self._store: PrefixStore | None = None
 
     def refresh(self, module: nn.Module) -> None:
-        """Copy the trained weights in place; nothing to do where the model is the trained one."""
-        if module is not self.model:
-            with torch.no_grad():
-                for name, weight in merged_weights(module):
-                    self.model.get_parameter(name).copy_(weight)
+        """The weights changed: lay them out anew before the next sample."""
+        self.module = module
+        self.sleep()
+
+    def sleep(self) -> None:
+        """Drop the laid-out weights, and keys and values made with them."""
+        self._model = None
+        if self._store is not None:
+            self._store = PrefixStore()
+
+    @contextmanager
+    def conversations(self) -> Iterator[None]:
+        """Inside, finished turns stay in a store that the next ones go on from."""
+        self._store = PrefixStore()
+        try:
+            yield
+        finally:
+            self._store = None
 
     def sample(
         self,
@@ -64,44 +93,19 @@ class LocalSampler:
         policy_version: int = 0,
     ) -> list[Turn]:
         """One turn per context; see `rollout.engine.sample_turns`."""
-        was_training = self.model.training
-        self.model.eval()
-        turns = sample_turns(self.model, contexts, keys, sampling, self.end_tokens, policy_version)
-        self.model.train(was_training)
+        if self._model is None:
+            self._model = inference_model(self.module, self.compute)
+        turns, prefilled = sample_turns(
+            self._model,
+            contexts,
+            keys,
+            sampling,
+            self.end_tokens,
+            policy_version,
+            self._store,
+        )
+        self.prefilled_tokens += prefilled
         return turns
-
-
-def sampler_beside(
-    module: nn.Module, precision: Precision, end_tokens: frozenset[int]
-) -> LocalSampler:
-    """A sampler for a module in training: from a copy where the compute type is another."""
-    if precision.compute == precision.master:
-        return LocalSampler(module, end_tokens)
-    return LocalSampler(merged_copy(module, precision.compute), end_tokens)
-
-
-def merged_copy(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """A plain frozen copy of the module in `dtype`, adapters merged into the weights."""
-    copied = copy.deepcopy(module)
-    if isinstance(copied, PeftModel):
-        copied = copied.merge_and_unload()
-    return copied.to(dtype).requires_grad_(False)  # type: ignore[union-attr]
-
-
-def merged_weights(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and values of the weights of the plain model that `module` amounts to."""
-    if not isinstance(module, PeftModel):
-        yield from module.named_parameters()
-        return
-    base = module.get_base_model()
-    for name, layer in base.named_modules():
-        if isinstance(layer, LoraLayer):
-            adapted: Any = layer
-            delta = sum(adapted.get_delta_weight(adapter) for adapter in adapted.active_adapters)
-            yield f"{name}.weight", adapted.get_base_layer().weight + delta
-    for name, weight in base.named_parameters():
-        if "lora_" not in name and ".base_layer." not in name:
-            yield name, weight
 
 
 class LanguagePolicy:
@@ -119,7 +123,7 @@ class LanguagePolicy:
         """`frozen` is the KL reference; without it an adapter's own base is the reference."""
         self._module = module
         self.precision = precision
-        self.sampler = sampler or sampler_beside(module, precision, end_tokens)
+        self.sampler = sampler or LocalSampler(module, end_tokens, precision.compute)
         self.frozen = frozen
         self.version = 0
         self._scoring: nn.Module = module
@@ -142,6 +146,8 @@ class LanguagePolicy:
 
     def score(self, packed: Packed, entropy: bool = False) -> Scores:
         """Log-probs (S) and, if asked, entropies (S) of the packed actions, on the CPU."""
+        if torch.is_grad_enabled():
+            self.sampler.sleep()
         with self.precision.autocast():
             logps_S, entropy_S = score_actions(
                 self._scoring,  # type: ignore[arg-type]
@@ -166,6 +172,10 @@ class LanguagePolicy:
                 yield
         finally:
             self._scoring = self._module
+
+    def conversations(self) -> AbstractContextManager[None]:
+        """Inside, contexts go on from earlier turns."""
+        return self.sampler.conversations()
 
     def context_cost(self, context: Context) -> int:
         """The context's token count."""

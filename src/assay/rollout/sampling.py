@@ -10,13 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from assay.models.attention import widened
+from assay.models.tree_attention import widened
 from assay.rl.policy import SampleKey
 
 BLOCK = 256
 """Vocabulary entries summed at once; the draw walks the block sums first, then one block."""
+CACHED_ROWS = 16
+"""Rows whose scores are handled together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +58,24 @@ def uniforms(states_B: np.ndarray, positions_B: np.ndarray) -> np.ndarray:
     return ((x >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
 
-def choose(weights_BV: Tensor, uniform_B: Tensor) -> Tensor:
-    """Inverse-CDF draw (B) from unnormalised weights: the first index whose mass exceeds u.
+def choose(weights_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Inverse-CDF draw (B) from unnormalised weights, and their totals (B, float64).
 
-    Sums run in float64. An index of weight zero is never chosen, at neither end: the comparison
-    is strict, and a target that rounding pushes past the total falls to the last positive index.
+    The first index whose mass exceeds u: blocks are walked first, then one block. An index of
+    weight zero is never chosen, at neither end: the comparison is strict, and a target that
+    rounding pushes past the total falls to the last positive index.
     """
     rows, size = weights_BV.shape
-    padded_BV = torch.nn.functional.pad(weights_BV, (0, -size % BLOCK))
+    padded_BV = F.pad(weights_BV, (0, -size % BLOCK)) if size % BLOCK else weights_BV
     blocks_BNK = padded_BV.view(rows, -1, BLOCK)
-    cumulative_BN = blocks_BNK.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
+    cumulative_BN = blocks_BNK.sum(dim=-1).double().cumsum(dim=-1)
     target_B1 = uniform_B[:, None].double() * cumulative_BN[:, -1:]
     block_B = first_above(cumulative_BN, target_B1)
-    inside_BK = blocks_BNK[torch.arange(rows), block_B].double()
-    before_B1 = cumulative_BN.gather(1, block_B[:, None]) - inside_BK.sum(dim=-1, keepdim=True)
-    index_B = first_above(inside_BK.cumsum(dim=-1), target_B1 - before_B1.clamp(min=0))
-    return block_B * BLOCK + index_B
+    row_B = torch.arange(rows, device=block_B.device)
+    inside_BK = blocks_BNK[row_B, block_B].double()
+    before_B1 = F.pad(cumulative_BN, (1, 0))[row_B, block_B][:, None]
+    index_B = first_above(inside_BK.cumsum(dim=-1), target_B1 - before_B1)
+    return block_B * BLOCK + index_B, cumulative_BN[:, -1]
 
 
 def first_above(cumulative_BN: Tensor, target_B1: Tensor) -> Tensor:
@@ -98,17 +103,42 @@ def filtered(logits_BV: Tensor, sampling: Sampling) -> Tensor:
     return logits_BV
 
 
+def highest(scores_BV: Tensor) -> tuple[Tensor, Tensor]:
+    """The greatest score (B) and the first index (B) that has it, found block by block."""
+    rows, size = scores_BV.shape
+    padded_BV = F.pad(scores_BV, (0, -size % BLOCK), value=float("-inf"))
+    blocks_BNK = padded_BV.view(rows, -1, BLOCK)
+    block_B = blocks_BNK.amax(dim=-1).argmax(dim=-1)
+    inside_BK = blocks_BNK[torch.arange(rows, device=block_B.device), block_B]
+    value_B, index_B = inside_BK.max(dim=-1)
+    return value_B, block_B * BLOCK + index_B
+
+
 def draw(logits_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
     """Next tokens (B) and their log-probs (B) under the distribution they were drawn from.
 
-    Greedy tokens carry their log-prob at temperature 1.
+    Greedy tokens carry their log-prob at temperature 1. A few rows at a time, so that their
+    scores stay in the processor's cache from one pass to the next.
     """
-    logits_BV = widened(logits_BV)
-    if sampling.temperature == 0:
-        token_B = logits_BV.argmax(dim=-1)
-    else:
-        logits_BV = filtered(logits_BV / sampling.temperature, sampling)
-        weights_BV = (logits_BV - logits_BV.amax(dim=-1, keepdim=True)).exp()
-        token_B = choose(weights_BV, uniform_B)
-    chosen_B = logits_BV.gather(1, token_B[:, None])[:, 0]
-    return token_B, chosen_B - logits_BV.logsumexp(dim=-1)
+    rows = len(logits_BV) if logits_BV.is_cuda else CACHED_ROWS
+    pieces = zip(logits_BV.split(rows), uniform_B.split(rows), strict=True)
+    drawn = [draw_rows(scores_RV, sampling, uniform_R) for scores_RV, uniform_R in pieces]
+    tokens, logps = zip(*drawn, strict=True)
+    return torch.cat(tokens), torch.cat(logps)
+
+
+def draw_rows(logits_RV: Tensor, sampling: Sampling, uniform_R: Tensor) -> tuple[Tensor, Tensor]:
+    """See `draw`."""
+    scores_RV = widened(logits_RV)
+    if sampling.temperature not in (0, 1):
+        scores_RV = scores_RV / sampling.temperature
+    if sampling.temperature:
+        scores_RV = filtered(scores_RV, sampling)
+    top_R, token_R = highest(scores_RV)
+    shifted_RV = scores_RV - top_R[:, None]
+    if not sampling.temperature:
+        return token_R, -shifted_RV.exp_().sum(dim=-1).log()
+    weights_RV = shifted_RV.exp_()
+    token_R, total_R = choose(weights_RV, uniform_R)
+    chosen_R = scores_RV.gather(1, token_R[:, None])[:, 0] - top_R
+    return token_R, chosen_R - total_R.log().to(chosen_R.dtype)

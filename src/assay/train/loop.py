@@ -4,13 +4,13 @@ Written for any `Policy`. It knows neither tasks nor files; a method says what t
 recorder keeps the history.
 """
 
-import resource
 import time
 from dataclasses import dataclass
 
 import torch
 
 from assay.rl.policy import Policy
+from assay.train.peak_memory import peak_memory_mb, start_peak
 from assay.train.schedule import rate_factor
 from assay.train.state import Batch, Method, Recorder, TrainingFailure, TrainState
 from assay.train.update import UpdateResult, update
@@ -46,6 +46,7 @@ def train(
     """
     while state.step < settings.steps:
         started = time.perf_counter()
+        start_peak()
         batch = method.collect(policy, state, recorder)
         collected = time.perf_counter()
         if batch.samples:
@@ -123,10 +124,3 @@ def step_metrics(results: list[UpdateResult]) -> dict[str, float]:
     tokens = sums.pop("tokens", 0.0)
     means = {name: value / tokens for name, value in sums.items() if tokens}
     return {"grad_norm": sum(r.grad_norm for r in results) / len(results), **means}
-
-
-def peak_memory_mb() -> float:
-    """Peak memory so far: the GPU's where there is one, else this process's resident memory."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

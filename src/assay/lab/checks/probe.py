@@ -67,13 +67,13 @@ def sampled(
     renderer = make_renderer(session.base.tokenizer, stage.rendering)
     contexts = {row.id: renderer.prompt(session.task.prompt(row), row.tools) for row, _ in jobs}
     model, where = start_model(subject, stage)  # type: ignore[arg-type]
-    model.to(session.precision.compute)  # type: ignore[arg-type]
-    turns = LocalSampler(model, session.base.end_tokens).sample(
+    sampler = LocalSampler(model, session.base.end_tokens, session.precision.compute)
+    turns = sampler.sample(
         [contexts[row.id] for row, _ in jobs],
         [SampleKey(session.seed, row.id, sample) for row, sample in jobs],
         sampling_of(stage),
     )
-    del model
+    del model, sampler
     gc.collect()
     return turns, where
 

@@ -22,7 +22,7 @@ from assay.models.memory import (
     estimate_memory,
     model_shape,
 )
-from assay.rollout.engine import WAVE_ROWS, WAVE_TOKENS
+from assay.rollout.engine import prompt_slots
 from assay.train.checkpoint import HEADROOM
 
 GIB = 2**30
@@ -61,11 +61,11 @@ def memory(
     precision = subject.session.precision
     bf16 = precision.compute != precision.master
     step = estimate_memory(shape, step_load(stage, work, adaptation, bf16))
-    beside = sampling_bytes(stage, shape, bf16)
-    cache = cache_bytes(stage, work, shape, bf16)
+    beside = reference_bytes(stage, shape)
+    sampling = sampling_bytes(stage, work, shape, bf16)
     # Sampling and updating take turns: the larger of what each needs for itself counts.
-    passing = step.activations + step.logits + step.casts
-    total = step.total + sum(beside.values()) + max(cache - passing, 0.0)
+    passing = step.activations + step.logits + step.casts + step.gradients
+    total = step.total + sum(beside.values()) + max(sum(sampling.values()) - passing, 0.0)
     free, whole = available_memory(precision.device), installed_memory(precision.device)
     yield Number(f"stage.{name}", "memory_mb", total / 2**20)
     if total <= TIGHT * free:
@@ -74,7 +74,7 @@ def memory(
         "error" if total > whole else "warning",
         f"stage.{name}: the memory of a step " + ("does not fit" if total > free else "is tight"),
         f"about {total / GIB:.1f} GiB of {whole / GIB:.1f} GiB on {precision.device}, "
-        f"{free / GIB:.1f} GiB free now: {in_words(step, {**beside, 'keys and values': cache})}",
+        f"{free / GIB:.1f} GiB free now: {in_words(step, {**beside, **sampling})}",
         'lower micro_tokens, train less (adapt = { kind = "lora" }), or use adamw8bit',
     )
 
@@ -87,8 +87,6 @@ def step_load(stage: StageSpec, work: StageWork, adaptation: Adaptation, bf16: b
     completions = tokens * work.group * answer / (work.prompt + work.group * answer)
     return StepLoad(
         tokens=round(tokens),
-        completion_tokens=round(completions),
-        visible=longest,
         logit_rows=round(completions),
         trainable=adaptation.trainable,
         optimizer=stage.optimizer.name,
@@ -103,23 +101,27 @@ def installed_memory(device: str) -> float:
     return float(psutil.virtual_memory().total)
 
 
-def cache_bytes(stage: StageSpec, work: StageWork, shape: ModelShape, bf16: bool) -> float:
-    """Keys and values of the largest decoding wave."""
+def sampling_bytes(
+    stage: StageSpec, work: StageWork, shape: ModelShape, bf16: bool
+) -> dict[str, float]:
+    """What sampling holds: weights laid out for it, and keys and values."""
     if not samples(stage):
-        return 0.0
-    rows = min(work.prompts * work.group, WAVE_ROWS)
-    held = -(-rows // work.group) * work.prompt_most + rows * work.answer_most
-    one_group = work.prompt_most + min(work.group, WAVE_ROWS) * work.answer_most
-    tokens = min(held, max(WAVE_TOKENS, one_group))
-    return 2.0 * shape.layers * shape.key * (2 if bf16 else 4) * tokens
+        return {}
+    width = 2 if bf16 else 4
+    token = 2 * shape.layers * shape.key * width
+    longest, answer = work.prompt_most, work.answer_most
+    slots = prompt_slots(token, longest, work.group, answer, waiting=work.prompts)
+    return {
+        "the sampler's weights": float(width * shape.parameters),
+        "keys and values": float(slots * token * (longest + work.group * answer)),
+    }
 
 
-def sampling_bytes(stage: StageSpec, shape: ModelShape, bf16: bool) -> dict[str, float]:
-    """Copies of the model that a stage keeps beside the one it trains."""
-    beside = {"sampler's copy": 2.0 * shape.parameters if bf16 else 0.0}
+def reference_bytes(stage: StageSpec, shape: ModelShape) -> dict[str, float]:
+    """A second model that a stage keeps beside the one it trains."""
     if isinstance(stage, GrpoStage) and stage.kl.coef and not isinstance(stage.adapt, LoraAdapt):
-        beside["KL reference"] = 4.0 * shape.parameters
-    return beside
+        return {"KL reference": 4.0 * shape.parameters}
+    return {}
 
 
 def in_words(step: MemoryEstimate, beside: dict[str, float]) -> str:

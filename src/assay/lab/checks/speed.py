@@ -1,8 +1,9 @@
 """How long the experiment will take, roughly: the model's own speed here, times the work.
 
-One prompt of a few hundred tokens is prefilled; a small and a full wave decode a few tokens after
-it. The low end takes answers as long as the gold ones and a training pass as three forward passes;
-the high end, answers of `max_tokens` and five. Time for rewards and checkpoints is not in it.
+One prompt of a few hundred tokens is prefilled; a few rows and a full batch decode some tokens
+after it. The low end takes answers as long as the gold ones and a training pass as three forward
+passes; the high end, answers of `max_tokens` and five. Time for rewards and checkpoints is not in
+it.
 """
 
 import gc
@@ -15,12 +16,13 @@ from assay.lab.checks.work import StageWork, measured_checkpoints, stage_work
 from assay.lab.evaluate import Evaluation
 from assay.lab.spec.stage import GrpoStage, StageSpec
 from assay.rl.policy import SampleKey
-from assay.rollout.engine import LEAST_ROWS, WAVE_ROWS
+from assay.rollout.engine import ROWS
 from assay.rollout.language import LocalSampler
 from assay.rollout.sampling import Sampling
 
 PROMPT = 256
 """Tokens that are prefilled to measure."""
+FEW_ROWS = 8
 STEPS = 3
 """Tokens that every row decodes to measure."""
 PASSES = (3, 5)
@@ -60,13 +62,13 @@ def speed(subject: Subject) -> Seen:
         yield from ranged(f"evaluate.{name}", ends)
         total = [a + b for a, b in zip(total, ends, strict=True)]
     seeds = len(session.experiment.seeds)
-    decode = found.step + WAVE_ROWS * found.row
+    decode = found.step + ROWS * found.row
     yield Finding(
         "note",
         f"a run takes roughly {total[0] / 60:.0f} to {total[1] / 60:.0f} minutes here"
         + (f", times {seeds} seeds" if seeds > 1 else ""),
         f"{found.token * 1e3:.2f} ms a prompt token, {decode * 1e3:.0f} ms for a token of "
-        f"{WAVE_ROWS} answers, measured; answers as long as the gold ones, to max_tokens",
+        f"{ROWS} answers, measured; answers as long as the gold ones, to max_tokens",
         "fewer steps, items or repeats if that is too long",
     )
 
@@ -91,24 +93,24 @@ def measure(subject: Subject) -> Speed | None:
     if not contexts:
         return None
     prompt = max(contexts, key=len)[:PROMPT]
-    model = session.shelf.load_base().model.to(session.precision.compute)  # type: ignore[arg-type]
-    sampler = LocalSampler(model, frozenset())
-    sampled_seconds(sampler, prompt[:LEAST_ROWS], LEAST_ROWS, 2)  # the first passes set things up
-    prefill = sampled_seconds(sampler, prompt, LEAST_ROWS, 1)
+    model = session.shelf.load_base().model
+    sampler = LocalSampler(model, frozenset(), session.precision.compute)
+    sampled_seconds(sampler, prompt[:FEW_ROWS], FEW_ROWS, 2)  # the first passes set things up
+    prefill = sampled_seconds(sampler, prompt, FEW_ROWS, 1)
     few, many = (
         max(sampled_seconds(sampler, prompt, rows, 1 + STEPS) - prefill, 0.0) / STEPS
-        for rows in (LEAST_ROWS, WAVE_ROWS)
+        for rows in (FEW_ROWS, ROWS)
     )
     del model, sampler
     gc.collect()
-    row = max(many - few, 0.0) / (WAVE_ROWS - LEAST_ROWS)
-    return Speed(prefill / len(prompt), max(few - LEAST_ROWS * row, 0.0), row)
+    row = max(many - few, 0.0) / (ROWS - FEW_ROWS)
+    return Speed(prefill / len(prompt), max(few - FEW_ROWS * row, 0.0), row)
 
 
 def sampled_seconds(
     sampler: LocalSampler, prompt: tuple[int, ...], rows: int, tokens: int
 ) -> float:
-    """Seconds to prefill one prompt and decode a wave of this many rows and tokens after it."""
+    """Seconds to prefill one prompt and decode this many rows and tokens after it."""
     keys = [SampleKey(0, "speed", sample) for sample in range(rows)]
     started = time.perf_counter()
     sampler.sample([prompt] * rows, keys, Sampling(1.0, tokens))
@@ -152,7 +154,7 @@ def evaluation_seconds(
 def answering_seconds(
     prompts: int, group: int, prompt: float, answer: float, found: Speed
 ) -> float:
-    """Seconds to sample `group` answers to each of some prompts, in waves."""
+    """Seconds to sample `group` answers to each of some prompts, a full batch at a time."""
     rows = prompts * group
-    waves = -(-rows // WAVE_ROWS)
+    waves = -(-rows // ROWS)
     return prompts * prompt * found.token + answer * (waves * found.step + rows * found.row)

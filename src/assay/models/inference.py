@@ -1,0 +1,220 @@
+"""A dense decoder laid out for inference: fewer, larger products over weights packed once.
+
+Takes the weights of a Transformers model (adapters merged), fuses the projections that read the
+same input, and on a CPU reorders them for its matrix kernels, which pays from one row to some
+hundred. Norms, residuals and rotations stay fp32, as they do in training under autocast, so that
+what is sampled and what is trained differ as little as they can. Attention is the plan's
+business; nothing here trains, samples or keeps keys and values.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from peft import PeftModel
+from peft.tuners.lora import LoraLayer
+from torch import Tensor, nn
+from transformers.activations import SiLUActivation
+
+from assay.models.attention import AttentionPlan, AttentionUnsupported
+from assay.models.scoring import plain_head
+
+Product = Callable[[Tensor], Tensor]
+"""Rows (A, in) to rows (A, out)."""
+PACKING_ROWS = 64
+"""Rows that packed weights are laid out for; other numbers work as well."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One decoder layer, its products ready to use."""
+
+    norm_before: Tensor
+    query_key_value: Product
+    query_norm: Tensor | None
+    key_norm: Tensor | None
+    output: Product
+    norm_between: Tensor
+    gate: Product
+    """Activated."""
+    up: Product
+    down: Product
+
+
+@dataclass(frozen=True)
+class InferenceModel:
+    """See the module; `scale` is the attention's, `eps` the norms'."""
+
+    layers: tuple[Layer, ...]
+    embedding_VD: Tensor
+    norm: Tensor
+    head: Product
+    rotary: nn.Module
+    heads: int
+    key_heads: int
+    size: int
+    scale: float
+    eps: float
+    dtype: torch.dtype
+    """In which products and attention are computed."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embedding_VD.device
+
+    def forward(
+        self, tokens_T: Tensor, positions_T: Tensor, plan: AttentionPlan, keep_K: Tensor | None
+    ) -> Tensor:
+        """Logits (K, V) at the kept of T tokens; all T where `keep_K` is None.
+
+        The plan sees queries (1, H, T, D) and keys and values (1, J, T, D).
+        """
+        hidden = F.embedding(tokens_T, self.embedding_VD)
+        rotation = rotations(self.rotary, hidden, positions_T)
+        for number, layer in enumerate(self.layers):
+            self._attend(number, layer, hidden, rotation, plan)
+            rows = self._normed(hidden, layer.norm_between)
+            hidden += layer.down(layer.gate(rows).mul_(layer.up(rows)))
+        if keep_K is not None:
+            hidden = hidden[keep_K]
+        return self.head(self._normed(hidden, self.norm))
+
+    def _normed(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(hidden, weight.shape, weight, self.eps).to(self.dtype)
+
+    def _attend(
+        self,
+        number: int,
+        layer: Layer,
+        hidden: Tensor,
+        rotation: tuple[Tensor, Tensor],
+        plan: AttentionPlan,
+    ) -> None:
+        """Add one layer's attention to the residual stream, in place."""
+        mixed = layer.query_key_value(self._normed(hidden, layer.norm_before))
+        both, value = (
+            mixed.unflatten(1, (-1, self.size))
+            .transpose(0, 1)
+            .split([self.heads + self.key_heads, self.key_heads])
+        )
+        if layer.query_norm is not None and layer.key_norm is not None:
+            query, key = both.split([self.heads, self.key_heads])
+            both = torch.cat(
+                [
+                    F.rms_norm(query.to(hidden.dtype), (self.size,), layer.query_norm, self.eps),
+                    F.rms_norm(key.to(hidden.dtype), (self.size,), layer.key_norm, self.eps),
+                ]
+            ).to(self.dtype)
+        query, key = rotated(both, rotation).to(self.dtype).split([self.heads, self.key_heads])
+        seen = plan.attend(number, query[None], key[None], value[None], self.scale)
+        hidden += layer.output(seen[0].transpose(0, 1).reshape(len(hidden), -1))
+
+
+def rotations(rotary: nn.Module, hidden: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines (T, D) and sines with the sign of the half they multiply, of Transformers' rotary."""
+    cosine, sine = rotary(hidden[None, :1], positions_T[None])
+    half = sine.shape[-1] // 2
+    signed = torch.cat([-sine[0, :, :half], sine[0, :, half:]], dim=-1)
+    return cosine[0], signed
+
+
+def rotated(heads_HTD: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotary positions applied to every head (Su et al. 2021, RoFormer, half-split form)."""
+    cosine, sine = rotation
+    return torch.addcmul(heads_HTD * cosine, heads_HTD.roll(heads_HTD.shape[-1] // 2, -1), sine)
+
+
+def inference_model(module: nn.Module, dtype: torch.dtype) -> InferenceModel:
+    """Lay out a model of a plain family (see `scoring.PLAIN_HEADS`) for products in `dtype`.
+
+    Embedding and norms are the module's own where they have the wanted type: lay it out again
+    after the weights changed. Raises HeadUnsupported for another family.
+    """
+    causal: Any = module.get_base_model() if isinstance(module, PeftModel) else module
+    head, base = plain_head(causal), causal.base_model
+    attention = base.layers[0].self_attn
+    wide = torch.promote_types(dtype, torch.float32)
+    with torch.no_grad():
+        return InferenceModel(
+            layers=tuple(lay_out_layer(layer, dtype) for layer in base.layers),
+            embedding_VD=base.embed_tokens.weight.detach().to(wide),
+            norm=base.norm.weight.detach().to(wide),
+            head=product([head], dtype),
+            rotary=base.rotary_emb,
+            heads=causal.config.num_attention_heads,
+            key_heads=causal.config.num_key_value_heads,
+            size=attention.head_dim,
+            scale=attention.scaling,
+            eps=causal.config.rms_norm_eps,
+            dtype=dtype,
+        )
+
+
+def lay_out_layer(layer: Any, dtype: torch.dtype) -> Layer:
+    """One layer's products."""
+    wide = torch.promote_types(dtype, torch.float32)
+
+    def norm(module: Any) -> Tensor:
+        return module.weight.detach().to(wide)
+
+    attention, mlp = layer.self_attn, layer.mlp
+    if getattr(attention, "sliding_window", None) is not None:
+        raise AttentionUnsupported(f"{type(attention).__name__} uses sliding_window")
+    normed = hasattr(attention, "q_norm")
+    return Layer(
+        norm_before=norm(layer.input_layernorm),
+        query_key_value=product([attention.q_proj, attention.k_proj, attention.v_proj], dtype),
+        query_norm=norm(attention.q_norm) if normed else None,
+        key_norm=norm(attention.k_norm) if normed else None,
+        output=product([attention.o_proj], dtype),
+        norm_between=norm(layer.post_attention_layernorm),
+        gate=product([mlp.gate_proj], dtype, activation=mlp.act_fn),
+        up=product([mlp.up_proj], dtype),
+        down=product([mlp.down_proj], dtype),
+    )
+
+
+def merged_weight(linear: Any) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias of the plain linear layer that an adapted one amounts to."""
+    if not isinstance(linear, LoraLayer):
+        return linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
+    adapted: Any = linear
+    weight, bias = merged_weight(adapted.get_base_layer())
+    return weight + sum(adapted.get_delta_weight(a) for a in adapted.active_adapters), bias
+
+
+def product(linears: list[Any], dtype: torch.dtype, activation: nn.Module | None = None) -> Product:
+    """One product that does the work of all `linears` side by side, then the activation."""
+    parts = [merged_weight(linear) for linear in linears]
+    weight = torch.cat([weight.to(dtype) for weight, _ in parts])
+    bias = None
+    if parts[0][1] is not None:
+        bias = torch.cat([part.to(dtype) for _, part in parts if part is not None])
+    if packable(weight):
+        return packed_product(weight, bias, activation)
+    if activation is None:
+        return lambda rows: F.linear(rows, weight, bias)
+    return lambda rows: activation(F.linear(rows, weight, bias))
+
+
+def packable(weight: Tensor) -> bool:
+    """Whether this machine's matrix library takes the weight in its own order."""
+    known = weight.dtype in (torch.float32, torch.bfloat16)
+    return weight.device.type == "cpu" and known and torch.backends.mkldnn.is_available()
+
+
+def packed_product(weight: Tensor, bias: Tensor | None, activation: nn.Module | None) -> Product:
+    """A product over a reordered copy of the weight; SiLU is applied on the way."""
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKING_ROWS)
+    fused = "swish" if isinstance(activation, nn.SiLU | SiLUActivation) else "none"
+    linear = torch.ops.mkldnn._linear_pointwise
+
+    def multiply(rows: Tensor) -> Tensor:
+        return linear(rows, packed, bias, fused, [], "")
+
+    if activation is None or fused == "swish":
+        return multiply
+    return lambda rows: activation(multiply(rows))

@@ -1,0 +1,76 @@
+"""The model laid out for inference computes what Transformers' own forward computes."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from assay.models.adapt import train_lora
+from assay.models.attention import AttentionUnsupported
+from assay.models.inference import inference_model
+from assay.models.lora import LoraOptions
+from assay.models.scoring import HeadUnsupported
+from assay.rollout.cache import CacheShape, PrefillPlan, Segment, empty_cache
+from tests.tiny import FAMILIES, tiny_model
+
+TOKENS = torch.tensor([5, 9, 33, 2, 70, 14])
+
+
+def logits_of(model):
+    shape = CacheShape(
+        len(model.layers), model.key_heads, model.size, model.dtype, torch.device("cpu")
+    )
+    cache = empty_cache(shape, 1, 1, len(TOKENS), 0)
+    plan = PrefillPlan(cache, [Segment(0, 0, 0, len(TOKENS))])
+    with torch.no_grad():
+        return model.forward(TOKENS, torch.arange(len(TOKENS)), plan, None)
+
+
+def expected_of(module):
+    with torch.no_grad():
+        return module(input_ids=TOKENS[None]).logits[0]
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+# Transformers takes norms in fp32 whatever the model's type.
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 3e-6), (torch.float32, 2e-5)])
+def test_logits_equal_transformers(family, dtype, near):
+    module = tiny_model(family, attention="sdpa").to(dtype)
+    found = logits_of(inference_model(module, dtype))
+    torch.testing.assert_close(found, expected_of(module), atol=near, rtol=near)
+
+
+def test_bf16_products_are_as_near_as_bf16_is():
+    module = tiny_model(attention="sdpa")
+    expected = expected_of(module)
+    found = logits_of(inference_model(module, torch.bfloat16))
+    assert found.dtype == torch.bfloat16
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        autocast = expected_of(module)
+    error, allowed = (found - expected).norm(), (autocast - expected).norm()
+    assert 0 < error < 2 * allowed
+
+
+def test_adapters_are_merged_and_leave_the_module_alone():
+    module, _ = train_lora(tiny_model(attention="sdpa").double(), LoraOptions(rank=4))
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.1)
+    before = {name: p.clone() for name, p in module.named_parameters()}
+    bare = tiny_model(attention="sdpa").double()
+    found = logits_of(inference_model(module, torch.float64))
+    torch.testing.assert_close(found, expected_of(module), atol=3e-6, rtol=1e-4)
+    assert not torch.allclose(found, expected_of(bare), atol=1e-3)
+    assert all(torch.equal(p, before[name]) for name, p in module.named_parameters())
+
+
+def test_other_families_and_sliding_windows_are_refused():
+    model: Any = tiny_model()
+    model.base_model.layers[0].self_attn.sliding_window = 8
+    with pytest.raises(AttentionUnsupported, match="sliding_window"):
+        inference_model(model, torch.float32)
+    model = tiny_model()
+    model.config.model_type = "granite"
+    with pytest.raises(HeadUnsupported, match="plain projection"):
+        inference_model(model, torch.float32)

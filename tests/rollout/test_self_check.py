@@ -1,0 +1,208 @@
+"""The self-check passes sound models, stops faulty ones by family, and leaves no trace."""
+
+import pytest
+import torch
+
+from assay.data.episode import Episode, Turn
+from assay.models.adapt import save_activations, train_lora
+from assay.models.lora import LoraOptions
+from assay.models.precision import Precision, choose_precision
+from assay.rl.objectives.grpo import Grpo
+from assay.rl.packed import Packed, pack
+from assay.rl.policy import SampleKey
+from assay.rollout.allowances import ATTENTION, ROLLOUT, SelfCheckFailed
+from assay.rollout.language import LanguagePolicy
+from assay.rollout.sampling import Sampling
+from assay.rollout.self_check import check_language_policy, chosen_turns
+from tests.faults import fault, leak, run_on, scaled_where_planned
+from tests.tiny import FAMILIES, tiny_model
+
+ENDS = frozenset({7})
+PROMPT = tuple(range(5, 25))
+FP32 = choose_precision("fp32", "cpu")
+BF16 = Precision(torch.float32, torch.bfloat16, "cpu", "asked for")
+METRICS = {
+    "self_check_logp",
+    "self_check_loss",
+    "self_check_gradient",
+    "self_check_rollout",
+}
+both = pytest.mark.parametrize("precision", [FP32, BF16], ids=["fp32", "bf16"])
+
+
+def trained(precision: Precision, family: str = "llama", adapter: bool = False) -> LanguagePolicy:
+    module = tiny_model(family)
+    if adapter:
+        module, _ = train_lora(module, LoraOptions(rank=4, dropout=0.5))
+        torch.manual_seed(1)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                if parameter.requires_grad:
+                    parameter.add_(0.05 * torch.randn_like(parameter))
+    module.train()
+    return LanguagePolicy(module, precision, ENDS)
+
+
+def sampled(policy: LanguagePolicy, group: int = 4, tokens: int = 16) -> Packed:
+    """A group as GRPO hands it over: weights over the batch, advantages of either sign."""
+    keys = [SampleKey(0, "a", g) for g in range(group)]
+    turns = policy.sample([PROMPT] * group, keys, Sampling(1.0, tokens))
+    packed = pack([Episode(f"a#{g}", "a", (turn,)) for g, turn in enumerate(turns)])
+    sign_N = torch.tensor([1.0, -1.0, 0.5, -0.5]).repeat(group)[:group]
+    return packed.with_tokens(
+        advantage_S=sign_N[packed.turn_S],
+        weight_S=packed.weight_S / len(packed.weight_S),
+    )
+
+
+def check(policy: LanguagePolicy, packed: Packed, objective: Grpo | None = None):
+    return check_language_policy(policy, packed, objective or Grpo(), tokens=2048)
+
+
+@both
+@pytest.mark.parametrize("adapter", [False, True])
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_sound_model_passes_and_says_by_how_much(family, adapter, precision):
+    policy = trained(precision, family, adapter)
+    found = check(policy, sampled(policy))
+    assert found.keys() == METRICS
+    assert 0 < found["self_check_logp"] < (1e-5 if precision is FP32 else 0.02)
+    assert 0 < found["self_check_gradient"] < (1e-4 if precision is FP32 else 0.2)
+    assert found["self_check_rollout"] < (2e-5 if precision is FP32 else 0.05)
+
+
+@both
+@pytest.mark.parametrize("adapter", [False, True])
+@pytest.mark.parametrize("change", [leak, run_on])
+def test_a_wrong_mask_or_position_stops_the_run_and_names_attention(change, adapter, precision):
+    policy = trained(precision, adapter=adapter)
+    packed = sampled(policy)
+    with fault(policy.module, change), pytest.raises(SelfCheckFailed) as caught:
+        check(policy, packed)
+    assert caught.value.family == ATTENTION
+    assert caught.value.exit_code == 1
+    assert "log-probs of the shared and the plain path differ" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sublayer", "family"), [("layers.0.mlp", "MLP"), ("layers.1.input_layernorm", "norms")]
+)
+def test_another_sublayer_at_fault_is_named(sublayer, family):
+    policy = trained(FP32)
+    packed = sampled(policy)
+    with (
+        scaled_where_planned(policy.module, f"model.{sublayer}", 1.01),
+        pytest.raises(SelfCheckFailed) as caught,
+    ):
+        check(policy, packed)
+    assert caught.value.family == family
+
+
+def test_a_difference_after_the_last_sublayer_is_the_heads(monkeypatch):
+    policy = trained(FP32)
+    packed = sampled(policy)
+    right = LanguagePolicy.score
+
+    def sharper(self, packed, entropy=False):
+        scores = right(self, packed, entropy)
+        return type(scores)(scores.logps_S * 1.01, scores.entropy_S)
+
+    monkeypatch.setattr(LanguagePolicy, "score", sharper)
+    with pytest.raises(SelfCheckFailed) as caught:
+        check(policy, packed)
+    assert caught.value.family == "embeddings and head"
+
+
+def test_a_wrong_gradient_of_right_log_probs_is_found_and_placed():
+    policy = trained(FP32)
+    packed = sampled(policy)
+    base = policy.module
+
+    def double_up(gradient: torch.Tensor) -> torch.Tensor:
+        planned = base.config._attn_implementation == "assay"  # type: ignore[union-attr]
+        return gradient * 1.1 if planned else gradient
+
+    base.get_parameter("model.layers.1.mlp.up_proj.weight").register_hook(double_up)
+    with pytest.raises(SelfCheckFailed, match="gradients differ") as caught:
+        check(policy, packed)
+    assert caught.value.family == "MLP"
+
+
+@both
+def test_a_rollout_from_other_weights_is_named_as_such(precision):
+    policy = trained(precision)
+    packed = sampled(policy)
+    with torch.no_grad():
+        for parameter in policy.module.parameters():
+            parameter.mul_(1.3)
+    with pytest.raises(SelfCheckFailed) as caught:
+        check(policy, packed)
+    assert caught.value.family == ROLLOUT
+
+
+def test_numbers_that_are_missing_do_not_pass():
+    policy = trained(FP32)
+    packed = sampled(policy)
+    with (
+        scaled_where_planned(policy.module, "model.layers.0.mlp", float("nan")),
+        pytest.raises(SelfCheckFailed) as caught,
+    ):
+        check(policy, packed)
+    assert caught.value.family == "MLP"
+
+
+@both
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_trace_is_left(precision, fails):
+    policy = trained(precision, adapter=True)
+    packed = sampled(policy)
+    before = {name: value.clone() for name, value in policy.module.state_dict().items()}
+    modes = [m.training for m in policy.module.modules()]
+    again = policy.sample([PROMPT], [SampleKey(3, "b", 0)], Sampling(1.0, 8))
+    random = torch.get_rng_state()
+    if fails:
+        with fault(policy.module, leak), pytest.raises(SelfCheckFailed):
+            check(policy, packed)
+    else:
+        check(policy, packed)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(v, before[n]) for n, v in policy.module.state_dict().items())
+    assert all(parameter.grad is None for parameter in policy.module.parameters())
+    assert [m.training for m in policy.module.modules()] == modes
+    assert policy.module.config._attn_implementation == "assay"  # type: ignore[union-attr]
+    assert not [m for m in policy.module.modules() if m._forward_hooks]
+    assert policy.sample([PROMPT], [SampleKey(3, "b", 0)], Sampling(1.0, 8)) == again
+    assert policy.version == 0
+
+
+def test_activations_that_are_computed_twice_pass_as_well():
+    policy = trained(FP32)
+    save_activations(policy.module)
+    assert check(policy, sampled(policy)).keys() == METRICS
+
+
+def test_kl_and_entropy_terms_are_part_of_what_is_compared():
+    frozen = tiny_model(seed=1).requires_grad_(False)
+    policy = LanguagePolicy(tiny_model().train(), FP32, ENDS, frozen=frozen)
+    packed = sampled(policy)
+    with policy.reference():
+        packed = packed.with_tokens(reference_S=policy.score(packed).logps_S)
+    found = check(policy, packed, Grpo(kl_coef=0.1, entropy_coef=0.1))
+    assert 0 < found["self_check_loss"] < 1e-5
+
+
+def test_the_turns_are_of_one_group_with_signal_share_a_prompt_and_keep_to_the_budget():
+    other = PROMPT[:3]
+    # Group, context, advantage: a group without signal, then one of conversations.
+    turns = [("a", PROMPT, 0.0)] * 3 + [("b", context, 1.0) for context in (PROMPT, other) * 3]
+    batch = pack(
+        [
+            Episode(f"{group}#{n}", group, (Turn(context, (1, 2), (True, True)),))
+            for n, (group, context, _) in enumerate(turns)
+        ]
+    )
+    advantage_N = torch.tensor([advantage for _, _, advantage in turns])
+    batch = batch.with_tokens(advantage_S=advantage_N[batch.turn_S])
+    assert chosen_turns(batch, 2048) == [3, 5, 7, 4]
+    assert chosen_turns(batch, 3 * (len(PROMPT) + 2)) == [3, 5, 7]
+    assert chosen_turns(batch, 1) == [3, 5], "sharing takes two"

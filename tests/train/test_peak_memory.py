@@ -1,0 +1,49 @@
+"""The peak is that of the step, not of all that went before it."""
+
+import pytest
+import torch
+
+from assay.train import peak_memory
+from assay.train.peak_memory import peak_memory_mb, start_peak
+
+SIZE = 96
+"""MiB, far above what else a process may take between two lines."""
+
+
+def touch() -> None:
+    """Hold SIZE MiB and let them go."""
+    held = torch.ones(SIZE * 2**20 // 4)
+    held.add_(1)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="counts the GPU's memory")
+def test_memory_that_a_step_gave_back_counts_for_that_step_alone():
+    start_peak()
+    before = peak_memory_mb()
+    touch()
+    during = peak_memory_mb()
+    start_peak()
+    after = peak_memory_mb()
+    assert during - before > 0.9 * SIZE
+    assert during - after > 0.9 * SIZE
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="counts the GPU's memory")
+def test_where_the_peak_cannot_start_again_it_is_the_process_peak(tmp_path, monkeypatch):
+    touch()
+    monkeypatch.setattr(peak_memory, "STATUS", tmp_path / "no" / "status")
+    monkeypatch.setattr(peak_memory, "CLEAR", tmp_path / "no" / "clear_refs")
+    start_peak()
+    first = peak_memory_mb()
+    touch()
+    assert first > SIZE
+    assert peak_memory_mb() >= first
+
+
+def test_the_gpu_counts_its_own_memory(monkeypatch):
+    calls = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: calls.append("reset"))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 2**20)
+    start_peak()
+    assert (calls, peak_memory_mb()) == (["reset"], 3.0)
