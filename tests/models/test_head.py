@@ -41,7 +41,7 @@ def test_any_chunking_gives_the_plain_values_and_gradients(
     expected = plain(leaves, reads)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(head, "CHUNK_BYTES", chunk_rows * 31 * 8)
-        found = head_logps(leaves[0], leaves[1], leaves[2], reads)
+        found: Any = head_logps(leaves[0], leaves[1], leaves[2], reads)
         assert (found[1] is not None) == entropy
         outputs = 2 if entropy else 1
         wanted = [x for x in leaves if x is not None]

@@ -8,13 +8,16 @@ them is refused.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 from transformers import AttentionInterface
 
 from assay.errors import InputError
+from assay.models import flex
 from assay.models.tree_attention import Tree, tree_attention
 
 NAME = "assay"
@@ -70,6 +73,14 @@ class TreePlan:
 
     trees: tuple[Tree, ...]
 
+    @cached_property
+    def mask(self) -> BlockMask:
+        """The same for FlexAttention, made once for all layers."""
+        device = self.trees[0].index_K.device
+        return flex.tree_mask(self.trees, self.trees[-1].tokens.stop, device)
+
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """See `AttentionPlan.attend`; B is 1 and T covers all trees in order."""
+        if query.is_cuda:
+            return flex.attend(query, key, value, self.mask, scale)
         return tree_attention(query[0], key[0], value[0], self.trees, scale)[None]
