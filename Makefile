@@ -6,7 +6,7 @@ DEMO := $(if $(QUICK),experiments/tools/demo-quick.toml,experiments/tools/demo.t
 # One thread for each of the two test processes: more would fight for two cores.
 TEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2
 
-.PHONY: demo test test-all lint types setup setup-dev docs clean
+.PHONY: demo test test-all lint types setup setup-dev docs bench bench-full clean
 
 demo: setup
 	$(BIN)/assay run $(DEMO) --or-resume
@@ -26,6 +26,21 @@ types: setup-dev
 
 docs: setup
 	$(BIN)/python -m assay.lab.spec.reference > docs/experiment.md
+
+# Both go on where they were interrupted: a cell with a file under benchmarks/results is done.
+bench: setup
+	$(BIN)/python benchmarks/grpo_vs_trl.py core
+	$(BIN)/python benchmarks/rollout.py core
+	$(BIN)/python benchmarks/limit.py
+	$(BIN)/python benchmarks/report.py
+
+bench-full: setup
+	$(BIN)/python benchmarks/grpo_vs_trl.py full
+	$(BIN)/python benchmarks/sft_vs_trl.py full
+	$(BIN)/python benchmarks/rollout.py full
+	$(BIN)/python benchmarks/limit.py
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/report.py
 
 setup: .venv/installed
 setup-dev: .venv/installed-dev

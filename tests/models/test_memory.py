@@ -164,7 +164,13 @@ def test_the_heads_gradient_takes_what_the_formula_says(
     # Beside it: hidden states and their gradient, and under autocast the weight's cast.
     beside = 2 * ROWS * (2 if bf16 else 4) + (2 * WORDS if bf16 else 0)
     assert most_alive(HIDDEN, bf16) == head_gradient_bytes(HEAD, load) + beside * HIDDEN
-    assert head_gradient_bytes(HEAD, replace(load, trainable=9)) == 0
+
+
+def test_the_head_has_a_gradient_only_where_all_weights_are_trained() -> None:
+    load = StepLoad(tokens=0, logit_rows=ROWS)
+    whole = replace(load, trainable=HEAD.parameters)
+    assert head_gradient_bytes(HEAD, whole) == head_gradient_bytes(HEAD, load) > 0
+    assert head_gradient_bytes(HEAD, replace(load, trainable=HEAD.parameters - 1)) == 0
 
 
 def test_with_checkpointing_a_layer_keeps_its_input_alone() -> None:
@@ -206,8 +212,8 @@ def test_the_parts_of_full_training_in_fp32() -> None:
         "logits": 5 * 100 * 4 + 5 * 100 * 16,
     }
     assert estimate.total == sum(estimate.parts.values())
-    assert estimate.fits(estimate.total * 1.15)
-    assert not estimate.fits(estimate.total * 1.14)
+    assert estimate.fits(estimate.total * 1.2)
+    assert not estimate.fits(estimate.total * 1.19)
 
 
 def test_8_bit_moments_a_small_share_and_bf16_each_save_their_part() -> None:
@@ -234,8 +240,8 @@ def test_checkpointing_costs_one_layer_and_the_inputs_of_all() -> None:
 def test_checkpointing_is_chosen_only_where_the_plain_step_does_not_fit() -> None:
     load = StepLoad(tokens=10)
     plain = estimate_memory(SHAPE, load)
-    assert choose_checkpointing(SHAPE, load, plain.total * 1.15) == plain
-    chosen = choose_checkpointing(SHAPE, load, plain.total * 1.14)
+    assert choose_checkpointing(SHAPE, load, plain.total * 1.2) == plain
+    chosen = choose_checkpointing(SHAPE, load, plain.total * 1.19)
     assert chosen == estimate_memory(SHAPE, replace(load, checkpointing=True))
 
 

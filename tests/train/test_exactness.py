@@ -36,7 +36,7 @@ Gradients = dict[str, Tensor]
 
 
 def batch(policy: LanguagePolicy, preset_name: str, seed: int) -> tuple[Packed, GrpoObjective]:
-    """A preset's batch a little after its rollout, with terms for KL and entropy every other time."""
+    """A preset's batch a little after its rollout; odd seeds have terms for KL and entropy."""
     preset = PRESETS[preset_name]
     coefficient = 0.05 * (seed % 2)
     objective = GrpoObjective(

@@ -69,6 +69,7 @@ class HeadLogps(torch.autograd.Function):
         rows = _chunk_rows(weight)
         logits_KV = None
         for first, stop in spans(len(hidden), rows):
+            logits_KV = None  # let the last chunk go first
             logits_KV = _logits(hidden[first:stop], weight, bias)
             chosen_S = (reads.kept_S >= first) & (reads.kept_S < stop)
             picked = logits_KV[reads.kept_S[chosen_S] - first, reads.targets_S[chosen_S]]
@@ -109,10 +110,10 @@ class HeadLogps(torch.autograd.Function):
             pull = _into_gradient(logits, first, normaliser_K, entropy_K, grads, ctx.reads)
             torch.mm(pull, weight, out=grad_hidden[first:stop])
             if wants_weight:
-                added = torch.mm(pull.t(), hidden[first:stop]).to(weight_VD.dtype)
-                grad_weight = added if grad_weight is None else grad_weight.add_(added)
+                grad_weight = _add_product(grad_weight, pull, hidden[first:stop], weight_VD.dtype)
             if grad_bias is not None:
                 grad_bias += pull.sum(dim=0)
+            del logits, pull
         return grad_hidden.to(hidden_KD.dtype), grad_weight, grad_bias, None, None
 
 
@@ -123,6 +124,17 @@ def _chunk_rows(weight_VD: Tensor) -> int:
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     logits = torch.mm(hidden, weight.t())
     return logits if bias is None else logits.add_(bias)
+
+
+def _add_product(
+    total_VD: Tensor | None, pull_CV: Tensor, hidden_CD: Tensor, dtype: torch.dtype
+) -> Tensor:
+    """The head's gradient so far plus one chunk's, with one temporary matrix in bf16 at most."""
+    if total_VD is None:
+        return torch.mm(pull_CV.t(), hidden_CD).to(dtype)
+    if pull_CV.dtype == dtype:
+        return total_VD.addmm_(pull_CV.t(), hidden_CD)
+    return total_VD.add_(torch.mm(pull_CV.t(), hidden_CD))
 
 
 def _scaled(logits: Tensor, temperature: float) -> Tensor:

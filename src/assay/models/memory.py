@@ -6,7 +6,6 @@ compare the sums with what autograd really keeps.
 """
 
 from dataclasses import asdict, dataclass, replace
-from math import ceil
 
 import psutil
 import torch
@@ -18,9 +17,9 @@ from assay.models.optimizer import OptimizerName
 MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8.0, "adamw8bit": 2.0 + 2 * 4 / 256}
 """Per trained weight: two fp32 moments, or two bytes and one fp32 scale for each block of 256."""
 
-HEADROOM = 1.15
-"""Allocator slack. Two steps of SmolLM2-135M on a CPU (8 completions of 100 tokens behind a prompt
-of 300) peaked 2 to 12 % above the estimate, the 0.4 GB of Python and its libraries aside."""
+HEADROOM = 1.2
+"""Allocator slack. Updates of SmolLM2-135M on a CPU peaked up to 15 % above the estimate, those of
+two micro-batches highest, in two runs of `benchmarks/memory.py measure`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,24 +166,23 @@ def score_bytes(shape: ModelShape, rows: int, bf16: bool) -> int:
 def logits_bytes(shape: ModelShape, rows: int, bf16: bool) -> float:
     """Bytes of the scores that are alive at once, and of their softmax.
 
-    A chunk's scores are dropped when the next one's are there. Softmax takes a few rows at a time:
+    One chunk's scores are there at a time. Softmax takes a few rows at a time:
     scaled and shifted scores, probabilities and their product, fp32.
     """
     softmax = 16.0 * min(rows, CACHED_ROWS) * shape.vocabulary
-    return min(score_bytes(shape, rows, bf16), 2 * CHUNK_BYTES) + softmax
+    return min(score_bytes(shape, rows, bf16), CHUNK_BYTES) + softmax
 
 
 def head_gradient_bytes(shape: ModelShape, load: StepLoad) -> float:
     """Bytes of the head's gradient in the making; 0 where not all weights are trained.
 
-    One fp32 matrix; with several chunks the sum, the chunk before and the chunk at hand. Under
-    autocast the product gives another in bf16.
+    One fp32 matrix, to which every chunk adds; under autocast the product gives another in bf16.
     """
     if load.trainable is not None and load.trainable < shape.parameters:
         return 0.0
-    chunks = ceil(score_bytes(shape, load.logit_rows, load.bf16) / CHUNK_BYTES)
-    matrices = 4.0 * min(chunks, 3) + (2.0 if load.bf16 and chunks else 0.0)
-    return matrices * shape.vocabulary * shape.hidden
+    if not load.logit_rows:
+        return 0.0
+    return (6.0 if load.bf16 else 4.0) * shape.vocabulary * shape.hidden
 
 
 def available_memory(device: str) -> float:

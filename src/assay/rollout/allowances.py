@@ -14,9 +14,11 @@ from torch import Tensor
 from assay.errors import RunFailure
 
 LOGP = 1e-4
-"""Largest difference of a log-prob in fp32. SmolLM2-135M (30 layers) shows 2.5e-5."""
+"""Largest difference of a log-prob in fp32. SmolLM2-135M (30 layers) shows 2.7e-5."""
+ROLLOUT_LOGP = 3e-4
+"""The same of what the rollout recorded, a token at a time. SmolLM2-135M shows 6.1e-5."""
 GRADIENT = 1e-3
-"""Largest relative difference of a parameter's gradient in fp32. SmolLM2-135M shows 7e-5."""
+"""Largest relative difference of a parameter's gradient in fp32. SmolLM2-135M shows 2e-4."""
 LOSS = 1e-5
 """Difference of the loss on top of what the log-probs' allowance amounts to."""
 ROUNDINGS = 4.0
@@ -40,11 +42,12 @@ FAMILIES = (
 )
 """Layer families by parts of parameter names, the first that fits."""
 ROLLOUT = "rollout"
-FIXES = {
+REASONS = {
+    ATTENTION: "its mask, positions or scores are not those that the shared path computes",
     "embeddings and head": "the output head changes logits in a way of its own",
-    ROLLOUT: "the sampler does not draw from the weights that are trained",
+    ROLLOUT: "the sampler computes something else, or from other weights",
 }
-SHARED_FIX = "its attention or positions are not what the shared path computes"
+OTHER_REASON = "these layers do not treat every token on its own"
 
 
 class SelfCheckFailed(RunFailure):
@@ -52,7 +55,7 @@ class SelfCheckFailed(RunFailure):
 
     def __init__(self, family: str, what: str):
         """`family` names where the paths part."""
-        why = FIXES.get(family, SHARED_FIX)
+        why = REASONS.get(family, OTHER_REASON)
         super().__init__(
             f"self-check: {what}; the paths part in: {family}; {why}; train a dense Llama, Qwen2 "
             "or Qwen3 model with the pinned versions of torch and transformers"
@@ -124,7 +127,7 @@ def judge(found: Differences, locate: Callable[[], str | None]) -> dict[str, flo
     expect("log-probs of the shared and the plain path differ", logp, allowed, forward)
     expect("the paths' losses differ", found.loss, LOSS + found.slope * allowed, forward)
     expect("the paths' gradients differ, in units of the allowed,", excess, 1.0, backward)
-    allowed = LOGP + ROLLOUT_ROUNDINGS * rounding + UNSTEADY * few
+    allowed = ROLLOUT_LOGP + ROLLOUT_ROUNDINGS * rounding + UNSTEADY * few
     expect("log-probs of rollout and training differ", rollout, allowed, lambda: ROLLOUT)
     return {
         "self_check_logp": logp,

@@ -1,0 +1,250 @@
+"""One GRPO step of Assay against TRL 1.16 and TRL 1.12, on the same weights and prompts.
+
+    python benchmarks/grpo_vs_trl.py core    SmolLM2 at 32/64, 256/32 and 1024/64, fp32 and bf16
+    python benchmarks/grpo_vs_trl.py full    the whole grid of `shapes`
+    python benchmarks/grpo_vs_trl.py cell --model qwen3 --prompt 32 --completion 8
+
+Three workers, one process each in its own environment, take turns step by step (Assay, TRL 1.16,
+TRL 1.12, and again). All three have the same weights, token ids of prompts, temperature 1, AdamW
+at 1e-6 without decay, clipping at 1, 2 prompts x 8 completions, one update per rollout, no
+gradient checkpointing and no KL. Every group must carry signal, or the cell fails. A step's
+CPU-seconds count all threads of the process. What lies inside a step is said in `trl_worker` and
+`grpo_worker`; before any timing `grpo_equality` compares loss and gradients.
+
+TRL gets the micro-batch that costs the least CPU-seconds per row among those that fit the machine
+(a worker above 75 % of memory does not fit) and the faster of two caches, each tried once; Assay
+gets its best micro-batch budget the same way. All of that stands in the result.
+
+A cell's result is a file under `benchmarks/results/grpo`; a cell that has one is skipped.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cells import medians, result_file, save_result
+from environments import environment
+from grpo_equality import check_equality
+from shapes import (
+    CACHES,
+    GROUP,
+    MAX_STEPS,
+    MICRO_BATCHES,
+    MODELS,
+    PROMPTS,
+    ROWS,
+    Cell,
+    cell_record,
+    core_cells,
+    full_cells,
+)
+from small_models import model_folder
+from workers import Worker, WorkerDied, machine
+
+BENCHMARK = "grpo"
+PEERS = ("trl-1.16", "trl-1.12")
+TRIAL_TOKENS = 4096
+"""A micro-batch is tried on about as many tokens, and on one micro-batch at least."""
+BUDGETS = (2048, 4096, 8192, 16384)
+"""Micro-batch budgets in tokens that Assay tries."""
+LEAST_ROUNDS, MOST_ROUNDS = 2, 5
+SECONDS = {"core": 240, "full": 900, "cell": 240}
+"""Wall seconds after which a cell takes no further round."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every worker of a cell is started with."""
+
+    cell: Cell
+    folder: Path
+    end: int | None = None
+    """The token that ends a completion; None for forced lengths."""
+
+    def assay(self) -> Worker:
+        """A worker of Assay's, in this environment."""
+        return Worker(Path(sys.executable), "grpo_worker.py", self.settings(), self.cell.threads)
+
+    def trl(self, peer: str, rows: int, cache: str) -> Worker:
+        """A worker of TRL's, in its own environment."""
+        settings = {**self.settings(), "rows": rows, "cache": cache}
+        return Worker(environment(peer), "trl_worker.py", settings, self.cell.threads)
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that both kinds read."""
+        return {"cell": cell_record(self.cell), "model": str(self.folder), "end": self.end}
+
+
+def choose_end(setup: Setup) -> int | None:
+    """For natural endings, the token that comes nearest to twice per full completion."""
+    if setup.cell.endings == "forced":
+        return None
+    with setup.assay() as worker:
+        sampled = [t for tokens in worker.ask("sample")["completions"] for t in tokens]
+    wanted = 2 * len(sampled) / setup.cell.completion
+    counts = Counter(sampled)
+    return min(counts, key=lambda token: (abs(counts[token] - wanted), token))
+
+
+def choose_budget(setup: Setup) -> dict[str, Any]:
+    """Assay's micro-batch budget: what was tried, and the one of least CPU-seconds."""
+    whole = PROMPTS * (setup.cell.prompt + GROUP * setup.cell.completion)
+    tried: list[dict[str, Any]] = []
+    try:
+        with setup.assay() as worker:
+            worker.ask("micro", tokens=BUDGETS[0])
+            for budget in sorted({min(budget, whole) for budget in BUDGETS}):
+                tried.append({"tokens": budget, **worker.ask("micro", tokens=budget)})
+    except WorkerDied as reason:
+        tried.append({"does_not_fit": str(reason).splitlines()[0]})
+    best = min((t for t in tried if "cpu" in t), key=lambda t: t["cpu"])
+    return {"tokens": best["tokens"], "tried": tried}
+
+
+def choose_micro_batch(setup: Setup, peer: str) -> dict[str, Any]:
+    """TRL's micro-batch and cache: what was tried, and the ones of least CPU-seconds."""
+    tried: list[dict[str, Any]] = []
+    caches: dict[str, dict[str, Any]] = {}
+    try:
+        with setup.trl(peer, ROWS, CACHES[0]) as worker:
+            # The first of each kind makes what later ones reuse: it is not counted.
+            worker.ask("cache", kind=CACHES[0])
+            caches = {kind: worker.ask("cache", kind=kind) for kind in CACHES}
+            worker.ask("micro", rows=MICRO_BATCHES[0], count=1)
+            for rows in MICRO_BATCHES:
+                tried.append({"rows": rows})
+                tried[-1].update(worker.ask("micro", rows=rows, count=trials(setup.cell, rows)))
+    except WorkerDied as reason:
+        if not tried:
+            raise
+        tried[-1]["does_not_fit"] = str(reason).splitlines()[0]
+    best = min((t for t in tried if "cpu_per_row" in t), key=lambda t: t["cpu_per_row"])
+    return {
+        "rows": best["rows"],
+        "accumulation": ROWS // best["rows"],
+        "cache": min(caches, key=lambda kind: caches[kind].get("cpu", float("inf"))),
+        "tried": tried,
+        "caches": caches,
+    }
+
+
+def trials(cell: Cell, rows: int) -> int:
+    """How many micro-batches to try: about TRIAL_TOKENS, a step's worth at most."""
+    tokens = rows * (cell.prompt + cell.completion)
+    return min(ROWS // rows, -(-TRIAL_TOKENS // tokens))
+
+
+def measure(cell: Cell, seconds: float) -> dict[str, Any]:
+    """The result of a cell."""
+    setup = Setup(cell, model_folder(cell.model))
+    setup = Setup(cell, setup.folder, choose_end(setup))
+    before = machine()
+    choices: dict[str, Any] = {"assay": choose_budget(setup)}
+    choices |= {peer: choose_micro_batch(setup, peer) for peer in PEERS}
+    say(f"  {chosen(choices)}")
+    with ExitStack() as stack:
+        workers = {"assay": stack.enter_context(setup.assay())}
+        for peer in PEERS:
+            choice = choices[peer]
+            worker = setup.trl(peer, choice["rows"], choice["cache"])
+            workers[peer] = stack.enter_context(worker)
+        workers["assay"].ask("use", tokens=choices["assay"]["tokens"])
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        equality = {
+            peer: check_equality(cell, workers["assay"], workers[peer], folder) for peer in PEERS
+        }
+        steps = interleaved(workers, seconds)
+        versions = {name: worker.ready["versions"] for name, worker in workers.items()}
+    return {
+        "cell": cell_record(cell),
+        "machine": before,
+        "versions": versions,
+        "end": setup.end,
+        "choices": choices,
+        "equality": equality,
+        "steps": steps,
+        "medians": {name: medians(rounds) for name, rounds in steps.items()},
+    }
+
+
+def interleaved(workers: Mapping[str, Worker], seconds: float) -> dict[str, list[dict[str, Any]]]:
+    """Rounds of one step each, after a step that is not counted; RuntimeError without signal."""
+    for worker in workers.values():
+        worker.ask("step")
+    steps: dict[str, list[dict[str, Any]]] = {name: [] for name in workers}
+    started = time.perf_counter()
+    for number in range(min(MOST_ROUNDS, MAX_STEPS - 1)):
+        if number >= LEAST_ROUNDS and time.perf_counter() - started > seconds:
+            break
+        for name, worker in workers.items():
+            step = worker.ask("step")
+            if step["groups_with_signal"] != PROMPTS:
+                raise RuntimeError(f"{name}: {step['groups_with_signal']} groups with signal")
+            steps[name].append(step)
+        say("  " + "   ".join(f"{name} {rounds[-1]['cpu']:.2f}" for name, rounds in steps.items()))
+    return steps
+
+
+def chosen(choices: Mapping[str, Any]) -> str:
+    """The choices in a line."""
+    trl = [f"{p}: {choices[p]['rows']} rows, {choices[p]['cache']} cache" for p in PEERS]
+    return "; ".join([f"assay: {choices['assay']['tokens']} tokens", *trl])
+
+
+def summary(result: Mapping[str, Any]) -> str:
+    """Medians of a cell and what they are of Assay's."""
+    ours = result["medians"]["assay"]
+    lines = []
+    for name, values in result["medians"].items():
+        ratio = values["cpu"] / ours["cpu"]
+        lines.append(
+            f"  {name:9} {values['cpu']:8.2f} CPU-s ({ratio:.2f}x; generation "
+            f"{values['generation_cpu']:.2f}, update {values['update_cpu']:.2f})  "
+            f"{values['wall']:.2f} s wall  {values['peak_bytes'] / 2**30:.2f} GiB"
+        )
+    return "\n".join(lines)
+
+
+def say(text: str) -> None:
+    """Print at once."""
+    print(text, flush=True)
+
+
+def run(cells: list[Cell], seconds: float) -> None:
+    """Measure the cells that have no result yet."""
+    for number, cell in enumerate(cells, 1):
+        say(f"[{number}/{len(cells)}] {cell.name}")
+        if result_file(BENCHMARK, cell.name).exists():
+            say("  measured already")
+            continue
+        result = measure(cell, seconds)
+        save_result(BENCHMARK, cell.name, result)
+        say(summary(result))
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=["core", "full", "cell"])
+    parser.add_argument("--model", choices=sorted(MODELS), default="qwen3")
+    parser.add_argument("--prompt", type=int, default=32)
+    parser.add_argument("--completion", type=int, default=8)
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--endings", choices=["forced", "natural"], default="forced")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--lora", action="store_true")
+    given = vars(parser.parse_args())
+    what = given.pop("what")
+    cells = {"core": core_cells, "full": full_cells}.get(what, lambda: [Cell(**given)])()
+    run(cells, SECONDS[what])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""Writes docs/benchmarks.md and its drawing from the results of the cells.
+
+    python benchmarks/report.py
+
+Measures nothing: what has no result is named as not run, and every target stands beside what was
+found. The page's words are here; its tables are in `results`, `speed_results` and `targets`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import growth as growth_program
+import limit as limit_program
+import results
+import sft_shapes
+import shapes
+import speed_results
+from cells import RESULTS, load_results, result_file
+from growth_plot import save_plot
+from targets import targets
+
+import rollout as rollout_program
+
+DOCS = Path(__file__).parents[1] / "docs"
+DRAWING = "growth.svg"
+PAGE = DOCS / "benchmarks.md"
+LISTED = 16
+"""Cells without results that are named; the others are counted."""
+
+INTRODUCTION = """\
+# Benchmarks
+
+How fast Assay is beside its peers, how near to what the machine can do, and how its cost grows.
+`make bench` measures the core, `make bench-full` everything; both go on where they were
+interrupted, since each cell's result is a file under `benchmarks/results` and a cell that has one
+is not measured again. Delete a file to measure its cell anew. The peers are installed on first use,
+each at its pinned versions in a virtual environment of its own (`benchmarks/environments.py`);
+llama.cpp is compiled then. This page is written by `python benchmarks/report.py` from those files.
+
+A CPU-second is processor time of all threads together; it changes less with what else the machine
+does than wall time, but not nothing: memory and caches are shared. Sides take turns, round after
+round, and medians are reported. A ratio above 1x means that Assay is faster.
+
+## Targets
+
+What was aimed at before anything was measured.
+"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One program's part of the page."""
+
+    title: str
+    text: str
+    blocks: Sequence[tuple[str, Callable[[], str]]]
+    """A heading (or none) with the table, list or image under it."""
+    cells: Callable[[], Iterable[str]]
+    """Names of all cells of the program."""
+    benchmark: str
+    """Name of the folder with its results."""
+
+
+def named(*tables: tuple[str, str]) -> list[tuple[str, Callable[[], str]]]:
+    """Blocks from headings and names of tables."""
+    known = {**results.TABLES, **speed_results.TABLES}
+    return [(heading, known[name]) for heading, name in tables]
+
+
+def sections() -> list[Section]:
+    """The page's sections in order."""
+    return [
+        Section(
+            "GRPO against TRL",
+            "`benchmarks/grpo_vs_trl.py`: one GRPO step of 2 prompts with 8 completions each, on "
+            "the same weights, prompts, sampling, lengths and optimizer, gradient checkpointing "
+            "off. Before the timing both sides compute loss and gradients of the same rollouts. "
+            "TRL runs with the micro-batch and cache that were fastest in a trial.",
+            named(
+                ("CPU-seconds of a step", "grpo"),
+                ("Generation and update apart", "grpo_parts"),
+                ("Wall seconds", "grpo_wall"),
+                ("Peak memory in GiB", "grpo_memory"),
+                ("TRL's settings", "grpo_choices"),
+                ("Equality on the same rollouts", "grpo_equality"),
+            ),
+            lambda: (cell.name for cell in shapes.full_cells()),
+            "grpo",
+        ),
+        Section(
+            "SFT against TRL",
+            "`benchmarks/sft_vs_trl.py`: updates on the same documents, TRL's SFTTrainer with and "
+            "without packing.",
+            named(("", "sft")),
+            lambda: (cell.name for cell in sft_shapes.full_cells()),
+            "sft",
+        ),
+        Section(
+            "Rollout",
+            "`benchmarks/rollout.py`: tokens sampled from SmolLM2-135M per second, forced lengths, "
+            "the whole softmax at temperature 1, new prompts in every round. Assay returns the "
+            "log-prob of every token; `generate`, `generate_batch` and llama.cpp are not asked for "
+            "it, vLLM is measured with and without. vLLM runs in one process with its prefix cache "
+            "on. llama.cpp decodes all sequences in one batch that shares the prompt's cells "
+            "within a group, draws with its own sampler, and uses the cache layout that was faster "
+            "in a trial; its F32 file stands for fp32, its F16 and BF16 files beside bf16. "
+            "Loading is not counted.",
+            [
+                *named(("Tokens per CPU-second", "rollout"), ("Tokens per second", "rollout_wall")),
+                *named(
+                    (
+                        "Greedy tokens equal to those of `generate` in fp32",
+                        "rollout_greedy",
+                    )
+                ),
+                *named(("Failures", "rollout_failures")),
+            ],
+            lambda: (cell.name for cell in rollout_program.full_cells()),
+            rollout_program.NAME,
+        ),
+        Section(
+            "The bound",
+            "`benchmarks/limit.py`: the least time that the needed operations and bytes can take "
+            "at the rates measured on this machine in one thread, over the CPU-seconds measured. "
+            "Products count at the rate that they reach alone at the same number of rows; the last "
+            "column counts them at the rate of a large square product instead. Elementwise work, "
+            "norms and casts count as nothing. The rollout's time holds laying the changed weights "
+            "out for the sampler. `benchmarks/roofline.py` has the formulas.",
+            named(
+                ("", "limit"),
+                ("The least time by part", "limit_parts"),
+                ("Where the time goes", "limit_profile"),
+            ),
+            lambda: (cell.name for cell in limit_program.CELLS),
+            limit_program.NAME,
+        ),
+        Section(
+            "Growth",
+            "`benchmarks/growth.py`: CPU-seconds of the two halves of a step as one size grows, "
+            "one prompt. In the conversations each turn samples 32 tokens and gets 64 more.",
+            [
+                ("", lambda: f"![cost of a step as its sizes grow]({DRAWING})"),
+                *named(("", "growth"), ("Lines through the group sizes", "growth_lines")),
+            ],
+            lambda: (cell.name for cell in growth_program.cells("bf16")),
+            growth_program.NAME,
+        ),
+    ]
+
+
+def section_text(section: Section) -> str:
+    """A section; blocks without rows are left out, cells without results are named."""
+    parts = [f"## {section.title}", section.text]
+    if load_results(section.benchmark):
+        for heading, block in section.blocks:
+            found = block()
+            without_rows = found.startswith("| ") and found.count("\n") == 1
+            if found and not without_rows:
+                parts += [f"### {heading}", found] if heading else [found]
+    return "\n\n".join(part for part in [*parts, missing(section)] if part)
+
+
+def missing(section: Section) -> str:
+    """The cells that have no result."""
+    names = list(section.cells())
+    absent = [name for name in names if not result_file(section.benchmark, name).exists()]
+    if not absent:
+        return ""
+    listed = ", ".join(f"`{name}`" for name in absent[:LISTED])
+    listed += f" and {len(absent) - LISTED} more" if len(absent) > LISTED else ""
+    return f"Not run, {len(absent)} of {len(names)} cells: {listed}."
+
+
+def machine_text() -> str:
+    """The machines and versions behind all results."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for folder in sorted(path.name for path in RESULTS.glob("*/")):
+        for result in load_results(folder):
+            machine = result["machine"]
+            size = f"{machine['cores']} cores, {machine['memory_gib']} GiB"
+            words = f"{machine['processor']}, {size}, {', '.join(machine['bf16']) or 'no bf16'}"
+            found.setdefault((words, folder), []).append(machine["time"])
+    rows = [[*key, str(len(times)), min(times), max(times)] for key, times in found.items()]
+    heads = ["machine", "results", "files", "first", "last"]
+    versions = [f"- {side}: {words}" for side, words in sorted(all_versions().items())]
+    return "\n\n".join(
+        ["## Machines and versions", results.markdown(heads, rows, words=2), "\n".join(versions)]
+    )
+
+
+def all_versions() -> dict[str, str]:
+    """The versions that each side named, by side."""
+    found: dict[str, set[str]] = {}
+    for result in [*load_results("grpo"), *load_results("sft")]:
+        for side, versions in result["versions"].items():
+            found.setdefault(side, set()).update(f"{p} {v}" for p, v in versions.items())
+    for result in load_results(rollout_program.NAME):
+        for side, entry in result["engines"].items():
+            versions = entry.get("versions", {})
+            found.setdefault(side, set()).update(f"{p} {v}" for p, v in versions.items())
+    return {side: ", ".join(sorted(versions)) for side, versions in found.items()}
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n\n".join(
+        [
+            INTRODUCTION.rstrip(),
+            targets(),
+            *(section_text(section) for section in sections()),
+            machine_text(),
+        ]
+    )
+
+
+def main() -> None:
+    """Write the page and its drawing."""
+    save_plot(DOCS / DRAWING)
+    PAGE.write_text(page() + "\n", encoding="utf-8")
+    print(PAGE)
+
+
+if __name__ == "__main__":
+    main()

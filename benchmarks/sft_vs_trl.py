@@ -1,0 +1,264 @@
+"""One SFT update of Assay against TRL's SFTTrainer, without and with TRL's packing.
+
+    python benchmarks/sft_vs_trl.py core    SmolLM2, fp32 and bf16, one thread
+    python benchmarks/sft_vs_trl.py full    the small random Qwen3 and two threads too
+    python benchmarks/sft_vs_trl.py cell --model qwen3 --dtype fp32
+
+The documents are BFCL's live_simple rows (`sft_documents`), the same for all; each side shuffles
+them in its own way, so what counts is CPU-seconds per token that is not padding. Workers take
+turns step by step: Assay, then TRL 1.16 and TRL 1.12, each padded and packed. Weights, AdamW at
+1e-5 without decay and clipping at 1 are the same; gradient checkpointing is off; the update holds
+16 documents, with TRL's packing packed rows of about as many tokens.
+
+TRL without packing gets its best micro-batch, TRL with packing its best row length, Assay its best
+micro-batch budget, each tried once on 16 documents; a worker above 75 % of memory does not fit.
+
+Before any timing the loss and gradients of documents as TRL batches them, padded and packed, must
+equal Assay's of the same documents: in fp32 the loss within 1e-5, each gradient within 1e-4 of its
+norm. That packed gradients are equal says that TRL's packing keeps documents apart on SDPA.
+
+A cell's result is a file under `benchmarks/results/sft`; a cell that has one is skipped.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cells import medians, result_file, save_result
+from environments import environment
+from grpo_equality import GRADIENT_TOLERANCE, LOSS_TOLERANCE, NotEqual, gradient_errors
+from sft_documents import documents
+from sft_shapes import (
+    DOCUMENTS,
+    MICRO_BATCHES,
+    MODES,
+    PACKED_LENGTHS,
+    Document,
+    SftCell,
+    cell_record,
+    core_cells,
+    full_cells,
+)
+from small_models import model_folder
+from workers import Worker, WorkerDied, machine
+
+BENCHMARK = "sft"
+PEERS = ("trl-1.16", "trl-1.12")
+SIDES = tuple((peer, mode) for peer in PEERS for mode in MODES)
+BUDGETS = (2048, 4096, 8192)
+LEAST_ROUNDS, MOST_ROUNDS = 2, 5
+SECONDS = {"core": 240, "full": 900, "cell": 240}
+"""Wall seconds after which a cell takes no further round."""
+UNCUT = 1024
+"""TRL's max_length without packing: longer than any document."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every worker of a cell is started with."""
+
+    cell: SftCell
+    folder: Path
+    documents: Path
+    mean_tokens: float
+    """Of a document."""
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that both kinds read."""
+        shared = {"model": str(self.folder), "documents": str(self.documents)}
+        return {"cell": cell_record(self.cell), **shared}
+
+    def assay(self) -> Worker:
+        """A worker of Assay's, in this environment."""
+        return Worker(Path(sys.executable), "sft_worker.py", self.settings(), self.cell.threads)
+
+    def trl(self, peer: str, mode: str, rows: int, length: int) -> Worker:
+        """A worker of TRL's, in its own environment."""
+        window = DOCUMENTS // rows
+        if mode == "packed":
+            window = max(1, round(DOCUMENTS * self.mean_tokens / length))
+        own = {"mode": mode, "rows": rows, "length": length, "window": window}
+        settings = {**self.settings(), **own}
+        return Worker(environment(peer), "sft_trl_worker.py", settings, self.cell.threads)
+
+
+def first_setup(cell: SftCell, folder: Path) -> Setup:
+    """The setup, its documents written into `folder`."""
+    model = model_folder(cell.model)
+    vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
+    found = documents(vocabulary)
+    file = folder / "documents.json"
+    file.write_text(json.dumps(found))
+    return Setup(cell, model, file, sum(map(document_tokens, found)) / len(found))
+
+
+def document_tokens(document: Document) -> int:
+    """Tokens of a document."""
+    return sum(map(len, document))
+
+
+def candidates(mode: str) -> list[dict[str, int]]:
+    """What TRL tries in a mode."""
+    if mode == "packed":
+        return [{"rows": 1, "length": length} for length in PACKED_LENGTHS]
+    return [{"rows": rows, "length": UNCUT} for rows in MICRO_BATCHES]
+
+
+def try_all(worker: Worker, options: list[dict[str, int]]) -> dict[str, Any]:
+    """The option of least CPU-seconds per token, and all that were tried up to one that fails."""
+    tried: list[dict[str, Any]] = []
+    try:
+        with worker:
+            worker.ask("trial", **options[0])
+            for option in options:
+                tried.append(dict(option))
+                tried[-1].update(worker.ask("trial", **option))
+    except WorkerDied as reason:
+        if not tried:
+            raise
+        tried[-1]["does_not_fit"] = str(reason).splitlines()[0]
+    best = min((t for t in tried if "cpu_per_token" in t), key=lambda t: t["cpu_per_token"])
+    return {**{key: best[key] for key in options[0]}, "tried": tried}
+
+
+def choose(setup: Setup) -> dict[str, dict[str, Any]]:
+    """The best micro-batch of every side."""
+    budgets = [{"tokens": budget} for budget in BUDGETS]
+    choices = {"assay": try_all(setup.assay(), budgets)}
+    for peer, mode in SIDES:
+        worker = setup.trl(peer, mode, MICRO_BATCHES[0], UNCUT)
+        choices[f"{peer} {mode}"] = try_all(worker, candidates(mode))
+    return choices
+
+
+def check_equality(
+    cell: SftCell, workers: Mapping[str, Worker], folder: Path
+) -> dict[str, dict[str, Any]]:
+    """Differences of loss and gradients by side; raises NotEqual in fp32 above a tolerance."""
+    found = {}
+    for name, worker in workers.items():
+        if name == "assay":
+            continue
+        theirs = worker.ask("check", gradients=str(folder / "trl.pt"))
+        ours = workers["assay"].ask(
+            "check", documents=theirs["documents"], gradients=str(folder / "assay.pt")
+        )
+        errors = gradient_errors(folder / "trl.pt", folder / "assay.pt")
+        worst = max(errors, key=errors.__getitem__)
+        found[name] = {
+            "documents": len(theirs["documents"]),
+            "loss": theirs["loss"],
+            "loss_difference": abs(theirs["loss"] - ours["loss"]),
+            "gradient_error": errors[worst],
+            "worst_parameter": worst,
+        }
+        far = found[name]["loss_difference"] > LOSS_TOLERANCE
+        if name.endswith("packed") and len(theirs["documents"]) < 2:
+            raise NotEqual(f"{name}: one document says nothing about packing")
+        if cell.dtype == "fp32" and (far or errors[worst] > GRADIENT_TOLERANCE):
+            raise NotEqual(f"{name}: {found[name]}")
+    return found
+
+
+def measure(cell: SftCell, seconds: float) -> dict[str, Any]:
+    """The result of a cell."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        setup = first_setup(cell, folder)
+        before = machine()
+        choices = choose(setup)
+        for name, choice in choices.items():
+            say(f"  {name}: " + ", ".join(f"{v} {k}" for k, v in choice.items() if k != "tried"))
+        workers = {"assay": stack.enter_context(setup.assay())}
+        for peer, mode in SIDES:
+            choice = choices[f"{peer} {mode}"]
+            worker = setup.trl(peer, mode, choice["rows"], choice["length"])
+            workers[f"{peer} {mode}"] = stack.enter_context(worker)
+        workers["assay"].ask("use", tokens=choices["assay"]["tokens"])
+        equality = check_equality(cell, workers, folder)
+        steps = interleaved(workers, seconds)
+        versions = {name: worker.ready["versions"] for name, worker in workers.items()}
+    return {
+        "cell": cell_record(cell),
+        "machine": before,
+        "versions": versions,
+        "mean_document_tokens": setup.mean_tokens,
+        "choices": choices,
+        "equality": equality,
+        "steps": steps,
+        "medians": {name: medians(rounds) for name, rounds in steps.items()},
+    }
+
+
+def interleaved(workers: Mapping[str, Worker], seconds: float) -> dict[str, list[dict[str, Any]]]:
+    """Rounds of one step each, after a step that is not counted."""
+    for worker in workers.values():
+        worker.ask("step")
+    steps: dict[str, list[dict[str, Any]]] = {name: [] for name in workers}
+    started = time.perf_counter()
+    for number in range(MOST_ROUNDS):
+        if number >= LEAST_ROUNDS and time.perf_counter() - started > seconds:
+            break
+        for name, worker in workers.items():
+            step = worker.ask("step")
+            for clock in ("cpu", "wall"):
+                step[f"{clock}_per_token"] = step[clock] / step["tokens"]
+            steps[name].append(step)
+        say("  " + "   ".join(f"{name} {milli(rounds[-1])}" for name, rounds in steps.items()))
+    return steps
+
+
+def milli(step: Mapping[str, float]) -> str:
+    """Thousandths of a CPU-second per token."""
+    return f"{1000 * step['cpu_per_token']:.3f}"
+
+
+def summary(result: Mapping[str, Any]) -> str:
+    """Medians of a cell and what they are of Assay's."""
+    ours = result["medians"]["assay"]["cpu_per_token"]
+    return "\n".join(
+        f"  {name:16} {milli(values)} CPU-ms per token ({values['cpu_per_token'] / ours:.2f}x)  "
+        f"{values['peak_bytes'] / 2**30:.2f} GiB"
+        for name, values in result["medians"].items()
+    )
+
+
+def say(text: str) -> None:
+    """Print at once."""
+    print(text, flush=True)
+
+
+def run(cells: list[SftCell], seconds: float) -> None:
+    """Measure the cells that have no result yet."""
+    for number, cell in enumerate(cells, 1):
+        say(f"[{number}/{len(cells)}] {cell.name}")
+        if result_file(BENCHMARK, cell.name).exists():
+            say("  measured already")
+            continue
+        result = measure(cell, seconds)
+        save_result(BENCHMARK, cell.name, result)
+        say(summary(result))
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=["core", "full", "cell"])
+    parser.add_argument("--model", choices=["smollm2", "qwen3"], default="qwen3")
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--threads", type=int, default=1)
+    given = vars(parser.parse_args())
+    what = given.pop("what")
+    cells = {"core": core_cells, "full": full_cells}.get(what, lambda: [SftCell(**given)])()
+    run(cells, SECONDS[what])
+
+
+if __name__ == "__main__":
+    main()
