@@ -89,3 +89,31 @@ def test_attention_that_is_not_computed_is_refused(feature):
     asked = {"plan": TreePlan(()), feature: 4}
     with pytest.raises(AttentionUnsupported, match=feature):
         planned_attention(torch.nn.Identity(), zero, zero, zero, None, 1.0, **asked)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_turns_that_go_on_from_each_other_are_computed_once_and_scored_alike(family):
+    model = tiny_model(family).double()
+    first = [((5, 6, 7, 8), (20, 21)), ((5, 6, 7, 8), (22, 23, 24))]
+    turns = []
+    for context, actions in first:
+        turns.append((context, actions))
+        for tool in ((30, 31, 32), (33,)):
+            context = (*context, *actions, *tool)
+            actions = (40 + len(context), 41)
+            turns.append((context, actions))
+    # Same beginning, other actions: not a continuation.
+    turns.append(((*turns[0][0], 99, *turns[0][1], 7), (50,)))
+    contexts = [context for context, _ in turns]
+    actions_S = torch.tensor([a for _, actions in turns for a in actions])
+    offsets_N1 = torch.tensor([0] + [len(actions) for _, actions in turns]).cumsum(0)
+    together, _ = score_actions(model, contexts, actions_S, offsets_N1)
+    apart = [
+        score_actions(model, [context], torch.tensor(actions), torch.tensor([0, len(actions)]))[0]
+        for context, actions in turns
+    ]
+    torch.testing.assert_close(together, torch.cat(apart), atol=1e-6, rtol=0)
+    laid = lay_out(contexts, actions_S, offsets_N1)
+    chains = [len(turns[2][0]) + 1, len(turns[5][0]) + 1]
+    shared, alone = len(turns[0][0]), len(turns[6][0])
+    assert laid.tokens_1T.shape[1] == sum(chains) - shared + alone

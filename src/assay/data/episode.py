@@ -59,3 +59,10 @@ class Completion:
     text: str
     tokens: tuple[int, ...] = ()
     ended: Ended = "stop"
+
+
+def continues(context: Context, before: Context, actions: tuple[int, ...]) -> bool:
+    """Whether a context of tokens begins with another, all its actions, and something more."""
+    if not isinstance(context, tuple) or len(context) <= len(before) + len(actions):
+        return False
+    return context[: len(before)] == before and context[len(before) :][: len(actions)] == actions

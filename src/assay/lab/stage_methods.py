@@ -34,6 +34,10 @@ class NoStoredGroups(InputError):
     """A stage wants stored candidates and its rows hold none."""
 
 
+CHECKED_TOKENS = 1024
+"""Tokens that the self-check runs through the plain path, unless two turns are longer."""
+
+
 @dataclass(frozen=True)
 class StageInput:
     """What a method is built from."""
@@ -91,7 +95,7 @@ def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
                 decoder(given),
             )
         case GrpoStage():
-            check = partial(check_language_policy, tokens=stage.micro_tokens)
+            check = partial(check_language_policy, tokens=min(stage.micro_tokens, CHECKED_TOKENS))
             return SelfChecked(build_grpo(stage, given), check)
 
 

@@ -15,6 +15,7 @@ from peft import PeftModel
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from assay.data.episode import continues
 from assay.errors import InputError
 from assay.models.attention import TreePlan
 from assay.models.head import Reads, head_logps
@@ -63,31 +64,60 @@ def build_tree(start: int, prompt: int, fed: Sequence[int]) -> Tree:
     return Tree(start, prompt, len(fed), longest, real_GC.flatten().nonzero()[:, 0])
 
 
+@dataclass(frozen=True)
+class Chain:
+    """Turns that go on from each other: one sequence covers them all."""
+
+    turns: tuple[int, ...]
+    tokens: tuple[int, ...]
+    """The last turn's context and its actions, but for the last one, which is never fed."""
+
+
+def find_chains(
+    contexts: Sequence[tuple[int, ...]], actions: Sequence[tuple[int, ...]]
+) -> list[Chain]:
+    """Put a turn whose context begins with the turn before it, actions and all, behind that one."""
+    chains: list[list[int]] = []
+    for n, context in enumerate(contexts):
+        if n and continues(context, contexts[n - 1], actions[n - 1]):
+            chains[-1].append(n)
+        else:
+            chains.append([n])
+    return [Chain(tuple(c), contexts[c[-1]] + actions[c[-1]][:-1]) for c in chains]
+
+
 def lay_out(contexts: Sequence[tuple[int, ...]], actions_S: Tensor, offsets_N1: Tensor) -> TreeRow:
-    """Lay N turns out as trees. A completion's last action is predicted but never fed."""
+    """Lay N turns out as trees: a shared first context, then what each chain adds to it."""
     spans = list(pairwise(offsets_N1.tolist()))
-    actions = actions_S.tolist()
+    whole = actions_S.tolist()
+    chains = find_chains(contexts, [tuple(whole[first:stop]) for first, stop in spans])
     tokens: list[int] = []
     positions: list[int] = []
     trees: list[Tree] = []
     keep: list[int] = []
     kept: list[int] = []
     order: list[int] = []
-    for context, turns in distinct(contexts).items():
-        start, prompt = len(tokens), len(context)
-        fed = [max(spans[n][1] - spans[n][0] - 1, 0) for n in turns]
-        trees.append(build_tree(start, prompt, fed))
-        tokens += context
+    for root, members in distinct([contexts[chain.turns[0]] for chain in chains]).items():
+        start, prompt = len(tokens), len(root)
+        together = [chains[m] for m in members]
+        trees.append(build_tree(start, prompt, [len(c.tokens) - prompt for c in together]))
+        tokens += root
         positions += range(prompt)
         last = len(keep)
         keep.append(start + prompt - 1)
-        for n, length in zip(turns, fed, strict=True):
-            first, stop = spans[n]
-            order += range(first, stop)
-            kept += [last, *range(len(keep), len(keep) + length)][: stop - first]
-            keep += range(len(tokens), len(tokens) + length)
-            tokens += actions[first : first + length]
-            positions += range(prompt, prompt + length)
+        for chain in together:
+            base = len(tokens) - prompt
+            tokens += chain.tokens[prompt:]
+            positions += range(prompt, len(chain.tokens))
+            for n in chain.turns:
+                first, stop = spans[n]
+                order += range(first, stop)
+                # The token before each action predicts it; the root's last one does for all.
+                before = range(len(contexts[n]) - 1, len(contexts[n]) - 1 + stop - first)
+                for place in before:
+                    kept.append(last if place < prompt else len(keep))
+                    if place >= prompt:
+                        keep.append(base + place)
     return TreeRow(
         tokens_1T=torch.tensor([tokens]),
         positions_1T=torch.tensor([positions]),

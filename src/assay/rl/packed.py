@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from assay.data.episode import Context, Episode
+from assay.data.episode import Context, Episode, continues
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,12 @@ class Packed:
     def group_S(self) -> Tensor:
         """Index of the group that each action token belongs to."""
         return self.group_N[self.turn_S]
+
+    def goes_on(self, before: int, turn: int) -> bool:
+        """Whether one turn's context begins with another turn, actions and all."""
+        first, stop = int(self.offsets_N1[before]), int(self.offsets_N1[before + 1])
+        actions = tuple(self.actions_S[first:stop].tolist())
+        return continues(self.contexts[turn], self.contexts[before], actions)
 
     def with_tokens(self, **tensors_S: Tensor | None) -> "Packed":
         """A copy with some per-token tensors replaced."""

@@ -25,7 +25,7 @@ ROUNDINGS = 4.0
 """bf16: times the plain path's own rounding. Errors of equal size and any direction give 1 to 2;
 SmolLM2-135M shows up to 1.5 for log-probs and up to 3 for the gradient of a single parameter."""
 ROLLOUT_ROUNDINGS = 6.0
-"""bf16: the rollout's weights and residuals are bf16 as well. SmolLM2-135M shows 1.2 to 1.9."""
+"""bf16: the same for the rollout, a third way of computing. SmolLM2-135M shows up to 1.9."""
 UNSTEADY, UNSTEADY_GRADIENT = 0.1, 0.5
 """bf16: over the root of the tokens, on top, because the rounding of a few tokens scatters."""
 NOTICEABLE = 0.1

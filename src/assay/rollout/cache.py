@@ -134,27 +134,29 @@ class DecodePlan:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """See `AttentionPlan.attend`; B is 1 and T = A. Writes the tokens' keys and values."""
-        cache, prompts = self.cache, len(self.cache.prompt_lengths_U)
+        cache = self.cache
         own_keys, own_values = cache.own_keys[layer], cache.own_values[layer]
         own_keys[self.rows_A, :, self.lengths_A] = key[0].transpose(0, 1)
         own_values[self.rows_A, :, self.lengths_A] = value[0].transpose(0, 1)
         own = self._spread(query[0].transpose(0, 1) * scale).unflatten(1, (key.shape[1], -1))
-        # All rows of a prompt meet its keys in one product: (U, J, n * R, D).
-        shared = own.unflatten(0, (prompts, cache.slots)).transpose(1, 2).flatten(2, 3)
-        prompt_keys = cache.prompt_keys[layer][:, :, : self.longest_prompt]
-        to_prompt = widened(shared @ prompt_keys.transpose(2, 3))
+        # All rows of a prompt meet its keys in one product: (U, J, n * R, D). Scores stay in the
+        # layout they were made in; only one number for each row moves between the two.
+        longest, columns = self.longest_prompt, self.longest_own
+        shared = self._by_prompt(own)
+        to_prompt = widened(shared @ cache.prompt_keys[layer][:, :, :longest].transpose(2, 3))
         if self.hidden_UP is not None:
             to_prompt = to_prompt.masked_fill_(self.hidden_UP[:, None, None], float("-inf"))
-        to_prompt = self._by_row(to_prompt, own.shape[2])
-        columns = self.longest_own
         to_own = widened(own @ own_keys[:, :, :columns].transpose(2, 3))
         if self.hidden_BC is not None:
             to_own = to_own.masked_fill_(self.hidden_BC[:, None, None], float("-inf"))
-        weights = torch.cat([to_prompt, to_own], dim=-1).softmax(dim=-1).to(value.dtype)
-        on_prompt, on_own = weights.split([self.longest_prompt, columns], dim=-1)
-        on_prompt = on_prompt.unflatten(0, (prompts, cache.slots)).transpose(1, 2).flatten(2, 3)
-        mixed = on_prompt @ cache.prompt_values[layer][:, :, : self.longest_prompt]
-        output = self._by_row(mixed, own.shape[2]) + on_own @ own_values[:, :, :columns]
+        highest = self._by_row(to_prompt.amax(dim=-1, keepdim=True))
+        highest = torch.maximum(highest, to_own.amax(dim=-1, keepdim=True))
+        to_own.sub_(highest).exp_()
+        to_prompt.sub_(self._by_prompt(highest)).exp_()
+        total = self._by_row(to_prompt.sum(-1, keepdim=True)) + to_own.sum(-1, keepdim=True)
+        mixed = to_prompt.to(value.dtype) @ cache.prompt_values[layer][:, :, :longest]
+        mixed = widened(self._by_row(mixed)) + to_own.to(value.dtype) @ own_values[:, :, :columns]
+        output = (mixed / total).to(value.dtype)
         return output.flatten(1, 2)[self.rows_A].transpose(0, 1)[None]
 
     def _spread(self, rows_A: Tensor) -> Tensor:
@@ -164,7 +166,10 @@ class DecodePlan:
             return rows_A
         return rows_A.new_zeros(slots, *rows_A.shape[1:]).index_copy_(0, self.rows_A, rows_A)
 
-    def _by_row(self, per_prompt: Tensor, queries: int) -> Tensor:
+    def _by_prompt(self, per_row: Tensor) -> Tensor:
+        """(B, J, R, X) as (U, J, n * R, X)."""
+        return per_row.unflatten(0, (-1, self.cache.slots)).transpose(1, 2).flatten(2, 3)
+
+    def _by_row(self, per_prompt: Tensor) -> Tensor:
         """(U, J, n * R, X) as (B, J, R, X)."""
-        split = per_prompt.unflatten(2, (self.cache.slots, queries))
-        return split.transpose(1, 2).flatten(0, 1)
+        return per_prompt.unflatten(2, (self.cache.slots, -1)).transpose(1, 2).flatten(0, 1)

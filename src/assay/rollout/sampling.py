@@ -61,14 +61,14 @@ def uniforms(states_B: np.ndarray, positions_B: np.ndarray) -> np.ndarray:
 def choose(weights_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
     """Inverse-CDF draw (B) from unnormalised weights, and their totals (B, float64).
 
-    The first index whose mass exceeds u: blocks are walked first, then one block. An index of
-    weight zero is never chosen, at neither end: the comparison is strict, and a target that
-    rounding pushes past the total falls to the last positive index.
+    The first index whose mass exceeds u: blocks are walked first, then one block. Sums run in
+    float64. An index of weight zero is never chosen, at neither end: the comparison is strict, and
+    a target that rounding pushes past the total falls to the last positive index.
     """
     rows, size = weights_BV.shape
     padded_BV = F.pad(weights_BV, (0, -size % BLOCK)) if size % BLOCK else weights_BV
     blocks_BNK = padded_BV.view(rows, -1, BLOCK)
-    cumulative_BN = blocks_BNK.sum(dim=-1).double().cumsum(dim=-1)
+    cumulative_BN = blocks_BNK.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
     target_B1 = uniform_B[:, None].double() * cumulative_BN[:, -1:]
     block_B = first_above(cumulative_BN, target_B1)
     row_B = torch.arange(rows, device=block_B.device)

@@ -23,20 +23,52 @@ def atoms(packed: Packed, atom: str) -> list[list[int]]:
 
 def micro_batches(policy: Policy, packed: Packed, atom: str, budget: int) -> Iterator[Packed]:
     """Micro-batches in order; an atom larger than the budget gets one of its own."""
-    lengths = packed.offsets_N1.diff().tolist()
-    turns: list[int] = []
-    seen: set[int] = set()
-    spent = 0
+    bill = Bill(policy, packed)
     for members in atoms(packed, atom):
-        fresh = {id(packed.contexts[n]): packed.contexts[n] for n in members}
-        actions = sum(lengths[n] for n in members)
-        added = actions + sum(policy.context_cost(c) for key, c in fresh.items() if key not in seen)
-        if turns and spent + added > budget:
-            yield packed.take(turns)
-            turns, seen, spent = [], set(), 0
-            added = actions + sum(policy.context_cost(c) for c in fresh.values())
-        turns += members
-        seen |= set(fresh)
-        spent += added
-    if turns:
-        yield packed.take(turns)
+        added = bill.price(members)
+        if bill.turns and bill.spent + added > budget:
+            yield packed.take(bill.turns)
+            bill = Bill(policy, packed)
+            added = bill.price(members)
+        bill.add(members, added)
+    if bill.turns:
+        yield packed.take(bill.turns)
+
+
+class Bill:
+    """The turns of a micro-batch so far and the tokens they cost."""
+
+    def __init__(self, policy: Policy, packed: Packed):
+        """An empty micro-batch of this batch."""
+        self.policy, self.packed = policy, packed
+        self.lengths = packed.offsets_N1.diff().tolist()
+        self.turns: list[int] = []
+        self.seen: set[int] = set()
+        self.spent = 0
+
+    def price(self, members: list[int]) -> int:
+        """Tokens that these turns would add: a context that is there already costs nothing, and
+        one that goes on from the turn before costs what is new in it."""
+        seen, total = set(self.seen), 0
+        before = self.turns[-1] if self.turns else None
+        for n in members:
+            total += self.lengths[n] + self._context(n, before, seen)
+            seen.add(id(self.packed.contexts[n]))
+            before = n
+        return total
+
+    def _context(self, turn: int, before: int | None, seen: set[int]) -> int:
+        context = self.packed.contexts[turn]
+        if id(context) in seen:
+            return 0
+        cost = self.policy.context_cost(context)
+        if before is not None and self.packed.goes_on(before, turn):
+            known = self.policy.context_cost(self.packed.contexts[before])
+            return cost - known - self.lengths[before]
+        return cost
+
+    def add(self, members: list[int], cost: int) -> None:
+        """Take these turns in."""
+        self.turns += members
+        self.seen |= {id(self.packed.contexts[n]) for n in members}
+        self.spent += cost
