@@ -215,8 +215,9 @@ def page() -> str:
 
 
 def main() -> None:
-    """Write the page and its drawing."""
-    save_plot(DOCS / DRAWING)
+    """Write the page, and its drawing where there is something to draw."""
+    if load_results(growth_program.NAME):
+        save_plot(DOCS / DRAWING)
     PAGE.write_text(page() + "\n", encoding="utf-8")
     print(PAGE)
 
