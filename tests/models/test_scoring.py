@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
 from assay.models.attention import AttentionUnsupported
-from assay.models.scoring import score_actions
+from assay.models.scoring import lay_out, score_actions
 from tests.tiny import FAMILIES, VOCABULARY, tiny_model
 
 Sequence = tuple[tuple[int, ...], tuple[int, ...]]
