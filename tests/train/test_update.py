@@ -98,6 +98,11 @@ def test_micro_batches_keep_atoms_whole_and_within_budget(groups, group, turns, 
     owners = []
     for micro in micros:
         cost = len(micro.actions_S) + sum(map(len, set(micro.contexts)))
+        # What goes on from the turn before is not computed again.
+        lengths = micro.offsets_N1.diff().tolist()
+        for n in range(1, len(micro.contexts)):
+            if micro.contexts[n] not in micro.contexts[:n] and micro.goes_on(n - 1, n):
+                cost -= len(micro.contexts[n - 1]) + lengths[n - 1]
         ids = micro.episode_N if atom == "episode" else micro.group_N
         owners.append(set(ids.tolist()))
         pieces = len(micro.contexts) if atom == "turn" else len(owners[-1])
