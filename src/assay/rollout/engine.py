@@ -18,8 +18,8 @@ from assay.data.episode import Turn
 from assay.models.inference import InferenceModel
 from assay.models.scoring import distinct
 from assay.rl.policy import SampleKey
-from assay.rollout.cache import Cache, CacheShape, DecodePlan, empty_cache
-from assay.rollout.prefill import Prompts, prefill
+from assay.rollout.cache import Cache, DecodePlan, empty_cache
+from assay.rollout.prefill import Prompts, cache_shape, prefill
 from assay.rollout.prefixes import PrefixStore
 from assay.rollout.sampling import Sampling, draw, key_states, uniforms
 
@@ -148,11 +148,6 @@ def prompt_slots(token_bytes: int, longest: int, slots: int, tokens: int, *, wai
     spare = 1 if slots == 1 else 2
     each = token_bytes * (longest + slots * tokens)
     return max(1, min(waiting, -(-ROWS * spare // slots), CACHE_BYTES // each))
-
-
-def cache_shape(model: InferenceModel) -> CacheShape:
-    """What the model's cache holds per layer."""
-    return CacheShape(len(model.layers), model.key_heads, model.size, model.dtype, model.device)
 
 
 def admit(

@@ -63,6 +63,11 @@ class Prompts:
         self.conversations.add(tokens, whole)
 
 
+def cache_shape(model: InferenceModel) -> CacheShape:
+    """What the model's cache holds per layer."""
+    return CacheShape(len(model.layers), model.key_heads, model.size, model.dtype, model.device)
+
+
 def prefill(prompts: Prompts, cache: Cache, placed: Sequence[Placed]) -> Tensor:
     """Compute whole contexts into their slots; logits (K, V) after each, in order."""
     store_shared(prompts, [context for _, context in placed])
@@ -85,11 +90,9 @@ def store_shared(prompts: Prompts, contexts: Sequence[tuple[int, ...]]) -> None:
             stored = prompts.store.count(prefix) * BLOCK
             chosen.setdefault(prefix[: stored + BLOCK], common(prefix, stored, missing))
         together = list(chosen.values())
-        model = prompts.model
-        shape = CacheShape(
-            len(model.layers), model.key_heads, model.size, model.dtype, model.device
+        cache = empty_cache(
+            cache_shape(prompts.model), len(together), 1, max(map(len, together)), 0
         )
-        cache = empty_cache(shape, len(together), 1, max(map(len, together)), 0)
         compute(prompts, cache, list(enumerate(together)), logits=False)
         for slot, prefix in enumerate(together):
             prompts.store.add(prefix, held(cache, slot, len(prefix)))

@@ -23,6 +23,7 @@ from assay.rollout.sampling import Sampling
 PROMPT = 256
 """Tokens that are prefilled to measure."""
 FEW_ROWS = 8
+"""Rows of the smaller batch that is measured."""
 STEPS = 3
 """Tokens that every row decodes to measure."""
 PASSES = (3, 5)
