@@ -6,11 +6,29 @@ interrupted goes on with the first cell that has none. Delete a file to measure 
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
+
+from workers import Worker
 
 RESULTS = Path(__file__).with_name("results")
+MOST_ROUNDS = 5
+Step = dict[str, Any]
+"""What a worker says of one step."""
+
+
+class Named(Protocol):
+    """A cell."""
+
+    @property
+    def name(self) -> str:
+        """Names its result."""
+        ...
+
+
+AnyCell = TypeVar("AnyCell", bound=Named)
 
 
 def result_file(benchmark: str, name: str) -> Path:
@@ -37,3 +55,54 @@ def medians(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The median of each number over the steps; of the peak, the largest."""
     found = {name: statistics.median(step[name] for step in steps) for name in steps[0]}
     return found | {"peak_bytes": max(step["peak_bytes"] for step in steps)}
+
+
+def say(text: str) -> None:
+    """Print at once."""
+    print(text, flush=True)
+
+
+def measure_missing(
+    benchmark: str,
+    cells: Sequence[AnyCell],
+    measure: Callable[[AnyCell], dict[str, Any]],
+    summary: Callable[[Mapping[str, Any]], str],
+) -> None:
+    """Measure the cells that have no result yet, and say what came out."""
+    for number, cell in enumerate(cells, 1):
+        say(f"[{number}/{len(cells)}] {cell.name}")
+        if result_file(benchmark, cell.name).exists():
+            say("  measured already")
+            continue
+        result = measure(cell)
+        save_result(benchmark, cell.name, result)
+        say(summary(result))
+
+
+def interleaved(
+    workers: Mapping[str, Worker],
+    seconds: float,
+    finish: Callable[[str, Step], str],
+    most: int = MOST_ROUNDS,
+) -> dict[str, list[Step]]:
+    """Rounds of one step of each side in turn, after a step of each that is not counted.
+
+    At least one round, and no round that would end after `seconds` if it took as long as the last.
+    `finish` completes or refuses what a side said of its step, and puts it in a few words.
+    """
+    for worker in workers.values():
+        worker.ask("step")
+    steps: dict[str, list[Step]] = {name: [] for name in workers}
+    started = time.perf_counter()
+    for _ in range(most):
+        begun = time.perf_counter()
+        words = []
+        for name, worker in workers.items():
+            step = worker.ask("step")
+            words.append(f"{name} {finish(name, step)}")
+            steps[name].append(step)
+        say("  " + "   ".join(words))
+        now = time.perf_counter()
+        if now - started + (now - begun) > seconds:
+            break
+    return steps

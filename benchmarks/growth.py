@@ -31,6 +31,7 @@ from steps import (
 from workers import machine
 
 from assay.data.episode import Episode, Reward, Turn
+from assay.models.precision import bf16_hardware
 from assay.rl.policy import SampleKey
 from assay.rollout.episodes import run_episodes
 from assay.rollout.sampling import Sampling
@@ -147,11 +148,16 @@ def context_tokens(episodes: Sequence[Episode]) -> dict[str, int]:
     return {"context_tokens": laid, "distinct_tokens": sum(first.values()) + gained}
 
 
+def usual_dtype() -> str:
+    """What this machine trains in."""
+    return "bf16" if bf16_hardware("cpu") else "fp32"
+
+
 def main() -> None:
     """Measure the cells that have no result."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="cells whose name contains this")
-    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="bf16")
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], default=usual_dtype())
     arguments = parser.parse_args()
     for cell in cells(arguments.dtype):
         if arguments.only in cell.name and not result_file(NAME, cell.name).exists():

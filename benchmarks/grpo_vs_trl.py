@@ -12,8 +12,10 @@ CPU-seconds count all threads of the process. What lies inside a step is said in
 `grpo_worker`; before any timing `grpo_equality` compares loss and gradients.
 
 TRL gets the micro-batch that costs the least CPU-seconds per row among those that fit the machine
-(a worker above 75 % of memory does not fit) and the faster of two caches, each tried once; Assay
-gets its best micro-batch budget the same way. All of that stands in the result.
+(a worker above 75 % of memory does not fit) and the faster of two caches, each tried once. The
+search goes up from the smallest and ends where a larger one is dearer; with long rows the largest
+is tried as well. Assay gets its best micro-batch budget the same way. All of that stands in the
+result. Cells in bf16 are left out on a processor without bf16 products.
 
 A cell's result is a file under `benchmarks/results/grpo`; a cell that has one is skipped.
 """
@@ -21,15 +23,14 @@ A cell's result is a file under `benchmarks/results/grpo`; a cell that has one i
 import argparse
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cells import medians, result_file, save_result
+from cells import MOST_ROUNDS, Step, interleaved, measure_missing, medians, say
 from environments import environment
 from grpo_equality import check_equality
 from shapes import (
@@ -48,15 +49,20 @@ from shapes import (
 from small_models import model_folder
 from workers import Worker, WorkerDied, machine
 
+from assay.models.precision import bf16_hardware
+
 BENCHMARK = "grpo"
 PEERS = ("trl-1.16", "trl-1.12")
-TRIAL_TOKENS = 4096
+TRIAL_TOKENS = 2048
 """A micro-batch is tried on about as many tokens, and on one micro-batch at least."""
 BUDGETS = (2048, 4096, 8192, 16384)
 """Micro-batch budgets in tokens that Assay tries."""
-LEAST_ROUNDS, MOST_ROUNDS = 2, 5
 SECONDS = {"core": 240, "full": 900, "cell": 240}
-"""Wall seconds after which a cell takes no further round."""
+"""Wall seconds that a cell's rounds should not exceed."""
+WORSE = 1.03
+"""A micro-batch that costs so much more per row than the best ends the search."""
+LONG_ROW = 1024
+"""From so many tokens a row on, the largest micro-batch is tried in any case: memory decides."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +125,10 @@ def choose_micro_batch(setup: Setup, peer: str) -> dict[str, Any]:
             caches = {kind: worker.ask("cache", kind=kind) for kind in CACHES}
             worker.ask("micro", rows=MICRO_BATCHES[0], count=1)
             for rows in MICRO_BATCHES:
-                tried.append({"rows": rows})
-                tried[-1].update(worker.ask("micro", rows=rows, count=trials(setup.cell, rows)))
+                if worth_trying(setup.cell, rows, tried):
+                    tried.append({"rows": rows})
+                    count = trials(setup.cell, rows)
+                    tried[-1].update(worker.ask("micro", rows=rows, count=count))
     except WorkerDied as reason:
         if not tried:
             raise
@@ -133,6 +141,13 @@ def choose_micro_batch(setup: Setup, peer: str) -> dict[str, Any]:
         "tried": tried,
         "caches": caches,
     }
+
+
+def worth_trying(cell: Cell, rows: int, tried: Sequence[Mapping[str, Any]]) -> bool:
+    """Larger micro-batches only got dearer once one did; the largest also shows what fits."""
+    costs = [one["cpu_per_row"] for one in tried]
+    largest = rows == MICRO_BATCHES[-1] and cell.prompt + cell.completion >= LONG_ROW
+    return largest or not costs or costs[-1] <= WORSE * min(costs)
 
 
 def trials(cell: Cell, rows: int) -> int:
@@ -160,7 +175,7 @@ def measure(cell: Cell, seconds: float) -> dict[str, Any]:
         equality = {
             peer: check_equality(cell, workers["assay"], workers[peer], folder) for peer in PEERS
         }
-        steps = interleaved(workers, seconds)
+        steps = interleaved(workers, seconds, finish, min(MOST_ROUNDS, MAX_STEPS - 1))
         versions = {name: worker.ready["versions"] for name, worker in workers.items()}
     return {
         "cell": cell_record(cell),
@@ -174,22 +189,11 @@ def measure(cell: Cell, seconds: float) -> dict[str, Any]:
     }
 
 
-def interleaved(workers: Mapping[str, Worker], seconds: float) -> dict[str, list[dict[str, Any]]]:
-    """Rounds of one step each, after a step that is not counted; RuntimeError without signal."""
-    for worker in workers.values():
-        worker.ask("step")
-    steps: dict[str, list[dict[str, Any]]] = {name: [] for name in workers}
-    started = time.perf_counter()
-    for number in range(min(MOST_ROUNDS, MAX_STEPS - 1)):
-        if number >= LEAST_ROUNDS and time.perf_counter() - started > seconds:
-            break
-        for name, worker in workers.items():
-            step = worker.ask("step")
-            if step["groups_with_signal"] != PROMPTS:
-                raise RuntimeError(f"{name}: {step['groups_with_signal']} groups with signal")
-            steps[name].append(step)
-        say("  " + "   ".join(f"{name} {rounds[-1]['cpu']:.2f}" for name, rounds in steps.items()))
-    return steps
+def finish(name: str, step: Step) -> str:
+    """A step's CPU-seconds; RuntimeError where a group had no signal."""
+    if step["groups_with_signal"] != PROMPTS:
+        raise RuntimeError(f"{name}: {step['groups_with_signal']} groups with signal")
+    return f"{step['cpu']:.2f}"
 
 
 def chosen(choices: Mapping[str, Any]) -> str:
@@ -212,23 +216,6 @@ def summary(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def say(text: str) -> None:
-    """Print at once."""
-    print(text, flush=True)
-
-
-def run(cells: list[Cell], seconds: float) -> None:
-    """Measure the cells that have no result yet."""
-    for number, cell in enumerate(cells, 1):
-        say(f"[{number}/{len(cells)}] {cell.name}")
-        if result_file(BENCHMARK, cell.name).exists():
-            say("  measured already")
-            continue
-        result = measure(cell, seconds)
-        save_result(BENCHMARK, cell.name, result)
-        say(summary(result))
-
-
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -243,7 +230,8 @@ def main() -> None:
     given = vars(parser.parse_args())
     what = given.pop("what")
     cells = {"core": core_cells, "full": full_cells}.get(what, lambda: [Cell(**given)])()
-    run(cells, SECONDS[what])
+    runnable = [cell for cell in cells if cell.dtype == "fp32" or bf16_hardware("cpu")]
+    measure_missing(BENCHMARK, runnable, lambda cell: measure(cell, SECONDS[what]), summary)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from protocol import Meter, open_channel, reset_peak, resident, step_report, ver
 CHANNEL, SETTINGS = open_channel()
 
 import torch  # noqa: E402 after the channel: libraries may print
+from assay_side import NoRecords, batch_gradient  # noqa: E402
 from shapes import (  # noqa: E402
     CHECK_PROMPT,
     CLIP_NORM,
@@ -45,20 +46,11 @@ from assay.rollout.language import LanguagePolicy  # noqa: E402
 from assay.rollout.sampling import Sampling  # noqa: E402
 from assay.train.groups import Prompts, SingleTurn  # noqa: E402
 from assay.train.grpo import Grpo, GrpoSettings  # noqa: E402
-from assay.train.microbatch import micro_batches  # noqa: E402
 from assay.train.state import TrainState  # noqa: E402
 from assay.train.update import update  # noqa: E402
 
 CELL = Cell(**SETTINGS["cell"])
 OBJECTIVE = Objective()
-
-
-class NoRecords:
-    """A recorder of a stage that was never interrupted."""
-
-    def recorded_rewards(self, step: int) -> dict[str, Any]:
-        """None."""
-        return {}
 
 
 def score(pairs: list[tuple[Row, Completion]]) -> list[Reward]:
@@ -203,13 +195,8 @@ class Side:
         return updates[0]
 
     def gradient(self, packed: Packed) -> float:
-        """The loss of the batch, its gradient accumulated as `update` does it."""
-        total = 0.0
-        for micro in micro_batches(self.policy, packed, OBJECTIVE.atom, self.micro_tokens):
-            output = OBJECTIVE(self.policy.score(micro), micro)
-            output.loss.backward()
-            total += output.loss.item()
-        return total
+        """The loss of the batch, after its backward pass."""
+        return batch_gradient(self.policy, packed, OBJECTIVE, self.micro_tokens)
 
 
 def main() -> None:
@@ -217,8 +204,7 @@ def main() -> None:
     torch.set_num_threads(CELL.threads)
     side = Side()
     CHANNEL.send(versions=versions("assay-lab", "transformers", "torch", "peft"))
-    for command in CHANNEL.received():
-        CHANNEL.send(**getattr(side, command.pop("do"))(**command))
+    CHANNEL.serve(side)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from steps import (
 from workers import machine
 
 from assay.models.memory import model_shape
+from assay.models.precision import bf16_hardware
 
 NAME = "limit"
 REPEATS = 3
@@ -121,6 +122,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cells whose name contains this")
     only = parser.parse_args().only
     for cell in CELLS:
+        if cell.dtype == "bf16" and not bf16_hardware("cpu"):
+            continue
         if only in cell.name and not result_file(NAME, cell.name).exists():
             result = measure(cell)
             file = save_result(NAME, cell.name, result)

@@ -28,6 +28,11 @@ class Channel:
         """Answer the last command."""
         print(json.dumps(answer), file=self.answers, flush=True)
 
+    def serve(self, side: Any) -> None:
+        """Answer every command by the method of `side` that it names, until the driver is done."""
+        for command in self.received():
+            self.send(**getattr(side, command.pop("do"))(**command))
+
     def received(self) -> Iterator[dict[str, Any]]:
         """Commands in order, until the driver closes its end."""
         for line in self.commands:

@@ -143,7 +143,7 @@ def sections() -> list[Section]:
                 ("", lambda: f"![cost of a step as its sizes grow]({DRAWING})"),
                 *named(("", "growth"), ("Lines through the group sizes", "growth_lines")),
             ],
-            lambda: (cell.name for cell in growth_program.cells("bf16")),
+            lambda: (cell.name for cell in growth_program.cells(growth_program.usual_dtype())),
             growth_program.NAME,
         ),
     ]

@@ -29,6 +29,7 @@ from sft_shapes import (  # noqa: E402
 )
 from transformers import AutoModelForCausalLM  # noqa: E402
 from trl import SFTConfig, SFTTrainer, pack_dataset  # type: ignore[import-not-found]  # noqa: E402
+from trl_settings import fixed_settings  # noqa: E402
 
 CELL = SftCell(**SETTINGS["cell"])
 PACKED: bool = SETTINGS["mode"] == "packed"
@@ -39,26 +40,12 @@ LENGTH: int = SETTINGS["length"]
 def configuration(folder: str, window: int) -> Any:
     """The trainer's settings; each that is not TRL's default is one the comparison fixes."""
     return SFTConfig(
-        output_dir=folder,
-        use_cpu=True,
-        bf16=CELL.dtype == "bf16",
-        fp16=False,
-        gradient_checkpointing=False,
+        **fixed_settings(folder, rows=ROWS, window=window, bf16=CELL.dtype == "bf16"),
         packing=PACKED,
         max_length=LENGTH,
-        per_device_train_batch_size=ROWS,
-        gradient_accumulation_steps=window,
         max_steps=MAX_STEPS,
         learning_rate=LEARNING_RATE,
-        lr_scheduler_type="constant",
-        weight_decay=0.0,
         max_grad_norm=CLIP_NORM,
-        optim="adamw_torch_fused",
-        report_to="none",
-        save_strategy="no",
-        logging_strategy="no",
-        disable_tqdm=True,
-        seed=0,
     )
 
 

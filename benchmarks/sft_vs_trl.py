@@ -24,14 +24,13 @@ import argparse
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cells import medians, result_file, save_result
+from cells import Step, interleaved, measure_missing, medians, say
 from environments import environment
 from grpo_equality import GRADIENT_TOLERANCE, LOSS_TOLERANCE, NotEqual, gradient_errors
 from sft_documents import documents
@@ -49,13 +48,14 @@ from sft_shapes import (
 from small_models import model_folder
 from workers import Worker, WorkerDied, machine
 
+from assay.models.precision import bf16_hardware
+
 BENCHMARK = "sft"
 PEERS = ("trl-1.16", "trl-1.12")
 SIDES = tuple((peer, mode) for peer in PEERS for mode in MODES)
 BUDGETS = (2048, 4096, 8192)
-LEAST_ROUNDS, MOST_ROUNDS = 2, 5
 SECONDS = {"core": 240, "full": 900, "cell": 240}
-"""Wall seconds after which a cell takes no further round."""
+"""Wall seconds that a cell's rounds should not exceed."""
 UNCUT = 1024
 """TRL's max_length without packing: longer than any document."""
 
@@ -183,7 +183,7 @@ def measure(cell: SftCell, seconds: float) -> dict[str, Any]:
             workers[f"{peer} {mode}"] = stack.enter_context(worker)
         workers["assay"].ask("use", tokens=choices["assay"]["tokens"])
         equality = check_equality(cell, workers, folder)
-        steps = interleaved(workers, seconds)
+        steps = interleaved(workers, seconds, finish)
         versions = {name: worker.ready["versions"] for name, worker in workers.items()}
     return {
         "cell": cell_record(cell),
@@ -197,22 +197,11 @@ def measure(cell: SftCell, seconds: float) -> dict[str, Any]:
     }
 
 
-def interleaved(workers: Mapping[str, Worker], seconds: float) -> dict[str, list[dict[str, Any]]]:
-    """Rounds of one step each, after a step that is not counted."""
-    for worker in workers.values():
-        worker.ask("step")
-    steps: dict[str, list[dict[str, Any]]] = {name: [] for name in workers}
-    started = time.perf_counter()
-    for number in range(MOST_ROUNDS):
-        if number >= LEAST_ROUNDS and time.perf_counter() - started > seconds:
-            break
-        for name, worker in workers.items():
-            step = worker.ask("step")
-            for clock in ("cpu", "wall"):
-                step[f"{clock}_per_token"] = step[clock] / step["tokens"]
-            steps[name].append(step)
-        say("  " + "   ".join(f"{name} {milli(rounds[-1])}" for name, rounds in steps.items()))
-    return steps
+def finish(name: str, step: Step) -> str:
+    """Seconds per token, added to the step."""
+    for clock in ("cpu", "wall"):
+        step[f"{clock}_per_token"] = step[clock] / step["tokens"]
+    return milli(step)
 
 
 def milli(step: Mapping[str, float]) -> str:
@@ -230,23 +219,6 @@ def summary(result: Mapping[str, Any]) -> str:
     )
 
 
-def say(text: str) -> None:
-    """Print at once."""
-    print(text, flush=True)
-
-
-def run(cells: list[SftCell], seconds: float) -> None:
-    """Measure the cells that have no result yet."""
-    for number, cell in enumerate(cells, 1):
-        say(f"[{number}/{len(cells)}] {cell.name}")
-        if result_file(BENCHMARK, cell.name).exists():
-            say("  measured already")
-            continue
-        result = measure(cell, seconds)
-        save_result(BENCHMARK, cell.name, result)
-        say(summary(result))
-
-
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -257,7 +229,8 @@ def main() -> None:
     given = vars(parser.parse_args())
     what = given.pop("what")
     cells = {"core": core_cells, "full": full_cells}.get(what, lambda: [SftCell(**given)])()
-    run(cells, SECONDS[what])
+    runnable = [cell for cell in cells if cell.dtype == "fp32" or bf16_hardware("cpu")]
+    measure_missing(BENCHMARK, runnable, lambda cell: measure(cell, SECONDS[what]), summary)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from protocol import Meter, open_channel, reset_peak, resident, step_report, ver
 CHANNEL, SETTINGS = open_channel()
 
 import torch  # noqa: E402 after the channel: libraries may print
+from assay_side import batch_gradient  # noqa: E402
 from sft_shapes import (  # noqa: E402
     CLIP_NORM,
     DOCUMENTS,
@@ -29,7 +30,6 @@ from assay.rl.packed import Packed  # noqa: E402
 from assay.rollout.language import LanguagePolicy  # noqa: E402
 from assay.train.likelihood import NLL, likelihood_batch  # noqa: E402
 from assay.train.loop import LoopSettings  # noqa: E402
-from assay.train.microbatch import micro_batches  # noqa: E402
 from assay.train.sft import Sft  # noqa: E402
 from assay.train.state import TrainState  # noqa: E402
 from assay.train.update import update  # noqa: E402
@@ -107,13 +107,8 @@ class Side:
         return {"loss": loss}
 
     def gradient(self, packed: Packed) -> float:
-        """The loss of the batch, its gradient accumulated as `update` does it."""
-        total = 0.0
-        for micro in micro_batches(self.policy, packed, NLL.atom, self.micro_tokens):
-            output = NLL(self.policy.score(micro), micro)
-            output.loss.backward()
-            total += output.loss.item()
-        return total
+        """The loss of the batch, after its backward pass."""
+        return batch_gradient(self.policy, packed, NLL, self.micro_tokens)
 
 
 def main() -> None:
@@ -121,8 +116,7 @@ def main() -> None:
     torch.set_num_threads(CELL.threads)
     side = Side()
     CHANNEL.send(versions=versions("assay-lab", "transformers", "torch", "peft"))
-    for command in CHANNEL.received():
-        CHANNEL.send(**getattr(side, command.pop("do"))(**command))
+    CHANNEL.serve(side)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ from shapes import (  # noqa: E402
 )
 from transformers import AutoModelForCausalLM  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found]  # noqa: E402
+from trl_settings import fixed_settings  # noqa: E402
 
 CELL = Cell(**SETTINGS["cell"])
 MICRO_ROWS: int = SETTINGS["rows"]
@@ -67,13 +68,7 @@ def load_model() -> Any:
 def configuration(folder: str) -> Any:
     """The trainer's settings; each that is not TRL's default is one the comparison fixes."""
     return GRPOConfig(
-        output_dir=folder,
-        use_cpu=True,
-        bf16=CELL.dtype == "bf16",
-        fp16=False,
-        gradient_checkpointing=False,
-        per_device_train_batch_size=MICRO_ROWS,
-        gradient_accumulation_steps=WINDOW,
+        **fixed_settings(folder, rows=MICRO_ROWS, window=WINDOW, bf16=CELL.dtype == "bf16"),
         num_generations=GROUP,
         max_completion_length=CELL.completion,
         temperature=1.0,
@@ -86,15 +81,7 @@ def configuration(folder: str) -> Any:
         shuffle_dataset=False,
         max_steps=MAX_STEPS,
         learning_rate=LEARNING_RATE,
-        lr_scheduler_type="constant",
-        weight_decay=0.0,
         max_grad_norm=CLIP_NORM,
-        optim="adamw_torch_fused",
-        report_to="none",
-        save_strategy="no",
-        logging_strategy="no",
-        disable_tqdm=True,
-        seed=0,
     )
 
 

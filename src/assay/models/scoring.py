@@ -19,6 +19,7 @@ from assay.data.episode import continues
 from assay.errors import InputError
 from assay.models.attention import TreePlan
 from assay.models.head import Reads, head_logps
+from assay.models.transfer import moved
 from assay.models.tree_attention import Tree
 
 PLAIN_HEADS = ("llama", "mistral", "qwen2", "qwen3")
@@ -132,9 +133,14 @@ def to_device(row: TreeRow, device: torch.device) -> TreeRow:
     """The same row on the model's device."""
     if device.type == "cpu":
         return row
-    trees = tuple(replace(tree, index_K=tree.index_K.to(device)) for tree in row.plan.trees)
-    moved = (row.keep_K.to(device), row.kept_S.to(device), row.order_S.to(device))
-    return TreeRow(row.tokens_1T.to(device), row.positions_1T.to(device), TreePlan(trees), *moved)
+    trees = tuple(replace(tree, index_K=moved(tree.index_K, device)) for tree in row.plan.trees)
+    others = (row.keep_K, row.kept_S, row.order_S)
+    return TreeRow(
+        moved(row.tokens_1T, device),
+        moved(row.positions_1T, device),
+        TreePlan(trees),
+        *(moved(indices, device) for indices in others),
+    )
 
 
 def score_actions(
@@ -161,7 +167,7 @@ def score_actions(
         use_cache=False,
         plan=row.plan,
     ).last_hidden_state
-    reads = Reads(row.kept_S, actions_S.to(model.device)[row.order_S], temperature, entropy)
+    reads = Reads(row.kept_S, moved(actions_S, model.device)[row.order_S], temperature, entropy)
     logps_S, entropy_S = head_logps(hidden_1TD[0, row.keep_K], head.weight, head.bias, reads)
     back_S = torch.empty_like(row.order_S)
     back_S[row.order_S] = torch.arange(len(back_S), device=back_S.device)

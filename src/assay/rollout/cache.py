@@ -44,6 +44,8 @@ class Cache:
     prompt_lengths_U: Tensor
     slots: int
     """n."""
+    version: int = 0
+    """Counts how often other tensors took the place of these."""
 
     def keep(self, prompts: Tensor, rows: Tensor, slots: int) -> None:
         """Keep only these prompts and rows (the rows laid out as prompts x slots)."""
@@ -54,6 +56,7 @@ class Cache:
             self.own_values[layer] = self.own_values[layer][rows]
         self.prompt_lengths_U = self.prompt_lengths_U[prompts]
         self.slots = slots
+        self.version += 1
 
 
 def empty_cache(shape: CacheShape, prompts: int, slots: int, longest: int, tokens: int) -> Cache:

@@ -17,10 +17,13 @@ from torch import Tensor
 from assay.data.episode import Turn
 from assay.models.inference import InferenceModel
 from assay.models.scoring import distinct
+from assay.models.transfer import moved
 from assay.rl.policy import SampleKey
-from assay.rollout.cache import Cache, DecodePlan, empty_cache
+from assay.rollout.cache import empty_cache
+from assay.rollout.decode import Decode, decoder
 from assay.rollout.prefill import Prompts, cache_shape, prefill
 from assay.rollout.prefixes import PrefixStore
+from assay.rollout.running import Running
 from assay.rollout.sampling import Sampling, draw, key_states, uniforms
 
 ROWS = 128
@@ -38,42 +41,12 @@ Group = tuple[tuple[int, ...], list[int]]
 """A context and the caller's turns that continue it."""
 
 
-@dataclass
-class Running:
-    """Completions under way, by row slot r = prompt slot * n + number within the prompt."""
-
-    cache: Cache
-    contexts: list[tuple[int, ...]]
-    """By prompt slot."""
-    turn_B: np.ndarray
-    """The caller's turn in each slot; -1 where there is none or it has finished."""
-    states_B: np.ndarray
-    drawn_B: np.ndarray
-    """Tokens drawn so far; all but the last are in the cache."""
-    tokens_BC: np.ndarray
-    logps_BC: np.ndarray
-
-    @property
-    def alive_A(self) -> np.ndarray:
-        """Slots of the rows that are still going, ascending."""
-        return np.flatnonzero(self.turn_B >= 0)
-
-    def keep(self, prompts: np.ndarray, rows: np.ndarray, turns: np.ndarray, slots: int) -> None:
-        """Keep only these prompt slots and row slots, now with these turns in them."""
-        device = self.cache.prompt_lengths_U.device
-        kept, moved = (torch.from_numpy(x).to(device) for x in (prompts, rows))
-        self.cache.keep(kept, moved, slots)
-        self.contexts = [self.contexts[u] for u in prompts]
-        self.turn_B = turns
-        for name in ("states_B", "drawn_B", "tokens_BC", "logps_BC"):
-            setattr(self, name, getattr(self, name)[rows])
-
-
 @dataclass(frozen=True)
 class Job:
     """What one call samples."""
 
     model: InferenceModel
+    decode: Decode
     states_N: np.ndarray
     sampling: Sampling
     ends: np.ndarray
@@ -96,7 +69,7 @@ def sample_turns(
     `conversations` holds is not prefilled again, and finished turns are added to it.
     """
     ends = np.array(sorted(end_tokens), dtype=np.int64)
-    job = Job(model, key_states(keys), sampling, ends, policy_version)
+    job = Job(model, decoder(model), key_states(keys), sampling, ends, policy_version)
     turns: dict[int, Turn] = {}
     with torch.no_grad():
         queue = deque(queued(contexts))
@@ -182,32 +155,7 @@ def admit(
 
 def advance(job: Job, running: Running, prompts: Prompts, turns: dict[int, Turn]) -> None:
     """Feed every living row its last token and draw the next."""
-    rows_A = running.alive_A
-    fed_A = running.drawn_B[rows_A] - 1
-    tokens_A = running.tokens_BC[rows_A, fed_A]
-    plan = decode_plan(running, rows_A, fed_A)
-    device = job.model.device
-    lengths_A = running.cache.prompt_lengths_U[plan.rows_A // running.cache.slots]
-    logits_AV = job.model.forward(
-        torch.from_numpy(tokens_A).to(device), lengths_A + plan.lengths_A, plan, None
-    )
-    take(job, running, prompts, turns, rows_A, logits_AV)
-
-
-def decode_plan(running: Running, rows_A: np.ndarray, fed_A: np.ndarray) -> DecodePlan:
-    """How the next token of each living row sees its prompt and its own tokens."""
-    cache = running.cache
-    device = cache.prompt_lengths_U.device
-    sizes_U = np.array([len(running.contexts[u]) for u in np.unique(rows_A // cache.slots)])
-    longest, own = int(sizes_U.max()), int(fed_A.max()) + 1
-    hidden_UP = hidden_BC = None
-    if longest != sizes_U.min():
-        hidden_UP = torch.arange(longest, device=device) >= cache.prompt_lengths_U[:, None]
-    if own != fed_A.min() + 1:
-        fed_B = torch.from_numpy(running.drawn_B - 1).to(device)
-        hidden_BC = torch.arange(own, device=device) > fed_B[:, None]
-    rows, fed = (torch.from_numpy(x).to(device) for x in (rows_A, fed_A))
-    return DecodePlan(cache, rows, fed, longest, own, hidden_UP, hidden_BC)
+    take(job, running, prompts, turns, running.alive_A, job.decode(running))
 
 
 def take(
@@ -220,7 +168,7 @@ def take(
 ) -> None:
     """Draw the next token of these rows; finished ones become turns."""
     at_A = running.drawn_B[rows_A]
-    uniform_A = torch.from_numpy(uniforms(running.states_B[rows_A], at_A)).to(logits_AV.device)
+    uniform_A = moved(torch.from_numpy(uniforms(running.states_B[rows_A], at_A)), job.model.device)
     token_A, logp_A = (x.cpu().numpy() for x in draw(logits_AV, job.sampling, uniform_A))
     running.tokens_BC[rows_A, at_A] = token_A
     running.logps_BC[rows_A, at_A] = logp_A

@@ -1,0 +1,28 @@
+"""What Assay's workers share: a recorder that keeps nothing, and the gradient of a batch."""
+
+from typing import Any
+
+from assay.rl.objectives.objective import Objective
+from assay.rl.packed import Packed
+from assay.rl.policy import Policy
+from assay.train.microbatch import micro_batches
+
+
+class NoRecords:
+    """A recorder of a stage that was never interrupted."""
+
+    def recorded_rewards(self, step: int) -> dict[str, Any]:
+        """None."""
+        return {}
+
+
+def batch_gradient(
+    policy: Policy, packed: Packed, objective: Objective, micro_tokens: int
+) -> float:
+    """The loss of the batch, its gradient accumulated as `assay.train.update` does it."""
+    total = 0.0
+    for micro in micro_batches(policy, packed, objective.atom, micro_tokens):
+        output = objective(policy.score(micro), micro)
+        output.loss.backward()
+        total += output.loss.item()
+    return total

@@ -1,0 +1,146 @@
+"""CPU-seconds of training until held-out questions are answered well: Assay against TRL 1.16.
+
+    python benchmarks/time_to_reward.py
+
+Both sides start from the same checkpoint, which has just begun to call functions, and train GRPO
+with the same rows in the same order, 4 prompts x 8 completions a step, temperature 1, the model's
+own end token, the same optimizer and BFCL's checker as the reward (`reward_grpo.toml`). They take
+turns step by step, in one thread each. After every few steps each side's weights answer the
+held-out rows greedily; that is done by one program for both and not counted.
+
+The samples differ, so the curves do; what is compared is the cost at which each first reaches a
+level. One seed: the levels say something about two runs, not about the methods.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from cells import result_file, save_result, say
+from environments import environment
+from reward_task import RewardTask, reward_task, train_start
+from workers import Worker, machine
+
+from assay.lab.merged import model_folder
+from assay.models.precision import choose_precision
+from assay.rollout.language import LanguagePolicy
+
+BENCHMARK, NAME = "time_to_reward", "smollm2-1t"
+PEER = "trl-1.16"
+EVERY = 3
+"""Steps between two looks at the held-out rows."""
+TRL_ROWS = 2
+"""TRL's micro-batch: the one of least CPU-seconds in `grpo_vs_trl` at 256/32."""
+
+
+class JudgedWorker(Worker):
+    """A worker that may ask for rewards before it answers."""
+
+    def __init__(self, task: RewardTask, settings: Mapping[str, Any]):
+        self.task = task
+        self.rows = task.rows_in_order(task.stage.steps or 0)
+        super().__init__(environment(PEER), "trl_reward_worker.py", settings, 1)
+
+    def answer(self) -> dict[str, Any]:
+        """See `Worker.answer`."""
+        found = super().answer()
+        while "score" in found:
+            rows = [self.rows[n] for n in found["rows"]]
+            rewards = [r.value or 0.0 for r in self.task.judge(rows, found["score"])]
+            assert self.process.stdin is not None
+            self.process.stdin.write(json.dumps({"rewards": rewards}).encode() + b"\n")
+            self.process.stdin.flush()
+            found = super().answer()
+        return found
+
+
+def trl_settings(task: RewardTask) -> dict[str, Any]:
+    """What TRL's worker is started with."""
+    stage = task.stage
+    rows = task.rows_in_order(stage.steps or 0)
+    (end,) = task.session.base.end_tokens
+    return {
+        "model": str(model_folder(task.session.experiment.model, task.session.run.root)),
+        "contexts": [list(task.prompt(row)) for row in rows],
+        "end": end,
+        "prompts": stage.prompts,
+        "group": stage.group,
+        "rows": TRL_ROWS,
+        "max_tokens": stage.sampling.max_tokens,
+        "learning_rate": stage.optimizer.lr,
+        "clip_norm": stage.optimizer.clip_norm,
+        "bf16": choose_precision().compute == torch.bfloat16,
+        "threads": 1,
+    }
+
+
+def held_out_reward(task: RewardTask, weights: Path | None) -> float:
+    """Mean reward of greedy answers by these weights, or by the start's."""
+    loaded = task.session.shelf.load_base()
+    if weights is not None:
+        loaded.model.load_state_dict(torch.load(weights, weights_only=True))
+    policy = LanguagePolicy(loaded.model, task.session.precision, loaded.end_tokens)
+    return task.held_out_reward(policy)
+
+
+def train_both(task: RewardTask, workers: Mapping[str, Worker], folder: Path) -> dict[str, Any]:
+    """Steps in turn, with looks at the held-out rows in between."""
+    start = held_out_reward(task, None)
+    say(f"held-out reward at the start {start:.3f}")
+    sides: dict[str, dict[str, list[Any]]] = {
+        name: {"steps": [], "held_out": [[0.0, start]]} for name in workers
+    }
+    for number in range(1, (task.stage.steps or 0) + 1):
+        for name, worker in workers.items():
+            side = sides[name]
+            side["steps"].append(worker.ask("step"))
+            if number % EVERY == 0:
+                worker.ask("save", file=str(folder / "weights.pt"))
+                spent = sum(step["cpu"] for step in side["steps"])
+                side["held_out"].append([spent, held_out_reward(task, folder / "weights.pt")])
+        said = (f"{name} {side_words(side)}" for name, side in sides.items())
+        say(f"  step {number}: " + "   ".join(said))
+    return sides
+
+
+def side_words(side: Mapping[str, Sequence[Any]]) -> str:
+    """The last step and the last look."""
+    step, (spent, reward) = side["steps"][-1], side["held_out"][-1]
+    words = f"{step['cpu']:.1f} CPU-s, reward {step['reward']:.3f}"
+    return f"{words} (held out {reward:.3f} after {spent:.0f} CPU-s)"
+
+
+def measure() -> dict[str, Any]:
+    """The result."""
+    train_start()
+    task = reward_task()
+    before = machine()
+    with ExitStack() as stack:
+        ours = Worker(Path(sys.executable), "reward_worker.py", {"threads": 1}, 1)
+        workers: dict[str, Worker] = {"assay": stack.enter_context(ours)}
+        workers[PEER] = stack.enter_context(JudgedWorker(task, trl_settings(task)))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        sides = train_both(task, workers, folder)
+        versions = {name: worker.ready["versions"] for name, worker in workers.items()}
+    return {
+        "machine": before,
+        "versions": versions,
+        "held_out_rows": len(task.held_out),
+        "sides": sides,
+    }
+
+
+def main() -> None:
+    """Measure, unless there is a result."""
+    torch.set_num_threads(1)
+    if not result_file(BENCHMARK, NAME).exists():
+        save_result(BENCHMARK, NAME, measure())
+
+
+if __name__ == "__main__":
+    main()
