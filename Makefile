@@ -40,6 +40,7 @@ bench-full: setup
 	$(BIN)/python benchmarks/rollout.py full
 	$(BIN)/python benchmarks/limit.py
 	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/time_to_reward.py
 	$(BIN)/python benchmarks/report.py
 
 setup: .venv/installed

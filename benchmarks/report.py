@@ -13,9 +13,11 @@ from pathlib import Path
 import growth as growth_program
 import limit as limit_program
 import results
+import reward_results
 import sft_shapes
 import shapes
 import speed_results
+import time_to_reward as time_to_reward_program
 from cells import RESULTS, load_results, result_file
 from growth_plot import save_plot
 from targets import targets
@@ -64,7 +66,7 @@ class Section:
 
 def named(*tables: tuple[str, str]) -> list[tuple[str, Callable[[], str]]]:
     """Blocks from headings and names of tables."""
-    known = {**results.TABLES, **speed_results.TABLES}
+    known = {**results.TABLES, **speed_results.TABLES, **reward_results.TABLES}
     return [(heading, known[name]) for heading, name in tables]
 
 
@@ -87,6 +89,17 @@ def sections() -> list[Section]:
             ),
             lambda: (cell.name for cell in shapes.full_cells()),
             "grpo",
+        ),
+        Section(
+            "Time to the same reward",
+            "`benchmarks/time_to_reward.py`: GRPO on the demo's task from a checkpoint that has "
+            "just begun to call functions, 4 prompts with 8 completions a step, the model's own "
+            "endings, BFCL's checker as the reward, one thread. After every third step one and "
+            "the same program has each side's weights answer held-out rows greedily; that is not "
+            "counted. Both sides see the same rows and draw their own samples; one seed.",
+            named(("", "time_to_reward"), ("First at a level", "time_to_level")),
+            lambda: [time_to_reward_program.NAME],
+            time_to_reward_program.BENCHMARK,
         ),
         Section(
             "SFT against TRL",
@@ -192,7 +205,7 @@ def machine_text() -> str:
 def all_versions() -> dict[str, str]:
     """The versions that each side named, by side."""
     found: dict[str, set[str]] = {}
-    for result in [*load_results("grpo"), *load_results("sft")]:
+    for result in [r for name in ("grpo", "sft", "time_to_reward") for r in load_results(name)]:
         for side, versions in result["versions"].items():
             found.setdefault(side, set()).update(f"{p} {v}" for p, v in versions.items())
     for result in load_results(rollout_program.NAME):

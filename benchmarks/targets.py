@@ -139,9 +139,10 @@ def all_targets() -> Iterator[Target]:
         generate = rollout_speedup(8, dtype, "generate")
         yield Target(f"rollout against generate, 64 sequences, {dtype}", 3.0, generate)
     vllm = ("vLLM", "vLLM without log-probs")
-    for prompts in (8, 32):
-        what = f"rollout against the faster vLLM, {8 * prompts} sequences, bf16"
-        yield Target(what, 1.3, rollout_speedup(prompts, "bf16", *vllm))
+    for dtype in ("bf16", "fp32"):
+        for prompts in (8, 32):
+            what = f"rollout against the faster vLLM, {8 * prompts} sequences, {dtype}"
+            yield Target(what, 1.3, rollout_speedup(prompts, dtype, *vllm))
     for what, share in (("update", 0.8), ("rollout", 0.55)):
         for dtype in ("fp32", "bf16"):
             words = f"share of the roofline in the {what}, {dtype}, the lowest shape"

@@ -15,6 +15,7 @@ import torch
 from assay.errors import AssayError, InputError
 from assay.lab.activations import fit_activations
 from assay.lab.evaluate import Answers, Evaluation, decode_with, run_evaluation
+from assay.lab.known_answers import Remembering, known_turns
 from assay.lab.manifest import check_manifest, make_manifest, write_manifest
 from assay.lab.metrics import truncate_metrics
 from assay.lab.observer import Observer, Silent
@@ -248,10 +249,11 @@ def report(session: Session, evaluation: Evaluation) -> None:
 def measure(session: Session, evaluation: Evaluation, answers: Answers, checkpoint: str) -> None:
     """Make one record, or what is left of it."""
     renderer = make_renderer(session.base.tokenizer, evaluation.spec.rendering)
+    known = known_turns(session.run, evaluation, session.evaluations.values(), checkpoint)
     with session.reward_runner(evaluation.score) as runner:
         run_evaluation(
             evaluation,
-            answers,
+            Remembering(answers, known),
             checkpoint,
             session.run.evaluations,
             decode_with(renderer, session.base.end_tokens),
