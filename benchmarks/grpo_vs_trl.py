@@ -55,7 +55,7 @@ BENCHMARK = "grpo"
 PEERS = ("trl-1.16", "trl-1.12")
 TRIAL_TOKENS = 2048
 """A micro-batch is tried on about as many tokens, and on one micro-batch at least."""
-BUDGETS = (2048, 4096, 8192, 16384)
+BUDGETS = (512, 1024, 2048, 4096, 8192)
 """Micro-batch budgets in tokens that Assay tries."""
 SECONDS = {"core": 240, "full": 900, "cell": 240}
 """Wall seconds that a cell's rounds should not exceed."""

@@ -9,13 +9,13 @@ model asks for freed memory to be kept, as in every run. Nothing here chooses se
 """
 
 import argparse
-import gc
 import random
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from protocol import reset_peak, resident
 
 if TYPE_CHECKING:
     from assay.models.memory import ModelShape
@@ -157,18 +157,6 @@ def table() -> str:
         cells = [names[-1] if names else "none" for names in fitting]
         lines.append(f"| {memory} GiB | " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def resident(field: str = "VmRSS") -> int:
-    """Bytes of this process in memory: now (VmRSS), or at most since the last reset (VmHWM)."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split(f"{field}:")[1].split()[0]) * 1024
-
-
-def reset_peak() -> None:
-    """Let VmHWM start again from what is resident now."""
-    gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")
 
 
 def measure(case: Case) -> str:

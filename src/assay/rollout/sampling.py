@@ -13,13 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from assay.models.head import CACHED_ROWS
 from assay.models.tree_attention import widened
 from assay.rl.policy import SampleKey
 
 BLOCK = 256
 """Vocabulary entries summed at once; the draw walks the block sums first, then one block."""
-CACHED_ROWS = 16
-"""Rows whose scores are handled together."""
 
 
 @dataclass(frozen=True, slots=True)
