@@ -18,8 +18,8 @@ READERS: dict[str, Callable[[str, Path], Reported]] = {
 }
 
 
-def read_reported(path: str | Path) -> Reported:
-    """The record of a TOML, CSV or Markdown file.
+def read_reported(path: str | Path, items: int | None = None) -> Reported:
+    """The record of a TOML, CSV or Markdown file; `items` are those of scores without a number.
 
     Raises ReportedError for a file that is missing, not text or not of its format, NothingReported
     where no result is recognised in it.
@@ -39,6 +39,9 @@ def read_reported(path: str | Path) -> Reported:
     if not results(found):
         fix = "docs/audit.md shows what is recognised; or write the facts down as TOML"
         raise NothingReported("no recognisable results", file=file, fix=fix)
+    if items is not None and found.scoring.items is None:
+        scoring = found.scoring.model_copy(update={"items": items})
+        found = found.model_copy(update={"scoring": scoring})
     return found
 
 

@@ -26,7 +26,7 @@ def impossible_granularity(report: Reported) -> Iterator[Flaw]:
         if off:
             below = [floor(Fraction(v) / unit) * float(unit) for v in off]
             numbers = {
-                "values": ", ".join(map(str, off)),
+                "values": ", ".join(f"{value:f}" for value in off),
                 "items": cell.items or 0,
                 "unit": float(unit),
                 "below": below[0],
@@ -71,8 +71,8 @@ def fraction_of_plausible(report: Reported) -> Iterator[Flaw]:
             numbers = {
                 "times": times,
                 "all": ", ".join(map(str, found)),
-                "values": ", ".join(map(str, cell.values)),
-                "restored": ", ".join(str(value * times) for value in cell.values),
+                "values": ", ".join(f"{value:f}" for value in cell.values),
+                "restored": ", ".join(f"{value * times:f}" for value in cell.values),
                 "missing": times - 1,
                 "unit": float(unit),
             }
@@ -111,7 +111,7 @@ def not_from_counts(report: Reported) -> Iterator[Flaw]:
                 "count": "?" if count is None else count,
                 "total": total,
                 "step": metric.steps[index],
-                "is": 100 * (count or 0) / total,
+                "is_": 100 * (count or 0) / total,
             }
             key = "no_count_gives_it" if count is None else "not_from_counts"
             yield Flaw(key, "error", metric.name, numbers, metric.line)
@@ -130,8 +130,8 @@ def running_count_fell(report: Reported) -> Iterator[Flaw]:
                 numbers = {
                     "before": f"{metric.counts[at - 1]}/{metric.totals[at - 1]}",
                     "after": f"{metric.counts[at]}/{metric.totals[at]}",
-                    "from": row[at - 1],
-                    "to": row[at],
+                    "fell_from": row[at - 1],
+                    "fell_to": row[at],
                 }
                 key = "running_count_fell" if kind == "counted" else "running_rest_fell"
                 yield Flaw(key, "error", metric.name, numbers, metric.line)
@@ -184,7 +184,7 @@ def quotient(report: Reported) -> Iterator[Flaw]:
                 "total": str(whole),
                 "count": str(number),
                 "what": claim.count,
-                "is": float(whole / number),
+                "quotient": float(whole / number) if number else float("nan"),
                 "implied": float(whole / printed),
                 "wrong": len(wrong),
                 "rows": len(rows),
@@ -216,7 +216,7 @@ def wrong_change(report: Reported) -> Iterator[Flaw]:
                 "before": str(change.before),
                 "after": str(change.after),
                 "says": str(change.says),
-                "is": float(actual),
+                "is_": float(actual),
             }
             yield Flaw("wrong_change", "error", change.of, numbers, change.line)
 

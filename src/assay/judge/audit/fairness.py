@@ -19,7 +19,7 @@ def several_factors(report: Reported) -> Iterator[Flaw]:
     """Comparisons of runs that differ in more than one thing, or in more than what is varied."""
     for pair in _compared(report):
         found = pair.differs
-        if len(found) + bool(pair.vary) > 1:
+        if pair.confounded:
             shown = "; ".join(f"{c.path}: {c.control} → {c.other}" for c in found)
             numbers = {"count": len(found), "what": shown, "vary": ", ".join(pair.vary) or "–"}
             yield Flaw("several_factors", "error", pair.name, numbers, pair.line)
@@ -28,9 +28,8 @@ def several_factors(report: Reported) -> Iterator[Flaw]:
 def different_data(report: Reported) -> Iterator[Flaw]:
     """Comparisons that are not about data, of runs that were trained on different data."""
     for pair in _compared(report):
-        found = pair.differs
-        data = [c for c in found if c.path == DATA]
-        if data and len(found) + bool(pair.vary) > 1:
+        data = [c for c in pair.differs if c.path == DATA]
+        if data and pair.confounded:
             numbers = {"control": str(data[0].control), "other": str(data[0].other)}
             yield Flaw("different_data", "error", pair.name, numbers, pair.line)
 
@@ -48,9 +47,9 @@ def label_disagrees(report: Reported) -> Iterator[Flaw]:
                 numbers = {
                     "setting": key,
                     "here": str(first),
-                    "place": place or "–",
+                    "place": place,
                     "there": str(value),
-                    "other": mention.place or "–",
+                    "other": mention.place,
                 }
                 yield Flaw("label_disagrees", "error", mention.of, numbers, mention.line)
 

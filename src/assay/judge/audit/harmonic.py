@@ -44,7 +44,7 @@ def _harmonic(report: Reported, search: Search, says: Decimal) -> Iterator[Flaw]
     numbers = {
         "says": str(says),
         "counts": ", ".join(f"{c}/{n}" for c, n in zip(best, items, strict=True)),
-        "is": repr(found[best]),
+        "value": repr(found[best]),
         "rounded": rounded,
     }
     fits = abs(found[best] - float(says)) <= float(rounding(says)) + 1e-15

@@ -20,11 +20,15 @@ DECIDED = ("better", "worse")
 
 
 def inside_noise(report: Reported) -> Iterator[Flaw]:
-    """Every comparison judged at its number of items, against what the report says of it."""
+    """Every comparison judged at its number of items, against what the report says of it.
+
+    A difference between runs that are not comparable decides nothing; noise is noise all the same.
+    """
     for pair in pairs(report):
         if len(pair.by_cell) == 1:
             (comparison,) = pair.by_cell.values()
-            yield _one(pair, comparison)
+            if not (pair.confounded and comparison.verdict in DECIDED):
+                yield _one(pair, comparison)
         elif pair.by_cell:
             yield _several(pair)
 

@@ -31,6 +31,11 @@ class Pair:
     line: int | None = None
 
     @property
+    def confounded(self) -> bool:
+        """Whether more differs than the one thing that a comparison may be about."""
+        return len(self.differs) + bool(self.vary) > 1
+
+    @property
     def name(self) -> str:
         """`run / control`."""
         return f"{self.run.name} / {self.control.name}"

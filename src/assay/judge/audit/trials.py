@@ -68,6 +68,7 @@ def rate_inside_noise(report: Reported) -> Iterator[Flaw]:
                 "before_high": old.high * 100,
                 "after_low": new.low * 100,
                 "after_high": new.high * 100,
+                "reads": metric.reads or "",
             }
             yield Flaw("rate_inside_noise", "warning", metric.name, numbers, metric.line)
 
@@ -106,7 +107,7 @@ def extrapolation(report: Reported) -> Iterator[Flaw]:
         numbers = {
             "says": float(claim.says),
             "step": claim.step,
-            "from": metric.steps[-1],
+            "from_step": metric.steps[-1],
             "readings": len(totals),
             "foretold": foretold,
         }

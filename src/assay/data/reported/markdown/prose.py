@@ -39,8 +39,10 @@ def read_prose(draft: Draft, section: Section) -> None:
         own = heading_name(section.title) in draft.runs
         if names and not own:
             _mentions(draft, line, names)
-        if not names:
-            _effect(draft, section, line)
+        if not words.OPEN_BOX.match(line.text):
+            _beats(draft, section, line)
+            if not names:
+                _effect(draft, line)
         _direction(draft, line)
         _cause(draft, section, line)
         _never_run(draft, line)
@@ -103,21 +105,24 @@ def _direction_of(text: str) -> Verdict | None:
     return "better" if words.BETTER.search(text) else None
 
 
-def _effect(draft: Draft, section: Section, line: Line) -> None:
+def _effect(draft: Draft, line: Line) -> None:
     """`WHAT: no effect`, `proves that WHAT works`: a claim of an effect."""
     match = words.PROVES.search(line.text)
     if match:
         draft.add("effects", Effect(what=match[1].strip(), says="better", line=line.number))
-        return
-    if words.BEATS.search(line.text) and not has_control(draft):
-        what = heading_name(section.title) or draft.about
-        draft.add("effects", Effect(what=what, says="better", line=line.number))
         return
     labelled = words.LABELLED.match(line.text)
     start = words.HEDGED.match(labelled[2]) if labelled else None
     says = verdict(start[0]) if start else None
     if labelled and says:
         draft.add("effects", Effect(what=labelled[1].strip(), says=says, line=line.number))
+
+
+def _beats(draft: Draft, section: Section, line: Line) -> None:
+    """A baseline that is said to be beaten, in a report that has no scores of one."""
+    if words.BEATS.search(line.text) and not has_control(draft):
+        what = heading_name(section.title) or draft.about
+        draft.add("effects", Effect(what=what, says="better", line=line.number))
 
 
 def _direction(draft: Draft, line: Line) -> None:
