@@ -40,7 +40,11 @@ def _finding(flaw: Flaw, w: Words) -> Finding:
         values[name] = one_line(value) if isinstance(value, str) else value
     for name in ("place", "other"):
         values[name] = values.get(name) or w("audit.own_place")
-    for name, section in (("says", "audit_word"), ("reads", "audit_word"), ("means", "audit_means")):
+    for name, section in (
+        ("says", "audit_word"),
+        ("reads", "audit_word"),
+        ("means", "audit_means"),
+    ):
         if isinstance(values.get(name), str):
             values[name] = w.known(section, str(values[name]))
     evidence = w(f"audit_evidence.{flaw.key}", **values)

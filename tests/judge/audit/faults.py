@@ -18,7 +18,9 @@ def found(text: str, key: str | None = None) -> list[Flaw]:
     return [flaw for flaw in audit(record(text)) if key in (None, flaw.key)]
 
 
-def two_runs(control: object, score: object, says: str = "", items: int = 200, more: str = "") -> str:
+def two_runs(
+    control: object, score: object, says: str = "", items: int = 200, more: str = ""
+) -> str:
     """A run and its control on one benchmark."""
     words = f'says = "{says}"\n' if says else ""
     return (
@@ -70,7 +72,9 @@ def losses(*rows: tuple[str, str, str]) -> str:
         f'[[metrics]]\nname = "{name}"\nsteps = {steps}\nvalues = [{", ".join(values)}]\n'
         for name, values in columns
     )
-    return text + '[[identities]]\nloss = "total"\npart = "part"\ncoefficient = 0.12\nterm = "term"\n'
+    return (
+        text + '[[identities]]\nloss = "total"\npart = "part"\ncoefficient = 0.12\nterm = "term"\n'
+    )
 
 
 def search(says: str) -> str:
@@ -113,7 +117,10 @@ FAULTS: dict[str, tuple[str, str]] = {
         cells("x = 20, y = 20", "x = 22, y = 80"),
         cells("x = 20, y = 20", "x = 22, y = 80", "better"),
     ),
-    "difference_inside_noise": (claimed("[0.5, 4.5]", "[100, 800]"), claimed("[0.5, 9]", "[100, 800]")),
+    "difference_inside_noise": (
+        claimed("[0.5, 4.5]", "[100, 800]"),
+        claimed("[0.5, 9]", "[100, 800]"),
+    ),
     "difference_could_be_real": (
         claimed("[0.5, 9]", "[100, 800]"),
         claimed("[0.5, 4.5]", "[100, 800]"),
@@ -196,7 +203,10 @@ FAULTS: dict[str, tuple[str, str]] = {
         metric(steps=1, values=97.9, counts=43, totals=44),
         metric(steps=1, values=97.7, counts=43, totals=44),
     ),
-    "no_count_gives_it": (metric(steps=1, values=97.0, totals=44), metric(steps=1, values=97.7, totals=44)),
+    "no_count_gives_it": (
+        metric(steps=1, values=97.0, totals=44),
+        metric(steps=1, values=97.7, totals=44),
+    ),
     "running_count_fell": (
         metric(steps=[1, 2], counts=[5, 4], totals=[44, 64], cumulative="true"),
         metric(steps=[1, 2], counts=[5, 5], totals=[44, 64], cumulative="true"),

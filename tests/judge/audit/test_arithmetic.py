@@ -38,7 +38,8 @@ def test_a_quarter_of_half_percent_steps_is_restored():
     (flaw,) = found(two_runs("[14.25, 15.50]", [20.0, 20.5, 21.0]), "fraction_of_plausible")
     assert flaw.numbers["all"] == "2, 4, 6"
     (flaw,) = found(
-        two_runs("[14.25, 15.50]", [20.0, 20.5, 21.0], more="categories = 4"), "fraction_of_plausible"
+        two_runs("[14.25, 15.50]", [20.0, 20.5, 21.0], more="categories = 4"),
+        "fraction_of_plausible",
     )
     assert (flaw.numbers["times"], flaw.numbers["restored"]) == (4, "57.00, 62.00")
 

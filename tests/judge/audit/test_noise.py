@@ -9,7 +9,9 @@ from tests.judge.audit.faults import cells, claimed, found, record, settings, tw
 
 def family(*scores: float) -> str:
     """Runs r0, r1 ... against a control of 26.9 % on 200 items, each called better."""
-    runs = [f'[[runs]]\nname = "r{i}"\nsays = "better"\nscores = {s}\n' for i, s in enumerate(scores)]
+    runs = [
+        f'[[runs]]\nname = "r{i}"\nsays = "better"\nscores = {s}\n' for i, s in enumerate(scores)
+    ]
     head = '[scoring]\nitems = 200\ncontrol = "c"\n[[runs]]\nname = "c"\nscores = 26.9\n'
     return head + "".join(runs)
 

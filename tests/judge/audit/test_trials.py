@@ -67,7 +67,9 @@ def test_new_events_are_those_between_the_readings():
 
 @pytest.mark.parametrize(("side", "limit"), [("below", 10.8), ("below", 0.8), ("above", 0.8)])
 def test_a_limit_outside_the_interval_is_shown_one_way_or_the_other(side: str, limit: float):
-    text = metric(steps=5, counts=2, totals=64) + f'[[thresholds]]\nmetric = "m"\n{side} = {limit}\n'
+    text = (
+        metric(steps=5, counts=2, totals=64) + f'[[thresholds]]\nmetric = "m"\n{side} = {limit}\n'
+    )
     assert not found(text, "limit_not_shown")
 
 

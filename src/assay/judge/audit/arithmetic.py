@@ -166,7 +166,10 @@ def _identity_rows(report: Reported, identity: Identity) -> Iterator[tuple[str, 
     for total, first, times, second in zip(loss, part, factor, term, strict=True):
         slack = rounding(total) + rounding(first) + abs(Fraction(times)) * rounding(second)
         gap = Fraction(total) - Fraction(first) - Fraction(times) * Fraction(second)
-        yield f"{first} + {times} x {second} = {first + times * second} ~ {total}", abs(gap) <= slack
+        yield (
+            f"{first} + {times} x {second} = {first + times * second} ~ {total}",
+            abs(gap) <= slack,
+        )
 
 
 def quotient(report: Reported) -> Iterator[Flaw]:
@@ -174,7 +177,7 @@ def quotient(report: Reported) -> Iterator[Flaw]:
     for claim in report.quotients:
         value, total, count = map(report.metric, (claim.value, claim.total, claim.count))
         assert value is not None and total is not None and count is not None
-        trials = [*count.values, *map(Decimal, count.counts)][: len(total.values)]
+        trials = tuple(map(Decimal, count.counts)) or count.values
         rows = list(zip(value.values, total.values, trials, strict=True))
         wrong = [row for row in rows if not _divides(*row)]
         if wrong:
@@ -231,7 +234,7 @@ def mark_not_mean(report: Reported) -> Iterator[Flaw]:
                 "mean": float(mean),
                 "says": str(rating.says),
             }
-            yield Flaw("mark_not_mean", "error", rating.name, numbers, rating.line)
+            yield Flaw("mark_not_mean", "error", rating.name or report.about, numbers, rating.line)
 
 
 def readings(metric: Metric) -> str:

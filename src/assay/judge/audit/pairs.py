@@ -97,9 +97,7 @@ def known_differences(
 ) -> tuple[Confound, ...]:
     """The settings that are known of both runs and differ, those under test apart."""
     found = differences(settings_of(report, control), settings_of(report, run), vary)
-    return tuple(
-        c for c in found if ABSENT not in (c.control, c.other) and c.kind != "declared"
-    )
+    return tuple(c for c in found if ABSENT not in (c.control, c.other) and c.kind != "declared")
 
 
 def _compare(report: Reported, control: Run, run: Run) -> dict[str, Comparison]:

@@ -11,7 +11,7 @@ HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+(.*)$")
 RULE = re.compile(r"^\s*([-*_])(?:\s*\1){2,}\s*$")
 FENCE = re.compile(r"^\s*(```|~~~)")
-SEPARATOR = re.compile(r"^\s*\|?\s*:?-{2,}:?\s*(?:\|\s*:?-{2,}:?\s*)*\|?\s*$")
+SEPARATOR = re.compile(r"^\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$")
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 
 
@@ -120,9 +120,8 @@ def _add_row(section: Section, number: int, text: str, in_table: bool) -> None:
     if not in_table:
         section.tables.append(Table(()))
     table = section.tables[-1]
-    if SEPARATOR.match(text):
-        if not table.header and len(table.rows) == 1:
-            section.tables[-1] = Table(table.rows[0].cells)
+    if SEPARATOR.match(text) and not table.header and len(table.rows) == 1:
+        section.tables[-1] = Table(table.rows[0].cells)
         return
     cells = re.split(r"(?<!\\)\|", text.strip().strip("|"))
     table.rows.append(Row(number, tuple(plain(cell) for cell in cells)))

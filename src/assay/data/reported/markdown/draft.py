@@ -85,14 +85,12 @@ def finished(draft: Draft) -> Reported:
     _inherit(draft)
     benchmarks = known(draft.text)
     only = benchmarks[0] if len(benchmarks) == 1 else None
-    control = _control(draft)
-    runs = tuple(_run(draft, name, control) for name in draft.runs)
+    runs = tuple(_run(draft, name) for name in draft.runs)
     scoring = Scoring(
         benchmark=", ".join(entry.name for entry in benchmarks),
         items=only.items if only else None,
         categories=only.categories if only else None,
         step=only.step if only else Decimal(1),
-        control=control,
     )
     return Reported(
         about=draft.about,
@@ -112,28 +110,36 @@ def _inherit(draft: Draft) -> None:
                 run.settings = {**wider.settings, **run.settings}
 
 
-def _control(draft: Draft) -> str:
-    """The run called baseline or control; "" where there is none, or several without a plain one."""
-    names = [name for name in draft.runs if _is_control(name) and draft.runs[name].scores]
-    plain = [name for name in names if name.lower() in CONTROLS]
-    chosen = plain or names
+def _control(draft: Draft, name: str) -> str:
+    """The one run called baseline or control that has a score of the same thing, else "".
+
+    One that is called nothing else comes first; a second baseline is not compared with the first.
+    """
+    if is_control(name):
+        return ""
+    scored = draft.runs[name].scores.keys()
+    named = [other for other in draft.runs if is_control(other)]
+    shared = [other for other in named if scored & draft.runs[other].scores.keys()]
+    plain = [other for other in shared if other.lower() in CONTROLS]
+    chosen = plain or shared
     return chosen[0] if len(chosen) == 1 else ""
 
 
 def has_control(draft: Draft) -> bool:
     """Whether a run of the report looks like the baseline of the others."""
-    return any(_is_control(name) and run.scores for name, run in draft.runs.items())
+    return any(is_control(name) and run.scores for name, run in draft.runs.items())
 
 
 CONTROLS = ("baseline", "control", "base", "基线", "对照", "基准")
 
 
-def _is_control(name: str) -> bool:
+def is_control(name: str) -> bool:
+    """Whether a run is called a baseline or a control."""
     return any(word in name.lower() for word in CONTROLS)
 
 
-def _run(draft: Draft, name: str, control: str) -> Run:
-    """The finished run; a second baseline is not compared with the first."""
+def _run(draft: Draft, name: str) -> Run:
+    """The finished run."""
     entry = draft.runs[name]
     items = {cell: entry.items.get(cell) or _known_items(cell) for cell in entry.scores}
     return Run(
@@ -142,7 +148,7 @@ def _run(draft: Draft, name: str, control: str) -> Run:
         settings=entry.settings,
         scores=entry.scores,
         items={cell: count for cell, count in items.items() if count} or None,
-        control="" if control and _is_control(name) else None,
+        control=_control(draft, name),
         says=entry.says,
         finished=entry.finished,
     )

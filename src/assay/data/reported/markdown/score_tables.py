@@ -75,7 +75,9 @@ def _holds_scores(table: Table, index: int) -> bool:
     """Whether a column has a score and nothing but scores and what is open."""
     cells = [row.cells[index] for row in table.rows if index < len(row.cells)]
     title = table.header[index]
-    scores = [score_value(c, _title(table, row, title)) for c, row in zip(cells, table.rows, strict=False)]
+    scores = [
+        score_value(c, _title(table, row, title)) for c, row in zip(cells, table.rows, strict=False)
+    ]
     is_open = [words.OPEN_CELL.match(c) or c in ("", "-", "–") for c in cells]
     all_known = all(s is not None or o for s, o in zip(scores, is_open, strict=True))
     return all_known and any(score is not None for score in scores)
@@ -86,9 +88,7 @@ def _title(table: Table, row: Row, title: str) -> str:
     return row.cells[0] if words.CELL_COLUMN.match(table.header[0]) else title
 
 
-def _score(
-    draft: Draft, section: Section, table: Table, column: Column, row: Row
-) -> Score | None:
+def _score(draft: Draft, section: Section, table: Table, column: Column, row: Row) -> Score | None:
     """The score in one column of a row."""
     if column.index >= len(row.cells):
         return None
@@ -155,9 +155,7 @@ def _changes(draft: Draft, table: Table, row: Row, scores: Sequence[Score]) -> N
             )
 
 
-def _comparisons(
-    draft: Draft, section: Section, table: Table, columns: Sequence[Column]
-) -> None:
+def _comparisons(draft: Draft, section: Section, table: Table, columns: Sequence[Column]) -> None:
     """Columns that are conditions stand in a table to be compared with the first of them."""
     if len(columns) < 2 or not all(column.condition for column in columns):
         return

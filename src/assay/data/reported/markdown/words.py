@@ -17,7 +17,9 @@ RATE = re.compile(rf"({NUMBER})\s*[%％]\s*[(（]\s*(\d+)\s*/\s*(\d+)\s*[)）]")
 COUNTS = re.compile(r"(?<![\d.])(\d+)\s*/\s*(\d+)(?![\d.])")
 STARS = re.compile(r"^[⭐★]+$")
 
-OPEN_CELL = re.compile(r"^(?:[?？]+(?:\s*/\s*\d+)?|tbd|tba|to-?do|待填充?|待补充?|待跑|未完成)$", re.I)
+OPEN_CELL = re.compile(
+    r"^(?:[?？]+(?:\s*/\s*\d+)?|tbd|tba|to-?do|待填充?|待补充?|待跑|未完成)$", re.I
+)
 OPEN_LINE = re.compile(
     r"^[（(\[]?\s*(?:tbd|tba|to-?do|to be (?:filled in|done)|not (?:run|finished) yet|pending"
     r"|待填充?|待补充?|待跑|未完成)(?:\W{0,2}(?:待跑|待填充?|pending))?\s*[)）\]]?[.。]?$",
@@ -38,18 +40,27 @@ RUN_COLUMN = re.compile(r"^(?:model|method|run|system|experiment|模型|方法|�
 CELL_COLUMN = re.compile(
     r"^(?:benchmark|dataset|data set|task|metric|基准|评测集|数据集|任务|指标)s?$", re.I
 )
-SETTING_COLUMN = re.compile(r"^(?:parameter|setting|hyper-?parameter|option|参数|超参数|配置项)s?$", re.I)
+SETTING_COLUMN = re.compile(
+    r"^(?:parameter|setting|hyper-?parameter|option|参数|超参数|配置项)s?$", re.I
+)
 CONDITION_COLUMN = re.compile(r"^(?:configuration|condition|setting|arm|配置|条件)s?$", re.I)
 
 SETTING_NAMES: dict[str, re.Pattern[str]] = {
-    "data": re.compile(r"^(?:rl |sft |training |train )?(?:data|data ?file|data ?set|数据文件|数据集?|训练数据)$", re.I),
-    "base": re.compile(r"^(?:base|base model|base checkpoint|基础\s*checkpoint|基座|基础模型|底座)$", re.I),
+    "data": re.compile(
+        r"^(?:rl |sft |training |train )?(?:data|data ?file|data ?set|数据文件|数据集?|训练数据)$",
+        re.I,
+    ),
+    "base": re.compile(
+        r"^(?:base|base model|base checkpoint|基础\s*checkpoint|基座|基础模型|底座)$", re.I
+    ),
 }
 """Names under which tables set what every report sets."""
 FILE = re.compile(r"[A-Za-z0-9_.-]+\.(?:jsonl?|parquet|csv|toml)\b")
 
 CONDITION = re.compile(r"\b([A-Za-z][A-Za-z_]*)\s*=\s*(\d+(?:\.\d+)?(?:e-?\d+)?)", re.A)
-MORE_VALUES = re.compile(r"\s*(?:vs\.?|和|与|、|and|/|,|or)\s*(\d+(?:\.\d+)?)(?![\w.%=])", re.I | re.A)
+MORE_VALUES = re.compile(
+    r"\s*(?:vs\.?|和|与|、|and|/|,|or)\s*(\d+(?:\.\d+)?)(?![\w.%=])", re.I | re.A
+)
 COUNTED = re.compile(r"\b(epoch|round|iteration)\s*(\d+)\b|第\s*(\d+)\s*轮", re.I | re.A)
 MORE_COUNTED = re.compile(r"\s*(?:和|与|、|and|/|,)\s*(?:epoch\s*)?(\d+)(?![\w.%])", re.I | re.A)
 
@@ -72,13 +83,27 @@ QUOTED: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {
     ),
 }
 """Settings as free text names them: the first pattern found gives the value."""
-DATA = re.compile(r"(?<![\w.-])([A-Za-z][A-Za-z_-]{2,})\s+(\d+(?:\.\d+)?[kKmM]|\d{3,}(?![\w.%]))", re.A)
-NOT_DATA = frozenset({"step", "steps", "epoch", "top", "than", "the", "about", "seed", "shot", "gpu"})
-BASE = re.compile(r"\b((?:Qwen|Llama|Mistral|Gemma|Phi|SmolLM|DeepSeek)[A-Za-z]*[\d.-][A-Za-z0-9.-]*)", re.A)
+DATA = re.compile(
+    r"(?<![\w.-])([A-Za-z][A-Za-z_-]{2,})\s+(\d+(?:\.\d+)?[kKmM]|\d{3,}(?![\w.%]))", re.A
+)
+NOT_DATA = frozenset(
+    {"step", "steps", "epoch", "top", "than", "the", "about", "seed", "shot", "gpu"}
+)
+BASE = re.compile(
+    r"\b((?:Qwen|Llama|Mistral|Gemma|Phi|SmolLM|DeepSeek)[A-Za-z]*[\d.-][A-Za-z0-9.-]*)", re.A
+)
 
 EFFECTS: tuple[tuple[re.Pattern[str], Verdict], ...] = (
-    (re.compile(r"没有(?:\S{0,2})效果|无效|没有提升|no (?:effect|gain)|does not help|ineffective", re.I), "same"),
-    (re.compile(r"效果(?:都)?(?:很|最)?差|变差|降低了?$|hurts|harmful|makes? it worse", re.I), "worse"),
+    (
+        re.compile(
+            r"没有(?:\S{0,2})效果|无效|没有提升|no (?:effect|gain)|does not help|ineffective", re.I
+        ),
+        "same",
+    ),
+    (
+        re.compile(r"效果(?:都)?(?:很|最)?差|变差|降低了?$|hurts|harmful|makes? it worse", re.I),
+        "worse",
+    ),
     (re.compile(r"有效(?!率)|有效果|effective|helps\b|works\b|improves\b", re.I), "better"),
 )
 """Words for an effect, in the order in which they are tried."""
@@ -111,17 +136,22 @@ RISES = re.compile(r"增加|上升|升高|increas|ris(?:es|ing)|grow", re.I)
 FALLS = re.compile(r"下降|降低|减小|decreas|fall|drop|declin", re.I)
 AWAY = re.compile(r"偏离|远离|moves? away|drift|diverg", re.I)
 TOWARDS = re.compile(r"靠近|接近|回到|moves? (?:back|closer|towards)", re.I)
-LEARNS = re.compile(r"(?:模型|策略|model|policy)\S{0,4}\s*(?:在|is|are)?\s*(?:学习|learn|improv)", re.I)
+LEARNS = re.compile(
+    r"(?:模型|策略|model|policy)\S{0,4}\s*(?:在|is|are)?\s*(?:学习|learn|improv)", re.I
+)
 STABLE = re.compile(r"稳定|stable", re.I)
 
 LEADS_TO = re.compile(r"导致|leads? to|leading to|causes?\b|causing", re.I)
 PER_STEP = re.compile(
-    rf"[$¥€£]?\s*({NUMBER})\s*/\s*(?:step|步)\s*[×x*]\s*(\d+)\s*(?:steps?|步)\s*=\s*[$¥€£]?\s*({NUMBER})", re.I
+    rf"[$¥€£]?\s*({NUMBER})\s*/\s*(?:step|步)\s*[×x*]\s*(\d+)\s*(?:steps?|步)\s*=\s*[$¥€£]?\s*({NUMBER})",
+    re.I,
 )
 LIMIT = re.compile(rf"^(?:\[x\]\s*)?(.{{2,40}}?)\s*[:：]?\s*([<>≤≥])\s*({NUMBER})\s*[%％]")
 OPEN_BOX = re.compile(r"^\[ \]")
 AT_STEP = re.compile(r"^step\s*(\d+)\s*[:：]?$", re.I)
-OVERALL = re.compile(rf"(?:总体评分|综合评分|总分|overall (?:score|rating|mark))\s*[:：]\s*({NUMBER})\s*/\s*\d", re.I)
+OVERALL = re.compile(
+    rf"(?:总体评分|综合评分|总分|overall (?:score|rating|mark))\s*[:：]\s*({NUMBER})\s*/\s*\d", re.I
+)
 GRID = re.compile(r"^\s*\w+\s*=\s*\[([^\[\]]+)\]\s*$")
 BEST = re.compile(rf"(?:最大值|最高|best|maximum)[^\d]{{0,12}}({NUMBER})", re.I)
 TOTAL = re.compile(r"^(?:总|total\s*)(.+)$", re.I)
