@@ -1,4 +1,4 @@
-"""Findings of the audit in words: every key in both languages, and no text of a file gets through."""
+"""Findings of the audit in words: every key in both languages, no command from a file's text."""
 
 import string
 

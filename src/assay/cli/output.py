@@ -168,7 +168,7 @@ def print_json(name: str, outcome: Outcome) -> None:
 
 
 def print_shown(outcome: Outcome) -> None:
-    """Tables and lines for people; warnings of the verb go to stderr, as errors do that ended it."""
+    """Tables and lines for people; warnings and the errors that ended the verb go to stderr."""
     out = console(sys.stdout)
     for finding in map(plain, outcome.findings):
         if finding["severity"] != "error" or not outcome.exit_code:

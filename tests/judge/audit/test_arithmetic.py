@@ -80,7 +80,8 @@ def test_a_rounded_loss_adds_up(part: Decimal, term: Decimal):
 def test_a_rounded_change_is_right(before: Decimal, after: Decimal, relative: bool):
     change = Fraction(after) - Fraction(before)
     says = printed(change * 100 / Fraction(before) if relative else change, 1)
-    row = f"before = {before:f}\nafter = {after:f}\nsays = {says:f}\nrelative = {str(relative).lower()}\n"
+    kind = "true" if relative else "false"
+    row = f"before = {before:f}\nafter = {after:f}\nsays = {says:f}\nrelative = {kind}\n"
     assert not found('[[changes]]\nof = "c"\n' + row, "wrong_change")
     wrong = row.replace(f"says = {says:f}", f"says = {says + 9 + abs(says):f}")
     assert found('[[changes]]\nof = "c"\n' + wrong, "wrong_change")

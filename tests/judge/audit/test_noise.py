@@ -1,4 +1,4 @@
-"""Comparisons of reported scores: the family, the words of the report, and what repeats are worth."""
+"""Comparisons of reported scores: the family, the words beside them, what repeats are worth."""
 
 import pytest
 
@@ -18,7 +18,8 @@ def family(*scores: float) -> str:
 
 def test_a_difference_that_decides_alone_is_undecided_among_ten():
     assert found(family(37.7), "better")
-    assert [f.about for f in found(family(37.7, *[26.9] * 9), "inside_noise")][0] == "r0 / c"
+    first, *_ = found(family(37.7, *[26.9] * 9), "inside_noise")
+    assert first.about == "r0 / c"
 
 
 def test_repeats_are_averaged_and_do_not_add_items():

@@ -63,8 +63,12 @@ def test_no_effect_is_not_shown_of_runs_near_the_baseline(run: str):
 
 @pytest.mark.parametrize(
     ("run", "verdict", "difference"),
-    [("verl1", "better", 18.8), ("verl4", "better", 15.7), ("full4", "better", 20.4)]
-    + [("full2", "worse", -16.2)],
+    [
+        ("verl1", "better", 18.8),
+        ("verl4", "better", 15.7),
+        ("full4", "better", 20.4),
+        ("full2", "worse", -16.2),
+    ],
 )
 def test_the_large_differences_to_the_baseline_are_decided(
     run: str, verdict: str, difference: float
@@ -224,8 +228,12 @@ def test_the_average_cost_is_not_the_total_over_generations():
 
 @pytest.mark.parametrize(
     ("about", "largest"),
-    [("RCE-only / v2", 1.0), ("RCE-only / v1", 1.5), ("RCE-only / v0", 4.5)]
-    + [("GRPO after RCE / RCE-only", 4.8)],
+    [
+        ("RCE-only / v2", 1.0),
+        ("RCE-only / v1", 1.5),
+        ("RCE-only / v0", 4.5),
+        ("GRPO after RCE / RCE-only", 4.8),
+    ],
 )
 def test_claims_of_the_plan_rest_on_differences_inside_noise(about: str, largest: float):
     numbers = the(PLAN, "difference_inside_noise", about).numbers

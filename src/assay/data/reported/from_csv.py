@@ -86,13 +86,13 @@ def read_csv(text: str, file: Path) -> Reported:
     )
 
 
-def _run(name: str, draft: _Draft, known: Mapping[str, _Draft]) -> Run:
+def _run(name: str, draft: _Draft, runs: Mapping[str, _Draft]) -> Run:
     """The finished run; its control and verdict are looked up."""
     control, place = draft.words.get("control", ("", None))
-    if place is not None and control not in known:
-        raise place.wrong("control", f"no run is named {control!r}", nearest(control, known))
+    if place is not None and control not in runs:
+        raise place.wrong("control", f"no run is named {control!r}", nearest(control, runs))
     says, place = draft.words.get("says", ("", None))
-    verdict = next((verdict for verdict in VERDICTS if verdict == says), None)
+    verdict: Verdict | None = next((known for known in VERDICTS if known == says), None)
     if place is not None and verdict is None:
         raise place.wrong("says", f"unknown value {says!r}", "choose " + ", ".join(VERDICTS))
     return Run(
@@ -100,7 +100,7 @@ def _run(name: str, draft: _Draft, known: Mapping[str, _Draft]) -> Run:
         line=draft.line,
         scores=draft.scores,
         items=draft.items or None,
-        settings=dict(draft.settings),
+        settings=draft.settings,
         control=control or None,
         says=verdict,
     )

@@ -89,7 +89,7 @@ class Run(Part):
 
     name: str
     """The report's name for it."""
-    settings: dict[str, str | Number] = {}
+    settings: Mapping[str, str | Number] = {}
     """What was set: data, base, learning rate; keys in words of your own, the same in all runs."""
     scores: Cells = {}
     """Cell (a benchmark, a subset) -> the printed values of its repeats."""
@@ -110,7 +110,7 @@ class Mention(Part):
     """The run or the thing."""
     place: str = ""
     """Where it is said."""
-    settings: dict[str, str | Number]
+    settings: Mapping[str, str | Number]
     """What is said of it."""
 
 

@@ -6,6 +6,7 @@ Scores are kept in percent. What two places say differently is kept as two menti
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
 from assay.data.reported.known import known
 from assay.data.reported.markdown.names import Condition, condition_name
@@ -20,7 +21,7 @@ from assay.data.reported.record import (
     Verdict,
 )
 
-Parts = dict[str, list]
+Parts = dict[str, list[Any]]
 
 
 @dataclass(slots=True)
@@ -92,13 +93,14 @@ def finished(draft: Draft) -> Reported:
         categories=only.categories if only else None,
         step=only.step if only else Decimal(1),
     )
+    parts: dict[str, Any] = {kind: tuple(parts) for kind, parts in draft.parts.items()}
     return Reported(
         about=draft.about,
         scoring=scoring,
         runs=runs,
         metrics=tuple(draft.metrics.values()),
         open=tuple(draft.open.values()),
-        **{kind: tuple(parts) for kind, parts in draft.parts.items()},
+        **parts,
     )
 
 

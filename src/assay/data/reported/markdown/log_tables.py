@@ -1,7 +1,8 @@
-"""Tables of a training log: metrics by step, one row a step, settings, marks, data of conditions."""
+"""Tables of a training log: metrics by step, a row for each step, settings, marks, conditions."""
 
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import pairwise
 
 from assay.data.reported.markdown import words
 from assay.data.reported.markdown.blocks import Section, Table
@@ -82,7 +83,7 @@ def read_training(draft: Draft, section: Section, table: Table) -> bool:
             name = title if title not in draft.metrics else f"{title} ({_place(section)})"
             line, order = table.rows[0].number, tuple(map(int, steps))
             draft.metrics[name] = Metric(
-                name=name, steps=order, values=known, meaning=meaning_of(title), line=line
+                name=name, steps=order, values=tuple(known), meaning=meaning_of(title), line=line
             )
             columns[title] = name
     _identity(draft, columns, table.rows[0].number)
@@ -197,7 +198,7 @@ def _quotients(draft: Draft, metrics: Sequence[Metric], count: Metric) -> None:
 
 
 def _rises(counts: Sequence[int]) -> bool:
-    return all(before < after for before, after in zip(counts, counts[1:], strict=False))
+    return all(before < after for before, after in pairwise(counts))
 
 
 def _number(text: str) -> Decimal | None:

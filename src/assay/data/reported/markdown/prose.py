@@ -218,10 +218,10 @@ def _rates(draft: Draft, section: Section, line: Line) -> None:
         name = rate_name(section, line)
         metric = Metric(
             name=name,
-            steps=0,
-            values=words.decimal(match[1]),
-            counts=int(match[2]),
-            totals=int(match[3]),
+            steps=(0,),
+            values=(words.decimal(match[1]),),
+            counts=(int(match[2]),),
+            totals=(int(match[3]),),
             line=line.number,
         )
         draft.metrics.setdefault(name, metric)
@@ -238,9 +238,15 @@ def _limits(draft: Draft, section: Section) -> None:
         metric = rates.get(metric_key(match[1])) if match else None
         if match is None or metric is None or words.OPEN_BOX.match(line.text):
             continue
-        side = "above" if match[2] in ">≥" else "below"
-        limit = {side: words.decimal(match[3])}
-        part = Threshold(metric=metric.name, step=step, line=line.number, **limit)
+        above = match[2] in ">≥"
+        limit = words.decimal(match[3])
+        part = Threshold(
+            metric=metric.name,
+            above=limit if above else None,
+            below=None if above else limit,
+            step=step,
+            line=line.number,
+        )
         draft.add("thresholds", part)
 
 

@@ -116,11 +116,13 @@ HEDGED = re.compile(
 """An effect with which the words after a colon begin."""
 PLANS = re.compile(r"建议|计划|应[该当]?|需要|should|plan|will\b|recommend", re.I)
 PROVES = re.compile(
-    r"(?:证明了?|shows? that|proves? that)\s*(.{2,60}?)(?:非常|完全|很|is |are )?\s*(?:有效|works?\b|effective)",
+    r"(?:证明了?|shows? that|proves? that)\s*(.{2,60}?)(?:非常|完全|很|is |are )?\s*"
+    r"(?:有效|works?\b|effective)",
     re.I,
 )
 BEATS = re.compile(
-    r"(?:超过了?|优于|超越|outperforms?|beats?|better than|surpass(?:es)?)[^，,。;；]{0,30}?(?:baseline|基线)",
+    r"(?:超过了?|优于|超越|outperforms?|beats?|better than|surpass(?:es)?)"
+    r"[^，,。;；]{0,30}?(?:baseline|基线)",
     re.I,
 )
 LABELLED = re.compile(r"^(.{2,80}?)[:：]\s*(.+)$")
