@@ -290,7 +290,8 @@ def test_a_mention_of_two_data_sets_is_ambiguous_and_left_alone():
     [
         ("a1的结果比a2的结果差", [("a1", "a2", "worse")]),
         ("为什么a1比a2好，也比baseline高", [("a1", "a2", "better"), ("a1", "baseline", "better")]),
-        ("a1 is worse than a2", []),
+        ("a1 is worse than a2", [("a1", "a2", "worse")]),
+        ("a1 has more steps than a2", []),
         ("a1 and a2 are fine", []),
     ],
 )

@@ -277,5 +277,9 @@ def fallbacks(count: int) -> str:
     )
 
 
+FAULTS["items_unknown"] = (
+    two_runs(20.0, 60.0).replace("items = 200\n", ""),
+    two_runs(20.0, 60.0),
+)
 FAULTS["quotient"] = (average("0.000101"), average("0.000134"))
 FAULTS["cause_without_effect"] = (fallbacks(0), fallbacks(4))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
+from assay.data.reported.fields import MOST_DIGITS
 from assay.data.reported.problems import ReportedError
 from assay.data.reported.record import Mention, Open, Reported, Run, Scoring, Verdict
 from assay.errors import nearest
@@ -140,6 +141,9 @@ def _number(text: str, place: _Place, column: str) -> Decimal:
         value = Decimal(shown)
     except InvalidOperation:
         raise place.wrong(column, f"{shown!r} is not a number") from None
-    if not value.is_finite():
-        raise place.wrong(column, f"{shown!r} is no score")
+    highest = 100 if column == "percent" else 1
+    if not value.is_finite() or not 0 <= value <= highest:
+        raise place.wrong(column, f"{shown!r} is no score from 0 to {highest}")
+    if len(value.as_tuple().digits) > MOST_DIGITS or abs(value.adjusted()) > MOST_DIGITS:
+        raise place.wrong(column, "no report prints so many digits")
     return value

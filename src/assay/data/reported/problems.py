@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from assay.data.reported.record import Part, Reported
+from assay.data.reported.fields import Part
+from assay.data.reported.record import Reported
 from assay.data.toml_lines import KeyPath, key_lines, line_of
 from assay.errors import InputError, nearest
 
@@ -56,7 +57,8 @@ def _path(error: ErrorDetails, values: Mapping[str, Any]) -> KeyPath:
     if error["type"] == "missing":
         return (*path, error["loc"][-1])
     if error["type"] == "refused":
-        return (*path, *error.get("ctx", {})["field"].split("."))
+        parts = error.get("ctx", {})["field"].split(".")
+        return (*path, *(int(part) if part.isdecimal() else part for part in parts))
     return path
 
 

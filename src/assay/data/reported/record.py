@@ -6,14 +6,12 @@ the rules of `assay.judge.audit` judge them; nothing is judged here.
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import model_validator
 
+from assay.data.reported.fields import Cells, Count, Items, Many, Number, Part, refused
 from assay.errors import nearest
-
-T = TypeVar("T")
 
 Verdict = Literal["better", "worse", "same"]
 """What a report says of something: "same" stands for "no effect" and "about equal"."""
@@ -21,48 +19,6 @@ Meaning = Literal["score", "error rate", "loss", "policy loss", "distance", "cos
 """What a metric measures: "distance" is a divergence from the old or reference policy."""
 Reading = Literal["better", "worse", "stable", "away", "towards"]
 """What a report concludes from the course of a metric."""
-
-
-def printed(value: Any) -> Decimal:
-    """A number with the digits it was printed with; anything else is refused."""
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        raise PydanticCustomError("number", "expected a number")
-    return Decimal(value)
-
-
-def several(value: Any) -> Any:
-    """One value stands for an array of one."""
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
-
-
-def by_cell(value: Any) -> Any:
-    """Scores without cells belong to the one cell without a name."""
-    return value if isinstance(value, Mapping) else {"": value}
-
-
-def refused(field: str, problem: str, fix: str = "") -> PydanticCustomError:
-    """The error to raise from a validator about `field` of its table."""
-    # The texts travel in the context: as a template, their braces would be filled in.
-    context = {"field": field, "problem": problem, "fix": fix}
-    return PydanticCustomError("refused", "{problem}", context)
-
-
-Number = Annotated[Decimal, BeforeValidator(printed), Field(allow_inf_nan=False)]
-Many = Annotated[tuple[T, ...], BeforeValidator(several)]
-Count = Annotated[int, Field(ge=0, strict=True)]
-Items = Annotated[int, Field(ge=1, strict=True)]
-Cells = Annotated[dict[str, Many[Number]], BeforeValidator(by_cell)]
-
-
-class Part(BaseModel):
-    """A table of the record."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    line: int | None = None
-    """Line of the report, where a reader knows it."""
-    source: str = ""
-    """Where the facts come from, when not from the report itself."""
 
 
 class Scoring(Part):
@@ -82,6 +38,11 @@ class Scoring(Part):
     """The run that others are compared with; empty where none is."""
     nested: bool = False
     """Whether the items of a smaller cell are among those of a larger one."""
+
+    @property
+    def highest(self) -> int:
+        """The score of a run that has everything right: 100 or 1."""
+        return 100 if self.unit == "percent" else 1
 
 
 class Run(Part):
@@ -271,6 +232,16 @@ class Reported(Part):
     searches: tuple[Search, ...] = ()
     effects: tuple[Effect, ...] = ()
     open: tuple[Open, ...] = ()
+
+    @model_validator(mode="after")
+    def _scores_are_on_their_scale(self) -> "Reported":
+        for index, run in enumerate(self.runs):
+            for value in (value for values in run.scores.values() for value in values):
+                if not 0 <= value <= self.scoring.highest:
+                    problem = f"{value} is outside 0 to {self.scoring.highest}"
+                    fix = 'scores are percentages, or shares with scoring.unit = "share"'
+                    raise refused(f"runs.{index}.scores", problem, fix)
+        return self
 
     @model_validator(mode="after")
     def _names_lead_somewhere(self) -> "Reported":

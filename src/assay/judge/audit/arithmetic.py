@@ -146,7 +146,7 @@ def loss_identity(report: Reported) -> Iterator[Flaw]:
         numbers = {"rows": len(rows), "wrong": len(wrong), "terms": terms}
         numbers |= {"example": (wrong or rows or [("–", True)])[0][0]}
         key, severity = ("identity_fails", "error") if wrong else ("identity_holds", "note")
-        yield Flaw(key, severity, identity.loss, numbers, identity.line)  # type: ignore[arg-type]
+        yield Flaw(key, severity, identity.loss, numbers, identity.line)
 
 
 def _identity_rows(report: Reported, identity: Identity) -> Iterator[tuple[str, bool]]:

@@ -51,7 +51,7 @@ def on_grid(value: Decimal, unit: Fraction, times: int = 1) -> bool:
 
 def cells(report: Reported, run: Run) -> dict[str, Cell]:
     """The scored cells of a run by name."""
-    scale = 100 if report.scoring.unit == "percent" else 1
+    scale = report.scoring.highest
     return {
         name: Cell(name, values, items_of(report, run, name), scale, report.scoring.step)
         for name, values in run.scores.items()

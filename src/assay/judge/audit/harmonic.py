@@ -49,7 +49,7 @@ def _harmonic(report: Reported, search: Search, says: Decimal) -> Iterator[Flaw]
     }
     fits = abs(found[best] - float(says)) <= float(rounding(says)) + 1e-15
     key, severity = ("harmonic_holds", "note") if fits else ("harmonic_fails", "error")
-    yield Flaw(key, severity, search.chosen, numbers, search.line)  # type: ignore[arg-type]
+    yield Flaw(key, severity, search.chosen, numbers, search.line)
 
 
 def _counts(cell: Cell) -> range:

@@ -85,6 +85,14 @@ def figures(found: Comparison) -> dict[str, float | int | str]:
     }
 
 
+def items_unknown(report: Reported) -> Iterator[Flaw]:
+    """Scores that would be compared if their numbers of items were known."""
+    waiting = [pair for pair in pairs(report) if not pair.by_cell and pair.shared_cells]
+    if waiting:
+        name = report.scoring.benchmark or report.about
+        yield Flaw("items_unknown", "note", name, {"comparisons": len(waiting)})
+
+
 def difference_inside_noise(report: Reported) -> Iterator[Flaw]:
     """Differences printed without their scores, in the case that favours them most."""
     for claim in report.comparisons:

@@ -31,6 +31,11 @@ class Pair:
     line: int | None = None
 
     @property
+    def shared_cells(self) -> int:
+        """Number of cells that both have a score of, whether or not it can be judged."""
+        return len(self.run.scores.keys() & self.control.scores.keys())
+
+    @property
     def confounded(self) -> bool:
         """Whether more differs than the one thing that a comparison may be about."""
         return len(self.differs) + bool(self.vary) > 1

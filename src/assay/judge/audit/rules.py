@@ -21,6 +21,7 @@ RULES: dict[str, Rule] = {
     "same values": fairness.same_values,
     "never run": fairness.never_run,
     "inside noise": noise.inside_noise,
+    "items unknown": noise.items_unknown,
     "difference inside noise": noise.difference_inside_noise,
     "unpaired": noise.unpaired,
     "repeats alike": noise.repeats_alike,

@@ -10,6 +10,7 @@ from pathlib import Path
 from assay.data.reported.markdown import log_tables, score_tables
 from assay.data.reported.markdown.blocks import Section, Table, leaves, sections
 from assay.data.reported.markdown.draft import Draft, finished
+from assay.data.reported.markdown.figures import read_figures
 from assay.data.reported.markdown.lists import read_lists, read_open
 from assay.data.reported.markdown.prose import outermost, pairs_of_conditions, read_prose
 from assay.data.reported.record import Reported
@@ -39,6 +40,7 @@ def read_markdown(text: str, file: Path) -> Reported:
     for section in found:
         read_open(draft, section)
         read_prose(draft, section)
+        read_figures(draft, section)
     for section in leaves(found):
         if section.path and section.empty:
             draft.left_open(section.title, 1, section.line)

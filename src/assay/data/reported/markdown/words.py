@@ -14,7 +14,6 @@ BARE = re.compile(rf"^({NUMBER})$")
 SHARE = re.compile(r"^(0?\.\d+|0|1(?:\.0+)?)$")
 MONEY = re.compile(rf"^[$¥€£]\s*({NUMBER})$")
 RATE = re.compile(rf"({NUMBER})\s*[%％]\s*[(（]\s*(\d+)\s*/\s*(\d+)\s*[)）]")
-COUNTS = re.compile(r"(?<![\d.])(\d+)\s*/\s*(\d+)(?![\d.])")
 STARS = re.compile(r"^[⭐★]+$")
 
 OPEN_CELL = re.compile(
@@ -25,7 +24,6 @@ OPEN_LINE = re.compile(
     r"|待填充?|待补充?|待跑|未完成)(?:\W{0,2}(?:待跑|待填充?|pending))?\s*[)）\]]?[.。]?$",
     re.I,
 )
-UNFINISHED = re.compile(r"未完成|待跑|unfinished|not (?:run|finished) yet|pending", re.I)
 
 SCORING = re.compile(
     r"^(.*?)\s*[(（]?\b(?:acc(?:uracy)?|score|em|f1|pass@\d+)\b[)）]?$|^(.*?)(?:准确率|正确率|得分)$",
@@ -128,7 +126,7 @@ BEATS = re.compile(
 LABELLED = re.compile(r"^(.{2,80}?)[:：]\s*(.+)$")
 BETTER = re.compile(r"[好高优]|better|higher|above|outperform", re.I)
 WORSE = re.compile(r"[差低]|worse|lower|below", re.I)
-RATHER = re.compile(r"比|\b(?:than|vs\.?|against)\b", re.I)
+RATHER = re.compile(r"(比|\bthan\b)", re.I)
 AGAINST = re.compile(
     rf"(?:vs\.?|than|优于)\s*([A-Za-z][\w.-]*)\s*[(（]?\s*[:：]?\s*\+?({NUMBER})\s*[%％]?\s*[~–至-]\s*\+?({NUMBER})\s*[%％]"
 )
@@ -141,7 +139,6 @@ TOWARDS = re.compile(r"靠近|接近|回到|moves? (?:back|closer|towards)", re.
 LEARNS = re.compile(
     r"(?:模型|策略|model|policy)\S{0,4}\s*(?:在|is|are)?\s*(?:学习|learn|improv)", re.I
 )
-STABLE = re.compile(r"稳定|stable", re.I)
 
 LEADS_TO = re.compile(r"导致|leads? to|leading to|causes?\b|causing", re.I)
 PER_STEP = re.compile(
@@ -155,11 +152,10 @@ OVERALL = re.compile(
     rf"(?:总体评分|综合评分|总分|overall (?:score|rating|mark))\s*[:：]\s*({NUMBER})\s*/\s*\d", re.I
 )
 GRID = re.compile(r"^\s*\w+\s*=\s*\[([^\[\]]+)\]\s*$")
-BEST = re.compile(rf"(?:最大值|最高|best|maximum)[^\d]{{0,12}}({NUMBER})", re.I)
 TOTAL = re.compile(r"^(?:总|total\s*)(.+)$", re.I)
 AVERAGE = re.compile(r"^(?:平均|average\s*|mean\s*)(.+)$", re.I)
 PARENTHESES = re.compile(r"[(（][^()（）]*[)）]")
-NUMBERING = re.compile(r"^(?:\d+(?:\.\d+)*[.)、]?|[一二三四五六七八九十]+、|[A-Z]\.?)\s+")
+NUMBERING = re.compile(r"^(?:\d+(?:\.\d+)*[.)、]?|[一二三四五六七八九十]+、|[A-Z][.、])\s+")
 EMOJI = re.compile(r"[\u2600-\u27bf\U0001f300-\U0001faff\ufe0f\u2b00-\u2bff]")
 
 
