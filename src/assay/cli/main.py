@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.audit import audit
 from assay.cli.check import check
 from assay.cli.compare import compare
 from assay.cli.delete import delete
@@ -27,6 +28,7 @@ VERBS = {
     "check": check,
     "eval": evaluate,
     "compare": compare,
+    "audit": audit,
     "report": report,
     "runs": runs,
     "show": show,

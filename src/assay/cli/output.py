@@ -26,7 +26,7 @@ SCHEMA = 1
 INTERRUPTED = 130
 PLAIN_WIDTH = 120
 """Columns of tables where there is no terminal whose width could be asked."""
-STYLES = {"warning": "bold yellow", "note": "bold"}
+STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 
 Lab = Annotated[
     Path | None, typer.Option("--lab", help="The lab's root; else ASSAY_LAB, else this folder.")
@@ -138,7 +138,7 @@ def present(name: str, as_json: bool, work: Callable[[], Outcome]) -> int:
     else:
         print_shown(outcome)
     for finding in map(plain, outcome.findings):
-        if finding["severity"] == "error":
+        if finding["severity"] == "error" and outcome.exit_code:
             typer.echo(f"assay: {one_line(finding)}", err=True)
     return outcome.exit_code
 
@@ -168,10 +168,10 @@ def print_json(name: str, outcome: Outcome) -> None:
 
 
 def print_shown(outcome: Outcome) -> None:
-    """Tables and lines for people; warnings of the verb go to stderr, as errors do."""
+    """Tables and lines for people; warnings and the errors that ended the verb go to stderr."""
     out = console(sys.stdout)
     for finding in map(plain, outcome.findings):
-        if finding["severity"] != "error":
+        if finding["severity"] != "error" or not outcome.exit_code:
             out.print(finding_text(finding), soft_wrap=True)
     for item in outcome.shown:
         out.print(item, soft_wrap=isinstance(item, str))

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from assay.lab.spec.experiment import Experiment
-from assay.lab.spec.locate import KeyPath
+from assay.data.toml_lines import KeyPath
 from assay.lab.spec.table import Table
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from assay.errors import InputError, nearest
 from assay.lab.spec.fields import annotations_at
-from assay.lab.spec.locate import KeyPath
+from assay.data.toml_lines import KeyPath
 
 _NAMED = ("data", "stage", "evaluate")
 

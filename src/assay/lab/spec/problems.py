@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 from assay.errors import nearest
 from assay.lab.spec.fields import keys_at
-from assay.lab.spec.locate import KeyPath
+from assay.data.toml_lines import KeyPath
 
 MISSING = "missing"
 _EXPECTED = {

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from assay.errors import InputError, nearest
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.fields import annotations_at
-from assay.lab.spec.locate import KeyPath, key_lines, line_of
+from assay.data.toml_lines import KeyPath, key_lines, line_of
 from assay.lab.spec.overrides import Override, apply_overrides, parse_override, place
 from assay.lab.spec.problems import MISSING, Problem, problems_in
 
