@@ -16,11 +16,14 @@ if TYPE_CHECKING:  # records load pyarrow, which help must do without
 def compare(
     root: Path,
     control: Annotated[
-        str, typer.Argument(help="NAME[@CHECKPOINT] to compare with.", autocompletion=run_names)
+        str,
+        typer.Argument(
+            help="NAME[@CHECKPOINT] or FILE[@RUN] to compare with.", autocompletion=run_names
+        ),
     ],
     runs: Annotated[
-        list[str], typer.Argument(help="One or more of the same.", autocompletion=run_names)
-    ],
+        list[str] | None, typer.Argument(help="More of the same.", autocompletion=run_names)
+    ] = None,
     on: Annotated[
         str | None, typer.Option(help="Evaluation or benchmark; else the first that all have.")
     ] = None,
@@ -28,12 +31,28 @@ def compare(
         list[str] | None,
         typer.Option(metavar="PATH", help="Accept an undeclared difference; may be repeated."),
     ] = None,
+    against: Annotated[
+        str | None, typer.Option("--control", help="The run to compare with; else the first.")
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="The score to take from files that have several.")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(help="The format of the files; else the one recognised.")
+    ] = None,
 ) -> Outcome:
     """Compare runs on the same items, and refuse what is not fair."""
+    from assay.cli.foreign import any_file, compare_files
+
+    names = [control, *(runs or ())]
+    if any_file(names):
+        return compare_files(root, names, on, against, allow or (), metric, format)
     from assay.cli.results import table_result
     from assay.lab.compare import compare_arms
 
-    arms = [arm(root, text) for text in (control, *runs)]
+    if against is not None:
+        names = [against, *(name for name in names if name != against)]
+    arms = [arm(root, text) for text in names]
     table = compare_arms(arms[0], arms[1:], on=on, allow=allow or ())
     return Outcome(table_result(table), [rendered(table), *marks(table)])
 

@@ -5,6 +5,7 @@ Refuses what cannot be compared; every figure and verdict is `judge`'s. Nothing 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 
 from assay.errors import InputError
 from assay.judge.confounds import Confound, differences
@@ -59,7 +60,8 @@ class Pairing:
     """P-value and verdict are corrected for the family of the whole table."""
     flips: Flips
     agreement: float
-    """Share of the answers (item and repeat) that both gave in the same words."""
+    """Share of the answers (item and repeat) that both gave in the same words; NaN where the
+    answers of one are not known."""
 
     def explanation(self, templates: Mapping[str, str] = ENGLISH) -> str:
         """The verdict in words, with what the design can detect."""
@@ -158,6 +160,8 @@ def compare_arms(
     record.
     """
     arms = [control, *others]
+    if not others:
+        raise Unfair(f"only one run to compare: {control.run}", fix="name another")
     for arm in arms:
         _check_finished(arm.run)
     on = on or _shared_evaluation([arm.run for arm in arms])
@@ -215,7 +219,7 @@ def _pairing(control: _Measured, other: _Measured, comparison: Comparison) -> Pa
     both = control.outputs.keys() & other.outputs.keys()
     same = sum(control.outputs[key] == other.outputs[key] for key in both)
     flips = _flips(control.scores, other.scores)
-    return Pairing(control.name, other.name, comparison, flips, same / len(both))
+    return Pairing(control.name, other.name, comparison, flips, same / len(both) if both else nan)
 
 
 def _flips(control: ItemScores, other: ItemScores) -> Flips:
