@@ -5,7 +5,6 @@ Refuses what cannot be compared; every figure and verdict is `judge`'s. Nothing 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
 
 from assay.errors import InputError
 from assay.judge.confounds import Confound, differences
@@ -59,9 +58,9 @@ class Pairing:
     comparison: Comparison
     """P-value and verdict are corrected for the family of the whole table."""
     flips: Flips
-    agreement: float
-    """Share of the answers (item and repeat) that both gave in the same words; NaN where the
-    answers of one are not known."""
+    agreement: float | None
+    """Share of the answers (item and repeat) that both gave in the same words; None where
+    the answers of one are not known."""
 
     def explanation(self, templates: Mapping[str, str] = ENGLISH) -> str:
         """The verdict in words, with what the design can detect."""
@@ -219,7 +218,7 @@ def _pairing(control: _Measured, other: _Measured, comparison: Comparison) -> Pa
     both = control.outputs.keys() & other.outputs.keys()
     same = sum(control.outputs[key] == other.outputs[key] for key in both)
     flips = _flips(control.scores, other.scores)
-    return Pairing(control.name, other.name, comparison, flips, same / len(both) if both else nan)
+    return Pairing(control.name, other.name, comparison, flips, same / len(both) if both else None)
 
 
 def _flips(control: ItemScores, other: ItemScores) -> Flips:

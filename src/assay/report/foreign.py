@@ -3,8 +3,6 @@
 Makes rich renderables and prints nothing; every figure is the judge's.
 """
 
-import math
-
 from rich.table import Table
 from rich.text import Text
 
@@ -73,14 +71,16 @@ def _against(line: Line, w: Words) -> Text:
 
 def _changes(pairing: Pairing, w: Words) -> str:
     flips = pairing.flips
-    agreement = w("foreign.no_outputs") if math.isnan(pairing.agreement) else ""
+    known = pairing.agreement is not None
     return w(
         "foreign.changes",
         run=visible(pairing.other),
         gained=_items(flips.gained),
         lost=_items(flips.lost),
         unchanged=len(flips.unchanged),
-        agreement=agreement or w("foreign.agreement", share=percent(pairing.agreement)),
+        agreement=w(
+            "foreign.agreement" if known else "foreign.no_outputs", share=percent(pairing.agreement)
+        ),
     )
 
 

@@ -116,3 +116,12 @@ def test_a_damaged_results_file_is_named(tmp_path: Path):
     (folder / log_name(folder)).write_text("{")
     with pytest.raises(DataError, match=r"results_.*malformed JSON"):
         read_results(next(folder.glob("samples_sums_2*")))
+
+
+def test_a_metric_of_which_lower_is_better_is_no_score(tmp_path: Path):
+    folder = copied("lm_eval/sums-small", tmp_path)
+    log = folder / log_name(folder)
+    text = log.read_text().replace('"acc_norm": true', '"acc_norm": false')
+    log.write_text(text)
+    found = read_results(next(folder.glob("samples_sums_choice*")))
+    assert [result.metric for result in found] == ["acc"]

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from assay.data.record import DataError
@@ -45,7 +44,7 @@ def test_the_last_output_of_a_session_is_its_answer():
     result = read_results(file)[0]
     assert len(lines(file)) == 2 * len(last) == 48
     assert [a.output for a in result.answers] == [row["output"] for row in last]
-    assert np.mean([row["score"] for row in last]) == np.mean([a.score for a in result.answers])
+    assert [a.score for a in result.answers] == [row["score"] for row in last]
 
 
 @pytest.mark.parametrize(

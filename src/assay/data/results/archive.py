@@ -1,4 +1,4 @@
-"""Members of a zip archive, of one compressed with Zstandard too, which Python 3.11 cannot read."""
+"""Members of a zip archive, also of one packed with Zstandard, which Python 3.11 cannot read."""
 
 import struct
 import zipfile

@@ -20,6 +20,8 @@ LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 ATTACHED = "attachment://"
 EVALUATION = ("task", "task_version", "task_args", "solver", "solver_args", "dataset", "sandbox")
+TRANSPORT = ("max_connections", "adaptive_connections", "max_retries", "timeout", "attempt_timeout")
+"""Options of generation that say how a model is reached, not what it is asked."""
 HEADERS = ("header.json", "_journal/start.json")
 """Where a zipped log says what it is about: at its end, and at its beginning."""
 LIMITS = ("limit", "message_limit", "token_limit", "time_limit", "working_limit")
@@ -119,6 +121,7 @@ def _unfinished(header: Mapping[str, Any], count: int) -> str:
 def _settings(header: Mapping[str, Any]) -> dict[str, Any]:
     spec, plan = header["eval"], header.get("plan") or {}
     config = spec.get("config") or {}
+    generate = (plan.get("config") or {}) | (spec.get("model_generate_config") or {})
     return {
         "base_weights": {key: spec.get(key) for key in ("model", "model_args", "model_base_url")},
         "evaluation": {
@@ -126,7 +129,8 @@ def _settings(header: Mapping[str, Any]) -> dict[str, Any]:
             **{key: config[key] for key in LIMITS if config.get(key) is not None},
             "steps": [(s.get("solver"), s.get("params")) for s in plan.get("steps") or []],
         },
-        "sampling": (plan.get("config") or {}) | (spec.get("model_generate_config") or {}),
+        "sampling": {key: generate[key] for key in generate if key not in TRANSPORT},
+        "machine": {key: generate[key] for key in generate if key in TRANSPORT},
         "packages": spec.get("packages") or {},
         "time": {"created": spec.get("created")},
     }

@@ -17,7 +17,7 @@ from assay.data.results.result import Answer, Places, Result, is_score, read_tex
 KEYS = frozenset({"doc_id", "doc", "resps", "filtered_resps"})
 COLUMNS = KEYS | {"target", "arguments", "filter", "metrics", "doc_hash", "prompt_hash"}
 COLUMNS |= {"target_hash"}
-NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d+)\.jsonl")
+NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(\.\d+)?)\.jsonl")
 
 
 def read(path: Path) -> list[Result]:
@@ -29,26 +29,39 @@ def read(path: Path) -> list[Result]:
     results = []
     log = _results_file(path)
     for name, lines in by_filter.items():
-        for metric in _metrics(lines):
+        for metric in _metrics(path, log, lines):
             results.append(_result(path, log, name, metric, lines))
     if not results:
-        raise DataError("no metric is a number for every question", file=path)
+        problem = "no metric is a number for every question, of which higher is better"
+        raise DataError(problem, file=path)
     return results
 
 
-def _metrics(lines: Sequence[Record]) -> list[str]:
-    """The metrics with a number for every document; perplexities are kept in parts and are none."""
+def _metrics(path: Path, log: Mapping[str, Any], lines: Sequence[Record]) -> list[str]:
+    """The metrics with a number for every document; perplexities are kept in parts and are none.
+
+    Verdicts take more for better, so that metrics of which lm-eval says the contrary are left out.
+    """
     first = lines[0]
     named = first.maybe("metrics", list) or [n for n in first.value if n not in COLUMNS]
-    return [n for n in named if all(is_score(line.value.get(n)) for line in lines)]
+    better = (log.get("higher_is_better") or {}).get(_task_name(path)) or {}
+    return [
+        name
+        for name in named
+        if better.get(name) is not False and all(is_score(line.value.get(name)) for line in lines)
+    ]
+
+
+def _task_name(path: Path) -> str:
+    found = NAME.fullmatch(path.name)
+    return found["task"] if found else ""
 
 
 def _result(
     path: Path, log: Mapping[str, Any], filter_: str, metric: str, lines: Sequence[Record]
 ) -> Result:
     name = metric if filter_ == "none" else f"{metric},{filter_}"
-    found = NAME.fullmatch(path.name)
-    task = found["task"] if found else ""
+    task = _task_name(path)
     places = Places()
     answers = []
     for line in lines:
