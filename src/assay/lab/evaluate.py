@@ -20,8 +20,8 @@ from assay.lab.observer import Observer
 from assay.lab.prepare import DataSet, find_part, make_renderer
 from assay.lab.records import EvaluationRecord, RecordWriter
 from assay.lab.spec.evaluate import EvaluateSpec
-from assay.lab.trained_items import Trained, bare_items, shared_questions
 from assay.lab.stage_methods import reward_of
+from assay.lab.trained_items import Trained, bare_items, shared_questions
 from assay.rl.policy import SampleKey
 from assay.rollout.sampling import Sampling
 from assay.tasks.running import RewardRunner, WeightedReward
