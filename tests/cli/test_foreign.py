@@ -29,10 +29,28 @@ def table(folder: Path, name: str, **runs: list) -> Path:
 BASE, TUNED = [0] * 20, [1] * 9 + [0] * 11
 
 
-def result(*arguments: object) -> dict:
+@pytest.fixture(autouse=True)
+def lab(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty lab, where the pages of comparisons go."""
+    root = tmp_path_factory.mktemp("lab")
+    monkeypatch.setenv("ASSAY_LAB", str(root))
+    return root
+
+
+def whole(*arguments: object) -> dict:
+    """Everything that the command prints for programs."""
     found = call(*arguments, "--json")
     assert found.exit_code == 0, found.stderr
-    return answer(found)["result"]
+    return answer(found)
+
+
+def result(*arguments: object) -> dict:
+    return whole(*arguments)["result"]
+
+
+def marks(found: dict) -> dict[str, str]:
+    """What could not be checked, and of which runs."""
+    return {f["what"].partition(":")[0]: f["evidence"] for f in found["findings"]}
 
 
 @pytest.mark.parametrize(
@@ -58,14 +76,14 @@ def result(*arguments: object) -> dict:
 def test_two_files_of_every_tool_are_judged(
     first: Path, second: Path, metric: str | None, unknown: bool
 ):
-    found = result("compare", first, second, *(("--metric", metric) if metric else ()))
-    lines = found["lines"]
+    found = whole("compare", first, second, *(("--metric", metric) if metric else ()))
+    lines = found["result"]["lines"]
     shown = [line for f in (first, second) for line in runs_of(f, metric)]
     assert [line["score"] for line in lines] == [run["score"] for run in shown]
     comparison = lines[1]["to_control"]["comparison"]
     assert comparison["verdict"] in ("better", "worse", "undecided", "equivalent")
     assert comparison["difference"] == pytest.approx(lines[1]["score"] - lines[0]["score"])
-    assert bool(found["settings_unknown"]) is unknown
+    assert ("settings unknown" in marks(found)) is unknown
     assert 0 <= lines[1]["to_control"]["agreement"] <= 1
 
 
@@ -100,13 +118,16 @@ def test_runs_of_one_file_are_compared_with_the_control_that_is_named(tmp_path: 
     assert [line["checkpoint"] for line in two["lines"]] == ["base", "tuned"]
 
 
-def test_the_page_of_a_comparison_marks_what_is_unknown_and_names_flips(tmp_path: Path):
+def test_terminal_and_page_mark_what_is_unknown_and_name_what_changed(tmp_path: Path, lab: Path):
     file = table(tmp_path, "all.csv", base=BASE, tuned=TUNED)
     shown = call("compare", file).stdout
     assert "better by 45.0 points" in " ".join(shown.split())
-    assert "settings unknown, fairness not checked: base, tuned" in shown
-    assert "checker unknown: base, tuned" in shown
-    assert "tuned: gained 9 (item_0, item_1" in shown and "outputs unknown" in shown
+    assert "settings unknown" in shown and "checker unknown" in shown and "base, tuned" in shown
+    pages = {page.suffix: page.read_text() for page in lab.glob("comparisons/*")}
+    assert pages.keys() == {".html", ".md"}
+    for text in pages.values():
+        assert "settings unknown" in text and "item" in text and "tuned" in text
+        assert "all.csv" in text
 
 
 def test_a_run_of_the_lab_stands_beside_a_file(tmp_path: Path):
@@ -116,10 +137,11 @@ def test_a_run_of_the_lab_stands_beside_a_file(tmp_path: Path):
     lines = [f"simple_python_{n},other,{s}" for n, s in enumerate(BASE)]
     file = tmp_path / "other.csv"
     file.write_text("\n".join(["item,run,score", *lines]) + "\n")
-    found = result("compare", "demo", file, "--lab", tmp_path)
-    assert [line["score"] for line in found["lines"]] == [9 / 20, 0.0]
-    assert found["lines"][1]["to_control"]["comparison"]["verdict"] == "worse"
-    assert found["settings_unknown"] == ["other"]
+    found = whole("compare", "demo", file, "--lab", tmp_path)
+    shown = found["result"]["lines"]
+    assert [line["score"] for line in shown] == [9 / 20, 0.0]
+    assert shown[1]["to_control"]["comparison"]["verdict"] == "worse"
+    assert marks(found)["settings unknown"] == "other"
 
 
 def test_a_report_shows_every_run_and_metric_with_interval_repeats_and_errors():

@@ -8,9 +8,11 @@ import pytest
 from assay.judge.holm import holm
 from assay.judge.paired import compare
 from assay.judge.scores import item_scores
-from assay.lab.compare import Arm, Pairing, Unfair, compare_arms
+from assay.lab.compare import compare_arms
+from assay.lab.comparison import Arm, Pairing, Table
+from assay.lab.fairness import Unfair
 from assay.lab.foreign import NoSuchResult, Side, own_side
-from assay.lab.foreign_compare import Judged, compare_sides
+from assay.lab.foreign_compare import CHECKER_UNKNOWN, SETTINGS_UNKNOWN, compare_sides
 from assay.lab.run_directory import RunDirectory
 from tests.report.synthetic import MANIFEST, add_scores, empty_run
 
@@ -28,10 +30,15 @@ def side(name: str, values: list, repeats: int = 1, **more) -> Side:
     return Side(**{"name": name, **given, "scores": scores, "outputs": outputs, **more})
 
 
-def pairing(judged: Judged, line: int = 1) -> Pairing:
-    found = judged.table.lines[line].to_control
+def pairing(judged: Table, line: int = 1) -> Pairing:
+    found = judged.lines[line].to_control
     assert found is not None
     return found
+
+
+def marks(judged: Table) -> dict[str, str]:
+    """What could not be checked, and of which runs."""
+    return {f.what: f.evidence for f in judged.findings if f.severity == "warning"}
 
 
 def test_verdicts_are_the_judges_over_one_family():
@@ -52,9 +59,9 @@ def test_verdicts_are_the_judges_over_one_family():
 
 def test_the_control_is_the_first_or_the_one_named():
     sides = [side("base", BASE), side("better", BETTER)]
-    assert compare_sides(sides).table.control.name == "base"
+    assert compare_sides(sides).control.name == "base"
     judged = compare_sides(sides, control="better")
-    assert judged.table.control.name == "better"
+    assert judged.control.name == "better"
     assert pairing(judged).comparison.verdict == "worse"
     with pytest.raises(NoSuchResult, match="did you mean 'better'"):
         compare_sides(sides, control="bettre")
@@ -67,13 +74,13 @@ def test_without_outputs_agreement_is_unknown_and_not_nought():
 
 def test_rewards_beyond_one_are_judged_on_one_scale():
     judged = compare_sides([side("a", [0.5, -1.0, 0.25]), side("b", [1.5, 1.0, 0.25])])
-    assert judged.table.lines[1].score == pytest.approx(2.75 / 3)
+    assert judged.lines[1].score == pytest.approx(2.75 / 3)
     assert pairing(judged).comparison.difference == pytest.approx(3 / 3)
 
 
 def test_settings_that_no_file_carries_are_marked_as_unknown():
     judged = compare_sides([side("a", BASE), side("b", BETTER)])
-    assert judged.unknown == ("a", "b") and judged.unchecked == ("a", "b")
+    assert marks(judged) == {SETTINGS_UNKNOWN: "a, b", CHECKER_UNKNOWN: "a, b"}
 
 
 def known(name: str, values: list, **settings) -> Side:
@@ -86,30 +93,30 @@ def test_the_model_is_what_is_under_test_and_every_other_setting_a_confound():
     first = known("a", BASE, base_weights={"model": "a"}, sampling=sampling)
     second = known("b", BETTER, base_weights={"model": "b"}, sampling=sampling)
     fair = compare_sides([first, second])
-    assert pairing(fair).comparison.verdict == "better" and fair.unknown == ()
-    assert [(d.path, d.kind) for d in fair.table.differences] == [
-        ("base_weights.model", "declared")
-    ]
+    assert pairing(fair).comparison.verdict == "better" and marks(fair) == {}
+    assert [(d.path, d.kind) for d in fair.differences] == [("base_weights.model", "declared")]
     warm = replace(second, settings={**second.settings, "sampling": {"temperature": 1.0}})
     unfair = pairing(compare_sides([first, warm])).comparison
     assert unfair.verdict == "not comparable"
     assert unfair.confounds == ("sampling.temperature",)
     allowed = compare_sides([first, warm], allow=["sampling.temperature"])
     assert pairing(allowed).comparison.verdict == "better"
-    assert allowed.table.allowed == ("sampling.temperature",)
+    assert allowed.allowed == ("sampling.temperature",)
 
 
 def test_other_numbers_of_repeats_are_a_confound():
     judged = compare_sides([side("a", BASE), side("b", BETTER, repeats=3)])
-    assert pairing(judged).comparison.confounds == ("repeats",)
-    allowed = compare_sides([side("a", BASE), side("b", BETTER, repeats=3)], allow=["repeats"])
+    assert pairing(judged).comparison.confounds == ("evaluation.repeats",)
+    allowed = compare_sides(
+        [side("a", BASE), side("b", BETTER, repeats=3)], allow=["evaluation.repeats"]
+    )
     assert pairing(allowed).comparison.verdict == "better"
 
 
 def test_settings_of_another_tool_cannot_be_compared_and_are_marked():
     other = known("b", BETTER, sampling={"temperature": 0.0})
     judged = compare_sides([side("a", BASE), replace(other, metric="score", checker="")])
-    assert judged.unknown == ("a", "b")
+    assert marks(judged)[SETTINGS_UNKNOWN] == "a, b"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +182,8 @@ def test_a_run_of_the_lab_gets_the_same_figures_as_among_its_own(run: RunDirecto
     ours, theirs = pairing(judged).comparison, native.comparison
     assert (ours.difference, ours.interval) == (theirs.difference, theirs.interval)
     assert ours.p_value == theirs.p_value
-    assert judged.unknown == ("outside",) and judged.unchecked == ("outside",)
+    found = marks(judged)
+    assert found[SETTINGS_UNKNOWN] == found[CHECKER_UNKNOWN] == "outside"
 
 
 def test_an_unfinished_run_of_the_lab_is_refused(run: RunDirectory):

@@ -7,6 +7,7 @@ the lab. What may be compared is decided in `foreign_compare`; nothing is judged
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from assay.data.results.result import SCORE, Result
 from assay.errors import InputError, nearest
 from assay.judge.intervals import Interval, score_interval
 from assay.judge.scores import ItemScores, item_scores
-from assay.lab.answers import find_record, measured_checkpoints, read_answers
-from assay.lab.compare import Arm, Unfair
+from assay.lab.answers import NotMeasured, find_record, measured_checkpoints
+from assay.lab.comparison import Arm
+from assay.lab.fairness import BASE, Entrant, check_finished
 from assay.lab.manifest_file import read_manifest
+from assay.lab.measured import load_measured
+from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.read import read_experiment
-from assay.lab.status import read_status
 
 OWN = "assay"
 """The format of the lab's own records."""
@@ -56,6 +59,9 @@ class Side:
     vary: tuple[str, ...] = ()
     """Differences that are what the comparison is about."""
     unfinished: str = ""
+    file: Path | None = None
+    entrant: Entrant | None = None
+    """Everything about a run of the lab; None for a run of another tool."""
 
     @property
     def items(self) -> list[str]:
@@ -134,36 +140,40 @@ def read_all_metrics(text: str, format: str | None = None, metric: str | None = 
 
 
 def own_side(arm: Arm, on: str | None) -> Side:
-    """A checkpoint of a run of the lab. Raises Unfair for an unfinished one, NotMeasured."""
+    """A checkpoint of a run of the lab on its first reporting evaluation, or on the one named.
+
+    Raises Unfair for an unfinished run, NotMeasured, DamagedRecord.
+    """
     run = arm.run
-    status = read_status(run.path).status
-    if status != "finished":
-        fix = f"finish it with 'assay resume {run}'"
-        raise Unfair(f"{run} is {status}; only finished runs are compared", fix=fix)
-    experiment = read_experiment(run.spec)
-    reporting = [name for name, spec in experiment.evaluate.items() if spec.role == "report"]
-    if on is None and not reporting:
-        raise Unfair(f"{run} has no reporting evaluation", fix="name one with --on")
-    record = find_record(run, on or reporting[0])
+    check_finished(run)
+    record = find_record(run, on or _reporting(run))
     names = measured_checkpoints(run, record)
-    checkpoint = arm.checkpoint or (names[-1] if names else "base")
-    if not record.finished(run, checkpoint):
-        fix = "finished are: " + (", ".join(names) or "none")
-        raise Unfair(f"{run}: {record.name} of {checkpoint} has no finished record", fix=fix)
-    answers = read_answers(run, record, checkpoint)
+    checkpoint = arm.checkpoint or (names[-1] if names else BASE)
+    measured = load_measured(run, record, checkpoint, f"{run}@{checkpoint}")
+    table = measured.scores
     return Side(
-        name=f"{run}@{checkpoint}",
+        name=measured.name,
         format=OWN,
         benchmark=record.benchmark,
         metric="",
         checker=record.checker,
-        scores={(a["item_id"], a["repeat"]): a["score"] for a in answers},
-        outputs={(a["item_id"], a["repeat"]): a["output"] for a in answers},
-        errors=sum(bool(a["error"]) for a in answers),
-        settings=read_manifest(run),
+        scores={
+            (item, repeat): None if isnan(score) else float(score)
+            for item, row in zip(table.item_ids, table.scores, strict=True)
+            for repeat, score in enumerate(row)
+        },
+        outputs=measured.outputs,
+        errors=sum(bool(error) for _, error, _ in measured.judged),
         configured=True,
-        vary=tuple(experiment.vary),
+        entrant=Entrant(arm, record, checkpoint, measured, read_manifest(run)),
     )
+
+
+def _reporting(run: RunDirectory) -> str:
+    for name, spec in read_experiment(run.spec).evaluate.items():
+        if spec.role == "report":
+            return name
+    raise NotMeasured(f"{run} has no reporting evaluation", fix="name one with --on")
 
 
 def named_apart(sides: Sequence[Side], files: Sequence[str]) -> list[Side]:
@@ -231,4 +241,5 @@ def _side(result: Result) -> Side:
         configured=result.configured,
         vary=MODEL,
         unfinished=result.unfinished,
+        file=Path(result.file).absolute(),
     )

@@ -5,32 +5,61 @@ the settings of a side are not known, fairness cannot be checked, and the table 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
-from assay.errors import nearest
+from assay.data.record import DataError
+from assay.errors import InputError, nearest
 from assay.judge.confounds import Confound, differences
-from assay.lab.compare import Table, Unfair, _judge, _Measured, _table
-from assay.lab.foreign import NoSuchResult, Side, bounds
-from assay.lab.records import EvaluationRecord
+from assay.judge.findings import Finding
+from assay.judge.identity import Twins, same_answers
+from assay.lab.compare import judge_pairs, make_table
+from assay.lab.comparison import Table
+from assay.lab.fairness import Unfair, check_fair, find_differences
+from assay.lab.foreign import NoSuchResult, Side, bounds, named_apart
+from assay.lab.manifest_file import DamagedManifest
+from assay.lab.measured import Measured, identical
+from assay.lab.records import DamagedRecord, EvaluationRecord
+
+UNKNOWN = "?"
+SETTINGS_UNKNOWN = "settings unknown: fairness could not be checked"
+CHECKER_UNKNOWN = "checker unknown: scores may come from different checkers"
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """The table of `compare`, and what could not be checked about its sides."""
+def compare_named(
+    names: Sequence[str],
+    read: Callable[[str], list[Side]],
+    control: str | None = None,
+    allow: Sequence[str] = (),
+) -> Table:
+    """`compare_sides` of everything that `read` finds under the names.
 
-    table: Table
-    sides: Mapping[str, Side]
-    """By the name of their line."""
-    unknown: tuple[str, ...]
-    """Sides whose settings could not be compared with the control's."""
-    unchecked: tuple[str, ...]
-    """Sides of which it is not known what gave the scores."""
+    What is damaged is named in `left_out` and the others are still compared, unless it holds the
+    control, or leaves fewer than two. Raises what `read` and `compare_sides` raise.
+    """
+    sides: list[Side] = []
+    files: list[str] = []
+    damaged: list[InputError] = []
+    for name in names:
+        try:
+            found = read(name)
+        except (DataError, DamagedRecord, DamagedManifest) as error:
+            if name == names[0] and control is None:
+                raise
+            damaged.append(error)
+            continue
+        sides += found
+        files += [name] * len(found)
+    if damaged and len(sides) < 2:
+        raise damaged[0]
+    table = compare_sides(named_apart(sides, files), control, allow)
+    return replace(table, left_out=tuple(Finding("error", str(e), "", "") for e in damaged))
 
 
 def compare_sides(
     sides: Sequence[Side], control: str | None = None, allow: Sequence[str] = ()
-) -> Judged:
+) -> Table:
     """All sides against the control (the first one unless named), one family, item by item.
 
     Raises Unfair for what is never compared, NoSuchResult for an unknown control, ScoreError where
@@ -61,30 +90,75 @@ def _control_first(sides: Sequence[Side], control: str | None) -> list[Side]:
     return [*found, *(side for side in sides if side is not found[0])]
 
 
-def _judged(sides: Sequence[Side], allow: Sequence[str]) -> Judged:
+def _judged(sides: Sequence[Side], allow: Sequence[str]) -> Table:
     first, scale = sides[0], bounds(sides)
-    measured = {s.name: _Measured(s.name, s.item_scores(scale), s.outputs) for s in sides}
+    own = [side.entrant for side in sides if side.entrant is not None]
+    findings = check_fair(own) if own else []
+    measured = {side.name: _measured(side, scale) for side in sides}
     found = {side.name: _differences(first, side, allow) for side in sides[1:]}
     unfair = {name: [c.path for c in all_ if c.kind == "confound"] for name, all_ in found.items()}
-    pairings = _judge([(first.name, name) for name in found], measured, unfair)
+    pairings = judge_pairs([(first.name, name) for name in found], measured, unfair)
     every = {(c.path, str(c.other)): c for all_ in found.values() for c in all_}
-    table = _table(_record(first), first.name, measured, pairings, tuple(every.values()))
-    return Judged(
-        table,
-        {side.name: side for side in sides},
-        unknown=tuple(s.name for s in sides if not (s.configured and s.format == first.format)),
-        unchecked=tuple(s.name for s in sides if not s.checker),
+    findings += [*_unknown(sides), *_twins(measured.values())]
+    return make_table(
+        _record(first), first.name, measured, pairings, tuple(every.values()), findings
     )
+
+
+def _measured(side: Side, scale: tuple[float, float]) -> Measured:
+    scores = side.item_scores(scale)
+    if side.entrant is not None:
+        return replace(side.entrant.measured, scores=scores)
+    return Measured(side.name, scores, side.outputs, file=side.file)
 
 
 def _differences(control: Side, other: Side, allow: Sequence[str]) -> list[Confound]:
     """What both carry is compared; tools that name their settings differently share nothing."""
-    left, right = {"repeats": control.repeats}, {"repeats": other.repeats}
+    if control.entrant is not None and other.entrant is not None:
+        return find_differences(control.entrant, other.entrant, None, allow)
+    left: dict[str, Any] = {"evaluation": {"repeats": control.repeats}}
+    right: dict[str, Any] = {"evaluation": {"repeats": other.repeats}}
     if control.format == other.format:
-        shared = control.settings.keys() & other.settings.keys()
-        left |= {part: control.settings[part] for part in shared}
-        right |= {part: other.settings[part] for part in shared}
+        for part in control.settings.keys() & other.settings.keys():
+            for table, side in ((left, control), (right, other)):
+                table[part] = {**table.get(part, {}), **side.settings[part]}
     return differences(left, right, (*control.vary, *other.vary), allow)
+
+
+def _unknown(sides: Sequence[Side]) -> list[Finding]:
+    """What could not be checked about the sides, which every table of them carries."""
+    kinds = {
+        SETTINGS_UNKNOWN: [s for s in sides if not (s.configured and s.format == sides[0].format)],
+        CHECKER_UNKNOWN: [side for side in sides if not side.checker],
+    }
+    fixes = {
+        SETTINGS_UNKNOWN: "make sure that only what is under test differs",
+        CHECKER_UNKNOWN: "make sure that one checker gave all scores",
+    }
+    return [
+        Finding("warning", what, ", ".join(side.name for side in found), fixes[what])
+        for what, found in kinds.items()
+        if found
+    ]
+
+
+def _twins(measured: Iterable[Measured]) -> list[Finding]:
+    """Runs that gave the same answers everywhere; their weights and decoding are not known."""
+    return [
+        same_answers(
+            Twins(
+                control=one.name,
+                other=other.name,
+                items=len(one.scores.item_ids),
+                answers=len(one.outputs),
+                distinct=len(set(one.outputs.values())),
+                same_weights=None,
+                changed_share=None,
+                greedy=True,
+            )
+        )
+        for one, other in identical(measured)
+    ]
 
 
 def _check_whole(side: Side) -> None:
@@ -123,9 +197,9 @@ def _check_same_items(control: Side, other: Side) -> None:
             f"{len(ours)} and {len(theirs)}, {len(ours & theirs)} of them shared"
         )
         raise Unfair(problem, fix="evaluate both on the same items")
-    both = control.questions.keys() & other.questions.keys()
     if control.format != other.format:
         return
+    both = control.questions.keys() & other.questions.keys()
     changed = sorted(item for item in both if control.questions[item] != other.questions[item])
     if changed:
         problem = f"{len(changed)} items ask something else in {other.name}, {changed[0]!r} for one"
@@ -134,6 +208,8 @@ def _check_same_items(control: Side, other: Side) -> None:
 
 def _record(control: Side) -> EvaluationRecord:
     """What the table is about, as far as it is known."""
+    if control.entrant is not None:
+        return control.entrant.record
     return EvaluationRecord(
         name=control.metric or "score",
         benchmark=control.benchmark or control.format,
@@ -143,7 +219,7 @@ def _record(control: Side) -> EvaluationRecord:
         repeats=control.repeats,
         sampling={},
         rendering="",
-        checker=control.checker,
+        checker=control.checker or UNKNOWN,
         options={},
         seed=0,
     )
