@@ -84,6 +84,10 @@ def test_two_files_of_every_tool_are_judged(
     assert comparison["verdict"] in ("better", "worse", "undecided", "equivalent")
     assert comparison["difference"] == pytest.approx(lines[1]["score"] - lines[0]["score"])
     assert ("settings unknown" in marks(found)) is unknown
+    parts = {name: part["kind"] for name, part in found["result"]["parts"].items()}
+    assert parts["base weights"] == ("unknown" if unknown else "declared")
+    assert parts["checker"] == ("unknown" if unknown else "same")
+    assert parts["items"] == "same" and parts["data"] == parts["reward"] == "unknown"
     assert 0 <= lines[1]["to_control"]["agreement"] <= 1
 
 
@@ -100,11 +104,11 @@ def test_other_settings_in_the_logs_make_the_verdict_not_comparable_unless_allow
     (line,) = result("compare", *files, *STRICT)["lines"][1:]
     comparison = line["to_control"]["comparison"]
     assert comparison["verdict"] == "not comparable"
-    assert {"evaluation.examples", "prompts.sha256"} <= set(comparison["confounds"])
-    allowed = [word for part in ("evaluation", "prompts") for word in ("--allow", part)]
-    found = result("compare", *files, *STRICT, *allowed)
+    wanted = {"evaluation.sums.examples", "evaluation.sums.prompts_sha256"}
+    assert wanted <= set(comparison["confounds"])
+    found = result("compare", *files, *STRICT, "--allow", "evaluation")
     assert found["lines"][1]["to_control"]["comparison"]["verdict"] != "not comparable"
-    assert "evaluation.examples" in found["allowed"]
+    assert "evaluation.sums.examples" in found["allowed"]
 
 
 def test_runs_of_one_file_are_compared_with_the_control_that_is_named(tmp_path: Path):

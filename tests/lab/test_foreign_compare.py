@@ -88,6 +88,17 @@ def known(name: str, values: list, **settings) -> Side:
     return replace(made, settings=settings, configured=True, vary=("base_weights",))
 
 
+def test_only_what_both_carry_is_said_to_be_the_same():
+    sampling = {"sampling": {"temperature": 0.0}}
+    first = known("a", BASE, evaluation={"sums": sampling}, packages={"x": "1"})
+    second = known("b", BETTER, evaluation={"sums": sampling})
+    judged = compare_sides([first, second])
+    states = {part.part: judged.state(part) for part in judged.parts}
+    same = {part for part, state in states.items() if state == "same"}
+    assert same == {"items", "sampling", "checker"}
+    assert set(states.values()) == {"same", "unknown"}
+
+
 def test_the_model_is_what_is_under_test_and_every_other_setting_a_confound():
     sampling = {"temperature": 0.0}
     first = known("a", BASE, base_weights={"model": "a"}, sampling=sampling)

@@ -51,7 +51,7 @@ def table_result(table: Table) -> dict[str, Any]:
         "allowed": table.allowed,
         "differences": table.differences,
         "parts": {
-            state.part: {"kind": state.kind, "paths": [d.path for d in state.differences]}
+            state.part: {"kind": table.state(state), "paths": [d.path for d in state.differences]}
             for state in table.parts
         },
         "lines": [line_result(line, table) for line in table.lines],

@@ -90,6 +90,11 @@ def confounds(
     return [c for c in differences(control, other, vary) if c.kind == "confound"]
 
 
+def leaf_paths(table: Mapping[str, Any]) -> set[str]:
+    """The dotted paths of all values of a nested table."""
+    return {".".join(path) for path, _ in _leaves(table)}
+
+
 def _leaves(table: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Paths and values of a nested table; an empty table is a value."""
     for key, value in table.items():

@@ -85,6 +85,8 @@ class Table:
     """What a reader must know beside the figures, such as checkpoints that answered the same."""
     left_out: tuple[Finding, ...] = ()
     """Runs that were to be compared and whose files are damaged."""
+    compared: frozenset[str] | None = None
+    """Parts of which something is known on both sides; None where that is all of them."""
 
     @property
     def control(self) -> Line:
@@ -95,6 +97,11 @@ class Table:
     def allowed(self) -> tuple[str, ...]:
         """Confounds that the reader accepted: the mark that the table carries."""
         return tuple(sorted({d.path for d in self.differences if d.kind == "allowed"}))
+
+    def state(self, part: PartState) -> str:
+        """What the differences of a part count as, "same" where there are none, or "unknown"."""
+        known = self.compared is None or part.part in self.compared
+        return part.kind or ("same" if known else "unknown")
 
     @property
     def parts(self) -> list[PartState]:

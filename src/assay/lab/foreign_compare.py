@@ -11,9 +11,10 @@ from typing import Any
 
 from assay.data.record import DataError
 from assay.errors import InputError, nearest
-from assay.judge.confounds import Confound, differences
+from assay.judge.confounds import Confound, differences, leaf_paths
 from assay.judge.findings import Finding
 from assay.judge.identity import Twins, same_answers
+from assay.judge.parts import part_of
 from assay.lab.compare import judge_pairs, make_table
 from assay.lab.comparison import Table
 from assay.lab.fairness import Unfair, check_fair, find_differences
@@ -100,9 +101,9 @@ def _judged(sides: Sequence[Side], allow: Sequence[str]) -> Table:
     pairings = judge_pairs([(first.name, name) for name in found], measured, unfair)
     every = {(c.path, str(c.other)): c for all_ in found.values() for c in all_}
     findings += [*_unknown(sides), *_twins(measured.values())]
-    return make_table(
-        _record(first), first.name, measured, pairings, tuple(every.values()), findings
-    )
+    differing = tuple(every.values())
+    table = make_table(_record(first), first.name, measured, pairings, differing, findings)
+    return replace(table, compared=_compared(sides))
 
 
 def _measured(side: Side, scale: tuple[float, float]) -> Measured:
@@ -113,16 +114,31 @@ def _measured(side: Side, scale: tuple[float, float]) -> Measured:
 
 
 def _differences(control: Side, other: Side, allow: Sequence[str]) -> list[Confound]:
-    """What both carry is compared; tools that name their settings differently share nothing."""
     if control.entrant is not None and other.entrant is not None:
         return find_differences(control.entrant, other.entrant, None, allow)
+    left, right = _carried(control, other)
+    return differences(left, right, (*control.vary, *other.vary), allow)
+
+
+def _carried(control: Side, other: Side) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What both carry, as manifests; tools that name their settings differently share nothing."""
     left: dict[str, Any] = {"evaluation": {"repeats": control.repeats}}
     right: dict[str, Any] = {"evaluation": {"repeats": other.repeats}}
     if control.format == other.format:
         for part in control.settings.keys() & other.settings.keys():
-            for table, side in ((left, control), (right, other)):
-                table[part] = {**table.get(part, {}), **side.settings[part]}
-    return differences(left, right, (*control.vary, *other.vary), allow)
+            left[part] = {**left.get(part, {}), **control.settings[part]}
+            right[part] = {**right.get(part, {}), **other.settings[part]}
+    return left, right
+
+
+def _compared(sides: Sequence[Side]) -> frozenset[str] | None:
+    """The parts of which something is known of every side; None among runs of the lab."""
+    if all(side.entrant is not None for side in sides):
+        return None
+    known = [map(leaf_paths, _carried(sides[0], other)) for other in sides[1:]]
+    paths = set.intersection(*(one & two for one, two in known))
+    checked = {"checker"} if all(side.checker for side in sides) else set()
+    return frozenset({part_of(path) for path in paths} | checked)
 
 
 def _unknown(sides: Sequence[Side]) -> list[Finding]:

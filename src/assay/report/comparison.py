@@ -141,8 +141,8 @@ def part_rows(table: Table, words: Words) -> list[Section]:
     return [
         {
             "part": words(f"part.{state.part}"),
-            "kind": state.kind or "same",
-            "state": words(f"compare.kind_{state.kind or 'same'}"),
+            "kind": table.state(state),
+            "state": words(f"compare.kind_{table.state(state)}"),
             "values": [difference_row(d, words) for d in state.differences],
         }
         for state in table.parts

@@ -69,8 +69,13 @@ def _differences(table: Table, w: Words) -> Iterator[Text]:
                 (value["kind"], KINDS.get(difference.kind, "")),
                 f": {part['part']}: {value['path']}: {value['control']} -> {value['other']}",
             )
-    same = [part["part"] for part in part_rows(table, w) if not part["values"]]
-    yield Text(w("compare.same_parts", parts=", ".join(same) or "–", quiet=quiet), "dim")
+    by_kind: dict[str, list[str]] = {"same": [], "unknown": []}
+    for part in part_rows(table, w):
+        by_kind.setdefault(part["kind"], []).append(part["part"])
+    same, unknown = (", ".join(by_kind[kind]) for kind in ("same", "unknown"))
+    yield Text(w("compare.same_parts", parts=same or "–", quiet=quiet), "dim")
+    if unknown:
+        yield Text(w("compare.unknown_parts", parts=unknown), "yellow")
 
 
 def _flips(table: Table, w: Words) -> Iterator[Text]:

@@ -61,6 +61,8 @@ def test_settings_differ_in_the_model_and_in_what_was_made_to_fail():
     assert small.configured and small.settings["base_weights"]["model"] == "mockllm/small"
     apart = {key for key in small.settings if small.settings[key] != large.settings[key]}
     assert apart == {"base_weights", "evaluation", "time"}
+    one, two = (result.settings["evaluation"]["sums"] for result in (small, large))
+    assert {key for key in one if one[key] != two[key]} == {"steps"}
     assert small.settings["packages"] == {"inspect_ai": "0.3.285"}
     assert small.questions == large.questions and len(small.questions) == 12
 

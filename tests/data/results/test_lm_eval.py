@@ -61,9 +61,10 @@ def test_settings_hold_the_configuration_and_tell_models_and_examples_apart():
     apart = {key for key in small.settings if small.settings[key] != large.settings[key]}
     assert apart == {"base_weights"}
     apart = {key for key in large.settings if large.settings[key] != examples.settings[key]}
-    assert apart == {"evaluation", "prompts"}
-    assert large.settings["evaluation"]["examples"] == 0
-    assert examples.settings["evaluation"]["examples"] == 2
+    assert apart == {"evaluation"}
+    two, none = (result.settings["evaluation"]["sums"] for result in (examples, large))
+    assert {key for key in two if two[key] != none[key]} == {"task", "examples", "prompts_sha256"}
+    assert (none["examples"], two["examples"]) == (0, 2)
     assert large.questions == examples.questions
 
 
@@ -72,7 +73,7 @@ def test_without_the_results_file_settings_are_unknown(tmp_path: Path):
     (folder / log_name(folder)).unlink()
     result = read_results(next(folder.glob("samples_sums_2*")))[0]
     assert not result.configured and result.run == "sums-small"
-    assert list(result.settings) == ["prompts"]
+    assert [list(part) for part in result.settings["evaluation"].values()] == [["prompts_sha256"]]
 
 
 def log_name(folder: Path) -> str:

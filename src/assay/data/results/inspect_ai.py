@@ -122,14 +122,15 @@ def _settings(header: Mapping[str, Any]) -> dict[str, Any]:
     spec, plan = header["eval"], header.get("plan") or {}
     config = spec.get("config") or {}
     generate = (plan.get("config") or {}) | (spec.get("model_generate_config") or {})
+    evaluation = {
+        **{key: spec[key] for key in EVALUATION if spec.get(key) is not None},
+        **{key: config[key] for key in LIMITS if config.get(key) is not None},
+        "steps": [(s.get("solver"), s.get("params")) for s in plan.get("steps") or []],
+        "sampling": {key: generate[key] for key in generate if key not in TRANSPORT},
+    }
     return {
         "base_weights": {key: spec.get(key) for key in ("model", "model_args", "model_base_url")},
-        "evaluation": {
-            **{key: spec[key] for key in EVALUATION if spec.get(key) is not None},
-            **{key: config[key] for key in LIMITS if config.get(key) is not None},
-            "steps": [(s.get("solver"), s.get("params")) for s in plan.get("steps") or []],
-        },
-        "sampling": {key: generate[key] for key in generate if key not in TRANSPORT},
+        "evaluation": {str(spec.get("task", "")): evaluation},
         "machine": {key: generate[key] for key in generate if key in TRANSPORT},
         "packages": spec.get("packages") or {},
         "time": {"created": spec.get("created")},

@@ -17,6 +17,7 @@ from assay.data.results.result import Answer, Places, Result, is_score, read_tex
 KEYS = frozenset({"doc_id", "doc", "resps", "filtered_resps"})
 COLUMNS = KEYS | {"target", "arguments", "filter", "metrics", "doc_hash", "prompt_hash"}
 COLUMNS |= {"target_hash"}
+RENDERING = ("chat_template_sha", "system_instruction_sha", "fewshot_as_multiturn")
 NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(\.\d+)?)\.jsonl")
 
 
@@ -125,26 +126,26 @@ def _unfinished(log: Mapping[str, Any], task: str, count: int) -> str:
 
 
 def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dict[str, Any]:
-    prompts = [line.value.get("prompt_hash", "") for line in lines]
-    settings: dict[str, Any] = {"prompts": {"sha256": sha256_text(canonical_json(sorted(prompts)))}}
+    """What the logs carry, in the parts of a manifest."""
+    prompts = sorted(str(line.value.get("prompt_hash")) for line in lines)
+    evaluation: dict[str, Any] = {"prompts_sha256": sha256_text(canonical_json(prompts))}
+    settings: dict[str, Any] = {"evaluation": {task: evaluation}}
     if not log:
         return settings
     config = log.get("config") or {}
+    evaluation |= {
+        "task": _task(log["configs"].get(task) or {}),
+        "version": (log.get("versions") or {}).get(task),
+        "examples": (log.get("n-shot") or {}).get(task),
+        "limit": config.get("limit"),
+        "sampling": {"gen_kwargs": config.get("gen_kwargs")}
+        | {key: config[key] for key in config if key.endswith("_seed")},
+        "rendering": {key: log.get(key) for key in RENDERING},
+    }
+    packages = {"lm_eval": "lm_eval_version", "transformers": "transformers_version"}
     return settings | {
         "base_weights": {key: config.get(key) for key in ("model", "model_args")},
-        "evaluation": {
-            "task": _task(log["configs"].get(task) or {}),
-            "version": (log.get("versions") or {}).get(task),
-            "examples": (log.get("n-shot") or {}).get(task),
-            **{key: config.get(key) for key in ("limit", "gen_kwargs")},
-            **{key: config.get(key) for key in config if key.endswith("_seed")},
-        },
-        "rendering": {
-            key: log.get(key)
-            for key in ("chat_template_sha", "system_instruction_sha", "fewshot_as_multiturn")
-        },
-        "packages": {"lm_eval": log.get("lm_eval_version")}
-        | {"transformers": log.get("transformers_version")},
+        "packages": {name: log.get(key) for name, key in packages.items()},
         "machine": {key: config.get(key) for key in ("batch_size", "device")},
     }
 
