@@ -173,7 +173,7 @@ def test_an_allowed_confound_marks_the_table(run, tmp_path):
 
 def test_one_unfair_run_leaves_the_family(run, tmp_path):
     fair = other_run(tmp_path, MANIFEST, BASE, "fair")
-    unfair = other_run(tmp_path, {**MANIFEST, "base_weights": "other"}, BASE, "unfair")
+    unfair = other_run(tmp_path, {**MANIFEST, "base_weights": {"sha256": "other"}}, BASE, "unfair")
     table = compare_arms(Arm(run), [Arm(fair), Arm(unfair)])
     verdicts = [control_of(line).comparison.verdict for line in table.lines[1:]]
     assert verdicts == ["worse", "not comparable"]

@@ -145,8 +145,11 @@ def present(name: str, as_json: bool, work: Callable[[], Outcome]) -> int:
 
 def one_line(finding: Mapping[str, str]) -> str:
     """Place or evidence, what is wrong, and what to do."""
+    from assay.report.words import visible
+
     said = ": ".join(filter(None, (finding["evidence"], finding["what"])))
-    return " ".join((said + (f" ({finding['fix']})" if finding["fix"] else "")).split())
+    said += f" ({finding['fix']})" if finding["fix"] else ""
+    return visible(" ".join(said.split()))
 
 
 def failed(error: AssayError) -> Outcome:
@@ -181,12 +184,14 @@ def print_shown(outcome: Outcome) -> None:
 
 def finding_text(finding: Mapping[str, str]) -> Text:
     """What was found, its evidence, and what to do, each on its own line."""
+    from assay.report.words import visible
+
     severity = finding["severity"]
-    text = Text.assemble((severity, STYLES[severity]), f": {finding['what']}")
+    text = Text.assemble((severity, STYLES[severity]), f": {visible(finding['what'])}")
     if finding["evidence"]:
-        text.append(f"\n    {finding['evidence']}", style="dim")
+        text.append(f"\n    {visible(finding['evidence'])}", style="dim")
     if finding["fix"]:
-        text.append(f"\n    to do: {finding['fix']}")
+        text.append(f"\n    to do: {visible(finding['fix'])}")
     return text
 
 

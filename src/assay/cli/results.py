@@ -41,7 +41,7 @@ def run_identity(run: RunDirectory) -> dict[str, Any]:
 
 
 def table_result(table: Table) -> dict[str, Any]:
-    """A table without the ids of its items."""
+    """A table without the ids of its items; `parts` says part by part what differs."""
     record = table.evaluation
     return {
         "evaluation": record.name,
@@ -50,11 +50,15 @@ def table_result(table: Table) -> dict[str, Any]:
         "repeats": record.repeats,
         "allowed": table.allowed,
         "differences": table.differences,
-        "lines": [line_result(line) for line in table.lines],
+        "parts": {
+            state.part: {"kind": table.state(state), "paths": [d.path for d in state.differences]}
+            for state in table.parts
+        },
+        "lines": [line_result(line, table) for line in table.lines],
     }
 
 
-def line_result(line: Line) -> dict[str, Any]:
+def line_result(line: Line, table: Table) -> dict[str, Any]:
     """One checkpoint's score with its comparisons."""
     return {
         "checkpoint": line.name,
@@ -63,20 +67,28 @@ def line_result(line: Line) -> dict[str, Any]:
         "items": line.items,
         "repeats": line.repeats,
         "abstained": line.abstained,
-        "to_control": pairing_result(line.to_control),
-        "to_previous": pairing_result(line.to_previous),
+        "to_control": pairing_result(line.to_control, table),
+        "to_previous": pairing_result(line.to_previous, table),
+        "record": line.file,
     }
 
 
-def pairing_result(pairing: Pairing | None) -> Mapping[str, Any] | None:
-    """A comparison, its words, and the items that changed."""
+def pairing_result(pairing: Pairing | None, table: Table) -> Mapping[str, Any] | None:
+    """A comparison, its words, and the items that changed, each with what `assay show` takes."""
     if pairing is None:
         return None
+    addresses = {line.name: line.address for line in table.lines}
+    changed = (*pairing.flips.gained, *pairing.flips.lost)
+    sides = {"control": addresses[pairing.control], "other": addresses[pairing.other]}
     return {
         "control": pairing.control,
         "comparison": pairing.comparison,
         "explanation": pairing.explanation(),
         "gained": pairing.flips.gained,
         "lost": pairing.flips.lost,
+        "unchanged": len(pairing.flips.unchanged),
+        "show": {
+            i: {side: a + i for side, a in sides.items()} for i in changed if all(sides.values())
+        },
         "agreement": pairing.agreement,
     }

@@ -3,16 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from assay.cli.output import Outcome
-
-if TYPE_CHECKING:
-    from assay.lab.run_directory import RunDirectory
 
 STALE = "the index and the runs' folders differ; make it again with 'assay runs --rebuild'"
 STYLES = {"finished": "green", "running": "cyan", "interrupted": "yellow", "failed": "bold red"}
@@ -35,7 +32,7 @@ def runs(
     indexed = {RunDirectory(root, line.name, line.id): line for line in indexed_runs(root)}
     there = all_runs(root)
     stale = [] if set(there) == set(indexed) else [STALE]
-    found = [{**asdict(indexed[run]), **last_score(run)} for run in there if run in indexed]
+    found = [asdict(indexed[run]) for run in there if run in indexed]
     return Outcome(found, [rendered(found)], warnings=stale)
 
 
@@ -48,16 +45,3 @@ def rendered(found: Sequence[Mapping[str, Any]]) -> Table:
         name, seed = f"{line['name']}/{line['id']}", str(line["seed"])
         table.add_row(name, seed, status, line["stage"], str(line["step"] or ""), score, line["on"])
     return table
-
-
-def last_score(run: "RunDirectory") -> dict[str, Any]:
-    """The score of the last checkpoint that the first reporting evaluation measured."""
-    from assay.lab.answers import evaluation_records, measured_checkpoints
-    from assay.lab.records import read_scores
-
-    for record in evaluation_records(run):
-        measured = measured_checkpoints(run, record)
-        if record.role == "report" and measured:
-            score = read_scores(run, record, measured[-1]).mean
-            return {"score": score, "on": f"{record.name} of {measured[-1]}"}
-    return {"score": None, "on": ""}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from assay.judge.findings import Finding, worst_first
+from assay.judge.identity import IDENTITY_RULES
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
 
@@ -162,8 +163,11 @@ HEALTH_RULES: dict[str, Rule] = {
 
 
 def health(metrics: Metrics, dev: Sequence[tuple[int, ItemScores]] = ()) -> list[Finding]:
-    """The findings of every rule over the metrics of one stage, worst first."""
-    found = [rule(metrics) for rule in HEALTH_RULES.values()]
+    """The findings of every rule over the metrics of one stage, worst first.
+
+    The rules of `identity`, on numbers that contradict each other, are among them.
+    """
+    found = [rule(metrics) for rule in (*HEALTH_RULES.values(), *IDENTITY_RULES.values())]
     found.append(reward_without_gain(metrics, dev))
     return worst_first([finding for finding in found if finding is not None])
 

@@ -12,6 +12,7 @@ from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
+from assay.data.hashing import hash_contents
 from assay.errors import InputError
 from assay.lab.evaluate import Evaluation, make_evaluation
 from assay.lab.manifest_file import read_manifest
@@ -27,11 +28,12 @@ from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.references import CheckpointReference
 from assay.lab.spec.toml_write import experiment_toml
 from assay.lab.status import hold_run, stored_status
+from assay.lab.trained_items import Trained, trained_rows
 from assay.models.source import EXAMPLES
 from assay.rollout.language import LocalSampler
 from assay.tasks.task import TASKS, lookup, task
 
-IDENTITY = ("name", "role")
+IDENTITY = ("name", "role", "shared")
 """Fields of a record that change neither items nor answers."""
 
 
@@ -73,6 +75,7 @@ def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observ
         {},
         session.base.tokenizer,
         session.seed,
+        rows_still_there(session),
     )
     evaluation = known_evaluation(run, made)
     name = checkpoint_name(reference)
@@ -95,6 +98,19 @@ def answer(session: Session, evaluation: Evaluation, reference: CheckpointRefere
     gc.collect()
 
 
+def rows_still_there(session: Session) -> Trained | None:
+    """The rows that the run trained on; None where its data is gone or no longer the same."""
+    root, noted = session.run.root, read_manifest(session.run).get("data", {})
+    for name, spec in session.experiment.data.items():
+        kind, _, file = spec.source.partition(":")
+        if kind == "path" and not (root / file).is_file():
+            return None
+        made = session.sets[name]
+        if noted.get(name, {}).get("contents_sha256") != hash_contents((*made.train, *made.dev)):
+            return None
+    return trained_rows(session.experiment, session.sets)
+
+
 def check_base(session: Session) -> None:
     """Raise BaseChanged where the run's base model is another than when the run was made."""
     noted = read_manifest(session.run).get("base_weights", {}).get("sha256")
@@ -108,7 +124,8 @@ def known_evaluation(run: RunDirectory, made: Evaluation) -> Evaluation:
     for file in sorted(run.evaluations.glob("*/evaluation.json")):
         stored = loads(file.read_text(encoding="utf-8"))
         if substance(stored) == substance(loads(dumps(asdict(made.record)))):
-            record = replace(made.record, **{key: stored[key] for key in IDENTITY})
+            known = {key: stored[key] for key in IDENTITY if key in stored}
+            record = replace(made.record, **known)
             return replace(made, name=record.name, record=record)
     return made
 

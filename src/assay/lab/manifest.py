@@ -149,7 +149,7 @@ def _evaluation(session: Session, made: Evaluation) -> dict[str, Any]:
     """What an evaluation measures; which checkpoints it looks at makes no difference."""
     record = asdict(made.record)
     contexts: Sequence[Sequence[int]] = made.contexts
-    apart = {key: record[key] for key in record.keys() - {"name", "items", "seed"}}
+    apart = {key: record[key] for key in record.keys() - {"name", "items", "seed", "shared"}}
     table = {**dict(sorted(apart.items())), "prompts_sha256": prompts_sha256(contexts)}
     if made.spec.reward is not None:
         table["reward"] = _rewards(session, made.spec.reward)

@@ -8,9 +8,10 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
+from assay.lab.last_score import last_score
 from assay.lab.manifest_file import read_manifest
 from assay.lab.run_directory import RunDirectory, all_runs
 from assay.lab.spec.references import parse_checkpoint
@@ -18,11 +19,11 @@ from assay.lab.status import RunState, is_held, stored_status
 
 INDEX = "lab.sqlite"
 PROTECTED = "protected.json"
-VERSION = 1
+VERSION = 2
 TABLES = """
 CREATE TABLE runs (
   name TEXT, id TEXT, seed INTEGER, status TEXT, started TEXT, finished TEXT, stage TEXT,
-  step INTEGER, message TEXT, PRIMARY KEY (name, id)
+  step INTEGER, message TEXT, score REAL, "on" TEXT, PRIMARY KEY (name, id)
 );
 CREATE TABLE refers (source TEXT, target TEXT, PRIMARY KEY (source, target));
 CREATE TABLE protected (path TEXT PRIMARY KEY, why TEXT);
@@ -42,6 +43,10 @@ class IndexedRun:
     stage: str
     step: int
     message: str
+    score: float | None
+    """See `last_score`, as it was when the run was noted."""
+    on: str
+    """What the score is of."""
 
 
 def note_run(run: RunDirectory) -> None:
@@ -119,10 +124,11 @@ def _forget(index: sqlite3.Connection, run: RunDirectory) -> None:
 
 
 def _enter(index: sqlite3.Connection, run: RunDirectory) -> None:
-    s = stored_status(run.path)
+    s, last = stored_status(run.path), last_score(run)
+    times = (s.started, s.finished)
     index.execute(
-        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (run.name, run.id, s.seed, s.status, s.started, s.finished, s.stage, s.step, s.message),
+        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (run.name, run.id, s.seed, s.status, *times, s.stage, s.step, s.message, *astuple(last)),
     )
     index.executemany("INSERT INTO refers VALUES (?, ?)", set(_references_of(run)))
     marked = read_protected(run).items()
@@ -155,5 +161,11 @@ def _lab_path(run: RunDirectory, path: Path) -> str:
 
 
 def _alive(root: Path, row: IndexedRun) -> IndexedRun:
-    held = is_held(RunDirectory(root, row.name, row.id).path)
-    return replace(row, status="interrupted") if row.status == "running" and not held else row
+    """The row as it is now: what is finished stays as it was noted."""
+    run = RunDirectory(root, row.name, row.id)
+    if row.status == "finished":
+        return row
+    last = last_score(run)
+    row = replace(row, score=last.score, on=last.on)
+    dead = row.status == "running" and not is_held(run.path)
+    return replace(row, status="interrupted") if dead else row

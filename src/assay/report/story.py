@@ -112,19 +112,25 @@ def panel(curve: Curve, words: Words) -> Section:
 
 
 def finding_section(facts: RunFacts, words: Words) -> list[dict[str, str]]:
-    """What the health rules found, stage by stage."""
+    """What the health rules found, stage by stage, and the identity rules in the main table."""
+    found = [
+        (stage, finding)
+        for stage in facts.experiment.stage
+        if stage in facts.metrics
+        for finding in facts.health(stage)
+    ]
+    table = facts.main.table if facts.main else None
+    found += [(table.evaluation.name, finding) for finding in table.findings] if table else []
     return [
         {
-            "stage": stage,
+            "stage": place,
             "kind": finding.severity,
             "severity": words(f"severity.{finding.severity}"),
             "what": words.known("finding", finding.what),
             "evidence": finding.evidence,
             "fix": words.known("advice", finding.fix),
         }
-        for stage in facts.experiment.stage
-        if stage in facts.metrics
-        for finding in facts.health(stage)
+        for place, finding in found
     ]
 
 
