@@ -76,7 +76,7 @@ def differences(
         for path in sorted(left.keys() | right.keys())
         if left.get(path, ABSENT) != right.get(path, ABSENT)
     ]
-    kinds = {path: _kind(path, paths, vary, allow) for path in paths}
+    kinds: dict[Path, Kind] = {path: _kind(path, paths, vary, allow) for path in paths}
     return [
         Confound(".".join(path), left.get(path, ABSENT), right.get(path, ABSENT), kinds[path])
         for path in paths

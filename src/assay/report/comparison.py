@@ -79,7 +79,7 @@ def _score_cells(line: Line, scale: tuple[float, float], words: Words) -> Sectio
         "score": percent(line.score),
         "interval": interval_text(line.interval, words),
         "graph": interval_bar(line.score, line.interval, scale),
-        "items": number(line.items),
+        "size": number(line.items),
         "repeats": number(line.repeats),
         "abstained": abstained,
     }
