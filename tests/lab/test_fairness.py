@@ -11,6 +11,7 @@ import pytest
 
 from assay.lab.answers import NotMeasured
 from assay.lab.compare import Arm, Unfair, compare_arms, compare_checkpoints, compare_runs
+from assay.lab.fairness import NothingToAllow
 from assay.lab.manifest_file import DamagedManifest, write_manifest
 from assay.lab.records import DamagedRecord, EvaluationRecord, RecordWriter
 from assay.lab.run_directory import RunDirectory
@@ -299,3 +300,19 @@ def test_checkpoints_of_one_run_that_answer_the_same_are_flagged(run):
 def test_answers_that_differ_in_one_repeat_are_not_flagged(run, tmp_path):
     changed = [*RL[:-1], 1.0]
     assert compare_runs(run, other_run(tmp_path, MANIFEST, changed, record=CLEAN)).findings == ()
+
+
+def test_an_accepted_difference_that_is_none_is_refused_with_the_nearest(run, tmp_path):
+    other = other_run(tmp_path, {**MANIFEST, "code": {"commit": "x"}}, SFT, record=CLEAN)
+    assert compare_runs(run, other, allow=["code"]).allowed == ("code.commit",)
+    with pytest.raises(NothingToAllow, match=r"'code\.comit' .*did you mean 'code\.commit'"):
+        compare_runs(run, other, allow=["code", "code.comit"])
+
+
+def test_a_declared_factor_that_does_not_differ_is_found(run, tmp_path):
+    other = other_run(tmp_path, TRAINED, SFT, record=CLEAN)
+    (found,) = compare_runs(run, other, vary=["stage", "stage.rl.lambda"]).findings
+    assert "declared factor is the same" in found.what and "stage.rl.lambda:" in found.evidence
+    assert compare_runs(run, other, vary=["stage"]).findings == ()
+    table = compare_arms(Arm(run, "base"), [Arm(run)], vary=["stage.rl.lambda"])
+    assert table.findings == ()

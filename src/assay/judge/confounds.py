@@ -90,6 +90,12 @@ def confounds(
     return [c for c in differences(control, other, vary) if c.kind == "confound"]
 
 
+def idle(prefixes: Sequence[str], found: Sequence[Confound]) -> list[str]:
+    """The prefixes, of `vary` or `allow`, that lead to no difference that was found."""
+    paths = [tuple(difference.path.split(".")) for difference in found]
+    return [p for p in dict.fromkeys(prefixes) if not any(_covered(path, [p]) for path in paths)]
+
+
 def _leaves(table: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Paths and values of a nested table; an empty table is a value."""
     for key, value in table.items():
