@@ -294,7 +294,7 @@ def test_checkpoints_of_one_run_that_answer_the_same_are_flagged(run):
     (found,) = compare_checkpoints(run, "held_out").findings
     assert "rl.step-000030 and rl.step-000040" in found.evidence
     texts = {call(CITIES[i % len(CITIES)], score == 1.0) for i, score in enumerate(RL)}
-    assert f"{len(texts)} of them different" in found.evidence
+    assert f"{len(texts)} distinct" in found.evidence
 
 
 def test_answers_that_differ_in_one_repeat_are_not_flagged(run, tmp_path):

@@ -5,6 +5,7 @@ reach.
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ import pytest
 from assay.data import splits
 from assay.judge.confounds import differences
 from assay.judge.parts import by_part
-from assay.lab import fingerprints
+from assay.lab import fingerprints, manifest
 from assay.lab.fingerprints import source_sha256
 from assay.lab.manifest import make_manifest
 from assay.lab.observer import Silent
 from assay.lab.run_directory import create_run
-from assay.lab.session import Session
+from assay.lab.session import BaseFacts, Session
 from assay.lab.spec.read import read_experiment
 from assay.lab.spec.toml_write import experiment_toml
 from assay.tasks.math import rewards
@@ -35,19 +36,33 @@ class Lab:
     """A lab's root, whose files a test may change."""
 
     root: Path
+    base: BaseFacts | None = None
+    """The model as it was read before, for labs whose model nobody touches."""
 
-    def manifest(self, *overrides: str) -> dict[str, Any]:
-        """What a run of the lab would write now."""
+    def session(self, *overrides: str) -> Session:
+        """A run of the lab, ready to begin."""
         experiment = read_experiment(self.root / "tiny.toml", overrides)
         spec = experiment_toml(experiment)
         run = create_run(self.root, experiment.name, seed=7, spec=spec, new=True)
-        made = make_manifest(Session(experiment, run, 7, Silent()))
+        session = Session(experiment, run, 7, Silent())
+        if self.base is not None:
+            vars(session)["base"] = self.base
+        return session
+
+    def manifest(self, *overrides: str) -> dict[str, Any]:
+        """What a run of the lab would write now."""
+        made = make_manifest(self.session(*overrides))
         return json.loads(json.dumps({k: v for k, v in made.items() if k not in APART}))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_lab(tmp_path_factory.mktemp("lab")).parent
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A lab; code and packages, which no test here changes on disk, are looked at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        for function in (fingerprints.code_fingerprint, fingerprints.packages):
+            found = function()
+            patch.setattr(manifest, function.__name__, lambda found=found: found)
+        yield make_tiny_lab(tmp_path_factory.mktemp("lab")).parent
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +70,22 @@ def before(made: Path) -> dict[str, Any]:
     return Lab(made).manifest()
 
 
+@pytest.fixture(scope="module")
+def base(made: Path) -> BaseFacts:
+    return Lab(made).session().base
+
+
 @pytest.fixture
-def lab(made: Path, tmp_path: Path) -> Lab:
+def lab(made: Path, base: BaseFacts, tmp_path: Path) -> Lab:
     """A copy of the lab; the benchmark's file stays where the experiment names it."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    return Lab(tmp_path)
+    return Lab(tmp_path, base)
+
+
+@pytest.fixture
+def own_model(lab: Lab) -> Lab:
+    """A lab whose model is read again."""
+    return replace(lab, base=None)
 
 
 def changed_parts(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
@@ -78,12 +104,12 @@ def write_rows(lab: Lab, rows: list[str]) -> None:
     (lab.root / "sums.jsonl").write_text("\n".join(rows) + "\n")
 
 
-def test_other_base_weights_show(lab, before):
+def test_other_base_weights_show(own_model, before):
     from safetensors.torch import load_file, save_file
 
-    file = lab.root / "model" / "model.safetensors"
+    file = own_model.root / "model" / "model.safetensors"
     save_file({n: t + 1 for n, t in load_file(file).items()}, file, {"format": "pt"})
-    assert changed_parts(before, lab.manifest()) == {"base weights"}
+    assert changed_parts(before, own_model.manifest()) == {"base weights"}
 
 
 def test_one_other_letter_in_the_data_shows(lab, before):
@@ -129,15 +155,15 @@ def test_another_share_of_the_split_shows(lab, before):
     assert confounds == []
 
 
-def test_another_chat_template_shows_in_training_and_evaluation(lab, before):
-    template = lab.root / "model" / "chat_template.jinja"
+def test_another_chat_template_shows_in_training_and_evaluation(own_model, before):
+    template = own_model.root / "model" / "chat_template.jinja"
     text = template.read_text() if template.exists() else ""
-    config = lab.root / "model" / "tokenizer_config.json"
+    config = own_model.root / "model" / "tokenizer_config.json"
     if text:
         template.write_text(text.replace("<|im_start|>", "<|im_start|> ", 1))
     else:
         config.write_text(config.read_text().replace("<|im_start|>", "<|im_start|> ", 1))
-    paths = {d.path for d in differences(before, lab.manifest())}
+    paths = {d.path for d in differences(before, own_model.manifest())}
     wanted = {"stages.sft.rendering.sha256", "evaluation.test.rendering"}
     assert wanted <= paths
     assert any("prompts_sha256" in path for path in paths)
@@ -233,11 +259,7 @@ def test_other_code_shows(lab, before, monkeypatch, tmp_path):
 
 def test_the_record_says_how_many_training_rows_ask_what_an_item_asks(lab, made):
     def shared() -> Any:
-        experiment = read_experiment(lab.root / "tiny.toml")
-        spec = experiment_toml(experiment)
-        run = create_run(lab.root, experiment.name, seed=7, spec=spec, new=True)
-        session = Session(experiment, run, 7, Silent())
-        return {name: e.record.shared for name, e in session.evaluations.items()}
+        return {name: e.record.shared for name, e in lab.session().evaluations.items()}
 
     assert shared() == {name: {"sums": 0} for name in ("dev", "test", "sampled")}
     tested = (made / "test.jsonl").read_text().splitlines()

@@ -45,12 +45,12 @@ def rendered(found: Sequence[Mapping[str, Any]]) -> Text:
     """
     rows = [HEADS, *map(cells, found)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    text = Text(no_wrap=True, overflow="ignore", end="")
+    text = Text(no_wrap=True, overflow="ignore")
     for row in rows:
+        text.append("\n" if text else "")
         for place, (cell, width) in enumerate(zip(row, widths, strict=True)):
             style = "bold" if row is HEADS else STYLES.get(cell, "") if place == STATUS else ""
-            text.append(cell.ljust(width + 2), style)
-        text.append("\n")
+            text.append(cell if place == len(row) - 1 else cell.ljust(width + 2), style)
     return text
 
 
