@@ -177,7 +177,8 @@ def print_shown(outcome: Outcome) -> None:
         if finding["severity"] != "error" or not outcome.exit_code:
             out.print(finding_text(finding), soft_wrap=True)
     for item in outcome.shown:
-        out.print(item, soft_wrap=isinstance(item, str))
+        laid_out = isinstance(item, str) or (isinstance(item, Text) and bool(item.no_wrap))
+        out.print(item, soft_wrap=laid_out)
     for warning in outcome.warnings:
         typer.echo(f"warning: {warning}", err=True)
 

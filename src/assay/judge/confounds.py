@@ -76,7 +76,7 @@ def differences(
         for path in sorted(left.keys() | right.keys())
         if left.get(path, ABSENT) != right.get(path, ABSENT)
     ]
-    kinds = {path: _kind(path, paths, vary, allow) for path in paths}
+    kinds: dict[Path, Kind] = {path: _kind(path, paths, vary, allow) for path in paths}
     return [
         Confound(".".join(path), left.get(path, ABSENT), right.get(path, ABSENT), kinds[path])
         for path in paths
@@ -93,6 +93,12 @@ def confounds(
 def leaf_paths(table: Mapping[str, Any]) -> set[str]:
     """The dotted paths of all values of a nested table."""
     return {".".join(path) for path, _ in _leaves(table)}
+
+
+def idle(prefixes: Sequence[str], found: Sequence[Confound]) -> list[str]:
+    """The prefixes, of `vary` or `allow`, that lead to no difference that was found."""
+    paths = [tuple(difference.path.split(".")) for difference in found]
+    return [p for p in dict.fromkeys(prefixes) if not any(_covered(path, [p]) for path in paths)]
 
 
 def _leaves(table: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:

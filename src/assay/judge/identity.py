@@ -51,11 +51,14 @@ def same_answers(twins: Twins) -> Finding:
     """What identical answers of two checkpoints come from, as far as the record shows."""
     evidence = (
         f"{twins.control} and {twins.other}: the same {twins.answers} answers to {twins.items} "
-        f"items, {twins.distinct} of them different from each other; {_weights(twins)}; "
+        f"items, {twins.distinct} distinct; {_weights(twins)}; "
         f"{'greedy' if twins.greedy else 'sampled'} decoding"
     )
     if twins.same_weights:
-        fix = "training changed nothing, or one checkpoint was saved or loaded as the other"
+        fix = (
+            "a model is compared with itself: training changed nothing, or one was saved or loaded "
+        )
+        fix += "as the other"
         return Finding("error", "two checkpoints are the same weights", evidence, fix)
     if twins.distinct <= FEW_ANSWERS and twins.items > FEW_ANSWERS:
         fix = "look at what the answers are chosen from: a pool so small leaves nothing to differ"

@@ -22,7 +22,15 @@ from assay.lab.answers import (
     measured_checkpoints,
 )
 from assay.lab.comparison import Arm, Flips, Line, Pairing, Table
-from assay.lab.fairness import Entrant, Unfair, check_fair, check_finished, find_differences
+from assay.lab.fairness import (
+    Entrant,
+    Unfair,
+    check_allowed,
+    check_fair,
+    check_finished,
+    find_differences,
+    idle_factors,
+)
 from assay.lab.manifest_file import DamagedManifest, read_manifest
 from assay.lab.measured import Measured, agreement, load_measured
 from assay.lab.records import DamagedRecord, EvaluationRecord
@@ -81,7 +89,8 @@ def compare_arms(
 
     An arm whose files are damaged is left out and named in `left_out` as long as two remain; the
     next takes the place of a damaged control. Raises Unfair for what is never compared (see
-    `fairness`), NotMeasured where there is no record, DamagedRecord where one arm is left.
+    `fairness`), NotMeasured where there is no record, DamagedRecord where one arm is left,
+    NothingToAllow for an accepted difference that is none.
     """
     arms = [control, *others]
     for arm in arms:
@@ -97,6 +106,9 @@ def compare_arms(
     measured = {entrant.measured.name: entrant.measured for entrant in entrants}
     pairings = judge_pairs([(names[0], name) for name in names[1:]], measured, unfair)
     every = {(c.path, str(c.other)): c for all_ in found.values() for c in all_}
+    check_allowed(allow, list(every.values()))
+    for entrant in rest:
+        findings += idle_factors(first, entrant, vary, found[entrant.measured.name])
     places = {e.measured.name: Place(e.run, e.checkpoint) for e in entrants}
     findings += identity_findings(first.record, list(measured.values()), places)
     table = make_table(first.record, names[0], measured, pairings, tuple(every.values()), findings)

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from assay.errors import InputError
-from assay.judge.confounds import Confound, differences
+from assay.errors import InputError, nearest
+from assay.judge.confounds import Confound, differences, idle
 from assay.judge.findings import Finding
 from assay.lab.answers import evaluation_records
 from assay.lab.comparison import Arm
@@ -32,6 +32,10 @@ NOT_COMPARED = ("name", "items", "seed", "shared")
 
 class Unfair(InputError):
     """Runs that are never compared, whatever is allowed."""
+
+
+class NothingToAllow(InputError):
+    """A difference was accepted that is none."""
 
 
 @dataclass(frozen=True)
@@ -167,13 +171,42 @@ def find_differences(
     about, so that its settings count as declared; where both are, they bear on nothing.
     """
     if vary is None:
-        vary = (*read_experiment(control.run.spec).vary, *read_experiment(other.run.spec).vary)
+        vary = declared(control, other)
     untrained = [entrant.checkpoint == BASE for entrant in (control, other)]
     left, right = (_bearing(e, control.record.name, all(untrained)) for e in (control, other))
     if any(untrained):
         selecting = [f"evaluation.{n}" for n in (left | right)["evaluation"] if n != _name(control)]
         vary = (*vary, *TRAINING, *selecting)
     return differences(left, right, vary, allow)
+
+
+def declared(control: Entrant, other: Entrant) -> tuple[str, ...]:
+    """What the experiment files of two runs say may differ between them."""
+    if control.run == other.run:
+        return ()
+    return (*read_experiment(control.run.spec).vary, *read_experiment(other.run.spec).vary)
+
+
+def idle_factors(
+    control: Entrant, other: Entrant, vary: Sequence[str] | None, found: Sequence[Confound]
+) -> list[Finding]:
+    """A finding for every factor that was to differ and does not: then what is compared?"""
+    if BASE in (control.checkpoint, other.checkpoint):
+        return []
+    names = f"{control.measured.name} and {other.measured.name}"
+    fix = "was the setting applied, and are these the runs that were meant?"
+    what = "the declared factor is the same in both runs"
+    wanted = declared(control, other) if vary is None else vary
+    return [Finding("warning", what, f"{path}: {names}", fix) for path in idle(wanted, found)]
+
+
+def check_allowed(allow: Sequence[str], found: Sequence[Confound]) -> None:
+    """Raise NothingToAllow for an accepted path in which no runs differ."""
+    for path in idle(allow, found):
+        problem = f"the runs do not differ in {path!r}"
+        known = sorted({difference.path for difference in found})
+        fix = nearest(path, known) if known else "they differ in nothing"
+        raise NothingToAllow(problem, field="--allow", fix=fix)
 
 
 def _name(entrant: Entrant) -> str:

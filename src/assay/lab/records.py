@@ -157,12 +157,14 @@ class RecordWriter:
 def read_columns(file: Path, columns: Sequence[str]) -> dict[str, list[Any]]:
     """Columns of a record or of a step's samples, by name. Raises DamagedRecord."""
     try:
-        table = pq.read_table(file, columns=list(columns))
-    except (pa.ArrowException, OSError) as error:
+        # Not pq.read_table, which loads pandas where that is installed.
+        with pq.ParquetFile(file) as source:
+            table = source.read(columns=list(columns))
+        return {name: table[name].to_pylist() for name in columns}
+    except (pa.ArrowException, OSError, KeyError) as error:
         reason = " ".join(str(error).split())
         fix = "restore it, or delete it and evaluate again"
         raise DamagedRecord(f"the record cannot be read: {reason}", file=file, fix=fix) from error
-    return {name: table[name].to_pylist() for name in columns}
 
 
 def read_scores(run: RunDirectory, record: EvaluationRecord, checkpoint: str) -> ItemScores:

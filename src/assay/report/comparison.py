@@ -27,13 +27,14 @@ def comparison_values(table: Table, words: Words, folder: Path) -> Section:
     """Everything that the templates write; links are relative to the page's `folder`."""
     labels = line_labels(table, words)
     pairings = [line.to_control for line in table.lines if line.to_control is not None]
+    says = [{**labelled_sentence(p, labels, words), "record": i} for i, p in enumerate(pairings, 2)]
     return {
         "title": words("compare.title", evaluation=table.evaluation.name),
         "about": about_evaluation(table, words),
         "control": labels[table.control.name],
         "rows": line_rows(table, words),
         "mark": mark(table, words),
-        "sentences": [labelled_sentence(p, labels, words) for p in pairings],
+        "sentences": says,
         "parts": part_rows(table, words),
         "findings": finding_rows((*table.left_out, *table.findings), words),
         "flips": [flipped_section(table, p, labels, words) for p in pairings],
@@ -82,7 +83,7 @@ def _score_cells(line: Line, scale: tuple[float, float], words: Words) -> Sectio
         "score": percent(line.score),
         "interval": interval_text(line.interval, words),
         "graph": interval_bar(line.score, line.interval, scale),
-        "items": number(line.items),
+        "size": number(line.items),
         "repeats": number(line.repeats),
         "abstained": abstained,
     }

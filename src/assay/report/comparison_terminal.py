@@ -46,7 +46,7 @@ def _table(rows: list[Section], w: Words) -> RichTable:
         *(w(head) for head in (*heads, *more, "compare.smallest")), box=None, header_style="bold"
     )
     for row in rows:
-        cells = [row["label"], row["score"], row["interval"], row["items"], row["repeats"]]
+        cells = [row["label"], row["score"], row["interval"], row["size"], row["repeats"]]
         found = row["against"]
         if found is None:
             view.add_row(*map(Text, cells), Text("–", "dim"), Text(""), Text(w("compare.control")))
