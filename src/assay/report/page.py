@@ -32,7 +32,7 @@ def write_report(run: RunDirectory, lang: str = "en") -> Path:
     facts = gather(run)
     values = page_values(facts, words(lang))
     for name, template in ((MARKDOWN, "page.md.j2"), (HTML, "page.html.j2")):
-        atomic_write_text(run.path / name, _environment().get_template(template).render(values))
+        atomic_write_text(run.path / name, environment().get_template(template).render(values))
     return run.path / HTML
 
 
@@ -62,17 +62,18 @@ def page_values(facts: RunFacts, w: Words) -> dict[str, Any]:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """The templates' engine: HTML is escaped, Markdown has filters for it."""
+    engine = Environment(
         loader=PackageLoader("assay.report"),
         autoescape=lambda name: bool(name and name.endswith(".html.j2")),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["cell"] = cell
-    environment.filters["fenced"] = fenced
-    return environment
+    engine.filters["cell"] = cell
+    engine.filters["fenced"] = fenced
+    return engine
 
 
 def cell(text: object) -> str:

@@ -1,0 +1,319 @@
+"""The sections of a matrix page as plain values: what HTML, Markdown and the terminal write alike.
+
+Every number comes from the matrix; here they only get words, units and a shade.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from assay.judge.averages import Average
+from assay.judge.intervals import Interval
+from assay.judge.tally import Tally
+from assay.judge.verdict import Comparison, explain
+from assay.lab.matrix.model import ArmView, Cell, Margin, Matrix, Overlap, Place, Value
+from assay.report.charts import interval_bar
+from assay.report.words import Words, number, percent, points, visible
+
+Section = dict[str, Any]
+
+SHADES = 8
+"""Steps of the heat map above the lowest."""
+SIGNS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "·", "not comparable": "≠"}
+
+
+def score_text(value: float, matrix: Matrix) -> str:
+    """A cell's value: a share in percent, a harmonic mean as it is."""
+    return f"{value:.3f}" if matrix.ratios_to else percent(value)
+
+
+def change_text(value: float, matrix: Matrix) -> str:
+    """A difference: in points, or in units of the ratio."""
+    return f"{value:+.3f}".replace("-", "−") if matrix.ratios_to else points(value)
+
+
+def limits(interval: Interval, matrix: Matrix, words: Words) -> str:
+    """The limits of a value."""
+    low, high = (score_text(v, matrix) for v in (interval.low, interval.high))
+    return words("table.interval_text", low=low, high=high)
+
+
+def change_limits(value: float, interval: Interval, matrix: Matrix, words: Words) -> str:
+    """A difference with its limits."""
+    low, high = (change_text(v, matrix) for v in (interval.low, interval.high))
+    return words("table.short", difference=change_text(value, matrix), low=low, high=high)
+
+
+def value_text(value: Value) -> str:
+    """A place on an axis."""
+    if value is None:
+        return "–"
+    return visible(value if isinstance(value, str) else f"{value}")
+
+
+def place_text(place: Place, matrix: Matrix) -> str:
+    """A cell by its coordinates."""
+    keys = [matrix.layout.rows, matrix.layout.columns, *matrix.layout.layers]
+    pairs = zip(keys, place, strict=True)
+    return ", ".join(f"{key} = {value_text(value)}" for key, value in pairs if key is not None)
+
+
+def cell_view(cell: Cell, matrix: Matrix, words: Words) -> Section:
+    """One cell of the heat map."""
+    if cell.score is None or cell.interval is None:
+        state = words(f"cell_state.{cell.state}")
+        return {"measured": False, "state": state, "kind": cell.state.replace(" ", "-")}
+    return {
+        "measured": True,
+        "score": score_text(cell.score, matrix),
+        "interval": limits(cell.interval, matrix, words),
+        "size": size_text(cell, words),
+        "shade": shade(cell.score, matrix),
+        "baseline": cell.is_baseline,
+        "change": comparison_view(cell.comparison, matrix, words),
+        "missing_seeds": cell.unit.seeds_missing if cell.unit else 0,
+    }
+
+
+def size_text(cell: Cell, words: Words) -> str:
+    """Items, and repeats and seeds where there are several."""
+    parts = [words("matrix.items", count=number(cell.items))]
+    if cell.repeats > 1:
+        parts.append(words("table.many_passes", repeats=cell.repeats))
+    if cell.seeds > 1:
+        parts.append(words("matrix.seeds", count=cell.seeds))
+    if cell.unit and cell.unit.seeds_missing:
+        parts.append(words("matrix.seeds_missing", count=cell.unit.seeds_missing))
+    return ", ".join(parts)
+
+
+def shade(score: float, matrix: Matrix) -> int:
+    """0 for the lowest score of the matrix to SHADES for the highest."""
+    scores = [cell.score for cell in matrix.measured if cell.score is not None]
+    low, high = min(scores), max(scores)
+    return round(SHADES * (score - low) / (high - low)) if high > low else SHADES // 2
+
+
+def comparison_view(found: Comparison | None, matrix: Matrix, words: Words) -> Section | None:
+    """A difference to the baseline with its verdict."""
+    if found is None:
+        return None
+    return {
+        "kind": found.verdict,
+        "sign": SIGNS[found.verdict],
+        "verdict": words(f"verdict_name.{found.verdict}"),
+        "short": change_limits(found.difference, found.interval, matrix, words),
+        "difference": change_text(found.difference, matrix),
+        "p": f"{found.adjusted_p:.2g}",
+        "explained": explained(found, matrix, words),
+    }
+
+
+def explained(found: Comparison, matrix: Matrix, words: Words) -> str:
+    """A comparison in words; differences of ratios are not points, so they get their own."""
+    if not matrix.ratios_to:
+        return explain(found, words.verdicts)
+    if found.verdict == "not comparable":
+        return words.verdicts["not comparable"].format(confounds=", ".join(found.confounds))
+    verdict = words(f"verdict_name.{found.verdict}")
+    change = change_limits(found.difference, found.interval, matrix, words)
+    return words(
+        "matrix.ratio_verdict", verdict=verdict, change=change, p=f"{found.adjusted_p:.2g}"
+    )
+
+
+def average_view(margin: Margin, matrix: Matrix, words: Words) -> Section | None:
+    """The average of a row, a column or a layer; None where no cell is measured."""
+    if margin.average is None:
+        return None
+    found, change = margin.average, margin.change
+    return {
+        "score": score_text(found.mean, matrix),
+        "interval": limits(found.interval, matrix, words),
+        "cells": words("matrix.cells_of", run=found.cells, total=margin.cells),
+        "whole": found.cells == margin.cells,
+        "change": average_change_text(change, matrix, words),
+    }
+
+
+def average_change_text(change: Average | None, matrix: Matrix, words: Words) -> str:
+    """A mean difference with its limits; empty where nothing is compared."""
+    return change_limits(change.mean, change.interval, matrix, words) if change else ""
+
+
+def layer_views(matrix: Matrix, words: Words) -> list[Section]:
+    """One heat map for each layer."""
+    margins = {(m.layer, m.key, m.value): m for m in matrix.margins}
+    views = []
+    for layer in matrix.layers:
+        rows = []
+        for row in matrix.rows:
+            cells = [matrix.cells[(row, column, *layer)] for column in matrix.columns]
+            margin = margins[layer, matrix.layout.rows, row]
+            rows.append(
+                {
+                    "label": value_text(row),
+                    "cells": [cell_view(cell, matrix, words) for cell in cells],
+                    "average": average_view(margin, matrix, words),
+                }
+            )
+        columns = [margins.get((layer, matrix.layout.columns or "", c)) for c in matrix.columns]
+        averages = [average_view(m, matrix, words) if m else None for m in columns]
+        views.append(
+            {
+                "title": layer_title(layer, matrix),
+                "rows": rows,
+                "averages": averages if matrix.layout.columns else [],
+                "all": average_view(margins[layer, "", None], matrix, words),
+            }
+        )
+    return views
+
+
+def layer_title(layer: Place, matrix: Matrix) -> str:
+    """The coordinates of a layer; empty where there is only one."""
+    pairs = zip(matrix.layout.layers, layer, strict=True)
+    return ", ".join(f"{key} = {value_text(value)}" for key, value in pairs)
+
+
+def column_labels(matrix: Matrix, words: Words) -> list[str]:
+    """The heads of the columns."""
+    if matrix.layout.columns is None:
+        return [words("table.score")]
+    return [value_text(value) for value in matrix.columns]
+
+
+def tally_lines(found: Tally, matrix: Matrix, words: Words) -> list[str]:
+    """Counts out of the cells that were run, by sign and by verdict, and the extremes."""
+    lines = [words("matrix.run", run=found.run, missing=found.missing)]
+    if not matrix.baseline:
+        return lines
+    lines.append(
+        words(
+            "matrix.by_sign",
+            improved=found.improved,
+            declined=found.declined,
+            unchanged=found.unchanged,
+            compared=found.compared,
+            run=found.run,
+        )
+    )
+    lines.append(
+        words(
+            "matrix.by_verdict",
+            better=found.better,
+            worse=found.worse,
+            equivalent=found.equivalent,
+            undecided=found.undecided,
+            refused=found.not_comparable,
+        )
+    )
+    named = {repr(place): cell for place, cell in matrix.cells.items()}
+    for key, name in (("gain", found.largest_gain), ("loss", found.largest_loss)):
+        cell = named.get(name or "")
+        lines.append(
+            words(f"matrix.largest_{key}", what=extreme(cell, matrix, words))
+            if cell
+            else words(f"matrix.no_{key}")
+        )
+    if 0 < found.groups < found.compared:
+        lines.append(words("matrix.groups", compared=found.compared, groups=found.groups))
+    return lines
+
+
+def extreme(cell: Cell, matrix: Matrix, words: Words) -> str:
+    """A cell with its difference and verdict, in a line."""
+    view = comparison_view(cell.comparison, matrix, words)
+    change = f"{view['short']}, {view['verdict']}" if view else ""
+    return f"{place_text(cell.place, matrix)}: {change}"
+
+
+def overlap_lines(matrix: Matrix, words: Words) -> list[tuple[str, bool]]:
+    """How the values of each axis hang together; True marks what is not independent."""
+    return [(overlap_line(o, words), o.kind != "apart") for o in matrix.overlaps]
+
+
+def overlap_line(found: Overlap, words: Words) -> str:
+    """One axis in words."""
+    values = sorted(found.sizes, key=lambda pair: pair[1] or 0)
+    sizes = " ⊂ ".join(
+        words(f"matrix.{found.of}_size", value=value_text(v), count=number(n)) for v, n in values
+    )
+    if found.kind != "nested":
+        sizes = sizes.replace(" ⊂ ", ", ")
+    return words(f"matrix.{found.of}_{found.kind}", key=visible(found.key), sizes=sizes)
+
+
+def nested_values(matrix: Matrix) -> dict[str, bool]:
+    """Axes whose values lie within each other."""
+    return {o.key: True for o in matrix.overlaps if o.kind in ("nested", "overlapping")}
+
+
+def arm_views(matrix: Matrix, words: Words) -> list[Section]:
+    """Strengths and weaknesses, arm by arm."""
+    if not matrix.baseline:
+        return []
+    return [arm_view(arm, matrix, words) for arm in matrix.arms]
+
+
+def arm_view(arm: ArmView, matrix: Matrix, words: Words) -> Section:
+    """One arm: where it is shown to be better or worse, and the counts behind it."""
+    t = arm.tally
+    figures = {"better": t.better, "worse": t.worse, "compared": t.compared, "run": t.run}
+    signs = {"improved": t.improved, "declined": t.declined}
+    return {
+        "title": f"{arm.key} = {value_text(arm.value)}",
+        "counts": words("matrix.arm_counts", **figures, **signs),
+        "change": average_change_text(arm.change, matrix, words),
+        "strengths": [extreme(cell, matrix, words) for cell in arm.strengths],
+        "weaknesses": [extreme(cell, matrix, words) for cell in arm.weaknesses],
+    }
+
+
+def recommendation_view(matrix: Matrix, words: Words) -> Section:
+    """What the rule recommends, with its evidence, or why nothing."""
+    found = matrix.recommendation
+    cell, choice = found.cell, found.choice
+    view: Section = {
+        "chosen": found.reason == "chosen",
+        "rule": words("matrix.rule"),
+        "why": words(f"matrix.reason_{found.reason}", select=visible(found.select)),
+        "setting": place_text(cell.place, matrix) if cell else "",
+        "model": cell.name if cell else "",
+        "evidence": [],
+    }
+    if cell is None or choice is None or found.dev is None:
+        return view
+    lines = [
+        words(
+            "matrix.evidence_dev",
+            score=percent(found.dev.mean),
+            items=number(len(found.dev.item_ids)),
+            select=visible(found.select),
+        )
+    ]
+    if choice.comparison is not None:
+        said = explain(choice.comparison, words.verdicts)
+        lines.append(words("matrix.evidence_test", said=said, looks=choice.looks))
+    lines.append(
+        words("matrix.optimism", looks=choice.looks, points=f"{choice.optimism * 100:.1f}")
+    )
+    if cell.score is not None and cell.interval is not None:
+        score, interval = score_text(cell.score, matrix), limits(cell.interval, matrix, words)
+        lines.append(words("matrix.evidence_report", score=score, interval=interval))
+    if cell.comparison is not None:
+        lines.append(explained(cell.comparison, matrix, words))
+    if found.rivals:
+        names = "; ".join(place_text(rival.place, matrix) for rival in found.rivals)
+        lines.append(words("matrix.rivals", count=len(found.rivals), names=names))
+    return {**view, "evidence": lines}
+
+
+def scale_of(cells: Sequence[Cell]) -> tuple[float, float]:
+    """What holds the intervals of all cells: 0 to 1 where they stay within."""
+    intervals = [cell.interval for cell in cells if cell.interval is not None]
+    return min([0.0, *(i.low for i in intervals)]), max([1.0, *(i.high for i in intervals)])
+
+
+def graph(cell: Cell, scale: tuple[float, float]) -> Any:
+    """The drawing of a cell's value and interval."""
+    return interval_bar(cell.score or 0.0, cell.interval, scale) if cell.interval else ""
