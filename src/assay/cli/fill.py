@@ -35,7 +35,9 @@ def fill(
         "finished_before": work.finished,
         "running_elsewhere": work.busy,
     }
-    shown = [f"{len(done) - len(failed)} runs finished; see 'assay matrix {file}'"]
+    count = len(done) - len(failed)
+    said = f"{count} of {len(done)} runs finished" if done else "nothing is missing"
+    shown = [f"{said}; see 'assay matrix {file}'"]
     findings = [finding(d.job.name, d.said, d.log) for d in failed]
     warnings = [f"{name} is running elsewhere and was left alone" for name in work.busy]
     return Outcome(result, shown, findings, warnings, exit_code=1 if failed else 0)

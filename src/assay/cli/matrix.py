@@ -74,7 +74,9 @@ def matrix(
     found = make_matrix(root, what, request)
     page = write_matrix(found, root, lang)
     shown: list[Any] = [*tables(found, catalogue), *sentences(found, catalogue), f"page: {page}"]
-    return Outcome({**matrix_result(found), "page": page}, shown, warnings=found.notes)
+    return Outcome(
+        {**matrix_result(found), "page": page}, shown, warnings=[str(note) for note in found.notes]
+    )
 
 
 def tables(found: "Matrix", words: "Words") -> list[Table]:

@@ -36,7 +36,8 @@ def average(cells: Sequence[Sequence[ItemScores]], baselines: Sequence[float] = 
     """
     values = [value_of(parts, baselines) for parts in cells]
     effects = [_effects(parts, baselines) for parts in cells]
-    return _average(values, effects, cells)
+    bounds = (0.0, np.inf) if baselines else cells[0][0].bounds
+    return _average(values, effects, cells, bounds)
 
 
 def average_change(
@@ -54,7 +55,9 @@ def average_change(
         ]
         for control, other in pairs
     ]
-    return _average(values, effects, [other for _, other in pairs])
+    low, high = pairs[0][0][0].bounds
+    width = np.inf if baselines else high - low
+    return _average(values, effects, [other for _, other in pairs], (-width, width))
 
 
 def value_of(parts: Sequence[ItemScores], baselines: Sequence[float] = ()) -> float:
@@ -84,6 +87,7 @@ def _average(
     values: Sequence[float],
     effects: Sequence[Sequence[Mapping[str, float]]],
     cells: Sequence[Sequence[ItemScores]],
+    bounds: tuple[float, float],
 ) -> Average:
     """Limits per benchmark by a bootstrap over items, put together where there are several."""
     mean, items = float(np.mean(values)), 0
@@ -97,7 +101,8 @@ def _average(
         limits = bootstrap(total, sources, (-wide, wide))
         below, above = below + limits.low**2, above + limits.high**2
         methods.add(limits.method)
-    interval = Interval(mean - below**0.5, mean + above**0.5, ", ".join(sorted(methods)))
+    low, high = max(mean - below**0.5, bounds[0]), min(mean + above**0.5, bounds[1])
+    interval = Interval(float(low), float(high), ", ".join(sorted(methods)))
     return Average(mean, interval, len(values), items)
 
 

@@ -45,7 +45,7 @@ def page_values(matrix: Matrix, folder: Path, w: Words) -> dict[str, Any]:
         "arms": view.arm_views(matrix, w),
         "recommendation": view.recommendation_view(matrix, w),
         "listed": listed(matrix, folder, w),
-        "notes": [visible(note) for note in matrix.notes],
+        "notes": view.note_lines(matrix, w),
         "methods": method_lines(matrix, w),
     }
 
@@ -69,6 +69,7 @@ def listed(matrix: Matrix, folder: Path, w: Words) -> list[dict[str, Any]]:
     return [
         {
             **view.cell_view(cell, matrix, w),
+            "anchor": view.anchor(cell, matrix),
             "place": view.place_text(cell.place, matrix),
             "graph": "" if matrix.ratios_to else view.graph(cell, scale),
             "sources": [source_link(s, folder) for s in sources_of(cell)],

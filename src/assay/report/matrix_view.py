@@ -18,7 +18,7 @@ Section = dict[str, Any]
 
 SHADES = 8
 """Steps of the heat map above the lowest."""
-SIGNS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "·", "not comparable": "≠"}
+SIGNS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "not comparable": "≠"}
 
 
 def score_text(value: float, matrix: Matrix) -> str:
@@ -43,6 +43,12 @@ def change_limits(value: float, interval: Interval, matrix: Matrix, words: Words
     return words("table.short", difference=change_text(value, matrix), low=low, high=high)
 
 
+def change_ends(interval: Interval, matrix: Matrix, words: Words) -> str:
+    """The limits of a difference."""
+    low, high = (change_text(v, matrix) for v in (interval.low, interval.high))
+    return words("table.interval_text", low=low, high=high)
+
+
 def value_text(value: Value) -> str:
     """A place on an axis."""
     if value is None:
@@ -64,6 +70,7 @@ def cell_view(cell: Cell, matrix: Matrix, words: Words) -> Section:
         return {"measured": False, "state": state, "kind": cell.state.replace(" ", "-")}
     return {
         "measured": True,
+        "anchor": anchor(cell, matrix),
         "score": score_text(cell.score, matrix),
         "interval": limits(cell.interval, matrix, words),
         "size": size_text(cell, words),
@@ -72,6 +79,19 @@ def cell_view(cell: Cell, matrix: Matrix, words: Words) -> Section:
         "change": comparison_view(cell.comparison, matrix, words),
         "missing_seeds": cell.unit.seeds_missing if cell.unit else 0,
     }
+
+
+def anchor(cell: Cell, matrix: Matrix) -> str:
+    """The name of the cell's line in the list of all cells."""
+    return f"cell-{list(matrix.cells).index(cell.place)}"
+
+
+def note_lines(matrix: Matrix, words: Words) -> list[str]:
+    """What was left out, a line for each reason."""
+    subjects: dict[str, list[str]] = {}
+    for note in matrix.notes:
+        subjects.setdefault(note.key, []).append(visible(note.subject))
+    return [words(f"matrix.note_{key}", names=", ".join(n)) for key, n in subjects.items()]
 
 
 def size_text(cell: Cell, words: Words) -> str:
@@ -103,6 +123,7 @@ def comparison_view(found: Comparison | None, matrix: Matrix, words: Words) -> S
         "verdict": words(f"verdict_name.{found.verdict}"),
         "short": change_limits(found.difference, found.interval, matrix, words),
         "difference": change_text(found.difference, matrix),
+        "limits": words("matrix.limits", limits=change_ends(found.interval, matrix, words)),
         "p": f"{found.adjusted_p:.2g}",
         "explained": explained(found, matrix, words),
     }
@@ -131,7 +152,10 @@ def average_view(margin: Margin, matrix: Matrix, words: Words) -> Section | None
         "interval": limits(found.interval, matrix, words),
         "cells": words("matrix.cells_of", run=found.cells, total=margin.cells),
         "whole": found.cells == margin.cells,
-        "change": average_change_text(change, matrix, words),
+        "change": change_text(change.mean, matrix) if change else "",
+        "change_limits": words("matrix.limits", limits=change_ends(change.interval, matrix, words))
+        if change
+        else "",
     }
 
 
@@ -229,7 +253,15 @@ def extreme(cell: Cell, matrix: Matrix, words: Words) -> str:
 
 def overlap_lines(matrix: Matrix, words: Words) -> list[tuple[str, bool]]:
     """How the values of each axis hang together; True marks what is not independent."""
-    return [(overlap_line(o, words), o.kind != "apart") for o in matrix.overlaps]
+    same = [o for o in matrix.overlaps if o.of == "items" and o.kind == "same"]
+    lines = []
+    if same:
+        keys = ", ".join(visible(o.key) for o in same)
+        counts = sorted({count or 0 for o in same for _, count in o.sizes})
+        count = " – ".join(number(c) for c in counts)
+        lines.append((words("matrix.items_same", keys=keys, count=count), True))
+    others = [o for o in matrix.overlaps if o not in same]
+    return [*lines, *((overlap_line(o, words), o.kind != "apart") for o in others)]
 
 
 def overlap_line(found: Overlap, words: Words) -> str:
@@ -262,6 +294,7 @@ def arm_view(arm: ArmView, matrix: Matrix, words: Words) -> Section:
     signs = {"improved": t.improved, "declined": t.declined}
     return {
         "title": f"{arm.key} = {value_text(arm.value)}",
+        "baseline": t.run > 0 and arm.baselines == t.run,
         "counts": words("matrix.arm_counts", **figures, **signs),
         "change": average_change_text(arm.change, matrix, words),
         "strengths": [extreme(cell, matrix, words) for cell in arm.strengths],
@@ -276,7 +309,11 @@ def recommendation_view(matrix: Matrix, words: Words) -> Section:
     view: Section = {
         "chosen": found.reason == "chosen",
         "rule": words("matrix.rule"),
-        "why": words(f"matrix.reason_{found.reason}", select=visible(found.select)),
+        "why": words(
+            f"matrix.reason_{found.reason}",
+            select=visible(found.select),
+            problem=visible(found.problem),
+        ),
         "setting": place_text(cell.place, matrix) if cell else "",
         "model": cell.name if cell else "",
         "evidence": [],
@@ -301,7 +338,8 @@ def recommendation_view(matrix: Matrix, words: Words) -> Section:
         score, interval = score_text(cell.score, matrix), limits(cell.interval, matrix, words)
         lines.append(words("matrix.evidence_report", score=score, interval=interval))
     if cell.comparison is not None:
-        lines.append(explained(cell.comparison, matrix, words))
+        said = explained(cell.comparison, matrix, words)
+        lines.append(words("matrix.evidence_report_test", said=said))
     if found.rivals:
         names = "; ".join(place_text(rival.place, matrix) for rival in found.rivals)
         lines.append(words("matrix.rivals", count=len(found.rivals), names=names))

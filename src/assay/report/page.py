@@ -63,17 +63,17 @@ def page_values(facts: RunFacts, w: Words) -> dict[str, Any]:
 
 @cache
 def environment() -> Environment:
-    """The templates' engine: HTML is escaped, Markdown has filters for it."""
-    engine = Environment(
+    """The engine of all pages: HTML templates escape what they are given."""
+    made = Environment(
         loader=PackageLoader("assay.report"),
         autoescape=lambda name: bool(name and name.endswith(".html.j2")),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    engine.filters["cell"] = cell
-    engine.filters["fenced"] = fenced
-    return engine
+    made.filters["cell"] = cell
+    made.filters["fenced"] = fenced
+    return made
 
 
 def cell(text: object) -> str:

@@ -16,6 +16,7 @@ from assay.lab.matrix.model import (
     Margin,
     Matrix,
     Measurement,
+    Note,
     Place,
     State,
     Unit,
@@ -43,7 +44,7 @@ class Question:
     declared: tuple[str, ...]
     """Keys in which the units may differ: the axes, and what arms set."""
     allow: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 Controls = Mapping[Place, tuple[Measurement, ...]]
@@ -62,7 +63,7 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
     ratios = tuple(ask.ratios_to.values())
     cells = {p: scored(c, ratios) if c.state == "measured" else c for p, c in cells.items()}
     controls: Controls = {}
-    notes = list(ask.notes)
+    notes = [*ask.notes, *(Note("damaged", u.problem) for u in units if u.state == "damaged")]
     if ask.baseline is not None:
         cells, controls, more = judge_cells(
             cells, layout, ask.baseline, ratios, ask.declared, ask.allow
@@ -131,7 +132,7 @@ def _late(key: str) -> bool:
 
 def _placeable(unit: Unit, keys: Iterable[str]) -> bool:
     """Whether the unit has a place by these keys: an unmeasured one has no checkpoint."""
-    return unit.state == "measured" or not any(map(_late, keys))
+    return unit.state in ("measured", "damaged") or not any(map(_late, keys))
 
 
 def _place(unit: Unit, layout: Layout) -> Place:
@@ -174,7 +175,8 @@ def _shared(first: Unit, second: Unit, layout: Layout) -> SharedCell:
     )
     # The shortest path says most: a table differs because a value in it does.
     inner = [k for k in apart if not any(other.startswith(f"{k}.") for other in apart)]
-    useful = [k for k in inner if k not in ("name", "checkpoint")] or inner
+    settings = [k for k in inner if k not in ("name", "seed", *CHECKPOINT_KEYS)]
+    useful = settings or [k for k in ("seed", "step", "stage", *inner) if k in inner]
     fix = f"add --layers {useful[0]}" if useful else "name one of them"
     more = f", which differ in {', '.join(useful[:5])}" if useful else ""
     return SharedCell(f"{first.name} and {second.name} fall into one cell{more}", fix=fix)
@@ -189,9 +191,9 @@ def _empty_state(units: Sequence[Unit], layout: Layout, place: Place) -> State:
         for unit in units
         if all(place_value(unit.coordinates.get(k)) == v for k, v in early.items())
     ]
-    waiting = next((unit.state for unit in there if unit.state != "measured"), None)
-    if waiting is not None:
-        return waiting
+    waiting: list[State] = [unit.state for unit in there if unit.state != "measured"]
+    if waiting:
+        return waiting[0]
     late = [key for key in layout.keys if _late(key)]
     if not there or not late:
         return "not run"
@@ -263,6 +265,7 @@ def _arms(view: _View, layout: Layout) -> Iterable[ArmView]:
             strengths=_by_verdict(cells.values(), "better"),
             weaknesses=_by_verdict(cells.values(), "worse"),
             change=view.change(list(cells)),
+            baselines=sum(c.is_baseline for c in cells.values()),
         )
 
 

@@ -90,7 +90,8 @@ def place_value(value: Any) -> Value:
 
 def check_key(key: str, known: Iterable[Mapping[str, Any]]) -> None:
     """Raise UnknownKey, with the nearest, where no unit has the key."""
-    names = sorted({name for coordinates in known for name in coordinates})
+    own = {name for coordinates in known for name in coordinates}
+    names = sorted({*own, *CHECKPOINT_KEYS, "name", "seed"})
     if key not in names:
         simple = [n for n in names if not n.endswith((".sampling", ".options"))]
         raise UnknownKey(f"no run can be pivoted by {key!r}", fix=nearest(key, simple))

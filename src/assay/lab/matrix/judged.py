@@ -16,8 +16,8 @@ from assay.judge.scores import ItemScores, ItemsDifferError
 from assay.judge.verdict import Comparison, not_comparable
 from assay.lab.answers import evaluation_records, measured_checkpoints
 from assay.lab.matrix.fairness import unfair
-from assay.lab.matrix.model import Cell, Layout, Measurement, Place, Source
-from assay.lab.records import EvaluationRecord, read_scores
+from assay.lab.matrix.model import Cell, Layout, Measurement, Note, Place, Source
+from assay.lab.records import DamagedRecord, EvaluationRecord, read_scores
 from assay.lab.run_directory import RunDirectory
 from assay.lab.run_names import checkpoint_directory, find_run, parse_run_name
 
@@ -91,26 +91,30 @@ def judge_cells(
     ratios: Sequence[float],
     keys: Sequence[str],
     allow: Sequence[str],
-) -> tuple[dict[Place, Cell], dict[Place, tuple[Measurement, ...]], list[str]]:
+) -> tuple[dict[Place, Cell], dict[Place, tuple[Measurement, ...]], list[Note]]:
     """The cells with their comparisons, the control of each, and why some have none."""
     raw: dict[str, Comparison] = {}
     controls: dict[Place, tuple[Measurement, ...]] = {}
-    notes: list[str] = []
+    notes: list[Note] = []
     own: set[Place] = set()
     for place, cell in cells.items():
         if cell.unit is None or cell.state != "measured":
             continue
-        control = control_of(cell, cells, layout, baseline)
+        try:
+            control = control_of(cell, cells, layout, baseline)
+        except DamagedRecord as error:
+            notes.append(Note("damaged", str(error)))
+            control = None
         if control is None:
-            notes.append(f"{cell.name}: no baseline was measured")
+            notes.append(Note("no_baseline", cell.name))
         elif [p.sources for p in control] == [p.sources for p in cell.unit.parts]:
             own.add(place)
         else:
             try:
                 raw[repr(place)] = _compared(control, cell.unit.parts, ratios, keys, allow)
                 controls[place] = control
-            except ItemsDifferError as error:
-                notes.append(f"{cell.name}: {error.problem}")
+            except ItemsDifferError:
+                notes.append(Note("items_differ", cell.name))
     judged = adjust_family(raw)
     done = {
         place: replace(cell, comparison=judged.get(repr(place)), is_baseline=place in own)

@@ -18,7 +18,14 @@ Value = str | int | float | bool | None
 Place = tuple[Value, ...]
 """Row, column, then one value for each layer key."""
 State = Literal[
-    "measured", "not run", "running", "interrupted", "failed", "not measured", "no checkpoint"
+    "measured",
+    "not run",
+    "running",
+    "interrupted",
+    "failed",
+    "not measured",
+    "no checkpoint",
+    "damaged",
 ]
 
 
@@ -68,6 +75,8 @@ class Unit:
     seeds_missing: int = 0
     looks: int = 1
     """Checkpoints among which this one was chosen on dev items."""
+    problem: str = ""
+    """What is wrong with a damaged record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +138,8 @@ class ArmView:
     """Cells shown to be better than the baseline, largest difference first."""
     weaknesses: tuple[Cell, ...]
     change: Average | None
+    baselines: int = 0
+    """Cells that are themselves what others are compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +156,28 @@ class Recommendation:
     dev: ItemScores | None = None
     """The candidate's scores there."""
     rivals: tuple[Cell, ...] = ()
+    problem: str = ""
+    """What is wrong with a damaged dev record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One thing that was left out."""
+
+    key: Literal["no_baseline", "made_otherwise", "items_differ", "damaged"]
+    subject: str
+    """The run or the cell's name."""
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {NOTES[self.key]}"
+
+
+NOTES = {
+    "no_baseline": "its baseline was not measured, so it is compared with nothing",
+    "made_otherwise": "made with other settings than the sweep's, and left out",
+    "damaged": "a record that cannot be read",
+    "items_differ": "measured on other items than its baseline, so it is not compared",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +200,7 @@ class Matrix:
     arms: tuple[ArmView, ...]
     overlaps: tuple[Overlap, ...]
     recommendation: Recommendation
-    notes: tuple[str, ...] = ()
+    notes: tuple["Note", ...] = ()
     """What was left out, and why."""
 
     @property

@@ -11,6 +11,7 @@ from assay.judge.scores import ItemScores
 from assay.lab.matrix.judged import Baseline
 from assay.lab.matrix.model import Cell, Measurement, Place, Recommendation, Unit
 from assay.lab.matrix.units import dev_scores, selecting
+from assay.lab.records import DamagedRecord
 
 
 def recommend(
@@ -25,7 +26,10 @@ def recommend(
     if select is None and len(known) != 1:
         return Recommendation("several_select" if known else "no_select")
     name = select or known[0]
-    dev = {p: _dev(c.unit, name) for p, c in measured.items()}
+    try:
+        dev = {p: _dev(c.unit, name) for p, c in measured.items()}
+    except DamagedRecord as error:
+        return Recommendation("dev_damaged", select=name, problem=str(error))
     scores = {p: s for p, s in dev.items() if s is not None}
     if not scores:
         return Recommendation("no_select", select=name)

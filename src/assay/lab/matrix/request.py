@@ -15,7 +15,7 @@ from assay.lab.answers import evaluation_records
 from assay.lab.matrix.build import Question, build
 from assay.lab.matrix.coordinates import CHECKPOINT_KEYS
 from assay.lab.matrix.judged import Baseline, baseline_run
-from assay.lab.matrix.model import Layout, Matrix, Unit
+from assay.lab.matrix.model import Layout, Matrix, Note, Unit
 from assay.lab.matrix.units import Ask, Slot, slots_of_runs, slots_of_sweep, units_of
 from assay.lab.spec.overrides import parse_override
 from assay.lab.spec.references import parse_checkpoint
@@ -103,7 +103,7 @@ def _of_sweep(root: Path, found: SweepFile, request: Request) -> Matrix:
         select=request.select or sweep.select,
         declared=(*layout.keys, *declared_by(found)),
         allow=request.allow,
-        notes=tuple(f"{run} was made with other settings and is left out" for run in others),
+        notes=tuple(Note("made_otherwise", run) for run in others),
     )
     if request.on:
         slots = [Slot(s.name, s.coordinates, s.runs, s.seeds) for s in slots]

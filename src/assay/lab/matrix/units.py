@@ -20,7 +20,7 @@ from assay.lab.matrix.coordinates import (
     run_coordinates,
 )
 from assay.lab.matrix.model import Measurement, Source, State, Unit
-from assay.lab.records import EvaluationRecord, read_scores
+from assay.lab.records import DamagedRecord, EvaluationRecord, read_scores
 from assay.lab.run_directory import RunDirectory, all_runs
 from assay.lab.run_names import RunNotFound, find_run, parse_run_name
 from assay.lab.selection import read_best
@@ -224,21 +224,19 @@ def _unit(slot: Slot, seeds: Sequence[tuple[Source, ...]], looks: int) -> Unit:
     derived = checkpoint_coordinates(first.run, experiment, first.checkpoint)
     if len(seeds[0]) == 1:
         derived |= record_coordinates(first.record)
-    parts = []
-    for sources in zip(*seeds, strict=True):
-        scores = tuple(read_scores(s.run, s.record, s.checkpoint) for s in sources)
-        parts.append(Measurement(tuple(sources), scores))
     checkpoints = {sources[0].checkpoint for sources in seeds}
     name = f"{slot.name}@{checkpoints.pop()}" if len(checkpoints) == 1 else slot.name
-    return Unit(
-        name,
-        {**derived, **slot.coordinates},
-        "measured",
-        slot.runs,
-        tuple(parts),
-        max(slot.seeds - len(seeds), 0),
-        looks,
-    )
+    place = {**derived, **slot.coordinates}
+    missing = max(slot.seeds - len(seeds), 0)
+    try:
+        parts = tuple(_measurement(sources) for sources in zip(*seeds, strict=True))
+    except DamagedRecord as error:
+        return Unit(name, place, "damaged", slot.runs, problem=str(error))
+    return Unit(name, place, "measured", slot.runs, parts, missing, looks)
+
+
+def _measurement(sources: tuple[Source, ...]) -> Measurement:
+    return Measurement(sources, tuple(read_scores(s.run, s.record, s.checkpoint) for s in sources))
 
 
 def dev_scores(unit: Unit, select: str, checkpoint: str | None = None) -> list[ItemScores] | None:
