@@ -47,14 +47,15 @@ role = "report"
 checkpoints = ["base", "sft.all"]
 
 [evaluate.hard]
-benchmark = "math/math500"
+benchmark = "math/gsm8k"
+options = { path = "hard.jsonl" }
 role = "report"
 checkpoints = ["base", "sft.last"]
 """
 LAST = "sft.step-000040"
 TEST = replace(RECORD, name="test", benchmark="math/gsm8k")
 DEV = replace(RECORD, name="dev", benchmark="sums.dev", role="select")
-HARD = replace(RECORD, name="hard", benchmark="math/math500")
+HARD = replace(RECORD, name="hard", benchmark="math/gsm8k", options={"path": "hard.jsonl"})
 
 
 @dataclass(frozen=True)
