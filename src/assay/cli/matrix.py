@@ -117,7 +117,7 @@ def average_text(found: dict[str, Any] | None) -> str:
 
 def sentences(found: "Matrix", words: "Words") -> list[str]:
     """Counts, dependence and the recommendation, a line each."""
-    from assay.report.matrix_view import overlap_lines, recommendation_view, tally_lines
+    from assay.report.matrix_words import overlap_lines, recommendation_view, tally_lines
 
     advice = recommendation_view(found, words)
     dependent = words("matrix.dependent")

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from assay.data.files import atomic_write_text
 from assay.lab.matrix.model import Cell, Matrix, Source
 from assay.report import matrix_view as view
+from assay.report import matrix_words as words_of
 from assay.report.page import environment
 from assay.report.words import Words, visible, words
 
@@ -39,13 +40,13 @@ def page_values(matrix: Matrix, folder: Path, w: Words) -> dict[str, Any]:
         "chips": chips(matrix, w),
         "columns": view.column_labels(matrix, w),
         "layers": view.layer_views(matrix, w),
-        "nested": view.nested_values(matrix),
-        "tally": view.tally_lines(matrix.tally, matrix, w),
-        "overlaps": view.overlap_lines(matrix, w),
-        "arms": view.arm_views(matrix, w),
-        "recommendation": view.recommendation_view(matrix, w),
+        "nested": words_of.nested_values(matrix),
+        "tally": words_of.tally_lines(matrix.tally, matrix, w),
+        "overlaps": words_of.overlap_lines(matrix, w),
+        "arms": words_of.arm_views(matrix, w),
+        "recommendation": words_of.recommendation_view(matrix, w),
         "listed": listed(matrix, folder, w),
-        "notes": view.note_lines(matrix, w),
+        "notes": words_of.note_lines(matrix, w),
         "methods": method_lines(matrix, w),
     }
 

@@ -5,24 +5,20 @@ from dataclasses import dataclass
 from itertools import product
 
 from assay.errors import InputError
-from assay.judge.averages import Average, average, average_change
-from assay.judge.tally import Tally, tally
 from assay.lab.matrix.coordinates import CHECKPOINT_KEYS, RECORD, check_key, ordered, place_value
-from assay.lab.matrix.judged import BadBaseline, Baseline, judge_cells, pooled, scored
+from assay.lab.matrix.judged import BadBaseline, Baseline, judge_cells, scored
+from assay.lab.matrix.margins import Controls, View, arms, margins
 from assay.lab.matrix.model import (
-    ArmView,
     Cell,
     Layout,
-    Margin,
     Matrix,
-    Measurement,
     Note,
     Place,
     State,
     Unit,
     Value,
 )
-from assay.lab.matrix.overlap import item_ids, overlaps
+from assay.lab.matrix.overlap import overlaps
 from assay.lab.matrix.recommend import recommend
 from assay.lab.sweep.spec import ARM
 
@@ -47,9 +43,6 @@ class Question:
     notes: tuple[Note, ...] = ()
 
 
-Controls = Mapping[Place, tuple[Measurement, ...]]
-
-
 def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
     """The matrix of the units. Raises UnknownKey, SharedCell and BadBaseline."""
     for key in layout.keys:
@@ -69,7 +62,7 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
             cells, layout, ask.baseline, ratios, ask.declared, ask.allow
         )
         notes += more
-    view = _View(cells, controls, ratios)
+    view = View(cells, controls, ratios)
     return Matrix(
         name=ask.name,
         about=ask.about,
@@ -81,9 +74,9 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
         columns=columns,
         layers=layers,
         cells=cells,
-        margins=tuple(_margins(view, layout, rows, columns, layers)),
+        margins=tuple(margins(view, layout, rows, columns, layers)),
         tally=view.tally(cells),
-        arms=tuple(_arms(view, layout)),
+        arms=tuple(arms(view, layout)),
         overlaps=overlaps(layout, cells.values()),
         recommendation=recommend(cells, controls, ask.baseline, ask.select),
         notes=tuple(notes),
@@ -198,77 +191,3 @@ def _empty_state(units: Sequence[Unit], layout: Layout, place: Place) -> State:
     if not there or not late:
         return "not run"
     return "not measured" if any(key.startswith(RECORD) for key in late) else "no checkpoint"
-
-
-@dataclass(frozen=True, slots=True)
-class _View:
-    """Cells with what averages need."""
-
-    cells: Mapping[Place, Cell]
-    controls: Controls
-    ratios: tuple[float, ...]
-
-    def average(self, places: Sequence[Place]) -> Average | None:
-        units = [self.cells[p].unit for p in places if self.cells[p].state == "measured"]
-        found = [pooled(unit.parts) for unit in units if unit is not None]
-        return average(found, self.ratios) if found else None
-
-    def change(self, places: Sequence[Place]) -> Average | None:
-        pairs = []
-        for place in places:
-            cell = self.cells[place]
-            fair = cell.comparison is not None and cell.comparison.verdict != "not comparable"
-            if fair and cell.unit is not None:
-                pairs.append((pooled(self.controls[place]), pooled(cell.unit.parts)))
-        return average_change(pairs, self.ratios) if pairs else None
-
-    def tally(self, cells: Mapping[Place, Cell]) -> Tally:
-        compared = {repr(p): c.comparison for p, c in cells.items() if c.comparison is not None}
-        items = {repr(p): item_ids(c) for p, c in cells.items() if c.comparison is not None}
-        run = sum(c.state == "measured" for c in cells.values())
-        absent = sum(c.state == "no checkpoint" for c in cells.values())
-        return tally(compared, run, len(cells) - run - absent, items)
-
-
-def _margins(
-    view: _View,
-    layout: Layout,
-    rows: Sequence[Value],
-    columns: Sequence[Value],
-    layers: Sequence[Place],
-) -> Iterable[Margin]:
-    """Averages by row and by column of every layer, and of the layer."""
-    for layer in layers:
-        for row in rows:
-            yield _margin(view, layout.rows, row, layer, [(row, c, *layer) for c in columns])
-        for column in columns if layout.columns else ():
-            places = [(row, column, *layer) for row in rows]
-            yield _margin(view, layout.columns or "", column, layer, places)
-        yield _margin(view, "", None, layer, [(r, c, *layer) for r in rows for c in columns])
-
-
-def _margin(view: _View, key: str, value: Value, layer: Place, places: Sequence[Place]) -> Margin:
-    return Margin(key, value, layer, view.average(places), view.change(places), len(places))
-
-
-def _arms(view: _View, layout: Layout) -> Iterable[ArmView]:
-    """Strengths and weaknesses: by arm where there are arms, else by layer, else by row."""
-    key = next((k for k in (ARM, *layout.layers) if k in layout.keys), layout.rows)
-    keys = [layout.rows, layout.columns, *layout.layers]
-    at = keys.index(key)
-    for value in dict.fromkeys(place[at] for place in view.cells):
-        cells = {p: c for p, c in view.cells.items() if p[at] == value}
-        yield ArmView(
-            key=key,
-            value=value,
-            tally=view.tally(cells),
-            strengths=_by_verdict(cells.values(), "better"),
-            weaknesses=_by_verdict(cells.values(), "worse"),
-            change=view.change(list(cells)),
-            baselines=sum(c.is_baseline for c in cells.values()),
-        )
-
-
-def _by_verdict(cells: Iterable[Cell], verdict: str) -> tuple[Cell, ...]:
-    found = [(c, c.comparison) for c in cells if c.comparison and c.comparison.verdict == verdict]
-    return tuple(c for c, _ in sorted(found, key=lambda pair: -abs(pair[1].difference)))

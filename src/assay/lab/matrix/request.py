@@ -16,7 +16,8 @@ from assay.lab.matrix.build import Question, build
 from assay.lab.matrix.coordinates import CHECKPOINT_KEYS
 from assay.lab.matrix.judged import Baseline, baseline_run
 from assay.lab.matrix.model import Layout, Matrix, Note, Unit
-from assay.lab.matrix.units import Ask, Slot, slots_of_runs, slots_of_sweep, units_of
+from assay.lab.matrix.slots import Slot, slots_of_runs, slots_of_sweep
+from assay.lab.matrix.units import Ask, units_of
 from assay.lab.spec.overrides import parse_override
 from assay.lab.spec.references import parse_checkpoint
 from assay.lab.sweep.plan import plan
