@@ -14,6 +14,8 @@ from assay.cli.compare import compare
 from assay.cli.delete import delete
 from assay.cli.doctor import doctor
 from assay.cli.eval import evaluate
+from assay.cli.fill import fill
+from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, verb
 from assay.cli.protect import protect
 from assay.cli.report import report
@@ -29,6 +31,8 @@ VERBS = {
     "eval": evaluate,
     "compare": compare,
     "audit": audit,
+    "matrix": matrix,
+    "fill": fill,
     "report": report,
     "runs": runs,
     "show": show,

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
+from assay.data.toml_lines import KeyPath
 from assay.errors import InputError, nearest
 from assay.lab.spec.fields import annotations_at
-from assay.data.toml_lines import KeyPath
 
 _NAMED = ("data", "stage", "evaluate")
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from assay.data.toml_lines import KeyPath, key_lines, line_of
 from assay.errors import InputError, nearest
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.fields import annotations_at
-from assay.data.toml_lines import KeyPath, key_lines, line_of
 from assay.lab.spec.overrides import Override, apply_overrides, parse_override, place
 from assay.lab.spec.problems import MISSING, Problem, problems_in
 
@@ -30,8 +30,8 @@ def read_experiment(file: str | Path, overrides: Sequence[str] = ()) -> Experime
     Raises SpecError for the first problem in file order, with the count of the others, and
     OverrideError for an override that names nothing.
     """
-    text = _read_text(Path(file))
-    raw = _parse(text, file)
+    text = read_text(Path(file))
+    raw = parse_toml(text, file)
     settings = [parse_override(override) for override in overrides]
     values = apply_overrides(raw, settings)
     try:
@@ -45,7 +45,8 @@ def read_experiment(file: str | Path, overrides: Sequence[str] = ()) -> Experime
     return experiment
 
 
-def _read_text(file: Path) -> str:
+def read_text(file: Path) -> str:
+    """The text of a file. Raises SpecError."""
     if not file.is_file():
         raise SpecError("no such file", file=file)
     try:
@@ -54,7 +55,8 @@ def _read_text(file: Path) -> str:
         raise SpecError("not UTF-8 text", file=file) from None
 
 
-def _parse(text: str, file: str | Path) -> dict[str, Any]:
+def parse_toml(text: str, file: str | Path) -> dict[str, Any]:
+    """The plain values of a TOML text. Raises SpecError with the line."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as invalid:
