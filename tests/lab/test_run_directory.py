@@ -21,7 +21,7 @@ from assay.lab.run_names import (
     find_run,
     parse_run_name,
 )
-from assay.lab.selection import read_best, write_best
+from assay.lab.selection import Selection, read_selection, write_selection
 from assay.lab.spec.references import CheckpointReference, parse_checkpoint
 from assay.lab.status import (
     RunBusy,

@@ -13,6 +13,7 @@ from assay.cli.compare import compare
 from assay.cli.delete import delete
 from assay.cli.doctor import doctor
 from assay.cli.eval import evaluate
+from assay.cli.log import log
 from assay.cli.output import Common, Json, Lab, verb
 from assay.cli.protect import protect
 from assay.cli.report import report
@@ -20,6 +21,7 @@ from assay.cli.resume import resume
 from assay.cli.run import run
 from assay.cli.runs import runs
 from assay.cli.show import show
+from assay.cli.watch import watch
 
 VERBS = {
     "run": run,
@@ -28,6 +30,8 @@ VERBS = {
     "eval": evaluate,
     "compare": compare,
     "report": report,
+    "watch": watch,
+    "log": log,
     "runs": runs,
     "show": show,
     "protect": protect,

@@ -5,12 +5,16 @@ Like `content`, it only puts words and units to what other modules counted and j
 
 from collections.abc import Mapping
 
+from assay.judge.health import worded
 from assay.lab.compare import Pairing, Table
+from assay.lab.looks import explained
+from assay.lab.selection import read_selection
 from assay.report.charts import curve_panel, dev_chart, reward_columns
 from assay.report.content import Section, interval_text
 from assay.report.examples import Answer, Examples
 from assay.report.facts import RunFacts
 from assay.report.history import Curve, curves
+from assay.report.progress import promotion
 from assay.report.tables import StageRow, checkpoint_label, stage_rows
 from assay.report.words import Words, number, percent, visible
 
@@ -113,19 +117,32 @@ def panel(curve: Curve, words: Words) -> Section:
 
 def finding_section(facts: RunFacts, words: Words) -> list[dict[str, str]]:
     """What the health rules found, stage by stage."""
+    found = [
+        (stage, worded(each, words.sections))
+        for stage in facts.experiment.stage
+        if stage in facts.metrics
+        for each in facts.health(stage)
+    ]
     return [
         {
             "stage": stage,
             "kind": finding.severity,
             "severity": words(f"severity.{finding.severity}"),
-            "what": words.known("finding", finding.what),
+            "what": finding.what,
             "evidence": finding.evidence,
-            "fix": words.known("advice", finding.fix),
+            "fix": finding.fix,
         }
-        for stage in facts.experiment.stage
-        if stage in facts.metrics
-        for finding in facts.health(stage)
+        for stage, finding in found
     ]
+
+
+def selection_section(facts: RunFacts, words: Words) -> list[str]:
+    """What the best checkpoint of each stage is, and why."""
+    said = [
+        promotion(stage, read_selection(facts.run.path, stage), explained(facts.run, stage), words)
+        for stage in facts.experiment.stage
+    ]
+    return [text for text in said if text]
 
 
 def method_section(facts: RunFacts, words: Words) -> list[str]:

@@ -13,7 +13,7 @@ from assay.errors import InputError, nearest
 from assay.lab.spec.fields import annotations_at
 from assay.lab.spec.locate import KeyPath
 
-_NAMED = ("data", "stage", "evaluate")
+_NAMED = ("data", "stage", "evaluate", "guard", "milestone")
 
 
 class OverrideError(InputError):
