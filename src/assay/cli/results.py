@@ -19,7 +19,7 @@ def run_results(
 ) -> tuple[dict[str, Any], list[RenderableType]]:
     """Writes the run's page; returns its results for programs and for people.
 
-    `span` says between which steps progress is told.
+    `span` says between which steps progress is told; without it, people see it on the page only.
     """
     from assay.lab.progress import progress
     from assay.report.facts import gather
@@ -27,9 +27,9 @@ def run_results(
     from assay.report.progress_terminal import progress_view
     from assay.report.terminal import example_panels, final_table, summary_line
 
-    span = span or Span()
-    page = write_report(run, lang, span)
-    told = progress(run, span.stage, span.first, span.last)
+    steps = span or Span()
+    page = write_report(run, lang, steps)
+    told = progress(run, steps.stage, steps.first, steps.last)
     result = {
         **run_identity(run),
         "report": page,
@@ -38,7 +38,7 @@ def run_results(
         "evaluations": [table_result(m.table) for m in gather(run).reported if m.table is not None],
     }
     shown = [final_table(run, lang), "", example_panels(run, lang), ""]
-    if told is not None:
+    if told is not None and span is not None:
         shown += [progress_view(told, lang), ""]
     return result, [*shown, summary_line(run, lang), f"report: {page}"]
 

@@ -142,19 +142,17 @@ def check_guards(experiment: Experiment, run: RunDirectory, stage: str, step: in
 
 
 def unseen(experiment: Experiment, lines: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Guards whose metric none of a run's lines records: they have watched nothing."""
+    """Guards that watch nothing: their stages have begun and no step recorded their metric."""
     recorded: dict[str, set[str]] = {}
     for line in lines:
         recorded.setdefault(line["stage"], set()).update(line)
-    return [
-        name
-        for name, guard in experiment.guard.items()
-        if not any(
-            guard.metric in metrics
-            for stage, metrics in recorded.items()
-            if guard.stage in (None, stage)
-        )
-    ]
+    idle = []
+    for name, guard in experiment.guard.items():
+        stages = [guard.stage] if guard.stage else list(experiment.stage)
+        begun = all(stage in recorded for stage in stages)
+        if begun and not any(guard.metric in recorded[stage] for stage in stages):
+            idle.append(name)
+    return idle
 
 
 def pass_guards(run: RunDirectory, guards: Sequence[str], stage: str, step: int) -> None:

@@ -161,7 +161,8 @@ def _progress(
     states = milestone_states(run, experiment, metrics, (stage, last))
     scored = {m.name for m in states if m.spec.stage == stage and m.step and m.step > first}
     planned = planned_steps(run, experiment, stage)
-    costs = tuple(spending(run, experiment, seen)) if stage == list(metrics)[-1] else ()
+    costs = tuple(spending(run, experiment, seen))
+    ahead = costs if stage == list(metrics)[-1] else ()
     return Progress(
         run=run,
         experiment=experiment,
@@ -176,7 +177,7 @@ def _progress(
         findings=findings,
         new=frozenset(now - then),
         gone=frozenset(then - now),
-        forecasts=_forecasts(seen[stage], planned, costs),
+        forecasts=_forecasts(seen[stage], planned, ahead),
         spending=costs,
         milestones=tuple(states),
         scored=frozenset(scored),

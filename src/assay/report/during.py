@@ -37,10 +37,9 @@ class Reporting:
     def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
         """Write the report. One that cannot be written is told, and stops no training."""
         try:
-            file = write_progress(run, stage, step, why, self.lang)
+            write_progress(run, stage, step, why, self.lang)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
             self.inner.note(f"the report of {stage} step {step} was not written: {problem}")
             return
         self.inner.report(run, stage, step, why)
-        self.inner.note(f"progress report: {file}")

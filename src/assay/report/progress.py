@@ -170,6 +170,8 @@ def forecasts(found: Progress, words: Words) -> list[str]:
             spent, budget = write(each.spent), write(each.budget)
             text = words("progress.spent", spent=spent, budget=budget)
             said.append(f"{metric_label(each.metric, words)}: {text}")
+    for metric in (m for m in found.experiment.budget if m not in budgets):
+        said.append(words("progress.no_costs", metric=metric_label(metric, words)))
     return said
 
 

@@ -16,13 +16,14 @@ STATES = {"better": "green", "worse": "red", "undecided": "yellow", "": "dim"}
 
 
 def progress_view(found: Progress, lang: str = "en") -> RenderableType:
-    """Table, changes, findings, forecasts, milestones, guards and the gate."""
+    """Changes, findings, forecasts, milestones, guards and the gate; the table comes last, because
+    it is what a small terminal may cut.
+    """
     w = words(lang)
     section = progress_section(found, w)
     parts: list[RenderableType] = [
         Text(section["title"], "bold"),
         Text(section["about"], "dim"),
-        metric_table(section, lang),
         *(Text(f"- {line}") for line in section["changes"]),
     ]
     for finding in section["findings"]:
@@ -43,7 +44,7 @@ def progress_view(found: Progress, lang: str = "en") -> RenderableType:
         parts.append(Text(section["promotion"]))
     if section["stopped"]:
         parts.append(Text(section["stopped"], "bold red"))
-    return Group(*parts)
+    return Group(*parts, metric_table(section, lang))
 
 
 def metric_table(section: Section, lang: str) -> Table:
