@@ -22,13 +22,21 @@ from assay.report.page import MARKDOWN, write_report
 from tests.tiny_lab import make_tiny_lab
 
 SETTINGS = (
-    "stage.sft.steps=6",
-    "stage.sft.checkpoint_every=3",
+    "stage.sft.steps=32",
+    "stage.sft.checkpoint_every=16",
     "stage.rl.steps=4",
     "stage.rl.checkpoint_every=4",
     "evaluate.dev.data=sums",
     "evaluate.dev.reward=repetition",
 )
+FEW = """
+[evaluate.few]
+data   = "sums.dev"
+reward = "accuracy"
+role   = "select"
+checkpoints = ["rl.all"]
+sampling = { max_tokens = 12 }
+"""
 GUARD = '\n[guard.always]\nstage = "rl"\nmetric = "groups"\nabove = 0.0\nsteps = 3\n'
 
 
@@ -37,8 +45,7 @@ def make_lab(folder: Path, tables: str = "") -> Path:
     file = make_tiny_lab(folder)
     text = file.read_text().partition("[evaluate.sampled]")[0]
     text = text.replace('"base", "sft.best", "rl.last"', '"base", "sft.best", "rl.best", "rl.last"')
-    text = text.replace('checkpoints = ["sft.all"]', 'checkpoints = ["sft.all", "rl.all"]')
-    file.write_text(text + tables)
+    file.write_text(text + FEW + tables)
     return file
 
 
@@ -68,7 +75,7 @@ def weights(run: RunDirectory, stage: str, step: int) -> dict[str, bytes]:
 def test_the_start_stays_the_best_where_no_later_checkpoint_was_shown_better(whole):
     chosen = read_selection(whole.path, "rl")
     assert chosen is not None and not chosen.promoted
-    assert chosen.checkpoint == chosen.start == "sft.step-000006" and chosen.looks == 1
+    assert chosen.checkpoint == chosen.start == "sft.step-000032" and chosen.looks == 1
     found = explained(whole, "rl")
     assert found is not None and found.step is None and set(found.looks) == {4}
 
@@ -84,11 +91,11 @@ def test_evaluation_and_page_know_that_the_best_is_the_start(whole):
     facts = gather(whole)
     assert facts.main is not None and facts.main.table is not None and not facts.main.missing
     names = [line.name for line in facts.main.table.lines]
-    assert names[0] == "base" and names[-1] == "rl.step-000004" and "sft.step-000006" in names
+    assert names[0] == "base" and names[-1] == "rl.step-000004" and "sft.step-000032" in names
     write_report(whole)
     page = (whole.path / MARKDOWN).read_text(encoding="utf-8")
     assert "(rl.best)" in page
-    assert "rl.best is sft · step 6, what the stage started from: none of 1 later" in page
+    assert "rl.best is sft · step 32, what the stage started from: none of 1 later" in page
     steps = [score.step for score in facts.dev_scores("rl")]
     assert steps == [0, 4] and facts.dev_scores("rl")[0].chosen
 
@@ -99,7 +106,7 @@ def test_a_guard_stops_the_run_says_why_and_keeps_the_checkpoint(stopped, whole)
     assert "groups was above 0 for 3 steps in a row" in status.message
     assert (stopped.checkpoint("rl", 3) / "optimizer.pt").is_file()
     assert not (stopped.checkpoint("rl", 4)).exists()
-    assert weights(stopped, "sft", 6) == weights(whole, "sft", 6)
+    assert weights(stopped, "sft", 32) == weights(whole, "sft", 32)
 
 
 def test_a_stopped_run_leaves_a_report_that_says_so(stopped):
@@ -141,7 +148,7 @@ def test_two_guards_that_fire_together_are_both_named_and_both_passed(tmp_path):
     more = '\n[guard.second]\nmetric = "reward_mean"\nbelow = 1e9\n'
     file = make_lab(tmp_path, GUARD.replace("steps = 3", "steps = 1") + more)
     settings = ("stage.sft.steps=1", "stage.rl.steps=2", "guard.second.stage=rl")
-    with pytest.raises(GuardFired, match="'always' stopped .*; guard 'second'"):
+    with pytest.raises(GuardFired, match=r"'always' stopped .*; guard 'second'"):
         start(file, settings, root=tmp_path)
     (run,) = runs_of(tmp_path, "tiny")
     assert read_status(run.path).guard == "always second"
@@ -164,7 +171,9 @@ optimizer = { lr = 1e-3 }
 
 def test_a_stage_that_starts_from_the_best_starts_from_what_the_gate_kept(tmp_path):
     file = make_lab(tmp_path, DOWNSTREAM)
-    text = file.read_text().replace('"sft.all", "rl.all"', '"rl.all", "next.all"')
+    text = file.read_text().replace(
+        'checkpoints = ["rl.all"]', 'checkpoints = ["rl.all", "next.all"]'
+    )
     file.write_text(text.replace('"sft.best", ', ""))
     settings = ("stage.sft.steps=2", "stage.rl.steps=1", "stage.next.optimizer.lr=1e-30")
     (run,) = start(file, settings, root=tmp_path)

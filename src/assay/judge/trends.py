@@ -100,7 +100,7 @@ def trend(
     line = _fit(steps_N, values_N)
     if line is None:
         return None
-    half = line.reach(level) * line.error / np.sqrt(line.spread)
+    half = line.reach(level) * line.error / line.spread**0.5
     interval = Interval(line.slope - half, line.slope + half, "least squares, Student's t", level)
     first, last = int(steps_N[0]), int(steps_N[-1])
     ends = line(first), line(last)

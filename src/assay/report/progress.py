@@ -60,6 +60,8 @@ def about(found: Progress, words: Words) -> str:
 def row_view(row: MetricRow, words: Words) -> dict[str, Any]:
     """One metric as the table shows it."""
     write, signed = writers(row.metric)
+    # A slope is a small change: a tenth of a point would round it away.
+    fine = points_of if signed is points else signed_number
     difference = ""
     if row.before is not None and row.after is not None:
         difference = signed(row.after.value - row.before.value)
@@ -67,7 +69,7 @@ def row_view(row: MetricRow, words: Words) -> dict[str, Any]:
             difference += f" ({span(row.change, signed, words)})"
     trend = ""
     if row.trend is not None:
-        slope, reach = signed(row.trend.slope), span(row.trend.interval, signed, words)
+        slope, reach = fine(row.trend.slope), span(row.trend.interval, fine, words)
         trend = words("progress.slope", slope=slope, reach=reach)
     return {
         "label": metric_label(row.metric, words),
@@ -96,6 +98,11 @@ def signed_number(value: float) -> str:
     if abs(value) < ROUNDED:
         return "+0"
     return f"{value:+.3g}".replace("-", "−")
+
+
+def points_of(difference: float) -> str:
+    """A small difference of shares in points, in three digits."""
+    return signed_number(difference * 100)
 
 
 def span(interval: Interval, write: Callable[[float], str], words: Words) -> str:
