@@ -242,6 +242,7 @@ def guard_views(found: Progress, words: Words) -> list[dict[str, str]]:
             steps=spec.steps,
             stage=spec.stage or words("guard.every_stage"),
         )
+        text += words("guard.idle_why") if state == "idle" else ""
         kind = {"fired": "worse", "idle": "undecided"}.get(state, "")
         said = words(f"guard.{state}")
         views.append({"name": name, "condition": text, "state": said, "kind": kind})
