@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.judge.health import health
+from assay.judge.health import diagnose, worded
 from assay.judge.identity import (
+    IDENTITY_RULES,
     Twins,
     contradictory_answers,
     fallback_contradiction,
@@ -134,10 +135,21 @@ def test_signal_needs_rewards_that_differ():
 
 
 def test_the_health_of_a_stage_includes_these_rules():
-    found = health([{"step": 1, "fallbacks": 0, "execution_errors": 4, "grad_norm": 1.0}])
-    assert [f.what for f in found] == [
-        "the fallback count is 0 beside errors that cause a fallback"
-    ]
+    lines = [{"step": 1, "fallbacks": 0, "execution_errors": 4, "grad_norm": 1.0}]
+    (found,) = diagnose(lines)
+    assert worded(found) == fallback_contradiction(lines)
+
+
+def test_a_rule_says_the_same_alone_and_in_the_health_of_a_stage():
+    stages = {
+        "loss_parts": [{"loss": 5.0, "policy_loss": 1.0, "kl_loss": 1.0}],
+        "impossible_share": [{"truncated_share": 1.5}],
+        "signal_without_spread": [{"signal_share": 0.5, "reward_std": 0.0}],
+    }
+    for name, lines in stages.items():
+        lines = [{"step": 1, **line} for line in lines]
+        (found,) = (each for each in diagnose(lines) if each.rule == name)
+        assert worded(found) == IDENTITY_RULES[name](lines)
 
 
 def test_an_answer_cannot_be_right_and_wrong():

@@ -80,13 +80,11 @@ def compare(
 def arm(root: Path, text: str) -> "Arm":
     """A run and the checkpoint of it that a name means."""
     from assay.lab.compare import Arm
-    from assay.lab.run_names import checkpoint_directory, find_run, parse_run_name
+    from assay.lab.run_names import find_run, parse_run_name, resolve_checkpoint
+    from assay.lab.spec.references import checkpoint_name
 
     reference = parse_run_name(text)
     run = find_run(root, reference)
     if reference.checkpoint is None:
         return Arm(run)
-    if reference.checkpoint.stage is None:
-        return Arm(run, "base")
-    folder = checkpoint_directory(run, reference.checkpoint)
-    return Arm(run, f"{reference.checkpoint.stage}.{folder.name}")
+    return Arm(run, checkpoint_name(resolve_checkpoint(run, reference.checkpoint)))

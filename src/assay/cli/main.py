@@ -15,6 +15,7 @@ from assay.cli.delete import delete
 from assay.cli.doctor import doctor
 from assay.cli.eval import evaluate
 from assay.cli.fill import fill
+from assay.cli.log import log
 from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, verb
 from assay.cli.protect import protect
@@ -23,6 +24,7 @@ from assay.cli.resume import resume
 from assay.cli.run import run
 from assay.cli.runs import runs
 from assay.cli.show import show
+from assay.cli.watch import watch
 
 VERBS = {
     "run": run,
@@ -34,6 +36,8 @@ VERBS = {
     "matrix": matrix,
     "fill": fill,
     "report": report,
+    "watch": watch,
+    "log": log,
     "runs": runs,
     "show": show,
     "protect": protect,

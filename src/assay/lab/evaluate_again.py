@@ -4,7 +4,6 @@ A model without a run of its own gets one that trains nothing, so that its recor
 a manifest. A record that exists is not made again.
 """
 
-import gc
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -16,21 +15,21 @@ from assay.data.hashing import hash_contents
 from assay.errors import InputError
 from assay.lab.evaluate import Evaluation, make_evaluation
 from assay.lab.manifest_file import read_manifest
+from assay.lab.measuring import measure_stored
 from assay.lab.merged import model_folder
 from assay.lab.observer import Observer
 from assay.lab.registry import note_run
 from assay.lab.run_directory import RunDirectory, create_run, runs_of
-from assay.lab.run_names import checkpoint_directory, find_run, parse_run_name
-from assay.lab.runner import checkpoint_name, execute, experiment_of, measure
+from assay.lab.run_names import find_run, parse_run_name, resolve_checkpoint
+from assay.lab.runner import execute, experiment_of
 from assay.lab.session import Session
 from assay.lab.spec.evaluate import EvaluateSpec
 from assay.lab.spec.experiment import Experiment
-from assay.lab.spec.references import CheckpointReference
+from assay.lab.spec.references import CheckpointReference, checkpoint_name
 from assay.lab.spec.toml_write import experiment_toml
 from assay.lab.status import hold_run, stored_status
 from assay.lab.trained_items import Trained, trained_rows
 from assay.models.source import EXAMPLES
-from assay.rollout.language import LocalSampler
 from assay.tasks.task import TASKS, lookup, task
 
 IDENTITY = ("name", "role", "shared")
@@ -83,19 +82,10 @@ def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observ
     finished = evaluation.record.finished(run, name)
     if not finished:
         with hold_run(run.path):
-            answer(session, evaluation, reference)
+            measure_stored(session, evaluation, reference)
         note_run(run)
     file = evaluation.record.file(run.evaluations, name)
     return Evaluated(run, evaluation.name, evaluation.record.key, name, not finished, file)
-
-
-def answer(session: Session, evaluation: Evaluation, reference: CheckpointReference) -> None:
-    """Make the record of one checkpoint."""
-    model = session.shelf.plain(reference)
-    answers = LocalSampler(model, session.base.end_tokens, session.precision.compute)
-    measure(session, evaluation, answers, checkpoint_name(reference))
-    del model, answers
-    gc.collect()
 
 
 def rows_still_there(session: Session) -> Trained | None:
@@ -148,10 +138,7 @@ def find_target(
         stages = ", ".join(f"{named.name}@{s}.last" for s in experiment_of(run).stage)
         fix = f"write {named.name}@base" + (f" or {stages}" if stages else "")
         raise NoCheckpoint(f"{target!r} names no checkpoint", fix=fix)
-    if named.checkpoint.stage is None:
-        return run, named.checkpoint
-    step = checkpoint_directory(run, named.checkpoint).name.removeprefix("step-")
-    return run, CheckpointReference(named.checkpoint.stage, "step", int(step))
+    return run, resolve_checkpoint(run, named.checkpoint)
 
 
 def model_run(root: Path, source: str, benchmark: str, observer: Observer) -> RunDirectory:

@@ -13,7 +13,7 @@ from assay.data.toml_lines import KeyPath
 from assay.errors import InputError, nearest
 from assay.lab.spec.fields import annotations_at
 
-_NAMED = ("data", "stage", "evaluate")
+_NAMED = ("data", "stage", "evaluate", "guard", "milestone")
 
 
 class OverrideError(InputError):

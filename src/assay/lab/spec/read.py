@@ -69,7 +69,7 @@ def parse_toml(text: str, file: str | Path) -> dict[str, Any]:
 def _is_field(dotted: str, values: Mapping[str, Any]) -> bool:
     """Whether the path may be written; the control may have stages that this file has not."""
     path = tuple(dotted.split("."))
-    if path[0] in ("data", "stage", "evaluate") and path[1:2]:
+    if path[0] in ("data", "stage", "evaluate", "guard", "milestone") and path[1:2]:
         names = values.get(path[0], {})
         values = {path[0]: names if path[1] in names else {}}
     return bool(annotations_at(path, values))
