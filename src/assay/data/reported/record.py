@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from assay.data.reported.fields import Cells, Count, Items, Many, Number, Part, refused
 from assay.errors import nearest
@@ -52,7 +52,7 @@ class Run(Part):
     """The report's name for it."""
     settings: Mapping[str, str | Number] = {}
     """What was set: data, base, learning rate; keys in words of your own, the same in all runs."""
-    scores: Cells = {}
+    scores: Cells = Field(default_factory=dict)
     """Cell (a benchmark, a subset) -> the printed values of its repeats."""
     items: Items | dict[str, Items] | None = None
     """Items, where they differ from those of `[scoring]`."""
