@@ -60,7 +60,7 @@ def write_progress(run: RunDirectory, stage: str, step: int, why: str, lang: str
     values = {"w": w, "facts": facts, "progress": progress_section(found, w)}
     values["standalone"] = True
     file = report_file(run, stage, step)
-    atomic_write_text(file, _environment().get_template("progress_page.md.j2").render(values))
+    atomic_write_text(file, environment().get_template("progress_page.md.j2").render(values))
     note_report(run, stage, step, why)
     return file
 
