@@ -88,7 +88,7 @@ def test_ctrl_c_stops_watching_and_not_the_run(run):
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             # Tests may be run in the background, where Ctrl-C is ignored.
-            preexec_fn=heed_interrupts,
+            preexec_fn=heed_interrupts,  # noqa: PLW1509 no thread runs here
         )
         assert process.stderr is not None and "is running" in process.stderr.readline()
         time.sleep(0.2)

@@ -26,7 +26,7 @@ def report(
     metric: Annotated[str | None, typer.Option(help="The only score to show of a file.")] = None,
     format: Annotated[str | None, typer.Option(help="The format of a file.")] = None,
 ) -> Outcome:
-    """Show a run's results and progress and write its page, or the scores in another tool's file."""
+    """Show a run's results and progress and write its page, or show the scores in a file."""
     from assay.cli.foreign import any_file, report_file
 
     if any_file([run]):

@@ -126,11 +126,8 @@ def finding_section(facts: RunFacts, words: Words) -> list[dict[str, str]]:
         for each in facts.health(stage)
     ]
     table = facts.main.table if facts.main else None
-    found += (
-        [(table.evaluation.name, translated(each, words)) for each in table.findings]
-        if table
-        else []
-    )
+    if table is not None:
+        found += [(table.evaluation.name, translated(each, words)) for each in table.findings]
     return [
         {
             "stage": place,

@@ -15,7 +15,7 @@ from assay.lab.matrix.model import Measurement, Source, State, Unit
 from assay.lab.matrix.slots import Slot
 from assay.lab.records import DamagedRecord, EvaluationRecord, read_scores
 from assay.lab.run_directory import RunDirectory
-from assay.lab.selection import read_best
+from assay.lab.selection import read_selection
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.read import read_experiment
 from assay.lab.spec.references import parse_checkpoint
@@ -104,9 +104,12 @@ def _wanted(run: RunDirectory, records: Records, ask: Ask) -> dict[str, str]:
     }
     if reference.which == "all":
         return {name: name for name in steps.values()}
-    chosen = {"last": max((s for s in steps if s is not None), default=None)}
-    chosen |= {"best": read_best(run.path, reference.stage), "step": reference.step}
-    step = chosen[reference.which]
+    if reference.which == "best":
+        selection = read_selection(run.path, reference.stage)
+        name = selection.checkpoint if selection else None
+        return {ask.checkpoint: name} if name in names else {}
+    last = max((s for s in steps if s is not None), default=None)
+    step = last if reference.which == "last" else reference.step
     return {ask.checkpoint: steps[step]} if step in steps else {}
 
 
