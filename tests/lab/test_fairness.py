@@ -316,3 +316,12 @@ def test_a_declared_factor_that_does_not_differ_is_found(run, tmp_path):
     assert compare_runs(run, other, vary=["stage"]).findings == ()
     table = compare_arms(Arm(run, "base"), [Arm(run)], vary=["stage.rl.lambda"])
     assert table.findings == ()
+
+
+def test_the_same_checkpoint_file_on_another_base_is_not_the_same_weights(run, tmp_path):
+    based = {**MANIFEST, "base_weights": {"source": "hf:x", "sha256": "y"}}
+    other = other_run(tmp_path, based, RL, record=CLEAN)
+    for each in (run, other):
+        save_weights(each, [1.0, 2.0])
+    (found,) = compare_runs(run, other, allow=["base_weights"]).findings
+    assert found.what == "two checkpoints answer the same"
