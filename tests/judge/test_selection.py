@@ -47,7 +47,7 @@ def test_checkpoints_that_are_no_better_are_promoted_in_one_case_of_twenty_at_mo
     chance, runs = draw.random(60), 100
     promoted, naive = 0, 0
     for _ in range(runs):
-        start, *later = (single_pass(draw.random(60) < chance) for _ in range(11))
+        start, *later = (single_pass((draw.random(60) < chance).astype(float)) for _ in range(11))
         found = promote(start, dict(enumerate(later, 1)))
         promoted += found.step is not None
         naive += any(look.p_value < 0.05 and look.difference > 0 for look in found.looks.values())
