@@ -71,11 +71,11 @@ def test_a_run_whose_process_died_ends_the_watch(run):
     assert seen.status.status == "interrupted"
 
 
-WATCH = "import sys; sys.argv[0] = 'assay'; from assay.cli.main import app; app()"
-
-
-def heed_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+# Tests may be run in the background, where Ctrl-C is ignored.
+WATCH = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "sys.argv[0] = 'assay'; from assay.cli.main import app; app()"
+)
 
 
 def test_ctrl_c_stops_watching_and_not_the_run(run):
@@ -87,8 +87,6 @@ def test_ctrl_c_stops_watching_and_not_the_run(run):
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-            # Tests may be run in the background, where Ctrl-C is ignored.
-            preexec_fn=heed_interrupts,  # noqa: PLW1509 no thread runs here
         )
         assert process.stderr is not None and "is running" in process.stderr.readline()
         time.sleep(0.2)

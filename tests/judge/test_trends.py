@@ -1,5 +1,6 @@
 """Trends and forecasts: closed forms, other people's regression, and coverage by simulation."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,14 @@ from scipy import stats
 
 from assay.judge.trends import forecast_total, forecast_value, trend
 
-linregress: Any = stats.linregress
 STEPS = list(range(1, 31))
 # Neighbours on opposite sides of the line: no resemblance, so the textbook's formulas hold.
 WOBBLE = [0.5 * s + (0.3 if s % 2 else -0.3) for s in STEPS]
+
+
+def textbook(steps: Sequence[int], values: Sequence[float]) -> Any:
+    """SciPy's regression, whose result has no useful type."""
+    return stats.linregress(steps, values)
 
 
 def series(seed: int, slope: float, resemblance: float = 0.0, count: int = 30) -> list[float]:
@@ -35,7 +40,7 @@ def test_an_exact_line_gives_its_slope_without_any_width(slope, start, count):
 
 
 def test_slope_and_interval_are_the_textbooks_where_neighbours_do_not_resemble_each_other():
-    found, expected = trend(STEPS, WOBBLE), linregress(STEPS, WOBBLE)
+    found, expected = trend(STEPS, WOBBLE), textbook(STEPS, WOBBLE)
     assert found is not None
     half = stats.t.ppf(0.975, len(STEPS) - 2) * expected.stderr
     assert found.slope == pytest.approx(expected.slope)
@@ -66,9 +71,9 @@ def test_intervals_of_slopes_cover_what_they_say():
 
 def test_steps_that_resemble_their_neighbours_do_not_count_in_full():
     values = [series(seed, 0.2, 0.7) for seed in range(300)]
-    textbook = [linregress(STEPS, v) for v in values]
+    fits = [textbook(STEPS, v) for v in values]
     reach = stats.t.ppf(0.975, len(STEPS) - 2)
-    naive = np.mean([abs(r.slope - 0.2) <= reach * r.stderr for r in textbook])
+    naive = np.mean([abs(r.slope - 0.2) <= reach * r.stderr for r in fits])
     assert naive < 0.75
     assert covered(0.7) > naive + 0.1
 
@@ -85,7 +90,7 @@ def test_two_points_have_no_trend(values):
 
 
 def test_a_forecast_of_a_value_is_the_textbooks_prediction_interval():
-    found, line = forecast_value(STEPS, WOBBLE, 50), linregress(STEPS, WOBBLE)
+    found, line = forecast_value(STEPS, WOBBLE, 50), textbook(STEPS, WOBBLE)
     assert found is not None
     count, middle = len(STEPS), float(np.mean(STEPS))
     residuals = np.array(WOBBLE) - line.intercept - line.slope * np.array(STEPS)
@@ -140,10 +145,10 @@ def test_a_total_holds_the_sum_that_comes_as_often_as_it_says():
     draw = np.random.default_rng(1)
     hits = []
     for _ in range(600):
-        costs = draw.normal(10, 2, 60)
-        found = forecast_total(costs[:10].tolist(), 50, 60)
+        costs = [float(c) for c in draw.normal(10, 2, 60)]
+        found = forecast_total(costs[:10], 50, 60)
         assert found is not None
-        hits.append(found.interval.low <= costs.sum() <= found.interval.high)
+        hits.append(found.interval.low <= sum(costs) <= found.interval.high)
     assert 0.92 <= np.mean(hits) <= 0.98
 
 

@@ -1,4 +1,4 @@
-"""Tiny runs: guards stop them and keep the checkpoint, the gate keeps or replaces the start."""
+"""Real tiny runs: guards stop them and keep the checkpoint; the gate keeps or replaces starts."""
 
 import json
 from dataclasses import replace
