@@ -76,7 +76,7 @@ def test_an_arm_may_have_an_experiment_of_its_own(lab):
 
 
 def test_settings_of_an_evaluation_are_measured_on_one_run(lab):
-    text = SWEEP.partition("[axes]")[0].replace('arm = "plain"', '"evaluate.test.repeats" = 1')
+    text = SWEEP.partition("[axes]")[0].replace('arm = "plain"', '"evaluate.test.take.rows" = 10')
     text += "[axes]\nevaluate.test.options.examples = [1, 2]\nevaluate.test.take.rows = [10, 20]\n"
     text += "stage.sft.batch = [4]\n"
     (run,) = plan(read_sweep(lab.sweep(text)))
@@ -125,6 +125,18 @@ def test_settings_of_an_evaluation_are_measured_on_one_run(lab):
         ('on = ["test"]', 'on = ["test"]\nratios_to = { test = 0 }', "must be more than 0, not 0"),
         ("stage.sft.batch = [4, 8]", "evaluate.hard.repeats = [1]", "cells show test"),
         ("name =", "name", "sweep.toml:1: not valid TOML"),
+        ('arm = "plain"', 'arm = "plian"', "sweep.toml:5: baseline.where.arm: arm is never"),
+        ('arm = "plain"', 'amr = "plain"', "'amr' is no axis (did you mean 'arm'"),
+        (
+            'select = "dev"',
+            'rows = "stage.sft.lr"',
+            "toml:4: rows: 'stage.sft.lr' is no axis",
+        ),
+        (
+            'select = "dev"',
+            'checkpoint = "last"',
+            "toml:4: checkpoint: 'last' is not a check",
+        ),
     ],
 )
 def test_a_problem_is_one_line_with_its_place(lab, old, new, expected):

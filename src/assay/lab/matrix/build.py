@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from assay.errors import InputError
+from assay.errors import InputError, nearest
 from assay.lab.matrix.coordinates import CHECKPOINT_KEYS, RECORD, check_key, ordered, place_value
 from assay.lab.matrix.judged import BadBaseline, Baseline, judge_cells, scored
 from assay.lab.matrix.margins import Controls, View, arms, margins
@@ -48,7 +48,7 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
     for key in layout.keys:
         check_key(key, [unit.coordinates for unit in units])
     if ask.baseline and ask.baseline.where:
-        _check_where(layout, ask.baseline.where)
+        _check_where(units, layout, ask.baseline.where)
     rows, columns, layers = _axes(units, layout)
     cells = _placed(
         units, layout, [(r, c, *layer) for layer in layers for r in rows for c in columns]
@@ -83,11 +83,15 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
     )
 
 
-def _check_where(layout: Layout, where: Mapping[str, object]) -> None:
-    for key in where:
+def _check_where(units: Sequence[Unit], layout: Layout, where: Mapping[str, object]) -> None:
+    for key, value in where.items():
         if key not in layout.keys:
             fix = "an axis of this table: " + ", ".join(layout.keys)
             raise BadBaseline(f"the baseline's {key!r} is no axis", fix=fix)
+        known = _values(units, key)
+        if place_value(value) not in known:
+            problem = f"no cell has the baseline's {key} = {value}"
+            raise BadBaseline(problem, fix=nearest(str(value), known))
 
 
 def _measured_on(cells: Iterable[Cell]) -> tuple[str, ...]:

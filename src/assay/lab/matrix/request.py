@@ -97,9 +97,7 @@ def _of_sweep(root: Path, found: SweepFile, request: Request) -> Matrix:
         name=sweep.name,
         about=sweep.about,
         on=request.on or sweep.on,
-        ratios_to={}
-        if request.on
-        else {name: sweep.ratios_to[name] for name in sweep.on if sweep.ratios_to},
+        ratios_to={} if request.on else ratios_of(found),
         baseline=baseline,
         select=request.select or sweep.select,
         declared=(*layout.keys, *declared_by(found)),

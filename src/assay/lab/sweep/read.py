@@ -16,8 +16,13 @@ from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.fields import annotations_at
 from assay.lab.spec.problems import Problem, problems_in
 from assay.lab.spec.read import SpecError, first_error, parse_toml, read_experiment, read_text
+from assay.lab.spec.references import parse_checkpoint
 from assay.lab.spec.toml_write import inline
 from assay.lab.sweep.spec import ARM, Sweep
+
+LATE = ("checkpoint", "stage", "step", "epoch", "seed", "name")
+"""Axes that a table of the sweep may have besides its own."""
+CHECKPOINTS = "write base, STAGE.best, STAGE.last, STAGE.step-N or STAGE.all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,8 @@ def read_sweep(file: Path) -> SweepFile:
     found = SweepFile(file, text, sweep, tuple(axes))
     for axis in axes:
         _check_axis(found, axis)
+    _check_layout(found)
+    _check_baseline(found)
     for arm in sweep.arms or [None]:
         _check_base(found, arm)
     return found
@@ -104,6 +111,38 @@ def _check_axis(found: SweepFile, axis: Axis) -> None:
     first, _, rest = axis.key.partition(".")
     if first in ("name", "seeds", "control", "vary", "about") and not rest:
         raise found.refuse(axis.path, f"{axis.key!r} is no axis", _why_no_axis(first))
+
+
+def _check_layout(found: SweepFile) -> None:
+    """Rows and columns are axes or keys of what was measured; the checkpoint is one."""
+    sweep, known = found.sweep, [axis.key for axis in found.axes]
+    for field in ("rows", "columns"):
+        key = getattr(sweep, field)
+        if key is not None and key not in (*known, *LATE) and not key.startswith("evaluation."):
+            raise found.refuse((field,), f"{key!r} is no axis", nearest(key, [*known, *LATE]))
+    if sweep.checkpoint is not None and parse_checkpoint(sweep.checkpoint) is None:
+        raise found.refuse(
+            ("checkpoint",), f"{sweep.checkpoint!r} is not a checkpoint", CHECKPOINTS
+        )
+
+
+def _check_baseline(found: SweepFile) -> None:
+    """The baseline's cell is one of the sweep's, and its checkpoint one that there may be."""
+    baseline = found.sweep.baseline
+    if baseline is None:
+        return
+    axes = {axis.key: axis for axis in found.axes}
+    for key, value, path in leaves(baseline.where):
+        place = ("baseline", "where", *path)
+        if key not in axes and key not in LATE:
+            raise found.refuse(place, f"{key!r} is no axis", nearest(key, [*axes, *LATE]))
+        if key in axes and value not in axes[key].values:
+            raise found.refuse(
+                place, f"{key} is never {inline(value)}", nearest(str(value), axes[key].values)
+            )
+    if baseline.checkpoint is not None and parse_checkpoint(baseline.checkpoint) is None:
+        problem = f"{baseline.checkpoint!r} is not a checkpoint"
+        raise found.refuse(("baseline", "checkpoint"), problem, CHECKPOINTS)
 
 
 def _why_no_axis(key: str) -> str:
