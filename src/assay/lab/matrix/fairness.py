@@ -16,7 +16,7 @@ from assay.lab.spec.read import read_experiment
 
 ROWS = ("contents_sha256", "prompts_sha256", "train", "dev", "dropped", "total")
 """What a manifest says about the rows of a data set."""
-APART = ("name", "role", "items", "seed")
+APART = ("name", "role", "items", "seed", "shared")
 """Fields of a record that are compared elsewhere or change no score."""
 
 
