@@ -15,6 +15,7 @@ from assay.cli.doctor import doctor
 from assay.cli.eval import evaluate
 from assay.cli.output import Common, Json, Lab, verb
 from assay.cli.protect import protect
+from assay.cli.replay import replay
 from assay.cli.report import report
 from assay.cli.resume import resume
 from assay.cli.run import run
@@ -28,6 +29,7 @@ VERBS = {
     "eval": evaluate,
     "compare": compare,
     "report": report,
+    "replay": replay,
     "runs": runs,
     "show": show,
     "protect": protect,

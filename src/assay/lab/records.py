@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from assay.data.files import atomic_path, atomic_write_text
 from assay.data.hashing import canonical_json, sha256_text
+from assay.errors import InputError
 from assay.judge.scores import ItemScores, item_scores
 from assay.lab.run_directory import RunDirectory
 
@@ -53,6 +54,10 @@ ANSWERS = pa.schema(
 Line = Mapping[str, Any]
 
 
+class RecordDamaged(InputError):
+    """A record that is no parquet file, is torn, or lacks a column."""
+
+
 def write_table(file: Path, lines: Sequence[Line], schema: pa.Schema) -> None:
     """Write lines as one parquet file, whole or not at all; each has every column of the schema."""
     # Arrow would take an absent column for null and leave an unknown one out.
@@ -67,8 +72,21 @@ def write_samples(file: Path, lines: Sequence[Line]) -> None:
 
 
 def read_samples(file: Path) -> list[dict[str, Any]]:
-    """The completions of one step."""
-    return pq.read_table(file).to_pylist()
+    """The completions of one step, `parts` as JSON text. Raises RecordDamaged."""
+    return read_lines(file, SAMPLES)
+
+
+def read_lines(file: Path, schema: pa.Schema, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The lines of a record with the columns of `schema`, or only those that are named.
+
+    Raises RecordDamaged for a file that cannot be read or has not all of them.
+    """
+    wanted = list(columns) or schema.names
+    try:
+        return pq.read_table(file, columns=wanted).select(wanted).to_pylist()
+    except (pa.ArrowException, KeyError, OSError) as error:
+        why = " ".join(str(error).split())
+        raise RecordDamaged(f"cannot be read as a record: {why}", file=file) from error
 
 
 @dataclass(frozen=True)
