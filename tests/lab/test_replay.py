@@ -10,7 +10,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.lab.metrics import read_metrics
-from assay.lab.records import SAMPLES, RecordDamaged
+from assay.lab.records import SAMPLES, DamagedRecord
 from assay.lab.replay.settings import NotReplayable
 from assay.lab.replay.step import NoSamples, spans
 from assay.lab.run_directory import RunDirectory
@@ -335,14 +335,14 @@ def test_a_damaged_file_of_samples_is_named(own: RunDirectory):
     lines = lines_of(own, "rl", 1)
     for damaged in (whole[: len(whole) // 2], b"", b"PAR1"):
         file.write_bytes(damaged)
-        with pytest.raises(RecordDamaged, match=r"step-000001\.parquet: cannot be read"):
+        with pytest.raises(DamagedRecord, match=r"step-000001\.parquet: the record cannot be read"):
             again(own, 1)
     pq.write_table(pq.read_table(own.samples("rl", 2)).drop_columns(["advantage"]), file)
-    with pytest.raises(RecordDamaged, match="advantage"):
+    with pytest.raises(DamagedRecord, match="advantage"):
         again(own, 1)
     for torn in (lines[:-1], [], [lines[1], lines[4], *lines[2:4]]):
         write_lines(own, "rl", 1, torn)
-        with pytest.raises(RecordDamaged, match="not groups of 4"):
+        with pytest.raises(DamagedRecord, match="not groups of 4"):
             again(own, 1)
 
 

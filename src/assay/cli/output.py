@@ -181,12 +181,14 @@ def print_shown(outcome: Outcome) -> None:
 
 def finding_text(finding: Mapping[str, str]) -> Text:
     """What was found, its evidence, and what to do, each on its own line."""
+    from assay.report.words import visible
+
     severity = finding["severity"]
-    text = Text.assemble((severity, STYLES[severity]), f": {finding['what']}")
+    text = Text.assemble((severity, STYLES[severity]), f": {visible(finding['what'])}")
     if finding["evidence"]:
-        text.append(f"\n    {finding['evidence']}", style="dim")
+        text.append(f"\n    {visible(finding['evidence'])}", style="dim")
     if finding["fix"]:
-        text.append(f"\n    to do: {finding['fix']}")
+        text.append(f"\n    to do: {visible(finding['fix'])}")
     return text
 
 

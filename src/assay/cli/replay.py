@@ -86,8 +86,8 @@ def values_table(title: str, spreads: "Spreads") -> Table:
         values = (number(getattr(side, name)) for side in (before, after))
         view.add_row(name.replace("_", " "), *values, end_section=name == names[-1])
     for bar in spreads.bins:
-        one = f"{bar.low:.6g}" if bar.low == bar.high else f"{bar.low:.6g} to {bar.high:.6g}"
-        view.add_row(one, str(bar.before), str(bar.after))
+        ends = dict.fromkeys(f"{end:.6g}" for end in (bar.low, bar.high))
+        view.add_row(" to ".join(ends), str(bar.before), str(bar.after))
     return view
 
 

@@ -54,8 +54,8 @@ ANSWERS = pa.schema(
 Line = Mapping[str, Any]
 
 
-class RecordDamaged(InputError):
-    """A record that is no parquet file, is torn, or lacks a column."""
+class DamagedRecord(InputError):
+    """A file of a run that cannot be read."""
 
 
 def write_table(file: Path, lines: Sequence[Line], schema: pa.Schema) -> None:
@@ -72,21 +72,24 @@ def write_samples(file: Path, lines: Sequence[Line]) -> None:
 
 
 def read_samples(file: Path) -> list[dict[str, Any]]:
-    """The completions of one step, `parts` as JSON text. Raises RecordDamaged."""
-    return read_lines(file, SAMPLES)
+    """The completions of one step, `parts` as JSON text. Raises DamagedRecord."""
+    columns = read_columns(file, SAMPLES.names)
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
 
 
-def read_lines(file: Path, schema: pa.Schema, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The lines of a record with the columns of `schema`, or only those that are named.
-
-    Raises RecordDamaged for a file that cannot be read or has not all of them.
-    """
-    wanted = list(columns) or schema.names
+def read_columns(file: Path, columns: Sequence[str]) -> dict[str, list[Any]]:
+    """Columns of a record or of a step's samples, by name. Raises DamagedRecord."""
     try:
-        return pq.read_table(file, columns=wanted).select(wanted).to_pylist()
-    except (pa.ArrowException, KeyError, OSError) as error:
-        why = " ".join(str(error).split())
-        raise RecordDamaged(f"cannot be read as a record: {why}", file=file) from error
+        # Not pq.read_table, which loads pandas where that is installed.
+        with pq.ParquetFile(file) as source:
+            table = source.read(columns=list(columns))
+        return {name: table[name].to_pylist() for name in columns}
+    except (pa.ArrowException, OSError, KeyError) as error:
+        reason = " ".join(str(error).split())
+        fix = "restore it, or delete it and evaluate again"
+        raise DamagedRecord(f"the record cannot be read: {reason}", file=file, fix=fix) from error
 
 
 @dataclass(frozen=True)

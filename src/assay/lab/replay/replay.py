@@ -106,8 +106,8 @@ def rewards_after(bench: Bench, before: SampledStage, after: SampledStage) -> li
     if judging(before) != judging(after):
         return score(bench, after)
     recorded = [stored_reward(line) for line in bench.stored.lines]
-    both = isinstance(before, GrpoStage) and isinstance(after, GrpoStage)
-    if both and before.overlong != after.overlong:
+    punishments = [getattr(stage, "overlong", None) for stage in (before, after)]
+    if punishments[0] != punishments[1]:
         return [unpunished(reward) for reward in recorded]
     return recorded
 

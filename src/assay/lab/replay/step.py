@@ -11,7 +11,7 @@ from typing import Any
 
 from assay.data.episode import Completion, Context, Episode, Reward, Turn
 from assay.errors import InputError, nearest
-from assay.lab.records import RecordDamaged, read_samples
+from assay.lab.records import DamagedRecord, read_samples
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.stage import GrpoStage, RceStage, RftStage
@@ -77,7 +77,7 @@ def samples(stage: object) -> bool:
 def read_step(run: RunDirectory, stage: str, step: int, group: int) -> StoredStep:
     """The stored completions of a step, in groups of `group`.
 
-    Raises NoSamples with the steps there are, RecordDamaged for a file that is not whole.
+    Raises NoSamples with the steps there are, DamagedRecord for a file that is not whole.
     """
     file = run.samples(stage, step)
     if not file.exists():
@@ -85,7 +85,7 @@ def read_step(run: RunDirectory, stage: str, step: int, group: int) -> StoredSte
     lines = [{**line, "parts": json.loads(line["parts"])} for line in read_samples(file)]
     whole = [lines[i : i + group] for i in range(0, len(lines), group)]
     if not lines or any(len(g) != group or len({x["row_id"] for x in g}) > 1 for g in whole):
-        raise RecordDamaged(
+        raise DamagedRecord(
             f"its lines are not groups of {group} completions of one row", file=file
         )
     return StoredStep(run, stage, step, file, tuple(lines))
