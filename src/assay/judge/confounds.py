@@ -82,9 +82,10 @@ def _kind(path: tuple[str, ...], vary: Sequence[str], allow: Sequence[str]) -> K
 
 def _covered(path: tuple[str, ...], prefixes: Sequence[str]) -> bool:
     """Whether one of the dotted prefixes leads to this path."""
+    # As one text, because a name in a path may have a dot itself: the reward "tools.ast".
+    dotted = ".".join(path) + "."
     for prefix in prefixes:
-        first, *rest = prefix.split(".")
-        parts = (SPEC_WORDS.get(first, first), *rest)
-        if path[: len(parts)] == parts:
+        first, dot, rest = prefix.partition(".")
+        if dotted.startswith(f"{SPEC_WORDS.get(first, first)}{dot}{rest}."):
             return True
     return False

@@ -5,7 +5,7 @@ disk: the lab turns its records into `ItemScores`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,6 +125,13 @@ def item_scores(
     return ItemScores(
         tuple(rows), np.array(table).reshape(len(rows), len(repeats)), sources, bounds
     )
+
+
+def on_one_scale(one: ItemScores, other: ItemScores) -> tuple[ItemScores, ItemScores]:
+    """Both on the widest scale that either has: bounds read off scores differ from run to run."""
+    lows, highs = zip(one.bounds, other.bounds, strict=True)
+    bounds = (min(lows), max(highs))
+    return replace(one, bounds=bounds), replace(other, bounds=bounds)
 
 
 def cluster_totals(values_I: Array, clusters: tuple[str, ...] | None) -> tuple[Array, Array]:

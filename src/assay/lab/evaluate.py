@@ -16,6 +16,7 @@ from assay.data.hashing import hash_contents
 from assay.data.rendering import Renderer
 from assay.data.row import Row
 from assay.data.splits import take
+from assay.errors import InputError
 from assay.lab.observer import Observer
 from assay.lab.prepare import DataSet, find_part, make_renderer
 from assay.lab.records import EvaluationRecord, RecordWriter
@@ -28,6 +29,10 @@ from assay.tasks.task import BenchmarkOptions, RewardFunction, Task, benchmark, 
 
 CHUNK = 256
 """Answers recorded together: what an interrupted evaluation loses at most."""
+
+
+class NoItems(InputError):
+    """An evaluation of nothing."""
 
 
 class Answers(Protocol):
@@ -85,6 +90,8 @@ def make_evaluation(
         checker = f"reward {json.dumps(spec.reward)}"
     if spec.take is not None:
         items = take(items, spec.take.rows, spec.take.how).rows
+    if not items:
+        raise NoItems("has no items to measure on", field=f"evaluate.{name}")
     record = EvaluationRecord(
         name=name,
         benchmark=spec.benchmark or spec.data or "",
