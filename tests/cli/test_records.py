@@ -91,13 +91,6 @@ def test_a_digit_that_is_no_number_is_no_step(finished_lab: Path):
     assert_one_line(result, "has no '\u00b2'")
 
 
-def test_a_benchmark_without_items_is_refused_in_one_line(trained: TinyLab):
-    (trained.root / "none.jsonl").write_text("")
-    path = f"path={trained.root / 'none.jsonl'}"
-    more = ("--option", path, "--option", "format=messages", "--lab", trained.root)
-    assert_one_line(call("eval", "tiny@base", "--benchmark", "math/gsm8k", *more), "no ")
-
-
 def test_one_answer_is_shown_with_score_parts_reason_and_tokens(finished_lab: Path):
     result = call("show", "tiny:test/base/1+1#0", "--lab", finished_lab, "--json")
     (line,) = answer(result)["result"]

@@ -16,7 +16,6 @@ from assay.data.hashing import hash_contents
 from assay.data.rendering import Renderer
 from assay.data.row import Row
 from assay.data.splits import take
-from assay.errors import InputError
 from assay.lab.observer import Observer
 from assay.lab.prepare import DataSet, find_part, make_renderer
 from assay.lab.records import EvaluationRecord, RecordWriter
@@ -29,10 +28,6 @@ from assay.tasks.task import BenchmarkOptions, RewardFunction, Task, benchmark, 
 
 CHUNK = 256
 """Answers recorded together: what an interrupted evaluation loses at most."""
-
-
-class NoItems(InputError):
-    """An evaluation of nothing."""
 
 
 class Answers(Protocol):
@@ -90,8 +85,6 @@ def make_evaluation(
         checker = f"reward {json.dumps(spec.reward)}"
     if spec.take is not None:
         items = take(items, spec.take.rows, spec.take.how).rows
-    if not items:
-        raise NoItems("has no items to measure on", field=f"evaluate.{name}")
     record = EvaluationRecord(
         name=name,
         benchmark=spec.benchmark or spec.data or "",
