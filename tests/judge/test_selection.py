@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from assay.judge.scores import ItemScores, ScoreError
-from assay.judge.selection import adjust_for_looks, on_one_scale, promote
+from assay.judge.scores import ItemScores, ScoreError, on_one_scale
+from assay.judge.selection import adjust_for_looks, promote
 from tests.judge.simulated import item_ids, single_pass
 
 START = single_pass([0] * 40 + [1] * 20)
@@ -58,7 +58,7 @@ def test_checkpoints_that_are_no_better_are_promoted_in_one_case_of_twenty_at_mo
 def test_rewards_beyond_the_usual_scale_can_be_compared():
     low = ItemScores(item_ids(3), np.array([[-0.5], [0.0], [1.0]]), bounds=(-0.5, 1.0))
     high = ItemScores(item_ids(3), np.array([[1.5], [0.0], [1.0]]), bounds=(0.0, 1.5))
-    assert [s.bounds for s in on_one_scale([low, high])] == [(-0.5, 1.5)] * 2
+    assert [s.bounds for s in on_one_scale(low, high)] == [(-0.5, 1.5)] * 2
     assert promote(low, {1: high}).looks[1].difference == pytest.approx(2 / 3)
 
 

@@ -19,6 +19,7 @@ from assay.cli.log import log
 from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, verb
 from assay.cli.protect import protect
+from assay.cli.replay import replay
 from assay.cli.report import report
 from assay.cli.resume import resume
 from assay.cli.run import run
@@ -38,6 +39,7 @@ VERBS = {
     "report": report,
     "watch": watch,
     "log": log,
+    "replay": replay,
     "runs": runs,
     "show": show,
     "protect": protect,

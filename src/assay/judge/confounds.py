@@ -147,8 +147,10 @@ def _matches(path: Path, prefix: Sequence[str]) -> bool:
 
 def _covered(path: Path, prefixes: Sequence[str]) -> bool:
     """Whether one of the dotted prefixes leads to this path."""
+    # As one text, because a name in a path may have a dot itself: the reward "tools.ast".
+    dotted = ".".join(path) + "."
     for prefix in prefixes:
-        first, *rest = prefix.split(".")
-        if _matches(path, (SPEC_WORDS.get(first, first), *rest)):
+        first, dot, rest = prefix.partition(".")
+        if dotted.startswith(f"{SPEC_WORDS.get(first, first)}{dot}{rest}."):
             return True
     return False

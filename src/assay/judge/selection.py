@@ -5,14 +5,14 @@ the place of the one that training started from. Reading scores from disk is the
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
 
 from assay.judge.intervals import LEVEL, quantile
 from assay.judge.paired import compare
-from assay.judge.scores import Array, ItemScores
+from assay.judge.scores import Array, ItemScores, on_one_scale
 from assay.judge.verdict import Comparison, adjusted
 
 NODES = 128
@@ -43,7 +43,7 @@ def promote(start: ItemScores, later: Mapping[int, ItemScores]) -> Promotion:
     looks; among those that are, the one with the best score, the earliest among equals, is taken.
     Raises what `judge.paired.compare` raises.
     """
-    first, *others = on_one_scale([start, *later.values()])
+    first, *others = on_one_scale(start, *later.values())
     compared = {step: compare(first, scores) for step, scores in zip(later, others, strict=True)}
     looks = {
         step: adjusted(found, adjust_for_looks(found.p_value, len(later)))
@@ -51,13 +51,6 @@ def promote(start: ItemScores, later: Mapping[int, ItemScores]) -> Promotion:
     }
     better = [step for step, found in looks.items() if found.verdict == "better"]
     return Promotion(_first_best(looks, better) if better else None, looks)
-
-
-def on_one_scale(scores: Sequence[ItemScores]) -> list[ItemScores]:
-    """The same scores with the widest of their bounds, so that they can be compared."""
-    low = min(each.bounds[0] for each in scores)
-    high = max(each.bounds[1] for each in scores)
-    return [replace(each, bounds=(low, high)) for each in scores]
 
 
 def _first_best(looks: Mapping[int, Comparison], steps: Sequence[int]) -> int:

@@ -13,7 +13,7 @@ from assay.judge.findings import Finding
 from assay.judge.holm import adjust_family
 from assay.judge.intervals import score_interval
 from assay.judge.paired import compare
-from assay.judge.scores import ItemScores
+from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.verdict import Comparison, not_comparable
 from assay.lab.answers import (
     NotMeasured,
@@ -163,7 +163,7 @@ def judge_pairs(
     keys = {f"{control} {other}": (control, other) for control, other in pairs}
     raw = {}
     for key, (control, other) in keys.items():
-        comparison = compare(measured[control].scores, measured[other].scores)
+        comparison = compare(*on_one_scale(measured[control].scores, measured[other].scores))
         confounds = (unfair or {}).get(other)
         raw[key] = not_comparable(comparison, confounds) if confounds else comparison
     return {

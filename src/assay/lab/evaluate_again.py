@@ -11,7 +11,7 @@ from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
-from assay.data.hashing import hash_contents
+from assay.data.hashing import hash_contents, sha256_text
 from assay.errors import InputError
 from assay.lab.evaluate import Evaluation, make_evaluation
 from assay.lab.manifest_file import read_manifest
@@ -145,6 +145,17 @@ def model_run(root: Path, source: str, benchmark: str, observer: Observer) -> Ru
     """The run without stages that holds the records of a model source for a benchmark's task."""
     skill = task_with(benchmark)
     name = f"eval-{skill}-" + re.sub(r"[^A-Za-z0-9._]+", "-", source).strip("-")
+    known = [(run, experiment_of(run).model) for run in runs_of(root, name)]
+    if any(model != source for _, model in known):
+        # Another source whose name comes out the same has it already: "a b" and "a-b".
+        return model_run_named(root, source, skill, f"{name}-{sha256_text(source)[:8]}", observer)
+    return model_run_named(root, source, skill, name, observer)
+
+
+def model_run_named(
+    root: Path, source: str, skill: str, name: str, observer: Observer
+) -> RunDirectory:
+    """The run of this name, made where there is none."""
     if known := runs_of(root, name):
         return known[-1]
     model_folder(source, root)  # a model that is not there shall not leave a run behind

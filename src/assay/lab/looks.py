@@ -5,8 +5,8 @@ Read from the records again, so that what was chosen can be explained. Choosing 
 
 from dataclasses import dataclass
 
-from assay.judge.scores import ItemScores
-from assay.judge.selection import Promotion, on_one_scale, promote
+from assay.judge.scores import ItemScores, on_one_scale
+from assay.judge.selection import Promotion, promote
 from assay.lab.answers import evaluation_records, measured_checkpoints
 from assay.lab.records import EvaluationRecord, read_scores
 from assay.lab.run_directory import RunDirectory
@@ -66,7 +66,7 @@ def start_name(run: RunDirectory, stage: str) -> str:
 
 
 def _scored(run: RunDirectory, record: EvaluationRecord, names: dict[str, int]) -> list[Look]:
-    scores = on_one_scale([read_scores(run, record, name) for name in names])
+    scores = on_one_scale(*(read_scores(run, record, name) for name in names))
     return [
         Look(step, name, each) for (name, step), each in zip(names.items(), scores, strict=True)
     ]

@@ -72,8 +72,24 @@ def write_samples(file: Path, lines: Sequence[Line]) -> None:
 
 
 def read_samples(file: Path) -> list[dict[str, Any]]:
-    """The completions of one step."""
-    return pq.read_table(file).to_pylist()
+    """The completions of one step, `parts` as JSON text. Raises DamagedRecord."""
+    columns = read_columns(file, SAMPLES.names)
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
+
+
+def read_columns(file: Path, columns: Sequence[str]) -> dict[str, list[Any]]:
+    """Columns of a record or of a step's samples, by name. Raises DamagedRecord."""
+    try:
+        # Not pq.read_table, which loads pandas where that is installed.
+        with pq.ParquetFile(file) as source:
+            table = source.read(columns=list(columns))
+        return {name: table[name].to_pylist() for name in columns}
+    except (pa.ArrowException, OSError, KeyError) as error:
+        reason = " ".join(str(error).split())
+        fix = "restore it, or delete it and evaluate again"
+        raise DamagedRecord(f"the record cannot be read: {reason}", file=file, fix=fix) from error
 
 
 @dataclass(frozen=True)
@@ -152,19 +168,6 @@ class RecordWriter:
             with atomic_path(self.file) as temporary:
                 pq.write_table(pa.concat_tables(tables), temporary)
         return self.file
-
-
-def read_columns(file: Path, columns: Sequence[str]) -> dict[str, list[Any]]:
-    """Columns of a record or of a step's samples, by name. Raises DamagedRecord."""
-    try:
-        # Not pq.read_table, which loads pandas where that is installed.
-        with pq.ParquetFile(file) as source:
-            table = source.read(columns=list(columns))
-        return {name: table[name].to_pylist() for name in columns}
-    except (pa.ArrowException, OSError, KeyError) as error:
-        reason = " ".join(str(error).split())
-        fix = "restore it, or delete it and evaluate again"
-        raise DamagedRecord(f"the record cannot be read: {reason}", file=file, fix=fix) from error
 
 
 def read_scores(run: RunDirectory, record: EvaluationRecord, checkpoint: str) -> ItemScores:

@@ -20,6 +20,8 @@ from assay.lab.status import RunState, is_held, stored_status
 INDEX = "lab.sqlite"
 PROTECTED = "protected.json"
 VERSION = 2
+SQLITE = b"SQLite format 3\0"
+"""How every SQLite database begins; an empty file is one that has yet to be written."""
 TABLES = """
 CREATE TABLE runs (
   name TEXT, id TEXT, seed INTEGER, status TEXT, started TEXT, finished TEXT, stage TEXT,
@@ -90,6 +92,7 @@ def protected_paths(root: Path) -> dict[str, str]:
 @contextmanager
 def _open(root: Path) -> Iterator[sqlite3.Connection]:
     """The index in one transaction, filled first where it is new or of another version."""
+    _clear_rubbish(root / INDEX)
     with closing(sqlite3.connect(root / INDEX, timeout=60, isolation_level=None)) as index:
         index.execute("PRAGMA journal_mode = WAL")
         index.execute("BEGIN IMMEDIATE")
@@ -97,6 +100,16 @@ def _open(root: Path) -> Iterator[sqlite3.Connection]:
             if index.execute("PRAGMA user_version").fetchone() != (VERSION,):
                 _make(index, root)
             yield index
+
+
+def _clear_rubbish(file: Path) -> None:
+    """Remove a file in the index's place that is none: it is made again from the folders."""
+    if not file.exists():
+        return
+    with file.open("rb") as stream:
+        start = stream.read(len(SQLITE))
+    if start and start != SQLITE:
+        file.unlink()
 
 
 def _make(index: sqlite3.Connection, root: Path) -> None:

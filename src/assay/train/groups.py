@@ -30,6 +30,19 @@ class Source(Protocol):
         ...
 
 
+class GroupStream(Protocol):
+    """Where a step's groups come from: sampled now (`Prompts`), or earlier (`train.stored`)."""
+
+    @property
+    def prompts(self) -> int:
+        """Groups of one batch."""
+        ...
+
+    def next(self, policy: Policy, state: TrainState, recorder: Recorder) -> list[list[Episode]]:
+        """The next `prompts` groups of judged episodes, in order; moves `state.cursor`."""
+        ...
+
+
 def episode_id(job: Job) -> str:
     """Names a completion within its stage."""
     return f"{job[0].id}#{job[1]}"
