@@ -55,8 +55,8 @@ PEERS = ("trl-1.16", "trl-1.12")
 SIDES = tuple((peer, mode) for peer in PEERS for mode in MODES)
 BUDGETS = (2048, 4096, 8192)
 GRADIENT_TOLERANCE = 1e-3
-"""Of a gradient's norm. Over documents of 400 tokens TRL 1.12's padded fp32 gradient was 2.6e-4 from
-Assay's on the weight of one norm layer, at a loss 6e-6 apart; no other gradient was farther."""
+"""Of a gradient's norm. Over documents of 400 tokens TRL 1.12's padded fp32 gradient was 2.6e-4
+from Assay's on the weight of one norm layer, and no other was farther; the loss was 6e-6 apart."""
 SECONDS = {"core": 240, "full": 900, "cell": 240}
 """Wall seconds that a cell's rounds should not exceed."""
 UNCUT = 1024

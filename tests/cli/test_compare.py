@@ -79,7 +79,7 @@ def test_programs_get_the_addresses_of_both_sides(root):
         address = found["show"]["simple_python_8"][side]
         assert address.startswith(f"{name}/") and address.endswith("/simple_python_8")
         assert call("show", address, "--lab", root).exit_code == 0
-    assert table["parts"]["code"] == {"kind": None, "paths": []}
+    assert table["parts"]["code"] == {"kind": "same", "paths": []}
     assert Path(table["lines"][0]["record"]).is_file()
 
 

@@ -10,7 +10,7 @@ from assay.judge.verdict import ENGLISH
 from assay.report.history import CURVES
 from assay.report.words import number, percent, points, visible, words
 
-OWN = {"reason"}
+OWN = {"reason", "finding", "advice"}
 """Sections that translate words of other parts; English needs none."""
 
 

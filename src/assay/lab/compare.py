@@ -163,7 +163,8 @@ def judge_pairs(
     keys = {f"{control} {other}": (control, other) for control, other in pairs}
     raw = {}
     for key, (control, other) in keys.items():
-        comparison = compare(*on_one_scale(measured[control].scores, measured[other].scores))
+        before, after = on_one_scale(measured[control].scores, measured[other].scores)
+        comparison = compare(before, after)
         confounds = (unfair or {}).get(other)
         raw[key] = not_comparable(comparison, confounds) if confounds else comparison
     return {
