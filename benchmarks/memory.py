@@ -15,8 +15,6 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from protocol import reset_peak, resident
-
 if TYPE_CHECKING:
     from assay.models.memory import ModelShape
 
@@ -162,6 +160,8 @@ def table() -> str:
 def measure(case: Case) -> str:
     """A line of the table of measurements."""
     # Everything that a run imports, so that it does not count as memory of the update.
+    from protocol import reset_peak, resident
+
     from assay.lab import runner  # noqa: F401
     from assay.models.load import load_model
     from assay.models.optimizer import make_optimizer

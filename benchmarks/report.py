@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import growth as growth_program
+import lab_book as lab_book_program
 import limit as limit_program
 import results
 import reward_results
@@ -158,6 +159,15 @@ def sections() -> list[Section]:
             ],
             lambda: (cell.name for cell in growth_program.cells(growth_program.usual_dtype())),
             growth_program.NAME,
+        ),
+        Section(
+            "The lab book",
+            "`benchmarks/lab_book.py`: comparing two runs and listing a lab, on records drawn at "
+            "random. The work is the call in a process that has everything loaded; the command is "
+            "a process of its own, from starting Python to writing the page.",
+            [("", lab_book_program.table)],
+            lambda: (cell.name for cell in lab_book_program.CELLS),
+            lab_book_program.NAME,
         ),
     ]
 

@@ -6,8 +6,10 @@ A target stands here as it was set, whatever came of it: it is reached, missed, 
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import lab_book
 from cells import load_results
 from results import markdown
 
@@ -24,7 +26,7 @@ class Target:
     found: Callable[[], float | None]
     """The number; None where its cell was not run."""
     unit: str = "x"
-    """`x` for a ratio, `%` for a share."""
+    """`x` for a ratio, `%` for a share, `s` for seconds."""
     at_most: bool = False
 
     def row(self) -> list[str]:
@@ -37,8 +39,8 @@ class Target:
         return [self.what, wanted, self.written(value, 1), "reached" if reached else "**missed**"]
 
     def written(self, value: float, more: int) -> str:
-        """The number with its unit, a ratio with `more` more digits."""
-        return f"{value:.0%}" if self.unit == "%" else f"{value:.{1 + more}f}x"
+        """The number with its unit; ratios and seconds with `more` more digits."""
+        return f"{value:.0%}" if self.unit == "%" else f"{value:.{1 + more}f}{self.unit}"
 
 
 def speedups(result: Result, peer: str, key: str = "cpu") -> float:
@@ -147,6 +149,11 @@ def all_targets() -> Iterator[Target]:
         for dtype in ("fp32", "bf16"):
             words = f"share of the roofline in the {what}, {dtype}, the lowest shape"
             yield Target(words, share, limit_share(what, dtype), unit="%")
+
+    for cell in lab_book.CELLS:
+        what = f"`assay {cell.what}`, {cell.runs:,} runs of {cell.items:,} items x {cell.repeats}"
+        found = partial(lab_book.seconds, cell.what, "work")
+        yield Target(f"{what}, wall seconds", cell.limit, found, unit="s", at_most=True)
 
 
 def targets() -> str:

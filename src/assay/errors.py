@@ -6,6 +6,9 @@ prints the message as one line. Nothing here catches anything.
 
 from pathlib import Path
 
+MOST_NAMES = 20
+"""Known names that an error lists: a benchmark has thousands of items, a message one line."""
+
 
 class AssayError(Exception):
     """Something stopped a command; the message is one line fit to be shown to a user."""
@@ -49,4 +52,5 @@ def nearest(word: str, known: object) -> str:
     close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(repr(name) for name in close) + "?"
-    return "known: " + ", ".join(names)
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return "known: " + ", ".join(names[:MOST_NAMES]) + more

@@ -8,7 +8,8 @@ import pytest
 from tests.cli.conftest import call, spawn
 
 HEAVY = ("torch", "transformers", "numpy", "pyarrow", "scipy", "matplotlib")
-VERBS = ("run", "resume", "check", "eval", "compare", "report", "runs", "show", "doctor")
+VERBS = ("run", "resume", "check", "eval", "compare", "matrix", "fill", "audit", "report", "runs")
+VERBS = (*VERBS, "show", "watch", "log", "doctor")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([verb, "--help"] for verb in VERBS)])

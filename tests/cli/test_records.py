@@ -71,6 +71,26 @@ def test_a_model_without_a_run_gets_one_that_trains_nothing(trained: TinyLab):
     assert answer(own)["result"][0]["tokens"] == base["result"][0]["tokens"]
 
 
+def test_models_whose_names_come_out_alike_have_runs_of_their_own(trained: TinyLab):
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    other = trained.root / "mo del"
+    shutil.copytree(trained.root / "model", other)
+    shutil.copytree(trained.root / "model", trained.root / "mo-del")
+    file = other / "model.safetensors"
+    weights = {name: tensor + torch.ones(()) for name, tensor in load_file(file).items()}
+    save_file(weights, file, {"format": "pt"})
+    found = [answer(evaluate(trained, f"path:{name}"))["result"] for name in ("mo-del", "mo del")]
+    assert all(one["made"] for one in found) and found[0]["run"] != found[1]["run"]
+    assert answer(evaluate(trained, "path:mo del"))["result"]["run"] == found[1]["run"]
+
+
+def test_a_digit_that_is_no_number_is_no_step(finished_lab: Path):
+    result = call("show", "tiny:rl/\u00b2/1+1#0", "--lab", finished_lab)
+    assert_one_line(result, "has no '\u00b2'")
+
+
 def test_one_answer_is_shown_with_score_parts_reason_and_tokens(finished_lab: Path):
     result = call("show", "tiny:test/base/1+1#0", "--lab", finished_lab, "--json")
     (line,) = answer(result)["result"]

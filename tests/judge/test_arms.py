@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from assay.judge.arms import compare_arms
+from assay.judge.arms import arm_interval, as_repeats, compare_arms
+from assay.judge.intervals import score_interval
 from assay.judge.paired import compare
 from assay.judge.scores import Array, ItemScores, ItemsDifferError, ScoreError
 from tests.judge.simulated import item_ids, single_pass
@@ -74,3 +75,18 @@ def test_items_are_matched_by_id_and_items_without_a_score_left_out():
     other = [ItemScores(item_ids(4)[::-1], np.array([[1.0], [1.0], [0.0], [1.0]]))] * 2
     comparison = compare_arms(control, other)
     assert (comparison.items, comparison.unscored, comparison.difference) == (3, 1, 0.0)
+
+
+def test_the_interval_of_an_arm_is_wider_than_that_of_its_items_when_seeds_differ():
+    rng = np.random.default_rng(12)
+    seeds = [single_pass((rng.random(400) < chance).astype(float)) for chance in (0.3, 0.5, 0.7)]
+    found = arm_interval(seeds)
+    assert found.half_width > 3 * score_interval(as_repeats(seeds)).half_width
+    assert found.low <= as_repeats(seeds).mean <= found.high
+
+
+def test_seeds_as_repeats_align_items_by_id():
+    first = single_pass([1.0, 0.0, 0.0])
+    turned = ItemScores(tuple(reversed(first.item_ids)), first.scores[::-1])
+    assert as_repeats([first, turned]).scores.tolist() == [[1, 1], [0, 0], [0, 0]]
+    assert as_repeats([first]) is first

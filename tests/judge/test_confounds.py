@@ -109,3 +109,11 @@ def test_manifests_differ_exactly_when_a_difference_is_listed(one, other):
     assert [(d.path, d.other, d.control) for d in back] == [
         (d.path, d.control, d.other) for d in forth
     ]
+
+
+def test_a_path_with_a_dot_in_a_name_is_allowed_as_it_is_printed():
+    one, other = ({"stages": {"rl": {"reward": {"tools.ast": {"weight": w}}}}} for w in (1.0, 0.5))
+    (found,) = differences(one, other)
+    for prefix in (found.path, "stage.rl.reward.tools.ast", "stages.rl.reward"):
+        assert [c.kind for c in differences(one, other, allow=[prefix])] == ["allowed"]
+    assert [c.kind for c in differences(one, other, allow=["stages.rl.rew"])] == ["confound"]

@@ -173,7 +173,7 @@ def test_an_allowed_confound_marks_the_table(run, tmp_path):
 
 def test_one_unfair_run_leaves_the_family(run, tmp_path):
     fair = other_run(tmp_path, MANIFEST, BASE, "fair")
-    unfair = other_run(tmp_path, {**MANIFEST, "base_weights": "other"}, BASE, "unfair")
+    unfair = other_run(tmp_path, {**MANIFEST, "base_weights": {"sha256": "other"}}, BASE, "unfair")
     table = compare_arms(Arm(run), [Arm(fair), Arm(unfair)])
     verdicts = [control_of(line).comparison.verdict for line in table.lines[1:]]
     assert verdicts == ["worse", "not comparable"]
@@ -213,3 +213,12 @@ def test_records_whose_items_differ_inside_one_run_are_refused(run):
     source.rename(record.file(run.evaluations, "rl.step-000040"))
     with pytest.raises(ItemsDifferError):
         compare_checkpoints(run, record.key)
+
+
+def test_scores_below_0_are_compared_on_the_scale_that_holds_both(run):
+    record = replace(RECORD, benchmark="train.dev", checker="reward cosine")
+    for checkpoint, low in (("base", -1.0), ("rl.step-000030", -0.5)):
+        made = add_scores(run, checkpoint, [low] * 10 + [1.0] * 10, record)
+    table = compare_checkpoints(run, made.key, others=["rl.step-000030"])
+    comparison = control_of(table.lines[1]).comparison
+    assert comparison.difference == pytest.approx(0.25) and comparison.verdict == "better"

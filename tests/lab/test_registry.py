@@ -254,3 +254,24 @@ def test_a_run_at_work_is_not_deleted(lab):
         with pytest.raises(RunBusy):
             delete_checkpoint(pupil, "sft", 8)
     assert pupil.checkpoint("sft", 8).is_dir()
+
+
+def test_an_index_that_is_no_database_is_made_again(lab):
+    root, teacher, _ = lab
+    before = dump(root)
+    for rubbish in (b"not a database at all, and longer than a header", b"x", b""):
+        for file in root.glob(f"{INDEX}*"):
+            file.unlink()
+        (root / INDEX).write_bytes(rubbish)
+        assert teacher.name in {row.name for row in indexed_runs(root)}
+        assert dump(root) == before
+
+
+def test_a_folder_that_is_no_run_hides_no_other(lab):
+    root, *_ = lab
+    runs = all_runs(root)
+    (root / "runs" / runs[0].name / "notes").mkdir()
+    (root / "runs" / "drafts" / "old").mkdir(parents=True)
+    assert all_runs(root) == runs
+    rebuild_index(root)
+    assert len(indexed_runs(root)) == len(runs)

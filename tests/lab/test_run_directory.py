@@ -1,5 +1,6 @@
 """Runs come into being whole, are found by name, and know whether their process lives."""
 
+import json
 import os
 import signal
 import subprocess
@@ -20,9 +21,10 @@ from assay.lab.run_names import (
     checkpoint_steps,
     find_run,
     parse_run_name,
+    resolve_checkpoint,
 )
-from assay.lab.selection import read_best, write_best
-from assay.lab.spec.references import CheckpointReference, parse_checkpoint
+from assay.lab.selection import Selection, read_selection, write_selection
+from assay.lab.spec.references import CheckpointReference, checkpoint_name, parse_checkpoint
 from assay.lab.status import (
     RunBusy,
     Status,
@@ -244,10 +246,38 @@ def test_checkpoints_are_found_by_step_last_and_best(run):
     assert directory(run, "sft.step-8") == run.checkpoint("sft", 8)
     assert directory(run, "sft.step-000016") == run.checkpoint("sft", 16)
     assert directory(run, "sft.last") == run.checkpoint("sft", 1000000)
-    write_best(run.path, "sft", 8, evaluation="dev", score=0.5)
-    write_best(run.path, "rl", 3, evaluation="dev", score=0.6)
-    assert (read_best(run.path, "sft"), read_best(run.path, "rl")) == (8, 3)
+    chosen = Selection("sft.step-000008", "base", "dev", 0.5, looks=3)
+    write_selection(run.path, "sft", chosen)
+    write_selection(run.path, "rl", replace(chosen, checkpoint="rl.step-000003"))
+    assert read_selection(run.path, "sft") == chosen and chosen.promoted
     assert directory(run, "sft.best") == run.checkpoint("sft", 8)
+
+
+def test_the_best_of_a_stage_may_be_what_it_started_from(run):
+    for stage in ("sft", "rl"):
+        run.checkpoint(stage, 8).mkdir(parents=True)
+    kept = Selection("sft.step-000008", "sft.step-000008", "dev", 0.5, looks=3)
+    write_selection(run.path, "rl", kept)
+    assert not kept.promoted
+    assert directory(run, "rl.best") == run.checkpoint("sft", 8)
+    found = resolve_checkpoint(run, CheckpointReference("rl", "best"))
+    assert checkpoint_name(found) == "sft.step-000008"
+
+
+def test_the_best_of_a_stage_may_be_the_base_which_has_no_folder(run):
+    run.checkpoint("sft", 8).mkdir(parents=True)
+    write_selection(run.path, "sft", Selection("base", "base", "dev", 0.5, looks=1))
+    found = resolve_checkpoint(run, CheckpointReference("sft", "best"))
+    assert checkpoint_name(found) == "base"
+    with pytest.raises(InputError, match="is the model that the run began with"):
+        directory(run, "sft.best")
+
+
+def test_a_choice_of_the_first_version_is_still_read(run):
+    old = {"sft": {"step": 8, "evaluation": "dev", "score": 0.5}}
+    (run.path / "selection.json").write_text(json.dumps(old))
+    found = read_selection(run.path, "sft")
+    assert found is not None and (found.checkpoint, found.start) == ("sft.step-000008", "")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Bad experiment files: every problem is one line with file, line, field and a way out."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -304,3 +305,48 @@ def test_models_are_frozen(tmp_path):
     experiment = read_experiment(write_spec(tmp_path))
     with pytest.raises(ValueError, match="frozen"):
         experiment.stage["rl"].optimizer.lr = 1.0  # type: ignore[misc]
+
+
+GUARDS = """
+[guard.cut]
+metric = "truncated_share"
+above = 0.5
+
+[milestone.form]
+stage = "rl"
+step = 10
+metric = "truncated_share"
+below = 0.01
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("above = 0.5", "above = 0.5\nbelow = 0.1", "guard.cut.above: both of 'above' and 'below'"),
+        ("above = 0.5", "", "guard.cut.above: neither of 'above' and 'below'"),
+        ("above = 0.5", 'above = 0.5\nstage = "r"', "guard.cut.stage: no stage 'r'"),
+        ("above = 0.5", 'above = "much"', "guard.cut.above: expected a number"),
+        ('metric = "truncated_share"\nabove', "metrik = 1\nabove", "guard.cut.metrik: unknown key"),
+        ('stage = "rl"\nstep', 'stage = "rll"\nstep', "milestone.form.stage: no stage 'rll'"),
+        ("step = 10", "step = 16", "milestone.form.step: step 16 never comes: 'rl' has 15 steps"),
+        ("step = 10", "step = 0", "milestone.form.step: must be at least 1"),
+        ("below = 0.01", "", "milestone.form.above: neither of 'above' and 'below'"),
+    ],
+)
+def test_guards_and_milestones_that_make_no_sense_are_refused_with_their_line(
+    tmp_path, old, new, message
+):
+    file = write_spec(tmp_path)
+    assert old in GUARDS
+    file.write_text(file.read_text() + GUARDS.replace(old, new, 1))
+    with pytest.raises(SpecError) as refused:
+        read_experiment(file)
+    assert message in str(refused.value)
+    assert re.match(r".*e\.toml:\d+: ", str(refused.value))
+
+
+def test_budgets_are_numbers_above_zero(tmp_path):
+    file = write_spec(tmp_path, ('name = "verl8"', 'name = "verl8"\nbudget = { seconds = 0 }'))
+    with pytest.raises(SpecError, match=r"e\.toml:2: budget\.seconds: "):
+        read_experiment(file)

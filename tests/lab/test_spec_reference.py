@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from assay.lab.spec.reference import reference
+from assay.lab.spec.reference import OWN_SECTIONS, reference
 from tests.lab.test_spec_toml import all_tables
 
 PAGE = Path(__file__).parents[2] / "docs" / "experiment.md"
@@ -23,7 +23,7 @@ def test_every_key_is_explained():
 def test_every_key_is_on_the_page():
     page = reference()
     for model in all_tables():
-        for name in model.model_fields.keys() - {"data", "stage", "evaluate"}:
+        for name in model.model_fields.keys() - set(OWN_SECTIONS):
             assert f"| `{name}` |" in page
 
 

@@ -6,8 +6,8 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assay.data.toml_lines import key_lines, line_of
 from assay.lab.spec.experiment import Experiment
-from assay.lab.spec.locate import key_lines, line_of
 from assay.lab.spec.read import read_experiment
 from assay.lab.spec.table import Table
 from assay.lab.spec.toml_write import experiment_toml, inline

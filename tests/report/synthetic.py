@@ -15,7 +15,7 @@ from assay.data.hashing import sha256_text
 from assay.lab.metrics import append_metrics
 from assay.lab.records import EvaluationRecord, RecordWriter, write_samples
 from assay.lab.run_directory import RunDirectory, create_run
-from assay.lab.selection import write_best
+from assay.lab.selection import Selection, write_selection
 from assay.lab.status import stored_status, write_status
 
 SPEC = """
@@ -267,7 +267,8 @@ def add_stages(run: RunDirectory, shape: Shape, draw: np.random.Generator) -> No
     dev = replace(RECORD, name="dev", benchmark="train.dev", role="select")
     for step, right in ((10, 9), (20, 11), (30, 13), (40, 12)):
         add_scores(run, f"rl.step-{step:06d}", [1.0] * right + [0.0] * (24 - right), dev)
-    write_best(run.path, "rl", 30, evaluation="dev", score=13 / 24)
+    chosen = Selection("rl.step-000030", "sft.step-000014", "dev", 13 / 24, looks=4)
+    write_selection(run.path, "rl", chosen)
 
 
 def add_step(

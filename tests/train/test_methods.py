@@ -276,3 +276,15 @@ def test_an_episode_whose_world_crashes_abstains_and_the_others_go_on():
     assert {r.reward.value for r in crashed} == {None}
     assert all("RuntimeError: the tool broke" in r.reward.why for r in crashed)
     assert all(r.reward.value is not None for r in records if r not in crashed)
+
+
+def test_a_journalled_reward_is_not_punished_for_its_length_a_second_time():
+    settings = GrpoSettings(overlong_buffer=2, max_tokens=1, overlong_factor=0.5)
+    _, first = run(grpo(settings), 1)
+    journal = {f"{r.row_id}#{r.sample}": r.reward for r in first.samples_by_step[1]}
+    recorder = toys.MemoryRecorder(journal={1: journal})
+    policy = toys.CandidatePolicy()
+    optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.1, weight_decay=0.0)
+    train(policy, grpo(settings), optimizer, TrainState(), LoopSettings(1, 0.1), recorder)
+    again = [record.reward for record in recorder.samples_by_step[1]]
+    assert again == [record.reward for record in first.samples_by_step[1]]

@@ -1,70 +1,90 @@
-"""`assay compare CONTROL RUN...`: checkpoints of several runs, item by item, or not at all."""
+"""`assay compare RUN RUN...`: checkpoints of several runs, item by item, or not at all.
+
+A run may also be a file of results that another tool wrote; see `foreign`.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table as RichTable
 
 from assay.cli.completion import run_names
 from assay.cli.output import Outcome
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
-    from assay.lab.compare import Arm, Table
+    from assay.lab.compare import Arm
 
 
 def compare(
     root: Path,
-    control: Annotated[
-        str, typer.Argument(help="NAME[@CHECKPOINT] to compare with.", autocompletion=run_names)
-    ],
     runs: Annotated[
-        list[str], typer.Argument(help="One or more of the same.", autocompletion=run_names)
+        list[str],
+        typer.Argument(
+            help="NAME[@CHECKPOINT] or FILE[@RUN], two or more; the first is the control.",
+            autocompletion=run_names,
+        ),
     ],
     on: Annotated[
         str | None, typer.Option(help="Evaluation or benchmark; else the first that all have.")
+    ] = None,
+    control: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="What the others are compared with; else the run that their files name, else the "
+            "first.",
+            autocompletion=run_names,
+        ),
     ] = None,
     allow: Annotated[
         list[str] | None,
         typer.Option(metavar="PATH", help="Accept an undeclared difference; may be repeated."),
     ] = None,
+    flips: Annotated[
+        bool, typer.Option("--flips", help="List the items gained and lost, for 'assay show'.")
+    ] = False,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where the page goes; else under comparisons/ in the lab's root."
+        ),
+    ] = None,
+    lang: Annotated[str, typer.Option(help="Language of table and page: en or zh.")] = "en",
+    metric: Annotated[
+        str | None, typer.Option(help="The score to take from files that have several.")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(help="The format of the files; else the one recognised.")
+    ] = None,
 ) -> Outcome:
-    """Compare runs on the same items, and refuse what is not fair."""
+    """Compare runs on the same items, refuse what is not fair, and write the page of it."""
+    from assay.cli.foreign import any_file, compare_files
     from assay.cli.results import table_result
     from assay.lab.compare import compare_arms
+    from assay.lab.controls import arrange
+    from assay.report.comparison_page import write_comparison
+    from assay.report.comparison_terminal import comparison_shown
 
-    arms = [arm(root, text) for text in (control, *runs)]
-    table = compare_arms(arms[0], arms[1:], on=on, allow=allow or ())
-    return Outcome(table_result(table), [rendered(table), *marks(table)])
-
-
-def rendered(table: "Table") -> RichTable:
-    """Scores of all checkpoints, and what the comparison with the control says."""
-    title = f"{table.evaluation.name} ({table.evaluation.benchmark})"
-    view = RichTable("checkpoint", "score", "interval", "items", "against the first", title=title)
-    for line in table.lines:
-        said = line.to_control.explanation() if line.to_control else "control"
-        size = f"{line.items} x {line.repeats}" if line.repeats > 1 else str(line.items)
-        interval = f"{line.interval.low:.1%} to {line.interval.high:.1%}"
-        view.add_row(line.name, f"{line.score:.1%}", interval, size, said)
-    return view
-
-
-def marks(table: "Table") -> list[str]:
-    """Everything else in which the runs differ, with what it counts as."""
-    return [f"{d.kind}: {d.path}: {d.control} -> {d.other}" for d in table.differences]
+    if any_file(runs):
+        table = compare_files(root, runs, control, on, allow or (), metric, format)
+    else:
+        first, *others = [arm(root, text) for text in arrange(root, runs, control)]
+        table = compare_arms(first, others, on=on, allow=allow or ())
+    written = write_comparison(table, root, page, lang)
+    shown = [*comparison_shown(table, lang, flips), f"page: {written}"]
+    result = {**table_result(table), "page": written}
+    findings = [*table.left_out, *table.findings]
+    return Outcome(result, shown, findings, exit_code=2 if table.left_out else 0)
 
 
 def arm(root: Path, text: str) -> "Arm":
     """A run and the checkpoint of it that a name means."""
     from assay.lab.compare import Arm
-    from assay.lab.run_names import checkpoint_directory, find_run, parse_run_name
+    from assay.lab.run_names import find_run, parse_run_name, resolve_checkpoint
+    from assay.lab.spec.references import checkpoint_name
 
     reference = parse_run_name(text)
     run = find_run(root, reference)
     if reference.checkpoint is None:
         return Arm(run)
-    if reference.checkpoint.stage is None:
-        return Arm(run, "base")
-    folder = checkpoint_directory(run, reference.checkpoint)
-    return Arm(run, f"{reference.checkpoint.stage}.{folder.name}")
+    return Arm(run, checkpoint_name(resolve_checkpoint(run, reference.checkpoint)))

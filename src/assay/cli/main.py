@@ -8,18 +8,24 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.audit import audit
 from assay.cli.check import check
 from assay.cli.compare import compare
 from assay.cli.delete import delete
 from assay.cli.doctor import doctor
 from assay.cli.eval import evaluate
+from assay.cli.fill import fill
+from assay.cli.log import log
+from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, verb
 from assay.cli.protect import protect
+from assay.cli.replay import replay
 from assay.cli.report import report
 from assay.cli.resume import resume
 from assay.cli.run import run
 from assay.cli.runs import runs
 from assay.cli.show import show
+from assay.cli.watch import watch
 
 VERBS = {
     "run": run,
@@ -27,7 +33,13 @@ VERBS = {
     "check": check,
     "eval": evaluate,
     "compare": compare,
+    "audit": audit,
+    "matrix": matrix,
+    "fill": fill,
     "report": report,
+    "watch": watch,
+    "log": log,
+    "replay": replay,
     "runs": runs,
     "show": show,
     "protect": protect,

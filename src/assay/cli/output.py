@@ -26,7 +26,7 @@ SCHEMA = 1
 INTERRUPTED = 130
 PLAIN_WIDTH = 120
 """Columns of tables where there is no terminal whose width could be asked."""
-STYLES = {"warning": "bold yellow", "note": "bold"}
+STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 
 Lab = Annotated[
     Path | None, typer.Option("--lab", help="The lab's root; else ASSAY_LAB, else this folder.")
@@ -138,15 +138,18 @@ def present(name: str, as_json: bool, work: Callable[[], Outcome]) -> int:
     else:
         print_shown(outcome)
     for finding in map(plain, outcome.findings):
-        if finding["severity"] == "error":
+        if finding["severity"] == "error" and outcome.exit_code:
             typer.echo(f"assay: {one_line(finding)}", err=True)
     return outcome.exit_code
 
 
 def one_line(finding: Mapping[str, str]) -> str:
     """Place or evidence, what is wrong, and what to do."""
+    from assay.report.words import visible
+
     said = ": ".join(filter(None, (finding["evidence"], finding["what"])))
-    return " ".join((said + (f" ({finding['fix']})" if finding["fix"] else "")).split())
+    said += f" ({finding['fix']})" if finding["fix"] else ""
+    return visible(" ".join(said.split()))
 
 
 def failed(error: AssayError) -> Outcome:
@@ -168,25 +171,28 @@ def print_json(name: str, outcome: Outcome) -> None:
 
 
 def print_shown(outcome: Outcome) -> None:
-    """Tables and lines for people; warnings of the verb go to stderr, as errors do."""
+    """Tables and lines for people; warnings and the errors that ended the verb go to stderr."""
     out = console(sys.stdout)
     for finding in map(plain, outcome.findings):
-        if finding["severity"] != "error":
+        if finding["severity"] != "error" or not outcome.exit_code:
             out.print(finding_text(finding), soft_wrap=True)
     for item in outcome.shown:
-        out.print(item, soft_wrap=isinstance(item, str))
+        laid_out = isinstance(item, str) or (isinstance(item, Text) and bool(item.no_wrap))
+        out.print(item, soft_wrap=laid_out)
     for warning in outcome.warnings:
         typer.echo(f"warning: {warning}", err=True)
 
 
 def finding_text(finding: Mapping[str, str]) -> Text:
     """What was found, its evidence, and what to do, each on its own line."""
+    from assay.report.words import visible
+
     severity = finding["severity"]
-    text = Text.assemble((severity, STYLES[severity]), f": {finding['what']}")
+    text = Text.assemble((severity, STYLES[severity]), f": {visible(finding['what'])}")
     if finding["evidence"]:
-        text.append(f"\n    {finding['evidence']}", style="dim")
+        text.append(f"\n    {visible(finding['evidence'])}", style="dim")
     if finding["fix"]:
-        text.append(f"\n    to do: {finding['fix']}")
+        text.append(f"\n    to do: {visible(finding['fix'])}")
     return text
 
 

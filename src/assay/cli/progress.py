@@ -16,6 +16,7 @@ from rich.text import Text
 
 from assay.cli.output import console
 from assay.lab.observer import Observer
+from assay.lab.run_directory import RunDirectory
 
 FIGURES: Mapping[str, tuple[str, str]] = {
     "rows": ("rows", ",.0f"),
@@ -104,6 +105,10 @@ class PlainProgress:
         if self._due(done == total):
             self.write(f"evaluation {name} of {checkpoint}: {done}/{total} answers")
 
+    def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
+        """See `Observer.report`."""
+        self.write(f"progress report of {run}: {stage} step {step} ({why})")
+
     def _due(self, always: bool) -> bool:
         now = self.clock()
         due = always or now - self.written >= QUIET_SECONDS
@@ -148,6 +153,10 @@ class LiveProgress:
             # A bar for each of many checkpoints would push the current ones off the screen.
             self.bars.remove_task(self.evaluations.pop(words))
             self.note(f"{words}: {total} answers")
+
+    def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
+        """See `Observer.report`."""
+        self.note(f"progress report of {run}: {stage} step {step} ({why})")
 
 
 @contextmanager

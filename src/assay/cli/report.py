@@ -1,4 +1,4 @@
-"""`assay report RUN`: writes the run's page again, also in another language."""
+"""`assay report RUN`: a run's results and progress, its page. `assay report FILE`: scores in it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,11 +12,33 @@ from assay.cli.resume import RunName
 def report(
     root: Path,
     run: RunName,
+    stage: Annotated[
+        str | None, typer.Option(help="The stage whose progress is shown; else the last one.")
+    ] = None,
+    first: Annotated[
+        int | None,
+        typer.Option("--from", min=1, help="Progress since this step; else since the last report."),
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option("--to", min=1, help="Progress until this step; else until now.")
+    ] = None,
     lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
+    metric: Annotated[str | None, typer.Option(help="The only score to show of a file.")] = None,
+    format: Annotated[str | None, typer.Option(help="The format of a file.")] = None,
 ) -> Outcome:
-    """Show a run's results and write its page (HTML and Markdown)."""
-    from assay.cli.results import run_results
-    from assay.lab.run_names import find_run, parse_run_name
+    """Show a run's results and progress and write its page, or show the scores in a file."""
+    from assay.cli.foreign import any_file, report_file
 
-    result, shown = run_results(find_run(root, parse_run_name(run)), lang)
+    if any_file([run]):
+        return report_file(run, lang, metric, format)
+    from assay.cli.results import run_results
+    from assay.lab.reports import note_asked
+    from assay.lab.run_names import find_run, parse_run_name
+    from assay.report.page import Span
+
+    found = find_run(root, parse_run_name(run))
+    span = Span(stage, first, last)
+    result, shown = run_results(found, lang, span)
+    if span == Span():
+        note_asked(found)
     return Outcome(result, shown)

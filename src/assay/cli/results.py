@@ -1,29 +1,46 @@
 """What a finished run shows: tables, examples, the page; and the same as plain values."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
 from assay.lab.compare import Line, Pairing, Table
 from assay.lab.run_directory import RunDirectory
 
+if TYPE_CHECKING:
+    from assay.lab.progress import Progress
+    from assay.report.page import Span
 
-def run_results(run: RunDirectory, lang: str = "en") -> tuple[dict[str, Any], list[RenderableType]]:
-    """Writes the run's page; returns its results for programs and for people."""
+
+def run_results(
+    run: RunDirectory, lang: str = "en", span: "Span | None" = None
+) -> tuple[dict[str, Any], list[RenderableType]]:
+    """Writes the run's page; returns its results for programs and for people.
+
+    `span` says between which steps progress is told; without it, people see it on the page only.
+    """
+    from assay.lab.progress import progress
     from assay.report.facts import gather
-    from assay.report.page import write_report
+    from assay.report.page import Span, write_report
+    from assay.report.progress_terminal import progress_view
     from assay.report.terminal import example_panels, final_table, summary_line
 
-    page = write_report(run, lang)
+    steps = span or Span()
+    page = write_report(run, lang, steps)
+    told = progress(run, steps.stage, steps.first, steps.last)
     result = {
         **run_identity(run),
         "report": page,
         "summary": summary_line(run, lang),
+        "progress": progress_result(told, lang) if told else None,
         "evaluations": [table_result(m.table) for m in gather(run).reported if m.table is not None],
     }
-    shown = [final_table(run, lang), "", example_panels(run, lang), "", summary_line(run, lang)]
-    return result, [*shown, f"report: {page}"]
+    shown = [final_table(run, lang), "", example_panels(run, lang), ""]
+    if told is not None and span is not None:
+        shown += [progress_view(told, lang), ""]
+    return result, [*shown, summary_line(run, lang), f"report: {page}"]
 
 
 def run_identity(run: RunDirectory) -> dict[str, Any]:
@@ -40,8 +57,41 @@ def run_identity(run: RunDirectory) -> dict[str, Any]:
     }
 
 
+def progress_result(found: "Progress", lang: str = "en") -> dict[str, Any]:
+    """The progress of a stage as plain values, findings in words."""
+    from assay.judge.health import worded
+    from assay.report.words import words
+
+    sections = words(lang).sections
+    return {
+        "stage": found.stage,
+        "from": found.first,
+        "to": found.last,
+        "recorded": found.recorded,
+        "planned": found.planned,
+        "metrics": [{**asdict(row), "moved": row.moved} for row in found.rows],
+        "findings": [
+            {"rule": d.rule, "new": d.rule in found.new, **asdict(worded(d, sections))}
+            for d in found.findings
+        ],
+        "gone": sorted(found.gone),
+        "forecasts": found.forecasts,
+        "spending": found.spending,
+        "milestones": [
+            {**asdict(replace(m, spec=None)), "expected": m.spec.model_dump()}  # type: ignore[arg-type]
+            for m in found.milestones
+        ],
+        "guards": {
+            name: {**spec.model_dump(), "fired": name in found.status.guard.split()}
+            for name, spec in found.experiment.guard.items()
+        },
+        "checkpoints": found.checkpoints,
+        "selection": found.selection,
+    }
+
+
 def table_result(table: Table) -> dict[str, Any]:
-    """A table without the ids of its items."""
+    """A table without the ids of its items; `parts` says part by part what differs."""
     record = table.evaluation
     return {
         "evaluation": record.name,
@@ -50,11 +100,15 @@ def table_result(table: Table) -> dict[str, Any]:
         "repeats": record.repeats,
         "allowed": table.allowed,
         "differences": table.differences,
-        "lines": [line_result(line) for line in table.lines],
+        "parts": {
+            state.part: {"kind": table.state(state), "paths": [d.path for d in state.differences]}
+            for state in table.parts
+        },
+        "lines": [line_result(line, table) for line in table.lines],
     }
 
 
-def line_result(line: Line) -> dict[str, Any]:
+def line_result(line: Line, table: Table) -> dict[str, Any]:
     """One checkpoint's score with its comparisons."""
     return {
         "checkpoint": line.name,
@@ -63,20 +117,28 @@ def line_result(line: Line) -> dict[str, Any]:
         "items": line.items,
         "repeats": line.repeats,
         "abstained": line.abstained,
-        "to_control": pairing_result(line.to_control),
-        "to_previous": pairing_result(line.to_previous),
+        "to_control": pairing_result(line.to_control, table),
+        "to_previous": pairing_result(line.to_previous, table),
+        "record": line.file,
     }
 
 
-def pairing_result(pairing: Pairing | None) -> Mapping[str, Any] | None:
-    """A comparison, its words, and the items that changed."""
+def pairing_result(pairing: Pairing | None, table: Table) -> Mapping[str, Any] | None:
+    """A comparison, its words, and the items that changed, each with what `assay show` takes."""
     if pairing is None:
         return None
+    addresses = {line.name: line.address for line in table.lines}
+    changed = (*pairing.flips.gained, *pairing.flips.lost)
+    sides = {"control": addresses[pairing.control], "other": addresses[pairing.other]}
     return {
         "control": pairing.control,
         "comparison": pairing.comparison,
         "explanation": pairing.explanation(),
         "gained": pairing.flips.gained,
         "lost": pairing.flips.lost,
+        "unchanged": len(pairing.flips.unchanged),
+        "show": {
+            i: {side: a + i for side, a in sides.items()} for i in changed if all(sides.values())
+        },
         "agreement": pairing.agreement,
     }

@@ -14,17 +14,26 @@ RunName = Annotated[
 ]
 
 
-def resume(root: Path, run: RunName) -> Outcome:
+def resume(
+    root: Path,
+    run: RunName,
+    past_guard: Annotated[
+        bool, typer.Option("--past-guard", help="Go on although a guard stopped the run.")
+    ] = False,
+    lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
+) -> Outcome:
     """Continue a run from its last checkpoint."""
     from assay.cli.progress import progress
     from assay.cli.results import run_results
     from assay.lab.run_names import find_run, parse_run_name
+    from assay.report.during import Reporting
 
     found = find_run(root, parse_run_name(run))
     with executing(root, found.name):
         from assay.lab.runner import resume as resume_run
 
-        with progress() as observer:
-            resume_run(found, observer=observer)
-        result, shown = run_results(found)
+        with progress() as shown_live:
+            observer = Reporting(shown_live, lang)
+            resume_run(found, observer=observer, past_guard=past_guard)
+        result, shown = run_results(found, lang)
     return Outcome(result, [f"{found}: resumed and finished", *shown])

@@ -31,12 +31,14 @@ def run(
     from assay.errors import InputError
     from assay.lab.launch import launch, launch_or_resume
     from assay.lab.spec.read import read_experiment
+    from assay.report.during import Reporting
 
     if new and or_resume:
         raise InputError("--new and --or-resume exclude each other", fix="choose one")
     name = read_experiment(file, overrides or ()).name
     with executing(root, name):
-        with progress() as observer:
+        with progress() as shown_live:
+            observer = Reporting(shown_live, lang)
             if or_resume:
                 launched = launch_or_resume(file, overrides or (), root=root, observer=observer)
             else:

@@ -3,18 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from assay.cli.output import Outcome
 
-if TYPE_CHECKING:
-    from assay.lab.run_directory import RunDirectory
-
 STALE = "the index and the runs' folders differ; make it again with 'assay runs --rebuild'"
+HEADS = ("run", "seed", "status", "stage", "step", "score", "on")
+STATUS = HEADS.index("status")
 STYLES = {"finished": "green", "running": "cyan", "interrupted": "yellow", "failed": "bold red"}
 
 
@@ -35,29 +33,29 @@ def runs(
     indexed = {RunDirectory(root, line.name, line.id): line for line in indexed_runs(root)}
     there = all_runs(root)
     stale = [] if set(there) == set(indexed) else [STALE]
-    found = [{**asdict(indexed[run]), **last_score(run)} for run in there if run in indexed]
+    found = [asdict(indexed[run]) for run in there if run in indexed]
     return Outcome(found, [rendered(found)], warnings=stale)
 
 
-def rendered(found: Sequence[Mapping[str, Any]]) -> Table:
-    """One line a run."""
-    table = Table("run", "seed", "status", "stage", "step", "score", "on")
-    for line in found:
-        status = Text(line["status"], style=STYLES[line["status"]])
-        score = "" if line["score"] is None else f"{line['score']:.1%}"
-        name, seed = f"{line['name']}/{line['id']}", str(line["seed"])
-        table.add_row(name, seed, status, line["stage"], str(line["step"] or ""), score, line["on"])
-    return table
+def rendered(found: Sequence[Mapping[str, Any]]) -> Text:
+    """One line a run, in columns.
+
+    Laid out here because rich measures and wraps every cell, which takes a second for a thousand
+    runs.
+    """
+    rows = [HEADS, *map(cells, found)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    text = Text(no_wrap=True, overflow="ignore")
+    for row in rows:
+        text.append("\n" if text else "")
+        for place, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            style = "bold" if row is HEADS else STYLES.get(cell, "") if place == STATUS else ""
+            text.append(cell if place == len(row) - 1 else cell.ljust(width + 2), style)
+    return text
 
 
-def last_score(run: "RunDirectory") -> dict[str, Any]:
-    """The score of the last checkpoint that the first reporting evaluation measured."""
-    from assay.lab.answers import evaluation_records, measured_checkpoints
-    from assay.lab.records import read_scores
-
-    for record in evaluation_records(run):
-        measured = measured_checkpoints(run, record)
-        if record.role == "report" and measured:
-            score = read_scores(run, record, measured[-1]).mean
-            return {"score": score, "on": f"{record.name} of {measured[-1]}"}
-    return {"score": None, "on": ""}
+def cells(line: Mapping[str, Any]) -> tuple[str, ...]:
+    """The texts of one run, as HEADS names them."""
+    score = "" if line["score"] is None else f"{line['score']:.1%}"
+    name, step = f"{line['name']}/{line['id']}", str(line["step"] or "")
+    return name, str(line["seed"]), line["status"], line["stage"], step, score, line["on"]

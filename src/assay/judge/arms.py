@@ -76,6 +76,40 @@ def compare_arms(
     )
 
 
+def arm_interval(runs: Sequence[ItemScores]) -> Interval:
+    """The interval of the mean score of several seeds of one arm, seeds and items both sampled.
+
+    Student's t from the variance between seeds and that of the item bootstrap, as in
+    `compare_arms`. Raises what `compare_arms` raises.
+    """
+    arms = _align(runs, runs)
+    spread = bootstrap(arms.control.mean(0), arms.clusters, runs[0].bounds)
+    _, sizes_C = cluster_totals(arms.control.mean(0), arms.clusters)
+    variances = [(spread.half_width / quantile(LEVEL)) ** 2]
+    variances.append(float(arms.control.mean(1).var(ddof=1)) / len(runs))
+    freedoms = [max(len(sizes_C) - 1, 1), len(runs) - 1]
+    error, freedom = _satterthwaite(variances, freedoms)
+    reach = -float(special.stdtrit(freedom, 0.5 - LEVEL / 2)) * error
+    mean, (low, high) = float(arms.control.mean()), runs[0].bounds
+    return Interval(max(mean - reach, low), min(mean + reach, high), "t over seeds and items")
+
+
+def as_repeats(runs: Sequence[ItemScores]) -> ItemScores:
+    """Runs on the same items as repeats of one: what they say about these runs alone.
+
+    Raises ItemsDifferError when the items differ.
+    """
+    first = runs[0]
+    if len(runs) == 1:
+        return first
+    columns = []
+    for run in runs:
+        check_same_items(first, run)
+        place = {item: i for i, item in enumerate(run.item_ids)}
+        columns.append(run.scores[[place[item] for item in first.item_ids]])
+    return ItemScores(first.item_ids, np.hstack(columns), first.clusters, first.bounds)
+
+
 def _align(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> _Arms:
     """Item means of every run in one order of items."""
     if min(len(control), len(other)) < 2:
@@ -108,5 +142,10 @@ def _standard_error(arms: _Arms, bounds: tuple[float, float]) -> tuple[float, fl
     for seeds in (arms.control, arms.other):
         variances.append(float(seeds.mean(1).var(ddof=1)) / len(seeds))
         freedoms.append(len(seeds) - 1)
+    return _satterthwaite(variances, freedoms)
+
+
+def _satterthwaite(variances: Sequence[float], freedoms: Sequence[float]) -> tuple[float, float]:
+    """Standard error and degrees of freedom of a sum of independent estimates."""
     total = sum(variances)
     return total**0.5, total**2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))

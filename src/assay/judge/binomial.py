@@ -3,12 +3,15 @@
 For old logs and other people's tables. The comparison says so: pairing by item would be sharper.
 """
 
+from dataclasses import replace
+
 import numpy as np
 from scipy import special
 
 from assay.errors import InputError
 from assay.judge.intervals import LEVEL, Interval, quantile, wilson
 from assay.judge.power import detectable_from_interval
+from assay.judge.rates import independent_difference
 from assay.judge.verdict import MARGIN, Comparison, decide
 
 
@@ -26,10 +29,7 @@ def newcombe(
     """
     before, after = control / control_items, successes / items
     first, second = wilson(control, control_items, level), wilson(successes, items, level)
-    low = np.hypot(after - second.low, first.high - before)
-    high = np.hypot(second.high - after, before - first.low)
-    difference = after - before
-    return Interval(float(difference - low), float(difference + high), "Newcombe", level)
+    return replace(independent_difference(before, first, after, second), method="Newcombe")
 
 
 def score_test(control: float, control_items: int, successes: float, items: int) -> float:

@@ -1,21 +1,48 @@
 """Fairness before figures: everything in which two runs differ, and what of it was declared.
 
-Compares two manifests as nested tables. Reading manifests from disk is the lab's part.
+Compares two manifests as nested tables. Reading manifests from disk is the lab's part; which part
+of a run a path belongs to is in `parts`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["declared", "allowed", "note", "confound"]
+Kind = Literal["declared", "allowed", "follows", "note", "confound"]
 
 NOTES = frozenset({"machine", "packages", "time", "name", "about"})
 """Parts of a manifest whose differences are shown and do not make a comparison unfair."""
 
-SPEC_WORDS = {"stage": "stages", "evaluate": "evaluation", "model": "base_weights"}
+SPEC_WORDS = {
+    "stage": "stages",
+    "evaluate": "evaluation",
+    "model": "base_weights",
+    "seeds": "seed",
+}
 """An experiment file names the parts of a manifest by these words, and `vary` may use them."""
 
+CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
+    "data.{}.contents_sha256": ("data.{}.file_sha256", "data.{}.take", "data.{}.split"),
+    "data.{}.prompts_sha256": ("data.{}.contents_sha256", "stages.*.rendering", "base_weights"),
+    "data.{}.total": ("data.{}.file_sha256",),
+    "data.{}.train": ("data.{}.contents_sha256", "data.{}.split"),
+    "data.{}.dev": ("data.{}.contents_sha256", "data.{}.split"),
+    "data.{}.dropped": ("data.{}.contents_sha256", "data.{}.max_prompt_tokens"),
+    "stages.{}.rendering.sha256": ("stages.{}.rendering.name", "base_weights"),
+    "evaluation.{}.items_hash": ("evaluation.{}.options", "data"),
+    "evaluation.{}.rendering": ("base_weights",),
+    "evaluation.{}.prompts_sha256": (
+        "evaluation.{}.items_hash",
+        "evaluation.{}.rendering",
+        "base_weights",
+    ),
+}
+"""A fingerprint, and what it is worked out from: where one of those differs, the fingerprint must
+too, and its difference is no further factor. `{}` is a name, the same in both."""
+
 ABSENT = "(absent)"
+
+Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +67,20 @@ def differences(
 
     `vary` and `allow` are dotted prefixes, in the words of the manifest or of the experiment file:
     what the experiment is about, and what the reader accepts knowingly. A prefix covers whole path
-    parts: `stages.rl.kl` covers `stages.rl.kl.coef` and not `stages.rl.klein`.
+    parts: `stages.rl.kl` covers `stages.rl.kl.coef` and not `stages.rl.klein`. A fingerprint that
+    differs because a recorded setting does is a consequence ("follows"), see CONSEQUENCES.
     """
     left, right = dict(_leaves(control)), dict(_leaves(other))
-    found = []
-    for path in sorted(left.keys() | right.keys()):
-        before, after = left.get(path, ABSENT), right.get(path, ABSENT)
-        if before != after:
-            kind = _kind(path, vary, allow)
-            found.append(Confound(".".join(path), before, after, kind))
-    return found
+    paths = [
+        path
+        for path in sorted(left.keys() | right.keys())
+        if left.get(path, ABSENT) != right.get(path, ABSENT)
+    ]
+    kinds: dict[Path, Kind] = {path: _kind(path, paths, vary, allow) for path in paths}
+    return [
+        Confound(".".join(path), left.get(path, ABSENT), right.get(path, ABSENT), kinds[path])
+        for path in paths
+    ]
 
 
 def confounds(
@@ -59,9 +90,18 @@ def confounds(
     return [c for c in differences(control, other, vary) if c.kind == "confound"]
 
 
-def _leaves(
-    table: Mapping[str, Any], above: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Any]]:
+def leaf_paths(table: Mapping[str, Any]) -> set[str]:
+    """The dotted paths of all values of a nested table."""
+    return {".".join(path) for path, _ in _leaves(table)}
+
+
+def idle(prefixes: Sequence[str], found: Sequence[Confound]) -> list[str]:
+    """The prefixes, of `vary` or `allow`, that lead to no difference that was found."""
+    paths = [tuple(difference.path.split(".")) for difference in found]
+    return [p for p in dict.fromkeys(prefixes) if not any(_covered(path, [p]) for path in paths)]
+
+
+def _leaves(table: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Paths and values of a nested table; an empty table is a value."""
     for key, value in table.items():
         path = (*above, str(key))
@@ -71,20 +111,46 @@ def _leaves(
             yield path, value
 
 
-def _kind(path: tuple[str, ...], vary: Sequence[str], allow: Sequence[str]) -> Kind:
+def _kind(
+    path: Path, differing: Collection[Path], vary: Sequence[str], allow: Sequence[str]
+) -> Kind:
     """What a difference at this path means."""
     if _covered(path, vary):
         return "declared"
     if _covered(path, allow):
         return "allowed"
-    return "note" if path[0] in NOTES else "confound"
+    if path[0] in NOTES:
+        return "note"
+    return "follows" if _explained(path, differing) else "confound"
 
 
-def _covered(path: tuple[str, ...], prefixes: Sequence[str]) -> bool:
+def _explained(path: Path, differing: Collection[Path]) -> bool:
+    """Whether something that this value is worked out from differs as well."""
+    for pattern, causes in CONSEQUENCES.items():
+        parts = pattern.split(".")
+        if not _matches(path, parts):
+            continue
+        name = path[parts.index("{}")]
+        wanted = [cause.replace("{}", name).split(".") for cause in causes]
+        return any(_matches(found, cause) for found in differing for cause in wanted)
+    return False
+
+
+def _matches(path: Path, prefix: Sequence[str]) -> bool:
+    """Whether a path begins with the parts of a pattern, in which `{}` and `*` are any part."""
+    if len(path) < len(prefix):
+        return False
+    return all(
+        want in ("{}", "*") or want == part for want, part in zip(prefix, path, strict=False)
+    )
+
+
+def _covered(path: Path, prefixes: Sequence[str]) -> bool:
     """Whether one of the dotted prefixes leads to this path."""
+    # As one text, because a name in a path may have a dot itself: the reward "tools.ast".
+    dotted = ".".join(path) + "."
     for prefix in prefixes:
-        first, *rest = prefix.split(".")
-        parts = (SPEC_WORDS.get(first, first), *rest)
-        if path[: len(parts)] == parts:
+        first, dot, rest = prefix.partition(".")
+        if dotted.startswith(f"{SPEC_WORDS.get(first, first)}{dot}{rest}."):
             return True
     return False

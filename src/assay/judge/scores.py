@@ -5,7 +5,7 @@ disk: the lab turns its records into `ItemScores`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,6 +125,13 @@ def item_scores(
     return ItemScores(
         tuple(rows), np.array(table).reshape(len(rows), len(repeats)), sources, bounds
     )
+
+
+def on_one_scale(*scores: ItemScores) -> tuple[ItemScores, ...]:
+    """All on the widest scale that any has: bounds read off scores differ from run to run."""
+    lows, highs = zip(*(each.bounds for each in scores), strict=True)
+    bounds = (min(lows), max(highs))
+    return tuple(replace(each, bounds=bounds) for each in scores)
 
 
 def cluster_totals(values_I: Array, clusters: tuple[str, ...] | None) -> tuple[Array, Array]:

@@ -1,18 +1,60 @@
 """What choosing does to a number: many looks at the same items, and the best of many scores.
 
-Corrections and expectations in closed form. Which checkpoint is chosen is decided elsewhere.
+Corrections and expectations in closed form, and the gate that a later checkpoint must pass to take
+the place of the one that training started from. Reading scores from disk is the lab's part.
 """
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
 
 from assay.judge.intervals import LEVEL, quantile
-from assay.judge.scores import Array
+from assay.judge.paired import compare
+from assay.judge.scores import Array, ItemScores, on_one_scale
+from assay.judge.verdict import Comparison, adjusted
 
 NODES = 128
 SHARED_CONTROL = 0.5
 """Correlation of two checkpoints' differences to one control, when nothing but the control is
 shared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """What the items that choose said about the checkpoints of a stage."""
+
+    step: int | None
+    """The checkpoint that takes the start's place; None: none was shown better, the start stays."""
+    looks: Mapping[int, Comparison]
+    """Every later checkpoint against the start, by step, corrected for the number of looks."""
+
+    @property
+    def favourite(self) -> int:
+        """The step with the best score, the earliest among equals, shown better or not."""
+        return _first_best(self.looks, list(self.looks))
+
+
+def promote(start: ItemScores, later: Mapping[int, ItemScores]) -> Promotion:
+    """Whether a checkpoint of a stage may take the place of what the stage started from.
+
+    It must be better than `start` on the same items at 0.05 after correction for `len(later)`
+    looks; among those that are, the one with the best score, the earliest among equals, is taken.
+    Raises what `judge.paired.compare` raises.
+    """
+    first, *others = on_one_scale(start, *later.values())
+    compared = {step: compare(first, scores) for step, scores in zip(later, others, strict=True)}
+    looks = {
+        step: adjusted(found, adjust_for_looks(found.p_value, len(later)))
+        for step, found in compared.items()
+    }
+    better = [step for step, found in looks.items() if found.verdict == "better"]
+    return Promotion(_first_best(looks, better) if better else None, looks)
+
+
+def _first_best(looks: Mapping[int, Comparison], steps: Sequence[int]) -> int:
+    return max(steps, key=lambda step: (looks[step].score, -step))
 
 
 def adjust_for_looks(p_value: float, looks: int) -> float:

@@ -5,12 +5,11 @@ Looks at folders and files; scores are `records`' and comparisons `compare`'s.
 
 import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from assay.errors import InputError, nearest
-from assay.lab.records import EvaluationRecord
+from assay.lab.records import DamagedRecord, EvaluationRecord, read_columns
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.read import read_experiment
 from assay.lab.spec.references import parse_checkpoint
@@ -24,20 +23,28 @@ def evaluation_records(run: RunDirectory) -> list[EvaluationRecord]:
     """What the run was evaluated on, in the order of its file; then what was added to it later."""
     found = []
     for file in sorted(run.evaluations.glob("*/evaluation.json")):
-        values = json.loads(file.read_text(encoding="utf-8"))
-        del values["schema"]
-        found.append(EvaluationRecord(**{**values, "items": tuple(values["items"])}))
+        found.append(_read_record(file))
     order = list(read_experiment(run.spec).evaluate)
     return sorted(found, key=lambda r: order.index(r.name) if r.name in order else len(order))
+
+
+def _read_record(file: Path) -> EvaluationRecord:
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        del values["schema"]
+        return EvaluationRecord(**{**values, "items": tuple(values["items"])})
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedRecord(f"the record cannot be read: {error}", file=file) from error
 
 
 def read_answers(
     run: RunDirectory, record: EvaluationRecord, checkpoint: str
 ) -> list[dict[str, Any]]:
-    """The lines of one finished record, without their tokens."""
+    """The lines of one finished record, without their tokens. Raises DamagedRecord."""
     columns = ["sample_id", "item_id", "repeat", "output", "completion_tokens", "prompt_tokens"]
     columns += ["score", "parts", "error", "why", "ended"]
-    return pq.read_table(record.file(run.evaluations, checkpoint), columns=columns).to_pylist()
+    found = read_columns(record.file(run.evaluations, checkpoint), columns)
+    return [dict(zip(columns, line, strict=True)) for line in zip(*found.values(), strict=True)]
 
 
 def find_record(run: RunDirectory, on: str) -> EvaluationRecord:

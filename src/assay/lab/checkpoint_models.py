@@ -13,7 +13,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from assay.lab.run_directory import RunDirectory
-from assay.lab.run_names import checkpoint_directory
+from assay.lab.run_names import checkpoint_directory, resolve_checkpoint
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.references import CheckpointReference, parse_checkpoint
 from assay.lab.spec.stage import GrpoStage, StageSpec
@@ -44,6 +44,7 @@ class ModelShelf:
 
     def plain(self, reference: CheckpointReference) -> PreTrainedModel:
         """The model of a checkpoint with any adapter merged, freshly read."""
+        reference = resolve_checkpoint(self.run, reference)
         if reference.stage is None:
             return self.load_base().model
         stage = self.experiment.stage[reference.stage]
@@ -72,7 +73,8 @@ class ModelShelf:
         """A frozen copy of the KL reference; None where there is no KL or the adapter gives it."""
         if not isinstance(stage, GrpoStage) or not stage.kl.coef:
             return None
-        from_start = stage.kl.reference == "stage_start" or start_of(stage) == BASE
+        start_is_base = resolve_checkpoint(self.run, start_of(stage)) == BASE
+        from_start = stage.kl.reference == "stage_start" or start_is_base
         if from_start and isinstance(stage.adapt, LoraAdapt):
             return None
         frozen = copy.deepcopy(start) if from_start else self.load_base().model

@@ -1,115 +1,44 @@
 """Puts checkpoints side by side: from records of one run, or of several, to judged tables.
 
-Refuses what cannot be compared; every figure and verdict is `judge`'s. Nothing is printed here.
+What may be compared is `fairness`'s, every figure and verdict `judge`'s. Nothing is printed here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from assay.errors import InputError
-from assay.judge.confounds import Confound, differences
+from assay.judge.confounds import Confound
+from assay.judge.findings import Finding
 from assay.judge.holm import adjust_family
-from assay.judge.intervals import Interval, score_interval
+from assay.judge.intervals import score_interval
 from assay.judge.paired import compare
-from assay.judge.scores import ItemScores
-from assay.judge.verdict import ENGLISH, Comparison, explain, not_comparable
+from assay.judge.scores import ItemScores, on_one_scale
+from assay.judge.verdict import Comparison, not_comparable
 from assay.lab.answers import (
     NotMeasured,
     evaluation_records,
     find_record,
     measured_checkpoints,
-    read_answers,
 )
-from assay.lab.manifest_file import read_manifest
-from assay.lab.records import EvaluationRecord, read_scores
+from assay.lab.comparison import Arm, Flips, Line, Pairing, Table
+from assay.lab.fairness import (
+    Entrant,
+    Unfair,
+    check_allowed,
+    check_fair,
+    check_finished,
+    find_differences,
+    idle_factors,
+)
+from assay.lab.manifest_file import DamagedManifest, read_manifest
+from assay.lab.measured import Measured, agreement, load_measured
+from assay.lab.records import DamagedRecord, EvaluationRecord
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.read import read_experiment
-from assay.lab.status import read_status
+from assay.lab.twins import Place, identity_findings
 
-
-class Unfair(InputError):
-    """Runs that are never compared, whatever is allowed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """One side of a comparison across runs."""
-
-    run: RunDirectory
-    checkpoint: str | None = None
-    """As records name it; None means the last one that the experiment's evaluation lists."""
-
-
-@dataclass(frozen=True, slots=True)
-class Flips:
-    """Items by what became of their score (mean over repeats) between control and other."""
-
-    gained: tuple[str, ...]
-    lost: tuple[str, ...]
-    unchanged: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Pairing:
-    """One checkpoint against another."""
-
-    control: str
-    other: str
-    comparison: Comparison
-    """P-value and verdict are corrected for the family of the whole table."""
-    flips: Flips
-    agreement: float
-    """Share of the answers (item and repeat) that both gave in the same words."""
-
-    def explanation(self, templates: Mapping[str, str] = ENGLISH) -> str:
-        """The verdict in words, with what the design can detect."""
-        return explain(self.comparison, templates)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One checkpoint of a table."""
-
-    name: str
-    score: float
-    interval: Interval
-    items: int
-    repeats: int
-    abstained: int
-    """Answers without a score, of items x repeats."""
-    to_control: Pairing | None
-    """None for the control itself."""
-    to_previous: Pairing | None
-    """Against the stage before; None where that is the control."""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Checkpoints measured on the same items, the first of them the control."""
-
-    evaluation: EvaluationRecord
-    lines: tuple[Line, ...]
-    differences: tuple[Confound, ...] = ()
-    """Everything in which the runs differ from the control, declared or not."""
-
-    @property
-    def control(self) -> Line:
-        """What the others are compared with."""
-        return self.lines[0]
-
-    @property
-    def allowed(self) -> tuple[str, ...]:
-        """Confounds that the reader accepted: the mark that the table carries."""
-        return tuple(sorted({d.path for d in self.differences if d.kind == "allowed"}))
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """A checkpoint's scores and answers."""
-
-    name: str
-    scores: ItemScores
-    outputs: Mapping[tuple[str, int], str]
+Value = TypeVar("Value")
 
 
 def compare_checkpoints(
@@ -118,16 +47,20 @@ def compare_checkpoints(
     """Checkpoints of one run on one evaluation; `others` are all measured ones when omitted.
 
     Each is compared with the control and with the last one of the stage before; all p-values of
-    the table are one family. Raises NotMeasured, and what `judge.paired.compare` raises.
+    the table are one family. Raises NotMeasured, DamagedRecord, and what `judge.paired.compare`
+    raises.
     """
     record = find_record(run, evaluation)
     if others is None:
         others = [name for name in measured_checkpoints(run, record) if name != control]
-    measured = {name: _load(run, record, name, name) for name in (control, *others)}
+    names = (control, *others)
+    measured = {name: load_measured(run, record, name, name) for name in names}
     pairs = [(control, name) for name in others]
     previous = {name: _stage_before(name, others) for name in others}
     pairs += [(before, name) for name, before in previous.items() if before is not None]
-    return _table(record, control, measured, _judge(pairs, measured))
+    places = {name: Place(run, name) for name in names}
+    found = identity_findings(record, list(measured.values()), places)
+    return make_table(record, control, measured, judge_pairs(pairs, measured), findings=found)
 
 
 def compare_runs(
@@ -154,55 +87,84 @@ def compare_arms(
     all runs have. `vary` are the declared differences, those of the experiment files when omitted;
     `allow` those that the reader accepts. Any other difference makes the verdict "not comparable".
 
-    Raises Unfair for unfinished runs, other items or other checkers, NotMeasured where there is no
-    record.
+    An arm whose files are damaged is left out and named in `left_out` as long as two remain; the
+    next takes the place of a damaged control. Raises Unfair for what is never compared (see
+    `fairness`), NotMeasured where there is no record, DamagedRecord where one arm is left,
+    NothingToAllow for an accepted difference that is none.
     """
     arms = [control, *others]
     for arm in arms:
-        _check_finished(arm.run)
-    on = on or _shared_evaluation([arm.run for arm in arms])
-    records = [find_record(arm.run, on) for arm in arms]
-    _check_same_task(arms, records)
-    measured = {}
-    for arm, record in zip(arms, records, strict=True):
-        checkpoint = arm.checkpoint or _last_listed(arm.run, record)
-        name = f"{arm.run}@{checkpoint}"
-        measured[name] = _load(arm.run, record, checkpoint, name)
-    names = list(measured)
-    if len(names) < len(arms):
+        check_finished(arm.run)
+    entrants, left_out = _load(arms, on)
+    names = [entrant.measured.name for entrant in entrants]
+    if len(set(names)) < len(entrants):
         raise Unfair("a checkpoint cannot be compared with itself", fix="name two checkpoints")
-    found = {
-        name: _differences(control.run, arm.run, vary, allow)
-        for name, arm in zip(names[1:], others, strict=True)
-    }
+    findings = check_fair(entrants)
+    first, *rest = entrants
+    found = {e.measured.name: find_differences(first, e, vary, allow) for e in rest}
     unfair = {name: [c.path for c in all_ if c.kind == "confound"] for name, all_ in found.items()}
-    pairings = _judge([(names[0], name) for name in names[1:]], measured, unfair)
+    measured = {entrant.measured.name: entrant.measured for entrant in entrants}
+    pairings = judge_pairs([(names[0], name) for name in names[1:]], measured, unfair)
     every = {(c.path, str(c.other)): c for all_ in found.values() for c in all_}
-    return _table(records[0], names[0], measured, pairings, tuple(every.values()))
+    check_allowed(allow, list(every.values()))
+    for entrant in rest:
+        findings += idle_factors(first, entrant, vary, found[entrant.measured.name])
+    places = {e.measured.name: Place(e.run, e.checkpoint) for e in entrants}
+    findings += identity_findings(first.record, list(measured.values()), places)
+    table = make_table(first.record, names[0], measured, pairings, tuple(every.values()), findings)
+    return replace(table, left_out=tuple(left_out))
 
 
-def _load(run: RunDirectory, record: EvaluationRecord, checkpoint: str, name: str) -> _Measured:
-    if not record.finished(run, checkpoint):
-        known = ", ".join(measured_checkpoints(run, record)) or "none"
-        problem = f"{run}: {record.name} of {checkpoint} has no finished record"
-        raise NotMeasured(problem, fix=f"finished are: {known}")
-    outputs = {
-        (answer["item_id"], answer["repeat"]): answer["output"]
-        for answer in read_answers(run, record, checkpoint)
-    }
-    return _Measured(name, read_scores(run, record, checkpoint), outputs)
+def _load(arms: Sequence[Arm], on: str | None) -> tuple[list[Entrant], list[Finding]]:
+    """The arms that can be read, and a finding for each that cannot; raises where one is left."""
+    known, damaged = _attempt(arms, lambda arm: (arm, evaluation_records(arm.run)))
+    if on is None and known:
+        on = _shared_evaluation(arms[0].run, [records for _, records in known])
+    entrants, more = _attempt([arm for arm, _ in known], lambda arm: _entrant(arm, on or ""))
+    damaged |= more
+    if damaged and len(entrants) < 2:
+        raise next(iter(damaged.values()))
+    return entrants, [_left_out(arm, error, arm is arms[0]) for arm, error in damaged.items()]
 
 
-def _judge(
+def _attempt(
+    arms: Sequence[Arm], read: Callable[[Arm], Value]
+) -> tuple[list[Value], dict[Arm, InputError]]:
+    """What was read of each arm, and the arms whose files are damaged."""
+    found, damaged = [], {}
+    for arm in arms:
+        try:
+            found.append(read(arm))
+        except (DamagedRecord, DamagedManifest) as error:
+            damaged[arm] = error
+    return found, damaged
+
+
+def _entrant(arm: Arm, on: str) -> Entrant:
+    record = find_record(arm.run, on)
+    checkpoint = arm.checkpoint or _last_listed(arm.run, record)
+    measured = load_measured(arm.run, record, checkpoint, f"{arm.run}@{checkpoint}")
+    return Entrant(arm, record, checkpoint, measured, read_manifest(arm.run))
+
+
+def _left_out(arm: Arm, error: InputError, was_control: bool) -> Finding:
+    what = f"{arm.run} is left out"
+    if was_control:
+        what += "; it was to be the control, and the next run is in its place"
+    return Finding("error", what, f"{error.file}: {error.problem}", error.fix or "")
+
+
+def judge_pairs(
     pairs: Iterable[tuple[str, str]],
-    measured: Mapping[str, _Measured],
+    measured: Mapping[str, Measured],
     unfair: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[tuple[str, str], Pairing]:
     """Every pair compared, corrected as one family; pairs with confounds are not comparable."""
     keys = {f"{control} {other}": (control, other) for control, other in pairs}
     raw = {}
     for key, (control, other) in keys.items():
-        comparison = compare(measured[control].scores, measured[other].scores)
+        before, after = on_one_scale(measured[control].scores, measured[other].scores)
+        comparison = compare(before, after)
         confounds = (unfair or {}).get(other)
         raw[key] = not_comparable(comparison, confounds) if confounds else comparison
     return {
@@ -211,11 +173,9 @@ def _judge(
     }
 
 
-def _pairing(control: _Measured, other: _Measured, comparison: Comparison) -> Pairing:
-    both = control.outputs.keys() & other.outputs.keys()
-    same = sum(control.outputs[key] == other.outputs[key] for key in both)
+def _pairing(control: Measured, other: Measured, comparison: Comparison) -> Pairing:
     flips = _flips(control.scores, other.scores)
-    return Pairing(control.name, other.name, comparison, flips, same / len(both))
+    return Pairing(control.name, other.name, comparison, flips, agreement(control, other))
 
 
 def _flips(control: ItemScores, other: ItemScores) -> Flips:
@@ -232,13 +192,15 @@ def _flips(control: ItemScores, other: ItemScores) -> Flips:
     )
 
 
-def _table(
+def make_table(
     record: EvaluationRecord,
     control: str,
-    measured: Mapping[str, _Measured],
+    measured: Mapping[str, Measured],
     pairings: Mapping[tuple[str, str], Pairing],
     found: tuple[Confound, ...] = (),
+    findings: Sequence[Finding] = (),
 ) -> Table:
+    """The table of all that were measured, the control first."""
     lines = []
     for name, each in measured.items():
         previous = [p for (before, other), p in pairings.items() if other == name]
@@ -252,9 +214,11 @@ def _table(
                 abstained=each.scores.missing,
                 to_control=pairings.get((control, name)),
                 to_previous=next((p for p in previous if p.control != control), None),
+                address=each.address,
+                file=each.file,
             )
         )
-    return Table(record, tuple(lines), found)
+    return Table(record, tuple(lines), found, tuple(findings))
 
 
 def _stage_before(name: str, names: Sequence[str]) -> str | None:
@@ -264,34 +228,10 @@ def _stage_before(name: str, names: Sequence[str]) -> str | None:
     return next((n for n in reversed(earlier) if n.partition(".")[0] != stage), None)
 
 
-def _check_finished(run: RunDirectory) -> None:
-    status = read_status(run.path).status
-    if status != "finished":
-        fix = f"finish it with 'assay resume {run}'"
-        raise Unfair(f"{run} is {status}; only finished runs are compared", fix=fix)
-
-
-def _check_same_task(arms: Sequence[Arm], records: Sequence[EvaluationRecord]) -> None:
-    """Other items and other checkers make other numbers."""
-    first = records[0]
-    for arm, record in zip(arms[1:], records[1:], strict=True):
-        if set(record.items) != set(first.items):
-            shared = len(set(record.items) & set(first.items))
-            problem = (
-                f"{arm.run} was measured on other items than {arms[0].run}: "
-                f"{len(first.items)} and {len(record.items)}, {shared} of them shared"
-            )
-            raise Unfair(problem, fix="evaluate both on the same items")
-        if record.checker != first.checker:
-            problem = f"checked by {first.checker!r} and by {record.checker!r}"
-            raise Unfair(problem, fix="score both with one checker")
-
-
-def _shared_evaluation(runs: Sequence[RunDirectory]) -> str:
-    """The first reporting evaluation of the first run that every run has."""
-    names = [{record.name for record in evaluation_records(run)} for run in runs]
-    experiment = read_experiment(runs[0].spec)
-    for name, spec in experiment.evaluate.items():
+def _shared_evaluation(first: RunDirectory, known: Sequence[Sequence[EvaluationRecord]]) -> str:
+    """The first reporting evaluation of the first run that every run has a record of."""
+    names = [{record.name for record in records} for records in known]
+    for name, spec in read_experiment(first.spec).evaluate.items():
         if spec.role == "report" and all(name in each for each in names):
             return name
     raise NotMeasured("the runs share no reporting evaluation", fix="name one with --on")
@@ -303,14 +243,3 @@ def _last_listed(run: RunDirectory, record: EvaluationRecord) -> str:
     if not names:
         raise NotMeasured(f"{run} has no finished record of {record.name}")
     return names[-1]
-
-
-def _differences(
-    control: RunDirectory,
-    other: RunDirectory,
-    vary: Sequence[str] | None,
-    allow: Sequence[str],
-) -> list[Confound]:
-    if vary is None:
-        vary = (*read_experiment(control.spec).vary, *read_experiment(other.spec).vary)
-    return differences(read_manifest(control), read_manifest(other), vary, allow)

@@ -21,6 +21,7 @@ from assay.lab.prepare import DataSet, find_part, make_renderer
 from assay.lab.records import EvaluationRecord, RecordWriter
 from assay.lab.spec.evaluate import EvaluateSpec
 from assay.lab.stage_methods import reward_of
+from assay.lab.trained_items import Trained, bare_items, shared_questions
 from assay.rl.policy import SampleKey
 from assay.rollout.sampling import Sampling
 from assay.tasks.running import RewardRunner, WeightedReward
@@ -67,9 +68,11 @@ def make_evaluation(
     sets: Mapping[str, DataSet],
     tokenizer: object,
     seed: int,
+    trained: Trained | None = None,
 ) -> Evaluation:
     """Items of a benchmark or a data set, rendered and fingerprinted.
 
+    With the rows that were `trained` on, the record says how many of them ask what an item asks.
     Raises UnknownNameError for names, SplitError where fewer items exist than are taken.
     """
     renderer = make_renderer(tokenizer, spec.rendering)
@@ -97,6 +100,9 @@ def make_evaluation(
         checker=checker,
         options=options,
         seed=seed,
+        shared=None
+        if trained is None
+        else shared_questions(trained, bare_items(spec, items, task)),
     )
     contexts = tuple(renderer.prompt(task.prompt(item), item.tools) for item in items)
     return Evaluation(name, spec, tuple(items), contexts, score, classify, record, seed)

@@ -4,7 +4,6 @@ A model without a run of its own gets one that trains nothing, so that its recor
 a manifest. A record that exists is not made again.
 """
 
-import gc
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -12,26 +11,28 @@ from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
+from assay.data.hashing import hash_contents, sha256_text
 from assay.errors import InputError
 from assay.lab.evaluate import Evaluation, make_evaluation
 from assay.lab.manifest_file import read_manifest
+from assay.lab.measuring import measure_stored
 from assay.lab.merged import model_folder
 from assay.lab.observer import Observer
 from assay.lab.registry import note_run
 from assay.lab.run_directory import RunDirectory, create_run, runs_of
-from assay.lab.run_names import checkpoint_directory, find_run, parse_run_name
-from assay.lab.runner import checkpoint_name, execute, experiment_of, measure
+from assay.lab.run_names import find_run, parse_run_name, resolve_checkpoint
+from assay.lab.runner import execute, experiment_of
 from assay.lab.session import Session
 from assay.lab.spec.evaluate import EvaluateSpec
 from assay.lab.spec.experiment import Experiment
-from assay.lab.spec.references import CheckpointReference
+from assay.lab.spec.references import CheckpointReference, checkpoint_name
 from assay.lab.spec.toml_write import experiment_toml
 from assay.lab.status import hold_run, stored_status
+from assay.lab.trained_items import Trained, trained_rows
 from assay.models.source import EXAMPLES
-from assay.rollout.language import LocalSampler
 from assay.tasks.task import TASKS, lookup, task
 
-IDENTITY = ("name", "role")
+IDENTITY = ("name", "role", "shared")
 """Fields of a record that change neither items nor answers."""
 
 
@@ -73,6 +74,7 @@ def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observ
         {},
         session.base.tokenizer,
         session.seed,
+        rows_still_there(session),
     )
     evaluation = known_evaluation(run, made)
     name = checkpoint_name(reference)
@@ -80,19 +82,23 @@ def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observ
     finished = evaluation.record.finished(run, name)
     if not finished:
         with hold_run(run.path):
-            answer(session, evaluation, reference)
+            measure_stored(session, evaluation, reference)
         note_run(run)
     file = evaluation.record.file(run.evaluations, name)
     return Evaluated(run, evaluation.name, evaluation.record.key, name, not finished, file)
 
 
-def answer(session: Session, evaluation: Evaluation, reference: CheckpointReference) -> None:
-    """Make the record of one checkpoint."""
-    model = session.shelf.plain(reference)
-    answers = LocalSampler(model, session.base.end_tokens, session.precision.compute)
-    measure(session, evaluation, answers, checkpoint_name(reference))
-    del model, answers
-    gc.collect()
+def rows_still_there(session: Session) -> Trained | None:
+    """The rows that the run trained on; None where its data is gone or no longer the same."""
+    root, noted = session.run.root, read_manifest(session.run).get("data", {})
+    for name, spec in session.experiment.data.items():
+        kind, _, file = spec.source.partition(":")
+        if kind == "path" and not (root / file).is_file():
+            return None
+        made = session.sets[name]
+        if noted.get(name, {}).get("contents_sha256") != hash_contents((*made.train, *made.dev)):
+            return None
+    return trained_rows(session.experiment, session.sets)
 
 
 def check_base(session: Session) -> None:
@@ -108,7 +114,8 @@ def known_evaluation(run: RunDirectory, made: Evaluation) -> Evaluation:
     for file in sorted(run.evaluations.glob("*/evaluation.json")):
         stored = loads(file.read_text(encoding="utf-8"))
         if substance(stored) == substance(loads(dumps(asdict(made.record)))):
-            record = replace(made.record, **{key: stored[key] for key in IDENTITY})
+            known = {key: stored[key] for key in IDENTITY if key in stored}
+            record = replace(made.record, **known)
             return replace(made, name=record.name, record=record)
     return made
 
@@ -131,16 +138,24 @@ def find_target(
         stages = ", ".join(f"{named.name}@{s}.last" for s in experiment_of(run).stage)
         fix = f"write {named.name}@base" + (f" or {stages}" if stages else "")
         raise NoCheckpoint(f"{target!r} names no checkpoint", fix=fix)
-    if named.checkpoint.stage is None:
-        return run, named.checkpoint
-    step = checkpoint_directory(run, named.checkpoint).name.removeprefix("step-")
-    return run, CheckpointReference(named.checkpoint.stage, "step", int(step))
+    return run, resolve_checkpoint(run, named.checkpoint)
 
 
 def model_run(root: Path, source: str, benchmark: str, observer: Observer) -> RunDirectory:
     """The run without stages that holds the records of a model source for a benchmark's task."""
     skill = task_with(benchmark)
     name = f"eval-{skill}-" + re.sub(r"[^A-Za-z0-9._]+", "-", source).strip("-")
+    known = [(run, experiment_of(run).model) for run in runs_of(root, name)]
+    if any(model != source for _, model in known):
+        # Another source whose name comes out the same has it already: "a b" and "a-b".
+        return model_run_named(root, source, skill, f"{name}-{sha256_text(source)[:8]}", observer)
+    return model_run_named(root, source, skill, name, observer)
+
+
+def model_run_named(
+    root: Path, source: str, skill: str, name: str, observer: Observer
+) -> RunDirectory:
+    """The run of this name, made where there is none."""
     if known := runs_of(root, name):
         return known[-1]
     model_folder(source, root)  # a model that is not there shall not leave a run behind

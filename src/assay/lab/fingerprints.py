@@ -7,10 +7,14 @@ import hashlib
 import inspect
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from functools import partial
 from importlib.metadata import distributions
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,8 @@ from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, sha256_text
 
 PACKAGE = Path(assay.__file__).parent
+_MODULE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):[A-Za-z_]\w*")
+"""How a worker's function is written: "package.module:function"."""
 
 
 def prompts_sha256(prompts: Iterable[Sequence[int]]) -> str:
@@ -33,11 +39,40 @@ def prompts_sha256(prompts: Iterable[Sequence[int]]) -> str:
 
 
 def source_sha256(function: Callable[..., Any]) -> str:
-    """The sha256 of the source of the module that defines `function`, or its class."""
-    plain = inspect.unwrap(function)
+    """The sha256 of the source of the modules that `function` is made of.
+
+    The module that defines it, or its class, and those of the functions it holds: in a closure, in
+    a partial, in the fields of a dataclass, where "package.module:name" names one too.
+    """
+    sources = dict(sorted(_sources(function).items()))
+    if len(sources) == 1:
+        return sha256_text(*sources.values())
+    return sha256_text(canonical_json(sources))
+
+
+def _sources(value: Any) -> dict[str, str]:
+    """Source by module of everything that a function, or an object in its place, calls."""
+    plain = inspect.unwrap(value)
     module = inspect.getmodule(plain) or inspect.getmodule(type(plain))
-    assert module is not None, f"{function} has no module"
-    return sha256_text(inspect.getsource(module))
+    assert module is not None, f"{value} has no module"
+    found = {module.__name__: inspect.getsource(module)}
+    for held in _held(plain):
+        if callable(held) and not isinstance(held, type):
+            found |= _sources(held)
+        elif isinstance(held, str) and (named := _MODULE.fullmatch(held)):
+            spec = find_spec(named["module"])
+            if spec is not None and spec.origin is not None:
+                found[named["module"]] = Path(spec.origin).read_text(encoding="utf-8")
+    return found
+
+
+def _held(plain: Any) -> list[Any]:
+    """What a function closes over, a partial was given, or an instance of a dataclass holds."""
+    if isinstance(plain, partial):
+        return [plain.func, *plain.args, *plain.keywords.values()]
+    if is_dataclass(plain):
+        return [getattr(plain, field.name) for field in fields(plain)]
+    return [cell.cell_contents for cell in getattr(plain, "__closure__", None) or ()]
 
 
 def code_fingerprint(package: Path = PACKAGE) -> dict[str, str]:

@@ -61,6 +61,8 @@ def way_on(run: RunDirectory) -> str:
         return f"it is finished: see 'assay report {run.name}', or start another with --new"
     if status.status == "running":
         return "it is running; start another with --new"
+    if status.guard:
+        return f"{status.message}; 'assay resume {run.name} --past-guard', or --new for another"
     return f"it is {status.status}: 'assay resume {run.name}', or start another with --new"
 
 

@@ -52,8 +52,8 @@ def make_manifest(session: Session) -> Manifest:
         "task": experiment.task,
         "as_reported": experiment.as_reported,
         "base_weights": _base_weights(session),
-        "data": {name: _data(session, name, spec) for name, spec in experiment.data.items()},
-        "stages": {name: _stage(session, spec) for name, spec in experiment.stage.items()},
+        "data": {name: data_table(session, name, spec) for name, spec in experiment.data.items()},
+        "stages": {name: stage_table(session, spec) for name, spec in experiment.stage.items()},
         "evaluation": {n: _evaluation(session, e) for n, e in session.evaluations.items()},
         "code": code_fingerprint(),
         "packages": packages(),
@@ -95,7 +95,7 @@ def _base_weights(session: Session) -> dict[str, str]:
     return found
 
 
-def _data(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
+def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
     """The table of a data set with the fingerprints of its source, rows and prompts."""
     made = session.sets[name]
     rows = (*made.train, *made.dev)
@@ -127,7 +127,7 @@ def _counts(made: DataSet) -> dict[str, Any]:
     }
 
 
-def _stage(session: Session, spec: StageSpec) -> dict[str, Any]:
+def stage_table(session: Session, spec: StageSpec) -> dict[str, Any]:
     """The table of a stage, its rendering and rewards with their fingerprints."""
     renderer = make_renderer(session.base.tokenizer, spec.rendering)
     table = spec.model_dump(mode="json", exclude_none=True)
@@ -149,7 +149,7 @@ def _evaluation(session: Session, made: Evaluation) -> dict[str, Any]:
     """What an evaluation measures; which checkpoints it looks at makes no difference."""
     record = asdict(made.record)
     contexts: Sequence[Sequence[int]] = made.contexts
-    apart = {key: record[key] for key in record.keys() - {"name", "items", "seed"}}
+    apart = {key: record[key] for key in record.keys() - {"name", "items", "seed", "shared"}}
     table = {**dict(sorted(apart.items())), "prompts_sha256": prompts_sha256(contexts)}
     if made.spec.reward is not None:
         table["reward"] = _rewards(session, made.spec.reward)

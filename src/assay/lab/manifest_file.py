@@ -4,9 +4,14 @@ import json
 from typing import Any
 
 from assay.data.files import atomic_write_text
+from assay.errors import InputError
 from assay.lab.run_directory import RunDirectory
 
 Manifest = dict[str, Any]
+
+
+class DamagedManifest(InputError):
+    """A manifest that is no JSON."""
 
 
 def write_manifest(run: RunDirectory, manifest: Manifest) -> None:
@@ -15,6 +20,14 @@ def write_manifest(run: RunDirectory, manifest: Manifest) -> None:
 
 
 def read_manifest(run: RunDirectory) -> Manifest:
-    """The manifest as it was written; empty for a run that did not get so far."""
+    """The manifest as it was written; empty for a run that did not get so far.
+
+    Raises DamagedManifest.
+    """
     file = run.manifest
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    if not file.exists():
+        return {}
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DamagedManifest(f"the manifest cannot be read: {error}", file=file) from error

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+from assay.lab.run_directory import RunDirectory
+
 
 class Observer(Protocol):
     """Told about progress as it happens; never asked anything."""
@@ -23,6 +25,10 @@ class Observer(Protocol):
         """`done` of `total` answers of an evaluation are recorded."""
         ...
 
+    def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
+        """A progress report on a run is due, after `step` of a stage."""
+        ...
+
 
 class Silent:
     """An observer that keeps everything to itself."""
@@ -38,3 +44,6 @@ class Silent:
 
     def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
         """See `Observer.evaluation`."""
+
+    def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
+        """See `Observer.report`."""

@@ -1,4 +1,7 @@
-"""Keeps a stage's history in the run directory: samples, metrics, checkpoints, progress."""
+"""Keeps a stage's history in the run directory: samples, metrics, checkpoints, progress.
+
+Every step passes the experiment's guards here, and says when a progress report is due.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +12,7 @@ from typing import Any
 import torch
 
 from assay.data.episode import Reward
+from assay.lab.guards import GuardFired, GuardWatch
 from assay.lab.metrics import append_metrics
 from assay.lab.observer import Observer
 from assay.lab.records import read_samples, write_samples
@@ -32,6 +36,9 @@ class RunRecorder:
     """Saved beside the weights, so that a checkpoint is a whole model to any program."""
     after_checkpoint: Callable[[Policy, int], None]
     """Called with the policy and the step once a checkpoint is complete."""
+    guards: GuardWatch
+    due: Callable[[int], str]
+    """Why a progress report is due after a step; "" where none is."""
 
     def recorded_rewards(self, step: int) -> Mapping[str, Reward]:
         """Rewards that an interrupted attempt at this step already journalled.
@@ -59,16 +66,27 @@ class RunRecorder:
         append_metrics(self.run.metrics, self.stage, step, numbers.pop("seconds"), **numbers)
         status = stored_status(self.run.path)
         write_status(self.run.path, replace(status, stage=self.stage, step=step))
+        self.guards.see(step, values)
         self.observer.step(step, values)
 
     def checkpoint(
         self, policy: Policy, optimizer: torch.optim.Optimizer, state: TrainState
     ) -> None:
-        """Save every `checkpoint_every` steps and after the last."""
+        """Save every `checkpoint_every` steps, after the last, and where a guard stops the run.
+
+        Raises GuardFired, with the checkpoint on disk.
+        """
         due = self.checkpoint_every and state.step % self.checkpoint_every == 0
-        if due or state.step == self.steps:
+        fired = self.guards.fired()
+        if due or fired or state.step == self.steps:
             save_checkpoint(self.folder, policy, optimizer, state, self.tokenizer.save_pretrained)
+        if fired:
+            raise GuardFired(fired)
+        if due or state.step == self.steps:
             self.after_checkpoint(policy, state.step)
+        why = self.due(state.step)
+        if why:
+            self.observer.report(self.run, self.stage, state.step, why)
 
     @property
     def folder(self) -> Path:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from assay.data.files import atomic_path, atomic_write_text
 from assay.data.hashing import canonical_json, sha256_text
+from assay.errors import InputError
 from assay.judge.scores import ItemScores, item_scores
 from assay.lab.run_directory import RunDirectory
 
@@ -53,6 +54,10 @@ ANSWERS = pa.schema(
 Line = Mapping[str, Any]
 
 
+class DamagedRecord(InputError):
+    """A file of a run that cannot be read."""
+
+
 def write_table(file: Path, lines: Sequence[Line], schema: pa.Schema) -> None:
     """Write lines as one parquet file, whole or not at all; each has every column of the schema."""
     # Arrow would take an absent column for null and leave an unknown one out.
@@ -67,8 +72,24 @@ def write_samples(file: Path, lines: Sequence[Line]) -> None:
 
 
 def read_samples(file: Path) -> list[dict[str, Any]]:
-    """The completions of one step."""
-    return pq.read_table(file).to_pylist()
+    """The completions of one step, `parts` as JSON text. Raises DamagedRecord."""
+    columns = read_columns(file, SAMPLES.names)
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
+
+
+def read_columns(file: Path, columns: Sequence[str]) -> dict[str, list[Any]]:
+    """Columns of a record or of a step's samples, by name. Raises DamagedRecord."""
+    try:
+        # Not pq.read_table, which loads pandas where that is installed.
+        with pq.ParquetFile(file) as source:
+            table = source.read(columns=list(columns))
+        return {name: table[name].to_pylist() for name in columns}
+    except (pa.ArrowException, OSError, KeyError) as error:
+        reason = " ".join(str(error).split())
+        fix = "restore it, or delete it and evaluate again"
+        raise DamagedRecord(f"the record cannot be read: {reason}", file=file, fix=fix) from error
 
 
 @dataclass(frozen=True)
@@ -86,11 +107,15 @@ class EvaluationRecord:
     checker: str
     options: Mapping[str, Any]
     seed: int
+    shared: Mapping[str, int] | None = None
+    """Training rows of the run that ask what an item asks, by data set; None: nobody looked."""
 
     @property
     def key(self) -> str:
         """`<name>-<hash8>`: the folder of the records."""
-        return f"{self.name}-{sha256_text(canonical_json(asdict(self)))[:8]}"
+        settings = asdict(self)
+        del settings["shared"]
+        return f"{self.name}-{sha256_text(canonical_json(settings))[:8]}"
 
     def file(self, evaluations: Path, checkpoint: str) -> Path:
         """The record of one checkpoint."""
@@ -146,11 +171,17 @@ class RecordWriter:
 
 
 def read_scores(run: RunDirectory, record: EvaluationRecord, checkpoint: str) -> ItemScores:
-    """The scores of one record, items by repeats."""
-    lines = pq.read_table(record.file(run.evaluations, checkpoint)).to_pylist()
-    known = [line["score"] for line in lines if line["score"] is not None]
+    """The scores of one record, items by repeats. Raises DamagedRecord."""
+    file = record.file(run.evaluations, checkpoint)
+    found = read_columns(file, ["item_id", "repeat", "score"])
+    return scores_of(found["item_id"], found["repeat"], found["score"])
+
+
+def scores_of(
+    items: Sequence[str], repeats: Sequence[int], scores: Sequence[float | None]
+) -> ItemScores:
+    """The columns of a record as scores, on the scale that holds them all."""
+    known = [score for score in scores if score is not None]
     # Rewards may be punished below 0 or carry a bonus above 1.
     bounds = (min([0.0, *known]), max([1.0, *known]))
-    return item_scores(
-        [(line["item_id"], line["repeat"], line["score"]) for line in lines], bounds=bounds
-    )
+    return item_scores(zip(items, repeats, scores, strict=True), bounds=bounds)

@@ -8,9 +8,10 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
+from assay.lab.last_score import last_score
 from assay.lab.manifest_file import read_manifest
 from assay.lab.run_directory import RunDirectory, all_runs
 from assay.lab.spec.references import parse_checkpoint
@@ -18,11 +19,13 @@ from assay.lab.status import RunState, is_held, stored_status
 
 INDEX = "lab.sqlite"
 PROTECTED = "protected.json"
-VERSION = 1
+VERSION = 2
+SQLITE = b"SQLite format 3\0"
+"""How every SQLite database begins; an empty file is one that has yet to be written."""
 TABLES = """
 CREATE TABLE runs (
   name TEXT, id TEXT, seed INTEGER, status TEXT, started TEXT, finished TEXT, stage TEXT,
-  step INTEGER, message TEXT, PRIMARY KEY (name, id)
+  step INTEGER, message TEXT, score REAL, "on" TEXT, PRIMARY KEY (name, id)
 );
 CREATE TABLE refers (source TEXT, target TEXT, PRIMARY KEY (source, target));
 CREATE TABLE protected (path TEXT PRIMARY KEY, why TEXT);
@@ -42,6 +45,10 @@ class IndexedRun:
     stage: str
     step: int
     message: str
+    score: float | None
+    """See `last_score`, as it was when the run was noted."""
+    on: str
+    """What the score is of."""
 
 
 def note_run(run: RunDirectory) -> None:
@@ -85,6 +92,7 @@ def protected_paths(root: Path) -> dict[str, str]:
 @contextmanager
 def _open(root: Path) -> Iterator[sqlite3.Connection]:
     """The index in one transaction, filled first where it is new or of another version."""
+    _clear_rubbish(root / INDEX)
     with closing(sqlite3.connect(root / INDEX, timeout=60, isolation_level=None)) as index:
         index.execute("PRAGMA journal_mode = WAL")
         index.execute("BEGIN IMMEDIATE")
@@ -92,6 +100,16 @@ def _open(root: Path) -> Iterator[sqlite3.Connection]:
             if index.execute("PRAGMA user_version").fetchone() != (VERSION,):
                 _make(index, root)
             yield index
+
+
+def _clear_rubbish(file: Path) -> None:
+    """Remove a file in the index's place that is none: it is made again from the folders."""
+    if not file.exists():
+        return
+    with file.open("rb") as stream:
+        start = stream.read(len(SQLITE))
+    if start and start != SQLITE:
+        file.unlink()
 
 
 def _make(index: sqlite3.Connection, root: Path) -> None:
@@ -119,10 +137,11 @@ def _forget(index: sqlite3.Connection, run: RunDirectory) -> None:
 
 
 def _enter(index: sqlite3.Connection, run: RunDirectory) -> None:
-    s = stored_status(run.path)
+    s, last = stored_status(run.path), last_score(run)
+    times = (s.started, s.finished)
     index.execute(
-        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (run.name, run.id, s.seed, s.status, s.started, s.finished, s.stage, s.step, s.message),
+        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (run.name, run.id, s.seed, s.status, *times, s.stage, s.step, s.message, *astuple(last)),
     )
     index.executemany("INSERT INTO refers VALUES (?, ?)", set(_references_of(run)))
     marked = read_protected(run).items()
@@ -155,5 +174,11 @@ def _lab_path(run: RunDirectory, path: Path) -> str:
 
 
 def _alive(root: Path, row: IndexedRun) -> IndexedRun:
-    held = is_held(RunDirectory(root, row.name, row.id).path)
-    return replace(row, status="interrupted") if row.status == "running" and not held else row
+    """The row as it is now: what is finished stays as it was noted."""
+    run = RunDirectory(root, row.name, row.id)
+    if row.status == "finished":
+        return row
+    last = last_score(run)
+    row = replace(row, score=last.score, on=last.on)
+    dead = row.status == "running" and not is_held(run.path)
+    return replace(row, status="interrupted") if dead else row

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from assay.data.files import sync
 from assay.errors import InputError
-from assay.lab.status import Status, write_status
+from assay.lab.status import STATUS, Status, write_status
 
 RUNS = "runs"
 
@@ -103,7 +103,8 @@ def create_run(root: Path, name: str, *, seed: int, spec: str, new: bool = False
 def runs_of(root: Path, name: str) -> list[RunDirectory]:
     """The runs of one name, oldest first."""
     folder = root / RUNS / name
-    ids = [p.name for p in _folders(folder)]
+    # A folder without a status is no run: something of the user's, or half of a copy.
+    ids = [p.name for p in _folders(folder) if (p / STATUS).is_file()]
     return [RunDirectory(root, name, id_) for id_ in ids]
 
 

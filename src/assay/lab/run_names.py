@@ -9,7 +9,7 @@ from pathlib import Path
 
 from assay.errors import InputError, nearest
 from assay.lab.run_directory import RunDirectory, all_runs, runs_of
-from assay.lab.selection import read_best
+from assay.lab.selection import read_selection
 from assay.lab.spec.references import CheckpointReference, parse_checkpoint
 from assay.lab.status import stored_status
 
@@ -76,26 +76,45 @@ def checkpoint_steps(run: RunDirectory, stage: str) -> list[int]:
     return sorted(int(m[1]) for name in names if (m := _STEP.fullmatch(name)))
 
 
-def checkpoint_directory(run: RunDirectory, reference: CheckpointReference) -> Path:
-    """The folder of one checkpoint of a trained stage. Raises RunNotFound."""
-    if reference.stage is None or reference.which == "all":
-        raise RunNotFound(
-            f"{run}: 'base' and 'all' have no folder", fix="name a stage's checkpoint"
-        )
+def resolve_checkpoint(run: RunDirectory, reference: CheckpointReference) -> CheckpointReference:
+    """The `base` or `STAGE.step-N` that a reference means. Raises RunNotFound.
+
+    `STAGE.best` may be what the stage started from, so that its stage may be another.
+    """
+    if reference.stage is None:
+        return reference
+    if reference.which == "all":
+        raise RunNotFound(f"{run}: 'all' is no single checkpoint", fix="name a stage's checkpoint")
     steps = checkpoint_steps(run, reference.stage)
     if not steps:
         problem = f"{run} has no checkpoint of {reference.stage!r}"
         raise RunNotFound(problem, fix=_stages(run))
-    step = reference.step
-    if reference.which != "step":
-        step = steps[-1] if reference.which == "last" else read_best(run.path, reference.stage)
-    if step is None:
-        problem = f"{run} has not chosen the best of {reference.stage!r}"
-        raise RunNotFound(problem, fix=f"take {reference.stage}.last")
+    if reference.which == "best":
+        return resolve_checkpoint(run, _best(run, reference.stage))
+    step = steps[-1] if reference.which == "last" else reference.step
     if step not in steps:
         fix = "it has " + ", ".join(f"{reference.stage}.step-{n}" for n in steps)
         raise RunNotFound(f"{run} has no checkpoint {reference.stage}.step-{step}", fix=fix)
-    return run.checkpoint(reference.stage, step)
+    return CheckpointReference(reference.stage, "step", step)
+
+
+def checkpoint_directory(run: RunDirectory, reference: CheckpointReference) -> Path:
+    """The folder of one checkpoint of a trained stage. Raises RunNotFound."""
+    found = resolve_checkpoint(run, reference)
+    if found.stage is None or found.step is None:
+        if reference.stage is None:
+            raise RunNotFound(f"{run}: 'base' has no folder", fix="name a stage's checkpoint")
+        problem = f"{run}: the best of {reference.stage!r} is the model that the run began with"
+        raise RunNotFound(problem, fix="name that model, or a checkpoint of the stage")
+    return run.checkpoint(found.stage, found.step)
+
+
+def _best(run: RunDirectory, stage: str) -> CheckpointReference:
+    chosen = read_selection(run.path, stage)
+    found = parse_checkpoint(chosen.checkpoint) if chosen else None
+    if found is None:
+        raise RunNotFound(f"{run} has not chosen the best of {stage!r}", fix=f"take {stage}.last")
+    return found
 
 
 def _stages(run: RunDirectory) -> str:

@@ -14,36 +14,41 @@ import torch
 
 from assay.errors import AssayError, InputError
 from assay.lab.activations import fit_activations
-from assay.lab.evaluate import Answers, Evaluation, decode_with, run_evaluation
-from assay.lab.known_answers import Remembering, known_turns
+from assay.lab.guards import (
+    GuardFired,
+    NoGuardToPass,
+    StoppedByGuard,
+    check_guards,
+    pass_guards,
+    unseen,
+    watch_stage,
+)
 from assay.lab.manifest import check_manifest, make_manifest, write_manifest
-from assay.lab.metrics import truncate_metrics
+from assay.lab.measuring import choose, measure_stored, report, select, selectors, stage_start
+from assay.lab.metrics import read_metrics, truncate_metrics
 from assay.lab.observer import Observer, Silent
 from assay.lab.prepare import describe, find_part, make_renderer
 from assay.lab.recorder import RunRecorder
-from assay.lab.records import read_scores
 from assay.lab.registry import note_run
+from assay.lab.reports import why_due
 from assay.lab.run_directory import RunDirectory, create_run
 from assay.lab.run_names import checkpoint_steps
-from assay.lab.selection import read_best, write_best
+from assay.lab.selection import read_selection
 from assay.lab.session import Session
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.names import check_names
 from assay.lab.spec.read import read_experiment
-from assay.lab.spec.references import CheckpointReference, parse_checkpoint
-from assay.lab.spec.stage import SamplingStage, StageSpec
+from assay.lab.spec.stage import SamplingStage, StageSpec, steps_of
 from assay.lab.spec.toml_write import experiment_toml
 from assay.lab.stage_methods import (
     StageInput,
     build_method,
     loop_settings,
     reward_of,
-    steps_of,
 )
 from assay.lab.status import hold_run, read_status, stored_status, write_status
 from assay.models.optimizer import make_optimizer
-from assay.rl.policy import Policy
-from assay.rollout.language import LanguagePolicy, LocalSampler
+from assay.rollout.language import LanguagePolicy
 from assay.train.checkpoint import load_checkpoint
 from assay.train.loop import train
 from assay.train.state import TrainState
@@ -73,11 +78,24 @@ def start(
     return runs
 
 
-def resume(run: RunDirectory, *, observer: Observer | None = None) -> RunDirectory:
-    """Continue an interrupted or failed run. Raises NothingToResume for a finished one."""
+def resume(
+    run: RunDirectory, *, observer: Observer | None = None, past_guard: bool = False
+) -> RunDirectory:
+    """Continue an interrupted or failed run. Raises NothingToResume for a finished one.
+
+    One that a guard stopped goes on only with `past_guard`, else StoppedByGuard is raised; the
+    wish without such a guard raises NoGuardToPass.
+    """
     status = read_status(run.path)
     if status.status == "finished":
         raise NothingToResume(f"run {run} is finished", fix="start another with --new")
+    if status.guard and not past_guard:
+        fix = f"to go on all the same: assay resume {run.name} --past-guard"
+        raise StoppedByGuard(f"{run}: {status.message}", fix=fix)
+    if past_guard and not status.guard:
+        raise NoGuardToPass(f"no guard stopped {run}", fix="resume it without --past-guard")
+    if status.guard:
+        pass_guards(run, status.guard.split(), status.stage, status.step)
     experiment = read_experiment(run.spec)
     execute(Session(experiment, run, status.seed, observer or Silent()))
     return run
@@ -90,9 +108,14 @@ def execute(session: Session) -> None:
     """
     path = session.run.path
     with hold_run(path):
-        note(session, status="running", message="", finished="")
+        note(session, status="running", message="", finished="", guard="")
         try:
             work(session)
+        except GuardFired as stopped:
+            note(session, status="failed", message=str(stopped), guard=" ".join(stopped.guards))
+            status = stored_status(path)
+            session.observer.report(session.run, status.stage, status.step, "guard")
+            raise
         except AssayError as error:
             note(session, status="failed", message=str(error))
             raise
@@ -124,6 +147,9 @@ def work(session: Session) -> None:
         session.observer.note(describe(made, session.experiment.data[made.name]))
     for name in session.experiment.stage:
         run_stage(session, name)
+    for name in unseen(session.experiment, read_metrics(session.run.metrics)):
+        metric = session.experiment.guard[name].metric
+        session.observer.note(f"guard {name!r} watched nothing: no step recorded {metric!r}")
     for evaluation in session.evaluations.values():
         if evaluation.spec.role == "report":
             report(session, evaluation)
@@ -135,9 +161,15 @@ def run_stage(session: Session, name: str) -> None:
     rows = find_part(session.sets, stage.data)
     steps = steps_of(stage, len(rows))
     done = checkpoint_steps(session.run, name)
-    chosen = not selectors(session, name) or read_best(session.run.path, name) is not None
+    if done:
+        check_guards(session.experiment, session.run, name, done[-1])
+    choosing = selectors(session, name)
+    chosen = not choosing or read_selection(session.run.path, name) is not None
     if done and done[-1] >= steps and chosen:
         return
+    for evaluation in choosing[:1]:
+        # What training started from is what a later checkpoint has to be better than.
+        measure_stored(session, evaluation, stage_start(session, name))
     # LoRA draws its first weights from torch's generator.
     torch.manual_seed(session.seed)
     policy, adaptation = session.shelf.policy(stage, session.base.end_tokens)
@@ -177,6 +209,8 @@ def train_stage(
         session.observer,
         session.base.tokenizer,
         after_checkpoint=lambda answers, step: select(session, name, answers, step),
+        guards=watch_stage(session.experiment, session.run, name, done[-1] if done else 0),
+        due=lambda step: why_due(session.experiment, name, step, steps),
     )
     state = TrainState()
     if done:
@@ -203,86 +237,6 @@ def train_stage(
     finally:
         if runner is not None:
             runner.close()
-
-
-def selectors(session: Session, stage: str) -> list[Evaluation]:
-    """The evaluations that choose among the checkpoints of a stage."""
-    found = []
-    for evaluation in session.evaluations.values():
-        references = map(parse_checkpoint, evaluation.spec.checkpoints)
-        if evaluation.spec.role == "select" and any(r and r.stage == stage for r in references):
-            found.append(evaluation)
-    return found
-
-
-def select(session: Session, stage: str, policy: Policy, step: int) -> None:
-    """Let the selecting evaluations look at a checkpoint that is still in memory."""
-    for evaluation in selectors(session, stage):
-        measure(session, evaluation, policy, f"{stage}.step-{step:06d}")
-
-
-def choose(session: Session, stage: str) -> None:
-    """Note the checkpoint with the best mean on the dev items; the earliest among equals."""
-    for evaluation in selectors(session, stage)[:1]:
-        scores = {
-            step: read_scores(session.run, evaluation.record, f"{stage}.step-{step:06d}").mean
-            for step in checkpoint_steps(session.run, stage)
-        }
-        best = max(scores, key=lambda step: (scores[step], -step))
-        write_best(session.run.path, stage, best, evaluation=evaluation.name, score=scores[best])
-
-
-def report(session: Session, evaluation: Evaluation) -> None:
-    """Measure every checkpoint that a reporting evaluation names and that was not measured yet."""
-    for text in evaluation.spec.checkpoints:
-        for reference in expand(session, text):
-            name = checkpoint_name(reference)
-            if evaluation.record.finished(session.run, name):
-                continue
-            model = session.shelf.plain(reference)
-            answers = LocalSampler(model, session.base.end_tokens, session.precision.compute)
-            measure(session, evaluation, answers, name)
-            del model, answers
-            gc.collect()
-
-
-def measure(session: Session, evaluation: Evaluation, answers: Answers, checkpoint: str) -> None:
-    """Make one record, or what is left of it."""
-    renderer = make_renderer(session.base.tokenizer, evaluation.spec.rendering)
-    known = known_turns(session.run, evaluation, session.evaluations.values(), checkpoint)
-    with session.reward_runner(evaluation.score) as runner:
-        run_evaluation(
-            evaluation,
-            Remembering(answers, known),
-            checkpoint,
-            session.run.evaluations,
-            decode_with(renderer, session.base.end_tokens),
-            session.observer,
-            runner,
-        )
-
-
-def expand(session: Session, text: str) -> list[CheckpointReference]:
-    """The checkpoints that a name means, each by its step."""
-    reference = parse_checkpoint(text)
-    assert reference is not None
-    if reference.stage is None:
-        return [reference]
-    steps = checkpoint_steps(session.run, reference.stage)
-    if reference.which == "best":
-        steps = [read_best(session.run.path, reference.stage) or steps[-1]]
-    elif reference.which == "last":
-        steps = steps[-1:]
-    elif reference.which == "step":
-        steps = [s for s in steps if s == reference.step]
-    return [CheckpointReference(reference.stage, "step", step) for step in steps]
-
-
-def checkpoint_name(reference: CheckpointReference) -> str:
-    """`base` or `sft.step-000040`: how records name a checkpoint."""
-    if reference.stage is None:
-        return "base"
-    return f"{reference.stage}.step-{reference.step:06d}"
 
 
 def experiment_of(run: RunDirectory) -> Experiment:

@@ -1,6 +1,11 @@
-"""Which checkpoint of each stage a selecting evaluation chose: what `STAGE.best` means."""
+"""Which checkpoint of each stage a selecting evaluation chose: what `STAGE.best` means.
+
+The best checkpoint of a stage is what the stage started from, unless a later one was shown better.
+How that is decided is `judge.selection`'s part.
+"""
 
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from assay.data.files import atomic_write_text
@@ -8,18 +13,50 @@ from assay.data.files import atomic_write_text
 SELECTION = "selection.json"
 
 
-def write_best(run: Path, stage: str, step: int, *, evaluation: str, score: float) -> None:
-    """Note that `evaluation` chose `step` of `stage` in the run folder, and by which score."""
-    chosen = _read(run) | {stage: {"step": step, "evaluation": evaluation, "score": score}}
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What was chosen for one stage. Checkpoints are named as records name them."""
+
+    checkpoint: str
+    """`STAGE.best`: a checkpoint of the stage, or its start."""
+    start: str
+    """What the stage started from."""
+    evaluation: str
+    """The selecting evaluation."""
+    score: float
+    """Of `checkpoint` on the items that choose."""
+    looks: int
+    """Checkpoints that were compared with the start."""
+
+    @property
+    def promoted(self) -> bool:
+        """Whether a later checkpoint took the place of the start."""
+        return self.checkpoint != self.start
+
+
+def write_selection(run: Path, stage: str, selection: Selection) -> None:
+    """Note what was chosen for `stage` in the run folder."""
+    chosen = _read(run) | {stage: asdict(selection)}
     atomic_write_text(run / SELECTION, json.dumps(chosen, indent=2) + "\n")
 
 
-def read_best(run: Path, stage: str) -> int | None:
-    """The step chosen for `stage`, None where nothing was chosen yet."""
+def read_selection(run: Path, stage: str) -> Selection | None:
+    """What was chosen for `stage`, None where nothing was chosen yet."""
     chosen = _read(run).get(stage)
-    return chosen and chosen["step"]
+    return Selection(**chosen) if chosen else None
+
+
+def read_selections(run: Path) -> dict[str, Selection]:
+    """What was chosen, by stage."""
+    return {stage: Selection(**chosen) for stage, chosen in _read(run).items()}
 
 
 def _read(run: Path) -> dict:
+    """The file; a run of the first version knows the step alone, and no start."""
     file = run / SELECTION
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    for stage, chosen in found.items():
+        if "step" in chosen:
+            name = f"{stage}.step-{chosen.pop('step'):06d}"
+            found[stage] = {"checkpoint": name, "start": "", "looks": 0, **chosen}
+    return found

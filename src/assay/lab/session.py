@@ -13,6 +13,7 @@ from assay.lab.observer import Observer
 from assay.lab.prepare import DataSet, prepare, renderer_of
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.experiment import Experiment
+from assay.lab.trained_items import trained_rows
 from assay.models.precision import Precision, choose_precision
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.tasks.task import RewardFunction, Task, task
@@ -81,8 +82,10 @@ class Session:
     @cached_property
     def evaluations(self) -> Mapping[str, Evaluation]:
         """The experiment's evaluations."""
+        given = (self.task, self.sets, self.base.tokenizer, self.seed)
+        trained = trained_rows(self.experiment, self.sets)
         return {
-            name: make_evaluation(name, spec, self.task, self.sets, self.base.tokenizer, self.seed)
+            name: make_evaluation(name, spec, *given, trained)
             for name, spec in self.experiment.evaluate.items()
         }
 

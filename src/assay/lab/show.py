@@ -111,7 +111,7 @@ def _training_prompt(session: "Session", stage_name: str, row_id: str) -> tuple[
 
 def _member(folders: list[Path], place: str, whose: str) -> Path:
     """The file of a checkpoint or step in one of the folders. Raises SampleNotFound."""
-    name = f"step-{int(place):06d}" if place.isdigit() else place
+    name = f"step-{int(place):06d}" if place.isdecimal() else place
     files = [folder / f"{name}.parquet" for folder in folders]
     there = [file for file in files if file.exists()]
     if len(there) > 1:

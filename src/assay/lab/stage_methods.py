@@ -1,6 +1,5 @@
 """From a `[stage.NAME]` table and rows to the training method that the shared loop runs."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,14 +48,6 @@ class StageInput:
     runner: RewardRunner | None
     """Judges completions; None for methods that do not sample."""
     end_tokens: frozenset[int]
-
-
-def steps_of(stage: StageSpec, rows: int) -> int:
-    """Steps of the stage: as written, or what its epochs over `rows` come to."""
-    if stage.steps is not None:
-        return stage.steps
-    per_step = stage.batch if isinstance(stage, SftStage) else stage.prompts
-    return math.ceil((stage.epochs or 1) * rows / per_step)
 
 
 def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:

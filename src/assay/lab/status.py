@@ -41,6 +41,8 @@ class Status:
     stage: str = ""
     step: int = 0
     """The last step done in `stage`."""
+    guard: str = ""
+    """The guards that stopped it, by name with a space between; "" where none did."""
     schema: int = SCHEMA
 
 

@@ -112,11 +112,11 @@ def row_view(row: ResultRow, scale: tuple[float, float], words: Words) -> Sectio
     """One checkpoint as a table shows it; `line` is None where it was not run."""
     line = row.line
     if line is None:
-        return {"label": row.label, "chosen": row.chosen, "line": None}
+        return {"label": row.label, "badges": badges(row, words), "line": None}
     abstained = words("table.abstained", count=number(line.abstained)) if line.abstained else ""
     return {
         "label": row.label,
-        "chosen": row.chosen,
+        "badges": badges(row, words),
         "line": line,
         "score": percent(line.score),
         "interval": interval_text(line.interval, words),
@@ -126,6 +126,12 @@ def row_view(row: ResultRow, scale: tuple[float, float], words: Words) -> Sectio
         "to_control": pairing_view(line.to_control, words),
         "to_previous": pairing_view(line.to_previous, words),
     }
+
+
+def badges(row: ResultRow, words: Words) -> list[str]:
+    """What the items that choose made of a checkpoint."""
+    chosen = [words("table.chosen")] if row.chosen else []
+    return [*chosen, *(words("table.best_of", stage=stage) for stage in row.best_of)]
 
 
 def pairing_view(pairing: Pairing | None, words: Words) -> dict[str, str] | None:

@@ -1,22 +1,22 @@
 """Everything a page tells, read once from a run's directory. Nothing is worded or drawn here."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from assay.errors import InputError
-from assay.judge.findings import Finding
-from assay.judge.health import health
+from assay.judge.health import Diagnosis
 from assay.judge.intervals import score_interval
-from assay.judge.scores import ItemScores
 from assay.lab.answers import evaluation_records, measured_checkpoints, read_answers
 from assay.lab.compare import Table, compare_checkpoints
+from assay.lab.health import stage_health
+from assay.lab.looks import looks
 from assay.lab.manifest_file import read_manifest
 from assay.lab.metrics import read_metrics
-from assay.lab.records import EvaluationRecord, read_samples, read_scores
+from assay.lab.records import EvaluationRecord, read_samples
 from assay.lab.run_directory import RunDirectory
-from assay.lab.selection import read_best
+from assay.lab.selection import read_selection
 from assay.lab.spec.evaluate import EvaluateSpec
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.read import read_experiment
@@ -99,8 +99,8 @@ class RunFacts:
         if reference.which == "step":
             steps = [reference.step or 0]
         elif reference.which == "best":
-            best = read_best(self.run.path, reference.stage)
-            steps = [] if best is None else [best]
+            best = read_selection(self.run.path, reference.stage)
+            return [best.checkpoint if best else text]
         elif reference.which == "last":
             steps = steps[-1:]
         return [f"{reference.stage}.step-{step:06d}" for step in steps] or [text]
@@ -129,28 +129,21 @@ class RunFacts:
 
     def dev_scores(self, stage: str) -> list[DevScore]:
         """Scores on the items that choose, by step."""
-        best = read_best(self.run.path, stage)
+        best = read_selection(self.run.path, stage)
         return [
-            DevScore(s, scores.mean, score_interval(scores), len(scores.item_ids), s == best)
-            for s, scores in self._selecting(stage)
+            DevScore(
+                look.step,
+                look.scores.mean,
+                score_interval(look.scores),
+                len(look.scores.item_ids),
+                best is not None and look.name == best.checkpoint,
+            )
+            for look in looks(self.run, stage)
         ]
 
-    def health(self, stage: str) -> list[Finding]:
+    def health(self, stage: str) -> list[Diagnosis]:
         """What the health rules find, worst first."""
-        return health(self.metrics.get(stage, []), list(self._selecting(stage)))
-
-    def _selecting(self, stage: str) -> Iterator[tuple[int, ItemScores]]:
-        """Steps and scores of the first selecting evaluation that looked at the stage."""
-        for record in self.records:
-            if record.role != "select":
-                continue
-            names = [n for n in measured_checkpoints(self.run, record) if _stage(n) == stage]
-            for name in names:
-                reference = parse_checkpoint(name)
-                assert reference is not None and reference.step is not None
-                yield reference.step, read_scores(self.run, record, name)
-            if names:
-                return
+        return stage_health(self.run, self.experiment, stage, self.metrics)
 
 
 def gather(run: RunDirectory) -> RunFacts:
@@ -158,7 +151,3 @@ def gather(run: RunDirectory) -> RunFacts:
     if not run.spec.is_file():
         raise NothingToReport("no run here", file=run.path, fix="list runs with 'assay runs'")
     return RunFacts(run, read_experiment(run.spec), read_status(run.path))
-
-
-def _stage(name: str) -> str:
-    return name.partition(".")[0]

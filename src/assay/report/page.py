@@ -5,6 +5,7 @@ markup. The page loads no resource, and its content security policy forbids it t
 """
 
 import re
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -13,10 +14,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from assay.data.files import atomic_write_text
+from assay.lab.progress import progress
+from assay.lab.reports import note_report, report_file
 from assay.lab.run_directory import RunDirectory
 from assay.report import content, story
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
+from assay.report.progress import progress_section
 from assay.report.provenance import data_views, fingerprints
 from assay.report.tables import checkpoint_label
 from assay.report.words import Words, visible, words
@@ -24,21 +28,47 @@ from assay.report.words import Words, visible, words
 HTML, MARKDOWN = "report.html", "report.md"
 
 
-def write_report(run: RunDirectory, lang: str = "en") -> Path:
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Between which steps of which stage progress is told; None: as `lab.progress` chooses."""
+
+    stage: str | None = None
+    first: int | None = None
+    last: int | None = None
+
+
+def write_report(run: RunDirectory, lang: str = "en", span: Span = Span()) -> Path:
     """Write both pages of a run from its records; returns the HTML page.
 
-    Raises UnknownLanguage, NothingToReport, and what reading the records raises.
+    `span` says between which steps progress is told. Raises UnknownLanguage, NothingToReport,
+    NoSuchStep, and what reading the records raises.
     """
     facts = gather(run)
-    values = page_values(facts, words(lang))
+    values = page_values(facts, words(lang), span)
     for name, template in ((MARKDOWN, "page.md.j2"), (HTML, "page.html.j2")):
-        atomic_write_text(run.path / name, _environment().get_template(template).render(values))
+        atomic_write_text(run.path / name, environment().get_template(template).render(values))
     return run.path / HTML
 
 
-def page_values(facts: RunFacts, w: Words) -> dict[str, Any]:
+def write_progress(run: RunDirectory, stage: str, step: int, why: str, lang: str = "en") -> Path:
+    """Write the Markdown of one progress report, from the report before it to `step` of `stage`,
+    and enter it into the run's journal. Raises what `write_report` raises.
+    """
+    facts, w = gather(run), words(lang)
+    found = progress(run, stage, last=step)
+    assert found is not None, "a stage that is named has steps, or NoSuchStep is raised"
+    values = {"w": w, "facts": facts, "progress": progress_section(found, w)}
+    values["standalone"] = True
+    file = report_file(run, stage, step)
+    atomic_write_text(file, environment().get_template("progress_page.md.j2").render(values))
+    note_report(run, stage, step, why)
+    return file
+
+
+def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any]:
     """Everything that the templates write."""
     table = facts.main.table if facts.main else None
+    found = progress(facts.run, span.stage, span.first, span.last)
     return {
         "w": w,
         "facts": facts,
@@ -48,6 +78,9 @@ def page_values(facts: RunFacts, w: Words) -> dict[str, Any]:
         "warnings": story.warnings(facts, w),
         "headline": content.headline(facts, w),
         "main": content.main_section(facts, w),
+        "standalone": False,
+        "selections": story.selection_section(facts, w),
+        "progress": progress_section(found, w) if found else None,
         "others": content.other_rows(facts, w),
         "labels": [checkpoint_label(line.name, w) for line in table.lines] if table else [],
         "parts": content.parts_section(facts, w),
@@ -62,17 +95,18 @@ def page_values(facts: RunFacts, w: Words) -> dict[str, Any]:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """The engine of all pages: HTML templates escape what they are given."""
+    made = Environment(
         loader=PackageLoader("assay.report"),
         autoescape=lambda name: bool(name and name.endswith(".html.j2")),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["cell"] = cell
-    environment.filters["fenced"] = fenced
-    return environment
+    made.filters["cell"] = cell
+    made.filters["fenced"] = fenced
+    return made
 
 
 def cell(text: object) -> str:

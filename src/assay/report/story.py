@@ -4,13 +4,19 @@ Like `content`, it only puts words and units to what other modules counted and j
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from assay.judge.findings import Finding
+from assay.judge.health import worded
 from assay.lab.compare import Pairing, Table
+from assay.lab.looks import explained
+from assay.lab.selection import read_selection
 from assay.report.charts import curve_panel, dev_chart, reward_columns
 from assay.report.content import Section, interval_text
 from assay.report.examples import Answer, Examples
 from assay.report.facts import RunFacts
 from assay.report.history import Curve, curves
+from assay.report.progress import promotion
 from assay.report.tables import StageRow, checkpoint_label, stage_rows
 from assay.report.words import Words, number, percent, visible
 
@@ -112,20 +118,42 @@ def panel(curve: Curve, words: Words) -> Section:
 
 
 def finding_section(facts: RunFacts, words: Words) -> list[dict[str, str]]:
-    """What the health rules found, stage by stage."""
-    return [
-        {
-            "stage": stage,
-            "kind": finding.severity,
-            "severity": words(f"severity.{finding.severity}"),
-            "what": words.known("finding", finding.what),
-            "evidence": finding.evidence,
-            "fix": words.known("advice", finding.fix),
-        }
+    """What the health rules found, stage by stage, and the identity rules in the main table."""
+    found = [
+        (stage, worded(each, words.sections))
         for stage in facts.experiment.stage
         if stage in facts.metrics
-        for finding in facts.health(stage)
+        for each in facts.health(stage)
     ]
+    table = facts.main.table if facts.main else None
+    if table is not None:
+        found += [(table.evaluation.name, translated(each, words)) for each in table.findings]
+    return [
+        {
+            "stage": place,
+            "kind": finding.severity,
+            "severity": words(f"severity.{finding.severity}"),
+            "what": finding.what,
+            "evidence": finding.evidence,
+            "fix": finding.fix,
+        }
+        for place, finding in found
+    ]
+
+
+def translated(finding: Finding, words: Words) -> Finding:
+    """A finding in the page's language, as far as its words are known."""
+    what, fix = words.known("finding", finding.what), words.known("advice", finding.fix)
+    return replace(finding, what=what, fix=fix)
+
+
+def selection_section(facts: RunFacts, words: Words) -> list[str]:
+    """What the best checkpoint of each stage is, and why."""
+    said = [
+        promotion(stage, read_selection(facts.run.path, stage), explained(facts.run, stage), words)
+        for stage in facts.experiment.stage
+    ]
+    return [text for text in said if text]
 
 
 def method_section(facts: RunFacts, words: Words) -> list[str]:

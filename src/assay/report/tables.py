@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.lab.compare import Line, Table
-from assay.lab.selection import read_best
+from assay.lab.selection import read_selections
 from assay.lab.spec.references import parse_checkpoint
 from assay.report.facts import Measurement, RunFacts
 from assay.report.words import Words
@@ -28,6 +28,8 @@ class ResultRow:
     label: str
     chosen: bool
     """Whether the items that choose chose it."""
+    best_of: tuple[str, ...]
+    """Stages that started from it, and of which no later checkpoint was shown better."""
     line: Line | None
     """None: not run."""
 
@@ -82,17 +84,27 @@ def result_rows(facts: RunFacts, measurement: Measurement, words: Words) -> list
         lines = {line.name: line for line in measurement.table.lines}
     lines |= dict.fromkeys(measurement.missing)
     return [
-        ResultRow(name, checkpoint_label(name, words), is_chosen(facts, name), line)
+        ResultRow(
+            name,
+            checkpoint_label(name, words),
+            is_chosen(facts, name),
+            kept_as_best(facts, name),
+            line,
+        )
         for name, line in lines.items()
     ]
 
 
 def is_chosen(facts: RunFacts, name: str) -> bool:
-    """Whether a checkpoint is its stage's best by the items that choose."""
-    reference = parse_checkpoint(name)
-    if reference is None or reference.stage is None or reference.step is None:
-        return False
-    return read_best(facts.run.path, reference.stage) == reference.step
+    """Whether the items that choose promoted a checkpoint over what its stage started from."""
+    chosen = read_selections(facts.run.path).values()
+    return any(each.promoted and each.checkpoint == name for each in chosen)
+
+
+def kept_as_best(facts: RunFacts, name: str) -> tuple[str, ...]:
+    """The stages that could not be shown to have improved on a checkpoint they started from."""
+    chosen = read_selections(facts.run.path).items()
+    return tuple(s for s, each in chosen if not each.promoted and each.checkpoint == name)
 
 
 def score_parts(facts: RunFacts, table: Table) -> list[Part]:

@@ -36,6 +36,7 @@ def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:
         for sentence in section["sentences"]
     ]
     parts: list[RenderableType] = [Text(section["about"], "dim"), _main_table(section, w), *said]
+    parts += [Text(said) for said in story.selection_section(facts, w)]
     others = content.other_rows(facts, w)
     if others:
         parts.append(_others_table(others, w))
@@ -90,8 +91,8 @@ def _main_table(section: content.Section, w: Words) -> Table:
     table = Table(*titles, control, w("table.to_previous"), box=None, header_style="bold")
     for row in section["rows"]:
         label = Text(row["label"])
-        if row["chosen"]:
-            label.append(f" ({w('table.chosen')})", "dim")
+        for badge in row["badges"]:
+            label.append(f" ({badge})", "dim")
         if row["line"] is None:
             table.add_row(label, Text(w("table.not_run"), "dim"))
             continue

@@ -10,6 +10,7 @@ from functools import cache
 from importlib.resources import files
 
 from assay.errors import InputError
+from assay.judge.health_words import ENGLISH as HEALTH
 from assay.judge.verdict import ENGLISH
 
 LANGUAGES = ("en", "zh")
@@ -55,8 +56,8 @@ def words(lang: str = "en") -> Words:
         raise UnknownLanguage(f"no pages in {lang!r}", field="--lang", fix=fix)
     text = (files("assay.report") / "wording" / f"{lang}.toml").read_text(encoding="utf-8")
     sections = tomllib.loads(text)
-    # The English sentences of verdicts belong to `judge`.
-    return Words(lang, {"verdict": ENGLISH, **sections})
+    # The English sentences of verdicts and health rules belong to `judge`.
+    return Words(lang, {"verdict": ENGLISH, **HEALTH, **sections})
 
 
 def visible(text: str) -> str:

@@ -30,6 +30,19 @@ class Source(Protocol):
         ...
 
 
+class GroupStream(Protocol):
+    """Where a step's groups come from: sampled now (`Prompts`), or earlier (`train.stored`)."""
+
+    @property
+    def prompts(self) -> int:
+        """Groups of one batch."""
+        ...
+
+    def next(self, policy: Policy, state: TrainState, recorder: Recorder) -> list[list[Episode]]:
+        """The next `prompts` groups of judged episodes, in order; moves `state.cursor`."""
+        ...
+
+
 def episode_id(job: Job) -> str:
     """Names a completion within its stage."""
     return f"{job[0].id}#{job[1]}"
@@ -161,7 +174,7 @@ def sample_records(
 
 
 def sampling_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
-    """Rewards, parts, lengths, truncation and abstentions over all sampled completions."""
+    """Rewards, parts, lengths, truncation, repetition and abstentions over all completions."""
     episodes = [episode for group in groups for episode in group]
     values = [v for e in episodes if (v := value_of(e)) is not None]
     lengths = [sum(len(turn.actions) for turn in e.turns) for e in episodes]
@@ -179,10 +192,18 @@ def sampling_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
         "length_mean": sum(lengths) / len(lengths),
         "truncated_share": share(e.turns[-1].ended == "length" for e in episodes if e.turns),
         "abstained_share": share(value_of(e) is None for e in episodes),
+        "repeated_share": repeated_share(groups),
+        "completions": float(len(episodes)),
         "completion_tokens": float(sum(lengths)),
         "prompt_tokens": float(sum(len(c) for c in contexts.values() if hasattr(c, "__len__"))),
         **{name: sum(found) / len(found) for name, found in parts.items()},
     }
+
+
+def repeated_share(groups: Sequence[Sequence[Episode]]) -> float:
+    """The share of completions that are, token by token, an earlier one of their group."""
+    different = sum(len({tuple(t.actions for t in e.turns) for e in group}) for group in groups)
+    return 1 - different / sum(map(len, groups))
 
 
 def share(flags: object) -> float:

@@ -28,11 +28,14 @@ from assay.rl.packed import Packed, pack
 from assay.rl.policy import Policy
 from assay.rl.shaping import overlong_punishment
 from assay.rl.signal import groups_with_signal, signal_stats
-from assay.train.groups import Prompts, sample_records, sampling_metrics, value_of
+from assay.train.groups import GroupStream, sample_records, sampling_metrics, value_of
 from assay.train.microbatch import micro_batches
 from assay.train.state import Batch, Recorder, TrainState
 
 Group = Sequence[Episode]
+
+OVERLONG = "overlong"
+"""The part of a reward that holds its length punishment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class GrpoSettings:
 class Grpo:
     """See `train.state.Method`."""
 
-    prompts: Prompts
+    prompts: GroupStream
     settings: GrpoSettings
     objective: GrpoObjective
     decode: Callable[[Sequence[int]], str]
@@ -260,10 +263,13 @@ def with_signal(groups: Sequence[Group]) -> set[int]:
 
 
 def punished(reward: Reward | None, punishment: float) -> Reward | None:
-    """The reward with a length punishment added as a part of its own; abstentions stay."""
-    if reward is None or reward.value is None:
+    """The reward with a length punishment added as a part of its own; abstentions stay.
+
+    So does a reward that has the part already: a journal keeps rewards as they were shaped.
+    """
+    if reward is None or reward.value is None or OVERLONG in reward.parts:
         return reward
-    parts = {**reward.parts, "overlong": punishment}
+    parts = {**reward.parts, OVERLONG: punishment}
     return Reward(reward.value + punishment, parts, reward.why)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from assay.rl.policy import Policy
-from assay.train.groups import Prompts, sample_records, sampling_metrics, value_of
+from assay.train.groups import GroupStream, sample_records, sampling_metrics, value_of
 from assay.train.likelihood import NLL, likelihood_batch
 from assay.train.state import Batch, Recorder, TrainState
 
@@ -13,7 +13,7 @@ from assay.train.state import Batch, Recorder, TrainState
 class Rft:
     """See `train.state.Method`."""
 
-    prompts: Prompts
+    prompts: GroupStream
     keep: float
     """Completions with at least this reward are learned."""
     batch: int

@@ -40,12 +40,7 @@ def update(
     clip_norm: float,
 ) -> UpdateResult:
     """Accumulate the gradient of the whole batch, clip it by norm, step the optimizer."""
-    sums: dict[str, float] = {}
-    for micro in micro_batches(policy, packed, objective.atom, micro_tokens):
-        output = objective(policy.score(micro, entropy=objective.needs.entropy), micro)
-        output.loss.backward()
-        for name, value in output.sums.items():
-            sums[name] = sums.get(name, 0.0) + float(value)
+    sums = accumulate(policy, packed, objective, micro_tokens)
     norm = torch.nn.utils.clip_grad_norm_(trainable(policy.module), clip_norm)
     stepped = bool(torch.isfinite(norm))
     if stepped:
@@ -54,3 +49,16 @@ def update(
     # Gradients are as large as the weights: they must not lie about during the next rollout.
     optimizer.zero_grad(set_to_none=True)
     return UpdateResult(float(norm), stepped, sums)
+
+
+def accumulate(
+    policy: Policy, packed: Packed, objective: Objective, micro_tokens: int
+) -> dict[str, float]:
+    """Add the gradient of the whole batch to the parameters' own; returns the objective's sums."""
+    sums: dict[str, float] = {}
+    for micro in micro_batches(policy, packed, objective.atom, micro_tokens):
+        output = objective(policy.score(micro, entropy=objective.needs.entropy), micro)
+        output.loss.backward()
+        for name, value in output.sums.items():
+            sums[name] = sums.get(name, 0.0) + float(value)
+    return sums

@@ -11,12 +11,9 @@ from assay.data.leakage import overlap
 from assay.data.row import Row
 from assay.judge.findings import Finding
 from assay.lab.checks.subject import Number, Seen, Subject, share_of, some
-from assay.lab.evaluate import Evaluation
 from assay.lab.prepare import find_part
-from assay.tasks.task import BenchmarkOptions, benchmark
+from assay.lab.trained_items import bare_items, shared_texts
 
-EXAMPLES = "examples"
-"""The benchmark option that puts other rows' questions into an item."""
 APART = "name the benchmark in the data set's disjoint_from, or take other rows"
 ONCE = "leave out the rows that say the same, or give them one conversation, so that a split keeps "
 ONCE += "them together"
@@ -25,7 +22,9 @@ ONCE += "them together"
 def leakage(subject: Subject) -> Seen:
     """Every training set against every evaluation; choosing items against reporting items."""
     session = subject.session
-    items = {name: bare_items(subject, e) for name, e in session.evaluations.items()}
+    items = {
+        name: bare_items(e.spec, e.items, session.task) for name, e in session.evaluations.items()
+    }
     trained = dict.fromkeys(stage.data for stage in session.experiment.stage.values())
     compared = set()
     for data, (name, evaluation) in product(trained, session.evaluations.items()):
@@ -39,22 +38,12 @@ def leakage(subject: Subject) -> Seen:
     yield from choosing_and_reporting(subject, items)
 
 
-def bare_items(subject: Subject, evaluation: Evaluation) -> tuple[Row, ...]:
-    """The items of an evaluation without worked examples."""
-    if EXAMPLES not in evaluation.spec.options or evaluation.spec.benchmark is None:
-        return evaluation.items
-    options = {k: v for k, v in evaluation.spec.options.items() if k != EXAMPLES}
-    made = benchmark(subject.session.task, evaluation.spec.benchmark, BenchmarkOptions(options))
-    asked = {item.id for item in evaluation.items}
-    return tuple(item for item in made.items if item.id in asked)
-
-
 def shared_with_test(
     data: str, rows: Sequence[Row], place: str, items: Sequence[Row], report: bool
 ) -> Seen:
     """Questions, function names and conversations that a training set shares with a test."""
     shared = overlap(rows, items)
-    texts = dict.fromkeys(train for train, _ in shared.exact + shared.normalised)
+    texts = shared_texts(shared)
     yield Number(place, f"questions_shared_with: data.{data}", len(texts))
     if texts:
         exact = len({train for train, _ in shared.exact})
@@ -92,7 +81,7 @@ def choosing_and_reporting(subject: Subject, items: dict[str, tuple[Row, ...]]) 
     report = [name for name, spec in specs.items() if spec.role == "report"]
     for chooser, reporter in product(select, report):
         shared = overlap(items[chooser], items[reporter])
-        ids = list(dict.fromkeys(one for one, _ in shared.exact + shared.normalised))
+        ids = list(shared_texts(shared))
         if ids:
             yield Finding(
                 "error",

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from assay.data.episode import Completion, Reward, Turn
 from assay.data.row import Row
 from assay.judge.findings import Finding
-from assay.judge.health import SIGNAL_WARNING
+from assay.judge.health_rules import SIGNAL_WARNING
 from assay.judge.intervals import Interval, wilson
 from assay.lab.checkpoint_models import ModelShelf, start_of
 from assay.lab.checks.subject import Number, Seen, Subject

@@ -11,8 +11,7 @@ from assay.lab.evaluate import Evaluation
 from assay.lab.prepare import find_part
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.references import parse_checkpoint
-from assay.lab.spec.stage import SamplingStage, SftStage, StageSpec
-from assay.lab.stage_methods import steps_of
+from assay.lab.spec.stage import SamplingStage, SftStage, StageSpec, steps_of
 from assay.models.adapt import Adaptation
 
 
@@ -63,10 +62,11 @@ def checkpoint_count(stage: StageSpec, steps: int) -> int:
 
 
 def measured_checkpoints(experiment: Experiment, evaluation: Evaluation, subject: Subject) -> int:
-    """How many checkpoints an evaluation measures."""
-    count = 0
-    for text in evaluation.spec.checkpoints:
-        reference = parse_checkpoint(text)
+    """How many checkpoints an evaluation measures; one that chooses looks at the starts as well."""
+    references = [parse_checkpoint(text) for text in evaluation.spec.checkpoints]
+    stages = {reference.stage for reference in references if reference and reference.stage}
+    count = len(stages) if evaluation.spec.role == "select" else 0
+    for reference in references:
         if reference is not None and reference.stage is not None and reference.which == "all":
             stage = experiment.stage[reference.stage]
             rows = len(find_part(subject.session.sets, stage.data))

@@ -31,7 +31,7 @@ class EvaluateSpec(Table):
     """Rows of a data set, such as `train.dev`, scored by `reward`; this or `benchmark`."""
     role: Literal["select", "report"]
     """`select` may choose checkpoints (`STAGE.best`); `report` never chooses. Items of one never
-    serve the other."""
+    serve the other. `STAGE.best` is the stage's start unless a later checkpoint is better."""
     checkpoints: Annotated[Many[str], Field(min_length=1)]
     """`base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`, or `STAGE.all` for every checkpoint."""
     repeats: Count = 1

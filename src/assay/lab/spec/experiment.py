@@ -10,7 +10,8 @@ from assay.lab.spec.data import DataSpec
 from assay.lab.spec.evaluate import EvaluateSpec
 from assay.lab.spec.references import CheckpointReference, parse_checkpoint
 from assay.lab.spec.stage import GrpoStage, StageSpec
-from assay.lab.spec.table import Many, Name, Table, refused
+from assay.lab.spec.table import Count, Many, Name, Positive, Table, refused
+from assay.lab.spec.watch import GuardSpec, MilestoneSpec, check_watched
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
@@ -36,12 +37,21 @@ class Experiment(Table):
     """`limits-only` allows running code with process limits where namespaces are missing."""
     as_reported: bool = False
     """Repeats a published setting that Assay would refuse; every page of the run says so."""
+    budget: dict[str, Positive] = Field(default_factory=dict)
+    """What the run may cost: names of metrics, such as `seconds`, `completion_tokens` or `cost`,
+    with what they may come to over all steps."""
+    report_every: Count | None = None
+    """Steps of a stage between progress reports; omitted means at milestones and at the end."""
     data: dict[Name, DataSpec] = Field(default_factory=dict)
     """Data sets by name."""
     stage: dict[Name, StageSpec] = Field(default_factory=dict)
     """Training stages by name, run in file order."""
     evaluate: dict[Name, EvaluateSpec] = Field(default_factory=dict)
     """Evaluations by name."""
+    guard: dict[Name, GuardSpec] = Field(default_factory=dict)
+    """Guards by name."""
+    milestone: dict[Name, MilestoneSpec] = Field(default_factory=dict)
+    """Milestones by name."""
 
     @model_validator(mode="before")
     @classmethod
@@ -61,6 +71,8 @@ class Experiment(Table):
     def _tables_fit_together(self) -> Self:
         check_stages(self)
         check_evaluations(self)
+        stages = {name: stage.steps for name, stage in self.stage.items()}
+        check_watched(self.guard, self.milestone, stages)
         return self
 
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from assay.data.toml_lines import KeyPath
 from assay.lab.spec.experiment import Experiment
-from assay.lab.spec.locate import KeyPath
 from assay.lab.spec.table import Table
 
 
@@ -24,21 +24,22 @@ def alternatives(annotation: Any) -> list[Any]:
     return [] if annotation is type(None) else [annotation]
 
 
-def keys_at(path: KeyPath, raw: Any) -> dict[str, FieldInfo]:
+def keys_at(path: KeyPath, raw: Any, model: type[Table] = Experiment) -> dict[str, FieldInfo]:
     """The keys that a table at `path` may have, given the values `raw` of the whole file.
 
-    Where the table's kind is not settled by its values, the keys of all kinds.
+    `model` is what the file holds. Where the table's kind is not settled by its values, the keys of
+    all kinds.
     """
     found: dict[str, FieldInfo] = {}
-    for annotation in annotations_at(path, raw):
+    for annotation in annotations_at(path, raw, model):
         if isinstance(annotation, type) and issubclass(annotation, Table):
             found |= annotation.model_fields
     return found
 
 
-def annotations_at(path: KeyPath, raw: Any) -> list[Any]:
+def annotations_at(path: KeyPath, raw: Any, model: type[Table] = Experiment) -> list[Any]:
     """The types a value at `path` may have; empty where there is no such key."""
-    here: list[Any] = [Experiment]
+    here: list[Any] = [model]
     for part in path:
         raw = raw.get(part) if isinstance(raw, Mapping) else None
         here = _settled([leaf for annotation in here for leaf in _step(annotation, part)], raw)

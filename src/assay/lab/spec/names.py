@@ -9,9 +9,9 @@ from typing import Any
 
 from assay.data.formats import FORMATS
 from assay.data.rendering import RENDERINGS
+from assay.data.toml_lines import KeyPath
 from assay.errors import nearest
 from assay.lab.spec.experiment import Experiment
-from assay.lab.spec.locate import KeyPath
 from assay.lab.spec.overrides import parse_override
 from assay.lab.spec.problems import Problem
 from assay.lab.spec.read import SpecError, first_error

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
+from assay.data.toml_lines import KeyPath
 from assay.errors import InputError, nearest
 from assay.lab.spec.fields import annotations_at
-from assay.lab.spec.locate import KeyPath
 
-_NAMED = ("data", "stage", "evaluate")
+_NAMED = ("data", "stage", "evaluate", "guard", "milestone")
 
 
 class OverrideError(InputError):

@@ -7,9 +7,11 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
+from assay.data.toml_lines import KeyPath
 from assay.errors import nearest
+from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.fields import keys_at
-from assay.lab.spec.locate import KeyPath
+from assay.lab.spec.table import Table
 
 MISSING = "missing"
 _EXPECTED = {
@@ -41,11 +43,13 @@ class Problem:
     """What the value should have been, where its type is wrong; members of a union add up."""
 
 
-def problems_in(errors: list[ErrorDetails], raw: Mapping[str, Any]) -> list[Problem]:
+def problems_in(
+    errors: list[ErrorDetails], raw: Mapping[str, Any], model: type[Table] = Experiment
+) -> list[Problem]:
     """One problem per place, the branches of a union merged, in the order pydantic met them."""
     found: dict[KeyPath, Problem] = {}
     for error in errors:
-        problem = _problem(error, raw)
+        problem = _problem(error, raw, model)
         before = found.get(problem.path)
         if before is not None and before.expected and problem.expected:
             problem = _wrong_type(
@@ -62,17 +66,17 @@ def _looked_into(problem: Problem, found: Mapping[KeyPath, Problem]) -> bool:
     return bool(problem.expected) and any(deeper)
 
 
-def _problem(error: ErrorDetails, raw: Mapping[str, Any]) -> Problem:
+def _problem(error: ErrorDetails, raw: Mapping[str, Any], model: type[Table]) -> Problem:
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     path = _written_path(error, raw)
     if kind == "refused":
         path += tuple(context["field"].split("."))
         return Problem(path, context["problem"], context["fix"])
     if kind == "extra_forbidden":
-        keys = keys_at(path[:-1], raw)
+        keys = keys_at(path[:-1], raw, model)
         return Problem(path, "unknown key", nearest(str(path[-1]), keys))
     if kind == "missing":
-        return _missing(path, raw)
+        return _missing(path, raw, model)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         return _wrong_tag(path, kind, context)
     if kind == "literal_error":
@@ -111,10 +115,10 @@ def _written_path(error: ErrorDetails, raw: Mapping[str, Any]) -> KeyPath:
     return path
 
 
-def _missing(path: KeyPath, raw: Mapping[str, Any]) -> Problem:
+def _missing(path: KeyPath, raw: Mapping[str, Any], model: type[Table]) -> Problem:
     if isinstance(path[-1], int):
         return Problem(path[:-1], "has too few elements")
-    meaning = keys_at(path[:-1], raw)[str(path[-1])].description or ""
+    meaning = keys_at(path[:-1], raw, model)[str(path[-1])].description or ""
     return Problem(path, MISSING, f"add it: {_first_sentence(meaning)}")
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from assay.data.toml_lines import KeyPath, key_lines, line_of
 from assay.errors import InputError, nearest
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.fields import annotations_at
-from assay.lab.spec.locate import KeyPath, key_lines, line_of
 from assay.lab.spec.overrides import Override, apply_overrides, parse_override, place
 from assay.lab.spec.problems import MISSING, Problem, problems_in
 
@@ -30,8 +30,8 @@ def read_experiment(file: str | Path, overrides: Sequence[str] = ()) -> Experime
     Raises SpecError for the first problem in file order, with the count of the others, and
     OverrideError for an override that names nothing.
     """
-    text = _read_text(Path(file))
-    raw = _parse(text, file)
+    text = read_text(Path(file))
+    raw = parse_toml(text, file)
     settings = [parse_override(override) for override in overrides]
     values = apply_overrides(raw, settings)
     try:
@@ -45,7 +45,8 @@ def read_experiment(file: str | Path, overrides: Sequence[str] = ()) -> Experime
     return experiment
 
 
-def _read_text(file: Path) -> str:
+def read_text(file: Path) -> str:
+    """The text of a file. Raises SpecError."""
     if not file.is_file():
         raise SpecError("no such file", file=file)
     try:
@@ -54,7 +55,8 @@ def _read_text(file: Path) -> str:
         raise SpecError("not UTF-8 text", file=file) from None
 
 
-def _parse(text: str, file: str | Path) -> dict[str, Any]:
+def parse_toml(text: str, file: str | Path) -> dict[str, Any]:
+    """The plain values of a TOML text. Raises SpecError with the line."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as invalid:
@@ -67,7 +69,7 @@ def _parse(text: str, file: str | Path) -> dict[str, Any]:
 def _is_field(dotted: str, values: Mapping[str, Any]) -> bool:
     """Whether the path may be written; the control may have stages that this file has not."""
     path = tuple(dotted.split("."))
-    if path[0] in ("data", "stage", "evaluate") and path[1:2]:
+    if path[0] in ("data", "stage", "evaluate", "guard", "milestone") and path[1:2]:
         names = values.get(path[0], {})
         values = {path[0]: names if path[1] in names else {}}
     return bool(annotations_at(path, values))

@@ -23,6 +23,7 @@ from assay.lab.spec.stage import (
 )
 from assay.lab.spec.table import Table
 from assay.lab.spec.toml_write import inline
+from assay.lab.spec.watch import GuardSpec, MilestoneSpec
 
 INTRODUCTION = """\
 # The experiment file
@@ -45,10 +46,12 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
     '`method = "rce"`': (RceStage, SamplingStage),
     '`method = "grpo"`': (GrpoStage, SamplingStage),
     "`[evaluate.NAME]`": (EvaluateSpec, None),
+    "`[guard.NAME]`": (GuardSpec, None),
+    "`[milestone.NAME]`": (MilestoneSpec, None),
 }
 """Heading to the model whose fields it lists, but for those it has from the second."""
 
-OWN_SECTIONS = ("data", "stage", "evaluate")
+OWN_SECTIONS = ("data", "stage", "evaluate", "guard", "milestone")
 _WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", Any: "any value"}
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 

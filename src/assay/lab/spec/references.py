@@ -29,3 +29,10 @@ def parse_checkpoint(text: str) -> CheckpointReference | None:
     if match["step"] is not None:
         return CheckpointReference(match["stage"], "step", int(match["step"]))
     return CheckpointReference(match["stage"], match["which"])  # type: ignore[arg-type]
+
+
+def checkpoint_name(reference: CheckpointReference) -> str:
+    """`base` or `sft.step-000040`: how records name a checkpoint that is resolved to its step."""
+    if reference.stage is None:
+        return "base"
+    return f"{reference.stage}.step-{reference.step:06d}"

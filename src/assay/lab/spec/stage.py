@@ -4,6 +4,7 @@ Stages run in file order. What a method does with its values is in `train`; the 
 estimators and rewards are looked up by `lab.spec.names`, because they live in plain registries.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -233,3 +234,11 @@ class GrpoStage(SamplingStage):
 
 
 StageSpec = Annotated[SftStage | RftStage | RceStage | GrpoStage, Field(discriminator="method")]
+
+
+def steps_of(stage: StageSpec, rows: int) -> int:
+    """Steps of the stage: as written, or what its epochs over `rows` come to."""
+    if stage.steps is not None:
+        return stage.steps
+    per_step = stage.batch if isinstance(stage, SftStage) else stage.prompts
+    return math.ceil((stage.epochs or 1) * rows / per_step)

@@ -1,0 +1,54 @@
+"""`assay fill SWEEP`: runs every missing cell of a sweep, one process on each device."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from assay.cli.output import Interrupted, Outcome
+
+
+def fill(
+    root: Path,
+    file: Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="The sweep file.")],
+    devices: Annotated[
+        str | None,
+        typer.Option(help="Such as 0,1 for two GPUs, or cpu; else every GPU, or the CPU."),
+    ] = None,
+) -> Outcome:
+    """Run what a sweep lacks: missing runs are started, stopped ones are resumed."""
+    from assay.lab.sweep.fill import devices_of, missing_work, run_jobs
+    from assay.lab.sweep.read import read_sweep
+
+    found = read_sweep(file)
+    places = devices_of(devices)
+    work = missing_work(root, found)
+    tell(f"{len(work.jobs)} to run, {len(work.finished)} finished, on {', '.join(places)}")
+    try:
+        done = run_jobs(root, found.sweep.name, work.jobs, places, tell)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; continue with 'assay fill {file}'") from None
+    failed = [each for each in done if each.code]
+    result = {
+        "ran": [{"run": d.job.name, "device": d.device, "had": d.job.had} for d in done],
+        "failed": [{"run": d.job.name, "log": d.log, "said": d.said} for d in failed],
+        "finished_before": work.finished,
+        "running_elsewhere": work.busy,
+    }
+    count = len(done) - len(failed)
+    said = f"{count} of {len(done)} runs finished" if done else "nothing is missing"
+    shown = [f"{said}; see 'assay matrix {file}'"]
+    findings = [finding(d.job.name, d.said, d.log) for d in failed]
+    warnings = [f"{name} is running elsewhere and was left alone" for name in work.busy]
+    return Outcome(result, shown, findings, warnings, exit_code=1 if failed else 0)
+
+
+def finding(name: str, said: str, log: Path) -> dict[str, Any]:
+    """A run that failed, in one line."""
+    what = said.removeprefix("assay: ")
+    return {"severity": "error", "what": what, "evidence": name, "fix": f"read {log}"}
+
+
+def tell(text: str) -> None:
+    """Progress, kept off the results."""
+    typer.echo(text, err=True)

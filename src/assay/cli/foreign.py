@@ -1,0 +1,73 @@
+"""What `assay compare` and `assay report` do with files that other tools wrote."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.cli.output import Outcome
+
+if TYPE_CHECKING:  # records load pyarrow, which help must do without
+    from assay.lab.comparison import Table
+    from assay.lab.foreign import Side, Summary
+
+
+def any_file(names: Sequence[str]) -> bool:
+    """Whether one of the names means a file of results."""
+    from assay.lab.foreign import is_file
+
+    return any(is_file(name) for name in names)
+
+
+def compare_files(
+    root: Path,
+    names: Sequence[str],
+    control: str | None,
+    on: str | None,
+    allow: Sequence[str],
+    metric: str | None,
+    format: str | None,
+) -> "Table":
+    """Runs in files beside each other and beside runs of the lab."""
+    from assay.cli.compare import arm
+    from assay.lab.foreign import is_file, own_side, read_sides
+    from assay.lab.foreign_compare import compare_named
+
+    def read(name: str) -> "list[Side]":
+        if is_file(name):
+            return read_sides(name, format, metric)
+        return [own_side(arm(root, name), on)]
+
+    return compare_named(names, read, control, allow)
+
+
+def report_file(name: str, lang: str, metric: str | None, format: str | None) -> Outcome:
+    """The scores of every run in a file."""
+    from assay.lab.foreign import read_all_metrics, summaries
+    from assay.report.foreign import score_remarks, score_table
+    from assay.report.words import words
+
+    w = words(lang)
+    found = summaries(read_all_metrics(name, format, metric))
+    result = {"file": name, "runs": [summary_result(summary) for summary in found]}
+    return Outcome(result, [score_table(found, w), *score_remarks(found, w)])
+
+
+def summary_result(summary: "Summary") -> dict[str, Any]:
+    """One run by one metric as plain values."""
+    side = summary.side
+    return {
+        "run": side.name,
+        "format": side.format,
+        "benchmark": side.benchmark,
+        "metric": side.metric,
+        "checker": side.checker,
+        "score": summary.score,
+        "interval": None if summary.interval is None else asdict(summary.interval),
+        "items": len(side.items),
+        "repeats": side.repeats,
+        "abstained": summary.abstained,
+        "errors": side.errors,
+        "unfinished": side.unfinished,
+        "settings_known": side.configured,
+    }

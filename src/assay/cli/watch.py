@@ -1,0 +1,59 @@
+"""`assay watch RUN`: the progress of a run, live, until it ends."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assay.cli.output import Outcome, console
+from assay.cli.resume import RunName
+
+if TYPE_CHECKING:
+    from assay.report.watching import Seen
+
+
+def watch(
+    root: Path,
+    run: RunName,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 2.0,
+    lang: Annotated[str, typer.Option(help="Language: en or zh.")] = "en",
+) -> Outcome:
+    """Watch a run until it ends; Ctrl-C stops watching, not the run."""
+    import time
+
+    from assay.cli.results import progress_result, run_identity
+    from assay.lab.run_names import find_run, parse_run_name
+    from assay.report.watching import follow, headline, watch_view
+
+    found = find_run(root, parse_run_name(run))
+    seen: Seen | None = None
+    with screen(lang) as show:
+        try:
+            for seen in follow(found, every, time.sleep):
+                show(seen)
+        except KeyboardInterrupt:
+            said = [f"stopped watching {found}; the run goes on"]
+            return Outcome({**run_identity(found), "ended": False}, said)
+    assert seen is not None, "a run is always seen once"
+    told = progress_result(seen.progress, lang) if seen.progress else None
+    result = {**run_identity(found), "ended": True, "progress": told}
+    code = 0 if seen.status.status == "finished" else 1
+    return Outcome(result, [watch_view(seen, lang), headline(seen, lang)], exit_code=code)
+
+
+@contextmanager
+def screen(lang: str) -> Iterator[Callable[["Seen"], None]]:
+    """A function that shows what was seen on stderr: in place on a terminal, else line by line."""
+    from rich.live import Live
+
+    from assay.report.watching import headline, watch_view
+
+    out = console(sys.stderr)
+    if not out.is_terminal:
+        yield lambda seen: print(headline(seen, lang), file=sys.stderr, flush=True)
+        return
+    with Live(console=out, refresh_per_second=4, transient=True) as live:
+        yield lambda seen: live.update(watch_view(seen, lang), refresh=True)

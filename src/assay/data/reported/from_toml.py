@@ -1,0 +1,22 @@
+"""Reads a TOML record of reported results; docs/audit.md describes the format."""
+
+import re
+import tomllib
+from decimal import Decimal
+from pathlib import Path
+
+from assay.data.reported.problems import ReportedError, validated
+from assay.data.reported.record import Reported
+
+
+def read_toml(text: str, file: Path) -> Reported:
+    """The record of a TOML text. Raises ReportedError for the first problem, with its line."""
+    try:
+        # Decimal keeps the digits as printed: 15.00 is not 15.0.
+        values = tomllib.loads(text, parse_float=Decimal)
+    except tomllib.TOMLDecodeError as invalid:
+        message, _, place = str(invalid).partition(" (at ")
+        numbers = re.findall(r"\d+", place)
+        line = int(numbers[0]) if numbers else text.count("\n") + 1
+        raise ReportedError(f"not valid TOML: {message}", file=file, line=line) from None
+    return validated(values, text, file)

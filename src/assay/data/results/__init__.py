@@ -1,0 +1,1 @@
+"""Results that other tools wrote: one reader for each format, one neutral form for all of them."""

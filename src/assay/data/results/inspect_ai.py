@@ -1,0 +1,183 @@
+"""Logs of inspect-ai, as JSON or as `.eval` (a zip of JSON files). Each scorer is a result.
+
+Letters count as inspect-ai's own `value_to_float` counts them. Samples that ended in an error have
+no score. Events, tool calls and the conversation are not read.
+"""
+
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from assay.data.hashing import canonical_json, sha256_text
+from assay.data.record import DataError, Record
+from assay.data.results.archive import read_members
+from assay.data.results.result import Answer, Places, Result, number, read_text
+
+KEYS = frozenset({"version", "status", "eval", "plan"})
+LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
+ATTACHED = "attachment://"
+EVALUATION = ("task", "task_version", "task_args", "solver", "solver_args", "dataset", "sandbox")
+TRANSPORT = ("max_connections", "adaptive_connections", "max_retries", "timeout", "attempt_timeout")
+"""Options of generation that say how a model is reached, not what it is asked."""
+HEADERS = ("header.json", "_journal/start.json")
+"""Where a zipped log says what it is about: at its end, and at its beginning."""
+LIMITS = ("limit", "message_limit", "token_limit", "time_limit", "working_limit")
+
+
+def read(path: Path) -> list[Result]:
+    """One result for each scorer, and for each part of a score that has parts. Raises DataError."""
+    header, samples = (
+        _read_zip(path) if path.suffix == ".eval" or zipfile.is_zipfile(path) else _read_json(path)
+    )
+    scores = [(sample, _parts(sample)) for sample in samples]
+    metrics = dict.fromkeys(name for _, parts in scores for name in parts)
+    if not metrics:
+        raise DataError("no sample has a score", file=path, fix=f"its status is {_status(header)}")
+    return [_result(path, header, name, scores) for name in metrics]
+
+
+def _result(
+    path: Path,
+    header: Mapping[str, Any],
+    metric: str,
+    scores: Sequence[tuple[Record, Mapping[str, Any]]],
+) -> Result:
+    spec = header["eval"]
+    places, answers, questions = Places(), [], {}
+    for sample, parts in scores:
+        item, repeat = str(sample.need("id", int, str)), sample.need("epoch", int) - 1
+        places.take(sample, "id", item, repeat, fix="one sample for each id and epoch")
+        score = number(sample, metric, _value(parts.get(metric)))
+        error = sample.maybe("error", dict) or {}
+        answers.append(Answer(item, repeat, score, _text(sample), str(error.get("message", ""))))
+        asked = [sample.value.get(key) for key in ("input", "choices", "target")]
+        questions[item] = sha256_text(canonical_json(asked))
+    return Result(
+        run=str(spec.get("model", "")),
+        file=str(path),
+        format="inspect-ai",
+        metric=metric,
+        answers=tuple(answers),
+        benchmark=str(spec.get("task", "")),
+        checker=f"inspect-ai {metric}",
+        settings=_settings(header),
+        configured=True,
+        questions=questions,
+        unfinished=_unfinished(header, len(answers)),
+    )
+
+
+def _parts(sample: Record) -> dict[str, Any]:
+    """The scores of a sample by metric; a score that is a table is one metric for each key."""
+    found: dict[str, Any] = {}
+    for name, score in (sample.maybe("scores", dict) or {}).items():
+        value = score.get("value") if isinstance(score, dict) else score
+        if isinstance(value, dict):
+            found |= {f"{name}.{part}": each for part, each in value.items()}
+        else:
+            found[name] = value
+    return found
+
+
+def _value(value: Any) -> Any:
+    """A letter or a word as the number that it stands for."""
+    if not isinstance(value, str):
+        return value
+    if value in LETTERS or value.lower() in WORDS:
+        return LETTERS.get(value, WORDS.get(value.lower()))
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def _text(sample: Record) -> str | None:
+    """What the model said last, with its attachments put back."""
+    output = sample.maybe("output", dict) or {}
+    choices = output.get("choices") or []
+    content = choices[0].get("message", {}).get("content") if choices else None
+    if isinstance(content, list):
+        content = "".join(part.get("text", "") for part in content)
+    if not isinstance(content, str):
+        return None
+    attachments = sample.maybe("attachments", dict) or {}
+    return attachments.get(content.removeprefix(ATTACHED), content)
+
+
+def _status(header: Mapping[str, Any]) -> str:
+    return str(header.get("status", "started"))
+
+
+def _unfinished(header: Mapping[str, Any], count: int) -> str:
+    if _status(header) != "success":
+        return f"its status is {_status(header)}"
+    asked = (header.get("results") or {}).get("total_samples", count)
+    return "" if count == asked else f"{count} of {asked} samples"
+
+
+def _settings(header: Mapping[str, Any]) -> dict[str, Any]:
+    spec, plan = header["eval"], header.get("plan") or {}
+    config = spec.get("config") or {}
+    generate = (plan.get("config") or {}) | (spec.get("model_generate_config") or {})
+    evaluation = {
+        **{key: spec[key] for key in EVALUATION if spec.get(key) is not None},
+        **{key: config[key] for key in LIMITS if config.get(key) is not None},
+        "steps": [(s.get("solver"), s.get("params")) for s in plan.get("steps") or []],
+        "sampling": {key: generate[key] for key in generate if key not in TRANSPORT},
+    }
+    return {
+        "base_weights": {key: spec.get(key) for key in ("model", "model_args", "model_base_url")},
+        "evaluation": {str(spec.get("task", "")): evaluation},
+        "machine": {key: generate[key] for key in generate if key in TRANSPORT},
+        "packages": spec.get("packages") or {},
+        "time": {"created": spec.get("created")},
+    }
+
+
+def _read_json(path: Path) -> tuple[dict[str, Any], list[Record]]:
+    header = _table(read_text(path), path, "")
+    samples = header.pop("samples", None) or []
+    _check(header, path)
+    return header, [_record(path, n, sample) for n, sample in enumerate(samples, 1)]
+
+
+def _read_zip(path: Path) -> tuple[dict[str, Any], list[Record]]:
+    """Header and samples; a log that was cut short has no header yet, only its beginning."""
+    members = read_members(path, lambda n: n.startswith("samples/") or n in HEADERS)
+    start = next((name for name in HEADERS if name in members), None)
+    if start is None:
+        raise DataError(f"holds no {HEADERS[0]}", file=path, fix="is it a log of inspect-ai?")
+    header = _table(members.pop(start), path, start)
+    _check(header, path)
+    names = sorted(name for name in members if name.startswith("samples/"))
+    tables = [_table(members[name], path, name) for name in names]
+    return header, [_record(path, n, table) for n, table in enumerate(tables, 1)]
+
+
+def _record(path: Path, number_: int, sample: Any) -> Record:
+    if not isinstance(sample, dict):
+        raise DataError("is not an object", file=path, field=f"samples[{number_ - 1}]")
+    return Record(str(path), number_, sample)
+
+
+def _table(text: str | bytes, path: Path, name: str) -> dict[str, Any]:
+    """The object in a text; NaN is the value that inspect-ai gives a sample without a score."""
+    try:
+        table = json.loads(text)
+    except json.JSONDecodeError as error:
+        line = None if name else error.lineno
+        raise DataError(f"malformed JSON: {error}", file=path, line=line, field=name) from error
+    except UnicodeDecodeError as error:
+        problem = f"byte {error.start + 1} is not UTF-8"
+        raise DataError(problem, file=path, field=name) from error
+    if not isinstance(table, dict):
+        raise DataError("is not an object", file=path, field=name)
+    return table
+
+
+def _check(header: Mapping[str, Any], path: Path) -> None:
+    if not isinstance(header.get("eval"), dict):
+        raise DataError("missing", file=path, field="eval", fix="is it a log of inspect-ai?")

@@ -1,0 +1,102 @@
+"""Readers by the name of their format, and which of them a file is for.
+
+A reader is a function from a path to results; adding a format is one file and one line here. A
+format is recognised by the columns of the file's first object, never by trying the readers.
+"""
+
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from assay.data.jsonl import read_jsonl
+from assay.data.record import DataError
+from assay.data.results import bfcl, inspect_ai, lm_eval, table, trl, verl
+from assay.data.results.parquet import read_columns
+from assay.data.results.result import Result, read_text
+from assay.errors import InputError, nearest
+
+Reader = Callable[[Path], list[Result]]
+
+READERS: Mapping[str, Reader] = {
+    "lm-eval": lm_eval.read,
+    "inspect-ai": inspect_ai.read,
+    "bfcl": bfcl.read,
+    "verl": verl.read,
+    "trl": trl.read,
+    "table": table.read,
+}
+
+MARKS: Mapping[str, tuple[frozenset[str], ...]] = {
+    "lm-eval": (lm_eval.KEYS,),
+    "inspect-ai": (inspect_ai.KEYS,),
+    "bfcl": (bfcl.SCORE_KEYS, bfcl.RESULT_KEYS),
+    "verl": (verl.KEYS,),
+    "trl": (trl.KEYS,),
+    "table": (frozenset({"item"}),),
+}
+"""Columns by which a format is known; the first that fits counts."""
+
+SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".eval")
+
+
+class UnknownResults(InputError):
+    """A format that has no reader, or a file that no reader knows."""
+
+
+def read_results(path: str | Path, format: str | None = None) -> list[Result]:
+    """Everything in a file of results, by the reader of `format`, else by the one that fits.
+
+    Raises UnknownResults, and DataError where the file is not what it seems.
+    """
+    path = Path(path)
+    if format is not None and format not in READERS:
+        fix = nearest(format, READERS)
+        raise UnknownResults(f"no reader for {format!r}", field="--format", fix=fix)
+    if path.is_dir():
+        raise UnknownResults("is a folder", file=path, fix="name the files in it")
+    if not path.is_file():
+        raise DataError("no such file", file=path)
+    if path.stat().st_size == 0:
+        raise DataError("is empty", file=path)
+    return READERS[format or recognise(path)](path)
+
+
+def recognise(path: Path) -> str:
+    """The name of the format of a file. Raises UnknownResults with the known ones, DataError."""
+    if zipfile.is_zipfile(path) or path.suffix == ".eval":
+        return "inspect-ai"
+    if path.suffix == ".csv":
+        return "table"
+    columns = _columns(path)
+    for name, marks in MARKS.items():
+        if any(mark <= columns for mark in marks):
+            return name
+    found = ", ".join(sorted(columns)[:8]) or "nothing"
+    fix = "name one with --format: " + ", ".join(READERS)
+    raise UnknownResults(f"no known format of results has {found}", file=path, fix=fix)
+
+
+def _columns(path: Path) -> frozenset[str]:
+    """The names in the first object of a file."""
+    if path.suffix == ".parquet":
+        return frozenset(read_columns(path))
+    if path.suffix == ".json" and (document := _document(path)) is not None:
+        return frozenset(document)
+    first = next(read_jsonl(path), None)
+    if first is None:
+        raise DataError("holds no rows", file=path)
+    return frozenset(first.value)
+
+
+def _document(path: Path) -> dict[str, Any] | None:
+    """The one object of a JSON file; None where it has one a line, as BFCL's files do."""
+    try:
+        value = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            return None
+        problem = f"malformed JSON: {error.msg}"
+        raise DataError(problem, file=path, line=error.lineno) from error
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,1 @@
+"""The audit: rules over a record of reported results, each a small function."""

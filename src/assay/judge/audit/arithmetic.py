@@ -1,0 +1,243 @@
+"""Rules about numbers that cannot be, or that do not follow from the numbers beside them.
+
+Rounding is granted: a printed number stands for all that round to it.
+"""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
+from math import floor
+
+from assay.data.reported.record import Identity, Metric, Reported
+from assay.judge.audit.cells import Cell, cells, on_grid, rounding, unit_of
+from assay.judge.audit.flaw import Flaw
+
+FEWEST_OFF = 4
+MULTIPLIERS = range(2, 11)
+"""Fractions that are looked for: a half to a tenth."""
+
+
+def impossible_granularity(report: Reported) -> Iterator[Flaw]:
+    """Scores that no number of right items gives."""
+    if _partial_credit(report):
+        return
+    for name, cell, unit, line in _graded(report):
+        off = [value for value in cell.values if not on_grid(value, unit)]
+        if off:
+            below = [floor(Fraction(v) / unit) * float(unit) for v in off]
+            numbers = {
+                "values": ", ".join(f"{value:f}" for value in off),
+                "items": cell.items or 0,
+                "unit": float(unit),
+                "below": below[0],
+                "above": below[0] + float(unit),
+                "count": len(off),
+                "of": len(cell.values),
+            }
+            yield Flaw("impossible_granularity", "error", name, numbers, line)
+
+
+def items_score_in_parts(report: Reported) -> Iterator[Flaw]:
+    """Scores of which most are no number of right items: the items or the step are others."""
+    if _partial_credit(report):
+        off, of = _off_grid(report)
+        name = report.scoring.benchmark or report.about
+        yield Flaw("items_score_in_parts", "note", name, {"count": off, "of": of})
+
+
+def _partial_credit(report: Reported) -> bool:
+    """Whether what most scores contradict is not they but the assumed step of one item."""
+    off, of = _off_grid(report)
+    return off >= FEWEST_OFF and 2 * off > of
+
+
+def _off_grid(report: Reported) -> tuple[int, int]:
+    """Number of values that no number of right items gives, of all."""
+    values = [(v, unit) for _, cell, unit, _ in _graded(report) for v in cell.values]
+    return sum(not on_grid(value, unit) for value, unit in values), len(values)
+
+
+def fraction_of_plausible(report: Reported) -> Iterator[Flaw]:
+    """Impossible scores that become possible when all are multiplied by a small whole number."""
+    if _partial_credit(report):
+        return
+    categories = report.scoring.categories
+    for name, cell, unit, line in _graded(report):
+        if all(on_grid(value, unit) for value in cell.values):
+            continue
+        found = [times for times in MULTIPLIERS if _fits(cell, unit, times)]
+        if found:
+            times = categories if categories in found else found[0]
+            numbers = {
+                "times": times,
+                "all": ", ".join(map(str, found)),
+                "values": ", ".join(f"{value:f}" for value in cell.values),
+                "restored": ", ".join(f"{value * times:f}" for value in cell.values),
+                "missing": times - 1,
+                "unit": float(unit),
+            }
+            yield Flaw("fraction_of_plausible", "error", name, numbers, line)
+
+
+def _fits(cell: Cell, unit: Fraction, times: int) -> bool:
+    """Whether all values times a number are possible, where that could have failed."""
+    sharp = all(4 * times * rounding(value) < unit for value in cell.values)
+    inside = all(value * times <= cell.scale for value in cell.values)
+    return sharp and inside and all(on_grid(value, unit, times) for value in cell.values)
+
+
+def _graded(report: Reported) -> Iterator[tuple[str, Cell, Fraction, int | None]]:
+    """Name, cell, unit and line of all scores of a known number of items."""
+    for run in report.runs:
+        for cell in cells(report, run).values():
+            unit = unit_of(cell)
+            if unit is not None:
+                yield f"{run.name} · {cell.name}" if cell.name else run.name, cell, unit, run.line
+
+
+def not_from_counts(report: Reported) -> Iterator[Flaw]:
+    """Percentages that their counts, or any count of their trials, do not give."""
+    for metric in report.metrics:
+        if not metric.values or not metric.totals:
+            continue
+        for index, (value, total) in enumerate(zip(metric.values, metric.totals, strict=True)):
+            count = metric.counts[index] if metric.counts else None
+            unit = Fraction(100, total)
+            exact = count is not None and abs(Fraction(value) - count * unit) <= rounding(value)
+            if exact or (count is None and on_grid(value, unit)):
+                continue
+            numbers = {
+                "value": str(value),
+                "count": "?" if count is None else count,
+                "total": total,
+                "step": metric.steps[index],
+                "is_": 100 * (count or 0) / total,
+            }
+            key = "no_count_gives_it" if count is None else "not_from_counts"
+            yield Flaw(key, "error", metric.name, numbers, metric.line)
+
+
+def running_count_fell(report: Reported) -> Iterator[Flaw]:
+    """Counts since the start of which one went down: right ones, or wrong ones."""
+    for metric in report.metrics:
+        if not (metric.cumulative and metric.counts and metric.totals):
+            continue
+        wrong = [t - c for c, t in zip(metric.counts, metric.totals, strict=True)]
+        for kind, row in (("counted", list(metric.counts)), ("rest", wrong)):
+            fell = [i for i in range(1, len(row)) if row[i] < row[i - 1]]
+            if fell:
+                at = fell[0]
+                numbers = {
+                    "before": f"{metric.counts[at - 1]}/{metric.totals[at - 1]}",
+                    "after": f"{metric.counts[at]}/{metric.totals[at]}",
+                    "fell_from": row[at - 1],
+                    "fell_to": row[at],
+                }
+                key = "running_count_fell" if kind == "counted" else "running_rest_fell"
+                yield Flaw(key, "error", metric.name, numbers, metric.line)
+
+
+def loss_identity(report: Reported) -> Iterator[Flaw]:
+    """Whether loss = part + coefficient x term on every row; both answers are worth knowing."""
+    for identity in report.identities:
+        rows = list(_identity_rows(report, identity))
+        wrong = [row for row in rows if not row[1]]
+        terms = f"{identity.part} + {identity.coefficient} x {identity.term}"
+        numbers = {"rows": len(rows), "wrong": len(wrong), "terms": terms}
+        numbers |= {"example": (wrong or rows or [("–", True)])[0][0]}
+        key, severity = ("identity_fails", "error") if wrong else ("identity_holds", "note")
+        yield Flaw(key, severity, identity.loss, numbers, identity.line)
+
+
+def _identity_rows(report: Reported, identity: Identity) -> Iterator[tuple[str, bool]]:
+    """Each row in figures, and whether it adds up within rounding.
+
+    The coefficient is a setting and taken as exact.
+    """
+    columns = [report.metric(name) for name in (identity.loss, identity.part, identity.term)]
+    loss, part, term = (metric.values for metric in columns if metric is not None)
+    factor: tuple[Decimal, ...]
+    if isinstance(identity.coefficient, Decimal):
+        factor = (identity.coefficient,) * len(loss)
+    else:
+        metric = report.metric(identity.coefficient)
+        assert metric is not None, "the record was checked"
+        factor = metric.values
+    for total, first, times, second in zip(loss, part, factor, term, strict=True):
+        slack = rounding(total) + rounding(first) + abs(Fraction(times)) * rounding(second)
+        gap = Fraction(total) - Fraction(first) - Fraction(times) * Fraction(second)
+        yield (
+            f"{first} + {times} x {second} = {first + times * second} ~ {total}",
+            abs(gap) <= slack,
+        )
+
+
+def quotient(report: Reported) -> Iterator[Flaw]:
+    """Averages that are not their total over their count."""
+    for claim in report.quotients:
+        value, total, count = map(report.metric, (claim.value, claim.total, claim.count))
+        assert value is not None and total is not None and count is not None
+        trials = tuple(map(Decimal, count.counts)) or count.values
+        rows = list(zip(value.values, total.values, trials, strict=True))
+        wrong = [row for row in rows if not _divides(*row)]
+        if wrong:
+            printed, whole, number = wrong[-1]
+            numbers = {
+                "value": str(printed),
+                "total": str(whole),
+                "count": str(number),
+                "what": claim.count,
+                "quotient": float(whole / number) if number else float("nan"),
+                "implied": float(whole / printed),
+                "wrong": len(wrong),
+                "rows": len(rows),
+            }
+            yield Flaw("quotient", "error", claim.value, numbers, claim.line)
+
+
+def _divides(value: Decimal, total: Decimal, count: Decimal) -> bool:
+    """Whether total / count may round to the value; a count of 0 has no average."""
+    if count == 0:
+        return False
+    slack = rounding(value) + rounding(total) / Fraction(count)
+    return abs(Fraction(total) / Fraction(count) - Fraction(value)) <= slack
+
+
+def wrong_change(report: Reported) -> Iterator[Flaw]:
+    """Printed changes that are not the difference of the numbers beside them."""
+    for change in report.changes:
+        before, after, says = map(Fraction, (change.before, change.after, change.says))
+        slack = rounding(change.before) + rounding(change.after)
+        actual = after - before
+        if change.relative:
+            if before == 0:
+                continue
+            slack *= (1 + abs(actual / before)) * 100 / abs(before)
+            actual = actual / before * 100
+        if abs(actual - says) > slack + rounding(change.says):
+            numbers = {
+                "before": str(change.before),
+                "after": str(change.after),
+                "says": str(change.says),
+                "is_": float(actual),
+            }
+            yield Flaw("wrong_change", "error", change.of, numbers, change.line)
+
+
+def mark_not_mean(report: Reported) -> Iterator[Flaw]:
+    """An overall mark that is not the mean of the marks it is printed with."""
+    for rating in report.ratings:
+        mean = sum(map(Fraction, rating.marks)) / len(rating.marks)
+        if abs(mean - Fraction(rating.says)) > rounding(rating.says):
+            numbers = {
+                "marks": ", ".join(map(str, rating.marks)),
+                "mean": float(mean),
+                "says": str(rating.says),
+            }
+            yield Flaw("mark_not_mean", "error", rating.name or report.about, numbers, rating.line)
+
+
+def readings(metric: Metric) -> str:
+    """The readings of a metric in a row."""
+    shown = metric.values or tuple(map(Decimal, metric.counts))
+    return " → ".join(map(str, shown))

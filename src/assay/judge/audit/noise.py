@@ -1,0 +1,162 @@
+"""Rules about differences between scores: what the numbers of items can carry.
+
+Scores came without their items, so that all comparisons are unpaired; a paired one would be
+sharper, and `unpaired` says so.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from assay.data.reported.record import Comparison as Claim
+from assay.data.reported.record import Reported
+from assay.judge.audit.cells import cells
+from assay.judge.audit.flaw import Flaw
+from assay.judge.audit.pairs import Pair, pairs
+from assay.judge.binomial import compare_counts
+from assay.judge.verdict import Comparison
+
+DECIDED = ("better", "worse")
+
+
+def inside_noise(report: Reported) -> Iterator[Flaw]:
+    """Every comparison judged at its number of items, against what the report says of it.
+
+    A difference between runs that are not comparable decides nothing; noise is noise all the same.
+    """
+    for pair in pairs(report):
+        if len(pair.by_cell) == 1:
+            (comparison,) = pair.by_cell.values()
+            if not (pair.confounded and comparison.verdict in DECIDED):
+                yield _one(pair, comparison)
+        elif pair.by_cell:
+            yield _several(pair)
+
+
+def _one(pair: Pair, found: Comparison) -> Flaw:
+    """The flaw, or the note, of a comparison of one cell."""
+    decided = found.verdict in DECIDED
+    if decided and pair.says in (None, found.verdict):
+        key, severity = found.verdict, "note"
+    elif decided:
+        key, severity = "contradicted", "error" if pair.says in DECIDED else "warning"
+    elif pair.says in DECIDED:
+        key, severity = "inside_noise", "warning"
+    elif pair.says == "same" and found.verdict != "equivalent":
+        key, severity = "no_effect_not_shown", "warning"
+    else:
+        key, severity = found.verdict, "note"
+    numbers = figures(found) | {"says": pair.says or ""}
+    return Flaw(key, severity, pair.name, numbers, pair.line)
+
+
+def _several(pair: Pair) -> Flaw:
+    """The same for several cells: how many of them decide, and which is nearest to noise."""
+    decided = [cell for cell, c in pair.by_cell.items() if c.verdict in DECIDED]
+    carried = [cell for cell in decided if pair.by_cell[cell].verdict == pair.says]
+    least = max(pair.by_cell, key=lambda cell: pair.by_cell[cell].p_value)
+    numbers = figures(pair.by_cell[least]) | {
+        "cells": len(pair.by_cell),
+        "decided": len(decided),
+        "which": ", ".join(decided) or "–",
+        "cell": least,
+        "says": pair.says or "",
+        "fewest": min(c.items for c in pair.by_cell.values()),
+    }
+    if pair.says in DECIDED and len(carried) < len(pair.by_cell):
+        return Flaw("cells_inside_noise", "warning", pair.name, numbers, pair.line)
+    if pair.says == "same":
+        return Flaw("cells_not_the_same", "warning", pair.name, numbers, pair.line)
+    return Flaw("cells_judged", "note", pair.name, numbers, pair.line)
+
+
+def figures(found: Comparison) -> dict[str, float | int | str]:
+    """What every sentence about a comparison needs, in points."""
+    return {
+        "control": found.control_score * 100,
+        "score": found.score * 100,
+        "difference": found.difference * 100,
+        "low": found.interval.low * 100,
+        "high": found.interval.high * 100,
+        "p": found.adjusted_p,
+        "items": found.items,
+        "smallest": (found.minimum_detectable_difference or 0) * 100,
+        "needed": found.items_needed or 0,
+    }
+
+
+def items_unknown(report: Reported) -> Iterator[Flaw]:
+    """Scores that would be compared if their numbers of items were known."""
+    waiting = [pair for pair in pairs(report) if not pair.by_cell and pair.shared_cells]
+    if waiting:
+        name = report.scoring.benchmark or report.about
+        yield Flaw("items_unknown", "note", name, {"comparisons": len(waiting)})
+
+
+def difference_inside_noise(report: Reported) -> Iterator[Flaw]:
+    """Differences printed without their scores, in the case that favours them most."""
+    for claim in report.comparisons:
+        if claim.points and claim.items:
+            yield _difference(claim)
+
+
+def _difference(claim: Claim) -> Flaw:
+    """The largest difference on the most items; a score in the middle has the most noise."""
+    largest = max(abs(float(points)) for points in claim.points)
+    items, after = max(claim.items), float(claim.score or 50) / 100
+    before = min(max(after - largest / 100, 0.0), 1.0)
+    found = compare_counts(before * items, items, after * items, items)
+    numbers = figures(found) | {
+        "least": min(abs(float(points)) for points in claim.points),
+        "largest": largest,
+        "fewest": min(claim.items),
+    }
+    carried = found.verdict in DECIDED
+    key = "difference_could_be_real" if carried else "difference_inside_noise"
+    severity = "note" if carried or claim.says == "same" else "warning"
+    return Flaw(key, severity, f"{claim.run} / {claim.control}", numbers, claim.line)
+
+
+def unpaired(report: Reported) -> Iterator[Flaw]:
+    """Scores of the same items, compared without pairing them."""
+    found = [pair for pair in pairs(report) if pair.by_cell]
+    claims = [claim for claim in report.comparisons if claim.points]
+    count = len(found) + len(claims)
+    if count:
+        name = report.scoring.benchmark or report.about
+        yield Flaw("unpaired", "warning", name, {"comparisons": count})
+
+
+def repeats_alike(report: Reported) -> Iterator[Flaw]:
+    """Repeats that vary far less than samples would: they are not further items."""
+    spreads, errors, same, repeats = [], [], [], 0
+    for run in report.runs:
+        for cell in cells(report, run).values():
+            if len(cell.values) < 2 or cell.items is None or not 0 < cell.mean < 1:
+                continue
+            shares = np.array([float(value) / cell.scale for value in cell.values])
+            spreads.append(shares.std(ddof=1))
+            errors.append(np.sqrt(cell.mean * (1 - cell.mean) / cell.items))
+            repeats = max(repeats, len(shares))
+            if len(shares) > 2 and spreads[-1] == 0:
+                same.append(run.name)
+    if spreads and np.mean(spreads) < np.mean(errors) / 2:
+        numbers = {
+            "scores": len(spreads),
+            "repeats": repeats,
+            "spread": float(np.mean(spreads)) * 100,
+            "error": float(np.mean(errors)) * 100,
+            "identical": ", ".join(same) or "–",
+        }
+        yield Flaw("repeats_alike", "warning", report.scoring.benchmark, numbers)
+
+
+def nested_subsets(report: Reported) -> Iterator[Flaw]:
+    """Agreement over subsets that hold each other, taken as repeated evidence."""
+    drawn = [p for p in pairs(report) if len(p.by_cell) > 1]
+    sizes = {items for claim in report.comparisons for items in claim.items}
+    sizes |= {c.items for pair in drawn for c in pair.by_cell.values()}
+    if report.scoring.nested and len(sizes) > 1:
+        shown = ", ".join(map(str, sorted(sizes)))
+        numbers = {"sizes": shown, "largest": max(sizes)}
+        yield Flaw("nested_subsets", "warning", report.scoring.benchmark, numbers)

@@ -1,0 +1,174 @@
+"""Rules about rates and totals of few trials or steps, and about choosing the best of many."""
+
+from collections.abc import Iterator
+
+from assay.data.reported.record import Metric, Reported, Threshold
+from assay.judge.audit.cells import Cell, cells
+from assay.judge.audit.extrapolate import forecast_total
+from assay.judge.audit.flaw import Flaw
+from assay.judge.audit.noise import DECIDED, figures
+from assay.judge.binomial import compare_counts
+from assay.judge.intervals import wilson
+from assay.judge.selection import expected_optimism
+
+FEW_TRIALS = 100
+"""Below this many trials a rate's interval is 6 points wide even where nothing failed in half."""
+
+
+def few_trials(report: Reported) -> Iterator[Flaw]:
+    """Rates of few trials, each with the interval of its last reading."""
+    for metric in rates(report):
+        count, total = metric.counts[-1], metric.totals[-1]
+        if total < FEW_TRIALS:
+            interval = wilson(count, total)
+            numbers = {
+                "count": count,
+                "total": total,
+                "rate": 100 * count / total,
+                "low": interval.low * 100,
+                "high": interval.high * 100,
+            }
+            severity = "warning" if metric.reads else "note"
+            yield Flaw("few_trials", severity, metric.name, numbers, metric.line)
+
+
+def few_items(report: Reported) -> Iterator[Flaw]:
+    """Scores on few items, each cell once, with the widest of its intervals."""
+    found: dict[str, list[Cell]] = {}
+    for run in report.runs:
+        for cell in cells(report, run).values():
+            if cell.items is not None and cell.items < FEW_TRIALS:
+                found.setdefault(cell.name, []).append(cell)
+    for name, group in found.items():
+        intervals = {wilson(cell.successes, cell.items or 1): cell for cell in group}
+        widest = max(intervals, key=lambda interval: interval.half_width)
+        numbers = {
+            "runs": len(group),
+            "items": intervals[widest].items or 0,
+            "score": intervals[widest].mean * 100,
+            "low": widest.low * 100,
+            "high": widest.high * 100,
+        }
+        yield Flaw("few_items", "warning", name or report.scoring.benchmark, numbers)
+
+
+def rate_inside_noise(report: Reported) -> Iterator[Flaw]:
+    """Rates at two steps, read as a change that their trials do not show."""
+    for metric in rates(report):
+        if len(metric.counts) < 2 or metric.reads not in DECIDED:
+            continue
+        (before, *_, after), (first, *_, last) = metric.counts, metric.totals
+        found = compare_counts(before, first, after, last)
+        if found.verdict not in DECIDED:
+            old, new = wilson(before, first), wilson(after, last)
+            numbers = figures(found) | {
+                "before": f"{before}/{first}",
+                "after": f"{after}/{last}",
+                "before_low": old.low * 100,
+                "before_high": old.high * 100,
+                "after_low": new.low * 100,
+                "after_high": new.high * 100,
+                "reads": metric.reads or "",
+            }
+            yield Flaw("rate_inside_noise", "warning", metric.name, numbers, metric.line)
+
+
+def cumulative_as_rate(report: Reported) -> Iterator[Flaw]:
+    """Counts since the start, divided and read as if each reading were a sample of its own."""
+    for metric in rates(report):
+        if not metric.cumulative or len(metric.counts) < 2:
+            continue
+        new = metric.counts[-1] - metric.counts[0]
+        trials = metric.totals[-1] - metric.totals[0]
+        rates_differ = metric.counts[-1] * metric.totals[0] != metric.counts[0] * metric.totals[-1]
+        # A running count that fell is an error of its own.
+        if rates_differ and 0 <= new <= trials:
+            interval = wilson(new, trials)
+            numbers = {
+                "first": f"{metric.counts[0]}/{metric.totals[0]}",
+                "last": f"{metric.counts[-1]}/{metric.totals[-1]}",
+                "new": new,
+                "trials": trials,
+                "low": interval.low * 100,
+                "high": interval.high * 100,
+            }
+            yield Flaw("cumulative_as_rate", "warning", metric.name, numbers, metric.line)
+
+
+def extrapolation(report: Reported) -> Iterator[Flaw]:
+    """Totals foretold from few steps, with the interval that these steps give."""
+    for claim in report.forecasts:
+        metric = report.metric(claim.metric)
+        assert metric is not None, "the record was checked"
+        if not metric.values:
+            continue
+        totals = [float(value) for value in metric.values]
+        foretold, interval = forecast_total(metric.steps, totals, claim.step)
+        numbers = {
+            "says": float(claim.says),
+            "step": claim.step,
+            "from_step": metric.steps[-1],
+            "readings": len(totals),
+            "foretold": foretold,
+        }
+        if interval is None:
+            yield Flaw("forecast_from_one", "warning", metric.name, numbers, claim.line)
+        else:
+            numbers |= {"low": interval.low, "high": interval.high}
+            yield Flaw("forecast", "warning", metric.name, numbers, claim.line)
+
+
+def limit_not_shown(report: Reported) -> Iterator[Flaw]:
+    """Rates said to be beyond a limit that lies inside their interval, now or at a later step."""
+    for claim in report.thresholds:
+        metric = report.metric(claim.metric)
+        assert metric is not None, "the record was checked"
+        if metric.counts and metric.totals:
+            yield from _limit(claim, metric)
+
+
+def _limit(claim: Threshold, metric: Metric) -> Iterator[Flaw]:
+    interval = wilson(metric.counts[-1], metric.totals[-1])
+    limits = [(claim.above, ">"), (claim.below, "<")]
+    for limit, sign in limits:
+        if limit is None or not interval.low < float(limit) / 100 < interval.high:
+            continue
+        numbers = {
+            "limit": f"{sign} {limit}",
+            "rate": f"{metric.counts[-1]}/{metric.totals[-1]}",
+            "low": interval.low * 100,
+            "high": interval.high * 100,
+            "step": claim.step or 0,
+        }
+        key = "limit_foretold" if claim.step else "limit_not_shown"
+        yield Flaw(key, "warning", metric.name, numbers, claim.line)
+
+
+def best_of_many(report: Reported) -> Iterator[Flaw]:
+    """The best of several points, reported with the scores that chose it."""
+    for search in report.searches:
+        run = report.run(search.chosen)
+        assert run is not None, "the record was checked"
+        known = [cell for cell in cells(report, run).values() if cell.items]
+        optimism = {cell: _optimism(search.points, cell) for cell in known}
+        if optimism:
+            worst = max(optimism, key=lambda cell: optimism[cell])
+            each = ", ".join(f"{c.name or search.chosen} {optimism[c]:.1f}" for c in optimism)
+            numbers = {
+                "points": search.points,
+                "each": each,
+                "worst": optimism[worst],
+                "items": worst.items or 0,
+            }
+            yield Flaw("best_of_many", "warning", search.chosen, numbers, search.line)
+
+
+def _optimism(points: int, cell: Cell) -> float:
+    """Points by which the best of several equal ones looks too good on this cell's items."""
+    assert cell.items is not None
+    return 100 * expected_optimism(points, cell.items, cell.mean * (1 - cell.mean))
+
+
+def rates(report: Reported) -> list[Metric]:
+    """The metrics that are counts of trials."""
+    return [metric for metric in report.metrics if metric.counts and metric.totals]

@@ -1,0 +1,283 @@
+"""How each kind of health rule is checked: recent levels, multiples, slopes, spending.
+
+One generator for each kind, in `CHECKS`. Which rules there are is data (`health_rules`); what was
+found becomes words in `health`.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from assay.judge.findings import Severity
+from assay.judge.health_rules import LONG, WINDOW, Rule
+from assay.judge.paired import compare
+from assay.judge.scores import ItemScores
+from assay.judge.trends import Forecast, Trend, trend
+
+Line = Mapping[str, Any]
+Dev = Sequence[tuple[int, ItemScores]]
+"""Scores on dev items, in order of steps, all on one scale."""
+
+LEVEL = 0.99
+"""Of the intervals of slopes: many rules look at every step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What a run has spent of one budget."""
+
+    metric: str
+    spent: float
+    budget: float
+    forecast: Forecast | None
+    """The sum when the stage ends."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What rules look at."""
+
+    lines: Sequence[Line]
+    """Recorded steps of one stage, in order, with the derived metrics."""
+    dev: Dev = ()
+    spending: Sequence[Spending] = ()
+
+
+Found = tuple[Severity, str, dict[str, str]]
+"""Severity, template of the evidence, its figures."""
+
+
+def figure(metric: str, value: float) -> str:
+    """A value as evidence writes it: shares in percent, others in four digits."""
+    if metric.endswith("_share") or metric == "part/format":
+        return f"{value:.1%}"
+    return f"{value:.4g}" if abs(value) >= 1 else f"{value:.3f}"
+
+
+def _high(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+    yield from _levels(rule, evidence, "high", lambda value, limit: value >= limit)
+
+
+def _low(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+    # A level of exactly the error's threshold counts, as 0 does.
+    def under(value: float, limit: float) -> bool:
+        return value < limit or value == limit == rule.error
+
+    yield from _levels(rule, evidence, "low", under)
+
+
+def _levels(
+    rule: Rule, evidence: Evidence, template: str, beyond: Callable[[float, float], bool]
+) -> Iterator[Found]:
+    for metric, values in _present(rule, evidence):
+        recent = values[-WINDOW:]
+        value = float(np.mean(recent))
+        severity = _severity(rule, lambda limit, value=value: beyond(value, limit))
+        if severity is not None:
+            limit = figure(metric, _limit(rule, severity))
+            yield (
+                severity,
+                template,
+                {
+                    "metric": metric,
+                    "value": figure(metric, value),
+                    "steps": str(len(recent)),
+                    "limit": limit,
+                },
+            )
+
+
+def _grown(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+    yield from _multiples(rule, evidence, "grown", lambda ratio, limit: ratio >= limit)
+
+
+def _shrunk(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+    yield from _multiples(rule, evidence, "shrunk", lambda ratio, limit: ratio < limit)
+
+
+def _multiples(
+    rule: Rule, evidence: Evidence, template: str, beyond: Callable[[float, float], bool]
+) -> Iterator[Found]:
+    for metric, values in _present(rule, evidence):
+        size = min(WINDOW, len(values) // 2)
+        if not size:
+            continue
+        start, now = float(np.mean(values[:size])), float(np.mean(values[-size:]))
+        if not start > 0 or not math.isfinite(now):
+            continue
+        ratio = now / start
+        severity = _severity(rule, lambda limit, ratio=ratio: beyond(ratio, limit))
+        if severity is not None:
+            yield (
+                severity,
+                template,
+                {
+                    "metric": metric,
+                    "start": figure(metric, start),
+                    "now": figure(metric, now),
+                    "ratio": f"{ratio:.2g}",
+                    "steps": str(size),
+                    "limit": f"{_limit(rule, severity):g}",
+                },
+            )
+
+
+def _rising(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+    yield from _trends(rule, evidence, "rising", sign=1)
+
+
+def _falling(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+    yield from _trends(rule, evidence, "falling", sign=-1)
+
+
+def _trends(rule: Rule, evidence: Evidence, template: str, sign: int) -> Iterator[Found]:
+    for metric, line, found in _lines(rule, evidence):
+        moved = sign * (found.end - found.start)
+        if not (found.rises if sign > 0 else found.falls):
+            continue
+        severity = _severity(rule, lambda limit, moved=moved: moved >= limit)
+        if severity is not None:
+            yield severity, template, {**line, "limit": figure(metric, _limit(rule, severity))}
+
+
+def _flat(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+    for metric, line, found in _lines(rule, evidence):
+        most = found.interval.high * (found.last - found.first)
+        if found.steps >= LONG and rule.warning is not None and most < rule.warning:
+            yield "warning", "flat", {**line, "limit": figure(metric, rule.warning)}
+
+
+def _lines(rule: Rule, evidence: Evidence) -> Iterator[tuple[str, dict[str, str], Trend]]:
+    """Metric, figures and line of what the stage recorded over the last LONG steps."""
+    for metric in rule.metrics:
+        lines = [line for line in evidence.lines if metric in line][-LONG:]
+        found = trend([line["step"] for line in lines], [line[metric] for line in lines], LEVEL)
+        if found is not None and found.steps >= WINDOW:
+            figures = {
+                "metric": metric,
+                "start": figure(metric, found.start),
+                "now": figure(metric, found.end),
+                "steps": str(found.steps),
+                "slope": f"{found.slope:+.3g}",
+                "low": f"{found.interval.low:+.3g}",
+                "high": f"{found.interval.high:+.3g}",
+            }
+            yield metric, figures, found
+
+
+def _zero(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+    for metric, values in _present(rule, evidence):
+        recent = values[-WINDOW:]
+        if all(value == 0 for value in recent):
+            yield "error", "zero", {"metric": metric, "steps": str(len(recent))}
+
+
+def _broken(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+    for metric, values in _present(rule, evidence):
+        broken = sum(not math.isfinite(value) for value in values)
+        skipped = max(values_of(evidence.lines, "skipped_steps"), default=0.0)
+        if broken or skipped:
+            recent = any(not math.isfinite(value) for value in values[-WINDOW:])
+            yield (
+                "error" if recent else "warning",
+                "broken",
+                {
+                    "metric": metric,
+                    "broken": str(broken),
+                    "steps": str(len(values)),
+                    "skipped": f"{skipped:.0f}",
+                },
+            )
+
+
+def _budget(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+    for each in evidence.spending:
+        figures = {
+            "metric": each.metric,
+            "spent": figure(each.metric, each.spent),
+            "budget": figure(each.metric, each.budget),
+        }
+        if each.spent > each.budget:
+            yield "error", "spent", figures
+        elif each.forecast is not None and each.forecast.interval.low > each.budget:
+            yield (
+                "warning",
+                "will_spend",
+                {
+                    **figures,
+                    "forecast": figure(each.metric, each.forecast.value),
+                    "low": figure(each.metric, each.forecast.interval.low),
+                    "high": figure(each.metric, each.forecast.interval.high),
+                    "at": str(each.forecast.at),
+                    "steps": str(each.forecast.steps),
+                },
+            )
+
+
+def _dev(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+    """The last dev scores are worse than the first, and the reward's slope is above 0."""
+    (metric,) = rule.metrics
+    lines = [line for line in evidence.lines if metric in line]
+    found = trend([line["step"] for line in lines], [line[metric] for line in lines])
+    if len(evidence.dev) < 2 or found is None or not found.rises:
+        return
+    comparison = compare(evidence.dev[0][1], evidence.dev[-1][1])
+    if comparison.verdict == "worse":
+        yield (
+            "error",
+            "dev",
+            {
+                "start": figure(metric, found.start),
+                "now": figure(metric, found.end),
+                "before": f"{comparison.control_score:.3f}",
+                "after": f"{comparison.score:.3f}",
+                "first": str(evidence.dev[0][0]),
+                "last": str(evidence.dev[-1][0]),
+                "p": f"{comparison.p_value:.2g}",
+            },
+        )
+
+
+CHECKS: Mapping[str, Callable[[Rule, Evidence], Iterator[Found]]] = {
+    "high": _high,
+    "low": _low,
+    "grown": _grown,
+    "shrunk": _shrunk,
+    "rising": _rising,
+    "falling": _falling,
+    "flat": _flat,
+    "zero": _zero,
+    "broken": _broken,
+    "budget": _budget,
+    "dev": _dev,
+}
+"""How each kind of rule is checked."""
+
+
+def _severity(rule: Rule, beyond: Callable[[float], bool]) -> Severity | None:
+    """The worst severity whose threshold is passed."""
+    if rule.error is not None and beyond(rule.error):
+        return "error"
+    return "warning" if rule.warning is not None and beyond(rule.warning) else None
+
+
+def _limit(rule: Rule, severity: Severity) -> float:
+    limit = rule.error if severity == "error" else rule.warning
+    assert limit is not None
+    return limit
+
+
+def _present(rule: Rule, evidence: Evidence) -> Iterator[tuple[str, list[float]]]:
+    for metric in rule.metrics:
+        values = values_of(evidence.lines, metric)
+        if values:
+            yield metric, values
+
+
+def values_of(lines: Sequence[Line], metric: str) -> list[float]:
+    """The recorded values of one metric; a recorded null is a number that was not finite."""
+    present = [line[metric] for line in lines if metric in line]
+    return [math.nan if value is None else float(value) for value in present]

@@ -1,0 +1,243 @@
+"""Identity rules: two checkpoints that answered the same, parts that do not add up to their sum,
+metrics that contradict each other.
+
+Each rule looks at counts and numbers that were recorded and returns a finding or None. Finding the
+answers and the weights is the lab's part.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.judge.findings import Finding
+
+Metrics = Sequence[Mapping[str, Any]]
+
+FEW_ANSWERS = 2
+"""So many different answers to all items, or fewer, leave two policies little to differ in."""
+LOSS = "loss"
+ADDED = ("policy_loss", "pg_loss", "ppo_loss", "rce_loss", "kl_loss")
+"""Parts that enter the logged loss as they are."""
+WEIGHED = {"kl": ("kl_coef", "beta"), "entropy": ("entropy_coef",)}
+"""Parts that enter it times a coefficient, by the names that the coefficient is logged under."""
+SIGNS = {"entropy": -1.0}
+ROUNDING = 1e-4
+"""Share of the largest term by which a sum in single precision may be off."""
+FALLBACK = "fallback"
+CAUSES = ("api_error", "execution_error", "attribute_error", "runtime_error")
+"""Metrics that begin so count errors after which only a fallback gives a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Twins:
+    """Two checkpoints that gave the same answer to every item in every repeat."""
+
+    control: str
+    other: str
+    items: int
+    answers: int
+    distinct: int
+    """Different answers among them."""
+    same_weights: bool | None
+    """None where the weights of one of them are not there to be looked at."""
+    changed_share: float | None
+    """Share of the weights that differ; None where that is not known."""
+    greedy: bool
+    """Whether decoding is deterministic."""
+
+
+def same_answers(twins: Twins) -> Finding:
+    """What identical answers of two checkpoints come from, as far as the record shows."""
+    evidence = (
+        f"{twins.control} and {twins.other}: the same {twins.answers} answers to {twins.items} "
+        f"items, {twins.distinct} distinct; {_weights(twins)}; "
+        f"{'greedy' if twins.greedy else 'sampled'} decoding"
+    )
+    if twins.same_weights:
+        fix = (
+            "a model is compared with itself: training changed nothing, or one was saved or loaded "
+        )
+        fix += "as the other"
+        return Finding("error", "two checkpoints are the same weights", evidence, fix)
+    if twins.distinct <= FEW_ANSWERS and twins.items > FEW_ANSWERS:
+        fix = "look at what the answers are chosen from: a pool so small leaves nothing to differ"
+        return Finding(
+            "error", "two checkpoints answer the same: there is next to no choice", evidence, fix
+        )
+    if not twins.greedy:
+        fix = "sampled answers of other weights do not agree by chance: was one model loaded twice?"
+        return Finding("error", "two checkpoints answer the same although sampled", evidence, fix)
+    if twins.same_weights is None:
+        fix = "the weights are gone: whether they differed cannot be told from the answers"
+        return Finding("warning", "two checkpoints answer the same", evidence, fix)
+    fix = "greedy decoding hides small changes: evaluate at a temperature, or compare log-probs"
+    return Finding("warning", "two checkpoints answer the same", evidence, fix)
+
+
+def _weights(twins: Twins) -> str:
+    if twins.same_weights is None:
+        return "weights not looked at"
+    if twins.same_weights:
+        return "the same weights"
+    share = "" if twins.changed_share is None else f" ({twins.changed_share:.2%} of them)"
+    return f"different weights{share}"
+
+
+def loss_parts(metrics: Metrics) -> Finding | None:
+    """A logged loss that its logged parts do not add up to.
+
+    loss = policy loss + kl_coef * KL - entropy_coef * entropy, of the terms that a step logs.
+    Numbers that were rounded before they were logged may be off by half of their last digit.
+    """
+    steps = [step for step in metrics if _finite(step.get(LOSS)) and _terms(step)]
+    off = [step for step in steps if not _adds_up(step)]
+    if not off:
+        return None
+    first, terms = off[0], _terms(off[0])
+    total = math.fsum(coef * value for coef, value in terms.values())
+    names = " + ".join(
+        name if coef == 1 else f"{coef:g} x {name}" for name, (coef, _) in terms.items()
+    )
+    return Finding(
+        "error",
+        "the parts of the loss do not add up to it",
+        f"{len(off)} of {len(steps)} steps; at step {first.get('step', '?')} {names} = {total:.6g} "
+        f"and the loss is {first[LOSS]:.6g}",
+        "a term is missing from the log, or was logged before it was scaled",
+    )
+
+
+def _terms(step: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """Coefficient and value of every part of the loss that a step logs.
+
+    {} where that is no whole sum: no policy term is logged, or a part without its coefficient.
+    """
+    found = {name: (1.0, step[name]) for name in ADDED if _finite(step.get(name))}
+    if not found:
+        return {}
+    for name, coefficients in WEIGHED.items():
+        if f"{name}_loss" in found or not _finite(step.get(name)):
+            continue
+        coefficient = next((step[c] for c in coefficients if _finite(step.get(c))), None)
+        if coefficient is None:
+            return {}
+        found[name] = (SIGNS.get(name, 1.0) * coefficient, step[name])
+    return found
+
+
+def _adds_up(step: Mapping[str, Any]) -> bool:
+    terms = _terms(step)
+    total = math.fsum(coef * value for coef, value in terms.values())
+    largest = max(abs(step[LOSS]), *(abs(coef * value) for coef, value in terms.values()))
+    slack = _half_digit(step[LOSS]) + sum(abs(c) * _half_digit(v) for c, v in terms.values())
+    return abs(total - step[LOSS]) <= slack + ROUNDING * largest
+
+
+def _half_digit(value: float) -> float:
+    """Half a unit of the last decimal that a number is written with."""
+    mantissa, _, exponent = repr(float(value)).partition("e")
+    decimals = len(mantissa.partition(".")[2]) - int(exponent or 0)
+    return 0.5 * 10.0 ** -max(decimals, 0)
+
+
+def fallback_contradiction(metrics: Metrics) -> Finding | None:
+    """A fallback count of 0 beside errors that must cause a fallback."""
+    causes: dict[str, float] = {}
+    fallbacks = []
+    for step in metrics:
+        fallbacks += [v for k, v in step.items() if FALLBACK in k and _finite(v)]
+        for key, value in step.items():
+            if key.startswith(CAUSES) and _finite(value):
+                causes[key] = causes.get(key, 0.0) + value
+    caused = {key: value for key, value in causes.items() if value > 0}
+    if not fallbacks or any(fallbacks) or not caused:
+        return None
+    named = ", ".join(f"{key} {value:g}" for key, value in caused.items())
+    return _uncounted(f"{FALLBACK} 0 in all of {len(metrics)} steps beside {named} in sum")
+
+
+def _uncounted(evidence: str) -> Finding:
+    return Finding(
+        "error",
+        "the fallback count is 0 beside errors that cause a fallback",
+        evidence,
+        "count a fallback where it happens, and score it as a failure",
+    )
+
+
+def impossible_share(metrics: Metrics) -> Finding | None:
+    """A share below 0 or above 1."""
+    for step in metrics:
+        for key, value in step.items():
+            if key.endswith("_share") and _finite(value) and not 0 <= value <= 1 + 1e-6:
+                return Finding(
+                    "error",
+                    "a share lies outside 0 to 1",
+                    f"{key} is {value:g} at step {step.get('step', '?')}",
+                    "look at what is divided by what",
+                )
+    return None
+
+
+def signal_without_spread(metrics: Metrics) -> Finding | None:
+    """Groups with signal where every reward of the step was the same."""
+    wrong = [
+        step
+        for step in metrics
+        if (step.get("signal_share") or 0) > 0 and step.get("reward_std") == 0
+    ]
+    if not wrong:
+        return None
+    return Finding(
+        "error",
+        "groups carry signal although all rewards are equal",
+        f"{len(wrong)} steps, the first is step {wrong[0].get('step', '?')}",
+        "one of signal_share and reward_std is not what its name says",
+    )
+
+
+IDENTITY_RULES: dict[str, Callable[[Metrics], Finding | None]] = {
+    "loss_parts": loss_parts,
+    "fallback_contradiction": fallback_contradiction,
+    "impossible_share": impossible_share,
+    "signal_without_spread": signal_without_spread,
+}
+"""Rules over the metrics of one stage; `health` applies them too."""
+
+
+def contradictory_answers(
+    name: str, answers: Iterable[tuple[float | None, str, Mapping[str, float]]]
+) -> list[Finding]:
+    """Answers of one checkpoint, each (score, error type, parts), that contradict themselves.
+
+    A full score with an error type, and a fallback part of 0 beside an error that causes one.
+    """
+    right = uncounted = total = 0
+    for score, error, parts in answers:
+        total += 1
+        right += bool(error) and score is not None and score >= 1.0
+        uncounted += error.startswith(CAUSES) and is_fallback(parts) is False
+    found = []
+    if right:
+        found.append(
+            Finding(
+                "warning",
+                "answers have a full score and an error type",
+                f"{name}: {right} of {total} answers",
+                "score and error type come from different checks: read one of these answers",
+            )
+        )
+    if uncounted:
+        found.append(_uncounted(f"{name}: {uncounted} of {total} answers"))
+    return found
+
+
+def is_fallback(parts: Mapping[str, float]) -> bool | None:
+    """Whether a score was made by a fallback metric: its part `fallback`; None without one."""
+    marks = [value for key, value in parts.items() if key.rpartition("/")[2] == FALLBACK]
+    return any(marks) if marks else None
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

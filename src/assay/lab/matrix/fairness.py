@@ -1,0 +1,74 @@
+"""Whether two cells of a matrix differ in nothing but what the axes are about.
+
+The axes are declared differences, with what follows from them: a data axis changes the rows that
+the manifest fingerprints. Everything else is a confound, as in any comparison.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from fnmatch import fnmatchcase
+from typing import Any
+
+from assay.judge.confounds import Confound, differences
+from assay.lab.manifest_file import read_manifest
+from assay.lab.matrix.model import Measurement, Source
+from assay.lab.spec.read import read_experiment
+
+ROWS = ("contents_sha256", "prompts_sha256", "train", "dev", "dropped", "total")
+"""What a manifest says about the rows of a data set."""
+APART = ("name", "role", "items", "seed", "shared")
+"""Fields of a record that are compared elsewhere or change no score."""
+
+
+def unfair(
+    control: Sequence[Measurement],
+    other: Sequence[Measurement],
+    keys: Sequence[str],
+    allow: Sequence[str] = (),
+) -> list[Confound]:
+    """The undeclared differences between two cells; `keys` are the axes and what arms set."""
+    patterns = [pattern for key in keys for pattern in follows(key)]
+    pairs = [
+        (a, b)
+        for before, after in zip(control, other, strict=True)
+        for a, b in zip(before.sources, after.sources, strict=False)
+    ]
+    found = {c.path: c for a, b in pairs for c in _differences(a, b, keys, allow)}
+    return [
+        c
+        for c in found.values()
+        if c.kind == "confound" and not any(_under(c.path, pattern) for pattern in patterns)
+    ]
+
+
+def _differences(a: Source, b: Source, keys: Sequence[str], allow: Sequence[str]) -> list[Confound]:
+    vary = [*keys, *read_experiment(a.run.spec).vary, *read_experiment(b.run.spec).vary]
+    return differences(_table(a), _table(b), vary, allow)
+
+
+def _table(source: Source) -> dict[str, Any]:
+    """The manifest with the one evaluation that counts."""
+    manifest = {k: v for k, v in read_manifest(source.run).items() if k != "evaluation"}
+    record = {k: v for k, v in asdict(source.record).items() if k not in APART}
+    return {**manifest, "evaluation": record}
+
+
+def follows(key: str) -> list[str]:
+    """Patterns of the manifest paths that a declared key changes besides itself."""
+    parts = key.split(".")
+    if parts[0] == "data" and len(parts) > 1:
+        rows = (*ROWS, "file_sha256") if parts[2:] in ([], ["source"]) else ROWS
+        return [f"data.{parts[1]}.{row}" for row in rows]
+    if parts[0] == "model":
+        # Another tokenizer renders the same rows otherwise.
+        return ["data.*.prompts_sha256", "stages.*.rendering", "evaluation.rendering"]
+    if parts[0] == "stage" and parts[-1] == "rendering":
+        return [f"stages.{parts[1]}.rendering", "data.*.prompts_sha256"]
+    if parts[0] == "evaluate":
+        # The record's own table has no name in the middle; prompts with examples are other items.
+        return [".".join(["evaluation", *parts[2:]]), "evaluation.items_hash"]
+    return ["evaluation.items_hash"] if parts[0] == "evaluation" else []
+
+
+def _under(path: str, pattern: str) -> bool:
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")

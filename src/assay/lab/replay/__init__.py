@@ -1,0 +1,1 @@
+"""A stored step judged again under other settings, without sampling or training."""

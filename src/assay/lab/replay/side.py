@@ -1,0 +1,252 @@
+"""One side of a replay: a stored step as one set of settings judges and weighs it.
+
+The methods that train do the work; they are given the stored groups in place of a sampler.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from assay.data.episode import Context, Episode, Reward
+from assay.data.row import Row
+from assay.lab.prepare import find_part, make_renderer, prepare, renderer_of
+from assay.lab.replay.step import SampledStage, StoredStep, completion_of, episode_of, in_groups
+from assay.lab.replay.weights import (
+    Weights,
+    accumulate_pass,
+    find_weights,
+    load_policy,
+    take_gradient,
+)
+from assay.lab.session import Session
+from assay.lab.show import SampleNotFound
+from assay.lab.spec.stage import GrpoStage, RceStage, RftStage, StageSpec, steps_of
+from assay.lab.stage_methods import StageInput, build_grpo, build_method, reward_of
+from assay.rl.advantages import ENTROPY_ESTIMATORS
+from assay.rl.objectives.grpo import Grpo as GrpoObjective
+from assay.rl.policy import Policy
+from assay.rl.signal import SignalStats, signal_stats
+from assay.rl.weights import rce_shares
+from assay.tasks.running import WeightedReward
+from assay.tasks.task import RewardFunction
+from assay.train.groups import value_of
+from assay.train.grpo import Grpo, rewards_of
+from assay.train.rce import Rce
+from assay.train.rft import Rft
+from assay.train.state import Batch, Method, Recorder, TrainState
+from assay.train.stored import StoredPrompts
+
+PULLS = {"grpo": "advantage", "rft": "kept", "rce": "weight"}
+"""What a method gives to each sample: its advantage; 1 where it is learned, else 0; its share in
+the likelihood of its group."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What both sides of a replay work with."""
+
+    session: Session
+    stored: StoredStep
+    rows: Mapping[str, Row]
+    """The rows of the step, by id."""
+    contexts: Mapping[str, Context]
+    steps: int
+    """Steps of the whole stage."""
+
+    @cached_property
+    def weights(self) -> Weights:
+        """What scores the step; looked for where something is scored."""
+        stage = self.session.experiment.stage[self.stored.stage]
+        return find_weights(self.session, self.stored.stage, stage, self.stored.step)
+
+
+@dataclass(frozen=True)
+class Side:
+    """The step as one set of settings has it. Sequences run over the stored samples."""
+
+    rewards: tuple[Reward, ...]
+    """With the punishment of long completions, where that is set."""
+    pulls: tuple[float | None, ...]
+    """See `PULLS`; None for abstentions and for samples that would not have been drawn."""
+    signal: SignalStats
+    batch: Batch
+    drawn: int
+    """Samples up to the batch with which sampling would have ended."""
+    passes: int
+    """Times that the updates go over the samples."""
+    short: bool
+    """Whether these settings would have sampled more batches than are stored."""
+    gradient: Mapping[str, Tensor] | None = None
+    """Of the step's first pass, mean over its updates, by parameter."""
+    gap: float | None = None
+    """Mean absolute difference to the log-probs that the rollout recorded."""
+
+
+def set_up(session: Session, stored: StoredStep) -> Bench:
+    """Read the rows of a step and render their prompts again.
+
+    Raises SampleNotFound where the data holds one of them no longer.
+    """
+    stage = session.experiment.stage[stored.stage]
+    name = stage.data.removesuffix(".dev")
+    tokenizer = session.base.tokenizer
+    made = prepare(
+        name,
+        session.experiment.data[name],
+        session.task,
+        renderer_of(session.experiment, name, tokenizer),
+        session.run.root,
+    )
+    part = find_part({name: made}, stage.data)
+    known = {row.id: row for row in part}
+    for line in stored.lines:
+        if line["row_id"] not in known:
+            raise SampleNotFound(f"{stage.data} has no row {line['row_id']!r} any more")
+    rows = {line["row_id"]: known[line["row_id"]] for line in stored.lines}
+    renderer = make_renderer(tokenizer, stage.rendering)
+    contexts = {i: renderer.prompt(session.task.prompt(r), r.tools) for i, r in rows.items()}
+    return Bench(session, stored, rows, contexts, steps_of(stage, len(part)))
+
+
+def score(bench: Bench, stage: SampledStage) -> list[Reward]:
+    """The stored completions judged now by the reward of a stage, in order, nothing added."""
+    judge = judge_of(bench, stage)
+    pairs = [(bench.rows[line["row_id"]], completion_of(line)) for line in bench.stored.lines]
+    with bench.session.reward_runner(judge, stage.reward_deadline) as runner:
+        return runner.score(pairs)
+
+
+def judge_of(bench: Bench, stage: SampledStage) -> RewardFunction | WeightedReward:
+    """The reward of a stage that `choose_stage` has found to have one."""
+    assert stage.reward is not None
+    return reward_of(bench.session.task, stage.reward)
+
+
+def judge_side(
+    bench: Bench, stage: SampledStage, rewards: Sequence[Reward], *, gradient: bool
+) -> Side:
+    """What the stage's method makes of the stored completions with these rewards.
+
+    Scores with the bench's weights only for a gradient, or where advantages depend on them.
+    """
+    method, groups = stored_method(bench, stage, rewards)
+    policy = None
+    if gradient or reads_weights(method):
+        policy = load_policy(bench.session, bench.stored.stage, stage, bench.weights)
+    if not gradient and isinstance(method, Grpo):
+        # Advantages need neither the loss nor what the loss reads.
+        method = replace(method, objective=GrpoObjective())
+    state = TrainState(step=bench.stored.step - 1)
+    # Stored groups ask neither a policy for samples nor a recorder for rewards.
+    batch = method.collect(cast(Policy, policy), state, cast(Recorder, None))
+    drawn = min(state.cursor * stage.group, len(rewards))
+    found = episodes_of(groups)
+    side = Side(
+        rewards=tuple(e.reward or Reward(None) for e in found),
+        pulls=tuple(pulls_of(stage, batch, found)),
+        signal=signal_of(groups),
+        batch=batch,
+        drawn=drawn,
+        passes=passes_of(stage),
+        short=runs_short(stage, groups),
+    )
+    if gradient and policy is not None and batch.updates:
+        gap = accumulate_pass(policy, batch, side.passes, stage.micro_tokens)
+        return replace(side, gradient=take_gradient(policy), gap=gap)
+    return side
+
+
+def stored_method(
+    bench: Bench, stage: SampledStage, rewards: Sequence[Reward]
+) -> tuple[Method, list[list[Episode]]]:
+    """The stage's method over the stored groups, and these as it shapes them."""
+    lines = bench.stored.lines
+    episodes = [
+        episode_of(line, bench.contexts[line["row_id"]], reward)
+        for line, reward in zip(lines, rewards, strict=True)
+    ]
+    groups = in_groups(episodes, stage.group)
+    session = bench.session
+    given = StageInput(
+        session.task,
+        tuple(bench.rows.values()),
+        make_renderer(session.base.tokenizer, stage.rendering),
+        session.seed,
+        session.reward_runner(judge_of(bench, stage)),
+        session.base.end_tokens,
+    )
+    if isinstance(stage, GrpoStage):
+        made = build_grpo(stage, given)
+        groups = [made.shaped(group) for group in groups]
+        prompts = StoredPrompts(groups, stage.prompts)
+        most = min(made.settings.max_batches, prompts.batches)
+        return replace(
+            made, prompts=prompts, settings=replace(made.settings, max_batches=most)
+        ), groups
+    method = build_method(stage, given, bench.steps)
+    prompts = StoredPrompts(groups, stage.prompts)
+    if isinstance(method, Rft):
+        return replace(method, prompts=prompts), groups
+    assert isinstance(method, Rce)
+    return replace(method, groups=prompts), groups
+
+
+def passes_of(stage: SampledStage) -> int:
+    """Times that the updates of a step go over its samples."""
+    return stage.updates.epochs if isinstance(stage, GrpoStage) else 1
+
+
+def shaped(bench: Bench, stage: SampledStage, rewards: Sequence[Reward]) -> list[Reward]:
+    """The rewards with the punishment of long completions, where that is set."""
+    _, groups = stored_method(bench, stage, rewards)
+    return [e.reward or Reward(None) for e in episodes_of(groups)]
+
+
+def needs_weights(bench: Bench, stage: SampledStage) -> bool:
+    """Whether the stage's advantages cannot be known without its model."""
+    recorded = [Reward(None) for _ in bench.stored.lines]
+    return reads_weights(stored_method(bench, stage, recorded)[0])
+
+
+def reads_weights(method: Method) -> bool:
+    """Whether advantages depend on what the model thinks of the samples."""
+    if not isinstance(method, Grpo):
+        return False
+    settings = method.settings
+    return settings.advantage in ENTROPY_ESTIMATORS or settings.kl_in_reward != 0
+
+
+def runs_short(stage: StageSpec, groups: Sequence[Sequence[Episode]]) -> bool:
+    """Whether dynamic sampling would have gone on behind the last stored group."""
+    if not isinstance(stage, GrpoStage) or stage.dynamic is None:
+        return False
+    left = stage.dynamic.max_batches * stage.prompts > len(groups)
+    return left and signal_of(groups).signal_groups < stage.prompts
+
+
+def signal_of(groups: Sequence[Sequence[Episode]]) -> SignalStats:
+    """How much of the groups can teach, abstentions left out."""
+    return signal_stats(*rewards_of([[e for e in g if value_of(e) is not None] for g in groups]))
+
+
+def pulls_of(stage: SampledStage, batch: Batch, episodes: Sequence[Episode]) -> list[float | None]:
+    """What moves the weights towards each episode (`PULLS`); None where nothing could."""
+    judged = [e for e in episodes if value_of(e) is not None]
+    given = {f"{r.row_id}#{r.sample}": r.advantage for r in batch.samples}
+    if isinstance(stage, RftStage):
+        given = {e.id: float(cast(float, value_of(e)) >= stage.keep) for e in judged}
+    if isinstance(stage, RceStage) and judged:
+        names = {group: n for n, group in enumerate(dict.fromkeys(e.group for e in judged))}
+        group_E = torch.tensor([names[e.group] for e in judged])
+        shares_E = rce_shares(rewards_of([judged])[0], group_E, batch.metrics["tau"])
+        given = dict(zip((e.id for e in judged), shares_E.tolist(), strict=True))
+    return [given.get(e.id) if value_of(e) is not None else None for e in episodes]
+
+
+def episodes_of(groups: Sequence[Sequence[Episode]]) -> list[Episode]:
+    """All episodes, in order."""
+    return [episode for group in groups for episode in group]

@@ -1,0 +1,61 @@
+"""Whether two checkpoints hold the same weights, and how many differ where they do not.
+
+Reads safetensors files tensor by tensor; builds no model.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+
+from assay.models.folder import ADAPTER, weight_files
+
+
+@dataclass(frozen=True, slots=True)
+class WeightDifference:
+    """How two sets of weights with the same names and shapes differ."""
+
+    values: int
+    changed: int
+
+    @property
+    def share(self) -> float:
+        """Share of the values that differ."""
+        return self.changed / self.values
+
+
+def compare_weights(control: Path, other: Path) -> WeightDifference | None:
+    """The values that differ between two checkpoint folders.
+
+    None where they cannot be laid side by side: an adapter beside a whole model, other names,
+    other shapes. Raises ModelFolderError where a folder has no weights.
+    """
+    left, right = _places(control), _places(other)
+    if left.keys() != right.keys():
+        return None
+    values = changed = 0
+    for name in left:
+        one, two = _tensor(left[name], name), _tensor(right[name], name)
+        if one.shape != two.shape:
+            return None
+        values += one.numel()
+        changed += int((one != two).sum())
+    return WeightDifference(values, changed)
+
+
+def _places(folder: Path) -> Mapping[str, Path]:
+    """The file of every tensor: an adapter's where there is one, else the model's."""
+    adapter = folder / ADAPTER
+    files = [adapter] if adapter.is_file() else weight_files(folder)
+    found = {}
+    for file in files:
+        with safe_open(file, framework="pt") as weights:
+            found |= dict.fromkeys(weights.keys(), file)
+    return found
+
+
+def _tensor(file: Path, name: str) -> torch.Tensor:
+    with safe_open(file, framework="pt") as weights:
+        return weights.get_tensor(name)

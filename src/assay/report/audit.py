@@ -1,0 +1,59 @@
+"""What the audit found, in the reader's language.
+
+Text from the audited file is made safe to show; nothing is judged here.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from assay.data.reported.read import results
+from assay.data.reported.record import Reported
+from assay.judge.audit.flaw import Flaw
+from assay.judge.findings import Finding
+from assay.report.words import Words, visible, words
+
+
+def audit_findings(flaws: Sequence[Flaw], lang: str = "en") -> list[Finding]:
+    """Each flaw as a finding: what it is, its evidence with its line, what would settle it.
+
+    Raises UnknownLanguage.
+    """
+    return [_finding(flaw, words(lang)) for flaw in flaws]
+
+
+def summary(file: Path, report: Reported, flaws: Sequence[Flaw], lang: str = "en") -> str:
+    """One line: how much was read and how much was found."""
+    found = [flaw.severity for flaw in flaws]
+    return words(lang)(
+        "audit.summary",
+        file=visible(str(file)),
+        results=results(report),
+        errors=found.count("error"),
+        warnings=found.count("warning"),
+        notes=found.count("note"),
+    )
+
+
+def _finding(flaw: Flaw, w: Words) -> Finding:
+    values: dict[str, object] = {"about": one_line(flaw.about)}
+    for name, value in flaw.numbers.items():
+        values[name] = one_line(value) if isinstance(value, str) else value
+    for name in ("place", "other"):
+        values[name] = values.get(name) or w("audit.own_place")
+    for name, section in (
+        ("says", "audit_word"),
+        ("reads", "audit_word"),
+        ("means", "audit_means"),
+    ):
+        if isinstance(values.get(name), str):
+            values[name] = w.known(section, str(values[name]))
+    evidence = w(f"audit_evidence.{flaw.key}", **values)
+    if flaw.line is not None:
+        evidence = w("audit.line", line=flaw.line, evidence=evidence)
+    what, settle = (w(f"audit_{part}.{flaw.key}", **values) for part in ("what", "settle"))
+    return Finding(flaw.severity, what, evidence, settle)
+
+
+def one_line(text: str) -> str:
+    """Text of the audited file in one line, without control characters."""
+    return visible(" ".join(text.split()))

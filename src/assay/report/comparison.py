@@ -1,0 +1,196 @@
+"""The sections of a comparison of runs as plain values: what page and terminal write alike.
+
+Every number comes from the table that `lab.compare` made; here they get words, units and places.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from assay.judge.confounds import Confound
+from assay.judge.findings import Finding
+from assay.judge.verdict import Comparison
+from assay.lab.comparison import Line, Pairing, Table
+from assay.report.charts import interval_bar
+from assay.report.comparison_charts import difference_bar, difference_scale
+from assay.report.content import Section, about_evaluation, interval_text, sentence, shared_scale
+from assay.report.flipped import flipped_section
+from assay.report.tables import checkpoint_label
+from assay.report.words import Words, number, percent, points, visible
+
+SHOWN_VALUE = 60
+"""Characters of a setting that a table shows."""
+
+
+def comparison_values(table: Table, words: Words, folder: Path) -> Section:
+    """Everything that the templates write; links are relative to the page's `folder`."""
+    labels = line_labels(table, words)
+    pairings = [line.to_control for line in table.lines if line.to_control is not None]
+    says = [{**labelled_sentence(p, labels, words), "record": i} for i, p in enumerate(pairings, 2)]
+    return {
+        "title": words("compare.title", evaluation=table.evaluation.name),
+        "about": about_evaluation(table, words),
+        "control": labels[table.control.name],
+        "rows": line_rows(table, words),
+        "mark": mark(table, words),
+        "sentences": says,
+        "parts": part_rows(table, words),
+        "findings": finding_rows((*table.left_out, *table.findings), words),
+        "flips": [flipped_section(table, p, labels, words) for p in pairings],
+        "records": record_rows(table, labels, folder),
+        "methods": method_lines(pairings, words),
+    }
+
+
+def line_labels(table: Table, words: Words) -> dict[str, str]:
+    """Short names of the lines: the run, its id where two runs share a name, the checkpoint.
+
+    Runs of other tools keep the name that their file gives them.
+    """
+    split = {line.name: line.name.partition("@") for line in table.lines if line.address}
+    runs = {run for run, _, _ in split.values()}
+    names = [run.partition("/")[0] for run in runs]
+    labels = {line.name: visible(line.name) for line in table.lines}
+    for name, (run, at, checkpoint) in split.items():
+        short, _, id_ = run.partition("/")
+        if names.count(short) > 1:
+            short += "/" + id_.rpartition("-")[2]
+        labels[name] = f"{short} · {checkpoint_label(checkpoint, words)}" if at else name
+    return labels
+
+
+def line_rows(table: Table, words: Words) -> list[Section]:
+    """One row for each checkpoint, the control first."""
+    labels = line_labels(table, words)
+    scale = shared_scale(table.lines)
+    found = [line.to_control.comparison for line in table.lines if line.to_control is not None]
+    differences = difference_scale(found)
+    return [
+        {
+            "label": labels[line.name],
+            "record": index,
+            **_score_cells(line, scale, words),
+            "against": _pairing_cells(line.to_control, differences, words),
+        }
+        for index, line in enumerate(table.lines, 1)
+    ]
+
+
+def _score_cells(line: Line, scale: tuple[float, float], words: Words) -> Section:
+    abstained = words("table.abstained", count=number(line.abstained)) if line.abstained else ""
+    return {
+        "score": percent(line.score),
+        "interval": interval_text(line.interval, words),
+        "graph": interval_bar(line.score, line.interval, scale),
+        "size": number(line.items),
+        "repeats": number(line.repeats),
+        "abstained": abstained,
+    }
+
+
+def _pairing_cells(
+    pairing: Pairing | None, scale: tuple[float, float], words: Words
+) -> dict[str, Any] | None:
+    """The cells of a line that compare it with the control; None for the control itself."""
+    if pairing is None:
+        return None
+    found = pairing.comparison
+    low, high = points(found.interval.low), points(found.interval.high)
+    return {
+        "kind": found.verdict,
+        "verdict": words(f"verdict_name.{found.verdict}"),
+        "difference": points(found.difference),
+        "interval": words("table.interval_text", low=low, high=high),
+        "graph": difference_bar(found, scale, words),
+        "p": p_text(found),
+        "detectable": detectable_text(found, words),
+        "gained": len(pairing.flips.gained),
+        "lost": len(pairing.flips.lost),
+        "unchanged": len(pairing.flips.unchanged),
+        "agreement": percent(pairing.agreement),
+    }
+
+
+def p_text(found: Comparison) -> str:
+    """The p-value after Holm's correction; a dash where the runs are not comparable."""
+    return "–" if found.verdict == "not comparable" else f"{found.adjusted_p:.2g}"
+
+
+def detectable_text(found: Comparison, words: Words) -> str:
+    """The smallest difference that the design could have seen, in points."""
+    smallest = found.minimum_detectable_difference
+    if smallest is None:
+        return words("compare.nothing_detectable")
+    return words("compare.detectable", smallest=f"{smallest * 100:.1f}")
+
+
+def labelled_sentence(pairing: Pairing, labels: dict[str, str], words: Words) -> dict[str, str]:
+    """A comparison in words, under the short names."""
+    control, other = labels[pairing.control], labels[pairing.other]
+    what = words("table.against", other=other, control=control)
+    return {**sentence(pairing, words), "what": what}
+
+
+def mark(table: Table, words: Words) -> str:
+    """What every table of the comparison carries where the reader accepted confounds."""
+    return words("compare.mark", allowed=", ".join(table.allowed)) if table.allowed else ""
+
+
+def part_rows(table: Table, words: Words) -> list[Section]:
+    """What runs are made of, part by part: the same, or what exactly differs."""
+    return [
+        {
+            "part": words(f"part.{state.part}"),
+            "kind": table.state(state),
+            "state": words(f"compare.kind_{table.state(state)}"),
+            "values": [difference_row(d, words) for d in state.differences],
+        }
+        for state in table.parts
+    ]
+
+
+def difference_row(difference: Confound, words: Words) -> dict[str, str]:
+    """One value in which two runs differ."""
+    return {
+        "path": visible(difference.path),
+        "control": _shown(difference.control),
+        "other": _shown(difference.other),
+        "kind": words(f"compare.kind_{difference.kind}"),
+    }
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(visible(str(value)).split())
+    return text if len(text) <= SHOWN_VALUE else f"{text[:SHOWN_VALUE]} …"
+
+
+def finding_rows(findings: Sequence[Finding], words: Words) -> list[dict[str, str]]:
+    """What a reader must know beside the figures."""
+    return [
+        {
+            "kind": finding.severity,
+            "severity": words(f"severity.{finding.severity}"),
+            "what": words.known("finding", finding.what),
+            "evidence": visible(finding.evidence),
+            "fix": words.known("advice", finding.fix),
+        }
+        for finding in findings
+    ]
+
+
+def record_rows(table: Table, labels: dict[str, str], folder: Path) -> list[dict[str, str]]:
+    """Where the figures of each line come from: the file, and how to look at an item of it."""
+    rows = []
+    for line in table.lines:
+        link = "" if line.file is None else Path(os.path.relpath(line.file, folder)).as_posix()
+        shown = f"assay show '{line.address}ITEM'" if line.address else ""
+        rows.append({"label": labels[line.name], "file": link, "show": shown})
+    return rows
+
+
+def method_lines(pairings: Sequence[Pairing], words: Words) -> list[str]:
+    """How the figures were made."""
+    tests = "; ".join(sorted({pairing.comparison.method for pairing in pairings}))
+    said = [words("methods.one"), words("methods.two", tests=tests), words("methods.three")]
+    return [*said, words("compare.methods_detectable"), words("compare.methods_fairness")]

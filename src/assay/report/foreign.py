@@ -1,0 +1,38 @@
+"""Terminal tables of runs that other tools measured. Names come from files and are made visible.
+
+Makes rich renderables and prints nothing; every figure is the judge's.
+"""
+
+from rich.table import Table
+from rich.text import Text
+
+from assay.lab.foreign import Summary
+from assay.report.words import Words, number, percent, visible
+
+
+def score_table(summaries: list[Summary], w: Words) -> Table:
+    """One line for each run and metric: score, interval, size, and what has no score."""
+    titles = ("run", "benchmark", "metric", "score", "interval", "items", "abstained", "errors")
+    table = Table(*(w(f"foreign.{title}") for title in titles), box=None, header_style="bold")
+    for summary in summaries:
+        side = summary.side
+        interval = summary.interval
+        reach = _reach(interval.low, interval.high, w) if interval else "–"
+        cells = [side.name, side.benchmark or "–", side.metric, percent(summary.score), reach]
+        cells += [_size(len(side.items), side.repeats), number(summary.abstained)]
+        table.add_row(*(Text(visible(cell)) for cell in [*cells, number(side.errors)]))
+    return table
+
+
+def score_remarks(summaries: list[Summary], w: Words) -> list[str]:
+    """What a reader must know about the runs themselves."""
+    stopped = {s.side.name: s.side.unfinished for s in summaries if s.side.unfinished}
+    return [w("foreign.unfinished", run=visible(n), why=visible(y)) for n, y in stopped.items()]
+
+
+def _reach(low: float, high: float, w: Words) -> str:
+    return w("foreign.reach", low=percent(low), high=percent(high))
+
+
+def _size(items: int, repeats: int) -> str:
+    return f"{items} × {repeats}" if repeats > 1 else str(items)

@@ -1,0 +1,105 @@
+"""Writes the pages of a matrix: `matrices/NAME/matrix.html` and `matrix.md` under the lab's root.
+
+Every score links to the record that it was computed from. Nothing is counted here.
+"""
+
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from assay.data.files import atomic_write_text
+from assay.lab.matrix.model import Cell, Matrix, Source
+from assay.report import matrix_view as view
+from assay.report import matrix_words as words_of
+from assay.report.page import environment
+from assay.report.words import Words, visible, words
+
+FOLDER = "matrices"
+HTML, MARKDOWN = "matrix.html", "matrix.md"
+
+
+def write_matrix(matrix: Matrix, root: Path, lang: str = "en") -> Path:
+    """Write both pages; returns the HTML page. Raises UnknownLanguage."""
+    folder = root / FOLDER / matrix.name
+    values = page_values(matrix, folder, words(lang))
+    for name, template in ((MARKDOWN, "matrix.md.j2"), (HTML, "matrix.html.j2")):
+        atomic_write_text(folder / name, environment().get_template(template).render(values))
+    return folder / HTML
+
+
+def page_values(matrix: Matrix, folder: Path, w: Words) -> dict[str, Any]:
+    """Everything that the templates write."""
+    return {
+        "w": w,
+        "version": version("assay-lab"),
+        "matrix": matrix,
+        "name": visible(matrix.name),
+        "about": visible(matrix.about),
+        "chips": chips(matrix, w),
+        "columns": view.column_labels(matrix, w),
+        "layers": view.layer_views(matrix, w),
+        "nested": words_of.nested_values(matrix),
+        "tally": words_of.tally_lines(matrix.tally, matrix, w),
+        "overlaps": words_of.overlap_lines(matrix, w),
+        "arms": words_of.arm_views(matrix, w),
+        "recommendation": words_of.recommendation_view(matrix, w),
+        "listed": listed(matrix, folder, w),
+        "notes": words_of.note_lines(matrix, w),
+        "methods": method_lines(matrix, w),
+    }
+
+
+def chips(matrix: Matrix, w: Words) -> list[tuple[str, str]]:
+    """The matrix in a line."""
+    layout = matrix.layout
+    found = [
+        (w("matrix.rows"), layout.rows),
+        (w("matrix.columns"), layout.columns or ""),
+        (w("matrix.layers"), ", ".join(layout.layers)),
+        (w("table.evaluation"), ", ".join(matrix.on)),
+        (w("matrix.baseline"), matrix.baseline or w("matrix.no_baseline_named")),
+    ]
+    return [(label, visible(value)) for label, value in found if value]
+
+
+def listed(matrix: Matrix, folder: Path, w: Words) -> list[dict[str, Any]]:
+    """Every measured cell with its records, interval and comparison."""
+    scale = view.scale_of(matrix.measured)
+    return [
+        {
+            **view.cell_view(cell, matrix, w),
+            "anchor": view.anchor(cell, matrix),
+            "place": view.place_text(cell.place, matrix),
+            "graph": "" if matrix.ratios_to else view.graph(cell, scale),
+            "sources": [source_link(s, folder) for s in sources_of(cell)],
+        }
+        for cell in matrix.measured
+    ]
+
+
+def sources_of(cell: Cell) -> list[Source]:
+    """The records behind a cell."""
+    return [s for part in cell.unit.parts for s in part.sources] if cell.unit else []
+
+
+def source_link(source: Source, folder: Path) -> dict[str, str]:
+    """The name of a record and the way to it from the page."""
+    file = source.record.file(source.run.evaluations, source.checkpoint)
+    return {
+        "text": visible(f"{source.run}@{source.checkpoint} · {source.record.name}"),
+        "href": quote(Path(os.path.relpath(file, folder)).as_posix()),
+    }
+
+
+def method_lines(matrix: Matrix, w: Words) -> list[str]:
+    """How the figures were made."""
+    tests = sorted({c.comparison.method for c in matrix.measured if c.comparison})
+    said = [w("matrix.method_score")]
+    if matrix.ratios_to:
+        pairs = ", ".join(f"{name} {value:g}" for name, value in matrix.ratios_to.items())
+        said.append(w("matrix.method_ratio", pairs=visible(pairs)))
+    if tests:
+        said.append(w("matrix.method_tests", tests="; ".join(tests), count=matrix.tally.compared))
+    return [*said, w("matrix.method_averages"), w("methods.three"), w("matrix.method_select")]

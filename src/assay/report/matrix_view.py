@@ -1,0 +1,209 @@
+"""The tables of a matrix as plain values: what HTML, Markdown and the terminal write alike.
+
+Every number comes from the matrix; here they only get units and a shade. Sentences are in
+`matrix_words`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from assay.judge.averages import Average
+from assay.judge.intervals import Interval
+from assay.judge.verdict import Comparison, explain
+from assay.lab.matrix.model import Cell, Margin, Matrix, Place, Value
+from assay.report.charts import interval_bar
+from assay.report.words import Words, number, percent, points, visible
+
+Section = dict[str, Any]
+
+SHADES = 8
+"""Steps of the heat map above the lowest."""
+SIGNS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "not comparable": "≠"}
+
+
+def score_text(value: float, matrix: Matrix) -> str:
+    """A cell's value: a share in percent, a harmonic mean as it is."""
+    return f"{value:.3f}" if matrix.ratios_to else percent(value)
+
+
+def change_text(value: float, matrix: Matrix) -> str:
+    """A difference: in points, or in units of the ratio."""
+    return f"{value:+.3f}".replace("-", "−") if matrix.ratios_to else points(value)
+
+
+def limits(interval: Interval, matrix: Matrix, words: Words) -> str:
+    """The limits of a value."""
+    low, high = (score_text(v, matrix) for v in (interval.low, interval.high))
+    return words("table.interval_text", low=low, high=high)
+
+
+def change_limits(value: float, interval: Interval, matrix: Matrix, words: Words) -> str:
+    """A difference with its limits."""
+    low, high = (change_text(v, matrix) for v in (interval.low, interval.high))
+    return words("table.short", difference=change_text(value, matrix), low=low, high=high)
+
+
+def change_ends(interval: Interval, matrix: Matrix, words: Words) -> str:
+    """The limits of a difference."""
+    low, high = (change_text(v, matrix) for v in (interval.low, interval.high))
+    return words("table.interval_text", low=low, high=high)
+
+
+def value_text(value: Value) -> str:
+    """A place on an axis."""
+    if value is None:
+        return "–"
+    return visible(value if isinstance(value, str) else f"{value}")
+
+
+def place_text(place: Place, matrix: Matrix) -> str:
+    """A cell by its coordinates."""
+    keys = [matrix.layout.rows, matrix.layout.columns, *matrix.layout.layers]
+    pairs = zip(keys, place, strict=True)
+    return ", ".join(f"{key} = {value_text(value)}" for key, value in pairs if key is not None)
+
+
+def cell_view(cell: Cell, matrix: Matrix, words: Words) -> Section:
+    """One cell of the heat map."""
+    if cell.score is None or cell.interval is None:
+        state = words(f"cell_state.{cell.state}")
+        return {"measured": False, "state": state, "kind": cell.state.replace(" ", "-")}
+    return {
+        "measured": True,
+        "anchor": anchor(cell, matrix),
+        "score": score_text(cell.score, matrix),
+        "interval": limits(cell.interval, matrix, words),
+        "size": size_text(cell, words),
+        "shade": shade(cell.score, matrix),
+        "baseline": cell.is_baseline,
+        "change": comparison_view(cell.comparison, matrix, words),
+        "missing_seeds": cell.unit.seeds_missing if cell.unit else 0,
+    }
+
+
+def anchor(cell: Cell, matrix: Matrix) -> str:
+    """The name of the cell's line in the list of all cells."""
+    return f"cell-{list(matrix.cells).index(cell.place)}"
+
+
+def size_text(cell: Cell, words: Words) -> str:
+    """Items, and repeats and seeds where there are several."""
+    parts = [words("matrix.items", count=number(cell.items))]
+    if cell.repeats > 1:
+        parts.append(words("table.many_passes", repeats=cell.repeats))
+    if cell.seeds > 1:
+        parts.append(words("matrix.seeds", count=cell.seeds))
+    if cell.unit and cell.unit.seeds_missing:
+        parts.append(words("matrix.seeds_missing", count=cell.unit.seeds_missing))
+    return ", ".join(parts)
+
+
+def shade(score: float, matrix: Matrix) -> int:
+    """0 for the lowest score of the matrix to SHADES for the highest."""
+    scores = [cell.score for cell in matrix.measured if cell.score is not None]
+    low, high = min(scores), max(scores)
+    return round(SHADES * (score - low) / (high - low)) if high > low else SHADES // 2
+
+
+def comparison_view(found: Comparison | None, matrix: Matrix, words: Words) -> Section | None:
+    """A difference to the baseline with its verdict."""
+    if found is None:
+        return None
+    return {
+        "kind": found.verdict,
+        "sign": SIGNS[found.verdict],
+        "verdict": words(f"verdict_name.{found.verdict}"),
+        "short": change_limits(found.difference, found.interval, matrix, words),
+        "difference": change_text(found.difference, matrix),
+        "limits": words("matrix.limits", limits=change_ends(found.interval, matrix, words)),
+        "p": f"{found.adjusted_p:.2g}",
+        "explained": explained(found, matrix, words),
+    }
+
+
+def explained(found: Comparison, matrix: Matrix, words: Words) -> str:
+    """A comparison in words; differences of ratios are not points, so they get their own."""
+    if not matrix.ratios_to:
+        return explain(found, words.verdicts)
+    if found.verdict == "not comparable":
+        return words.verdicts["not comparable"].format(confounds=", ".join(found.confounds))
+    verdict = words(f"verdict_name.{found.verdict}")
+    change = change_limits(found.difference, found.interval, matrix, words)
+    return words(
+        "matrix.ratio_verdict", verdict=verdict, change=change, p=f"{found.adjusted_p:.2g}"
+    )
+
+
+def average_view(margin: Margin, matrix: Matrix, words: Words) -> Section | None:
+    """The average of a row, a column or a layer; None where no cell is measured."""
+    if margin.average is None:
+        return None
+    found, change = margin.average, margin.change
+    return {
+        "score": score_text(found.mean, matrix),
+        "interval": limits(found.interval, matrix, words),
+        "cells": words("matrix.cells_of", run=found.cells, total=margin.cells),
+        "whole": found.cells == margin.cells,
+        "change": change_text(change.mean, matrix) if change else "",
+        "change_limits": words("matrix.limits", limits=change_ends(change.interval, matrix, words))
+        if change
+        else "",
+    }
+
+
+def average_change_text(change: Average | None, matrix: Matrix, words: Words) -> str:
+    """A mean difference with its limits; empty where nothing is compared."""
+    return change_limits(change.mean, change.interval, matrix, words) if change else ""
+
+
+def layer_views(matrix: Matrix, words: Words) -> list[Section]:
+    """One heat map for each layer."""
+    margins = {(m.layer, m.key, m.value): m for m in matrix.margins}
+    views = []
+    for layer in matrix.layers:
+        rows = []
+        for row in matrix.rows:
+            cells = [matrix.cells[(row, column, *layer)] for column in matrix.columns]
+            margin = margins[layer, matrix.layout.rows, row]
+            rows.append(
+                {
+                    "label": value_text(row),
+                    "cells": [cell_view(cell, matrix, words) for cell in cells],
+                    "average": average_view(margin, matrix, words),
+                }
+            )
+        columns = [margins.get((layer, matrix.layout.columns or "", c)) for c in matrix.columns]
+        averages = [average_view(m, matrix, words) if m else None for m in columns]
+        views.append(
+            {
+                "title": layer_title(layer, matrix),
+                "rows": rows,
+                "averages": averages if matrix.layout.columns else [],
+                "all": average_view(margins[layer, "", None], matrix, words),
+            }
+        )
+    return views
+
+
+def layer_title(layer: Place, matrix: Matrix) -> str:
+    """The coordinates of a layer; empty where there is only one."""
+    pairs = zip(matrix.layout.layers, layer, strict=True)
+    return ", ".join(f"{key} = {value_text(value)}" for key, value in pairs)
+
+
+def column_labels(matrix: Matrix, words: Words) -> list[str]:
+    """The heads of the columns."""
+    if matrix.layout.columns is None:
+        return [words("table.score")]
+    return [value_text(value) for value in matrix.columns]
+
+
+def scale_of(cells: Sequence[Cell]) -> tuple[float, float]:
+    """What holds the intervals of all cells: 0 to 1 where they stay within."""
+    intervals = [cell.interval for cell in cells if cell.interval is not None]
+    return min([0.0, *(i.low for i in intervals)]), max([1.0, *(i.high for i in intervals)])
+
+
+def graph(cell: Cell, scale: tuple[float, float]) -> Any:
+    """The drawing of a cell's value and interval."""
+    return interval_bar(cell.score or 0.0, cell.interval, scale) if cell.interval else ""

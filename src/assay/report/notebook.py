@@ -1,0 +1,159 @@
+"""The lab's dated notebook as Markdown: an entry for each run, pending ones included.
+
+Results and verdicts come from the records, whenever the notebook is read; notes are what people
+added. Nothing is written here.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from assay.errors import AssayError, InputError
+from assay.judge.health import worded
+from assay.lab.compare import compare_runs
+from assay.lab.notes import Note, pending_plans, read_notes
+from assay.lab.run_directory import RunDirectory, all_runs
+from assay.lab.run_names import find_run, parse_run_name
+from assay.lab.status import read_status, stored_status
+from assay.report.content import pairing_view
+from assay.report.facts import Measurement, RunFacts, gather
+from assay.report.page import cell
+from assay.report.story import selection_section
+from assay.report.tables import checkpoint_label
+from assay.report.words import Words, number, percent, words
+
+
+def notebook(root: Path, only: RunDirectory | None = None, lang: str = "en") -> str:
+    """The notebook of a lab, or the entry of one run, oldest first. Raises UnknownLanguage."""
+    w, notes = words(lang), read_notes(root)
+    runs = all_runs(root) if only is None else [only]
+    dated = [(stored_status(run.path).started, entry(run, notes, w)) for run in runs]
+    if only is None:
+        started = [(run.name, stored_status(run.path).started) for run in runs]
+        dated += [(note.at, plan_entry(note, w)) for note in pending_plans(notes, started)]
+        known = {str(run) for run in runs}
+        lost = [note for note in notes if note.kind == "note" and note.about not in known]
+        dated += [(note.at, lost_entry(note, w)) for note in lost]
+    dated.sort(key=lambda pair: pair[0])
+    head = [f"# {w('log.title', lab=cell(root.name))}"] if only is None else []
+    return "\n\n".join([*head, *(text for _, text in dated)]) + "\n"
+
+
+def entry(run: RunDirectory, notes: Sequence[Note], w: Words) -> str:
+    """One run: what it was, what came of it, what people noted."""
+    status = read_status(run.path)
+    state = w(f"status.{status.status}")
+    pending = "" if status.status == "finished" else w("log.pending")
+    head = w("log.entry", date=day(status.started), run=run, seed=status.seed, state=state)
+    lines = [f"## {cell(head)}{pending}"]
+    if status.message:
+        lines.append(f"> {cell(status.message)}")
+    try:
+        lines += recorded(gather(run), w)
+    except AssayError as error:  # one damaged run must not hide the others
+        lines.append(f"> {cell(w('log.unreadable', why=error))}")
+    lines += plan_lines(run, notes, w)
+    own = [note for note in notes if note.kind == "note" and note.about == str(run)]
+    lines += [f"- {moment(note.at)}: {cell(note.text)}" for note in own]
+    return "\n\n".join(merged(lines))
+
+
+def recorded(facts: RunFacts, w: Words) -> list[str]:
+    """What the records of a run say."""
+    experiment = facts.experiment
+    lines = [cell(experiment.about)] if experiment.about else []
+    stages = " → ".join(f"{n} ({s.method})" for n, s in experiment.stage.items()) or "–"
+    lines.append(f"- {cell(w('log.made_of', model=experiment.model, stages=stages))}")
+    for measurement in facts.reported:
+        lines += measured(measurement, w)
+    lines += [f"- {cell(said)}" for said in selection_section(facts, w)]
+    if experiment.control:
+        lines.append(f"- {cell(against_control(facts, experiment.control, w))}")
+    for stage in facts.metrics:
+        for found in facts.health(stage):
+            said = worded(found, w.sections)
+            severity = w(f"severity.{found.severity}")
+            lines.append(f"- {severity}: {cell(f'{stage}: {said.what} ({said.evidence})')}")
+    return lines
+
+
+def measured(measurement: Measurement, w: Words) -> list[str]:
+    """The scores of one evaluation, with what they say against its control."""
+    if measurement.table is None:
+        return [f"- {cell(measurement.name)}: {w('table.not_run')}"]
+    lines = []
+    for line in measurement.table.lines:
+        figures = {
+            "evaluation": measurement.name,
+            "label": checkpoint_label(line.name, w),
+            "score": percent(line.score),
+            "low": percent(line.interval.low),
+            "high": percent(line.interval.high),
+            "items": number(line.items),
+        }
+        view = pairing_view(line.to_control, w)
+        said = ""
+        if view is not None:
+            control = checkpoint_label(measurement.table.control.name, w)
+            said = w("log.verdict", control=control, **view)
+        lines.append(f"- {cell(w('log.score', **figures) + said)}")
+    return lines
+
+
+def against_control(facts: RunFacts, control: str, w: Words) -> str:
+    """What the comparison with the run that the experiment names says, or why there is none."""
+    try:
+        other = find_run(facts.run.root, parse_run_name(control))
+        table = compare_runs(other, facts.run)
+    except InputError as refusal:
+        return w("log.no_comparison", control=control, why=refusal)
+    pairing = table.lines[-1].to_control
+    assert pairing is not None, "the second line has the first as its control"
+    said = pairing.explanation(w.verdicts)
+    return w("log.against", control=control, evaluation=table.evaluation.name, said=said)
+
+
+def plan_lines(run: RunDirectory, notes: Sequence[Note], w: Words) -> list[str]:
+    """The plans that a run was the first to follow."""
+    started = stored_status(run.path).started
+    earlier = [
+        stored_status(other.path).started
+        for other in all_runs(run.root)
+        if other.name == run.name and stored_status(other.path).started < started
+    ]
+    since = max(earlier, default="")
+    plans = [n for n in notes if n.kind == "plan" and n.name == run.name]
+    kept = [n for n in plans if since < n.at <= started]
+    return [f"- {w('log.planned', at=moment(n.at))}: {cell(n.text)}" for n in kept]
+
+
+def plan_entry(note: Note, w: Words) -> str:
+    """A run that is still to come."""
+    head = w("log.plan", date=day(note.at), name=note.name)
+    return f"## {cell(head)}{w('log.pending')}\n\n{cell(note.text)}"
+
+
+def lost_entry(note: Note, w: Words) -> str:
+    """A note about a run that is not there any more."""
+    head = w("log.lost", date=day(note.at), run=note.about)
+    return f"## {cell(head)}\n\n- {moment(note.at)}: {cell(note.text)}"
+
+
+def merged(lines: Sequence[str]) -> list[str]:
+    """Paragraphs, with the items of a list as one of them."""
+    found: list[str] = []
+    for line in lines:
+        if line.startswith("- ") and found and found[-1].startswith("- "):
+            found[-1] += "\n" + line
+        else:
+            found.append(line)
+    return found
+
+
+def day(at: str) -> str:
+    """The date of a time."""
+    return at.partition("T")[0]
+
+
+def moment(at: str) -> str:
+    """Date and time as people write them."""
+    return at.replace("T", " ").removesuffix("+00:00") + " UTC"

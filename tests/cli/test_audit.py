@@ -1,0 +1,112 @@
+"""`assay audit` as a user meets it: findings for people and programs, and bad files in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import answer, assert_one_line, call
+from tests.docs.pages import blocks
+
+ROOT = Path(__file__).parents[2]
+TOOLS = ROOT / "experiments" / "reported" / "000-tool-calling.toml"
+
+
+def test_findings_are_printed_worst_first_and_counted():
+    result = call("audit", TOOLS)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("error: baseline_4bthinking: 14.25, 14.75 cannot be")
+    assert lines[-1].endswith("5 errors, 14 warnings, 8 notes in 90 results")
+    severities = [line.split(":")[0] for line in lines if not line.startswith(" ")][:-1]
+    assert severities == ["error"] * 5 + ["warning"] * 14 + ["note"] * 8
+    assert not result.stderr
+
+
+def test_a_program_gets_the_record_the_keys_and_the_words():
+    found = answer(call("audit", TOOLS, "--json"))
+    assert found["command"] == "audit"
+    assert len(found["result"]["flaws"]) == len(found["findings"]) == 27
+    flaw = found["result"]["flaws"][0]
+    assert (flaw["key"], flaw["numbers"]["items"]) == ("impossible_granularity", 200)
+    assert {"severity", "what", "evidence", "fix"} == set(found["findings"][0])
+    runs = {run["name"]: run for run in found["result"]["report"]["runs"]}
+    assert runs["lora1"]["scores"][""][0] == "26.50"
+
+
+def test_findings_may_be_read_in_chinese():
+    result = call("audit", TOOLS, "--lang", "zh")
+    assert "200 道题不可能得到 14.25, 14.75" in result.stdout
+    assert_one_line(call("audit", TOOLS, "--lang", "fr"), "'fr'", "en")
+
+
+def test_items_may_be_given_for_a_file_that_has_none(tmp_path: Path):
+    file = tmp_path / "log.md"
+    file.write_text("# baseline\n- 20%\n# ours\n- 60%\n", encoding="utf-8")
+    assert "ours / baseline" not in call("audit", file).stdout
+    assert "note: ours / baseline: better" in call("audit", file, "--items", 200).stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("log.md", "# A log\n\nEverything went well.\n", ("log.md", "no recognisable results")),
+        ("log.csv", "a,b\n1,2\n", ("log.csv:1", "needs a column of runs")),
+        ("log.toml", "[[runs]]\nname = 1\n", ("log.toml:2", "runs.0.name", "a string")),
+        ("log.toml", "about = 'x'\n", ("log.toml", "no recognisable results")),
+        ("log.json", "{}", ("log.json", "reads no .json")),
+    ],
+)
+def test_a_file_without_results_ends_in_one_line(
+    tmp_path: Path, name: str, text: str, words: tuple[str, ...]
+):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert_one_line(call("audit", tmp_path / name), *words)
+
+
+def test_a_file_that_does_not_exist_ends_in_one_line(tmp_path: Path):
+    assert_one_line(call("audit", tmp_path / "absent.md"), "absent.md", "no such file")
+
+
+def test_a_folder_is_no_file(tmp_path: Path):
+    assert_one_line(call("audit", tmp_path), "no such file")
+
+
+def test_text_of_the_file_is_shown_as_text(tmp_path: Path):
+    file = tmp_path / "log.md"
+    file.write_text("# [bold red]x\x1b[2J\n- 20%\n- 20%\n## y\n- ?\n| ? |\n", encoding="utf-8")
+    shown = call("audit", file).stdout
+    assert "\x1b" not in shown and "[bold red]x␛[2J / y" in shown
+
+
+@pytest.mark.parametrize(
+    ("language", "key"), [("toml", "identity_holds"), ("csv", "undecided"), ("md", "undecided")]
+)
+def test_the_examples_of_the_manual_are_read(tmp_path: Path, language: str, key: str):
+    (text,) = blocks("audit.md", language)
+    file = tmp_path / f"example.{language}"
+    file.write_text(text, encoding="utf-8")
+    found = answer(call("audit", file, "--json"))
+    keys = {flaw["key"] for flaw in found["result"]["flaws"]}
+    assert key in keys
+
+
+def test_the_manual_names_every_rule():
+    from assay.judge.audit.rules import RULES
+
+    text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    table = text.partition("## What is looked for")[2].partition("## TOML")[0]
+    named = {
+        name.strip()
+        for line in table.splitlines()
+        if line.startswith("| ")
+        for name in line.split("|")[1].split(",")
+    }
+    assert set(RULES) == named - {"rule"}
+
+
+def test_the_manuals_record_shows_every_table_of_the_format():
+    from assay.data.reported.record import Reported
+
+    (text,) = blocks("audit.md", "toml")
+    shown = {line.split("]")[0].strip("[") for line in text.splitlines() if line.startswith("[")}
+    assert shown == set(Reported.model_fields) - {"about", "line", "source"}

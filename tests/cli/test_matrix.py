@@ -1,0 +1,91 @@
+"""`assay matrix` and `assay fill`: one object for programs, one line for every mistake."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.lab.sweep import fill
+from tests.cli.conftest import answer, assert_one_line, call
+from tests.lab.pivot_lab import LAST, PivotLab, make_pivot_lab, ones, score
+from tests.lab.test_fill import STUB, SWEEP
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PivotLab:
+    monkeypatch.setattr(fill, "PROGRAM", STUB)
+    lab = make_pivot_lab(tmp_path)
+    lab.sweep(SWEEP)
+    for batch in (2, 4):
+        run = lab.run(f"s.batch-{batch}", f"stage.sft.batch={batch}")
+        score(run, "base", ones(5, 40))
+        score(run, LAST, ones(5 * batch, 40))
+    return lab
+
+
+def on(lab: PivotLab, verb: str, *arguments: object):
+    return call(verb, *arguments, "--lab", lab.root)
+
+
+def test_a_matrix_is_shown_with_its_page(lab):
+    done = on(lab, "matrix", lab.root / "sweep.toml", "--baseline", "base")
+    assert done.exit_code == 0, done.stderr
+    page = lab.root / "matrices" / "s" / "matrix.html"
+    assert page.exists() and f"page: {page}" in done.stdout
+    assert "not run" in done.stdout and "50.0%" in done.stdout and "n 40" in done.stdout
+    assert "2 cells measured, 1 missing." in done.stdout
+
+
+def test_programs_get_every_cell_with_its_records(lab):
+    done = on(lab, "matrix", "s.*", "--rows", "stage.sft.batch", "--baseline", "base", "--json")
+    result = answer(done)["result"]
+    assert result["rows"] == [2, 4]
+    cell = result["cells"][1]
+    assert cell["place"] == [4, None] and cell["score"] == 0.5
+    assert cell["interval"]["method"] == "Wilson"
+    assert cell["comparison"]["verdict"] == "better"
+    assert Path(cell["records"][0]).is_file()
+    assert result["counts"]["improved"] == 2
+    assert result["recommendation"]["chosen"] is False
+    assert Path(result["page"]).is_file()
+
+
+def test_the_words_of_the_terminal_follow_the_language(lab):
+    done = on(lab, "matrix", lab.root / "sweep.toml", "--lang", "zh")
+    assert "未运行" in done.stdout and "not run" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("matrix", "s.*"), ("--rows",)),
+        (("matrix", "t.*", "--rows", "name"), ("'t.*'", "no run fits")),
+        (("matrix", "s.batch-3", "--rows", "name"), ("'s.batch-3'", "did you mean")),
+        (("matrix", "s.*", "--rows", "stage.sft.bach"), ("did you mean 'stage.sft.batch'",)),
+        (("matrix", "s.*", "--rows", "name", "--on", "tst"), ("'tst'", "'test'")),
+        (("matrix", "s.*", "--rows", "name", "--lang", "fr"), ("no pages in 'fr'",)),
+        (("matrix", "s.*", "--rows", "seed"), ("fall into one cell", "--layers")),
+        (("matrix", "none.toml"), ("none.toml", "no such file")),
+        (("fill", "none.toml"), ("none.toml", "no such file")),
+    ],
+)
+def test_a_mistake_is_one_line(lab, arguments, words):
+    assert_one_line(on(lab, *arguments), *words)
+    assert not (lab.root / "matrices").exists()
+
+
+def test_fill_runs_what_is_missing_and_leaves_the_rest(lab):
+    done = on(lab, "fill", lab.root / "sweep.toml", "--devices", "cpu", "--json")
+    assert done.exit_code == 0, done.stderr
+    result = answer(done)["result"]
+    assert [each["run"] for each in result["ran"]] == ["s.batch-8#1"]
+    assert result["finished_before"] == ["s.batch-2#1", "s.batch-4#1"]
+
+
+def test_fill_fails_in_the_end_when_a_run_failed(lab, monkeypatch):
+    monkeypatch.setenv("FAILS", "s.batch-8")
+    done = on(lab, "fill", lab.root / "sweep.toml", "--devices", "cpu")
+    assert_one_line(done, "s.batch-8#1", "disk full", ".log", code=1)
+
+
+def test_fill_refuses_a_device_that_is_not_there(lab):
+    assert_one_line(on(lab, "fill", lab.root / "sweep.toml", "--devices", "99"), "99", "cpu")

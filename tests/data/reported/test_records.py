@@ -1,0 +1,187 @@
+"""TOML and CSV records: digits are kept, and what is wrong is named by file, line and field."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from assay.data.reported.problems import NothingReported, ReportedError
+from assay.data.reported.read import read_reported, results
+from assay.data.reported.record import Reported
+
+
+def read(folder: Path, text: str, ending: str = "toml", items: int | None = None) -> Reported:
+    file = folder / f"r.{ending}"
+    file.write_text(text, encoding="utf-8")
+    return read_reported(file, items)
+
+
+def refusal(folder: Path, text: str, ending: str = "toml") -> str:
+    with pytest.raises(ReportedError) as raised:
+        read(folder, text, ending)
+    return str(raised.value).replace(str(folder) + "/", "")
+
+
+RUN = '[[runs]]\nname = "a"\nscores = '
+
+
+def test_printed_digits_are_kept(tmp_path: Path):
+    (run,) = read(tmp_path, RUN + "[15.00, 16]").runs
+    assert [str(value) for value in run.scores[""]] == ["15.00", "16"]
+
+
+def test_one_score_several_repeats_and_several_cells_are_one_shape(tmp_path: Path):
+    assert read(tmp_path, RUN + "15.0").runs[0].scores == {"": (Decimal("15.0"),)}
+    found = read(tmp_path, RUN + "{ x = 1.0, y = [2.0, 3.0] }").runs[0].scores
+    assert {cell: len(values) for cell, values in found.items()} == {"x": 1, "y": 2}
+
+
+def test_items_of_the_command_line_fill_a_gap_and_overrule_nothing(tmp_path: Path):
+    assert read(tmp_path, RUN + "15.0", items=200).scoring.items == 200
+    text = "[scoring]\nitems = 100\n" + RUN + "15.0"
+    assert read(tmp_path, text, items=200).scoring.items == 100
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[runs]\n", ("r.toml:1", "not valid TOML")),
+        ('[[runs]]\nname = "a"\nscore = 1', ("r.toml:3: runs.0.score", "unknown key", "'scores'")),
+        ("[scorings]\n", ("r.toml:1: scorings", "unknown key", "'scoring'")),
+        ("[[runs]]\nscores = 1", ("r.toml:1: runs.0.name", "missing")),
+        (RUN + '"many"', ("r.toml:3: runs.0.scores", "expected a number", "'many'")),
+        (RUN + "true", ("r.toml:3: runs.0.scores", "expected a number")),
+        (RUN + "150.0", ("r.toml:3: runs.0.scores", "150.0 is outside 0 to 100", "share")),
+        (RUN + "-1", ("r.toml:3: runs.0.scores", "outside")),
+        ('[scoring]\nunit = "share"\n' + RUN + "26.5", ("r.toml:5", "26.5 is outside 0 to 1")),
+        (RUN + "1e-999999999", ("r.toml:3: runs.0.scores", "of this size")),
+        (RUN + "nan", ("r.toml:3: runs.0.scores", "finite")),
+        (RUN + '1\nsays = "good"', ("r.toml:4: runs.0.says", "unknown value 'good'", "'better'")),
+        (RUN + "1\n" + RUN + "2", ("runs", "'a' occurs twice")),
+        (
+            '[scoring]\ncontrol = "b"\n' + RUN + "1",
+            ("r.toml:2", "nothing is named 'b'", "known: a"),
+        ),
+        ("[scoring]\nitems = 0\n", ("r.toml:2: scoring.items",)),
+        (
+            '[[metrics]]\nname = "m"\nsteps = [1, 2]\nvalues = [0.1]',
+            ("r.toml:4: metrics.0.values", "1 of them for 2 steps"),
+        ),
+        (
+            '[[metrics]]\nname = "m"\nsteps = 1\ncounts = 5\ntotals = 4',
+            ("r.toml:4: metrics.0.counts", "larger than its total"),
+        ),
+        (
+            '[[metrics]]\nname = "cost"\n[[forecasts]]\nmetric = "costs"\nstep = 5\nsays = 1',
+            ("forecasts", "nothing is named 'costs'", "'cost'"),
+        ),
+    ],
+)
+def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, text: str, words: tuple[str, ...]):
+    said = refusal(tmp_path, text)
+    assert all(word in said for word in words), said
+    assert "\n" not in said
+
+
+def test_a_comparison_may_name_what_was_never_run(tmp_path: Path):
+    text = RUN + '1\n[[comparisons]]\nrun = "b"\ncontrol = "a"'
+    assert read(tmp_path, text).comparisons[0].run == "b"
+
+
+def test_a_record_of_claims_alone_holds_no_result(tmp_path: Path):
+    with pytest.raises(NothingReported, match="no recognisable results"):
+        read(tmp_path, '[[effects]]\nwhat = "x"\nsays = "better"')
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("r.txt", b"x", "reads no .txt"),
+        ("r", b"x", "without ending"),
+        ("r.toml", b"\xff\xfe", "not UTF-8"),
+        ("r.md", b"# Title\n\nNothing here but 50% of a sentence.\n", "no recognisable results"),
+        ("r.md", b"", "no recognisable results"),
+        ("r.csv", b"", "needs a column"),
+    ],
+)
+def test_a_file_without_results_is_refused(tmp_path: Path, name: str, content: bytes, words: str):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises((ReportedError, NothingReported), match=words):
+        read_reported(tmp_path / name)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path):
+    with pytest.raises(ReportedError, match="no such file"):
+        read_reported(tmp_path / "absent.toml")
+
+
+CSV = (
+    "Run, Benchmark, percent, items, control, says, data\n"
+    "base, gsm8k, 71.60, 1319,,,\n"
+    "base, gsm8k, 71.0%, 1319,,,\n"
+    'ours, gsm8k, 74.1, 1319, base, better, "first 1000, in order"\n'
+    "ours, math500, ?, 500, base,,\n"
+)
+
+
+def test_a_csv_gives_runs_with_repeats_settings_and_what_is_open(tmp_path: Path):
+    found = read(tmp_path, CSV, "csv")
+    base, ours = found.runs
+    assert [str(value) for value in base.scores["gsm8k"]] == ["71.60", "71.0"]
+    assert (ours.control, ours.says, ours.items) == (
+        "base",
+        "better",
+        {"gsm8k": 1319, "math500": 500},
+    )
+    assert ours.settings == {"data": "first 1000, in order"}
+    assert [part.place for part in found.open] == ["ours, math500"]
+    assert results(found) == 3
+
+
+def test_a_control_that_is_no_run_is_named_with_the_nearest(tmp_path: Path):
+    said = refusal(
+        tmp_path, CSV.replace(" base, better", " bas, better").replace("500, base", "500, "), "csv"
+    )
+    assert "r.csv:4: control: no run is named 'bas' (did you mean 'base'?)" in said
+
+
+def test_lines_of_one_run_with_other_settings_are_kept_as_a_contradiction(tmp_path: Path):
+    found = read(tmp_path, "run,score,data\na,0.5,x\na,0.6,y\n", "csv")
+    assert found.runs[0].settings == {"data": "x"}
+    assert [(m.of, m.settings, m.line) for m in found.mentions] == [("a", {"data": "y"}, 3)]
+
+
+def test_a_csv_of_shares_is_read_as_such(tmp_path: Path):
+    found = read(tmp_path, "\ufeffrun,score\na,0.707\n", "csv")
+    assert found.scoring.unit == "share"
+    assert found.runs[0].scores == {"": (Decimal("0.707"),)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("Run,", "Rn,", ("r.csv:1", "needs a column of runs")),
+        ("percent,", "percnt,", ("r.csv:1", "one of scores")),
+        ("71.60", "about 71", ("r.csv:2: percent", "'about 71' is not a number")),
+        ("71.60", "inf", ("r.csv:2: percent", "'inf' is no score")),
+        ("71.60", "716", ("r.csv:2: percent", "'716' is no score from 0 to 100")),
+        ("71.60", "1e-999999", ("r.csv:2: percent", "so many digits")),
+        ("71.60, 1319", "71.60, many", ("r.csv:2: items", "'many' is not a number of items")),
+        ("71.60, 1319", "71.60, 0", ("r.csv:2: items", "'0'")),
+        ("base, better", "base, good", ("r.csv:4: says", "unknown value 'good'", "better")),
+        ("1319, base, better", "1319, bas, better", ("r.csv:5: control", "'bas' above")),
+        ("500, base,,", "500, base, worse,", ("r.csv:5: says", "'worse' here and 'better' above")),
+        ("71.0%, 1319", "71.0%, 1320", ("r.csv:3: items", "1320 items here and 1319 above")),
+        ("base, gsm8k, 71.60, 1319,,,", "base, gsm8k", ("r.csv:2", "as many fields")),
+        (
+            "base, gsm8k, 71.60, 1319,,,",
+            ",gsm8k,71.60,1319,,,",
+            ("r.csv:2: run", "no run is named"),
+        ),
+    ],
+)
+def test_a_bad_csv_is_named_by_line_and_column(
+    tmp_path: Path, old: str, new: str, words: tuple[str, ...]
+):
+    said = refusal(tmp_path, CSV.replace(old, new, 1), "csv")
+    assert all(word in said for word in words), said

@@ -1,0 +1,140 @@
+"""Logs of inspect-ai, zipped and not: scores are those that inspect-ai itself averaged."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from assay.data.record import DataError
+from assay.data.results.archive import ZSTANDARD, read_members
+from assay.data.results.readers import read_results
+from tests.data.results.produced import FOLDER, copied
+
+LOGS = FOLDER / "inspect_ai"
+
+
+def header(file: Path) -> dict:
+    if file.suffix == ".json":
+        return json.loads(file.read_text())
+    return json.loads(read_members(file, lambda name: name == "header.json")["header.json"])
+
+
+@pytest.mark.parametrize("name", ["small.eval", "large.json"])
+def test_every_scorer_has_the_accuracy_that_inspect_ai_printed(name: str):
+    log = header(LOGS / name)
+    printed = {s["name"]: s["metrics"]["accuracy"]["value"] for s in log["results"]["scores"]}
+    results = read_results(LOGS / name)
+    assert [result.metric for result in results] == list(printed) == ["match", "includes"]
+    for result in results:
+        scores = [answer.score for answer in result.answers if answer.score is not None]
+        assert np.mean(scores) == pytest.approx(printed[result.metric])
+        assert (result.benchmark, result.unfinished) == ("sums", "")
+        assert len(result.answers) == 24
+        assert {answer.repeat for answer in result.answers} == {0, 1}
+
+
+def test_the_zip_is_one_that_python_cannot_unpack():
+    with zipfile.ZipFile(LOGS / "small.eval") as archive:
+        assert {member.compress_type for member in archive.infolist()} == {ZSTANDARD}
+
+
+def test_a_failed_sample_is_an_abstention_with_its_error():
+    answers = read_results(LOGS / "large.json")[0].answers
+    failed = {(a.item, a.repeat): (a.score, a.error) for a in answers if a.error}
+    assert failed.keys() == {("sum-4", 0), ("sum-4", 1)}
+    assert all(score is None and "did not answer" in why for score, why in failed.values())
+
+
+def test_outputs_are_the_last_words_of_the_model():
+    answers = read_results(LOGS / "small.eval")[0].answers
+    assert all(a.output and ("The sum is" in a.output or "it is" in a.output) for a in answers)
+
+
+def test_a_log_that_stopped_is_unfinished():
+    assert {r.unfinished for r in read_results(LOGS / "broken.eval")} == {"its status is error"}
+
+
+def test_settings_differ_in_the_model_and_in_what_was_made_to_fail():
+    small, large = (read_results(LOGS / name)[0] for name in ("small.eval", "large.json"))
+    assert small.configured and small.settings["base_weights"]["model"] == "mockllm/small"
+    apart = {key for key in small.settings if small.settings[key] != large.settings[key]}
+    assert apart == {"base_weights", "evaluation", "time"}
+    one, two = (result.settings["evaluation"]["sums"] for result in (small, large))
+    assert {key for key in one if one[key] != two[key]} == {"steps"}
+    assert small.settings["packages"] == {"inspect_ai": "0.3.285"}
+    assert small.questions == large.questions and len(small.questions) == 12
+
+
+def made(folder: Path, scores: dict, **more: object) -> Path:
+    """A log of one sample by the documented form."""
+    sample = {"id": 1, "epoch": 1, "input": "?", "target": "!", "scores": scores, **more}
+    log = {"version": 2, "status": "success", "plan": {}, "samples": [sample]}
+    file = folder / "log.json"
+    file.write_text(json.dumps({**log, "eval": {"task": "t", "model": "m"}}))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("value", "score"),
+    [
+        ("C", 1.0),
+        ("P", 0.5),
+        ("I", 0.0),
+        ("N", 0.0),
+        ("Yes", 1.0),
+        ("false", 0.0),
+        ("0.25", 0.25),
+        (True, 1.0),
+        (0.75, 0.75),
+        (float("nan"), None),
+    ],
+)
+def test_values_count_as_inspect_ai_counts_them(tmp_path: Path, value: object, score: object):
+    (result,) = read_results(made(tmp_path, {"s": {"value": value}}))
+    assert [answer.score for answer in result.answers] == [score]
+
+
+def test_a_score_of_several_parts_is_several_metrics(tmp_path: Path):
+    results = read_results(made(tmp_path, {"s": {"value": {"a": 1, "b": "I"}}}))
+    assert [(r.metric, r.answers[0].score) for r in results] == [("s.a", 1.0), ("s.b", 0.0)]
+
+
+def test_attachments_are_put_back(tmp_path: Path):
+    message = {"message": {"content": "attachment://abc"}}
+    output = {"output": {"choices": [message]}, "attachments": {"abc": "long"}}
+    (result,) = read_results(made(tmp_path, {"s": {"value": 1}}, **output))
+    assert result.answers[0].output == "long"
+
+
+def test_a_score_in_words_is_refused_by_file_and_sample(tmp_path: Path):
+    with pytest.raises(DataError, match=r"log\.json:1: s: is a string, not a number"):
+        read_results(made(tmp_path, {"s": {"value": "rather good"}}))
+
+
+def damaged(folder: Path, change) -> Path:
+    file = copied("inspect_ai", folder) / "small.eval"
+    file.write_bytes(change(file.read_bytes()))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda raw: raw[: len(raw) // 2], "damaged zip"),
+        (lambda raw: raw[:90] + bytes(8) + raw[98:], "damaged zip"),
+    ],
+)
+def test_a_damaged_zip_is_named(tmp_path: Path, change, words: str):
+    with pytest.raises(DataError, match=rf"small\.eval: is a {words}"):
+        read_results(damaged(tmp_path, change))
+
+
+def test_a_cut_off_json_log_is_named_with_its_line(tmp_path: Path):
+    file = copied("inspect_ai", tmp_path) / "large.json"
+    text = file.read_text()[:20_000]
+    file.write_text(text)
+    for format_ in (None, "inspect-ai"):
+        with pytest.raises(DataError, match=rf"large\.json:{text.count(chr(10)) + 1}: malformed"):
+            read_results(file, format_)

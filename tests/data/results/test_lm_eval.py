@@ -1,0 +1,128 @@
+"""Sample logs of lm-eval: scores are those that lm-eval itself averaged."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from assay.data.record import DataError
+from assay.data.results.readers import read_results
+from assay.data.results.result import Result
+from tests.data.results.produced import FOLDER, PRODUCED, copied
+
+
+def log_of(samples: Path) -> dict:
+    """What lm-eval wrote about the same run."""
+    (file,) = samples.parent.glob("results_*.json")
+    return json.loads(file.read_text())
+
+
+def samples(folder: str, task: str = "sums") -> Path:
+    (file,) = (FOLDER / "lm_eval" / folder).glob(f"samples_{task}_2*.jsonl")
+    return file
+
+
+def mean(result: Result) -> float:
+    return float(np.mean([answer.score for answer in result.answers if answer.score is not None]))
+
+
+@pytest.mark.parametrize("file", PRODUCED["lm-eval"], ids=lambda file: file.parent.name)
+def test_every_metric_and_filter_has_the_mean_that_lm_eval_printed(file: Path):
+    log = log_of(file)
+    for result in read_results(file):
+        metric = result.metric if "," in result.metric else f"{result.metric},none"
+        assert mean(result) == pytest.approx(log["results"][result.benchmark][metric])
+        assert len(result.answers) == log["n-samples"][result.benchmark]["effective"]
+        assert (result.run, result.unfinished) == (log["model_name"], "")
+        assert result.checker == f"lm-evaluation-harness {result.metric}"
+
+
+def test_filters_and_metrics_are_results_of_their_own():
+    sums = [result.metric for result in read_results(samples("sums-small"))]
+    assert sums == ["exact_match,strict-match", "exact_match,flexible-extract"]
+    choice = read_results(samples("sums-small", "sums_choice"))
+    assert [result.metric for result in choice] == ["acc", "acc_norm"]
+
+
+def test_outputs_are_what_the_model_wrote_and_choices_have_none():
+    strict, flexible = read_results(samples("sums-small"))
+    assert [a.output for a in strict.answers] == [a.output for a in flexible.answers]
+    assert strict.answers[0].output in ("9.", "10.", "The answer is 9", "The answer is 10")
+    choice = read_results(samples("sums-small", "sums_choice"))[0]
+    assert {answer.output for answer in choice.answers} == {None}
+
+
+def test_settings_hold_the_configuration_and_tell_models_and_examples_apart():
+    small, large, examples = (
+        read_results(samples(name))[0] for name in ("sums-small", "sums-large", "two_examples")
+    )
+    assert small.configured and small.settings["base_weights"]["model_args"]["share"] == 0.4
+    apart = {key for key in small.settings if small.settings[key] != large.settings[key]}
+    assert apart == {"base_weights"}
+    apart = {key for key in large.settings if large.settings[key] != examples.settings[key]}
+    assert apart == {"evaluation"}
+    two, none = (result.settings["evaluation"]["sums"] for result in (examples, large))
+    assert {key for key in two if two[key] != none[key]} == {"task", "examples", "prompts_sha256"}
+    assert (none["examples"], two["examples"]) == (0, 2)
+    assert large.questions == examples.questions
+
+
+def test_without_the_results_file_settings_are_unknown(tmp_path: Path):
+    folder = copied("lm_eval/sums-small", tmp_path)
+    (folder / log_name(folder)).unlink()
+    result = read_results(next(folder.glob("samples_sums_2*")))[0]
+    assert not result.configured and result.run == "sums-small"
+    assert [list(part) for part in result.settings["evaluation"].values()] == [["prompts_sha256"]]
+
+
+def log_name(folder: Path) -> str:
+    return next(folder.glob("results_*.json")).name
+
+
+def test_a_cut_off_sample_log_is_unfinished(tmp_path: Path):
+    file = next(copied("lm_eval/sums-small", tmp_path).glob("samples_sums_2*"))
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(lines[:5]) + "\n")
+    assert [result.unfinished for result in read_results(file)] == ["5 of 12 questions"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda lines: [*lines[:3], lines[3][:-9]], (":4", "malformed JSON")),
+        (lambda lines: [*lines, lines[2]], (":25", "doc_id", "'2' is also the item of line 3")),
+        (
+            lambda lines: [line.replace('"doc_id": 4,', "") for line in lines],
+            (":5", "doc_id", "missing"),
+        ),
+        (
+            lambda lines: [
+                line.replace('"exact_match": ', '"exact_match": "x", "y":') for line in lines
+            ],
+            ("no metric is a number",),
+        ),
+    ],
+)
+def test_damage_is_named_by_file_and_line(tmp_path: Path, change, words: tuple[str, ...]):
+    file = next(copied("lm_eval/sums-small", tmp_path).glob("samples_sums_2*"))
+    file.write_text("\n".join(change(file.read_text().splitlines())) + "\n")
+    with pytest.raises(DataError) as refusal:
+        read_results(file)
+    assert all(word in str(refusal.value) for word in (file.name, *words)), refusal.value
+
+
+def test_a_damaged_results_file_is_named(tmp_path: Path):
+    folder = copied("lm_eval/sums-small", tmp_path)
+    (folder / log_name(folder)).write_text("{")
+    with pytest.raises(DataError, match=r"results_.*malformed JSON"):
+        read_results(next(folder.glob("samples_sums_2*")))
+
+
+def test_a_metric_of_which_lower_is_better_is_no_score(tmp_path: Path):
+    folder = copied("lm_eval/sums-small", tmp_path)
+    log = folder / log_name(folder)
+    text = log.read_text().replace('"acc_norm": true', '"acc_norm": false')
+    log.write_text(text)
+    found = read_results(next(folder.glob("samples_sums_choice*")))
+    assert [result.metric for result in found] == ["acc"]

@@ -1,0 +1,83 @@
+"""Comparisons of reported scores: the family, the words beside them, what repeats are worth."""
+
+import pytest
+
+from assay.judge.audit.pairs import pairs
+from assay.judge.binomial import compare_counts
+from tests.judge.audit.faults import cells, claimed, found, record, settings, two_runs
+
+
+def family(*scores: float) -> str:
+    """Runs r0, r1 ... against a control of 26.9 % on 200 items, each called better."""
+    runs = [
+        f'[[runs]]\nname = "r{i}"\nsays = "better"\nscores = {s}\n' for i, s in enumerate(scores)
+    ]
+    head = '[scoring]\nitems = 200\ncontrol = "c"\n[[runs]]\nname = "c"\nscores = 26.9\n'
+    return head + "".join(runs)
+
+
+def test_a_difference_that_decides_alone_is_undecided_among_ten():
+    assert found(family(37.7), "better")
+    first, *_ = found(family(37.7, *[26.9] * 9), "inside_noise")
+    assert first.about == "r0 / c"
+
+
+def test_repeats_are_averaged_and_do_not_add_items():
+    (flaw,) = found(two_runs([26.5, 27.5, 26.0], [37.0, 38.0, 38.0]), "better")
+    alone = compare_counts(200 * 0.266666, 200, 200 * 0.376666, 200)
+    assert flaw.numbers["p"] == pytest.approx(alone.p_value, rel=1e-3)
+    assert flaw.numbers["items"] == 200
+
+
+def test_a_run_may_have_another_control_or_none():
+    text = family(60.0, 60.0).replace('name = "r0"\n', 'name = "r0"\ncontrol = "r1"\n')
+    assert {pair.name for pair in pairs(record(text))} == {"r0 / r1", "r1 / c"}
+    text = family(60.0).replace('name = "r0"\n', 'name = "r0"\ncontrol = ""\n')
+    assert not pairs(record(text))
+
+
+def test_scores_without_a_number_of_items_are_not_judged():
+    text = family(60.0).replace("items = 200\n", "")
+    assert not found(text, "better") and not found(text, "unpaired")
+
+
+def test_a_decision_between_runs_that_are_not_comparable_is_not_called_one():
+    text = two_runs(20.0, 60.0).replace(
+        "scores = 20.0\n", 'settings = { lr = 1, data = "x" }\nscores = 20.0\n'
+    )
+    text = text.replace("scores = 60.0\n", 'settings = { lr = 2, data = "y" }\nscores = 60.0\n')
+    assert found(text, "several_factors") and not found(text, "better")
+
+
+def test_settings_that_only_one_run_names_are_no_difference():
+    text = settings('lr = 1, data = "x"', 'seed = 2, prompt = "p"')
+    assert not found(text, "several_factors")
+
+
+def test_settings_of_mentions_count_for_the_run():
+    text = settings('lr = 1, data = "x"', "lr = 2")
+    assert not found(text, "several_factors")
+    assert found(text + '[[mentions]]\nof = "b"\nsettings = { data = "y" }\n', "several_factors")
+
+
+def test_several_cells_name_the_ones_that_decide():
+    (flaw,) = found(cells("x = 20, y = 20", "x = 22, y = 80", "better"), "cells_inside_noise")
+    assert (flaw.numbers["which"], flaw.numbers["cell"]) == ("y", "x")
+
+
+def test_a_claimed_range_is_judged_at_its_best():
+    (flaw,) = found(claimed("[0.5, 4.5]", "[100, 800]"), "difference_inside_noise")
+    best = compare_counts(0.455 * 800, 800, 0.5 * 800, 800)
+    assert flaw.numbers["p"] == pytest.approx(best.p_value)
+    assert (flaw.numbers["least"], flaw.numbers["fewest"]) == (0.5, 100)
+
+
+def test_a_score_next_to_the_end_of_the_scale_keeps_its_difference_inside():
+    text = claimed("[3, 3]", "[100]") + "score = 1.0\n"
+    (flaw,) = [*found(text, "difference_inside_noise"), *found(text, "difference_could_be_real")]
+    assert flaw.numbers["control"] == 0
+
+
+def test_repeats_as_wide_as_samples_are_left_alone():
+    text = two_runs([20.0, 26.5, 24.0, 28.0], [27.0, 24.0, 30.0, 22.0])
+    assert not found(text, "repeats_alike")

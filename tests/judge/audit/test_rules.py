@@ -1,0 +1,32 @@
+"""Every rule finds its fault, and is silent where the fault is mended."""
+
+import pytest
+
+from assay.judge.audit.rules import RULES, audit
+from tests.judge.audit.faults import FAULTS, found, record
+
+
+@pytest.mark.parametrize("key", FAULTS)
+def test_the_fault_is_found(key: str):
+    assert found(FAULTS[key][0], key)
+
+
+@pytest.mark.parametrize("key", FAULTS)
+def test_the_mended_record_is_left_alone(key: str):
+    assert not found(FAULTS[key][1], key)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_has_a_fault(name: str):
+    assert any(list(RULES[name](record(faulty))) for faulty, _ in FAULTS.values())
+
+
+def test_findings_come_worst_first():
+    text = FAULTS["impossible_granularity"][0] + FAULTS["left_open"][0]
+    severities = [flaw.severity for flaw in audit(record(text))]
+    assert severities == sorted(severities, key=["error", "warning", "note"].index)
+    assert len(set(severities)) == 3
+
+
+def test_an_empty_record_has_no_findings():
+    assert audit(record("")) == []

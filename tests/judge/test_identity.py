@@ -1,0 +1,194 @@
+"""Identity rules: what identical answers come from, sums that must hold, metrics that cannot both
+be true. Each rule is shown to stay silent where nothing is wrong.
+"""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.judge.health import diagnose, worded
+from assay.judge.health_words import ADVICE, WHAT
+from assay.judge.identity import (
+    IDENTITY_RULES,
+    Twins,
+    contradictory_answers,
+    fallback_contradiction,
+    impossible_share,
+    is_fallback,
+    loss_parts,
+    same_answers,
+    signal_without_spread,
+)
+from assay.report.words import words
+
+TWINS = Twins("a", "b", 50, 50, 50, same_weights=False, changed_share=0.5015, greedy=True)
+KL_LOG = [
+    {"step": 1, "loss": 0.01162, "ppo_loss": 0.00034, "kl": 0.09400, "beta": 0.12},
+    {"step": 2, "loss": 0.01059, "ppo_loss": 0.00083, "kl": 0.08131, "beta": 0.12},
+    {"step": 3, "loss": 0.00982, "ppo_loss": 0.00092, "kl": 0.07414, "beta": 0.12},
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity", "word"),
+    [
+        ({"same_weights": True, "changed_share": 0.0}, "error", "same weights"),
+        ({"distinct": 2}, "error", "next to no choice"),
+        ({"greedy": False}, "error", "although sampled"),
+        ({}, "warning", "answer the same"),
+        ({"same_weights": None, "changed_share": None}, "warning", "answer the same"),
+    ],
+)
+def test_the_cause_of_identical_answers_is_named_as_far_as_it_is_known(changes, severity, word):
+    found = same_answers(replace(TWINS, **changes))
+    assert found.severity == severity and word in found.what
+    assert "50 answers to 50 items" in found.evidence
+
+
+def test_the_evidence_says_how_many_weights_differ_and_how_answers_were_drawn():
+    evidence = same_answers(TWINS).evidence
+    assert "50.15%" in evidence and "greedy" in evidence
+    assert "not looked at" in same_answers(replace(TWINS, same_weights=None)).evidence
+
+
+def test_rounded_losses_that_add_up_are_left_alone():
+    assert loss_parts(KL_LOG) is None
+
+
+def test_a_loss_whose_parts_do_not_add_up_is_found_with_its_step():
+    wrong = [KL_LOG[0], {**KL_LOG[1], "loss": 0.01069}, KL_LOG[2]]
+    found = loss_parts(wrong)
+    assert found is not None and found.severity == "error"
+    assert "1 of 3 steps" in found.evidence and "step 2" in found.evidence
+    assert "0.12 x kl" in found.evidence
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"loss": 0.5},
+        {"loss": 0.5, "ppo_loss": 0.1, "kl": 0.2},
+        {"loss": 0.5, "ppo_loss": None},
+        {"loss": 0.5, "kl": 0.2, "beta": 0.1},
+    ],
+)
+def test_a_sum_of_which_a_part_is_unknown_is_not_judged(step):
+    assert loss_parts([step]) is None
+
+
+@given(st.floats(-2, 2), st.floats(0, 5), st.floats(0, 1), st.floats(0, 3), st.floats(0, 0.1))
+def test_sums_in_single_precision_hold(policy, kl, beta, entropy, coefficient):
+    import numpy as np
+
+    f = np.float32
+    loss = f(policy) + f(beta) * f(kl) - f(coefficient) * f(entropy)
+    step = {
+        "loss": float(loss),
+        "policy_loss": policy,
+        "kl": kl,
+        "kl_coef": beta,
+        "entropy": entropy,
+        "entropy_coef": coefficient,
+    }
+    assert loss_parts([step]) is None
+
+
+def test_a_kl_term_that_is_logged_as_a_loss_is_added_as_it_is():
+    step = {"loss": 0.3, "policy_loss": 0.1, "kl_loss": 0.2, "kl": 5.0}
+    assert loss_parts([step]) is None
+    assert loss_parts([{**step, "loss": 0.1}]) is not None
+
+
+def test_no_fallback_beside_errors_that_cause_one_is_a_contradiction():
+    steps = [{"fallback_count": 0, "api_errors": 2}, {"fallback_count": 0, "api_errors": 0}]
+    found = fallback_contradiction(steps)
+    assert found is not None and "api_errors 2" in found.evidence
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"fallback_count": 1, "api_errors": 2}],
+        [{"fallback_count": 0, "api_errors": 0}],
+        [{"api_errors": 2}],
+        [{"fallback_count": 0}],
+        [{"fallback_count": 0, "api_errors": 2}, {"fallback_count": 3}],
+    ],
+)
+def test_fallbacks_that_were_counted_contradict_nothing(steps):
+    assert fallback_contradiction(steps) is None
+
+
+def test_a_share_outside_its_range_is_found():
+    assert impossible_share([{"signal_share": 0.0, "truncated_share": 1.0}]) is None
+    found = impossible_share([{"step": 7, "truncated_share": 1.2}])
+    assert found is not None and "truncated_share is 1.2 at step 7" in found.evidence
+    assert impossible_share([{"clip_low_share": -0.1}]) is not None
+
+
+def test_signal_needs_rewards_that_differ():
+    assert signal_without_spread([{"signal_share": 0.5, "reward_std": 0.1}]) is None
+    assert signal_without_spread([{"signal_share": 0.0, "reward_std": 0.0}]) is None
+    assert signal_without_spread([{"signal_share": 0.5}]) is None
+    assert signal_without_spread([{"signal_share": 0.5, "reward_std": 0.0}]) is not None
+
+
+def test_the_health_of_a_stage_includes_these_rules():
+    lines = [{"step": 1, "fallbacks": 0, "execution_errors": 4, "grad_norm": 1.0}]
+    (found,) = diagnose(lines)
+    assert worded(found) == fallback_contradiction(lines)
+
+
+def test_a_rule_says_the_same_alone_and_in_the_health_of_a_stage():
+    stages = {
+        "loss_parts": [{"loss": 5.0, "policy_loss": 1.0, "kl_loss": 1.0}],
+        "impossible_share": [{"truncated_share": 1.5}],
+        "signal_without_spread": [{"signal_share": 0.5, "reward_std": 0.0}],
+    }
+    for name, lines in stages.items():
+        lines = [{"step": 1, **line} for line in lines]
+        (found,) = (each for each in diagnose(lines) if each.rule == name)
+        assert worded(found) == IDENTITY_RULES[name](lines)
+
+
+def test_an_answer_cannot_be_right_and_wrong():
+    right = [(1.0, "", {}), (0.0, "value_error", {}), (None, "", {})]
+    assert contradictory_answers("a", right) == []
+    (found,) = contradictory_answers("a", [*right, (1.0, "value_error", {})])
+    assert "1 of 4 answers" in found.evidence
+
+
+def test_an_answer_that_fell_back_must_say_so():
+    said = [(0.0, "api_error", {"fallback": 1.0}), (0.0, "api_error", {})]
+    assert contradictory_answers("a", said) == []
+    (found,) = contradictory_answers("a", [(0.0, "api_error: 500", {"fallback": 0.0})])
+    assert found.severity == "error"
+
+
+def test_a_fallback_is_known_by_its_part_also_inside_a_sum():
+    assert is_fallback({}) is None
+    assert is_fallback({"vqa/fallback": 1.0}) is True
+    assert is_fallback({"fallback": 0.0, "answer": 1.0}) is False
+
+
+def test_what_these_rules_say_is_translated():
+    found = [
+        same_answers(replace(TWINS, same_weights=True)),
+        same_answers(replace(TWINS, distinct=1)),
+        same_answers(replace(TWINS, greedy=False)),
+        same_answers(TWINS),
+        same_answers(replace(TWINS, same_weights=None)),
+        loss_parts([{"loss": 1.0, "ppo_loss": 2.0}]),
+        fallback_contradiction([{"fallbacks": 0, "api_errors": 1}]),
+        impossible_share([{"a_share": 2.0}]),
+        signal_without_spread([{"signal_share": 1.0, "reward_std": 0}]),
+        *contradictory_answers("a", [(1.0, "e", {})]),
+    ]
+    chinese = words("zh").sections
+    for finding in found:
+        assert finding is not None
+        # Those of a stage's metrics are worded with its health.
+        assert finding.what in {*chinese["finding"], *WHAT.values()}
+        assert finding.fix in {*chinese["advice"], *ADVICE.values()}

@@ -1,0 +1,53 @@
+"""Counts by sign and by verdict are kept apart, and cells that share items are not many results."""
+
+from assay.judge.holm import judge_family
+from assay.judge.tally import relation, separate_groups, tally
+from assay.judge.verdict import not_comparable
+from tests.judge.simulated import single_pass
+
+A, B, C = frozenset("abc"), frozenset("cd"), frozenset("xy")
+
+
+def test_signs_and_verdicts_are_counted_out_of_what_was_compared():
+    control = single_pass([1.0] * 30 + [0.0] * 70)
+    others = {
+        "up": single_pass([1.0] * 60 + [0.0] * 40),
+        "little up": single_pass([1.0] * 31 + [0.0] * 69),
+        "down": single_pass([0.0] * 100),
+        "same": control,
+    }
+    found = judge_family(control, others)
+    found["unfair"] = not_comparable(found["up"], ["model"])
+    counts = tally(found, 7, 2, dict.fromkeys(found, A))
+    assert (counts.run, counts.missing, counts.compared) == (7, 2, 4)
+    assert (counts.improved, counts.declined, counts.unchanged) == (2, 1, 1)
+    assert (counts.better, counts.worse, counts.not_comparable) == (1, 1, 1)
+    assert counts.undecided + counts.equivalent == 2
+    assert (counts.largest_gain, counts.largest_loss) == ("up", "down")
+    assert counts.groups == 1
+
+
+def test_there_is_no_gain_where_nothing_rose():
+    control = single_pass([1.0] * 30 + [0.0] * 70)
+    counts = tally(judge_family(control, {"same": control}), 1, 0, {"same": A})
+    assert counts.largest_gain is None and counts.largest_loss is None
+
+
+def test_nothing_compared_has_no_extremes():
+    counts = tally({}, 3, 0, {})
+    assert (counts.compared, counts.largest_gain, counts.groups) == (0, None, 0)
+
+
+def test_groups_are_joined_by_shared_items_however_far_apart():
+    assert separate_groups([A, B, C]) == 2
+    assert separate_groups([A, C, frozenset("dx"), B]) == 1
+    assert separate_groups([A, A]) == 1
+    assert separate_groups([]) == 0
+
+
+def test_relations_of_sets():
+    assert relation([A, A]) == "same"
+    assert relation([frozenset("abcd"), A, frozenset("a")]) == "nested"
+    assert relation([A, B]) == "overlapping"
+    assert relation([A, C]) == "apart"
+    assert relation([A, frozenset("abx"), C]) == "overlapping"

@@ -1,0 +1,101 @@
+"""A tiny lab whose one run has every kind of stage that samples, for tests of replays."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from assay.lab.observer import Silent
+from assay.lab.replay.replay import replay
+from assay.lab.replay.result import Replay
+from assay.lab.run_directory import RunDirectory, runs_of
+from assay.lab.runner import start
+from tests.tiny_lab import make_tiny_lab
+
+STAGES = """
+[stage.sft]
+method = "sft"
+data   = "sums"
+steps  = 16
+batch  = 4
+optimizer = { lr = 1e-2 }
+
+[stage.rl]
+method = "grpo"
+data   = "sums"
+steps  = 4
+prompts  = 3
+group    = 4
+sampling = { max_tokens = 9 }
+reward   = { accuracy = 1.0, repetition = 0.5 }
+optimizer = { lr = 1e-3 }
+checkpoint_every = 2
+
+[stage.tuned]
+method = "grpo"
+data   = "sums"
+start  = "sft.last"
+steps  = 2
+prompts  = 2
+group    = 4
+algorithm = "dapo"
+sampling = { max_tokens = 12 }
+reward   = "accuracy"
+kl       = { coef = 0.1, estimator = "k1", where = "reward" }
+overlong = { buffer = 4, factor = 0.25 }
+dynamic  = { max_batches = 3 }
+updates  = { minibatches = 2, epochs = 2 }
+adapt    = { kind = "lora", rank = 2, alpha = 4 }
+optimizer = { lr = 1e-3 }
+
+[stage.kept]
+method = "rft"
+data   = "sums"
+start  = "sft.last"
+steps  = 1
+prompts  = 3
+group    = 4
+sampling = { max_tokens = 12 }
+reward   = "accuracy"
+
+[stage.weighted]
+method = "rce"
+data   = "sums"
+start  = "sft.last"
+steps  = 2
+prompts  = 2
+group    = 4
+sampling = { max_tokens = 12 }
+reward   = "accuracy"
+tau      = { start = 1.0, end = 0.5 }
+"""
+
+
+def make_replay_lab(folder: Path) -> RunDirectory:
+    """Run all stages in `folder`."""
+    file = make_tiny_lab(folder)
+    head = file.read_text().partition("[stage.sft]")[0]
+    file.write_text(head + STAGES)
+    (run,) = start(file, root=folder)
+    return run
+
+
+def only_run(lab: Path) -> RunDirectory:
+    """The run of a lab that may have been copied."""
+    (run,) = runs_of(lab, "tiny")
+    return run
+
+
+def again(
+    run: RunDirectory, step: int, *settings: str, stage: str = "rl", gradient: bool = False
+) -> Replay:
+    """A replay of the run."""
+    return replay(run, step, settings, stage=stage, gradient=gradient, observer=Silent())
+
+
+def pulls(done: Replay, side: str) -> list[float | None]:
+    """What each sample was given on one side."""
+    return [getattr(sample, f"pull_{side}") for sample in done.samples]
+
+
+def known(values: Sequence[float | None]) -> list[float]:
+    """The values that are known."""
+    return [value for value in values if value is not None]
