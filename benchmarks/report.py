@@ -43,11 +43,13 @@ llama.cpp is compiled then. This page is written by `python benchmarks/report.py
 
 A CPU-second is processor time of all threads together; it changes less with what else the machine
 does than wall time, but not nothing: memory and caches are shared. Sides take turns, round after
-round, and medians are reported. A ratio above 1x means that Assay is faster.
+round, and medians are reported. A ratio above 1x means that Assay is faster. Other programs may
+have run on the second core: the last table has the load that each benchmark began under.
 
 ## Targets
 
-What was aimed at before anything was measured.
+What was aimed at before anything was measured. Where several machines measured a cell, the worst
+counts.
 """
 
 
@@ -197,15 +199,19 @@ def missing(section: Section) -> str:
 
 def machine_text() -> str:
     """The machines and versions behind all results."""
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], list[tuple[str, float]]] = {}
     for folder in sorted(path.name for path in RESULTS.glob("*/")):
         for result in load_results(folder):
             machine = result["machine"]
             size = f"{machine['cores']} cores, {machine['memory_gib']} GiB"
             words = f"{machine['processor']}, {size}, {', '.join(machine['bf16']) or 'no bf16'}"
-            found.setdefault((words, folder), []).append(machine["time"])
-    rows = [[*key, str(len(times)), min(times), max(times)] for key, times in found.items()]
-    heads = ["machine", "results", "files", "first", "last"]
+            found.setdefault((words, folder), []).append((machine["time"], machine["load_average"]))
+    rows = []
+    for key, taken in found.items():
+        times, loads = zip(*taken, strict=True)
+        load = f"{min(loads):.1f} to {max(loads):.1f}"
+        rows.append([*key, str(len(taken)), min(times), max(times), load])
+    heads = ["machine", "results", "files", "first", "last", "load when they began"]
     versions = [f"- {side}: {words}" for side, words in sorted(all_versions().items())]
     return "\n\n".join(
         ["## Machines and versions", results.markdown(heads, rows, words=2), "\n".join(versions)]

@@ -55,7 +55,16 @@ def words_of(result: Result) -> list[str]:
     cell = result["cell"]
     shape = f"{cell['prompt']}/{cell['completion']}"
     notes = [cell["dtype"], cell["endings"], f"{cell['threads']} thread"]
-    return [MODELS[cell["model"]], shape, ", ".join([*notes, *(["LoRA"] if cell["lora"] else [])])]
+    notes += [*(["LoRA"] if cell["lora"] else []), processor_of(result)]
+    return [MODELS[cell["model"]], shape, ", ".join(notes)]
+
+
+def processor_of(result: Result) -> str:
+    """The processor's name without what every name has."""
+    name = result["machine"]["processor"]
+    for word in ("(R)", "Processor", "@"):
+        name = name.replace(word, "")
+    return " ".join(name.split())
 
 
 def ratio(result: Result, peer: str, key: str) -> str:

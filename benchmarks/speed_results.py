@@ -8,7 +8,7 @@ from typing import Any
 
 from cells import load_results
 from growth_plot import COSTS, fit, series
-from results import markdown
+from results import markdown, processor_of
 
 Result = Mapping[str, Any]
 NOT_RUN = "not run"
@@ -34,7 +34,7 @@ def rollout_rates(key: str) -> str:
         cell, found = result["cell"], result["engines"]
         shape = f"{cell['prompt']}/{cell['completion']}"
         batch = f"{cell['prompts']} x {cell['group']}"
-        words = [batch, shape, cell["dtype"], f"{cell['threads']}"]
+        words = [batch, shape, f"{cell['dtype']}, {processor_of(result)}", f"{cell['threads']}"]
         rates = [rate_of(found.get(name), key) for name in names]
         rows.append([*words, *rates, rate_ratio(found, "generate", key), best_vllm(found, key)])
     heads = ["prompts x group", "prompt/completion", "format", "threads", *names]
@@ -97,7 +97,7 @@ def limit_words(result: Result) -> list[str]:
     """What a cell of the bound measures, as columns."""
     cell = result["cell"]
     shape = f"{cell['prompts']} x {cell['group']}, {cell['prompt']}/{cell['completion']}"
-    return [cell["what"], shape, cell["dtype"]]
+    return [cell["what"], shape, f"{cell['dtype']}, {processor_of(result)}"]
 
 
 def limit() -> str:
