@@ -1,5 +1,6 @@
 """Matrices from records: what stands in a cell, what is compared, refused and recommended."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from assay.errors import InputError
 from assay.judge.holm import holm
 from assay.judge.intervals import wilson
 from assay.judge.paired import compare
+from assay.lab.fairness import Unfair
 from assay.lab.matrix.build import SharedCell
 from assay.lab.matrix.model import Cell, Matrix
 from assay.lab.matrix.request import Request, make_matrix
@@ -141,6 +143,17 @@ def test_an_undeclared_difference_is_not_comparable_unless_allowed(lab):
     allowed = replace(ask, allow=("stage.sft.loss_on", "stage.sft.optimizer"))
     cell = at(make_matrix(lab.root, ["g0", "other"], allowed), 8, "other")
     assert cell.comparison is not None and cell.comparison.verdict == "better"
+
+
+def test_a_cell_that_was_trained_on_its_items_is_refused_whatever_is_allowed(lab):
+    fill_grid(lab)
+    run = lab.run("leaked", f"{BATCH}=8")
+    score(run, LAST, ones(59, 60))
+    (record,) = run.evaluations.glob("*/evaluation.json")
+    record.write_text(json.dumps({**json.loads(record.read_text()), "shared": {"train": 3}}))
+    ask = Request(rows=BATCH, columns="name", baseline="g0", allow=("stage", "data"))
+    with pytest.raises(Unfair, match=r"leaked.*was trained on test items: 3 rows of data.train"):
+        make_matrix(lab.root, ["g0", "leaked"], ask)
 
 
 def test_a_data_axis_declares_the_rows_that_follow_from_it_and_no_other_file(lab):

@@ -134,15 +134,20 @@ def _check_untrained(entrant: Entrant) -> list[str]:
     for run, record in [*trained, *_ancestors(entrant)]:
         if record is None or record.shared is None:
             unknown.append(str(run))
-            continue
-        for data, rows in record.shared.items():
-            if rows:
-                problem = (
-                    f"{entrant.measured.name} was trained on test items: {rows} rows of "
-                    f"data.{data} in {run} ask what items of {record.name} ask"
-                )
-                raise Unfair(problem, fix="train without them; no comparison mends this")
+        else:
+            refuse_trained(entrant.measured.name, run, record)
     return unknown
+
+
+def refuse_trained(name: str, run: RunDirectory, record: EvaluationRecord) -> None:
+    """Raise Unfair where the run that made the checkpoint `name` trained on the record's items."""
+    for data, rows in (record.shared or {}).items():
+        if rows:
+            problem = (
+                f"{name} was trained on test items: {rows} rows of data.{data} in {run} ask what "
+                f"items of {record.name} ask"
+            )
+            raise Unfair(problem, fix="train without them; no comparison mends this")
 
 
 def _ancestors(entrant: Entrant) -> list[tuple[RunDirectory, EvaluationRecord | None]]:

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from assay.judge.confounds import Confound, differences
+from assay.lab.fairness import BASE, refuse_trained
 from assay.lab.manifest_file import read_manifest
 from assay.lab.matrix.model import Measurement, Source
 from assay.lab.spec.read import read_experiment
@@ -26,7 +27,13 @@ def unfair(
     keys: Sequence[str],
     allow: Sequence[str] = (),
 ) -> list[Confound]:
-    """The undeclared differences between two cells; `keys` are the axes and what arms set."""
+    """The undeclared differences between two cells; `keys` are the axes and what arms set.
+
+    Raises Unfair for a checkpoint that was trained on the items it answered, whatever is allowed.
+    """
+    for source in (s for measurement in (*control, *other) for s in measurement.sources):
+        if source.checkpoint != BASE:
+            refuse_trained(f"{source.run}@{source.checkpoint}", source.run, source.record)
     patterns = [pattern for key in keys for pattern in follows(key)]
     pairs = [
         (a, b)
