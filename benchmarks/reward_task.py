@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from assay.data.episode import Completion, Reward
+from assay.data.episode import Completion
 from assay.data.row import Row
 from assay.lab.launch import launch_or_resume
 from assay.lab.observer import Silent
@@ -86,11 +86,15 @@ class RewardTask:
         count = steps * self.stage.prompts
         return [row for _, row in visits(self.given.rows, self.given.seed, 0, count)]
 
-    def judge(self, rows: Sequence[Row], completions: Sequence[Sequence[int]]) -> list[Reward]:
-        """The reward of each completion's tokens."""
+    def judge(self, rows: Sequence[Row], completions: Sequence[Sequence[int]]) -> list[float]:
+        """The reward of each completion's tokens; RuntimeError where one abstains."""
         decode = decoder(self.given)
         pairs = zip(rows, completions, strict=True)
-        return self.runner.score([(row, Completion(decode(c), tuple(c))) for row, c in pairs])
+        found = self.runner.score([(row, Completion(decode(c), tuple(c))) for row, c in pairs])
+        silent = [reward.why for reward in found if reward.value is None]
+        if silent:
+            raise RuntimeError(f"{len(silent)} rewards abstained: {silent[0]}")
+        return [reward.value for reward in found if reward.value is not None]
 
     def held_out_reward(self, policy: LanguagePolicy) -> float:
         """Mean reward of greedy answers to the held-out rows."""
@@ -99,7 +103,7 @@ class RewardTask:
         keys = [SampleKey(0, row.id, 0) for row in rows]
         turns = policy.sample([self.prompt(row) for row in rows], keys, greedy)
         rewards = self.judge(rows, [turn.actions for turn in turns])
-        return sum(reward.value or 0.0 for reward in rewards) / len(rewards)
+        return sum(rewards) / len(rewards)
 
 
 def reward_task() -> RewardTask:

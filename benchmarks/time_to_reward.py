@@ -51,7 +51,7 @@ class JudgedWorker(Worker):
         found = super().answer()
         while "score" in found:
             rows = [self.rows[n] for n in found["rows"]]
-            rewards = [r.value or 0.0 for r in self.task.judge(rows, found["score"])]
+            rewards = self.task.judge(rows, found["score"])
             assert self.process.stdin is not None
             self.process.stdin.write(json.dumps({"rewards": rewards}).encode() + b"\n")
             self.process.stdin.flush()

@@ -5,7 +5,7 @@ be true. Each rule is shown to stay silent where nothing is wrong.
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from assay.judge.health import diagnose, worded
@@ -79,6 +79,7 @@ def test_a_sum_of_which_a_part_is_unknown_is_not_judged(step):
 
 
 @given(st.floats(-2, 2), st.floats(0, 5), st.floats(0, 1), st.floats(0, 3), st.floats(0, 0.1))
+@example(8.757947471987878e-44, 0.0, 0.0, 0.0, 0.0)
 def test_sums_in_single_precision_hold(policy, kl, beta, entropy, coefficient):
     import numpy as np
 

@@ -24,6 +24,8 @@ WEIGHED = {"kl": ("kl_coef", "beta"), "entropy": ("entropy_coef",)}
 SIGNS = {"entropy": -1.0}
 ROUNDING = 1e-4
 """Share of the largest term by which a sum in single precision may be off."""
+SMALLEST = 2.0**-126
+"""Below it single precision rounds to fixed steps, not to a share of the number."""
 FALLBACK = "fallback"
 CAUSES = ("api_error", "execution_error", "attribute_error", "runtime_error")
 """Metrics that begin so count errors after which only a fallback gives a result."""
@@ -131,7 +133,7 @@ def _adds_up(step: Mapping[str, Any]) -> bool:
     total = math.fsum(coef * value for coef, value in terms.values())
     largest = max(abs(step[LOSS]), *(abs(coef * value) for coef, value in terms.values()))
     slack = _half_digit(step[LOSS]) + sum(abs(c) * _half_digit(v) for c, v in terms.values())
-    return abs(total - step[LOSS]) <= slack + ROUNDING * largest
+    return abs(total - step[LOSS]) <= slack + ROUNDING * largest + SMALLEST
 
 
 def _half_digit(value: float) -> float:

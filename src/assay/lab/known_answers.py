@@ -8,10 +8,9 @@ other. Which evaluations exist is the session's to know.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import pyarrow.parquet as pq
-
 from assay.data.episode import Context, Turn
 from assay.lab.evaluate import Answers, Evaluation
+from assay.lab.records import read_columns
 from assay.lab.run_directory import RunDirectory
 from assay.rl.policy import SampleKey
 from assay.rollout.sampling import Sampling
@@ -32,15 +31,14 @@ def known_turns(
 
 
 def recorded_turns(run: RunDirectory, evaluation: Evaluation, checkpoint: str) -> Known:
-    """The turns of a finished record, by prompt and by what names the draw."""
+    """The turns of a finished record, by prompt and what names the draw. Raises DamagedRecord."""
     contexts = dict(zip(evaluation.record.items, evaluation.contexts, strict=True))
     file = evaluation.record.file(run.evaluations, checkpoint)
+    columns = read_columns(file, ["item_id", "repeat", "tokens", "ended"])
     found = {}
-    for line in pq.read_table(file, columns=["item_id", "repeat", "tokens", "ended"]).to_pylist():
-        context, actions = contexts[line["item_id"]], tuple(line["tokens"])
-        key = SampleKey(evaluation.seed, line["item_id"], line["repeat"])
-        turn = Turn(context, actions, (True,) * len(actions), ended=line["ended"])
-        found[context, key] = turn
+    for item, repeat, tokens, ended in zip(*columns.values(), strict=True):
+        turn = Turn(contexts[item], tuple(tokens), (True,) * len(tokens), ended=ended)
+        found[turn.context, SampleKey(evaluation.seed, item, repeat)] = turn
     return found
 
 

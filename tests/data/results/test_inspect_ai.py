@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from assay.data.record import DataError
-from assay.data.results.archive import ZSTANDARD, read_members
+from assay.data.results.archive import LOCAL_HEADER, ZSTANDARD, read_members
 from assay.data.results.readers import read_results
 from tests.data.results.produced import FOLDER, copied
 
@@ -138,3 +138,15 @@ def test_a_cut_off_json_log_is_named_with_its_line(tmp_path: Path):
     for format_ in (None, "inspect-ai"):
         with pytest.raises(DataError, match=rf"large\.json:{text.count(chr(10)) + 1}: malformed"):
             read_results(file, format_)
+
+
+def test_a_packed_member_with_other_bytes_is_a_damaged_zip(tmp_path: Path):
+    file = copied("inspect_ai", tmp_path / "logs") / "small.eval"
+    with zipfile.ZipFile(file) as archive:
+        member = max(archive.infolist(), key=lambda m: m.compress_size)
+    content = bytearray(file.read_bytes())
+    start = member.header_offset + LOCAL_HEADER.size + len(member.filename)
+    content[start : start + member.compress_size] = b"\xff" * member.compress_size
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=r"small.eval: is a damaged zip"):
+        read_members(file, lambda name: name == member.filename)

@@ -13,6 +13,8 @@ from assay.data.record import DataError
 
 ZSTANDARD = 93
 """The number of the method in the zip format (APPNOTE 4.4.5)."""
+TORN = (zlib.error, struct.error, pa.ArrowException, EOFError)
+"""What unpacking raises where bytes are missing or changed."""
 LOCAL_HEADER = struct.Struct("<26x2H")
 """The header before the bytes of a member: 26 bytes, then the lengths of its name and extras."""
 
@@ -26,7 +28,7 @@ def read_members(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
         with zipfile.ZipFile(path) as archive, path.open("rb") as stream:
             members = [member for member in archive.infolist() if wanted(member.filename)]
             return {m.filename: _read(archive, stream, m) for m in members}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, OSError, *TORN) as error:
         problem = " ".join(str(error).split())
         raise DataError(f"is a damaged zip: {problem}", file=path) from error
 
