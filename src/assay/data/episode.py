@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from assay.data.row import Message
+
 Context = Any
 """What a policy reads before it acts: token ids (`tuple[int, ...]`) for a language model,
 query and candidate features for a selector."""
@@ -59,6 +61,9 @@ class Completion:
     text: str
     tokens: tuple[int, ...] = ()
     ended: Ended = "stop"
+    messages: tuple[Message, ...] = ()
+    """Of an episode of several turns: everything said after the row's prompt, the model's messages
+    as it wrote them; `text` is then what the model wrote, one turn below the other."""
 
 
 def continues(context: Context, before: Context, actions: tuple[int, ...]) -> bool:

@@ -197,11 +197,10 @@ def score_in_worker(
     module, _, name = function.partition(":")
     messages = tuple(_message(message) for message in row["messages"])
     sent = Row(**{**row, "messages": messages, "tools": tuple(row["tools"])})
+    said = tuple(_message(message) for message in completion["messages"])
     tokens = tuple(completion["tokens"])
-    reward = getattr(import_module(module), name)(
-        sent, Completion(**{**completion, "tokens": tokens})
-    )
-    return dataclasses.asdict(reward)
+    received = Completion(**{**completion, "tokens": tokens, "messages": said})
+    return dataclasses.asdict(getattr(import_module(module), name)(sent, received))
 
 
 def _message(sent: Mapping[str, Any]) -> Message:

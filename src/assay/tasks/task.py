@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.errors import InputError, nearest
+from assay.tasks.dialogue import Dialogue
 
 Value = TypeVar("Value")
 
@@ -64,6 +65,8 @@ class Benchmark:
     """The type of a wrong answer's error; "" for a right one."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The options in force, defaults included, for fingerprints."""
+    dialogue: Callable[[Row], Dialogue] | None = None
+    """The world of an item that takes several turns; None where one answer is all."""
 
 
 BenchmarkMaker = Callable[[BenchmarkOptions], Benchmark]
@@ -115,6 +118,10 @@ class Task(Protocol):
 
         Raises InputError for a row that has none.
         """
+        ...
+
+    def dialogue(self, row: Row) -> Dialogue | None:
+        """The world of a training row that takes several turns; None where one answer is all."""
         ...
 
 

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from assay.data.formats import read_rows
 from assay.data.row import Message, Row
 from assay.errors import InputError
+from assay.tasks.dialogue import Dialogue
 from assay.tasks.math.rewards import REWARD_MAXIMUM, REWARDS, accuracy, gold_answer
 from assay.tasks.task import Benchmark, BenchmarkOptions
 
@@ -72,6 +73,10 @@ class MathTask:
         if rf"\boxed{{{gold}}}" in steps:
             return Message("assistant", steps)
         return Message("assistant", f"{steps}\nThe final answer is \\boxed{{{gold}}}.".strip())
+
+    def dialogue(self, row: Row) -> Dialogue | None:
+        """None: every row is one question with one answer."""
+        return None
 
 
 TASK = MathTask()

@@ -6,6 +6,7 @@ reading answers (`parsing`), judging them (`rewards`, `checker`) and `benchmarks
 
 from assay.data.row import Message, Row
 from assay.errors import InputError
+from assay.tasks.dialogue import Dialogue
 from assay.tasks.tools.benchmarks import BENCHMARKS
 from assay.tasks.tools.bfcl import read_bfcl
 from assay.tasks.tools.prompts import prompt
@@ -35,6 +36,10 @@ class ToolsTask:
             why = row.extra.get("no_target", "it ends with no assistant message")
             raise NoTargetError(f"row {row.id} has no target: {why}", file=row.origin or None)
         return row.messages[-1]
+
+    def dialogue(self, row: Row) -> Dialogue | None:
+        """None: every row is one question with one answer."""
+        return None
 
 
 TASK = ToolsTask()
