@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.models.tree_attention import attend_causally, widened
+from assay.models.flash import attend_last
+from assay.models.tree_attention import widened
 
 
 @dataclass(frozen=True)
@@ -100,11 +101,7 @@ class PrefillPlan:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """See `AttentionPlan.attend`; B is 1 and T covers all segments in order."""
         _, heads, tokens, size = query.shape
-        key_heads = key.shape[1]
-        grouped = (query[0] * scale).unflatten(0, (key_heads, -1))
-        output_TJRD = query.new_empty(tokens, key_heads, heads // key_heads, size)
-        output = output_TJRD.permute(1, 2, 0, 3)
-        normaliser = widened(query.new_empty(0)).new_empty(output.shape[:3])
+        output = query.new_empty(tokens, heads, size).transpose(0, 1)
         for segment in self.segments:
             new = slice(segment.start, segment.stop)
             length = segment.behind + segment.stop - segment.start
@@ -112,10 +109,8 @@ class PrefillPlan:
             values = self.cache.prompt_values[layer][segment.slot, :, :length]
             keys[:, segment.behind :] = key[0, :, new]
             values[:, segment.behind :] = value[0, :, new]
-            attend_causally(
-                grouped[:, :, new], keys, values, output[:, :, new], normaliser[:, :, new]
-            )
-        return output_TJRD.view(1, tokens, heads, size).transpose(1, 2)
+            output[:, new] = attend_last(query[0, :, new], keys, values, scale)
+        return output[None]
 
 
 @dataclass(frozen=True)
