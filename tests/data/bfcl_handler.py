@@ -1,4 +1,5 @@
-"""BFCL's own handler for Qwen3 in function-calling mode, taken out of the wheel's source text.
+"""BFCL's own handler for Qwen3 in function-calling mode, taken out of the wheel's source text,
+and chat templates that other packages ship.
 
 Its module imports vLLM clients and more; its methods need none of them.
 """
@@ -7,8 +8,12 @@ import ast
 import json
 import re
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from assay.data.row import Message, ToolCall
 from assay.models.wheels import wheel_directory
@@ -41,6 +46,15 @@ def chat_template() -> str:
     text = source()
     start = text.index("{%- if tools %}")
     return text[start : text.index('"""', start)].strip()
+
+
+def trl_template(name: str) -> str:
+    """A chat template that ships inside TRL; the test is skipped where TRL is not installed."""
+    found = find_spec("trl")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("TRL is not installed")
+    folder = Path(found.submodule_search_locations[0]) / "chat_templates"
+    return (folder / f"{name}.jinja").read_text(encoding="utf-8")
 
 
 def format_prompt(messages: list[dict[str, Any]], tools: list[Any]) -> str:

@@ -12,9 +12,10 @@ from assay.data.formats import read_rows
 from assay.data.rendering import Renderer
 from assay.data.renderings.qwen import ascii_json, qwen3, qwen3_fc
 from assay.data.renderings.template import RenderingError
+from assay.data.renderings.thinking import ThinkHandling, think_handling
 from assay.data.row import Message, ToolCall
 from assay.tasks.tools.bfcl import entries
-from tests.data.bfcl_handler import chat_template, format_prompt, heard, stored
+from tests.data.bfcl_handler import chat_template, format_prompt, heard, stored, trl_template
 from tests.data.chat import SPECIAL, build, tokenizer
 from tests.data.talks import WEATHER, plain, talks, values
 
@@ -138,6 +139,23 @@ def openai(message: Message) -> dict:
             for c in message.tool_calls
         ]
     return value
+
+
+def test_the_quoted_template_is_the_one_that_trl_ships() -> None:
+    made = Renderer(build(SPECIAL["qwen3"], trl_template("qwen3"), ["<think>"]), "template")
+    for messages in (ASKED, STEPS[:5], STEPS):
+        own = Renderer(made.tokenizer, "qwen3")
+        assert own.prompt(messages, [WEATHER]) == made.prompt(messages, [WEATHER])
+
+
+def test_the_instruct_template_asks_as_qwen3_does_and_writes_no_think_block() -> None:
+    template = trl_template("qwen3_instruct_2507")
+    made = Renderer(build(SPECIAL["qwen3"], template, ["<think>"]), "template")
+    silent = tuple(replace(m, reasoning="") for m in STEPS)
+    own = Renderer(made.tokenizer, "qwen3")
+    assert own.prompt(silent, [WEATHER]) == made.prompt(silent, [WEATHER])
+    assert think_handling(made) == ThinkHandling(False, None, False, None, None)
+    assert think_handling(own).empty_block
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_fc"])

@@ -62,8 +62,8 @@ class Evaluated:
 def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observer) -> Evaluated:
     """Measure `target`, `NAME@CHECKPOINT` or a model source, as `spec` says on its benchmark.
 
-    `spec.checkpoints` is not looked at, and the rendering is the one that the run trains in. Raises InputError for what does not exist, RunBusy while
-    the run is executed elsewhere.
+    `spec.checkpoints` is not looked at, and the rendering is the one that the run trains in. Raises
+    InputError for what does not exist, RunBusy while the run is executed elsewhere.
     """
     run, reference = find_target(root, target, spec.benchmark or "", observer)
     session = Session(experiment_of(run), run, stored_status(run.path).seed, observer)
