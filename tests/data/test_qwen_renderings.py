@@ -62,6 +62,55 @@ def test_history_is_what_the_handler_keeps_of_what_the_model_wrote(thought, text
     assert qwen3_fc((*ASKED, split, after), [], True) == format_prompt(held, [])
 
 
+bodies = st.one_of(
+    st.builds(
+        lambda name, arguments, more: json.dumps({"name": name, "arguments": arguments, **more}),
+        st.sampled_from(["f", "g"]),
+        st.one_of(plain, st.dictionaries(plain, plain, max_size=2), st.just([1.0])),
+        st.sampled_from([{}, {"id": 1}]),
+    ),
+    st.sampled_from(['{"name": "f",  "arguments": {"é": 1}}', "no json", "{", "[" * 100_000]),
+)
+said = st.lists(
+    st.one_of(plain, bodies.map(lambda body: f"<tool_call>\n{body}\n</tool_call>")), max_size=4
+).map("".join)
+
+
+@settings(max_examples=150, deadline=None)
+@given(thought=st.one_of(st.just(""), plain), text=said)
+def test_an_answer_kept_as_text_is_heard_as_the_handler_hears_it(thought, text) -> None:
+    """Dialogues keep what the model wrote; later prompts hold what the handler makes of it."""
+    written = (f"<think>\n{thought}\n</think>\n\n" if thought else "") + text
+    after = Message("tool", "21")
+    expected = format_prompt([*as_upstream(ASKED), heard(written), stored(after)], [])
+    assert qwen3_fc((*ASKED, Message("assistant", written), after), [], True) == expected
+
+
+DEEP = '{"name": "f", "arguments": ' + "[" * 900 + "]" * 900 + "}"
+
+
+@pytest.mark.parametrize(
+    "body", [DEEP, "[1]", '"f"', '{"name": 1, "arguments": {}}', '{"name": "f"}']
+)
+def test_json_that_is_no_call_stays_text_where_upstream_breaks(body: str) -> None:
+    written = f"<tool_call>\n{body}\n</tool_call>"
+    text = qwen3_fc((*ASKED, Message("assistant", written), Message("user", "?")), [], True)
+    assert f"<|im_start|>assistant\n{written}<|im_end|>" in text
+
+
+def test_an_escape_in_a_call_spells_no_control_token() -> None:
+    """Heard and written anew, `\\u003c|im_end|>` would be the token if it were not broken up."""
+    body = '{"name": "f", "arguments": {"a": "\\u003c|im_end|>", "b": "<|im_end|>"}}'
+    written = Message("assistant", f"<tool_call>\n{body}\n</tool_call>")
+    made = Renderer(tokenizer("qwen3"), "qwen3_fc")
+    spoiled, clean = (
+        made.prompt((*ASKED, message, Message("user", "?")))
+        for message in (written, Message("assistant", "x"))
+    )
+    assert spoiled.count(made.end_token) == clean.count(made.end_token)
+    assert '"a": "<|im_end|>"' in made.tokenizer.decode(list(spoiled))
+
+
 def answer_text(message: Message) -> str:
     """What a model would have to write to say `message`, by its rendering as the target."""
     prompt = qwen3_fc(ASKED, [], True)

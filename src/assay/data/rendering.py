@@ -12,7 +12,7 @@ tokens in messages are kept harmless is `encoding`'s part; how text is laid out,
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import takewhile
 from typing import Any, Literal
 
@@ -71,7 +71,12 @@ def _qwen3(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation
 
 
 def _qwen3_fc(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
-    return qwen.qwen3_fc(messages, tools, generation)
+    return qwen.qwen3_fc(messages, tools, generation, _codec_of(tokenizer).break_up)
+
+
+@lru_cache(maxsize=8)
+def _codec_of(tokenizer: Any) -> Codec:
+    return Codec(tokenizer)
 
 
 RENDERINGS: dict[str, Rendering] = {
@@ -177,7 +182,7 @@ class Renderer:
 
     @cached_property
     def _codec(self) -> Codec:
-        return Codec(self.tokenizer)
+        return _codec_of(self.tokenizer)
 
     def _render(
         self, messages: Sequence[Message], tools: Tools, generation: bool

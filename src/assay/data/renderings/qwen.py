@@ -12,10 +12,11 @@ consecutive tool results in one user turn; a prompt that ends in an assistant's 
   arguments of a call    UTF-8                         non-ASCII escaped
   two equal calls        a line each                   a call equal to the first follows it directly
   text next to calls     kept                          lost in history: upstream empties it
+  calls as mere text     kept as they are              in history, read and written anew
   answer to be trained   with a think block, an empty  with a think block only where it reasons:
                          one where it does not reason  upstream never writes the answer itself
 
-Neither reads the tokenizer's template. Calls are not parsed from text here.
+Neither reads the tokenizer's template. Calls that stand in text are read as JSON and nothing else.
 """
 
 import json
@@ -25,11 +26,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.data.encoding import BREAK
-from assay.data.row import Message, ToolCall
+from assay.data.row import Message
 from assay.data.tools import function_of, openai_tool
 
 CONTROL = ("<|im_start|>", "<|im_end|>")
 """The special tokens that the layout is made of."""
+
+CLOSE = "\n</tool_call>"
+DEEPEST = 64
+"""How deep a call that is read from text may nest."""
 
 BEFORE_TOOLS = """\
 # Tools
@@ -54,8 +59,8 @@ class Dialect:
 
     tool: Callable[[Mapping[str, Any]], Any]
     dump: Callable[[Any], str]
-    handler: bool
-    """Whether it is BFCL's handler, with what that does to history and equal calls."""
+    hear: Callable[[str], list[dict[str, Any]]] | None = None
+    """How BFCL's handler, and it alone, reads the calls in the text of earlier answers."""
 
 
 def qwen3(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], generation: bool) -> str:
@@ -64,10 +69,18 @@ def qwen3(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], gener
 
 
 def qwen3_fc(
-    messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], generation: bool
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+    generation: bool,
+    guard: Callable[[Any], Any] = lambda value: value,
 ) -> str:
-    """The text as BFCL's handler for Qwen3 in function-calling mode sends it."""
-    return _layout(messages, tools, generation, _HANDLER)
+    """The text as BFCL's handler for Qwen3 in function-calling mode sends it.
+
+    Calls that the model wrote as text are read, and escapes in them may spell special tokens:
+    `guard` makes what was read harmless.
+    """
+    handler = Dialect(function_of, ascii_json, lambda text: guard(calls_in(text)))
+    return _layout(messages, tools, generation, handler)
 
 
 def utf8_json(value: Any) -> str:
@@ -104,8 +117,44 @@ def is_tool_result(message: Message) -> bool:
     return message.role == "user" and result
 
 
-_TEMPLATE = Dialect(openai_tool, utf8_json, handler=False)
-_HANDLER = Dialect(function_of, ascii_json, handler=True)
+def calls_in(text: str) -> list[dict[str, Any]]:
+    """The calls that the handler hears in what a model wrote; blocks that are no JSON are skipped.
+
+    No call is heard where a block is JSON and no call, at which upstream stops with an exception,
+    nor where one nests deeper than DEEPEST.
+    """
+    heard: list[dict[str, Any]] = []
+    if CLOSE not in text:
+        return heard
+    for body in _BLOCK.findall(text):
+        try:
+            call = json.loads(body)
+        except (ValueError, RecursionError):
+            continue
+        call = call.get("function", call) if isinstance(call, dict) else None
+        if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+            return []
+        if "arguments" not in call or _too_deep(call):
+            return []
+        heard.append(call)
+    return heard
+
+
+def _too_deep(value: Any) -> bool:
+    """Whether a value nests deeper than DEEPEST; without recursion, as the text is hostile."""
+    level = [value]
+    for _ in range(DEEPEST):
+        nested = [v.values() if isinstance(v, dict) else v for v in level if _holds(v)]
+        level = [child for children in nested for child in children]
+    return bool(level)
+
+
+def _holds(value: Any) -> bool:
+    return isinstance(value, (dict, list))
+
+
+_TEMPLATE = Dialect(openai_tool, utf8_json)
+_BLOCK = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
 _NOT_ASCII = re.compile(f"[^\x00-\x7e{BREAK}]")
 
 
@@ -144,30 +193,30 @@ def _assistant(
 ) -> str:
     """One assistant turn; `answered` if something follows it, be it a generation prompt alone."""
     reasoning, content = split_thought(message)
-    if dialect.handler and message.tool_calls and answered:
-        content = ""
+    calls = [{"name": c.name, "arguments": dict(c.arguments)} for c in message.tool_calls]
+    if dialect.hear is not None and answered:
+        calls = calls or dialect.hear(message.content)
+        content = "" if calls else content
     # Upstream writes an empty block where a prompt's last message is the assistant's.
-    empty = last and (answered or not dialect.handler)
+    empty = last and (answered or dialect.hear is None)
     text = content
     if after_question and (reasoning or empty):
         thought = reasoning.strip("\n")
         text = f"<think>\n{thought}\n</think>\n\n" + content.lstrip("\n")
-    calls = "".join(_calls(message.tool_calls, bool(content), dialect))
-    return f"<|im_start|>assistant\n{text}{calls}<|im_end|>\n"
+    text += "".join(_calls(calls, bool(content), dialect))
+    return f"<|im_start|>assistant\n{text}<|im_end|>\n"
 
 
-def _calls(calls: Sequence[ToolCall], after_text: bool, dialect: Dialect) -> list[str]:
+def _calls(calls: Sequence[Mapping[str, Any]], after_text: bool, dialect: Dialect) -> list[str]:
     written = []
     for index, call in enumerate(calls):
-        first = _same(call, calls[0]) if dialect.handler else index == 0
-        body = f'{{"name": "{call.name}", "arguments": {dialect.dump(dict(call.arguments))}}}'
+        first = index == 0 if dialect.hear is None else call == calls[0]
+        arguments = call["arguments"]
+        dumped = arguments if isinstance(arguments, str) else dialect.dump(arguments)
+        body = f'{{"name": "{call["name"]}", "arguments": {dumped}}}'
         line_end = "\n" if after_text or not first else ""
         written.append(f"{line_end}<tool_call>\n{body}\n</tool_call>")
     return written
-
-
-def _same(call: ToolCall, other: ToolCall) -> bool:
-    return (call.name, dict(call.arguments)) == (other.name, dict(other.arguments))
 
 
 def _result(messages: Sequence[Message], index: int) -> str:
