@@ -8,6 +8,7 @@ name. What else may be wrong with a rendering is `checks.renderings`' part.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from assay.data.rendering import Renderer, Tools, first_difference
 from assay.data.renderings.template import RenderingError
@@ -18,6 +19,9 @@ from assay.lab.session import Session
 from assay.lab.spec.references import parse_checkpoint
 from assay.lab.spec.stage import SftStage
 from assay.tasks.task import Task
+
+Value = TypeVar("Value")
+Tokens = tuple[int, ...]
 
 COMPARED = 64
 """Rows, and as many items, that two renderings are compared on."""
@@ -35,8 +39,6 @@ class Parting:
     """The row or item, and the message that comes next there."""
     difference: str
     """The first differing token, with what comes before it and after."""
-    conversations: int
-    """Conversations that were alike before this one."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.difference}"
@@ -116,10 +118,10 @@ def compare(
     trained, asked = make_renderer(tokenizer, rendering), make_renderer(tokenizer, other)
     if trained.fingerprint == asked.fingerprint:
         return 0
-    for done, (kind, row) in enumerate(conversations):
+    for kind, row in conversations:
         found = part_in(session.task, trained, asked, row, last, place)
         if found is not None:
-            return Parting(f"{kind} {row.id}{found[0]}", found[1], done)
+            return Parting(f"{kind} {row.id}{found[0]}", found[1])
     return len(conversations)
 
 
@@ -142,9 +144,6 @@ def part_in(
             if tokens != benchmark:
                 return at, told(trained.tokenizer, (name, tokens), (place, benchmark))
     return None
-
-
-Tokens = tuple[int, ...]
 
 
 def contexts(
@@ -197,10 +196,10 @@ def conversation(task: Task, row: Row) -> tuple[Message, ...]:
         return task.prompt(row)
 
 
-def spread(rows: Sequence[Row]) -> list[Row]:
-    """Rows evenly from all over a sequence, COMPARED at most."""
-    step = max(1, -(-len(rows) // COMPARED))
-    return list(rows[::step])
+def spread(values: Sequence[Value]) -> list[Value]:
+    """Values evenly from all over a sequence, COMPARED at most."""
+    step = max(1, -(-len(values) // COMPARED))
+    return list(values[::step])
 
 
 def starts(session: Session) -> Mapping[str, str]:
