@@ -14,6 +14,7 @@ import torch
 
 from assay.errors import AssayError, InputError
 from assay.lab.activations import fit_activations
+from assay.lab.floor import first_look
 from assay.lab.guards import (
     GuardFired,
     NoGuardToPass,
@@ -232,7 +233,7 @@ def train_stage(
         session.base.end_tokens,
     )
     try:
-        method = build_method(stage, given, steps)
+        method = first_look(session, name, stage, build_method(stage, given, steps))
         train(policy, method, optimizer, state, loop_settings(stage, steps), recorder)
     finally:
         if runner is not None:

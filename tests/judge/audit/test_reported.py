@@ -15,7 +15,7 @@ from assay.judge.audit.flaw import Flaw
 from assay.judge.audit.rules import audit
 
 FOLDER = Path(__file__).parents[3] / "experiments" / "reported"
-TOOLS, MATH, KL, WORKFLOW, PLAN = sorted(file.stem for file in FOLDER.glob("*.toml"))
+TOOLS, MATH, KL, WORKFLOW, PLAN, LATER = sorted(file.stem for file in FOLDER.glob("*.toml"))
 
 
 @cache

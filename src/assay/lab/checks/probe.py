@@ -14,6 +14,8 @@ from assay.judge.intervals import Interval, wilson
 from assay.lab.checkpoint_models import ModelShelf, start_of
 from assay.lab.checks.subject import Number, Seen, Subject
 from assay.lab.evaluate import decode_with
+from assay.lab.floor import capability, full_reward
+from assay.lab.floor import told as floor_told
 from assay.lab.prepare import find_part, make_renderer
 from assay.lab.run_directory import runs_of
 from assay.lab.run_names import RunNotFound, checkpoint_directory
@@ -57,6 +59,11 @@ def probe_stage(
             ]
         )
     yield from told(name, where, len(chosen), stage.group, turns, rewards)
+    ids = [row.id for row, _ in jobs]
+    floor = capability(zip(ids, rewards, strict=True), full_reward(session.task, reward))
+    if floor is not None:
+        yield from with_interval(f"stage.{name}.probe", "solved_share", floor.solved, floor.prompts)
+        yield floor_told(name, where, floor)
 
 
 def sampled(
