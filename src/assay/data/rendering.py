@@ -19,7 +19,7 @@ from typing import Any, Literal
 from assay.data.encoding import Codec
 from assay.data.episode import Turn
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.renderings import hermes
+from assay.data.renderings import hermes, qwen
 from assay.data.renderings.template import (
     PROBE,
     RenderingError,
@@ -54,15 +54,28 @@ class Rendering:
     """(tokenizer, messages, tools, generation) -> text; `generation` adds the generation prompt."""
     version: str
     """Changes whenever the text changes that is made from the same template."""
+    control: tuple[str, ...] = ()
+    """Special tokens that the layout writes itself; without any it is the tokenizer's template
+    that writes them."""
 
 
 def _hermes(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
     return render_template(tokenizer, hermes.flatten(messages, tools), (), generation)
 
 
+def _qwen3(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
+    return qwen.qwen3(messages, tools, generation)
+
+
+def _qwen3_fc(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
+    return qwen.qwen3_fc(messages, tools, generation)
+
+
 RENDERINGS: dict[str, Rendering] = {
     "template": Rendering(render_template, "1"),
-    "hermes": Rendering(_hermes, "1 " + hermes.INSTRUCTION),
+    "hermes": Rendering(_hermes, "2 " + hermes.INSTRUCTION),
+    "qwen3": Rendering(_qwen3, "1", qwen.CONTROL),
+    "qwen3_fc": Rendering(_qwen3_fc, "1", qwen.CONTROL),
 }
 
 
@@ -88,7 +101,11 @@ class RenderedConversation:
 
 @dataclass(frozen=True)
 class Renderer:
-    """A tokenizer and the name of a rendering. Raises UnknownRenderingError when made."""
+    """A tokenizer and the name of a rendering.
+
+    Raises UnknownRenderingError when made, and RenderingError for a tokenizer without the control
+    tokens that the rendering writes.
+    """
 
     tokenizer: Any
     name: str
@@ -99,6 +116,11 @@ class Renderer:
             raise UnknownRenderingError(
                 f"unknown rendering {self.name!r}", field="rendering", fix=fix
             )
+        missing = [token for token in self._rendering.control if token not in self._specials]
+        if missing:
+            problem = f"{self.name!r} writes {missing[0]}, no special token of this tokenizer"
+            fix = "use a model of the Qwen family, or rendering = 'hermes'"
+            raise RenderingError(problem, field="rendering", fix=fix)
 
     def prompt(self, messages: Sequence[Message], tools: Tools = ()) -> tuple[int, ...]:
         """The tokens that a model continues as the assistant. Raises RenderingError."""
@@ -137,9 +159,18 @@ class Renderer:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of the rendering's name and version and of the template's text."""
-        sources = [template_source(self.tokenizer, tools) for tools in (False, True)]
-        return sha256_text(canonical_json([self.name, RENDERINGS[self.name].version, sources]))
+        """sha256 of the rendering's name and version and of the template's text, if that is read."""
+        used = () if self._rendering.control else (False, True)
+        sources = [template_source(self.tokenizer, tools) for tools in used]
+        return sha256_text(canonical_json([self.name, self._rendering.version, sources]))
+
+    @property
+    def _rendering(self) -> Rendering:
+        return RENDERINGS[self.name]
+
+    @property
+    def _specials(self) -> set[str]:
+        return {t.content for t in self.tokenizer.added_tokens_decoder.values() if t.special}
 
     @cached_property
     def _codec(self) -> Codec:
@@ -209,7 +240,7 @@ class Renderer:
         return RenderingError(problem, fix="the model could never learn to stop; add one")
 
     def _text(self, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
-        return RENDERINGS[self.name].text(self.tokenizer, messages, tools, generation)
+        return self._rendering.text(self.tokenizer, messages, tools, generation)
 
     def _mismatch(self, before: str, after: str) -> PrefixMismatchError:
         left, right = (self._codec.encode(text, first=True) for text in (before, after))

@@ -32,6 +32,8 @@ class TrainState:
     """Rows consumed from the shuffled stream."""
     skipped: int = 0
     """Updates skipped for a non-finite gradient."""
+    without_bonus: int = 0
+    """Steps with signal, in a row, in which the estimator's own bonus was 0 everywhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,6 +221,9 @@ class GrpoStage(SamplingStage):
     max_rollout_gap: Positive = 0.25
     """The run stops where the mean absolute gap between rollout and training log-probs is
     larger."""
+    max_steps_without_bonus: Count = 5
+    """The run stops after this many steps with signal in a row in which the bonus of `egpo` or
+    `egpo_scaled_clip` was 0 for every answer: it would be plain GRPO."""
 
     @model_validator(mode="after")
     def _terms_make_sense(self) -> Self:

@@ -27,7 +27,7 @@ class ToolsTask:
     sources = {"bfcl": read_bfcl}  # noqa: RUF012
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
-        """The question under one system message that lists the tools (`prompts.prompt`)."""
+        """The row's messages before its target; the rendering adds the tools (`prompts.prompt`)."""
         return prompt(row)
 
     def target(self, row: Row) -> Message:

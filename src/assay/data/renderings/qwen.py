@@ -1,0 +1,180 @@
+"""Qwen3's layout of conversations with tools, in two dialects that differ in small things.
+
+`qwen3` is what the model's public chat template writes when tools come in OpenAI's wrapping, and
+`qwen3_fc` what BFCL's handler for Qwen3 in function-calling mode sends (bfcl-eval 2026.3.23,
+local_inference/qwen_fc.py). Common to both: the tools section below the system text; reasoning
+written only after the last real question (a user message that is no `<tool_response>` block);
+consecutive tool results in one user turn; a prompt that ends in an assistant's header with no
+`<think>`. Where they part:
+
+                         qwen3                         qwen3_fc
+  a tool                 in OpenAI's wrapping, UTF-8   the bare function, non-ASCII escaped
+  arguments of a call    UTF-8                         non-ASCII escaped
+  two equal calls        a line each                   a call equal to the first follows it directly
+  text next to calls     kept                          lost in history: upstream empties it
+  answer to be trained   with a think block, an empty  with a think block only where it reasons:
+                         one where it does not reason  upstream never writes the answer itself
+
+Neither reads the tokenizer's template. Calls are not parsed from text here.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.data.encoding import BREAK
+from assay.data.row import Message, ToolCall
+from assay.data.tools import function_of, openai_tool
+
+CONTROL = ("<|im_start|>", "<|im_end|>")
+"""The special tokens that the layout is made of."""
+
+BEFORE_TOOLS = """\
+# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>"""
+AFTER_TOOLS = """
+</tools>
+
+For each function call, return a json object with function name and arguments within \
+<tool_call></tool_call> XML tags:
+<tool_call>
+{"name": <function-name>, "arguments": <args-json-object>}
+</tool_call>"""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Where the two renderings part; see the module's table."""
+
+    tool: Callable[[Mapping[str, Any]], Any]
+    dump: Callable[[Any], str]
+    handler: bool
+    """Whether it is BFCL's handler, with what that does to history and equal calls."""
+
+
+def qwen3(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], generation: bool) -> str:
+    """The text as Qwen3's chat template writes it with tools in OpenAI's wrapping."""
+    return _layout(messages, tools, generation, _TEMPLATE)
+
+
+def qwen3_fc(
+    messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], generation: bool
+) -> str:
+    """The text as BFCL's handler for Qwen3 in function-calling mode sends it."""
+    return _layout(messages, tools, generation, _HANDLER)
+
+
+def utf8_json(value: Any) -> str:
+    """JSON with every character as it is: Transformers' `tojson`."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def ascii_json(value: Any) -> str:
+    """JSON with other characters than ASCII escaped, as `json.dumps` does; BREAK stays."""
+    return _NOT_ASCII.sub(_escaped, utf8_json(value))
+
+
+def split_thought(message: Message) -> tuple[str, str]:
+    """The reasoning of an assistant message and the rest, tags in the content included."""
+    content = message.content
+    if message.reasoning or "</think>" not in content:
+        return message.reasoning, content
+    pieces = content.split("</think>")
+    thought = pieces[0].rstrip("\n").split("<think>")[-1].lstrip("\n")
+    return thought, pieces[-1].lstrip("\n")
+
+
+def last_question(messages: Sequence[Message]) -> int:
+    """Index of the last user message that is no tool result; of the last message without one."""
+    real = [i for i, message in enumerate(messages) if _is_question(message)]
+    return real[-1] if real else len(messages) - 1
+
+
+_TEMPLATE = Dialect(openai_tool, utf8_json, handler=False)
+_HANDLER = Dialect(function_of, ascii_json, handler=True)
+_NOT_ASCII = re.compile(f"[^\x00-\x7e{BREAK}]")
+
+
+def _layout(
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+    generation: bool,
+    dialect: Dialect,
+) -> str:
+    parts = [_head(messages, tools, dialect)]
+    question = last_question(messages)
+    for index, message in enumerate(messages):
+        if message.role == "assistant":
+            answered = index < len(messages) - 1 or generation
+            last = index == len(messages) - 1
+            parts.append(_assistant(message, index > question, last, answered, dialect))
+        elif message.role == "tool":
+            parts.append(_result(messages, index))
+        elif message.role == "user" or index:
+            parts.append(f"<|im_start|>{message.role}\n{message.content}<|im_end|>\n")
+    return "".join(parts) + "<|im_start|>assistant\n" * generation
+
+
+def _head(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], dialect: Dialect) -> str:
+    """The system turn, if there is anything to put into one."""
+    own = messages[0].content if messages and messages[0].role == "system" else None
+    if not tools:
+        return "" if own is None else f"<|im_start|>system\n{own}<|im_end|>\n"
+    lines = "".join("\n" + dialect.dump(dialect.tool(tool)) for tool in tools)
+    before = "" if own is None else own + "\n\n"
+    return f"<|im_start|>system\n{before}{BEFORE_TOOLS}{lines}{AFTER_TOOLS}<|im_end|>\n"
+
+
+def _assistant(
+    message: Message, after_question: bool, last: bool, answered: bool, dialect: Dialect
+) -> str:
+    """One assistant turn; `answered` if something follows it, be it a generation prompt alone."""
+    reasoning, content = split_thought(message)
+    if dialect.handler and message.tool_calls and answered:
+        content = ""
+    # Upstream writes an empty block where a prompt's last message is the assistant's.
+    empty = last and (answered or not dialect.handler)
+    text = content
+    if after_question and (reasoning or empty):
+        thought = reasoning.strip("\n")
+        text = f"<think>\n{thought}\n</think>\n\n" + content.lstrip("\n")
+    calls = "".join(_calls(message.tool_calls, bool(content), dialect))
+    return f"<|im_start|>assistant\n{text}{calls}<|im_end|>\n"
+
+
+def _calls(calls: Sequence[ToolCall], after_text: bool, dialect: Dialect) -> list[str]:
+    written = []
+    for index, call in enumerate(calls):
+        first = _same(call, calls[0]) if dialect.handler else index == 0
+        body = f'{{"name": "{call.name}", "arguments": {dialect.dump(dict(call.arguments))}}}'
+        line_end = "\n" if after_text or not first else ""
+        written.append(f"{line_end}<tool_call>\n{body}\n</tool_call>")
+    return written
+
+
+def _same(call: ToolCall, other: ToolCall) -> bool:
+    return (call.name, dict(call.arguments)) == (other.name, dict(other.arguments))
+
+
+def _result(messages: Sequence[Message], index: int) -> str:
+    """A tool result; a run of them is one user turn."""
+    opens = index == 0 or messages[index - 1].role != "tool"
+    closes = index == len(messages) - 1 or messages[index + 1].role != "tool"
+    body = f"\n<tool_response>\n{messages[index].content}\n</tool_response>"
+    return "<|im_start|>user" * opens + body + "<|im_end|>\n" * closes
+
+
+def _is_question(message: Message) -> bool:
+    text = message.content
+    result = text.startswith("<tool_response>") and text.endswith("</tool_response>")
+    return message.role == "user" and not result
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1]
