@@ -11,7 +11,7 @@ tokens in messages are kept harmless is `encoding`'s part; how text is laid out,
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from typing import Any, Literal
@@ -141,15 +141,17 @@ class Renderer:
 
         One turn, from the first trained message to the end of the last, with what lies between
         masked. Where the template rewrites history, "all" gives one turn for each assistant
-        message instead, after the context that it really has. Raises RenderingError.
+        message instead, after the context that it really has. A message with `loss` false is never
+        trained. Raises RenderingError.
         """
         whole = self.conversation(messages, tools)
         if loss == "last" or not whole.rewritten:
-            return (_turn(whole, loss),)
+            spans = tuple(span for span in whole.message_spans if messages[span[0]].loss)
+            return (_turn(replace(whole, message_spans=spans), loss),)
         return tuple(
             _turn(self.conversation(messages[: index + 1], tools), "last")
             for index, message in enumerate(messages)
-            if message.role == "assistant"
+            if message.role == "assistant" and message.loss
         )
 
     @cached_property
