@@ -230,6 +230,7 @@ def train_stage(
         session.seed,
         runner,
         session.base.end_tokens,
+        session.base.positions,
     )
     try:
         method = build_method(stage, given, steps)
