@@ -124,7 +124,13 @@ class Renderer:
 
     def prompt(self, messages: Sequence[Message], tools: Tools = ()) -> tuple[int, ...]:
         """The tokens that a model continues as the assistant. Raises RenderingError."""
-        return self._render(messages, tools, generation=True).tokens
+        return self.rendered_prompt(messages, tools).tokens
+
+    def rendered_prompt(
+        self, messages: Sequence[Message], tools: Tools = ()
+    ) -> RenderedConversation:
+        """`prompt`, and where earlier assistant messages stand in it. Raises RenderingError."""
+        return self._render(messages, tools, generation=True)
 
     def conversation(self, messages: Sequence[Message], tools: Tools = ()) -> RenderedConversation:
         """All tokens of a conversation.

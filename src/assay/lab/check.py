@@ -11,7 +11,7 @@ from pathlib import Path
 
 from assay.errors import InputError
 from assay.judge.findings import Finding, worst_first
-from assay.lab.checks.gold import gold_answers
+from assay.lab.checks.gold_answers import gold_answers
 from assay.lab.checks.leakage import leakage
 from assay.lab.checks.lengths import lengths
 from assay.lab.checks.probe import probe as sample_groups

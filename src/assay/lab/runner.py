@@ -231,6 +231,7 @@ def train_stage(
         session.seed,
         runner,
         session.base.end_tokens,
+        session.base.positions,
     )
     try:
         method = first_look(session, name, stage, build_method(stage, given, steps))

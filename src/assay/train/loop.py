@@ -90,7 +90,6 @@ def check_health(state: TrainState, settings: LoopSettings, values: dict[str, fl
             "that is trained"
         )
 
-
     if state.without_bonus == settings.max_steps_without_bonus:
         raise TrainingFailure(
             f"step {state.step}: the entropy bonus was 0 in {state.without_bonus} steps with "
