@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from assay.data.files import sync
-from assay.data.formats import UnknownFormatError, iter_items, shaped, write_rows
+from assay.data.formats import WRITERS, UnknownFormatError, iter_items, shaped, write_rows
 from assay.data.loaded import Item, LeftOut, Remark
 from assay.data.recognise import recognise
 from assay.data.row import Row

@@ -14,7 +14,7 @@ from assay.data.jsonl import read_jsonl, write_jsonl
 from assay.data.loaded import Item, LeftOut, Remark
 from assay.data.parquet import read_parquet, write_parquet
 from assay.data.record import DataError, Record
-from assay.data.remarks import NO_TOOLS, UNDECLARED, remarks, undeclared_calls
+from assay.data.remarks import UNDECLARED, NO_TOOLS, remarks, undeclared_calls
 from assay.data.row import Row
 from assay.data.sources import gsm8k, hardgen, hermes, looptool, messages, swift, trl, verl
 from assay.data.turns import Expand, expanded

@@ -24,9 +24,7 @@ def recognise(path: str | Path) -> str:
         return "messages"
     fix = "name it with --from: " + ", ".join(FORMATS)
     keys = ", ".join(list(first)[:8]) or "nothing"
-    raise UnknownFormatError(
-        f"is in no format that is known by its fields ({keys})", file=path, fix=fix
-    )
+    raise UnknownFormatError(f"is in no format that is known by its fields ({keys})", file=path, fix=fix)
 
 
 def _format_of(value: Any) -> str | None:
