@@ -110,12 +110,12 @@ def test_a_template_whose_prompt_does_not_begin_the_answer_is_an_error(lab: Path
     assert "does not begin the conversation" in finding.evidence
 
 
-def test_another_rendering_for_the_evaluation_is_named_with_both(lab: Path) -> None:
+def test_renderings_of_two_names_that_write_the_same_are_a_note(lab: Path) -> None:
+    # Without tools, Hermes is the template's text.
     report = look(lab, "evaluate.test.rendering=template", "stage.rl.rendering=template")
-    finding = found(report, "evaluate.test renders by 'template', stage.sft")
-    assert finding.severity == "warning"
-    assert found(report, "stage.rl renders by 'template', stage.sft").severity == "warning"
-    assert silent(report, "evaluate.test renders by 'template', stage.rl")
+    finding = found(report, "stage.sft is trained by 'hermes', evaluate.test asks by 'template'")
+    assert finding.severity == "note" and "20 conversations are alike" in finding.evidence
+    assert silent(report, "which it starts from")
 
 
 def test_answers_longer_than_max_tokens_are_counted(lab: Path) -> None:

@@ -55,7 +55,9 @@ def tokenizers() -> dict[str, PreTrainedTokenizerFast]:
 
 
 TOKENIZERS = tokenizers()
-pieces = st.sampled_from(["<think>", "</think>", "a", ".", "\n", " é", "\U0001f600", "<", ">", "</"])
+pieces = st.sampled_from(
+    ["<think>", "</think>", "a", ".", "\n", " é", "\U0001f600", "<", ">", "</"]
+)
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

@@ -30,6 +30,9 @@ from assay.data.renderings.template import (
 from assay.data.row import Message
 from assay.errors import nearest
 
+BEFORE, AFTER = 12, 8
+"""Tokens shown around the first difference of two sequences."""
+
 Loss = Literal["all", "last"]
 Tools = Sequence[Mapping[str, Any]]
 
@@ -275,7 +278,7 @@ def loss_mask(rendered: RenderedConversation, which: Loss = "all") -> tuple[bool
 
 
 def first_difference(tokenizer: Any, left: Sequence[int], right: Sequence[int]) -> str | None:
-    """In words, the first token where two sequences differ and what comes before it.
+    """In words, the first token where two sequences differ, what comes before it and after it.
 
     None if `left` begins `right`.
     """
@@ -285,9 +288,13 @@ def first_difference(tokenizer: Any, left: Sequence[int], right: Sequence[int]) 
     else:
         return None
     other = repr(tokenizer.decode([right[index]])) if index < len(right) else "the end"
-    context = tokenizer.decode(list(left[max(0, index - 8) : index]))
+    context = tokenizer.decode(list(left[max(0, index - BEFORE) : index]))
     here = tokenizer.decode([token])
-    return f"token {index} is {here!r} in one and {other} in the other, after {context!r}"
+    ways = [tokenizer.decode(list(way[index : index + AFTER])) for way in (left, right)]
+    return (
+        f"token {index} is {here!r} in one and {other} in the other, after {context!r}; "
+        f"one reads on {ways[0]!r}, the other {ways[1]!r}"
+    )
 
 
 def _turn(rendered: RenderedConversation, loss: Loss) -> Turn:

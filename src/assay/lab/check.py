@@ -21,6 +21,7 @@ from assay.lab.checks.rows import rows
 from assay.lab.checks.smells import smells
 from assay.lab.checks.speed import speed
 from assay.lab.checks.subject import Number, Seen, Subject
+from assay.lab.checks.trained import trained
 from assay.lab.observer import Observer, Silent
 from assay.lab.run_directory import RunDirectory
 from assay.lab.session import Session
@@ -33,6 +34,7 @@ CHECKS: Mapping[str, Check] = {
     "rows": rows,
     "gold answers and controls": gold_answers,
     "renderings": renderings,
+    "what is trained": trained,
     "lengths": lengths,
     "leakage": leakage,
     "settings": smells,

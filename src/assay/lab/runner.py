@@ -28,6 +28,7 @@ from assay.lab.manifest import check_manifest, make_manifest, write_manifest
 from assay.lab.measuring import choose, measure_stored, report, select, selectors, stage_start
 from assay.lab.metrics import read_metrics, truncate_metrics
 from assay.lab.observer import Observer, Silent
+from assay.lab.parting import refuse_other_renderings
 from assay.lab.prepare import describe, find_part, make_renderer
 from assay.lab.recorder import RunRecorder
 from assay.lab.registry import note_run
@@ -138,7 +139,8 @@ def note(session: Session, **changes: str) -> None:
 
 
 def work(session: Session) -> None:
-    """Stages, then reports."""
+    """Stages, then reports. Raises OtherRendering before anything is written."""
+    refuse_other_renderings(session)
     manifest = make_manifest(session)
     if session.run.manifest.exists():
         check_manifest(session.run, manifest)

@@ -92,8 +92,16 @@ def split_thought(message: Message) -> tuple[str, str]:
 
 def last_question(messages: Sequence[Message]) -> int:
     """Index of the last user message that is no tool result; of the last message without one."""
-    real = [i for i, message in enumerate(messages) if _is_question(message)]
+    asked = [i for i, message in enumerate(messages) if message.role == "user"]
+    real = [i for i in asked if not is_tool_result(messages[i])]
     return real[-1] if real else len(messages) - 1
+
+
+def is_tool_result(message: Message) -> bool:
+    """Whether a user message is a tool result in the form of text."""
+    text = message.content
+    result = text.startswith("<tool_response>") and text.endswith("</tool_response>")
+    return message.role == "user" and result
 
 
 _TEMPLATE = Dialect(openai_tool, utf8_json, handler=False)
@@ -168,12 +176,6 @@ def _result(messages: Sequence[Message], index: int) -> str:
     closes = index == len(messages) - 1 or messages[index + 1].role != "tool"
     body = f"\n<tool_response>\n{messages[index].content}\n</tool_response>"
     return "<|im_start|>user" * opens + body + "<|im_end|>\n" * closes
-
-
-def _is_question(message: Message) -> bool:
-    text = message.content
-    result = text.startswith("<tool_response>") and text.endswith("</tool_response>")
-    return message.role == "user" and not result
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -87,6 +87,11 @@ def check_stages(experiment: Experiment) -> None:
             raise refused("stage.base", "'base' is the name of the model before training")
         _check_data(experiment, f"stage.{name}.data", stage.data)
         _check_checkpoint(experiment, f"stage.{name}.start", stage.start, seen)
+        for evaluation in stage.other_rendering_than or ():
+            if evaluation not in experiment.evaluate:
+                field = f"stage.{name}.other_rendering_than"
+                fix = nearest(evaluation, experiment.evaluate)
+                raise refused(field, f"no evaluation {evaluation!r}", fix)
         if isinstance(stage, GrpoStage) and not experiment.as_reported:
             _check_full_softmax(name, stage)
         seen.append(name)
