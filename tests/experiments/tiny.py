@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
-from assay.lab.spec.experiment import Experiment
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
 from assay.lab.spec.read import read_experiment
 from assay.lab.spec.stage import SftStage
+from assay.tasks.tools.multi_turn import DOCS, function_docs
 from tests.data.bfcl_handler import chat_template
-from tests.models.folders import tiny_model, tiny_tokenizer
+from tests.models.folders import tiny_model
 
 TOOLS = Path(__file__).parents[2] / "experiments" / "tools"
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -16,16 +19,34 @@ LOG = [file for file in sorted(TOOLS.glob("*.toml")) if "[note]" in file.read_te
 
 
 def make_model(folder: Path) -> Path:
-    """A random Qwen3 model with a byte-level tokenizer and the family's chat template."""
-    tiny_model("qwen3", max_position_embeddings=65536).save_pretrained(folder / "model")
-    tokenizer = tiny_tokenizer()
-    tokenizer.add_tokens(["<think>", "</think>"])
+    """A random Qwen3 model with the family's chat template and think tokens.
+
+    Its tokens are learnt from the benchmark's function docs, so that an item of the benchmark is
+    some thousand tokens and not tens of thousands of bytes.
+    """
+    tokenizer = make_tokenizer()
     tokenizer.chat_template = chat_template()
     tokenizer.save_pretrained(folder / "model")
-    config = folder / "model" / "config.json"
-    settings = json.loads(config.read_text())
-    assert settings["vocab_size"] <= len(tokenizer)
+    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": 65536}
+    tiny_model("qwen3", **sizes).save_pretrained(folder / "model")
     return folder / "model"
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """Byte-level BPE with Qwen3's special tokens; the end of the text has the id the model says."""
+    texts = [json.dumps(doc) for name in DOCS for doc in function_docs(name)]
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=2000, initial_alphabet=sorted(alphabet), special_tokens=special
+    )
+    raw.train_from_iterator(texts, trainer)
+    made = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|im_end|>")
+    made.add_tokens(["<think>", "</think>"])
+    return made
 
 
 def scaled_down(file: Path, model: Path) -> list[str]:
@@ -56,8 +77,3 @@ def scaled_down(file: Path, model: Path) -> list[str]:
             f"evaluate.{name}.sampling.max_tokens=4",
         ]
     return found
-
-
-def stages_of(experiment: Experiment) -> list[str]:
-    """The stages in order."""
-    return list(experiment.stage)
