@@ -23,11 +23,10 @@ CONVERSATIONS = 14_000
 SECONDS, PEAK_GB = 60.0, 1.0
 COUNTED = 20
 """Conversations whose tokens are counted."""
-TOOLS, PARAMETERS, TURNS = 12, 4, 6
-WORDS = (
-    "account book cancel city date delay flight hotel invoice list message note order payment "
-    "price refund report room search seat ticket total travel update user value weather week"
-).split()
+TOOLS, PARAMETERS, TURNS = 12, 4, 7
+WORDS = ("account", "book", "cancel", "city", "date", "delay", "flight", "hotel", "invoice", "list")
+WORDS += ("message", "note", "order", "payment", "price", "refund", "report", "room", "search")
+WORDS += ("seat", "ticket", "total", "travel", "update", "user", "value", "weather", "week")
 CONVERT = """
 import sys
 from assay.data.convert import Wanted, convert

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from assay.data.files import sync
-from assay.data.formats import WRITERS, UnknownFormatError, iter_items, shaped, write_rows
+from assay.data.formats import UnknownFormatError, iter_items, shaped, write_rows
 from assay.data.loaded import Item, LeftOut, Remark
 from assay.data.recognise import recognise
 from assay.data.row import Row
@@ -22,7 +22,7 @@ from assay.data.turns import Expand
 from assay.errors import InputError, nearest
 
 ENDINGS = {"verl": (".parquet", ".jsonl"), "messages": (".jsonl",), "swift": (".jsonl",)}
-"""Formats that conversations are converted to, with what their files may end in, the usual first."""
+"""Formats that conversations are converted to, and what their files end in, the usual first."""
 
 
 NO_ANSWER = "a conversation that ends with no answer, so that nothing can be rewarded"

@@ -2,7 +2,7 @@
 
 A reader is a function from a path to items: rows, remarks about them, and conversations that were
 left out with their reason. Adding a format is one function and one line here, or
-`FORMATS["name"] = reader` in the task that owns it. Turns, splits, lengths and rendering come later.
+`FORMATS["name"] = reader` in the task that owns it. Splits, lengths and rendering come later.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,7 @@ from assay.data.jsonl import read_jsonl, write_jsonl
 from assay.data.loaded import Item, LeftOut, Remark
 from assay.data.parquet import read_parquet, write_parquet
 from assay.data.record import DataError, Record
-from assay.data.remarks import UNDECLARED, NO_TOOLS, remarks, undeclared_calls
+from assay.data.remarks import NO_TOOLS, UNDECLARED, remarks, undeclared_calls
 from assay.data.row import Row
 from assay.data.sources import gsm8k, hardgen, hermes, looptool, messages, swift, trl, verl
 from assay.data.turns import Expand, expanded

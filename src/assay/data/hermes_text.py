@@ -1,4 +1,4 @@
-"""Conversations whose tools, calls and results are text, as Hermes and Qwen write them, taken apart.
+"""Conversations whose tools, calls and results are Hermes or Qwen text, taken apart.
 
 The other way round, with one spelling, is `renderings.hermes`; here every spelling in use is read.
 A system text holds the tools between `<tools>` tags or below a heading `# Tools`, one JSON object a

@@ -1,8 +1,8 @@
 """Calls written as a Python list, `[search(query="x", limit=3), stop()]`, read without running any.
 
 The text is parsed into a syntax tree, of which only a list of calls with literal arguments is
-accepted: no names, attributes of values, operators or unpacking. A tuple becomes a list, as JSON has
-no other. Whether the functions exist is not asked here.
+accepted: no names, attributes of values, operators or unpacking. A tuple becomes a list, as JSON
+has no other. Whether the functions exist is not asked here.
 """
 
 import ast

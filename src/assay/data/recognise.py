@@ -1,4 +1,4 @@
-"""Which format a file is in, from its first records; a guess that its reader then has to bear out."""
+"""Which format a file is in, from its first records; its reader then has to bear the guess out."""
 
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,9 @@ def recognise(path: str | Path) -> str:
         return "messages"
     fix = "name it with --from: " + ", ".join(FORMATS)
     keys = ", ".join(list(first)[:8]) or "nothing"
-    raise UnknownFormatError(f"is in no format that is known by its fields ({keys})", file=path, fix=fix)
+    raise UnknownFormatError(
+        f"is in no format that is known by its fields ({keys})", file=path, fix=fix
+    )
 
 
 def _format_of(value: Any) -> str | None:

@@ -1,8 +1,8 @@
 """One conversation as several rows, one for each assistant turn, or cut after its last call.
 
-The rows of a conversation name it, so that a split keeps them together. What a turn is trained on is
-the last message of its row alone: the earlier ones are context there and targets of rows of their
-own, so that every message is trained on once. Nothing is rendered here.
+The rows of a conversation name it, so that a split keeps them together. Of a row that is one turn
+the last message alone is trained on: the earlier ones are context there and targets of rows of
+their own, so that every message is trained on once. Nothing is rendered here.
 """
 
 from collections.abc import Iterator

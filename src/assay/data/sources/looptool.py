@@ -33,9 +33,7 @@ def parse(record: Record) -> Row:
     info = record.maybe("extra_info", dict) or {}
     kept = {key: value for key, value in info.items() if key not in COPIES}
     extra = {**record.others("prompt", "extra_info"), "extra_info": kept}
-    return Row(
-        source_id(record, info), messages, tools, truth, origin=record.origin, extra=extra
-    )
+    return Row(source_id(record, info), messages, tools, truth, origin=record.origin, extra=extra)
 
 
 def _whole(text: str) -> str:

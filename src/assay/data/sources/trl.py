@@ -7,7 +7,7 @@ the completion, and keeps a row whole.
 
 from typing import Any
 
-from assay.data.conversation import check_order, stored_messages, parse_message
+from assay.data.conversation import check_order, parse_message, stored_messages
 from assay.data.record import Record
 from assay.data.row import Message, Row
 from assay.data.tools import parse_tools
