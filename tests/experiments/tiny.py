@@ -61,7 +61,6 @@ def scaled_down(file: Path, model: Path) -> list[str]:
         found += [
             f"data.{name}.source=path:{FIXTURES / f'{kind}.jsonl'}",
             f"data.{name}.split={{ dev = 0.2 }}",
-            f"data.{name}.max_prompt_tokens=100000",
         ]
         if data.take is not None:
             found.append(f"data.{name}.take.rows=5")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from assay.data.formats import iter_items, shaped
 from assay.data.loaded import Loaded, gather, spread
+from assay.data.reasoning import without_reasoning
 from assay.data.rendering import Renderer, automatic
 from assay.data.row import Row
 from assay.data.splits import split_by_conversation, take
@@ -55,6 +56,8 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
         items = iter_items(root / rest, spec.format or "")
     else:
         items = spread(lookup(task.sources, kind, "data source")(rest))
+    if spec.reasoning == "drop":
+        items = without_reasoning(items)
     return gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
 
 

@@ -39,6 +39,9 @@ class DataSpec(Table):
     as they are."""
     undeclared_calls: Literal["keep", "drop"] = "keep"
     """Rows with calls that their tools do not describe; counted either way."""
+    reasoning: Literal["keep", "drop"] = "keep"
+    """What assistant messages think before they speak; a model that is trained on rows without it
+    is taught not to think."""
     take: Take | None = None
     """Use only some rows; omitted means all."""
     split: Split | None = None
