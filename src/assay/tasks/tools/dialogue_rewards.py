@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 from assay.data.episode import Completion, Reward
@@ -58,13 +57,14 @@ class Heard:
 
 
 def heard(messages: tuple[Message, ...]) -> Heard:
-    """The messages after a row's prompt, split where the user speaks."""
-    turns: list[tuple[Decoded, ...]] = []
-    for of_user, run in groupby(messages, lambda message: message.role == "user"):
-        if not of_user:
-            said = [message.content for message in run if message.role == "assistant"]
-            turns.append(tuple(map(decode_message, said)))
-    return Heard(tuple(turns))
+    """The messages after a row's prompt; a turn begins where the user speaks."""
+    turns: list[list[Decoded]] = [[]] if messages else []
+    for message in messages:
+        if message.role == "user":
+            turns.append([])
+        elif message.role == "assistant":
+            turns[-1].append(decode_message(message.content))
+    return Heard(tuple(map(tuple, turns)))
 
 
 def _ask(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
