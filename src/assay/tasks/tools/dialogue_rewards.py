@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from assay.data.episode import Completion, Reward
@@ -59,11 +60,12 @@ class Heard:
 def heard(messages: tuple[Message, ...]) -> Heard:
     """The messages after a row's prompt; a turn begins where the user speaks."""
     turns: list[list[Decoded]] = [[]] if messages else []
-    for message in messages:
-        if message.role == "user":
+    for of_user, run in groupby(messages, lambda message: message.role == "user"):
+        if of_user:
             turns.append([])
-        elif message.role == "assistant":
-            turns[-1].append(decode_message(message.content))
+        else:
+            said = [message.content for message in run if message.role == "assistant"]
+            turns[-1] += map(decode_message, said)
     return Heard(tuple(map(tuple, turns)))
 
 
