@@ -1,5 +1,6 @@
 """Scripted policies of the multi-turn tests, and one worker that answers many requests at once."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -60,11 +61,16 @@ def judged(rows: Sequence[Row], policy: Callable[[Row], Turns]) -> list[dict[str
 
 def in_batch(function: str, **arguments: Any) -> Any:
     """One call of a function of `worker_batches`."""
-    limits = Limits(output_bytes=64 << 20, cpu_seconds=int(SECONDS))
-    with Worker(f"{BATCHES}:{function}", limits, folders=wheel_folders()) as worker:
-        outcome = worker.call(arguments, SECONDS)
+    outcome = _worker(function).call(arguments, SECONDS)
     assert outcome.failure is None, outcome.why
     return outcome.value
+
+
+@functools.cache
+def _worker(function: str) -> Worker:
+    # One start for all tests; it ends with them.
+    limits = Limits(output_bytes=64 << 20, cpu_seconds=int(SECONDS))
+    return Worker(f"{BATCHES}:{function}", limits, folders=wheel_folders())
 
 
 def world(row: Row) -> dict[str, Any]:

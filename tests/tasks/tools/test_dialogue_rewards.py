@@ -1,5 +1,6 @@
 """Rewards of dialogues: upstream's verdict, its share, the final state, and what was refused."""
 
+import functools
 from collections import Counter
 
 import pytest
@@ -26,9 +27,14 @@ def conversation(row: Row, turns: list[list[list[str]]]) -> Completion:
     return Completion("", messages=tuple(said[:-1]))
 
 
+@functools.cache
+def runner(name: str) -> RewardRunner:
+    """One start of the workers for all tests; they end with them."""
+    return RewardRunner(DIALOGUE_REWARDS[name], workers=1)
+
+
 def scored(name: str, pairs: list[tuple[Row, Completion]]) -> list[Reward]:
-    with RewardRunner(DIALOGUE_REWARDS[name]) as runner:
-        return runner.score(pairs)
+    return runner(name).score(pairs)
 
 
 def values(row: Row, completion: Completion) -> list[float | None]:
@@ -39,16 +45,16 @@ def truth(row: Row) -> list[list[list[str]]]:
     return [[[call] for call in turn] for turn in row.gold]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_truth_played_through_the_dialogue_earns_everything_and_silence_nothing(name):
+def test_truth_played_through_the_dialogue_earns_everything_and_silence_nothing():
     category = "multi_turn_miss_func"
     made = benchmark(TASK, f"bfcl/{category}", BenchmarkOptions())
     rows = made.items[::20]
     assert made.dialogue is not None
     right = [(row, play(made.dialogue(row), in_hermes(row))) for row in rows]
     silent = [(row, play(made.dialogue(row), [])) for row in rows]
-    assert [r.value for r in scored(name, right)] == [1.0] * len(rows)
-    assert [r.value for r in scored(name, silent)] == [0.0] * len(rows)
+    for name in NAMES:
+        assert [r.value for r in scored(name, right)] == [1.0] * len(rows)
+        assert [r.value for r in scored(name, silent)] == [0.0] * len(rows)
 
 
 @pytest.mark.slow
@@ -57,9 +63,9 @@ def test_all_of_a_category_through_dialogue_and_benchmark(category):
     made = benchmark(TASK, category, BenchmarkOptions())
     assert made.dialogue is not None
     pairs = [(row, play(made.dialogue(row), in_python(row))) for row in made.items]
-    with RewardRunner(made.score) as runner:
-        assert sum(r.value or 0 for r in runner.score(pairs)) == 200
-        assert runner.abstentions == {}
+    with RewardRunner(made.score) as scorer:
+        assert sum(r.value or 0 for r in scorer.score(pairs)) == 200
+        assert scorer.abstentions == {}
     assert Counter(made.classify(*pair) for pair in pairs) == {"": 200}
 
 
@@ -123,8 +129,8 @@ def test_simulators_that_give_no_answer_are_an_abstention_and_never_a_zero():
         r for r in entries("multi_turn_base") if "MathAPI" in r.extra["entry"]["involved_classes"]
     )
     completion = conversation(row, [[["power(base=9, exponent=999999999)"]]])
-    with RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], deadline=1.0) as runner:
-        (reward,) = runner.score([(row, completion)])
+    with RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], deadline=1.0) as scorer:
+        (reward,) = scorer.score([(row, completion)])
     assert (reward.value, reward.why) == (None, "deadline")
 
 
