@@ -26,9 +26,11 @@ def source() -> str:
 def methods() -> dict[str, Any]:
     """The handler's methods by name, as plain functions."""
     (handler,) = [n for n in ast.parse(source()).body if isinstance(n, ast.ClassDef)]
-    functions = [n for n in handler.body if isinstance(n, ast.FunctionDef)]
-    for function in functions:
-        function.decorator_list = []
+    functions: list[ast.stmt] = []
+    for function in handler.body:
+        if isinstance(function, ast.FunctionDef):
+            function.decorator_list = []
+            functions.append(function)
     names: dict[str, Any] = {"json": json, "re": re, "Any": Any}
     exec(compile(ast.Module(functions, []), FILE, "exec"), names)
     return names

@@ -32,7 +32,7 @@ STEPS = (
 
 
 def as_upstream(messages: tuple[Message, ...]) -> list[dict]:
-    """The history as the handler would hold it: text next to calls is gone, its reasoning is not."""
+    """The history as the handler holds it: text next to calls is gone, its reasoning is not."""
     return [stored(_beside_calls(m) if m.tool_calls else m) for m in messages]
 
 

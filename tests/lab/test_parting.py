@@ -1,16 +1,24 @@
 """A stage that is measured in another rendering than it trains in is refused, unless by name."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from assay.data.rendering import Renderer
+from assay.data.row import Row
+from assay.lab.evaluate_again import evaluate_again
+from assay.lab.observer import Silent
 from assay.lab.parting import COMPARED, OtherRendering, spread
 from assay.lab.run_directory import runs_of
 from assay.lab.runner import resume, start
+from assay.lab.spec.data import Take
+from assay.lab.spec.evaluate import EvaluateSpec, EvaluationSampling
 from assay.lab.spec.read import SpecError
 from assay.lab.status import read_status
 from tests.lab.sound_lab import found, silent
 from tests.lab.tool_lab import look, make_tool_lab, prefill_think
+from tests.models.folders import tiny_tokenizer
 
 ASKS = "stage.sft is trained by 'qwen3_fc', evaluate.dev asks by "
 ALLOWED = 'stage.sft.other_rendering_than=["dev"]'
@@ -84,8 +92,24 @@ def test_a_run_is_refused_before_it_trains_and_runs_once_it_is_allowed(lab: Path
     assert read_status(run.path).status == "finished"
 
 
+def test_a_checkpoint_is_measured_again_in_the_rendering_that_it_was_trained_in(lab: Path) -> None:
+    (run,) = start(lab / "calls.toml", [], root=lab)
+    spec = EvaluateSpec(
+        benchmark="bfcl/simple_python",
+        role="report",
+        checkpoints=("base",),
+        take=Take(rows=1),
+        sampling=EvaluationSampling(max_tokens=2),
+    )
+    renderer = Renderer(tiny_tokenizer(), "qwen3_fc")
+    for name in ("base", "sft.last"):
+        done = evaluate_again(lab, f"calls@{name}", spec, Silent())
+        stored = json.loads((done.file.parent / "evaluation.json").read_text())
+        assert done.run == run and stored["rendering"] == renderer.fingerprint
+
+
 @pytest.mark.parametrize("rows", [0, 1, 64, 65, 1000])
 def test_rows_are_compared_from_all_over_and_never_too_many(rows: int) -> None:
-    chosen = spread(range(rows))  # type: ignore[arg-type]
+    chosen = [int(row.id) for row in spread([Row(str(n), ()) for n in range(rows)])]
     assert len(chosen) <= COMPARED
     assert not rows or (chosen[0] == 0 and chosen[-1] >= rows * 0.9 - 1)

@@ -41,13 +41,13 @@ TOOL = {
 PREFILLED = "{{- '<|im_start|>assistant\\n<think>\\n' }}"
 
 
-def make_tool_lab(folder: Path, **row: object) -> Path:
+def make_tool_lab(folder: Path, **row: str) -> Path:
     """Fill `folder`; returns the experiment file. `row` is passed to `write_calls`."""
     tiny_model(max_position_embeddings=4096).save_pretrained(folder / "model")
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = chat_template()
     tokenizer.save_pretrained(folder / "model")
-    write_calls(folder / "calls.jsonl", **row)
+    write_calls(folder / "calls.jsonl", **row)  # type: ignore[arg-type]
     file = folder / "calls.toml"
     file.write_text(EXPERIMENT)
     return file

@@ -225,6 +225,17 @@ def test_a_setting_repeated_as_reported_is_marked(tmp_path):
     assert "as_reported = true" in Page(write_report(run)).source
 
 
+def test_a_stage_that_may_part_from_its_evaluations_is_marked(tmp_path):
+    run = small_run(tmp_path, ["a"])
+    assert "other_rendering_than" not in Page(write_report(run)).source
+    text = run.spec.read_text()
+    mark = 'method = "sft"\nother_rendering_than = ["held_out"]'
+    run.spec.write_text(text.replace('method = "sft"', mark, 1))
+    for language in ("en", "zh"):
+        source = Page(write_report(run, language)).source
+        assert "held_out (other_rendering_than)" in source.replace("（", " (").replace("）", ")")
+
+
 def test_a_run_without_any_record_still_has_a_page(tmp_path):
     page = Page(write_report(empty_run(tmp_path)))
     assert page.row("base")[1:] == ["not run"]

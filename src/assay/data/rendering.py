@@ -170,7 +170,7 @@ class Renderer:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of the rendering's name and version and of the template's text, if that is read."""
+        """sha256 of the rendering's name and version, and of the template where that is read."""
         used = () if self._rendering.control else (False, True)
         sources = [template_source(self.tokenizer, tools) for tools in used]
         return sha256_text(canonical_json([self.name, self._rendering.version, sources]))

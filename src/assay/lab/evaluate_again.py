@@ -62,11 +62,12 @@ class Evaluated:
 def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observer) -> Evaluated:
     """Measure `target`, `NAME@CHECKPOINT` or a model source, as `spec` says on its benchmark.
 
-    `spec.checkpoints` is not looked at. Raises InputError for what does not exist, RunBusy while
+    `spec.checkpoints` is not looked at, and the rendering is the one that the run trains in. Raises InputError for what does not exist, RunBusy while
     the run is executed elsewhere.
     """
     run, reference = find_target(root, target, spec.benchmark or "", observer)
     session = Session(experiment_of(run), run, stored_status(run.path).seed, observer)
+    spec = spec.model_copy(update={"rendering": rendering_for(session.experiment, reference)})
     made = make_evaluation(
         re.sub(r"[^A-Za-z0-9_-]+", "-", spec.benchmark or ""),
         spec,
@@ -86,6 +87,15 @@ def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observ
         note_run(run)
     file = evaluation.record.file(run.evaluations, name)
     return Evaluated(run, evaluation.name, evaluation.record.key, name, not finished, file)
+
+
+def rendering_for(experiment: Experiment, reference: CheckpointReference) -> str:
+    """The rendering of the stage that made a checkpoint, of the first stage for the model before
+    any; `auto` where nothing is trained.
+    """
+    stages = experiment.stage
+    stage = stages[reference.stage] if reference.stage else next(iter(stages.values()), None)
+    return stage.rendering if stage else "auto"
 
 
 def rows_still_there(session: Session) -> Trained | None:

@@ -63,18 +63,35 @@ def check_finished(run: RunDirectory) -> None:
 
 
 def check_fair(entrants: Sequence[Entrant]) -> list[Finding]:
-    """Raise Unfair for what is always refused; returns what could not be looked at."""
+    """Raise Unfair for what is always refused; returns what could not be looked at, and marks."""
     first = entrants[0]
     for other in entrants[1:]:
         _check_items(first, other)
         _check_checker(first, other)
     _check_fallback(entrants)
     unknown = dict.fromkeys(run for entrant in entrants for run in _check_untrained(entrant))
-    if not unknown:
+    findings = _other_renderings(entrants)
+    if unknown:
+        what = "whether test items were trained on is not recorded"
+        fix = "see 'assay check' of its experiment file"
+        findings.append(Finding("note", what, ", ".join(unknown), fix))
+    return findings
+
+
+def _other_renderings(entrants: Sequence[Entrant]) -> list[Finding]:
+    """A finding that names the checkpoints which were allowed another rendering than they are
+    measured in.
+    """
+    marked = []
+    for entrant in entrants:
+        stage = read_experiment(entrant.run.spec).stage.get(entrant.checkpoint.partition(".")[0])
+        if stage is not None and entrant.record.name in (stage.other_rendering_than or ()):
+            marked.append(entrant.measured.name)
+    if not marked:
         return []
-    what = "whether test items were trained on is not recorded"
-    fix = "see 'assay check' of its experiment file"
-    return [Finding("note", what, ", ".join(unknown), fix)]
+    what = "measured in another rendering than it was trained in (other_rendering_than)"
+    fix = "read the score as that of the model on prompts it was not trained on"
+    return [Finding("warning", what, ", ".join(marked), fix)]
 
 
 def _check_items(first: Entrant, other: Entrant) -> None:

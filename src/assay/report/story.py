@@ -197,4 +197,8 @@ def warnings(facts: RunFacts, words: Words) -> list[str]:
         found.append(words("page.running", status=name, message=message))
     if facts.experiment.as_reported:
         found.append(words("page.as_reported"))
+    for name, stage in facts.experiment.stage.items():
+        if stage.other_rendering_than:
+            apart = ", ".join(stage.other_rendering_than)
+            found.append(words("page.other_rendering", stage=name, evaluations=apart))
     return found

@@ -1,4 +1,4 @@
-"""What a rendering does with reasoning, tried out on probes, since a template's text proves nothing.
+"""What a rendering does with reasoning, tried out on probes: a template's text proves nothing.
 
 Nothing is judged here.
 """

@@ -75,7 +75,7 @@ def reencoded(subject: Subject, name: str, golds: tuple[Gold, ...]) -> Seen:
 
 
 def differing(subject: Subject) -> Seen:
-    """Stages that are measured on, or start from, prompts that are written otherwise than theirs."""
+    """Stages that are measured on, or start from, prompts written otherwise than their own."""
     session = subject.session
     for stage, evaluation in measured(session):
         found = parting(session, stage, evaluation)
