@@ -8,6 +8,7 @@ default): functions are the docs of the involved classes in their order; those t
 import functools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,11 @@ def multi_turn_entries(category: str) -> tuple[Row, ...]:
 def is_multi_turn(row: Row) -> bool:
     """Whether the row is an entry to be played with the simulators."""
     return "entry" in row.extra
+
+
+def first_turn(row: Row) -> Row:
+    """The row with its first turn's messages alone, where it holds a whole conversation."""
+    return replace(row, messages=messages_of(row.extra["entry"]["question"][0]))
 
 
 def messages_of(turn: Sequence[Mapping[str, str]]) -> tuple[Message, ...]:

@@ -13,10 +13,11 @@ from assay.tasks.tools.benchmarks import BENCHMARKS
 from assay.tasks.tools.bfcl import read_bfcl
 from assay.tasks.tools.dialogue import MultiTurnDialogue
 from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS
-from assay.tasks.tools.multi_turn import is_multi_turn
+from assay.tasks.tools.multi_turn import first_turn, is_multi_turn
 from assay.tasks.tools.prompts import prompt
 from assay.tasks.tools.relevance import relevance
 from assay.tasks.tools.rewards import REWARD_MAXIMUM, REWARDS
+from assay.tasks.tools.simulated import read_held_out, read_simulated
 
 
 class NoTargetError(InputError):
@@ -30,7 +31,11 @@ class ToolsTask:
     rewards = {**REWARDS, "relevance": relevance, **DIALOGUE_REWARDS}  # noqa: RUF012
     reward_maximum = REWARD_MAXIMUM
     benchmarks = BENCHMARKS
-    sources = {"bfcl": read_bfcl}  # noqa: RUF012
+    sources = {  # noqa: RUF012
+        "bfcl": read_bfcl,
+        "simulated": read_simulated,
+        "simulated_held_out": read_held_out,
+    }
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
         """The row's messages before its target; the rendering adds the tools (`prompts.prompt`)."""
@@ -45,7 +50,7 @@ class ToolsTask:
 
     def dialogue(self, row: Row) -> Dialogue | None:
         """The dialogue with an entry that has simulators; None where one answer is all."""
-        return MultiTurnDialogue(row) if is_multi_turn(row) else None
+        return MultiTurnDialogue(first_turn(row)) if is_multi_turn(row) else None
 
 
 TASK = ToolsTask()
