@@ -18,7 +18,7 @@ NOTE = """
 why = "Is it the | layout?"
 expected = "<b>More</b> than verl7."
 faults = ["cut at 1 024 tokens", "first rows"]
-reported = { file = "log.toml", run = "verl8" }
+reported = {{ file = "log.toml", run = "verl8" }}
 
 [data."""
 RECORD = """
@@ -76,7 +76,7 @@ def test_a_record_that_is_not_there_or_lacks_the_run_is_named(tmp_path: Path, re
 
 def test_a_file_has_an_entry_before_it_has_runs(record: Path):
     file = record / "verl8.toml"
-    file.write_text(SPEC_WITH_NOTE, encoding="utf-8")
+    file.write_text(SPEC_WITH_NOTE.format(name="verl8"), encoding="utf-8")
     experiment = read_experiment(file)
     before = file_entry(experiment, record, words())
     assert before.startswith(f"## {experiment.name}\n") and "- no run in this lab yet" in before
@@ -88,6 +88,7 @@ def test_a_file_has_an_entry_before_it_has_runs(record: Path):
 
 def test_an_unknown_key_of_a_note_is_an_error_with_its_line(tmp_path: Path):
     file = tmp_path / "e.toml"
-    file.write_text(SPEC_WITH_NOTE.replace("faults =", "fault ="), encoding="utf-8")
+    text = SPEC_WITH_NOTE.replace("faults =", "fault =").format(name="verl8")
+    file.write_text(text, encoding="utf-8")
     with pytest.raises(SpecError, match=r"e\.toml:\d+: note\.fault: unknown key .*'faults'"):
         read_experiment(file)
