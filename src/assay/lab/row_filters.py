@@ -57,10 +57,13 @@ def by_length(rows: Sequence[Row], spec: DataSpec, task: Task, renderer: Rendere
 
 
 def conversation_tokens(renderer: Renderer, task: Task, row: Row) -> int:
-    """Tokens of a row with its answer; of its prompt where it has none. Raises RenderingError."""
+    """Tokens that training sees of a row with its answer, the end of that turn included; those of
+    its prompt where it has no answer. Raises RenderingError.
+    """
     prompt = task.prompt(row)
     try:
         target = task.target(row)
     except InputError:
         return len(renderer.prompt(prompt, row.tools))
-    return len(renderer.conversation((*prompt, target), row.tools).tokens)
+    (turn,) = renderer.turns((*prompt, target), row.tools, "last")
+    return len(turn.context) + len(turn.actions)

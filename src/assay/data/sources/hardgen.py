@@ -43,7 +43,8 @@ def items(record: Record) -> Iterator[Item]:
     Raises DataError where there is no numbered system turn with tools that are JSON.
     """
     tools = _tools(record)
-    id_ = str(record.maybe("id", str, int) or content_id(record.value))
+    source = record.maybe("id", str, int)
+    id_ = str(content_id(record.value) if source is None else source)
     told: set[str] = set()
     try:
         messages = check_order(record, tuple(_messages(record, told)), "turns")
