@@ -14,7 +14,12 @@ WRITTEN = Message("assistant", "<think>\nSo.\n</think>\n\nBecause.")
 def test_both_ways_of_writing_reasoning_are_left_out_and_nothing_else():
     row = Row("r", (ASKED, CALLED, Message("tool", "1"), WRITTEN), gold="1", conversation="c")
     found = gather(without_reasoning([row]))
-    plain = (ASKED, replace(CALLED, reasoning=""), row.messages[2], Message("assistant", "Because."))
+    plain = (
+        ASKED,
+        replace(CALLED, reasoning=""),
+        row.messages[2],
+        Message("assistant", "Because."),
+    )
     assert found.rows == (replace(row, messages=plain),)
     assert found.remarks == {LEFT_OUT: ("r",)}
 

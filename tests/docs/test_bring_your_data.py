@@ -19,7 +19,7 @@ PAGE = "bring-your-data.md"
 def commands() -> list[list[str]]:
     """The page's commands, those that read a model with the tiny one in its place."""
     found = []
-    for line in "\n".join(blocks(PAGE, "sh")).splitlines():
+    for line in "".join(blocks(PAGE, "sh")).splitlines():
         verb, *rest = shlex.split(line, comments=True)[1:]
         tiny = ["--set", "model=path:model"] if verb in ("check", "run") else []
         found.append([verb, *rest, *tiny])
@@ -54,6 +54,6 @@ def test_the_table_of_the_tools_lab_is_what_the_files_say() -> None:
 
 
 def test_the_commands_of_the_tools_lab_name_files_that_exist() -> None:
-    lines = "\n".join(blocks("tools-lab.md", "sh")).splitlines()
+    lines = "".join(blocks("tools-lab.md", "sh")).splitlines()
     named = [word for line in lines for word in shlex.split(line) if word.endswith(".toml")]
     assert named and all((DOCS.parent / name).is_file() for name in named)

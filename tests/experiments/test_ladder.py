@@ -41,7 +41,9 @@ def test_all_arms_are_measured_alike_and_train_on_the_same_rows():
     for other in others:
         for name, evaluation in first.evaluate.items():
             same = {"checkpoints": ("x",)}
-            assert evaluation.model_copy(update=same) == other.evaluate[name].model_copy(update=same)
+            assert evaluation.model_copy(update=same) == other.evaluate[name].model_copy(
+                update=same
+            )
         assert other.data["talks"] == others[0].data["talks"]
         assert other.data["calls"] == others[0].data["calls"]
         assert other.data["held_out"] == first.data["held_out"]

@@ -45,7 +45,9 @@ def test_a_prompt_is_solved_where_any_of_its_answers_is():
 
 
 def test_a_bonus_for_form_alone_solves_nothing_and_a_long_right_answer_is_right():
-    assert capability(judged([0.1, 0.1], [1.1, 0.0]), 1.1) == capability(judged([0, 0], [1, 0]), 1.0)
+    assert capability(judged([0.1, 0.1], [1.1, 0.0]), 1.1) == capability(
+        judged([0, 0], [1, 0]), 1.0
+    )
     long = [("row", Reward(-0.2, {OVERLONG: -1.2}))]
     floor = capability(long, 1.0)
     assert floor is not None and floor.solved == 1
