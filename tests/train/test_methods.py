@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from assay.data.episode import Episode, Reward, Turn
+from assay.data.episode import Completion, Episode, Reward, Turn
 from assay.rl.objectives.grpo import Grpo as GrpoObjective
 from assay.rollout.sampling import Sampling
 from assay.train.groups import MultiTurn, Prompts, SingleTurn
@@ -233,7 +233,7 @@ def test_a_rollout_that_samples_from_another_model_stops_the_run():
 
 
 class Counter:
-    """Three turns: the tool answers with the running sum; reward 1 if the sum ends even."""
+    """Three turns: the tool answers with the running sum, which is what was said in the end."""
 
     def __init__(self, row, crash=False):
         self.start = int(row.messages[0].content)
@@ -251,12 +251,16 @@ class Counter:
             raise RuntimeError("the tool broke")
         self.actions.append(turn.actions[0])
 
-    def reward(self):
-        return Reward(float((self.start + sum(self.actions)) % 2 == 0))
+    def completion(self, ended):
+        return Completion(str(self.start + sum(self.actions)), tuple(self.actions), ended)
+
+
+def even(pairs):
+    return [Reward(float(int(completion.text) % 2 == 0)) for _, completion in pairs]
 
 
 def multi_turn(crashing: frozenset[str] = frozenset(), share: float = 0.1) -> Grpo:
-    source = MultiTurn(lambda row: Counter(row, row.id in crashing), Sampling(1.0, 1), 0)
+    source = MultiTurn(lambda row: Counter(row, row.id in crashing), Sampling(1.0, 1), 0, even)
     stream = Prompts(toys.rows(), source, prompts=4, group=8, seed=0, max_abstained_share=share)
     return Grpo(stream, GrpoSettings(), GrpoObjective(), toys.decode)
 

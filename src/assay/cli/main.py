@@ -11,6 +11,7 @@ import typer
 from assay.cli.audit import audit
 from assay.cli.check import check
 from assay.cli.compare import compare
+from assay.cli.convert import convert
 from assay.cli.delete import delete
 from assay.cli.doctor import doctor
 from assay.cli.eval import evaluate
@@ -33,6 +34,7 @@ VERBS = {
     "check": check,
     "eval": evaluate,
     "compare": compare,
+    "convert": convert,
     "audit": audit,
     "matrix": matrix,
     "fill": fill,

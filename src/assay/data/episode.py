@@ -14,8 +14,9 @@ Context = Any
 """What a policy reads before it acts: token ids (`tuple[int, ...]`) for a language model,
 query and candidate features for a selector."""
 
-Ended = Literal["stop", "length", "stored"]
-"""How a turn ended: an end token, the token limit, or it was not sampled at all."""
+Ended = Literal["stop", "length", "stored", "context"]
+"""How a turn ended: an end token, the token limit, or it was not sampled at all. "context" is how
+an episode ends that would go on, had its next context not outgrown the model's positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +46,6 @@ class Reward:
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
-    """A tuple of turns with one reward; the episodes of one prompt share a group."""
-
-    id: str
-    group: str
-    turns: tuple[Turn, ...]
-    reward: Reward | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Completion:
     """A finished completion as rewards and checkers see it: the text without the end token."""
 
@@ -64,6 +55,18 @@ class Completion:
     messages: tuple[Message, ...] = ()
     """Of an episode of several turns: everything said after the row's prompt, the model's messages
     as it wrote them; `text` is then what the model wrote, one turn below the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A tuple of turns with one reward; the episodes of one prompt share a group."""
+
+    id: str
+    group: str
+    turns: tuple[Turn, ...]
+    reward: Reward | None = None
+    said: Completion | None = None
+    """What was judged, of an episode of several turns: its conversation and how it ended."""
 
 
 def continues(context: Context, before: Context, actions: tuple[int, ...]) -> bool:

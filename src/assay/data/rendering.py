@@ -11,7 +11,7 @@ tokens in messages are kept harmless is `encoding`'s part; how text is laid out,
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import takewhile
 from typing import Any, Literal
@@ -132,7 +132,13 @@ class Renderer:
 
     def prompt(self, messages: Sequence[Message], tools: Tools = ()) -> tuple[int, ...]:
         """The tokens that a model continues as the assistant. Raises RenderingError."""
-        return self._render(messages, tools, generation=True).tokens
+        return self.rendered_prompt(messages, tools).tokens
+
+    def rendered_prompt(
+        self, messages: Sequence[Message], tools: Tools = ()
+    ) -> RenderedConversation:
+        """`prompt`, and where earlier assistant messages stand in it. Raises RenderingError."""
+        return self._render(messages, tools, generation=True)
 
     def conversation(self, messages: Sequence[Message], tools: Tools = ()) -> RenderedConversation:
         """All tokens of a conversation.
@@ -149,15 +155,17 @@ class Renderer:
 
         One turn, from the first trained message to the end of the last, with what lies between
         masked. Where the template rewrites history, "all" gives one turn for each assistant
-        message instead, after the context that it really has. Raises RenderingError.
+        message instead, after the context that it really has. A message with `loss` false is never
+        trained. Raises RenderingError.
         """
         whole = self.conversation(messages, tools)
         if loss == "last" or not whole.rewritten:
-            return (_turn(whole, loss),)
+            spans = tuple(span for span in whole.message_spans if messages[span[0]].loss)
+            return (_turn(replace(whole, message_spans=spans), loss),)
         return tuple(
             _turn(self.conversation(messages[: index + 1], tools), "last")
             for index, message in enumerate(messages)
-            if message.role == "assistant"
+            if message.role == "assistant" and message.loss
         )
 
     @cached_property

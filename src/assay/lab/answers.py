@@ -40,11 +40,14 @@ def _read_record(file: Path) -> EvaluationRecord:
 def read_answers(
     run: RunDirectory, record: EvaluationRecord, checkpoint: str
 ) -> list[dict[str, Any]]:
-    """The lines of one finished record, without their tokens. Raises DamagedRecord."""
+    """The lines of one finished record, without their tokens. Raises DamagedRecord.
+
+    Lines of conversations have `messages`, JSON in OpenAI's format.
+    """
     columns = ["sample_id", "item_id", "repeat", "output", "completion_tokens", "prompt_tokens"]
     columns += ["score", "parts", "error", "why", "ended"]
-    found = read_columns(record.file(run.evaluations, checkpoint), columns)
-    return [dict(zip(columns, line, strict=True)) for line in zip(*found.values(), strict=True)]
+    found = read_columns(record.file(run.evaluations, checkpoint), columns, ["messages"])
+    return [dict(zip(found, line, strict=True)) for line in zip(*found.values(), strict=True)]
 
 
 def find_record(run: RunDirectory, on: str) -> EvaluationRecord:

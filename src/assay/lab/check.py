@@ -11,7 +11,7 @@ from pathlib import Path
 
 from assay.errors import InputError
 from assay.judge.findings import Finding, worst_first
-from assay.lab.checks.gold import gold_answers
+from assay.lab.checks.gold_answers import gold_answers
 from assay.lab.checks.leakage import leakage
 from assay.lab.checks.lengths import lengths
 from assay.lab.checks.probe import probe as sample_groups
@@ -20,7 +20,7 @@ from assay.lab.checks.room import room
 from assay.lab.checks.rows import rows
 from assay.lab.checks.smells import smells
 from assay.lab.checks.speed import speed
-from assay.lab.checks.subject import Number, Seen, Subject
+from assay.lab.checks.subject import Histogram, Number, Seen, Subject
 from assay.lab.checks.trained import trained
 from assay.lab.observer import Observer, Silent
 from assay.lab.run_directory import RunDirectory
@@ -51,6 +51,7 @@ class Report:
     findings: tuple[Finding, ...]
     numbers: Mapping[str, Mapping[str, float]]
     """Table of the experiment -> what, with its unit -> value."""
+    histograms: tuple[Histogram, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -83,7 +84,7 @@ def check_experiment(
     checks = dict(CHECKS)
     if probe:
         checks[f"probe of {probe} prompts"] = partial(sample_groups, prompts=probe)
-    seen: list[Finding | Number] = []
+    seen: list[Finding | Number | Histogram] = []
     for name, check in checks.items():
         watching.note(f"checking {name}")
         seen += check(subject)
@@ -102,11 +103,12 @@ def opening_error(session: Session) -> Finding | None:
     return None
 
 
-def gather(seen: Sequence[Finding | Number]) -> Report:
+def gather(seen: Sequence[Finding | Number | Histogram]) -> Report:
     """Findings once each and worst first, numbers by their table."""
     findings = dict.fromkeys(one for one in seen if isinstance(one, Finding))
     numbers: dict[str, dict[str, float]] = {}
     for one in seen:
         if isinstance(one, Number):
             numbers.setdefault(one.place, {})[one.name] = one.value
-    return Report(tuple(worst_first(list(findings))), numbers)
+    histograms = tuple(one for one in seen if isinstance(one, Histogram))
+    return Report(tuple(worst_first(list(findings))), numbers, histograms)

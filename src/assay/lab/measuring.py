@@ -7,8 +7,9 @@ Training them is the runner's part, answering items `evaluate`'s.
 import gc
 
 from assay.judge.selection import promote
+from assay.lab.answering import Answers
 from assay.lab.checkpoint_models import start_of
-from assay.lab.evaluate import Answers, Evaluation, decode_with, run_evaluation
+from assay.lab.evaluate import Evaluation, decode_with, run_evaluation
 from assay.lab.known_answers import Remembering, known_turns
 from assay.lab.prepare import make_renderer
 from assay.lab.records import read_scores
@@ -90,6 +91,7 @@ def measure(session: Session, evaluation: Evaluation, answers: Answers, checkpoi
             decode_with(renderer, session.base.end_tokens),
             session.observer,
             runner,
+            session.base.positions,
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from assay.data.episode import Reward
+from assay.lab.conversation_records import conversation_columns
 from assay.lab.guards import GuardFired, GuardWatch
 from assay.lab.metrics import append_metrics
 from assay.lab.observer import Observer
@@ -109,4 +110,5 @@ def sample_line(stage: str, step: int, record: SampleRecord) -> dict[str, object
         "why": record.reward.why,
         "advantage": record.advantage,
         "ended": record.ended,
+        **({} if record.said is None else conversation_columns(record.said.messages, record.turns)),
     }

@@ -14,6 +14,7 @@ import torch
 
 from assay.errors import AssayError, InputError
 from assay.lab.activations import fit_activations
+from assay.lab.floor import first_look
 from assay.lab.guards import (
     GuardFired,
     NoGuardToPass,
@@ -232,9 +233,10 @@ def train_stage(
         session.seed,
         runner,
         session.base.end_tokens,
+        session.base.positions,
     )
     try:
-        method = build_method(stage, given, steps)
+        method = first_look(session, name, stage, build_method(stage, given, steps))
         train(policy, method, optimizer, state, loop_settings(stage, steps), recorder)
     finally:
         if runner is not None:

@@ -28,6 +28,11 @@ class BaseFacts:
     end_tokens: frozenset[int]
     config: Any
 
+    @property
+    def positions(self) -> int | None:
+        """Tokens that the model can read at once; None where its configuration does not say."""
+        return getattr(self.config, "max_position_embeddings", None)
+
 
 @dataclass(frozen=True)
 class Session:

@@ -8,6 +8,7 @@ it everywhere in the run. Reads records only, but for `prompt_of`, which renders
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,13 +100,15 @@ def _evaluation_prompt(session: "Session", file: Path, item_id: str) -> tuple[in
 
 
 def _training_prompt(session: "Session", stage_name: str, row_id: str) -> tuple[int, ...]:
+    from assay.lab.evaluate import first_prompt
     from assay.lab.prepare import find_part, make_renderer
+    from assay.tasks.rendered_dialogue import dialogue_of
 
     stage = session.experiment.stage[stage_name]
     for row in find_part(session.sets, stage.data):
         if row.id == row_id:
             renderer = make_renderer(session.base.tokenizer, stage.rendering)
-            return renderer.prompt(session.task.prompt(row), row.tools)
+            return first_prompt(renderer, session.task, row, partial(dialogue_of, session.task))
     raise SampleNotFound(f"{stage.data} has no row {row_id!r} any more")
 
 

@@ -18,9 +18,10 @@ from assay.rl.signal import may_drop
 from assay.rl.thought import CLOSING, OPENING, Thinking
 from assay.rollout.sampling import Sampling
 from assay.rollout.self_check import check_language_policy
+from assay.tasks.rendered_dialogue import RenderedDialogue, dialogue_of
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.tasks.task import RewardFunction, Task, reward
-from assay.train.groups import Prompts, SingleTurn
+from assay.train.groups import MultiTurn, Prompts, SingleTurn, Source
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.loop import LoopSettings
 from assay.train.rce import Rce, StoredGroups
@@ -49,6 +50,8 @@ class StageInput:
     runner: RewardRunner | None
     """Judges completions; None for methods that do not sample."""
     end_tokens: frozenset[int]
+    positions: int | None = None
+    """Tokens that the model can read at once; None where it does not say."""
 
 
 def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
@@ -132,16 +135,32 @@ def candidate_episode(given: StageInput, row: Row, index: int, candidate: dict) 
 
 def sampled_prompts(stage: SamplingStage, given: StageInput) -> Prompts:
     """The stage's stream of prompts with groups of judged completions."""
+    return Prompts(
+        given.rows,
+        sampled_source(stage, given),
+        stage.prompts,
+        stage.group,
+        given.seed,
+        stage.max_abstained_share,
+    )
+
+
+def sampled_source(stage: SamplingStage, given: StageInput) -> Source:
+    """Episodes of several turns where any row is a dialogue, otherwise single answers."""
     assert given.runner is not None
+    score, decode = given.runner.score, decoder(given)
+    if any(given.task.dialogue(row) is not None for row in given.rows):
+        return MultiTurn(
+            lambda row: RenderedDialogue(dialogue_of(given.task, row), given.renderer, decode),
+            sampling_of(stage),
+            given.seed,
+            score,
+            given.positions,
+        )
     contexts = {
         row.id: given.renderer.prompt(given.task.prompt(row), row.tools) for row in given.rows
     }
-    source = SingleTurn(
-        contexts, sampling_of(stage), given.seed, given.runner.score, decoder(given)
-    )
-    return Prompts(
-        given.rows, source, stage.prompts, stage.group, given.seed, stage.max_abstained_share
-    )
+    return SingleTurn(contexts, sampling_of(stage), given.seed, score, decode)
 
 
 def sampling_of(stage: SamplingStage) -> Sampling:

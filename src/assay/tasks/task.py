@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
 from assay.data.episode import Completion, Reward
+from assay.data.loaded import Loaded as Loaded
 from assay.data.row import Message, Row
 from assay.errors import InputError, nearest
 from assay.tasks.dialogue import Dialogue
@@ -70,15 +71,6 @@ class Benchmark:
 
 
 BenchmarkMaker = Callable[[BenchmarkOptions], Benchmark]
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """Rows of a source, and those that it had but that cannot be used."""
-
-    rows: tuple[Row, ...]
-    dropped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Reason -> ids of the rows dropped for it."""
 
 
 class Task(Protocol):

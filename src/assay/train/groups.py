@@ -5,13 +5,13 @@ method's business.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
-from assay.data.episode import Completion, Context, Episode, Reward
+from assay.data.episode import Completion, Context, Ended, Episode, Reward
 from assay.data.row import Row
 from assay.rl.policy import Policy, SampleKey
-from assay.rollout.episodes import Environment, run_episodes
+from assay.rollout.episodes import Environment, Played, run_episodes
 from assay.rollout.sampling import Sampling
 from assay.train.order import visits
 from assay.train.state import Recorder, SampleRecord, Score, TrainingFailure, TrainState
@@ -41,6 +41,10 @@ class GroupStream(Protocol):
     def next(self, policy: Policy, state: TrainState, recorder: Recorder) -> list[list[Episode]]:
         """The next `prompts` groups of judged episodes, in order; moves `state.cursor`."""
         ...
+
+
+FAILED = "environment: "
+"""How the reason of an abstention begins where a world failed."""
 
 
 def episode_id(job: Job) -> str:
@@ -83,25 +87,63 @@ class SingleTurn:
         ]
 
 
+class Spoken(Environment, Protocol):
+    """An environment whose episode can be judged as a conversation."""
+
+    def completion(self, ended: Ended) -> Completion:
+        """All that was said, and how it ended."""
+        ...
+
+
 @dataclass(frozen=True)
 class MultiTurn:
-    """Episodes against environments, rewarded by their worlds."""
+    """Episodes against environments, judged by what was said in them.
 
-    environment: Callable[[Row], Environment]
+    Where an environment fails, the reward is an abstention that says why.
+    """
+
+    environment: Callable[[Row], Spoken]
     sampling: Sampling
     seed: int
+    score: Score
+    positions: int | None = None
+    """Tokens that context and turn may have together."""
 
     def run(
         self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Reward]
     ) -> list[Episode]:
         """See `Source.run`."""
-        episodes = run_episodes(
-            policy,
-            [(episode_id(job), job[0].id, self.environment(job[0])) for job in jobs],
-            [SampleKey(self.seed, row.id, sample) for row, sample in jobs],
-            self.sampling,
-        )
-        return [replace(e, reward=recorded.get(e.id) or e.reward) for e in episodes]
+        worlds = [self.environment(row) for row, _ in jobs]
+        keys = [SampleKey(self.seed, row.id, sample) for row, sample in jobs]
+        played = run_episodes(policy, worlds, keys, self.sampling, self.positions)
+        said = [world.completion(p.ended) for world, p in zip(worlds, played, strict=True)]
+        names = [episode_id(job) for job in jobs]
+        known = {
+            name: recorded.get(name) or failed(p) for name, p in zip(names, played, strict=True)
+        }
+        fresh = [n for n, name in enumerate(names) if known[name] is None]
+        rewards = self.score([(jobs[n][0], said[n]) for n in fresh])
+        known |= {names[n]: reward for n, reward in zip(fresh, rewards, strict=True)}
+        return [
+            Episode(name, row.id, p.turns, known[name], completion)
+            for name, (row, _), p, completion in zip(names, jobs, played, said, strict=True)
+        ]
+
+
+def failed(played: Played) -> Reward | None:
+    """The abstention of an episode that says nothing about the policy; None of any other."""
+    if played.failure:
+        return Reward(None, why=FAILED + played.failure)
+    if not played.turns:
+        return Reward(None, why=f"no turn was taken: {NO_TURN.get(played.ended, played.ended)}")
+    return None
+
+
+NO_TURN = {
+    "context": "the prompt leaves no room in the model's positions",
+    "stored": "the environment asked for nothing",
+}
+"""Why an episode may have no turns, by how it ended."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +200,7 @@ def sample_records(
         row_id, _, sample = episode.id.rpartition("#")
         tokens = tuple(a for turn in episode.turns for a in turn.actions)
         logps = tuple(x for turn in episode.turns for x in turn.behaviour_logps or ())
+        ended = episode.turns[-1].ended if episode.turns else "stop"
         records.append(
             SampleRecord(
                 row_id=row_id,
@@ -167,7 +210,9 @@ def sample_records(
                 behaviour_logps=logps,
                 reward=episode.reward or Reward(None, why="not judged"),
                 advantage=advantages.get(episode.id, 0.0),
-                ended=episode.turns[-1].ended if episode.turns else "stop",
+                ended=episode.said.ended if episode.said else ended,
+                said=episode.said,
+                turns=episode.turns if episode.said else (),
             )
         )
     return records
@@ -190,14 +235,42 @@ def sampling_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
         "reward_mean": mean,
         "reward_std": variance**0.5,
         "length_mean": sum(lengths) / len(lengths),
-        "truncated_share": share(e.turns[-1].ended == "length" for e in episodes if e.turns),
+        "truncated_share": share(is_truncated(e) for e in episodes if e.turns or e.said),
         "abstained_share": share(value_of(e) is None for e in episodes),
         "repeated_share": repeated_share(groups),
         "completions": float(len(episodes)),
         "completion_tokens": float(sum(lengths)),
         "prompt_tokens": float(sum(len(c) for c in contexts.values() if hasattr(c, "__len__"))),
+        **conversation_metrics(episodes),
         **{name: sum(found) / len(found) for name, found in parts.items()},
     }
+
+
+def conversation_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Of episodes of several turns, means per episode: turns of the user, steps (messages of the
+    model) and tool results; the shares whose world failed, and whose context had no room left.
+    """
+    said = [e.said for e in episodes if e.said is not None]
+    if not said:
+        return {}
+    roles = [[message.role for message in each.messages] for each in said]
+    return {
+        "turns_mean": 1 + sum(found.count("user") for found in roles) / len(said),
+        "steps_mean": sum(len(e.turns) for e in episodes) / len(said),
+        "tool_results_mean": sum(found.count("tool") for found in roles) / len(said),
+        "failed_share": share(
+            e.reward is not None and e.reward.why.startswith(FAILED) for e in episodes
+        ),
+        "no_room_share": share(each.ended == "context" for each in said),
+    }
+
+
+def is_truncated(episode: Episode) -> bool:
+    """Whether the model, or the room for its context, was cut short."""
+    ended = [turn.ended for turn in episode.turns]
+    if episode.said is not None:
+        return episode.said.ended == "context" or "length" in ended
+    return ended[-1] == "length"
 
 
 def repeated_share(groups: Sequence[Sequence[Episode]]) -> float:

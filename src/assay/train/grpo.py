@@ -28,7 +28,13 @@ from assay.rl.policy import Policy
 from assay.rl.shaping import overlong_punishment
 from assay.rl.signal import groups_with_signal, signal_stats
 from assay.rl.thought import Thinking, Thought, ends_open, find_thought
-from assay.train.groups import GroupStream, sample_records, sampling_metrics, value_of
+from assay.train.groups import (
+    GroupStream,
+    is_truncated,
+    sample_records,
+    sampling_metrics,
+    value_of,
+)
 from assay.train.microbatch import micro_batches
 from assay.train.state import Batch, Recorder, TrainState
 
@@ -121,12 +127,13 @@ class Grpo:
         shaped = []
         for episode in group:
             if settings.overlong_buffer:
-                length = sum(len(turn.actions) for turn in episode.turns)
+                # The limit is a turn's, so of several turns the longest is looked at.
+                length = max((len(turn.actions) for turn in episode.turns), default=0)
                 punishment = overlong_punishment(
                     length, settings.max_tokens, settings.overlong_buffer, settings.overlong_factor
                 )
                 episode = replace(episode, reward=punished(episode.reward, punishment))
-            if settings.mask_truncated and any(t.ended == "length" for t in episode.turns):
+            if settings.mask_truncated and is_truncated(episode):
                 silent = tuple(
                     replace(t, loss_mask=(False,) * len(t.actions)) for t in episode.turns
                 )

