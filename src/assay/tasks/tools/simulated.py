@@ -31,7 +31,7 @@ from assay.tasks.tools.simulation import LIMITS, WORKERS, SimulatorFailure, whee
 CATEGORY = "simulated"
 SEED = 20261
 TOOLS = 6
-CHARACTERS = 2200
+CHARACTERS = 2100
 """Of function docs, so that whole conversations stay under 1,500 tokens of SmolLM2."""
 TURNS = 4
 BATCH = 50
