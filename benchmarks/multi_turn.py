@@ -7,10 +7,10 @@ The first entries whose gold conversation fits into the model's positions are pl
 samples a few greedy tokens at every step, and the world hears the gold calls in their place, so the
 episodes are real, executed by the simulators, and the same in both arms. Arm A is the sampler as it
 is. Arm B computes every context whole: nothing is kept between turns, and nothing is shared between
-the contexts of a call. The entries are cut into blocks and the arms take turns block by block in one
-process, first A, then B, then B first. Printed as JSON: prompt tokens laid end to end, distinct
-ones (what two contexts begin with counts once), prefilled ones, and seconds. The targets are at most
-1.15 prefilled tokens for each distinct one, and a third of the seconds.
+the contexts of a call. The entries are cut into blocks; the arms take turns, block by block, in one
+process: A before B, then B before A. Printed as JSON: prompt tokens laid end to end, distinct ones
+(what two contexts of a block begin with counts once), prefilled ones, and seconds. The targets are
+at most 1.15 prefilled tokens for each distinct one, and a third of the seconds.
 """
 
 import argparse
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4, help="sampled at each step")
     given = parser.parse_args()
     precision = choose_precision()
-    loaded = load_model(resolve(parse_source(given.model)), dtype=precision.master)
+    loaded = load_model(resolve(parse_source(given.model)), precision)
     positions = loaded.model.config.max_position_embeddings
     renderer = Renderer(loaded.tokenizer, "hermes")
     rows = fitting(renderer, positions, given.tokens, given.entries)

@@ -1,6 +1,7 @@
 """The next context holds the tokens that were sampled wherever the history reads the same."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,7 +24,7 @@ STRIP = CHAT.replace(
 )
 
 
-def tokenizer(template: str = CHAT, merged: bool = False) -> PreTrainedTokenizerFast:
+def tokenizer(template: str = CHAT, merged: bool = False) -> Any:
     """Bytes, and with `merged` a token "ab" that two other tokens spell as well."""
     if not merged:
         made = tiny_tokenizer()
@@ -64,7 +65,7 @@ class Repeats:
         return tuple(self.said)
 
 
-def world(made: PreTrainedTokenizerFast) -> tuple[RenderedDialogue, Repeats]:
+def world(made: Any) -> tuple[RenderedDialogue, Repeats]:
     ends = set(made.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"]))
     dialogue = Repeats()
 
@@ -74,7 +75,9 @@ def world(made: PreTrainedTokenizerFast) -> tuple[RenderedDialogue, Repeats]:
     return RenderedDialogue(dialogue, Renderer(made, "template"), decode), dialogue  # type: ignore[arg-type]
 
 
-def say(place: RenderedDialogue, made, text_tokens: list[int], end: str | None = "<|im_end|>"):
+def say(
+    place: RenderedDialogue, made: Any, text_tokens: list[int], end: str | None = "<|im_end|>"
+) -> Turn:
     """Let the model write tokens; its turn."""
     actions = (*text_tokens, *([made.convert_tokens_to_ids(end)] if end else []))
     turn = Turn(place.context(), actions, (True,) * len(actions), ended="stop" if end else "length")
@@ -130,7 +133,7 @@ def test_history_that_the_template_writes_otherwise_is_the_history_the_turn_has(
     turn = say(place, made, [a, b, space])
     following = place.context()
     asked = dialogue.asks()
-    assert asked is not None
+    assert asked is not None and following is not None
     assert following == place.renderer.prompt(asked.messages, asked.tools)
     assert following[: len(turn.context)] == turn.context
     again = say(place, made, [a, b])

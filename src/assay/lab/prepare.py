@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.data.formats import read_rows
+from assay.data.leakage import call_path
 from assay.data.lengths import drop_long
 from assay.data.rendering import Renderer, automatic
 from assay.data.row import Row
@@ -91,7 +92,9 @@ def describe(made: DataSet, spec: DataSpec) -> str:
     parts += [f"{len(ids)} dropped: {reason}" for reason, ids in made.dropped.items()]
     if spec.disjoint_from:
         tests = ", ".join(spec.disjoint_from)
-        parts.append(f"no question and no function name in common with {tests}")
+        several = any(call_path(row) for row in (*made.train, *made.dev))
+        what = "no path of calls" if several else "no function name"
+        parts.append(f"no question and {what} in common with {tests}")
     return "; ".join(parts)
 
 
