@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.episode import Reward, Turn
+from assay.data.episode import Episode, Reward, Turn
 from assay.data.row import Row
 from assay.judge.findings import Finding
 from assay.judge.intervals import wilson
@@ -309,8 +309,9 @@ def test_a_probe_warns_once_it_is_sure_of_little_signal(
     signal: int, prompts: int, severity: str
 ) -> None:
     rewards = [Reward(float(g < signal and s == 0)) for g in range(prompts) for s in range(4)]
-    turns = [Turn((1,), (2,), (True,), ended="length") for _ in rewards]
-    seen = list(told("rl", "base", prompts, 4, turns, rewards))
+    turn = Turn((1,), (2,), (True,), ended="length")
+    episodes = [Episode(str(n), "g", (turn,), reward) for n, reward in enumerate(rewards)]
+    seen = list(told("rl", "base", prompts, 4, episodes))
     (finding,) = [one for one in seen if isinstance(one, Finding)]
     assert finding.severity == severity
     assert f"{signal} of {prompts}" in finding.what

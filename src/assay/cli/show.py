@@ -1,6 +1,5 @@
 """`assay show RUN:ID`: what a model said, down to its tokens, and how it was judged."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,21 +49,9 @@ def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**line, "prompt": prompt_of(session, line)} for line in lines]
 
 
-def said(messages: str) -> list[tuple[str, str]]:
-    """Who said what, of a recorded conversation: role and text, calls as JSON."""
-    return [
-        (m["role"], m["content"] + "".join(f"\n{json.dumps(c)}" for c in m.get("tool_calls", ())))
-        for m in json.loads(messages)
-    ]
-
-
-def indented(text: str) -> str:
-    """The text with two spaces before every line, so that none passes for a role."""
-    return "\n".join(f"  {line}" for line in text.split("\n"))
-
-
 def words_of(line: Mapping[str, Any]) -> str:
     """One sample for people: numbers first, then prompt, text and tokens."""
+    from assay.lab.conversation_records import transcript
     from assay.report.words import visible
 
     judged = "score" if "score" in line else "reward"
@@ -78,7 +65,7 @@ def words_of(line: Mapping[str, Any]) -> str:
     ]
     blocks = [f"prompt:\n{line['prompt']}"] if "prompt" in line else []
     if line.get("messages"):
-        blocks += [f"{role}:\n{indented(text)}" for role, text in said(line["messages"])]
+        blocks.append(transcript(line["messages"]))
     else:
         blocks.append(f"text:\n{line['text']}")
     tokens = " ".join(map(str, line["tokens"]))

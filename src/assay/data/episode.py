@@ -4,7 +4,7 @@ Plain frozen data. Nothing here samples, scores or trains; a language model's co
 ids, another policy's context is whatever that policy reads.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -74,3 +74,15 @@ def continues(context: Context, before: Context, actions: tuple[int, ...]) -> bo
     if not isinstance(context, tuple) or len(context) <= len(before) + len(actions):
         return False
     return context[: len(before)] == before and context[len(before) :][: len(actions)] == actions
+
+
+def common(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """How many items two sequences begin with alike."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -8,7 +8,6 @@ Paraphrases are not found.
 """
 
 import ast
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ class Overlap:
     functions: dict[str, tuple[str, ...]]
     """Function names that both sets have, each with the ids of the train rows that have it."""
     paths: tuple[tuple[str, str], ...] = ()
-    """(train id, test id) where the train row makes all calls of the test row, one after another."""
+    """(train id, test id) where the train row makes all of the test row's calls in a row."""
 
     @property
     def train_ids(self) -> frozenset[str]:

@@ -10,10 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from assay.data.conversation import dump_messages, parse_message
-from assay.data.episode import Turn
+from assay.data.episode import Turn, common
 from assay.data.record import Record
 from assay.data.row import Message
-from assay.rollout.episodes import common
 
 COLUMNS = [
     pa.field("messages", pa.string()),
@@ -78,3 +77,16 @@ def stored_messages(line: Mapping[str, Any], origin: str = "") -> tuple[Message,
     # A conversation as it was had may break rules that rows keep, so messages are read one by one.
     values, record = json.loads(line["messages"]), Record(origin, 1, {})
     return tuple(parse_message(record, value, f"messages[{i}]") for i, value in enumerate(values))
+
+
+def transcript(messages: str) -> str:
+    """A conversation as a record has it, for people: the role, then what was said, indented.
+
+    The indent keeps text that looks like a role from passing for one. Calls are JSON.
+    """
+    said = []
+    for message in json.loads(messages):
+        calls = [json.dumps(call, ensure_ascii=False) for call in message.get("tool_calls", ())]
+        lines = "\n".join([message["content"], *calls]).split("\n")
+        said.append("\n".join([f"{message['role']}:", *(f"  {line}" for line in lines)]))
+    return "\n".join(said)

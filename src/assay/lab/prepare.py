@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from assay.data.formats import iter_items, shaped
+from assay.data.leakage import call_path
 from assay.data.loaded import Loaded, gather, spread
 from assay.data.reasoning import without_reasoning
 from assay.data.rendering import Renderer, automatic
@@ -104,7 +105,9 @@ def describe(made: DataSet, spec: DataSpec) -> str:
     parts += [f"{len(ids)} kept: {words}" for words, ids in made.remarks.items()]
     if spec.disjoint_from:
         tests = ", ".join(spec.disjoint_from)
-        parts.append(f"no question and no function name in common with {tests}")
+        several = any(call_path(row) for row in (*made.train, *made.dev))
+        what = "no path of calls" if several else "no function name"
+        parts.append(f"no question and {what} in common with {tests}")
     return "; ".join(parts)
 
 

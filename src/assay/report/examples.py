@@ -11,6 +11,7 @@ from assay.data.hashing import canonical_json
 from assay.data.row import Row
 from assay.errors import AssayError
 from assay.lab.compare import Pairing, Table
+from assay.lab.conversation_records import transcript
 from assay.lab.prepare import load_rows
 from assay.report.facts import RunFacts
 from assay.report.words import visible
@@ -161,9 +162,10 @@ def _gold_text(row: Row) -> str:
 
 
 def _answer(line: Mapping[str, Any]) -> Answer:
+    said = transcript(line["messages"]) if line.get("messages") else line["output"]
     return Answer(
         sample_id=line["sample_id"],
-        text=shortened(line["output"]),
+        text=shortened(said),
         score=line["score"],
         error=line["error"],
         why=visible(line["why"]),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Protocol
 
-from assay.data.episode import Context, Ended, Turn
+from assay.data.episode import Context, Ended, Turn, common
 from assay.rl.policy import SampleKey
 from assay.rollout.sampling import Sampling
 
@@ -144,18 +144,6 @@ def remembered(episodes: Sequence[_Running]) -> int:
     contexts = sorted(r.context or () for r in episodes)
     shared = sum(common(one, other) for one, other in pairwise(contexts))
     return sum(map(len, contexts)) - shared + GROWTH * len(contexts)
-
-
-def common(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """How many items two sequences begin with alike."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def take_turns(

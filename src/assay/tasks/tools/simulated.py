@@ -9,6 +9,7 @@ states, names, numbers and questions are made here. That no task asks or calls w
 benchmark does is by construction, and `assay check` proves it again.
 """
 
+import functools
 import json
 import random
 from collections import defaultdict
@@ -31,7 +32,7 @@ from assay.tasks.tools.simulation import LIMITS, WORKERS, SimulatorFailure, whee
 CATEGORY = "simulated"
 SEED = 20261
 TOOLS = 6
-CHARACTERS = 2200
+CHARACTERS = 2100
 """Of function docs, so that whole conversations stay under 1,500 tokens of SmolLM2."""
 TURNS = 4
 BATCH = 50
@@ -146,7 +147,7 @@ def draw_task(number: int, place: int, side: Side) -> Drawn:
 
 def affordable(asks: tuple[Ask, ...], simulators: Sequence[str]) -> tuple[Ask, ...]:
     """The turns up to where the functions that they need take more than CHARACTERS."""
-    docs = {doc["name"]: doc for name in simulators for doc in function_docs(name)}
+    docs = docs_of(tuple(simulators))
     while len(asks) > 1:
         needed = {call.name for ask in asks for call in ask.calls}
         if sum(shown(docs[name]) for name in needed) <= CHARACTERS:
@@ -177,7 +178,7 @@ def tools_of(
     """The docs of the functions that a task needs, and of others up to TOOLS and CHARACTERS, in
     upstream's order. A task that needs more than that has those alone.
     """
-    docs = {doc["name"]: doc for name in simulators for doc in function_docs(name)}
+    docs = docs_of(tuple(simulators))
     chosen = set(needed)
     others = [name for name in docs if name not in chosen]
     for name in draw.random.sample(others, len(others)):
@@ -185,6 +186,12 @@ def tools_of(
         if len(chosen) < TOOLS and size <= CHARACTERS:
             chosen.add(name)
     return hinted([doc for name, doc in docs.items() if name in chosen])
+
+
+@functools.cache
+def docs_of(simulators: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """The docs of all functions of some simulators, by name; not to be changed."""
+    return {doc["name"]: doc for name in simulators for doc in function_docs(name)}
 
 
 def shown(doc: Mapping[str, Any]) -> int:

@@ -185,6 +185,15 @@ def math_scene(draw: Draw, count: int) -> Scene:
     return Scene("MathAPI", {}, in_order(draw, count, makers))
 
 
+OF_MANY = (
+    ("mean", "mean"),
+    ("sum_values", "sum"),
+    ("max_value", "largest"),
+    ("min_value", "smallest"),
+)
+"""A function of a list, and the word for its value."""
+
+
 def of_many(draw: Draw) -> Ask:
     """One value of a list."""
     numbers = [draw.amount(2, 900) for _ in range(draw.any_of((3, 4, 5)))]
