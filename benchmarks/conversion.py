@@ -69,13 +69,13 @@ def conversation(number: int) -> dict:
         calls = [call(draw, tools) for _ in range(2)]
         results = [{text: {"status": "ok", "rows": [sentence(draw, 20)] * 2}} for text in calls]
         turns += [
-            {"role": "user", "content": sentence(draw, 40)},
+            {"role": "user", "content": sentence(draw, 70)},
             {
                 "role": "assistant",
                 "content": f"<think>\n{sentence(draw, 60)}\n</think>\n\n[{', '.join(calls)}]",
             },
             {"role": "tool", "content": repr(results)},
-            {"role": "assistant", "content": sentence(draw, 30)},
+            {"role": "assistant", "content": sentence(draw, 50)},
         ]
     return {str(index): turn for index, turn in enumerate(turns)}
 

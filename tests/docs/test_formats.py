@@ -18,7 +18,7 @@ from tests.docs.pages import DOCS, blocks
 
 PAGE = "formats.md"
 ORDER = ("messages", "swift", "hermes", "hardgen", "verl", "looptool", "trl", "gsm8k")
-EXAMPLES = dict(zip(ORDER, blocks(PAGE, "json"), strict=True))
+EXAMPLES: dict[str, str] = dict(zip(ORDER, blocks(PAGE, "json"), strict=True))
 ASKED = Message("user", "How warm is it in Oslo?")
 CALLS = Message("assistant", "", (ToolCall("get_weather", {"city": "Oslo"}),))
 

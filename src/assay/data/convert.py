@@ -1,10 +1,9 @@
 """A data file in other formats: one file, or the sides of one split in several formats at once.
 
 Files appear whole and all together, or not at all. Rows are read one by one; where they are written
-more than once they are kept in a temporary file between. Nothing is tokenised.
+more than once they are kept in a temporary file between, as OpenAI messages. Nothing is tokenised.
 """
 
-import pickle
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,9 +13,11 @@ from pathlib import Path
 
 from assay.data.files import sync
 from assay.data.formats import UnknownFormatError, iter_items, shaped, write_rows
+from assay.data.jsonl import read_jsonl
 from assay.data.loaded import Item, LeftOut, Remark
 from assay.data.recognise import recognise
 from assay.data.row import Row
+from assay.data.sources import messages
 from assay.data.splits import conversation_of, dev_conversations
 from assay.data.turns import Expand
 from assay.errors import InputError, nearest
@@ -119,8 +120,10 @@ def convert(source: str | Path, target: str | Path, wanted: Wanted) -> Converted
 def _answered(items: Iterable[Item]) -> Iterator[Item]:
     """The items without rows that have nothing to reward."""
     for item in items:
-        ends = isinstance(item, Row) and item.gold is None and item.messages[-1].role != "assistant"
-        yield LeftOut(item.id, NO_ANSWER, item.origin) if ends else item
+        if isinstance(item, Row) and item.gold is None and item.messages[-1].role != "assistant":
+            yield LeftOut(item.id, NO_ANSWER, item.origin)
+        else:
+            yield item
 
 
 Place = tuple[Path, str, str]
@@ -173,13 +176,14 @@ def _write(
         seen = _Seen()
         lost = write_rows(scratch / path.name, seen.count(rows), format, side)
         return {side: seen.numbers()}, {str(path): lost}
-    spool = scratch / "rows"
-    names = _spool(rows, spool)
-    test = dev_conversations(names, dev) if dev is not None else frozenset()
+    spool, every = scratch / "rows-between.jsonl", _Seen()
+    write_rows(spool, every.count(rows), "messages")
+    test = dev_conversations(every.conversations, dev) if dev is not None else frozenset()
     sides, losses = {}, {}
     for path, format, side in places:
         seen = _Seen()
-        kept = (r for r in _spooled(spool) if (conversation_of(r) in test) == (side == "test"))
+        between = map(messages.parse, read_jsonl(spool))
+        kept = (row for row in between if (conversation_of(row) in test) == (side == "test"))
         losses[str(path)] = write_rows(scratch / path.name, seen.count(kept), format, side)
         sides[side] = seen.numbers()
     spool.unlink()
@@ -201,21 +205,3 @@ class _Seen:
 
     def numbers(self) -> tuple[int, int]:
         return self.rows, len(self.conversations)
-
-
-def _spool(rows: Iterable[Row], file: Path) -> set[str]:
-    """Keep rows in a file; returns the conversations among them."""
-    names = set()
-    with file.open("wb") as out:
-        for row in rows:
-            names.add(conversation_of(row))
-            pickle.dump(row, out, pickle.HIGHEST_PROTOCOL)
-    return names
-
-
-def _spooled(file: Path) -> Iterator[Row]:
-    """The rows that `_spool` kept: nobody else writes that file."""
-    with file.open("rb") as stream:
-        size = file.stat().st_size
-        while stream.tell() < size:
-            yield pickle.load(stream)

@@ -120,6 +120,7 @@ def placed(value: dict[str, Any], split: str, index: int) -> dict[str, Any]:
 
 
 def source_id(record: Record, info: dict[str, Any]) -> str:
+    """The id that `extra_info` gives, else its split and index, else a hash of the record."""
     if info.get("id") is not None:
         return str(info["id"])
     if info.get("index") is not None:

@@ -88,8 +88,11 @@ def first_subsets(subject: Subject) -> Seen:
     session = subject.session
     for name, spec in session.experiment.data.items():
         if spec.take is not None and spec.take.how == "first":
+            # The first rows are taken of those that were not dropped before.
+            gone = {id_ for ids in session.sets[name].dropped.values() for id_ in ids}
             rows = load_rows(spec, session.task, session.run.root).rows
-            yield from unlike(f"data.{name}", rows, spec.take)
+            left = [row for row in rows if row.id not in gone]
+            yield from unlike(f"data.{name}", left, spec.take)
     for name, spec in session.experiment.evaluate.items():
         if spec.take is not None and spec.take.how == "first" and spec.benchmark is not None:
             made = benchmark(session.task, spec.benchmark, BenchmarkOptions(spec.options))
