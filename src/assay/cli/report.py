@@ -26,7 +26,8 @@ def report(
     metric: Annotated[str | None, typer.Option(help="The only score to show of a file.")] = None,
     format: Annotated[str | None, typer.Option(help="The format of a file.")] = None,
     bfcl: Annotated[
-        Path | None, typer.Option(help="Write the run's BFCL scores as CSV files into this folder.")
+        Path | None,
+        typer.Option(help="Write the run's BFCL scores as CSV files into this folder."),
     ] = None,
 ) -> Outcome:
     """Show a run's results and progress and write its page, or show the scores in a file."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.files import atomic_write_text
+from assay.errors import InputError
 from assay.judge.intervals import Interval, score_interval
 from assay.judge.scores import ItemScores
 from assay.lab.bfcl_scores import BfclScores, Measured, breakdown
@@ -36,7 +37,12 @@ Table = Sequence[Sequence[str]]
 
 
 def write_bfcl(found: Sequence[BfclScores], folder: Path) -> list[Path]:
-    """The four files, in a folder that is made where it is absent."""
+    """The four files, in a folder that is made where it is absent.
+
+    Raises InputError when a file is in its place.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError("is a file", file=folder, field="--bfcl", fix="name a folder")
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
         UPSTREAM: upstream_table(found),
