@@ -28,12 +28,16 @@ def make_model(folder: Path) -> Path:
     tokenizer.chat_template = chat_template()
     tokenizer.save_pretrained(folder / "model")
     sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": 65536}
-    tiny_model("qwen3", **sizes).save_pretrained(folder / "model")
+    model = tiny_model("qwen3", **sizes)
+    # A byte has the id that the tiny models end with.
+    for config in (model.config, model.generation_config):
+        config.eos_token_id = config.pad_token_id = tokenizer.eos_token_id
+    model.save_pretrained(folder / "model")
     return folder / "model"
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """Byte-level BPE with Qwen3's special tokens; the end of the text has the id the model says."""
+    """Byte-level BPE with Qwen3's special tokens and think tags."""
     texts = [json.dumps(doc) for name in DOCS for doc in function_docs(name)]
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
