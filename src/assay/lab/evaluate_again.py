@@ -132,12 +132,17 @@ def find_target(
     kind, _, rest = target.partition(":")
     if kind in EXAMPLES and kind != "run":
         return model_run(root, target, benchmark, observer), CheckpointReference(None)
-    named = parse_run_name(rest if kind == "run" else target)
+    return find_named(root, rest if kind == "run" else target)
+
+
+def find_named(root: Path, name: str) -> tuple[RunDirectory, CheckpointReference]:
+    """The run and the checkpoint of `NAME@CHECKPOINT`. Raises NoCheckpoint, RunNotFound."""
+    named = parse_run_name(name)
     run = find_run(root, named)
     if named.checkpoint is None:
         stages = ", ".join(f"{named.name}@{s}.last" for s in experiment_of(run).stage)
         fix = f"write {named.name}@base" + (f" or {stages}" if stages else "")
-        raise NoCheckpoint(f"{target!r} names no checkpoint", fix=fix)
+        raise NoCheckpoint(f"{name!r} names no checkpoint", fix=fix)
     return run, resolve_checkpoint(run, named.checkpoint)
 
 

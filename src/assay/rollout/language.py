@@ -19,7 +19,7 @@ from assay.models.precision import Precision
 from assay.models.scoring import score_actions
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Scores
-from assay.rollout.engine import sample_turns
+from assay.rollout.engine import Watch, sample_turns
 from assay.rollout.prefixes import PrefixStore
 from assay.rollout.sampling import Sampling
 
@@ -91,6 +91,7 @@ class LocalSampler:
         keys: Sequence[SampleKey],
         sampling: Sampling,
         policy_version: int = 0,
+        watch: Watch | None = None,
     ) -> list[Turn]:
         """One turn per context; see `rollout.engine.sample_turns`."""
         if self._model is None:
@@ -103,6 +104,7 @@ class LocalSampler:
             self.end_tokens,
             policy_version,
             self._store,
+            watch,
         )
         self.prefilled_tokens += prefilled
         return turns
