@@ -11,7 +11,7 @@ from assay.data.row import Message
 from assay.data.tools import function_names
 from assay.errors import InputError
 from assay.tasks.task import BenchmarkOptions, UnknownNameError, benchmark, reward, task
-from assay.tasks.tools.bfcl import entries
+from assay.tasks.tools.bfcl import CATEGORIES, entries
 from assay.tasks.tools.task import TASK, NoTargetError
 
 
@@ -55,7 +55,7 @@ def test_items_are_all_entries_even_those_that_no_answer_can_pass():
         TASK.target(impossible[0])
 
 
-@pytest.mark.parametrize("name", sorted(TASK.benchmarks))
+@pytest.mark.parametrize("name", [f"bfcl/{category}" for category in CATEGORIES])
 def test_every_benchmark_knows_its_checker_and_its_gold(name):
     built = made(name)
     assert built.name == name

@@ -15,7 +15,10 @@ from assay.data.tools import function_names
 from assay.errors import InputError
 from assay.tasks.task import Benchmark, BenchmarkMaker, BenchmarkOptions, lookup
 from assay.tasks.tools.bfcl import CATEGORIES, entries, read_bfcl
-from assay.tasks.tools.checker import CHECKER
+from assay.tasks.tools.checker import CHECKER, MULTI_TURN_CHECKER
+from assay.tasks.tools.dialogue import MultiTurnDialogue
+from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS, dialogue_error
+from assay.tasks.tools.multi_turn import MULTI_TURN, multi_turn_entries
 from assay.tasks.tools.parsing import PARSERS
 from assay.tasks.tools.rewards import ast, ast_error
 
@@ -41,6 +44,19 @@ def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
         checker=CHECKER,
         classify=partial(ast_error, parse=parse),
         options=chosen,
+    )
+
+
+def multi_turn(category: str, options: BenchmarkOptions) -> Benchmark:
+    """The benchmark of one multi-turn category. Raises UnknownNameError: it has no options."""
+    return Benchmark(
+        name=f"bfcl/{category}",
+        items=multi_turn_entries(category),
+        score=DIALOGUE_REWARDS["dialogue_binary"],
+        checker=MULTI_TURN_CHECKER,
+        classify=dialogue_error,
+        options=options.over({}),
+        dialogue=MultiTurnDialogue,
     )
 
 
@@ -74,5 +90,6 @@ def _with_examples(item: Row, examples: tuple[Row, ...]) -> Row:
 
 
 BENCHMARKS: Mapping[str, BenchmarkMaker] = {
-    f"bfcl/{category}": partial(bfcl, category) for category in CATEGORIES
+    **{f"bfcl/{category}": partial(bfcl, category) for category in CATEGORIES},
+    **{f"bfcl/{category}": partial(multi_turn, category) for category in MULTI_TURN},
 }

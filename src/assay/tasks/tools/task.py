@@ -1,7 +1,9 @@
 """The tool-calling skill: answer a question by calling functions that the prompt describes.
 
 Its parts are put together here and live beside this file: data (`bfcl`), words (`prompts`),
-reading answers (`parsing`), judging them (`rewards`, `checker`) and `benchmarks`.
+reading answers (`parsing`), judging them (`rewards`, `checker`) and `benchmarks`. Of entries with
+several turns: data (`multi_turn`), `dialogue` and `dialogue_rewards`, with simulators that live in
+workers (`simulation`).
 """
 
 from assay.data.row import Message, Row
@@ -9,6 +11,9 @@ from assay.errors import InputError
 from assay.tasks.dialogue import Dialogue
 from assay.tasks.tools.benchmarks import BENCHMARKS
 from assay.tasks.tools.bfcl import read_bfcl
+from assay.tasks.tools.dialogue import MultiTurnDialogue
+from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS
+from assay.tasks.tools.multi_turn import is_multi_turn
 from assay.tasks.tools.prompts import prompt
 from assay.tasks.tools.rewards import REWARD_MAXIMUM, REWARDS
 
@@ -21,14 +26,17 @@ class ToolsTask:
     """The task called "tools"."""
 
     name = "tools"
-    rewards = REWARDS
+    rewards = {**REWARDS, **DIALOGUE_REWARDS}  # noqa: RUF012
     reward_maximum = REWARD_MAXIMUM
     benchmarks = BENCHMARKS
     sources = {"bfcl": read_bfcl}  # noqa: RUF012
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
-        """The question under one system message that lists the tools (`prompts.prompt`)."""
-        return prompt(row)
+        """The question under one system message that lists the tools (`prompts.prompt`).
+
+        A dialogue begins as upstream's does, with the user's words alone.
+        """
+        return row.prompt if is_multi_turn(row) else prompt(row)
 
     def target(self, row: Row) -> Message:
         """The assistant message that the row ends with. Raises NoTargetError without one."""
@@ -38,8 +46,8 @@ class ToolsTask:
         return row.messages[-1]
 
     def dialogue(self, row: Row) -> Dialogue | None:
-        """None: every row is one question with one answer."""
-        return None
+        """The dialogue with an entry that has simulators; None where one answer is all."""
+        return MultiTurnDialogue(row) if is_multi_turn(row) else None
 
 
 TASK = ToolsTask()
