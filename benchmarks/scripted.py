@@ -15,13 +15,15 @@ from assay.rl.policy import SampleKey
 from assay.rollout.engine import Watch
 from assay.rollout.sampling import Sampling
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import BenchmarkOptions, benchmark, task
+from assay.tasks.task import Benchmark, BenchmarkOptions, benchmark, task
 from assay.tasks.tools.bfcl import target_calls
+from assay.tasks.tools.call_text import read_call
 from assay.tasks.tools.prompts import call_text
 
 Verdicts = Mapping[str, bool]
 START, RESPONSE = "<|im_start|>", "<tool_response>"
 PLAIN = "I cannot help with that."
+JOIN = "\x1f"
 
 
 def _other_value(calls: Sequence[ToolCall]) -> str:
@@ -63,22 +65,69 @@ DIFFERENT: Mapping[str, Callable[[Sequence[ToolCall]], str]] = {
     ),
 }
 """BFCL wants line breaks inside the tags, passes over broken blocks, and cuts the reasoning off."""
-VARIANTS = (*SINGLE, *DIFFERENT)
+Turns = Sequence[Sequence[ToolCall]]
+"""The calls of the ground truth, by the user's turn."""
+Steps = list[list[str]]
+"""Answers by the user's turn and the step in it."""
+
+
+def _stepwise(turns: Turns) -> Steps:
+    return [[call_text([call]) for call in turn] for turn in turns]
+
+
+def _last_left_out(turns: Turns) -> Steps:
+    steps = _stepwise(turns)
+    next(turn for turn in reversed(steps) if turn).pop()
+    return steps
+
+
+def _changed_first(turns: Turns) -> Steps:
+    steps = _stepwise(turns)
+    number = next(n for n, turn in enumerate(turns) if turn)
+    steps[number][0] = _other_value(turns[number][:1])
+    return steps
+
+
+def _endless(turns: Turns) -> Steps:
+    first = next(step for turn in _stepwise(turns) for step in turn)
+    return [[first] * 30, *_stepwise(turns)[1:]]
+
+
+SEVERAL: Mapping[str, Callable[[Turns], Steps]] = {
+    "truth, a call a step": _stepwise,
+    "truth, a turn at once": lambda turns: [[call_text(turn)] if turn else [] for turn in turns],
+    "last call left out": _last_left_out,
+    "truth, after reasoning": lambda turns: [
+        [f"<think>\nEasy.\n</think>\n\n{step}" for step in turn] for turn in _stepwise(turns)
+    ],
+    "another value at first": _changed_first,
+    "every call twice": lambda turns: [[s for s in t for _ in (1, 2)] for t in _stepwise(turns)],
+    "nothing but words": lambda turns: [],
+    "first turn passed over": lambda turns: [[], *_stepwise(turns)[1:]],
+    "an unknown function first": lambda turns: [
+        [call_text([ToolCall("nothing", {})]), *turn] for turn in _stepwise(turns)
+    ],
+    "a step that never ends": _endless,
+}
+SEVERAL_DIFFERENT: Mapping[str, Callable[[Turns], Steps]] = {
+    "no line breaks, every turn": lambda turns: [[_bare([c]) for c in turn] for turn in turns],
+}
+VARIANTS = (*SINGLE, *SEVERAL, *DIFFERENT, *SEVERAL_DIFFERENT)
 
 
 def known_to_differ(variant: object) -> bool:
     """Whether the two ways read this variant differently by their rules."""
-    return variant in DIFFERENT
+    return variant in DIFFERENT or variant in SEVERAL_DIFFERENT
 
 
 @dataclass(frozen=True)
 class Script:
     """What the model says to one entry."""
 
-    category: str
+    made: Benchmark
     row: Row
-    variant: str
-    answers: tuple[tuple[str, ...], ...]
+    variant: str = ""
+    answers: Sequence[Sequence[str]] = ()
     """By the user's turn and the step in it; behind the last step comes PLAIN."""
 
     @property
@@ -87,41 +136,75 @@ class Script:
         return self.row.id
 
     @property
+    def category(self) -> str:
+        """BFCL's name of the category."""
+        return self.row.extra["category"]
+
+    @property
     def question(self) -> str:
         """What the entry begins with, which names it."""
-        return "\x1f".join(m.content.strip() for m in self.row.prompt if m.role == "user")
+        return JOIN.join(m.content.strip() for m in self.row.prompt if m.role == "user")
 
     def says(self, turn: int, step: int) -> str:
         """The answer to the user's message number `turn` after `step` answers to it."""
         steps = self.answers[turn] if turn < len(self.answers) else ()
         return steps[step] if step < len(steps) else PLAIN
 
+    def completion(self) -> Completion:
+        """What the script says in Assay's own dialogue with the entry."""
+        if self.made.dialogue is None:
+            return Completion(self.says(0, 0))
+        dialogue, written = self.made.dialogue(self.row), []
+        while (asked := dialogue.asks()) is not None:
+            later = [message.role for message in asked.messages[len(self.row.prompt) :]]
+            turn = later.count("user")
+            last = len(later) - later[::-1].index("user") if turn else 0
+            written.append(self.says(turn, later[last:].count("assistant")))
+            dialogue.hears(written[-1], "stop")
+        return Completion("\n".join(written), messages=dialogue.messages)
+
     def judged_here(self) -> bool:
         """Assay's verdict, by the benchmark's own score."""
-        made = benchmark(task("tools"), f"bfcl/{self.category}", BenchmarkOptions())
-        (item,) = [item for item in made.items if item.id == self.entry]
-        completion = Completion(self.says(0, 0))
-        with RewardRunner(made.score, workers=1) as runner:
-            (reward,) = runner.score([(item, completion)])
+        with RewardRunner(self.made.score, workers=1) as runner:
+            (reward,) = runner.score([(self.row, self.completion())])
         if reward.value is None:
             raise SystemExit(f"{self.entry}: Assay abstained: {reward.why}")
-        return reward.value == made.max_score
+        return reward.value == self.made.max_score
 
 
 def scripts_of(category: str, count: int) -> list[Script]:
     """Scripts for the first entries of a category whose question names them, one variant each."""
     made = benchmark(task("tools"), f"bfcl/{category}", BenchmarkOptions())
-    asked = [Script(category, item, "", ()).question for item in made.items]
+    asked = [Script(made, item).question for item in made.items]
     items = [i for i, text in zip(made.items, asked, strict=True) if asked.count(text) == 1]
     items = [item for item in items if "no_target" not in item.extra]
-    return [single(category, item, index) for index, item in enumerate(items[:count])]
+    write = single if made.dialogue is None else several
+    return [write(made, item, index) for index, item in enumerate(items[:count])]
 
 
-def single(category: str, row: Row, index: int) -> Script:
+def single(made: Benchmark, row: Row, index: int) -> Script:
     """The script of an entry that takes one answer."""
-    variant = VARIANTS[index % len(VARIANTS)]
-    say = {**SINGLE, **DIFFERENT}[variant]
-    return Script(category, row, variant, ((say(target_calls(row)),),))
+    ways = {**SINGLE, **DIFFERENT}
+    variant = list(ways)[index % len(ways)]
+    return Script(made, row, variant, [[ways[variant](target_calls(row))]])
+
+
+def several(made: Benchmark, row: Row, index: int) -> Script:
+    """The script of an entry that takes several turns."""
+    ways = {**SEVERAL, **SEVERAL_DIFFERENT}
+    variant = list(ways)[index % len(ways)]
+    truth = [[as_json(row, source) for source in turn] for turn in row.gold]
+    return Script(made, row, variant, ways[variant](truth))
+
+
+def as_json(row: Row, source: str) -> ToolCall:
+    """A call of the ground truth with all its arguments by name."""
+    call = read_call(source)
+    withheld = row.extra["entry"].get("missed_function", {}).values()
+    docs = {doc["name"]: doc for doc in (*row.tools, *(d for some in withheld for d in some))}
+    names = docs[call.name]["parameters"]["properties"]
+    positional = zip(names, call.positional, strict=False)
+    return ToolCall(call.name, {**dict(positional), **(call.named or {})})
 
 
 @dataclass(frozen=True)
@@ -146,7 +229,7 @@ class ScriptedSampler:
     def turn(self, context: tuple[int, ...], limit: int) -> Turn:
         """The answer to one prompt, cut at the limit as a model's would be."""
         question, turn, step = place(self.tokenizer.decode(context, skip_special_tokens=False))
-        (script,) = [s for s in self.scripts if question.startswith(s.question)]
+        (script,) = [s for s in self.scripts if question == s.question]
         said = self.tokenizer.encode(script.says(turn, step), add_special_tokens=False)
         actions = (*said, self.end_token)[:limit]
         ended = "stop" if len(said) < limit else "length"
@@ -167,4 +250,4 @@ def place(prompt: str) -> tuple[str, int, int]:
     later = spoken[len(first) :]
     users = [index for index, (role, _) in enumerate(later) if role == "user"]
     step = len(later) - (users[-1] + 1 if users else 0)
-    return "\x1f".join(first), len(users), step
+    return JOIN.join(first), len(users), step
