@@ -14,7 +14,7 @@ import keyword
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from assay.data.row import ToolCall
@@ -54,13 +54,13 @@ class PythonCall:
 
     name: str
     positional: tuple[Any, ...] = ()
-    named: Mapping[str, Any] | None = None
+    named: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
         """The call as Python, as BFCL writes it (`convert_to_function_call`)."""
         values = [repr(value) for value in self.positional]
-        values += [f"{name}={value!r}" for name, value in (self.named or {}).items()]
+        values += [f"{name}={value!r}" for name, value in self.named.items()]
         return f"{self.name}({','.join(values)})"
 
 

@@ -2,15 +2,18 @@
 
 A turn begins with the user's message. Then, step by step: the model writes, its calls are executed
 and each result is a tool message; a message without calls, or one that cannot be decoded, ends the
-turn. Functions that the entry withheld are offered from their turn on, whose message is upstream's.
-After more than `STEP_LIMIT` steps of one turn the episode is over.
-Source: bfcl_eval/model_handler/base_handler.py, inference_multi_turn_FC. Upstream drops text beside
-calls from the history; here the model's messages stay as it wrote them.
+turn. After more than `STEP_LIMIT` steps of one turn the episode is over. Functions that the entry
+withheld are offered from their turn on, whose message is upstream's: added to the tools, as its
+handlers of hosted models do (inference_multi_turn_FC), or written into that message, as its
+handlers of local models do, Qwen3's among them (inference_multi_turn_prompting).
+Source: bfcl_eval/model_handler/base_handler.py. Upstream drops text beside calls from the history;
+here the model's messages stay as it wrote them.
 
 Judging is not here (`dialogue_rewards`), rendering neither.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 from assay.data.episode import Completion, Ended
 from assay.data.row import Message, Row
@@ -22,6 +25,10 @@ from assay.tasks.tools.simulation import run_calls
 STEP_LIMIT = 20
 MORE_FUNCTIONS = "I have updated some more functions you can choose from. What about now?"
 
+Added = Literal["tools", "text"]
+"""Where functions are offered that a turn adds."""
+ADDED: Mapping[str, Added] = {"tools": "tools", "text": "text"}
+
 Execute = Callable[[Row, Sequence[str], Sequence[str]], list[str]]
 """Results of calls in a row's entry, after the calls that were made before."""
 
@@ -29,8 +36,8 @@ Execute = Callable[[Row, Sequence[str], Sequence[str]], list[str]]
 class MultiTurnDialogue:
     """One episode with a row that `multi_turn.is_multi_turn`; see `assay.tasks.dialogue`."""
 
-    def __init__(self, row: Row, execute: Execute = run_calls):
-        self._row, self._execute = row, execute
+    def __init__(self, row: Row, execute: Execute = run_calls, added: Added = "tools"):
+        self._row, self._execute, self._added = row, execute, added
         self._tools = row.tools
         self._said: list[Message] = []
         self._done: list[str] = []
@@ -65,12 +72,18 @@ class MultiTurnDialogue:
         self._over = self._turn == len(entry["question"])
         if self._over:
             return
-        added = entry.get("missed_function", {}).get(str(self._turn))
-        if added is not None:
-            self._tools = (*self._tools, *added)
-            self._said.append(Message("user", MORE_FUNCTIONS))
+        key = str(self._turn)
+        if key in entry.get("missed_function", {}):
+            self._offer(entry["missed_function"][key])
         else:
             self._said += messages_of(entry["question"][self._turn])
+
+    def _offer(self, docs: list[dict[str, Any]]) -> None:
+        if self._added == "tools":
+            self._tools = (*self._tools, *docs)
+            self._said.append(Message("user", MORE_FUNCTIONS))
+        else:
+            self._said.append(Message("user", f"{docs}\n{MORE_FUNCTIONS}"))
 
 
 def play(dialogue: Dialogue, answers: Iterable[str]) -> Completion:

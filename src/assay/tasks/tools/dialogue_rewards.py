@@ -58,13 +58,15 @@ class Heard:
 
 
 def heard(messages: tuple[Message, ...]) -> Heard:
-    """The messages after a row's prompt, split where the user speaks."""
-    turns: list[tuple[Decoded, ...]] = []
+    """The messages after a row's prompt; a turn begins where the user speaks."""
+    turns: list[list[Decoded]] = [[]] if messages else []
     for of_user, run in groupby(messages, lambda message: message.role == "user"):
-        if not of_user:
+        if of_user:
+            turns.append([])
+        else:
             said = [message.content for message in run if message.role == "assistant"]
-            turns.append(tuple(map(decode_message, said)))
-    return Heard(tuple(turns))
+            turns[-1] += map(decode_message, said)
+    return Heard(tuple(map(tuple, turns)))
 
 
 def _ask(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.data.row import Message, Row
+from assay.data.row import Message, Row, ToolCall
 from assay.models.wheels import wheel_directory
 from assay.tasks.task import lookup
+from assay.tasks.tools.call_text import PythonCall, read_call
 from assay.tasks.tools.checker import WHEEL
 
 MULTI_TURN = (
@@ -62,6 +63,22 @@ def is_multi_turn(row: Row) -> bool:
 def messages_of(turn: Sequence[Mapping[str, str]]) -> tuple[Message, ...]:
     """The messages of one turn of an entry's `question`."""
     return tuple(Message(said["role"], said["content"]) for said in turn)  # pyright: ignore[reportArgumentType]
+
+
+def truth_calls(row: Row) -> tuple[tuple[ToolCall, ...], ...]:
+    """The calls of `row.gold` by turn; a positional argument has its name from the docs' order.
+
+    Raises RefusedCallError for a call that is no literal call.
+    """
+    added = row.extra["entry"].get("missed_function", {}).values()
+    docs = [*row.tools, *(doc for docs in added for doc in docs)]
+    order = {doc["name"]: tuple(doc["parameters"]["properties"]) for doc in docs}
+    return tuple(tuple(_named(read_call(call), order) for call in turn) for turn in row.gold)
+
+
+def _named(call: PythonCall, order: Mapping[str, tuple[str, ...]]) -> ToolCall:
+    positional = dict(zip(order[call.name], call.positional, strict=False))
+    return ToolCall(call.name, {**positional, **call.named})
 
 
 def function_docs(class_name: str) -> list[dict[str, Any]]:

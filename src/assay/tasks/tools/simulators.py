@@ -49,7 +49,7 @@ class World:
         try:
             call = read_call(source)
             method = self._method(call.name)
-            return _worded(method(*call.positional, **(call.named or {})))
+            return _worded(method(*call.positional, **call.named))
         except RefusedCallError as refused:
             return f"Error during execution: refused: {refused.reason}"
         except Exception as error:  # the simulators' own; a model has to live with it

@@ -1,9 +1,9 @@
 """The tool-calling skill: answer a question by calling functions that the prompt describes.
 
 Its parts are put together here and live beside this file: data (`bfcl`), words (`prompts`),
-reading answers (`parsing`), judging them (`rewards`, `checker`) and `benchmarks`. Of entries with
-several turns: data (`multi_turn`), `dialogue` and `dialogue_rewards`, with simulators that live in
-workers (`simulation`).
+reading answers (`parsing`), judging them (`rewards`, `relevance`, `checker`) and `benchmarks`; for
+entries of several turns data (`multi_turn`), `dialogue` and `dialogue_rewards`, with simulators
+that live in workers (`simulation`).
 """
 
 from assay.data.row import Message, Row
@@ -15,6 +15,7 @@ from assay.tasks.tools.dialogue import MultiTurnDialogue
 from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS
 from assay.tasks.tools.multi_turn import is_multi_turn
 from assay.tasks.tools.prompts import prompt
+from assay.tasks.tools.relevance import relevance
 from assay.tasks.tools.rewards import REWARD_MAXIMUM, REWARDS
 
 
@@ -26,7 +27,7 @@ class ToolsTask:
     """The task called "tools"."""
 
     name = "tools"
-    rewards = {**REWARDS, **DIALOGUE_REWARDS}  # noqa: RUF012
+    rewards = {**REWARDS, "relevance": relevance, **DIALOGUE_REWARDS}  # noqa: RUF012
     reward_maximum = REWARD_MAXIMUM
     benchmarks = BENCHMARKS
     sources = {"bfcl": read_bfcl}  # noqa: RUF012
