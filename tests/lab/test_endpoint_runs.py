@@ -100,7 +100,7 @@ def test_what_is_not_answered_abstains_with_its_reason_counted(
     assert [score is None for score in columns["score"]] == evens and any(evens)
     assert result["score"] == 1.0 and result["abstained"] == sum(evens)
     assert list(result["abstentions"].values()) == [sum(evens)]
-    assert "HTTP 500" in next(iter(result["abstentions"]))
+    assert list(result["abstentions"]) == ["endpoint: HTTP 500"]
 
 
 def test_a_wrong_key_stops_the_evaluation_and_leaves_no_run(
@@ -141,7 +141,7 @@ def experiment(root: Path, more: str) -> Path:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ('[data.a]\nsource = "bfcl:live_simple"\n[stage.sft]\nmethod = "sft"\ndata = "a"', "trained"),
+        ('[data.a]\nsource = "bfcl:live_simple"\n[stage.sft]\nmethod = "sft"\ndata = "a"\nsteps = 1', "trained"),
         ('endpoint = "http://user:key@host/v1"', "OPENAI_API_KEY"),
         ("", "OPENAI_BASE_URL"),
     ],

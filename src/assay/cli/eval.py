@@ -90,12 +90,16 @@ def measured(done: Any) -> Outcome:
 
 
 def reasons(file: Path) -> dict[str, int]:
-    """Why answers of a record were not judged, and how often, the most frequent first."""
+    """Why answers of a record were not judged, and how often, the most frequent first.
+
+    Reasons are counted by kind: "endpoint: HTTP 400", whatever the server said about it.
+    """
     from assay.lab.records import read_columns
 
     columns = read_columns(file, ["score", "why"])
     pairs = zip(columns["score"], columns["why"], strict=True)
-    return dict(Counter(why for score, why in pairs if score is None).most_common())
+    kinds = (": ".join(why.split(": ")[:2]) for score, why in pairs if score is None)
+    return dict(Counter(kinds).most_common())
 
 
 def options_of(texts: Sequence[str]) -> dict[str, Any]:

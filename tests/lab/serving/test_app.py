@@ -319,6 +319,34 @@ def test_a_model_that_fails_is_a_500_without_a_traceback_and_the_server_goes_on(
     assert "no memory" in capsys.readouterr().err
 
 
+def test_a_request_that_fails_does_not_fail_the_others_of_its_batch() -> None:
+    def answer(prompt: str, key: object) -> str:
+        if "bad" in prompt:
+            raise RuntimeError("no memory")
+        return "a fine answer"
+
+    body = {**ONCE, "stream": True, "stop": " answer"}
+    with client(answer) as (http, sampler):
+        sampler.released.clear()
+        answers: dict[str, str] = {}
+
+        def ask(prompt: str) -> None:
+            answers[prompt] = http.post(COMPLETIONS, json={**body, "prompt": prompt}).text
+
+        threads = [threading.Thread(target=ask, args=(p,)) for p in ("first", "good", "bad", "better")]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.1)
+        sampler.released.set()
+        for thread in threads:
+            thread.join()
+    assert [len(batch) for batch in sampler.batches] == [1, 3, 1, 1, 1]
+    assert "internal_error" in answers["bad"]
+    for prompt in ("good", "better"):
+        texts = [piece["choices"][0]["text"] for piece in events(answers[prompt])]
+        assert "".join(texts) == "a fine"
+
+
 def test_a_server_that_stops_answers_503_instead_of_half_an_answer() -> None:
     sampler = Says(lambda *_: "a long answer")
     sampler.released.clear()

@@ -7,6 +7,7 @@ taken as it is, control tokens included. What does not fit is refused.
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from assay.data.conversation import parse_messages
 from assay.data.record import DataError, Record
@@ -130,7 +131,7 @@ def ready(
             job = Job(context, SampleKey(seed, f"prompt {prompt}", sample), sampling)
             choice = Choice(len(choices), job, Growing(speech), prompt)
             if request.stream or request.stops or stop_tokens:
-                job.hears = hearing(choice, stop_tokens)
+                job.listen = partial(listen, choice, stop_tokens)
             choices.append(choice)
     return Asked(request, tuple(choices), speech, tools)
 
@@ -160,8 +161,9 @@ def settings(request: Asking, max_tokens: int) -> Sampling:
     )
 
 
-def hearing(choice: Choice, stop_tokens: frozenset[int]) -> Callable[[int], bool]:
-    """Takes each token of a choice as it is drawn; True where a stop text or token ends it."""
+def listen(choice: Choice, stop_tokens: frozenset[int]) -> Callable[[int], bool]:
+    """Take the tokens of a choice as they are drawn; True where a stop text or token ends it."""
+    choice.growing = Growing(choice.growing.speech)
 
     def hears(token: int) -> bool:
         if token in stop_tokens:

@@ -49,8 +49,9 @@ class Job:
     context: tuple[int, ...]
     key: SampleKey
     sampling: Sampling
-    hears: Callable[[int], bool] | None = None
-    """Is told each token as it is drawn; True ends the completion."""
+    listen: Callable[[], Callable[[int], bool]] | None = None
+    """Begins to listen: what it returns is told each token as it is drawn; True ends the completion.
+    A completion that is sampled again is listened to anew."""
     cancelled: bool = False
     """Nobody waits any more: the completion ends at its next token."""
     done: Future[Turn] = field(default_factory=Future)
@@ -135,9 +136,13 @@ class Batcher:
                 replace(jobs[0].sampling, max_tokens=limit),
                 watch=watching(jobs),
             )
-        except Exception as error:  # the requests are told; the server goes on
+        except Exception as error:  # the request is told; the server goes on
+            if len(jobs) == 1:
+                jobs[0].done.set_exception(error)
+                return
+            # One request shall not fail for another's sake: each is sampled again, alone.
             for job in jobs:
-                job.done.set_exception(error)
+                self._sample([job])
             return
         for job, turn in zip(jobs, turns, strict=True):
             # A turn that was cut because nobody waits, or because the server ends, is no answer.
@@ -148,12 +153,14 @@ class Batcher:
 def watching(jobs: Sequence[Job]) -> Watch:
     """What ends each job's turn: its own limit, its listener, or that nobody waits."""
     drawn = [0] * len(jobs)
+    listening = [job.listen() if job.listen is not None else None for job in jobs]
 
     def over(number: int, token: int) -> bool:
         job = jobs[number]
         drawn[number] += 1
-        heard = job.hears is not None and job.hears(token)
-        return heard or job.cancelled or drawn[number] >= job.sampling.max_tokens
+        hears = listening[number]
+        ended = hears is not None and hears(token)
+        return ended or job.cancelled or drawn[number] >= job.sampling.max_tokens
 
     def watch(turns_A: np.ndarray, tokens_A: np.ndarray) -> np.ndarray:
         pairs = zip(turns_A.tolist(), tokens_A.tolist(), strict=True)
