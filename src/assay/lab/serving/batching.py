@@ -50,8 +50,8 @@ class Job:
     key: SampleKey
     sampling: Sampling
     listen: Callable[[], Callable[[int], bool]] | None = None
-    """Begins to listen: what it returns is told each token as it is drawn; True ends the completion.
-    A completion that is sampled again is listened to anew."""
+    """Begins to listen: what it returns is told each token as it is drawn, and says True where the
+    completion ends. One that is sampled again is listened to anew."""
     cancelled: bool = False
     """Nobody waits any more: the completion ends at its next token."""
     done: Future[Turn] = field(default_factory=Future)
