@@ -127,6 +127,16 @@ def test_an_experiment_of_evaluations_alone_runs_through_an_endpoint(
     assert manifest["base_weights"] == {"source": f"openai:{MODEL}", "endpoint": url}
 
 
+def test_a_check_asks_whether_the_endpoint_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server(half_right, monkeypatch) as url:
+        file = experiment(tmp_path, f'endpoint = "{url}"')
+        assert call("check", file, "--lab", tmp_path).exit_code == 0
+    closed = call("check", file, "--lab", tmp_path)
+    assert closed.exit_code == 2 and "does not answer" in closed.stdout + closed.stderr
+
+
 def experiment(root: Path, more: str) -> Path:
     """An experiment file that measures the served model."""
     file = root / "served.toml"
