@@ -22,6 +22,14 @@ from tests.lab.serving.scripted import CONTEXT, MODEL, TOKEN, Says, served
 
 BENCHMARK = "bfcl/simple_python"
 TAKEN = 12
+TRAINING = """
+[data.a]
+source = "bfcl:live_simple"
+[stage.sft]
+method = "sft"
+data = "a"
+steps = 1
+"""
 
 
 def items() -> list[Row]:
@@ -151,7 +159,7 @@ def experiment(root: Path, more: str) -> Path:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ('[data.a]\nsource = "bfcl:live_simple"\n[stage.sft]\nmethod = "sft"\ndata = "a"\nsteps = 1', "trained"),
+        (TRAINING, "trained"),
         ('endpoint = "http://user:key@host/v1"', "OPENAI_API_KEY"),
         ("", "OPENAI_BASE_URL"),
     ],

@@ -333,7 +333,9 @@ def test_a_request_that_fails_does_not_fail_the_others_of_its_batch() -> None:
         def ask(prompt: str) -> None:
             answers[prompt] = http.post(COMPLETIONS, json={**body, "prompt": prompt}).text
 
-        threads = [threading.Thread(target=ask, args=(p,)) for p in ("first", "good", "bad", "better")]
+        threads = [
+            threading.Thread(target=ask, args=(p,)) for p in ("first", "good", "bad", "better")
+        ]
         for thread in threads:
             thread.start()
             time.sleep(0.1)
