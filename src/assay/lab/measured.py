@@ -34,16 +34,21 @@ class Measured:
     file: Path | None = None
 
     @cached_property
+    def parts(self) -> Mapping[str, Mapping[str, float]]:
+        """The parts that each JSON text of `judged` stands for."""
+        # Few different texts stand for the parts of thousands of answers.
+        return {text: json.loads(text) for text in {text for _, _, text in self.judged}}
+
+    @cached_property
     def answers(self) -> list[tuple[float | None, str, Mapping[str, float]]]:
         """Score, error type and parts of every answer."""
-        # Few different texts stand for the parts of thousands of answers.
-        known = {text: json.loads(text) for _, _, text in self.judged}
-        return [(score, error, known[text]) for score, error, text in self.judged]
+        return [(score, error, self.parts[text]) for score, error, text in self.judged]
 
     @property
     def fallbacks(self) -> int:
         """Answers that were scored by a fallback metric."""
-        return sum(bool(is_fallback(parts)) for _, _, parts in self.answers)
+        marked = {text for text, parts in self.parts.items() if is_fallback(parts)}
+        return sum(text in marked for _, _, text in self.judged)
 
 
 def load_measured(

@@ -12,7 +12,7 @@ from assay.data.files import atomic_write_text
 from assay.errors import InputError
 from assay.lab.comparison import Table
 from assay.report.comparison import comparison_values
-from assay.report.page import environment
+from assay.report.templating import environment
 from assay.report.words import words
 
 FOLDER = "comparisons"

@@ -13,7 +13,7 @@ from assay.data.files import atomic_write_text
 from assay.lab.matrix.model import Cell, Matrix, Source
 from assay.report import matrix_view as view
 from assay.report import matrix_words as words_of
-from assay.report.page import environment
+from assay.report.templating import environment
 from assay.report.words import Words, visible, words
 
 FOLDER = "matrices"
