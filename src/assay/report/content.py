@@ -10,6 +10,7 @@ from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison
 from assay.lab.compare import Line, Pairing, Table
 from assay.report.charts import interval_bar
+from assay.report.drawn import score_bars, score_plot
 from assay.report.tables import (
     ABSTAINED,
     OTHER,
@@ -70,6 +71,7 @@ def main_section(facts: "RunFacts", words: Words) -> Section | None:
         "about": about_evaluation(table, words) if table else "",
         "control": checkpoint_label(table.control.name if table else "base", words),
         "rows": [row_view(row, scale, words) for row in rows],
+        "plot": score_plot(score_bars(measured_rows(rows)), scale),
         "sentences": [sentence(p, words) for p in pairings if p is not None],
     }
 
@@ -84,6 +86,21 @@ def other_rows(facts: "RunFacts", words: Words) -> list[Section]:
         for m, rows in measured
         for row in rows
     ]
+
+
+def others_plot(facts: "RunFacts", words: Words) -> str:
+    """The scores of the other reporting evaluations, drawn in characters; empty without any."""
+    found = [
+        (f"{m.name} · {label}", line)
+        for m in facts.reported[1:]
+        for label, line in measured_rows(result_rows(facts, m, words))
+    ]
+    return score_plot(score_bars(found), shared_scale([line for _, line in found]))
+
+
+def measured_rows(rows: Sequence[ResultRow]) -> list[tuple[str, Line]]:
+    """The rows that were measured, by their labels."""
+    return [(row.label, row.line) for row in rows if row.line is not None]
 
 
 def settings(measurement: "Measurement") -> str:

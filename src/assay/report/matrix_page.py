@@ -46,6 +46,7 @@ def page_values(matrix: Matrix, folder: Path, w: Words) -> dict[str, Any]:
         "arms": words_of.arm_views(matrix, w),
         "recommendation": words_of.recommendation_view(matrix, w),
         "listed": listed(matrix, folder, w),
+        "plot": "" if matrix.ratios_to else view.drawn_cells(matrix),
         "notes": words_of.note_lines(matrix, w),
         "methods": method_lines(matrix, w),
     }

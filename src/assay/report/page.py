@@ -79,6 +79,7 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
         "selections": story.selection_section(facts, w),
         "progress": progress_section(found, w) if found else None,
         "others": content.other_rows(facts, w),
+        "others_plot": content.others_plot(facts, w),
         "labels": [checkpoint_label(line.name, w) for line in table.lines] if table else [],
         "parts": content.parts_section(facts, w),
         "outcomes": content.outcome_section(facts, w),
