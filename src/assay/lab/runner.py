@@ -24,7 +24,15 @@ from assay.lab.guards import (
     watch_stage,
 )
 from assay.lab.manifest import check_manifest, make_manifest, write_manifest
-from assay.lab.measuring import choose, measure_stored, report, select, selectors, stage_start
+from assay.lab.measuring import (
+    choose,
+    measure_bases,
+    measure_stored,
+    report,
+    select,
+    selectors,
+    stage_start,
+)
 from assay.lab.metrics import read_metrics, truncate_metrics
 from assay.lab.observer import Observer, Silent
 from assay.lab.prepare import describe, find_part, make_renderer
@@ -147,6 +155,7 @@ def work(session: Session) -> None:
         session.observer.note(describe(made, session.experiment.data[made.name]))
     for name in session.experiment.stage:
         run_stage(session, name)
+    measure_bases(session)
     for name in unseen(session.experiment, read_metrics(session.run.metrics)):
         metric = session.experiment.guard[name].metric
         session.observer.note(f"guard {name!r} watched nothing: no step recorded {metric!r}")
