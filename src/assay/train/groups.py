@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from assay.data.episode import Completion, Context, Episode, Reward
+from assay.data.episode import Completion, Context, Episode, Reward, Turn
 from assay.data.row import Row
 from assay.rl.policy import Policy, SampleKey
 from assay.rollout.episodes import Environment, run_episodes
 from assay.rollout.sampling import Sampling
 from assay.train.order import visits
-from assay.train.state import Recorder, SampleRecord, Score, TrainingFailure, TrainState
+from assay.train.state import Journalled, Recorder, SampleRecord, Score, TrainingFailure, TrainState
 
 Job = tuple[Row, int]
 """A row and the index of the completion among all of this row's in the stage."""
@@ -24,9 +24,10 @@ class Source(Protocol):
     """Turns jobs into finished, judged episodes."""
 
     def run(
-        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Reward]
+        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Journalled]
     ) -> list[Episode]:
-        """One episode per job, its id from `episode_id`; a reward in `recorded` is taken over."""
+        """One episode per job, its id from `episode_id`; a reward in `recorded` is taken over where
+        it was given for the same tokens."""
         ...
 
 
@@ -48,6 +49,24 @@ def episode_id(job: Job) -> str:
     return f"{job[0].id}#{job[1]}"
 
 
+def journalled(
+    recorded: Mapping[str, Journalled], name: str, turns: Sequence[Turn]
+) -> Reward | None:
+    """The reward that was journalled for a completion, if that had the same tokens.
+
+    Another machine may sample another text; an old reward would be a stranger's.
+    """
+    known = recorded.get(name)
+    if known is None or known.tokens != laid_out(turns):
+        return None
+    return known.reward
+
+
+def laid_out(turns: Sequence[Turn]) -> tuple[int, ...]:
+    """The actions of several turns end to end."""
+    return tuple(action for turn in turns for action in turn.actions)
+
+
 @dataclass(frozen=True)
 class SingleTurn:
     """One prompt, one completion, one reward."""
@@ -61,7 +80,7 @@ class SingleTurn:
     """Actions to text, without the end token."""
 
     def run(
-        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Reward]
+        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Journalled]
     ) -> list[Episode]:
         """See `Source.run`."""
         turns = policy.sample(
@@ -69,18 +88,18 @@ class SingleTurn:
             [SampleKey(self.seed, row.id, sample) for row, sample in jobs],
             self.sampling,
         )
-        fresh = [
-            (job, Completion(self.decode(turn.actions), turn.actions, turn.ended))
-            for job, turn in zip(jobs, turns, strict=True)
-            if episode_id(job) not in recorded
-        ]
-        rewards = self.score([(job[0], completion) for job, completion in fresh])
-        judged = dict(zip((episode_id(job) for job, _ in fresh), rewards, strict=True))
-        return [
-            Episode(name, job[0].id, (turn,), recorded.get(name) or judged[name])
+        episodes = [
+            Episode(name, job[0].id, (turn,), journalled(recorded, name, (turn,)))
             for job, turn in zip(jobs, turns, strict=True)
             for name in [episode_id(job)]
         ]
+        fresh = [
+            (job[0], Completion(self.decode(turn.actions), turn.actions, turn.ended))
+            for job, turn, episode in zip(jobs, turns, episodes, strict=True)
+            if episode.reward is None
+        ]
+        rewards = iter(self.score(fresh))
+        return [e if e.reward else replace(e, reward=next(rewards)) for e in episodes]
 
 
 @dataclass(frozen=True)
@@ -92,7 +111,7 @@ class MultiTurn:
     seed: int
 
     def run(
-        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Reward]
+        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Journalled]
     ) -> list[Episode]:
         """See `Source.run`."""
         episodes = run_episodes(
@@ -101,7 +120,9 @@ class MultiTurn:
             [SampleKey(self.seed, row.id, sample) for row, sample in jobs],
             self.sampling,
         )
-        return [replace(e, reward=recorded.get(e.id) or e.reward) for e in episodes]
+        return [
+            replace(e, reward=journalled(recorded, e.id, e.turns) or e.reward) for e in episodes
+        ]
 
 
 @dataclass(frozen=True)
@@ -156,7 +177,7 @@ def sample_records(
     records = []
     for episode in episodes:
         row_id, _, sample = episode.id.rpartition("#")
-        tokens = tuple(a for turn in episode.turns for a in turn.actions)
+        tokens = laid_out(episode.turns)
         logps = tuple(x for turn in episode.turns for x in turn.behaviour_logps or ())
         records.append(
             SampleRecord(
