@@ -11,7 +11,7 @@ from typing import Any, Literal
 from assay.errors import InputError
 from assay.judge.confounds import differences
 from assay.lab.observer import Observer
-from assay.lab.run_directory import RunDirectory, RunExists, runs_of
+from assay.lab.run_directory import RunDirectory, runs_of
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.read import read_experiment
 from assay.lab.status import is_held, read_status, stored_status
@@ -37,11 +37,7 @@ def launch(
     """Run the experiment, once per seed. Raises RunExists, unless `new`, with what can be done."""
     from assay.lab.runner import start
 
-    experiment = read_experiment(file, overrides)
-    runs = begun(root, experiment.name)
-    if runs and not new:
-        raise RunExists(f"a run named {experiment.name!r} exists", fix=way_on(runs[-1]))
-    started = start(file, overrides, root=root, new=True, observer=observer)
+    started = start(file, overrides, root=root, new=new, observer=observer)
     return [Launched(run, "started") for run in started]
 
 

@@ -7,6 +7,7 @@ correctness; one that looks at the text alone judges form (length, repetition, t
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from assay.data.episode import Completion, Reward
@@ -93,16 +94,16 @@ def gold_answers(subject: Subject) -> Seen:
         trial = try_reward(
             evaluation.spec.benchmark,
             evaluation.score,
-            full_score(session.task, evaluation.spec),
+            full_score(session.task, evaluation.spec, session.run.root),
             golds,
             session.reward_runner,
         )
         yield from judge_trials(f"evaluate.{name}", [trial])
 
 
-def full_score(task_: Task, spec: EvaluateSpec) -> float:
+def full_score(task_: Task, spec: EvaluateSpec, root: Path) -> float:
     """What a benchmark's checker gives to a right answer."""
-    return benchmark(task_, spec.benchmark or "", BenchmarkOptions(spec.options)).max_score
+    return benchmark(task_, spec.benchmark or "", BenchmarkOptions(spec.options, root)).max_score
 
 
 def try_reward(
