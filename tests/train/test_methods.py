@@ -190,26 +190,29 @@ def journal_of(recorder: toys.MemoryRecorder) -> dict[str, Journalled]:
     return {f"{r.row_id}#{r.sample}": Journalled(r.tokens, r.reward) for r in samples}
 
 
-def test_a_journalled_reward_of_other_tokens_is_dropped_and_the_completion_judged():
-    _, first = run(grpo(), 1)
-    journal = journal_of(first)
-    strange = next(iter(journal))
-    wrong = Reward(7.0, {"right": 7.0})
-    journal[strange] = Journalled((99,), wrong)
+def resumed(journal: dict[str, Journalled]) -> tuple[list[str], list[Reward]]:
+    """The rows that are judged, and all rewards, where the first step finds a journal."""
     recorder = toys.MemoryRecorder(journal={1: journal})
-    judged = []
+    judged: list[str] = []
 
     def watch(pairs):
-        judged.extend(pairs)
+        judged.extend(row.id for row, _ in pairs)
         return toys.score(pairs)
 
     policy = toys.CandidatePolicy()
     optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.1, weight_decay=0.0)
     train(policy, grpo(score=watch), optimizer, TrainState(), LoopSettings(1, 0.1), recorder)
-    assert [row.id for row, _ in judged] == [strange.rpartition("#")[0]]
-    assert [r.reward for r in recorder.samples_by_step[1]] == [
-        r.reward for r in first.samples_by_step[1]
-    ]
+    return judged, [record.reward for record in recorder.samples_by_step[1]]
+
+
+def test_a_journalled_reward_of_other_tokens_is_dropped_and_the_completion_judged():
+    _, first = run(grpo(), 1)
+    journal = journal_of(first)
+    strange = next(iter(journal))
+    journal[strange] = Journalled((99,), Reward(7.0, {"right": 7.0}))
+    judged, rewards = resumed(journal)
+    assert judged == [strange.rpartition("#")[0]]
+    assert rewards == [record.reward for record in first.samples_by_step[1]]
 
 
 def test_an_episodes_journalled_reward_is_its_own_only_where_every_turn_is_the_same():
@@ -222,21 +225,9 @@ def test_an_episodes_journalled_reward_is_its_own_only_where_every_turn_is_the_s
 
 def test_journalled_rewards_are_taken_over_instead_of_judging_again():
     _, first = run(grpo(), 1)
-    journal = journal_of(first)
-    recorder = toys.MemoryRecorder(journal={1: journal})
-    judged = []
-
-    def watch(pairs):
-        judged.extend(pairs)
-        return toys.score(pairs)
-
-    policy = toys.CandidatePolicy()
-    optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.1, weight_decay=0.0)
-    train(policy, grpo(score=watch), optimizer, TrainState(), LoopSettings(1, 0.1), recorder)
+    judged, rewards = resumed(journal_of(first))
     assert judged == []
-    assert [r.reward for r in recorder.samples_by_step[1]] == [
-        r.reward for r in first.samples_by_step[1]
-    ]
+    assert rewards == [record.reward for record in first.samples_by_step[1]]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

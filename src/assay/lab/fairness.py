@@ -28,6 +28,7 @@ TRAINING = ("data", "stages")
 FROM_MANIFEST = ("prompts_sha256", "reward")
 """What the manifest knows of an evaluation and its record does not."""
 NOT_COMPARED = ("name", "items", "seed", "shared")
+"""Fields of a record that are compared elsewhere or change no score."""
 
 
 class Unfair(InputError):

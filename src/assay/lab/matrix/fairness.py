@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from assay.judge.confounds import Confound, differences
-from assay.lab.fairness import BASE, refuse_mixed, refuse_trained
+from assay.lab.fairness import BASE, NOT_COMPARED, refuse_mixed, refuse_trained
 from assay.lab.manifest_file import read_manifest
 from assay.lab.matrix.model import Measurement, Source
 from assay.lab.measured import marked_fallback
@@ -19,7 +19,7 @@ from assay.lab.spec.read import read_experiment
 
 ROWS = ("contents_sha256", "prompts_sha256", "train", "dev", "dropped", "total")
 """What a manifest says about the rows of a data set."""
-APART = ("name", "role", "items", "seed", "shared")
+APART = (*NOT_COMPARED, "role")
 """Fields of a record that are compared elsewhere or change no score."""
 
 
