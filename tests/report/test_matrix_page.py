@@ -117,7 +117,8 @@ def test_both_catalogues_say_the_same_things():
     for section in ("matrix", "cell_state"):
         assert first[section].keys() == second[section].keys()
         for key, text in first[section].items():
-            gaps = [set(re.findall(r"{(\w+)}", t)) for t in (text, second[section][key])]
+            found = (re.findall(r"{(\w+)(?::\w+)?}", t) for t in (text, second[section][key]))
+            gaps = [set(names) for names in found]
             assert gaps[0] == gaps[1], key
 
 
