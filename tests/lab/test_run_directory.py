@@ -301,7 +301,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(run, text, expected):
     ("text", "said"),
     [
         ("", "Expecting value"),
-        ("[]", "not the status of a run"),
+        ("[]", "no JSON object"),
         ('{"seed": 1, "started": "", "mood": "fine"}', "not the status of a run"),
         ('{"seed": 1}', "'started' is missing or not str"),
         ('{"seed": "1", "started": ""}', "'seed' is missing or not int"),

@@ -6,6 +6,7 @@ from typing import Any
 from assay.data.files import atomic_write_text
 from assay.errors import InputError
 from assay.lab.run_directory import RunDirectory
+from assay.lab.stored import read_json
 
 Manifest = dict[str, Any]
 
@@ -27,7 +28,4 @@ def read_manifest(run: RunDirectory) -> Manifest:
     file = run.manifest
     if not file.exists():
         return {}
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DamagedManifest(f"the manifest cannot be read: {error}", file=file) from error
+    return read_json(file, dict, DamagedManifest)

@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -51,6 +52,9 @@ ANSWERS = pa.schema(
     ]
 )
 
+COLUMN_TYPES = {column.name: column.type for schema in (SAMPLES, ANSWERS) for column in schema}
+"""A column of both kinds of file has one type."""
+
 Line = Mapping[str, Any]
 
 
@@ -81,15 +85,30 @@ def read_samples(file: Path) -> list[dict[str, Any]]:
 
 def read_columns(file: Path, columns: Sequence[str]) -> dict[str, list[Any]]:
     """Columns of a record or of a step's samples, by name. Raises DamagedRecord."""
-    try:
-        # Not pq.read_table, which loads pandas where that is installed.
-        with pq.ParquetFile(file) as source:
-            table = source.read(columns=list(columns))
+    # Not pq.read_table, which loads pandas where that is installed.
+    with reading(file), pq.ParquetFile(file) as source:
+        table = source.read(columns=list(columns))
+        check_types(table.schema)
         return {name: table[name].to_pylist() for name in columns}
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Raises DamagedRecord for what goes wrong with a record or a step's samples inside."""
+    try:
+        yield
     except (pa.ArrowException, OSError, KeyError) as error:
         reason = " ".join(str(error).split())
         fix = "restore it, or delete it and evaluate again"
         raise DamagedRecord(f"the record cannot be read: {reason}", file=file, fix=fix) from error
+
+
+def check_types(found: pa.Schema) -> None:
+    """Raise ArrowTypeError for a column of another type than such files have."""
+    for column in found:
+        if column.name in COLUMN_TYPES and column.type != COLUMN_TYPES[column.name]:
+            wanted = COLUMN_TYPES[column.name]
+            raise pa.ArrowTypeError(f"column {column.name!r} is {column.type}, not {wanted}")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ The folders are the truth; the index is made from them and can be made again at 
 losing it loses nothing. What may be deleted is decided in `protection`.
 """
 
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -18,6 +17,7 @@ from assay.lab.run_directory import RunDirectory, all_runs
 from assay.lab.run_names import RunNotFound, checkpoint_directory, checkpoint_steps
 from assay.lab.spec.references import CheckpointReference, parse_checkpoint
 from assay.lab.status import RunState, is_held, stored_status
+from assay.lab.stored import read_json
 
 INDEX = "lab.sqlite"
 PROTECTED = "protected.json"
@@ -190,7 +190,7 @@ def _standing(run: RunDirectory, start: CheckpointReference | None) -> Path | No
 def read_protected(run: RunDirectory) -> dict[str, str]:
     """What of a run was marked protected, by path inside the run, with the reason."""
     file = run.path / PROTECTED
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return read_json(file, dict) if file.exists() else {}
 
 
 def _lab_path(run: RunDirectory, path: Path) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from assay.errors import InputError, nearest
+from assay.lab.records import check_types, reading
 from assay.lab.run_directory import RunDirectory
 
 if TYPE_CHECKING:  # a session loads torch, which finding a record can do without
@@ -144,7 +145,10 @@ def _lines(run: RunDirectory, file: Path, item: str) -> Iterator[Line]:
     """Lines of a file whose row or item is `item`, or whose sample id ends in it."""
     key = _key(file)
     bare = item.rpartition("#")[0] or item
-    for line in pq.read_table(file, filters=[(key, "in", [item, bare])]).to_pylist():
+    with reading(file):
+        table = pq.read_table(file, filters=[(key, "in", [item, bare])])
+        check_types(table.schema)
+    for line in table.to_pylist():
         if item in (line[key], _own_id(line)):
             text = {"text": line.pop("output")} if "output" in line else {}
             place = {"file": str(file.relative_to(run.path))}
@@ -162,7 +166,9 @@ def _own_id(line: Line) -> str:
 
 
 def _key(file: Path) -> str:
-    return "item_id" if "item_id" in pq.read_schema(file).names else "row_id"
+    with reading(file):
+        names = pq.read_schema(file).names
+    return "item_id" if "item_id" in names else "row_id"
 
 
 def _all_files(folders: dict[str, list[Path]]) -> list[Path]:

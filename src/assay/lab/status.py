@@ -17,6 +17,7 @@ from typing import Literal, get_args
 
 from assay.data.files import atomic_write_text
 from assay.errors import InputError
+from assay.lab.stored import FIX, read_json
 
 RunState = Literal["running", "finished", "failed", "interrupted"]
 SCHEMA = 1
@@ -68,12 +69,9 @@ def read_status(run: Path) -> Status:
 def stored_status(run: Path) -> Status:
     """The status as the file has it, whoever is alive. Raises DamagedStatus."""
     file = run / STATUS
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise damaged(file, " ".join(str(error).split())) from error
+    found = read_json(file, dict, DamagedStatus)
     known = {field.name: field for field in fields(Status)}
-    if not isinstance(found, dict) or not found.keys() <= known.keys():
+    if not found.keys() <= known.keys():
         raise damaged(file, "it is not the status of a run")
     for name, field in known.items():
         wanted = int if field.type in (int, "int") else str
@@ -86,8 +84,7 @@ def stored_status(run: Path) -> Status:
 
 def damaged(file: Path, what: str) -> DamagedStatus:
     """The error about a status file that cannot be used."""
-    fix = "restore it, or move the run's folder out of the lab"
-    return DamagedStatus(f"the status cannot be read: {what}", file=file, fix=fix)
+    return DamagedStatus(f"cannot be read: {what}", file=file, fix=FIX)
 
 
 @contextmanager
