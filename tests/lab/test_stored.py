@@ -53,8 +53,9 @@ def test_a_damaged_line_of_metrics_has_its_number(tmp_path: Path, line: str) -> 
         read_metrics(file)
 
 
-def test_a_manifest_that_is_a_list_is_damaged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["[]", '{"stages": 3}', '{"base_weights": []}'])
+def test_a_manifest_of_another_form_is_damaged(tmp_path: Path, text: str) -> None:
     run = empty_run(tmp_path)
-    run.manifest.write_text("[]")
+    run.manifest.write_text(text)
     with pytest.raises(DamagedManifest):
         read_manifest(run)

@@ -170,10 +170,10 @@ def _references_of(run: RunDirectory) -> Iterator[tuple[str, str]]:
 def _adapter_starts(run: RunDirectory, stages: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """A LoRA stage's checkpoints are nothing without what the stage started from."""
     for name, stage in stages.items():
-        if stage.get("adapt", {}).get("kind") != "lora":
-            continue
         start = _standing(run, parse_checkpoint(stage.get("start", "base")))
-        for step in checkpoint_steps(run, name) if start is not None else ():
+        if start is None or stage.get("adapt", {}).get("kind") != "lora":
+            continue
+        for step in checkpoint_steps(run, name):
             yield _lab_path(run, run.checkpoint(name, step)), _lab_path(run, start)
 
 
