@@ -63,9 +63,10 @@ class Scripted:
 class Forgetful(LocalSampler):
     """Keeps nothing from one call to the next."""
 
-    def conversations(self) -> nullcontext[None]:
+    @contextmanager
+    def conversations(self) -> Iterator[int]:
         """Nothing."""
-        return nullcontext()
+        yield 0
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from assay.lab.compare import compare_checkpoints
 from assay.lab.run_directory import RunDirectory
 from assay.lab.status import stored_status, write_status
 from assay.report.facts import NothingToReport
-from assay.report.page import cell, fenced, write_report
+from assay.report.page import write_report
+from assay.report.templating import cell, fenced
 from assay.report.words import UnknownLanguage, percent, points
 from tests.lab.test_compare import control_of
 from tests.report.pages import Page

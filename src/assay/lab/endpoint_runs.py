@@ -43,7 +43,9 @@ def make_endpoint_evaluation(name: str, spec: EvaluateSpec, session: Session) ->
 
     Raises UnknownNameError for names, SplitError where fewer items exist than are taken.
     """
-    made = benchmark(session.task, spec.benchmark or "", BenchmarkOptions(spec.options))
+    made = benchmark(
+        session.task, spec.benchmark or "", BenchmarkOptions(spec.options, session.run.root)
+    )
     items = made.items
     if spec.take is not None:
         items = take(items, spec.take.rows, spec.take.how).rows

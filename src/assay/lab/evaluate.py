@@ -68,10 +68,12 @@ def make_evaluation(
     tokenizer: object,
     seed: int,
     trained: Trained | None = None,
+    root: Path = Path(),
 ) -> Evaluation:
     """Items of a benchmark or a data set, rendered and fingerprinted.
 
-    With the rows that were `trained` on, the record says how many of them ask what an item asks.
+    Files that options name lie in `root`. With the rows that were `trained` on, the record says how
+    many of them ask what an item asks.
     Raises UnknownNameError for names, SplitError where fewer items exist than are taken.
     """
     renderer = make_renderer(tokenizer, spec.rendering)
@@ -79,7 +81,7 @@ def make_evaluation(
     score: RewardFunction | WeightedReward
     dialogue: Callable[[Row], Dialogue] | None = None
     if spec.benchmark is not None:
-        made = benchmark(task, spec.benchmark, BenchmarkOptions(spec.options))
+        made = benchmark(task, spec.benchmark, BenchmarkOptions(spec.options, root))
         items, score, classify = made.items, made.score, made.classify
         dialogue = made.dialogue
         checker, options = made.checker, dict(made.options)
@@ -105,7 +107,7 @@ def make_evaluation(
         seed=seed,
         shared=None
         if trained is None
-        else shared_questions(trained, bare_items(spec, items, task)),
+        else shared_questions(trained, bare_items(spec, items, task, root)),
     )
     contexts = tuple(first_prompt(renderer, task, item, dialogue) for item in items)
     return Evaluation(

@@ -86,6 +86,7 @@ def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observ
         session.base.tokenizer,
         session.seed,
         rows_still_there(session),
+        session.run.root,
     )
     evaluation = known_evaluation(run, made)
     name = checkpoint_name(reference)

@@ -28,6 +28,7 @@ TRAINING = ("data", "stages")
 FROM_MANIFEST = ("prompts_sha256", "reward")
 """What the manifest knows of an evaluation and its record does not."""
 NOT_COMPARED = ("name", "items", "seed", "shared")
+"""Fields of a record that are compared elsewhere or change no score."""
 
 
 class Unfair(InputError):
@@ -135,7 +136,14 @@ def _check_checker(first: Entrant, other: Entrant) -> None:
 
 def _check_fallback(entrants: Sequence[Entrant]) -> None:
     """Raise Unfair where a fallback metric scored some answers and not others."""
-    counts = {e.measured.name: (e.measured.fallbacks, len(e.measured.judged)) for e in entrants}
+    measured = [entrant.measured for entrant in entrants]
+    refuse_mixed({each.name: (each.fallbacks, len(each.judged)) for each in measured})
+
+
+def refuse_mixed(counts: Mapping[str, tuple[int, int]]) -> None:
+    """Raise Unfair unless a fallback metric scored all answers or none; `counts` says of each
+    checkpoint how many it scored, and of how many.
+    """
     shares = {fallbacks / answers for fallbacks, answers in counts.values() if answers}
     if shares <= {0.0} or shares == {1.0}:
         return

@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -52,6 +53,9 @@ ANSWERS = pa.schema(
     ]
 )
 
+COLUMN_TYPES = {column.name: column.type for schema in (SAMPLES, ANSWERS) for column in schema}
+"""A column of both kinds of file has one type."""
+
 Line = Mapping[str, Any]
 
 
@@ -92,17 +96,32 @@ def read_columns(
 
     Raises DamagedRecord.
     """
-    try:
-        # Not pq.read_table, which loads pandas where that is installed.
-        with pq.ParquetFile(file) as source:
-            there = source.schema_arrow.names
-            names = [*columns, *(name for name in optional if name in there)]
-            table = source.read(columns=names)
+    # Not pq.read_table, which loads pandas where that is installed.
+    with reading(file), pq.ParquetFile(file) as source:
+        there = source.schema_arrow.names
+        names = [*columns, *(name for name in optional if name in there)]
+        table = source.read(columns=names)
+        check_types(table.schema)
         return {name: table[name].to_pylist() for name in names}
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Raises DamagedRecord for what goes wrong with a record or a step's samples inside."""
+    try:
+        yield
     except (pa.ArrowException, OSError, KeyError) as error:
         reason = " ".join(str(error).split())
         fix = "restore it, or delete it and evaluate again"
         raise DamagedRecord(f"the record cannot be read: {reason}", file=file, fix=fix) from error
+
+
+def check_types(found: pa.Schema) -> None:
+    """Raise ArrowTypeError for a column of another type than such files have."""
+    for column in found:
+        if column.name in COLUMN_TYPES and column.type != COLUMN_TYPES[column.name]:
+            wanted = COLUMN_TYPES[column.name]
+            raise pa.ArrowTypeError(f"column {column.name!r} is {column.type}, not {wanted}")
 
 
 @dataclass(frozen=True)

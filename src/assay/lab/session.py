@@ -90,7 +90,7 @@ class Session:
         given = (self.task, self.sets, self.base.tokenizer, self.seed)
         trained = trained_rows(self.experiment, self.sets)
         return {
-            name: make_evaluation(name, spec, *given, trained)
+            name: make_evaluation(name, spec, *given, trained, self.run.root)
             for name, spec in self.experiment.evaluate.items()
         }
 

@@ -123,7 +123,8 @@ def item_rows(facts: RunFacts, evaluation: str) -> Mapping[str, Row]:
         return {}
     skill = task(facts.experiment.task)
     if spec.benchmark is not None:
-        rows: Sequence[Row] = benchmark(skill, spec.benchmark, BenchmarkOptions(spec.options)).items
+        options = BenchmarkOptions(spec.options, facts.run.root)
+        rows: Sequence[Row] = benchmark(skill, spec.benchmark, options).items
     else:
         data = facts.experiment.data[(spec.data or "").removesuffix(".dev")]
         rows = load_rows(data, skill, facts.run.root).rows

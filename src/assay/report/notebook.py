@@ -17,9 +17,9 @@ from assay.lab.status import read_status, stored_status
 from assay.report.content import pairing_view
 from assay.report.facts import Measurement, RunFacts, gather
 from assay.report.noted import note_lines
-from assay.report.page import cell
 from assay.report.story import selection_section
 from assay.report.tables import checkpoint_label
+from assay.report.templating import cell
 from assay.report.words import Words, number, percent, words
 
 

@@ -11,7 +11,7 @@ from assay.lab.reported_score import ReportedScore, reported_scores
 from assay.lab.run_directory import runs_of
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.note import ReportedRun
-from assay.report.page import cell
+from assay.report.templating import cell
 from assay.report.words import Words, number, percent
 
 

@@ -6,6 +6,7 @@ Nothing here knows any skill, and importing it loads none; `task` imports the on
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from assay.data.episode import Completion, Reward
@@ -31,6 +32,8 @@ class BenchmarkOptions:
     """What an evaluation may choose about a benchmark; an option it does not know is an error."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
+    root: Path = Path()
+    """Where the files lie that options name by relative paths: the lab's root."""
 
     def over(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
         """`defaults` with these values in their place.

@@ -5,16 +5,16 @@ method's business.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from assay.data.episode import Completion, Context, Ended, Episode, Reward
+from assay.data.episode import Completion, Context, Ended, Episode, Reward, Turn
 from assay.data.row import Row
 from assay.rl.policy import Policy, SampleKey
 from assay.rollout.episodes import Environment, Played, run_episodes
 from assay.rollout.sampling import Sampling
 from assay.train.order import visits
-from assay.train.state import Recorder, SampleRecord, Score, TrainingFailure, TrainState
+from assay.train.state import Journalled, Recorder, SampleRecord, Score, TrainingFailure, TrainState
 
 Job = tuple[Row, int]
 """A row and the index of the completion among all of this row's in the stage."""
@@ -24,9 +24,10 @@ class Source(Protocol):
     """Turns jobs into finished, judged episodes."""
 
     def run(
-        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Reward]
+        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Journalled]
     ) -> list[Episode]:
-        """One episode per job, its id from `episode_id`; a reward in `recorded` is taken over."""
+        """One episode per job, its id from `episode_id`; a reward in `recorded` is taken over where
+        it was given for the same tokens."""
         ...
 
 
@@ -52,6 +53,24 @@ def episode_id(job: Job) -> str:
     return f"{job[0].id}#{job[1]}"
 
 
+def journalled(
+    recorded: Mapping[str, Journalled], name: str, turns: Sequence[Turn]
+) -> Reward | None:
+    """The reward that was journalled for a completion, if that had the same tokens.
+
+    Another machine may sample another text; an old reward would be a stranger's.
+    """
+    known = recorded.get(name)
+    if known is None or known.tokens != laid_out(turns):
+        return None
+    return known.reward
+
+
+def laid_out(turns: Sequence[Turn]) -> tuple[int, ...]:
+    """The actions of several turns end to end."""
+    return tuple(action for turn in turns for action in turn.actions)
+
+
 @dataclass(frozen=True)
 class SingleTurn:
     """One prompt, one completion, one reward."""
@@ -65,7 +84,7 @@ class SingleTurn:
     """Actions to text, without the end token."""
 
     def run(
-        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Reward]
+        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Journalled]
     ) -> list[Episode]:
         """See `Source.run`."""
         turns = policy.sample(
@@ -73,18 +92,18 @@ class SingleTurn:
             [SampleKey(self.seed, row.id, sample) for row, sample in jobs],
             self.sampling,
         )
-        fresh = [
-            (job, Completion(self.decode(turn.actions), turn.actions, turn.ended))
-            for job, turn in zip(jobs, turns, strict=True)
-            if episode_id(job) not in recorded
-        ]
-        rewards = self.score([(job[0], completion) for job, completion in fresh])
-        judged = dict(zip((episode_id(job) for job, _ in fresh), rewards, strict=True))
-        return [
-            Episode(name, job[0].id, (turn,), recorded.get(name) or judged[name])
+        episodes = [
+            Episode(name, job[0].id, (turn,), journalled(recorded, name, (turn,)))
             for job, turn in zip(jobs, turns, strict=True)
             for name in [episode_id(job)]
         ]
+        fresh = [
+            (job[0], Completion(self.decode(turn.actions), turn.actions, turn.ended))
+            for job, turn, episode in zip(jobs, turns, episodes, strict=True)
+            if episode.reward is None
+        ]
+        rewards = iter(self.score(fresh))
+        return [e if e.reward else replace(e, reward=next(rewards)) for e in episodes]
 
 
 class Spoken(Environment, Protocol):
@@ -110,7 +129,7 @@ class MultiTurn:
     """Tokens that context and turn may have together."""
 
     def run(
-        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Reward]
+        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Journalled]
     ) -> list[Episode]:
         """See `Source.run`."""
         worlds = [self.environment(row) for row, _ in jobs]
@@ -119,7 +138,8 @@ class MultiTurn:
         said = [world.completion(p.ended) for world, p in zip(worlds, played, strict=True)]
         names = [episode_id(job) for job in jobs]
         known = {
-            name: recorded.get(name) or failed(p) for name, p in zip(names, played, strict=True)
+            name: journalled(recorded, name, p.turns) or failed(p)
+            for name, p in zip(names, played, strict=True)
         }
         fresh = [n for n, name in enumerate(names) if known[name] is None]
         rewards = self.score([(jobs[n][0], said[n]) for n in fresh])
@@ -198,7 +218,7 @@ def sample_records(
     records = []
     for episode in episodes:
         row_id, _, sample = episode.id.rpartition("#")
-        tokens = tuple(a for turn in episode.turns for a in turn.actions)
+        tokens = laid_out(episode.turns)
         logps = tuple(x for turn in episode.turns for x in turn.behaviour_logps or ())
         ended = episode.turns[-1].ended if episode.turns else "stop"
         records.append(

@@ -66,10 +66,19 @@ class Batch:
     samples: tuple[SampleRecord, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Journalled:
+    """A reward that an interrupted attempt at a step wrote down, and what it was given for."""
+
+    tokens: tuple[int, ...]
+    """All actions of the completion, several turns laid end to end."""
+    reward: Reward
+
+
 class Recorder(Protocol):
     """Where a stage's history goes; implemented by the lab, trivially by tests."""
 
-    def recorded_rewards(self, step: int) -> Mapping[str, Reward]:
+    def recorded_rewards(self, step: int) -> Mapping[str, Journalled]:
         """Rewards already journalled for this step by an interrupted run, by completion."""
         ...
 

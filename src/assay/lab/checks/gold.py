@@ -7,6 +7,7 @@ correctness; one that looks at the text alone judges form (length, repetition, t
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from assay.data.episode import Completion, Reward
@@ -65,9 +66,9 @@ class Trial:
         return [t.row_id for t in tried if t.value is not None and t.value >= self.maximum - NEAR]
 
 
-def full_score(task_: Task, spec: EvaluateSpec) -> float:
+def full_score(task_: Task, spec: EvaluateSpec, root: Path) -> float:
     """What a benchmark's checker gives to a right answer."""
-    return benchmark(task_, spec.benchmark or "", BenchmarkOptions(spec.options)).max_score
+    return benchmark(task_, spec.benchmark or "", BenchmarkOptions(spec.options, root)).max_score
 
 
 def try_reward(

@@ -47,7 +47,7 @@ def gold_answers(subject: Subject) -> Seen:
 def checker_trial(session: Session, name: str, golds: tuple[Gold, ...]) -> Trial:
     """A benchmark's checker on its items that have a gold answer."""
     evaluation = session.evaluations[name]
-    score, most = evaluation.score, full_score(session.task, evaluation.spec)
+    score, most = evaluation.score, full_score(session.task, evaluation.spec, session.run.root)
     called, runner_of = evaluation.spec.benchmark or "", session.reward_runner
     if evaluation.dialogue is None:
         return try_reward(called, score, most, golds, runner_of)

@@ -23,7 +23,8 @@ def leakage(subject: Subject) -> Seen:
     """Every training set against every evaluation; choosing items against reporting items."""
     session = subject.session
     items = {
-        name: bare_items(e.spec, e.items, session.task) for name, e in session.evaluations.items()
+        name: bare_items(e.spec, e.items, session.task, session.run.root)
+        for name, e in session.evaluations.items()
     }
     trained = dict.fromkeys(stage.data for stage in session.experiment.stage.values())
     compared = set()

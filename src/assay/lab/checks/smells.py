@@ -95,5 +95,6 @@ def first_subsets(subject: Subject) -> Seen:
             yield from unlike(f"data.{name}", left, spec.take)
     for name, spec in session.experiment.evaluate.items():
         if spec.take is not None and spec.take.how == "first" and spec.benchmark is not None:
-            made = benchmark(session.task, spec.benchmark, BenchmarkOptions(spec.options))
+            options = BenchmarkOptions(spec.options, session.run.root)
+            made = benchmark(session.task, spec.benchmark, options)
             yield from unlike(f"evaluate.{name}", made.items, spec.take)

@@ -45,7 +45,7 @@ class Experiment(Table):
     as_reported: bool = False
     """Repeats a published setting that Assay would refuse; every page of the run says so."""
     budget: dict[str, Positive] = Field(default_factory=dict)
-    """What the run may cost: names of metrics, such as `seconds`, `completion_tokens` or `cost`,
+    """What the run may cost: names of metrics, such as `seconds` or `completion_tokens`,
     with what they may come to over all steps."""
     report_every: Count | None = None
     """Steps of a stage between progress reports; omitted means at milestones and at the end."""
