@@ -1,4 +1,4 @@
-"""The table of docs/tools-lab.md, from the experiment files: `python -m tests.experiments.table`."""
+"""The table of docs/tools-lab.md; `python -m tests.experiments.table` prints it from the files."""
 
 from assay.lab.spec.read import read_experiment
 from tests.experiments.tiny import LOG

@@ -6,6 +6,7 @@ import pytest
 
 from assay.data.formats import read_rows
 from assay.lab.check import check_experiment
+from assay.lab.spec.stage import GrpoStage
 from assay.lab.sweep.plan import plan
 from assay.lab.sweep.read import read_sweep
 from tests.experiments.tiny import TOOLS, make_model
@@ -50,7 +51,8 @@ def test_all_arms_are_measured_alike_and_train_on_the_same_rows():
 
 
 def test_all_arms_that_learn_from_rewards_have_the_same():
-    stages = [s for e in RUNS.values() for s in e.stage.items() if s[1].method == "grpo"]
+    every = [pair for run in RUNS.values() for pair in run.stage.items()]
+    stages = [(name, stage) for name, stage in every if isinstance(stage, GrpoStage)]
     rewards = {(name, stage.reward) for name, stage in stages}
     assert rewards == {("calls", "tools.ast"), ("talks", "tools.dialogue_per_turn")}
     assert len(stages) == 8

@@ -1,4 +1,4 @@
-"""The experiments of the tool log: each file loads, is sound in a tiny lab and runs two steps there."""
+"""The experiments of the tool log: each file loads, is sound in a tiny lab and runs two steps."""
 
 import json
 from functools import cache
@@ -13,6 +13,7 @@ from assay.lab.reported_score import reported_scores
 from assay.lab.runner import start
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.names import check_names
+from assay.lab.spec.note import NoteSpec
 from assay.lab.spec.read import read_experiment
 from tests.experiments.tiny import LOG, TOOLS, make_model, scaled_down
 
@@ -31,6 +32,12 @@ ASKED = (
 @cache
 def experiment(name: str) -> Experiment:
     return read_experiment(TOOLS / f"{name}.toml")
+
+
+def note_of(name: str) -> NoteSpec:
+    note = experiment(name).note
+    assert note is not None
+    return note
 
 
 @pytest.fixture(scope="session")
@@ -73,7 +80,7 @@ def under(path: str, declared: tuple[str, ...]) -> bool:
     return any(path == one or path.startswith(f"{one}.") for one in declared)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMED if experiment(n).note.reported])
+@pytest.mark.parametrize("name", [n for n in NAMED if note_of(n).reported])
 def test_the_reported_figures_are_in_their_record(name: str):
     note = experiment(name).note
     assert note is not None and note.reported is not None
@@ -99,7 +106,7 @@ def test_every_original_that_was_spoiled_has_a_repaired_twin():
         if name.endswith("-repaired"):
             original = name.removesuffix("-repaired")
             assert original in NAMED
-            faults = [set(experiment(n).note.faults) for n in (original, name)]
+            faults = [set(note_of(n).faults) for n in (original, name)]
             assert faults[0] - faults[1], f"{name} mends nothing"
 
 

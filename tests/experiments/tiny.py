@@ -27,8 +27,7 @@ def make_model(folder: Path) -> Path:
     tokenizer = make_tokenizer()
     tokenizer.chat_template = chat_template()
     tokenizer.save_pretrained(folder / "model")
-    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": 65536}
-    model = tiny_model("qwen3", **sizes)
+    model = tiny_model("qwen3", vocab_size=len(tokenizer), max_position_embeddings=65536)
     # A byte has the id that the tiny models end with.
     for config in (model.config, model.generation_config):
         config.eos_token_id = config.pad_token_id = tokenizer.eos_token_id

@@ -1,6 +1,6 @@
 """The capability floor: a prompt counts once, as solved where any answer to it is right."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,7 @@ class Watching(Silent):
         self.said.append(f"{self.name} step {step}")
 
 
-def judged(*prompts: list[float | None]) -> list[tuple[str, Reward]]:
+def judged(*prompts: Sequence[float | None]) -> list[tuple[str, Reward]]:
     return [(f"row{n}", Reward(value)) for n, values in enumerate(prompts) for value in values]
 
 
