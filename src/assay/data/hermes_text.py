@@ -43,7 +43,8 @@ def parse_text_messages(
         if role == "system":
             own, found = split_tools(record, text, where)
             tools = tools or found
-            messages += [Message("system", own)] if own and own != INSTRUCTION else []
+            own = own.removeprefix(INSTRUCTION).lstrip("\n") if found else own
+            messages += [Message("system", own)] if own else []
         elif role == "assistant":
             messages.append(assistant_message(record, text, where, loss))
         else:

@@ -165,7 +165,7 @@ def spoiled(call: ToolCall, rng: random.Random) -> list[str]:
     )[0]
 
 
-@pytest.mark.parametrize("every", [40, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [80, pytest.param(3, marks=pytest.mark.slow)])
 def test_dialogues_and_verdicts_are_upstreams(every: int, tmp_path: Path):
     cases = {
         category: [[n, variants(entries(category)[n], n)] for n in range(first, 200, every)]
