@@ -58,6 +58,10 @@ ENVIRONMENTS: Mapping[str, Environment] = {
         options=("--no-binary", "llama-cpp-python"),
         variables={"CMAKE_ARGS": "-DGGML_NATIVE=ON -DCMAKE_BUILD_TYPE=Release"},
     ),
+    # bfcl-eval imports soundfile, by way of qwen-agent, without asking for it.
+    "bfcl": Environment(
+        (TORCH, "bfcl-eval==2026.3.23", "soundfile==0.14.0", "transformers==5.23.0")
+    ),
 }
 
 

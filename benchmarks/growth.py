@@ -88,10 +88,6 @@ class Conversation:
         answer = arbitrary_tokens(self.cell.observation, f"{self.name} {len(self.turns)}")
         self.tokens = (*self.tokens, *turn.actions, *answer)
 
-    def reward(self) -> Reward:
-        """Always the same."""
-        return Reward(1.0)
-
 
 def collect(trainee: Trainee, cell: Cell, repeat: int) -> list[Episode]:
     """One prompt's group of completions or conversations."""
@@ -99,11 +95,10 @@ def collect(trainee: Trainee, cell: Cell, repeat: int) -> list[Episode]:
     if cell.turns == 1 and cell.what != "turns":
         turns = sample_groups(trainee, [prompt], cell.group, cell.completion, repeat)
         return single_turns(turns, cell.group)
-    worlds = [
-        (str(n), "0", Conversation(cell, f"growth {repeat} {n}", prompt)) for n in range(cell.group)
-    ]
+    worlds = [Conversation(cell, f"growth {repeat} {n}", prompt) for n in range(cell.group)]
     keys = [SampleKey(repeat, "0", n) for n in range(cell.group)]
-    return run_episodes(trainee.policy, worlds, keys, Sampling(1.0, cell.completion))
+    played = run_episodes(trainee.policy, worlds, keys, Sampling(1.0, cell.completion))
+    return [Episode(str(n), "0", each.turns, Reward(1.0)) for n, each in enumerate(played)]
 
 
 def prefilled(trainee: Trainee) -> int:

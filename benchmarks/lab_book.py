@@ -196,10 +196,10 @@ def table() -> str:
     return markdown(heads, rows, words=2)
 
 
-def seconds(what: str, kind: str) -> float | None:
-    """The median wall seconds of a cell, of its `work` or its whole `command`."""
+def seconds(what: str, kind: str, key: str = "wall") -> float | None:
+    """The median `wall` or `cpu` seconds of a cell, of its `work` or its whole `command`."""
     found = [r for r in load_results(NAME) if r["cell"]["what"] == what]
-    return found[0]["medians"][kind]["wall"] if found else None
+    return found[0]["medians"][kind][key] if found else None
 
 
 def main() -> None:

@@ -153,6 +153,10 @@ def all_targets() -> Iterator[Target]:
         what = f"`assay {cell.what}`, {cell.runs:,} runs of {cell.items:,} items x {cell.repeats}"
         found = partial(lab_book.seconds, cell.what, "work")
         yield Target(f"{what}, wall seconds", cell.limit, found, unit="s", at_most=True)
+    whole = partial(lab_book.seconds, "compare", "command", "cpu")
+    yield Target(
+        "the same comparison as a command, with its page, CPU-seconds", 1.0, whole, "s", True
+    )
 
 
 def targets() -> str:

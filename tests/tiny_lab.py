@@ -77,6 +77,13 @@ def make_tiny_lab(folder: Path) -> Path:
     return file
 
 
+def make_stages_lab(folder: Path, stages: str) -> Path:
+    """The same with `stages` for its own, and without evaluations."""
+    file = make_tiny_lab(folder)
+    file.write_text(file.read_text().partition("[stage.sft]")[0] + stages)
+    return file
+
+
 def write_rows(file: Path, sums: list[tuple[int, int]]) -> None:
     """One sum a line in OpenAI's messages format, with its gold answer."""
     lines = [

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from assay.lab.runner import execute
+from assay.lab.runner import proceed
 from tests.cli.conftest import TinyLab, answer, assert_one_line, call, spawn
 
 SHORT = ("--set", "stage.sft.steps=2", "--set", "stage.rl.steps=1")
@@ -130,4 +130,4 @@ def test_a_bug_while_training_is_one_line_and_its_traceback_lies_in_the_run(
     (file,) = only_run(lab).glob("traceback-*.txt")
     assert_one_line(result, "ZeroDivisionError: deep inside", str(file), code=1)
     assert "deep inside" in json.loads((only_run(lab) / "status.json").read_text())["message"]
-    assert execute.__name__ in file.read_text()
+    assert proceed.__name__ in file.read_text()

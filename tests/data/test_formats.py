@@ -217,8 +217,6 @@ def test_swift_merges_text_and_calls_into_one_turn(tmp_path: Path) -> None:
     row = read_one(tmp_path, {"messages": messages, "tools": json.dumps([WEATHER])}, "swift")
     expected = Message("assistant", "Let me see.", (ToolCall("f", {"a": 1}),) * 2)
     assert row.messages[1:] == (expected, Message("tool", "ok"), Message("tool", "too"))
-    with pytest.raises(DataError, match=r"messages\[1\].loss: per-message loss"):
-        read_one(tmp_path, {"messages": [ASK, call | {"loss": False}]}, "swift")
 
 
 def test_verl_rows_of_others_are_read_as_they_are(tmp_path: Path) -> None:

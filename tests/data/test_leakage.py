@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from assay.data.hashing import canonical_json, content_id, hash_contents, hash_ids, normalise_text
-from assay.data.leakage import overlap
+from assay.data.leakage import call_path, normal_call, overlap
 from assay.data.row import Message, Row, ToolCall
 
 
@@ -64,3 +64,42 @@ def test_canonical_json_does_not_depend_on_the_order_of_keys() -> None:
     assert content_id({"b": 1, "a": 2}) == content_id({"a": 2, "b": 1}) == "d3626ac30a87e6f7"
     with pytest.raises(ValueError):
         canonical_json(float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("sort('a.txt')", "sort(file_name='a.txt')"),
+        ("f(a=1, b='x')", 'f(b="x",a=1)'),
+        (" ls( ) ", "ls()"),
+    ],
+)
+def test_a_call_is_the_same_however_its_values_are_passed(left: str, right: str) -> None:
+    assert normal_call(left) == normal_call(right)
+
+
+@pytest.mark.parametrize("right", ["f(a=2)", "f(a='1')", "g(a=1)", "f(a=1, b=1)", "f("])
+def test_calls_of_other_names_or_values_differ(right: str) -> None:
+    assert normal_call("f(a=1)") != normal_call(right)
+
+
+def played(name: str, *calls: list[str]) -> Row:
+    return replace(row(name, f"question {name}", "f"), gold=list(calls))
+
+
+def test_a_path_is_shared_where_all_calls_of_the_test_row_follow_each_other() -> None:
+    test = [played("t", ["f(1)"], ["f(2)"])]
+    inside = played("inside", ["f(0)", "f(1)"], ["f(2)"])
+    split = played("split", ["f(1)", "f(0)"], ["f(2)"])
+    part = played("part", ["f(1)"])
+    found = overlap([inside, split, part], test)
+    assert found.paths == (("inside", "t"),)
+    assert found.functions == {}
+    assert found.train_ids == {"inside"}
+
+
+def test_functions_count_between_a_row_with_calls_in_text_and_one_without() -> None:
+    single, several = row("a", "one", "f"), played("b", ["f(1)"])
+    assert overlap([single], [several]).functions == {"f": ("a",)}
+    assert overlap([several], [single]).functions == {"f": ("b",)}
+    assert call_path(single) == ()

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.data.lengths import BINS, PERCENTILES, Dropped, drop_long, length_statistics
+from assay.data.lengths import (
+    BINS,
+    PERCENTILES,
+    Dropped,
+    drop_long,
+    drop_short,
+    length_statistics,
+)
 from assay.data.row import Message, Row
 
 
@@ -36,3 +43,10 @@ def test_rows_over_the_limit_are_dropped_and_listed() -> None:
     assert dropped == (Dropped("c", 12, 11),)
     with pytest.raises(ValueError):
         drop_long(rows, [1, 2], 11)
+
+
+def test_rows_that_are_too_short_are_named_and_the_limit_itself_is_kept() -> None:
+    rows = [Row(f"r{n}", (Message("user", "x"),)) for n in range(3)]
+    kept, dropped = drop_short(rows, [10, 11, 12], 11)
+    assert [row.id for row in kept] == ["r1", "r2"]
+    assert dropped == (Dropped("r0", 10, 11),)

@@ -18,6 +18,7 @@ from assay.data.rendering import (
     first_difference,
     loss_mask,
 )
+from assay.data.renderings.hermes import INSTRUCTION
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, ToolCall
 from tests.data.chat import CHATML, SPECIAL, build, metaspace, tokenizer
@@ -66,6 +67,8 @@ RENDERERS = [
     ("llama", "template"),
     ("qwen3", "hermes"),
     ("qwen3", "template"),
+    ("qwen3", "qwen3"),
+    ("qwen3", "qwen3_fc"),
 ]
 
 
@@ -138,7 +141,7 @@ def test_the_layout_is_that_of_the_demo() -> None:
     made = renderer("chatml", "hermes")
     whole = made.conversation(TOOL_TALK, (WEATHER,))
     assert tokenizer("chatml").decode(list(whole.tokens)) == (
-        "<|im_start|>system\nBe brief.\n\n# Tools\n"
+        f"<|im_start|>system\n{INSTRUCTION}\n\nBe brief.\n\n# Tools\n"
         '{"name": "get_weather", "description": "Weather of a city", "parameters": '
         '{"type": "object", "properties": {"city": {"type": "string"}}}}<|im_end|>\n'
         "<|im_start|>user\nWhat is the weather in Paris?<|im_end|>\n"

@@ -124,8 +124,10 @@ def score(
     scores: Sequence[float | None] | np.ndarray,
     record: EvaluationRecord = TEST,
     first: int = 0,
+    fallback: int = 0,
 ) -> EvaluationRecord:
-    """A record of one checkpoint; items are numbered from `first`, two axes are repeats."""
+    """A record of one checkpoint; items are numbered from `first`, two axes are repeats, and the
+    first `fallback` answers were scored by a fallback metric."""
     table = np.asarray(scores, object)
     table = table[:, None] if table.ndim == 1 else table
     lines = [
@@ -133,6 +135,7 @@ def score(
         for i, row in enumerate(table)
         for r, s in enumerate(row)
     ]
+    lines[:fallback] = [{**line, "parts": '{"fallback": 1.0}'} for line in lines[:fallback]]
     return add_record(run, checkpoint, lines, replace(record, repeats=table.shape[1]))
 
 

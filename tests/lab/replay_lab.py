@@ -8,7 +8,7 @@ from assay.lab.replay.replay import replay
 from assay.lab.replay.result import Replay
 from assay.lab.run_directory import RunDirectory, runs_of
 from assay.lab.runner import start
-from tests.tiny_lab import make_tiny_lab
+from tests.tiny_lab import make_stages_lab
 
 STAGES = """
 [stage.sft]
@@ -71,10 +71,7 @@ tau      = { start = 1.0, end = 0.5 }
 
 def make_replay_lab(folder: Path) -> RunDirectory:
     """Run all stages in `folder`."""
-    file = make_tiny_lab(folder)
-    head = file.read_text().partition("[stage.sft]")[0]
-    file.write_text(head + STAGES)
-    (run,) = start(file, root=folder)
+    (run,) = start(make_stages_lab(folder, STAGES), root=folder)
     return run
 
 

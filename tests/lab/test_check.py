@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.episode import Reward, Turn
+from assay.data.episode import Episode, Reward, Turn
 from assay.data.row import Row
 from assay.judge.findings import Finding
 from assay.judge.intervals import wilson
@@ -32,7 +32,8 @@ def test_a_sound_experiment_has_no_error_and_no_warning_and_leaves_no_trace(lab:
     report = look(lab)
     assert not report.failed
     assert {f.severity for f in report.findings} == {"note"}
-    assert report.numbers["data.sums"] == {"rows_in_source": 16, "train_rows": 12, "dev_rows": 4}
+    numbers = report.numbers["data.sums"]
+    assert (numbers["rows_in_source"], numbers["train_rows"], numbers["dev_rows"]) == (16, 12, 4)
     assert report.numbers["evaluate.test"]["items"] == 8
     assert report.numbers["evaluate.test"]["gold_full_share: math/gsm8k"] == 1
     assert report.numbers["stage.rl"]["gold_full_share: accuracy"] == 1
@@ -110,12 +111,12 @@ def test_a_template_whose_prompt_does_not_begin_the_answer_is_an_error(lab: Path
     assert "does not begin the conversation" in finding.evidence
 
 
-def test_another_rendering_for_the_evaluation_is_named_with_both(lab: Path) -> None:
+def test_renderings_of_two_names_that_write_the_same_are_a_note(lab: Path) -> None:
+    # Without tools, Hermes is the template's text.
     report = look(lab, "evaluate.test.rendering=template", "stage.rl.rendering=template")
-    finding = found(report, "evaluate.test renders by 'template', stage.sft")
-    assert finding.severity == "warning"
-    assert found(report, "stage.rl renders by 'template', stage.sft").severity == "warning"
-    assert silent(report, "evaluate.test renders by 'template', stage.rl")
+    finding = found(report, "stage.sft is trained by 'hermes', evaluate.test asks by 'template'")
+    assert finding.severity == "note" and "20 conversations are alike" in finding.evidence
+    assert silent(report, "which it starts from")
 
 
 def test_answers_longer_than_max_tokens_are_counted(lab: Path) -> None:
@@ -308,8 +309,9 @@ def test_a_probe_warns_once_it_is_sure_of_little_signal(
     signal: int, prompts: int, severity: str
 ) -> None:
     rewards = [Reward(float(g < signal and s == 0)) for g in range(prompts) for s in range(4)]
-    turns = [Turn((1,), (2,), (True,), ended="length") for _ in rewards]
-    seen = list(told("rl", "base", prompts, 4, turns, rewards))
+    turn = Turn((1,), (2,), (True,), ended="length")
+    episodes = [Episode(str(n), "g", (turn,), reward) for n, reward in enumerate(rewards)]
+    seen = list(told("rl", "base", prompts, 4, episodes))
     (finding,) = [one for one in seen if isinstance(one, Finding)]
     assert finding.severity == severity
     assert f"{signal} of {prompts}" in finding.what

@@ -81,7 +81,7 @@ def test_an_abstention_on_gold_is_an_error_with_its_reason(lab: Path) -> None:
     write_calls(lab, [str(i) for i in range(8)])
     finding = found(look_at_calls(lab, "stage.rl.reward=ast"), "do not earn the full reward")
     assert finding.severity == "error" and "abstains" in finding.evidence
-    assert "BFCL category" in finding.evidence
+    assert "no possible answers of BFCL" in finding.evidence
 
 
 def use_reward(monkeypatch: pytest.MonkeyPatch, value) -> str:

@@ -65,6 +65,17 @@ def test_the_model_before_training_did_not_see_the_training_rows(run, tmp_path):
     assert control_of(table.lines[1]).comparison.difference == 0
 
 
+@pytest.mark.parametrize(("name", "marked"), [("held_out", True), ("dev", False)])
+def test_a_checkpoint_measured_in_another_rendering_is_marked(run, tmp_path, name, marked):
+    other = other_run(tmp_path, MANIFEST, SFT, record=CLEAN)
+    mark = f'method = "grpo"\nother_rendering_than = ["{name}"]'
+    other.spec.write_text(other.spec.read_text().replace('method = "grpo"', mark))
+    findings = compare_runs(run, other).findings
+    assert [f.evidence for f in findings] == [f"{other}@rl.step-000030"] * marked
+    untrained = compare_arms(Arm(run, "base"), [Arm(other, "base")]).findings
+    assert not [f for f in untrained if "rendering" in f.what]
+
+
 def child_of(parent: RunDirectory, root: Path) -> RunDirectory:
     checkpoint = parent.checkpoint("rl", 30).relative_to(root).as_posix()
     weights = {**MANIFEST["base_weights"], "checkpoint": checkpoint}

@@ -410,3 +410,23 @@ def test_a_damaged_baseline_leaves_the_scores_without_a_comparison(lab):
     assert at(matrix, 4, 2e-5).score is not None
     assert at(matrix, 4, 2e-5).comparison is None
     assert [note.key for note in matrix.notes] == ["damaged", "no_baseline"]
+
+
+def test_cells_of_which_one_was_scored_by_a_fallback_metric_are_refused(lab):
+    """With a baseline and without: cells stand side by side and are averaged either way."""
+    fill_grid(lab, skip=3)
+    run = lab.run("g3", f"{BATCH}=8", f"{RATE}=2e-5")
+    score(run, "base", ones(10, 60))
+    score(run, LAST, ones(20, 60), fallback=4)
+    for baseline in (None, "base"):
+        with pytest.raises(Unfair, match=r"a fallback scored .*4 of 60 answers of g3/"):
+            make_matrix(lab.root, ["g*"], replace(GRID, baseline=baseline))
+    assert make_matrix(lab.root, ["g0", "g1", "g2"], GRID).tally.run == 3
+
+
+def test_a_baseline_that_was_scored_by_a_fallback_metric_is_refused(lab):
+    fill_grid(lab)
+    other = lab.run("g9", f"{BATCH}=4")
+    score(other, "base", ones(10, 60), fallback=60)
+    with pytest.raises(Unfair, match="60 of 60 answers of g9/"):
+        make_matrix(lab.root, ["g0", "g1"], Request(rows="name", baseline="g9@base"))

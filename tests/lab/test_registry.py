@@ -275,3 +275,31 @@ def test_a_folder_that_is_no_run_hides_no_other(lab):
     assert all_runs(root) == runs
     rebuild_index(root)
     assert len(indexed_runs(root)) == len(runs)
+
+
+def adapters_over(run: RunDirectory, start: str) -> None:
+    """A LoRA stage of the run, with a checkpoint, that started from `start`."""
+    run.checkpoint("rl", 4).mkdir(parents=True)
+    table = {"start": start, "adapt": {"kind": "lora"}}
+    write_manifest(run, {"stages": {"sft": {"start": "base"}, "rl": table}})
+    note_run(run)
+
+
+@pytest.mark.parametrize("start", ["sft.last", "sft.step-16"])
+def test_what_a_lora_stage_of_the_same_run_stands_on_cannot_be_deleted(tmp_path, start):
+    run = make(tmp_path, "own")
+    adapters_over(run, start)
+    with pytest.raises(ProtectedPath, match=r"rl/step-000004 refers to .*sft/step-000016"):
+        delete_checkpoint(run, "sft", 16)
+    delete_checkpoint(run, "sft", 8)
+    delete_checkpoint(run, "rl", 4)
+    delete_checkpoint(run, "sft", 16)
+
+
+def test_adapters_whose_start_is_gone_stop_no_index(tmp_path):
+    run = make(tmp_path, "own")
+    adapters_over(run, "gone.last")
+    rebuild_index(tmp_path)
+    assert references(tmp_path) == []
+    delete_run(run)
+    assert all_runs(tmp_path) == []

@@ -26,6 +26,7 @@ from assay.lab.run_names import (
 from assay.lab.selection import Selection, read_selection, write_selection
 from assay.lab.spec.references import CheckpointReference, checkpoint_name, parse_checkpoint
 from assay.lab.status import (
+    DamagedStatus,
     RunBusy,
     Status,
     hold_run,
@@ -294,3 +295,24 @@ def test_a_checkpoint_that_is_not_there_is_refused(run, text, expected):
     with pytest.raises(InputError) as raised:
         directory(run, text)
     assert str(raised.value) == f"{run} {expected}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "Expecting value"),
+        ("[]", "no JSON object"),
+        ('{"seed": 1, "started": "", "mood": "fine"}', "not the status of a run"),
+        ('{"seed": 1}', "'started' is missing or not str"),
+        ('{"seed": "1", "started": ""}', "'seed' is missing or not int"),
+        ('{"seed": 1, "started": "", "status": "asleep"}', "'asleep' is no state of a run"),
+    ],
+)
+def test_a_damaged_status_is_one_error_that_names_the_file(run, text, said):
+    (run.path / "status.json").write_text(text)
+    with pytest.raises(DamagedStatus, match=said) as found:
+        read_status(run.path)
+    assert str(run.path / "status.json") in str(found.value)
+    (run.path / "status.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(DamagedStatus):
+        read_status(run.path)

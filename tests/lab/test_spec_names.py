@@ -1,5 +1,6 @@
 """Names of registers in an experiment file: unknown ones are refused with the nearest known."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ from tests.lab.spec_texts import write_spec
 EXPERIMENTS = [
     file
     for file in sorted((Path(__file__).parents[2] / "experiments").rglob("*.toml"))
-    if file.parent.name != "reported"
+    if file.parent.name != "reported" and "base" not in tomllib.loads(file.read_text())
 ]
-"""Records of reported results are no experiments."""
+"""Records of reported results are no experiments, and a sweep names the file of its runs."""
 
 
 @pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
@@ -91,3 +92,36 @@ def test_without_a_file_the_field_is_named(tmp_path):
     experiment = read_experiment(write_spec(tmp_path), ["stage.rl.algorithm=gspoo"])
     with pytest.raises(SpecError, match=r"^stage\.rl\.algorithm: unknown preset 'gspoo' \("):
         check_names(experiment)
+
+
+GUARD = '[guard.g]\nmetric = "{metric}"\nabove = 1.0\n'
+STAGED = '[guard.g]\nmetric = "{metric}"\nabove = 1.0\nstage = "sft"\n'
+MILESTONE = '[milestone.m]\nstage = "rl"\nmetric = "{metric}"\nabove = 1.0\n'
+
+
+@pytest.mark.parametrize(
+    ("table", "metric", "expected"),
+    [
+        (GUARD, "truncated_shre", "e.toml:44: guard.g.metric: unknown metric of sft and grpo "
+         "'truncated_shre' (did you mean 'truncated_share'"),
+        (STAGED, "reward_mean", "e.toml:44: guard.g.metric: unknown metric of sft 'reward_mean' "),
+        (MILESTONE, "nll", "e.toml:45: milestone.m.metric: unknown metric of grpo 'nll' "),
+    ],
+)  # fmt: skip
+def test_a_watched_metric_that_no_stage_writes_is_refused(tmp_path, table, metric, expected):
+    last = "options = { examples = 3 }\n"
+    added = ((last, last + table.format(metric=metric)),)
+    assert problem(tmp_path, changes=added).startswith(expected)
+
+
+def test_a_budget_of_what_no_stage_writes_is_refused(tmp_path):
+    changed = ('task = "tools"', 'task = "tools"\nbudget = { seconds = 9.0, secnds = 9.0 }')
+    said = problem(tmp_path, changes=(changed,))
+    assert "budget.secnds: unknown metric of sft and grpo 'secnds' (did you mean 'seconds'" in said
+
+
+@pytest.mark.parametrize("metric", ["reward_mean", "part/format", "self_check_gradient", "nll"])
+def test_what_some_stage_writes_may_be_watched(tmp_path, metric):
+    last = "options = { examples = 3 }\n"
+    file = write_spec(tmp_path, (last, last + GUARD.format(metric=metric)))
+    check_names(read_experiment(file), file)

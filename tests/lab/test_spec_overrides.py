@@ -107,3 +107,14 @@ def test_the_overrides_that_a_shipped_file_shows_in_its_header_are_taken():
     experiment = read_experiment(file, shown)
     assert experiment.data["train"].source == "path:/data/gsm8k/train.jsonl"
     assert experiment.evaluate["test"].options["path"] == "/data/gsm8k/test.jsonl"
+
+
+def test_the_length_of_a_stage_set_in_one_way_takes_the_place_of_the_other(tmp_path):
+    file = write_spec(tmp_path)
+    assert read_experiment(file).stage["sft"].epochs == 1
+    stage = read_experiment(file, ["stage.sft.steps=2"]).stage["sft"]
+    assert (stage.steps, stage.epochs) == (2, None)
+    back = read_experiment(file, ["stage.sft.steps=2", "stage.sft.epochs=3"]).stage["sft"]
+    assert (back.steps, back.epochs) == (None, 3)
+    other = read_experiment(file, ["stage.rl.updates.epochs=2"]).stage["rl"]
+    assert other.steps == 15, "an inner table has epochs of its own"

@@ -10,7 +10,7 @@ from assay.lab.checkpoint_models import start_of
 from assay.lab.runner import start
 from assay.lab.session import Session
 from assay.lab.spec.references import parse_checkpoint
-from tests.tiny_lab import make_tiny_lab
+from tests.tiny_lab import make_stages_lab
 
 STAGES = """
 [stage.adapter]
@@ -61,10 +61,7 @@ optimizer = { lr = 1e-3 }
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lab whose run went through SFT with LoRA, RFT with frozen parts, RCE and LoRA GRPO."""
     folder = tmp_path_factory.mktemp("stages")
-    file = make_tiny_lab(folder)
-    head = file.read_text().partition("[stage.sft]")[0]
-    file.write_text(head + STAGES)
-    start(file, root=folder)
+    start(make_stages_lab(folder, STAGES), root=folder)
     return folder
 
 

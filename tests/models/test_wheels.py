@@ -63,7 +63,9 @@ def test_a_wheel_that_no_index_has_is_bad_input_that_says_what_to_do(
     index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(WHEELS, "assay-probe", Wheel("assay-probe", "9.9", "0" * 64))
-    with pytest.raises(WheelError, match=r"assay-probe==9.9.*pip download --no-deps"):
+    with pytest.raises(
+        WheelError, match=r"assay-probe==9.9.*pip install --no-deps --target .*assay-probe-9.9"
+    ):
         wheel_directory("assay-probe")
 
 

@@ -12,7 +12,8 @@ from assay.lab.compare import compare_checkpoints
 from assay.lab.run_directory import RunDirectory
 from assay.lab.status import stored_status, write_status
 from assay.report.facts import NothingToReport
-from assay.report.page import cell, fenced, write_report
+from assay.report.page import write_report
+from assay.report.templating import cell, fenced
 from assay.report.words import UnknownLanguage, percent, points
 from tests.lab.test_compare import control_of
 from tests.report.pages import Page
@@ -223,6 +224,17 @@ def test_an_unfinished_run_says_so_first(tmp_path):
 def test_a_setting_repeated_as_reported_is_marked(tmp_path):
     run = small_run(tmp_path, ["a"], spec_change="as_reported = true\n")
     assert "as_reported = true" in Page(write_report(run)).source
+
+
+def test_a_stage_that_may_part_from_its_evaluations_is_marked(tmp_path):
+    run = small_run(tmp_path, ["a"])
+    assert "other_rendering_than" not in Page(write_report(run)).source
+    text = run.spec.read_text()
+    mark = 'method = "sft"\nother_rendering_than = ["held_out"]'
+    run.spec.write_text(text.replace('method = "sft"', mark, 1))
+    for language in ("en", "zh"):
+        source = Page(write_report(run, language)).source
+        assert "held_out (other_rendering_than)" in source.replace("（", " (").replace("）", ")")
 
 
 def test_a_run_without_any_record_still_has_a_page(tmp_path):

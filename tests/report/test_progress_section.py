@@ -70,7 +70,7 @@ def test_forecasts_name_their_assumption_and_the_budget(run):
 def test_guards_are_listed_with_their_state(run):
     found = {g["name"]: g for g in section(run)["guards"]}
     assert found["cut"]["state"] == "armed"
-    assert "above 50.0% for 3 step(s) in a row (every stage)" in found["cut"]["condition"]
+    assert "above 50.0% for 3 steps in a row (every stage)" in found["cut"]["condition"]
     assert found["typo"]["state"].startswith("watches nothing")
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.rl.advantages import ADVANTAGES, DIAGNOSTICS, AdvantageInput, AdvantageOptions
-from assay.rl.estimators.egpo import NoChainOfThought, find_thought
+from assay.rl.estimators.egpo import NoChainOfThought
 from tests.rl.flat import GROUPS, batch_of
 
 EXACT = AdvantageOptions(epsilon=0)
@@ -86,29 +86,6 @@ def test_entropy_is_read_without_gradient():
 def test_missing_measurements_stop_with_a_typed_error(missing):
     with pytest.raises(NoChainOfThought):
         ADVANTAGES["egpo"](replace(worked(), **{missing: None}), EXACT)
-
-
-OPEN, CLOSE = 8, 9
-
-
-@pytest.mark.parametrize(
-    ("tokens", "opened", "marks", "unclosed"),
-    [
-        ([1, OPEN, 2, CLOSE, 3], False, [0, 1, 1, 1, 0], False),
-        ([1, 2, CLOSE, 3], True, [1, 1, 1, 0], False),
-        ([1, 2, 3], True, [1, 1, 1], True),
-        ([1, OPEN, 2], False, [0, 1, 1], True),
-        ([1, 2, 3], False, [0, 0, 0], False),
-        ([CLOSE, 1, OPEN, 2, CLOSE, CLOSE], False, [0, 0, 1, 1, 1, 0], False),
-        ([1, 2, CLOSE, 3], False, [0, 0, 0, 0], False),
-    ],
-)
-def test_thought_is_found_in_each_turn(tokens, opened, marks, unclosed):
-    actions_S = torch.tensor([OPEN, CLOSE, *tokens])
-    offsets_N1 = torch.tensor([0, 2, 2 + len(tokens)])
-    thought = find_thought(actions_S, offsets_N1, torch.tensor([False, opened]), OPEN, CLOSE)
-    assert thought.mask_S.int().tolist() == [1, 1, *marks]
-    assert thought.unclosed_N.tolist() == [False, unclosed]
 
 
 @pytest.mark.parametrize("form", FORMS)

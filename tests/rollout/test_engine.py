@@ -128,3 +128,23 @@ def test_shrinking_keeps_every_living_row_under_its_own_prompt(alive, prompt, dr
         assert cache.prompt_keys[0][row // cache.slots].eq(turn // 6).all()
         assert running.contexts[row // cache.slots][0] == turn // 6
     assert len(running.turn_B) <= before
+
+
+def test_a_watch_hears_every_token_and_ends_turns_without_touching_the_others():
+    contexts, keys = requests(3)
+    sampler = LocalSampler(tiny_model().double(), ENDS)
+    free = sampler.sample(contexts, keys, Sampling(1.0, 30))
+    heard: dict[int, list[int]] = {n: [] for n in range(len(contexts))}
+
+    def watch(turns_A: np.ndarray, tokens_A: np.ndarray) -> np.ndarray:
+        for turn, token in zip(turns_A.tolist(), tokens_A.tolist(), strict=True):
+            heard[turn].append(token)
+        return np.array([t % 2 == 1 and len(heard[t]) == 4 for t in turns_A.tolist()])
+
+    watched = sampler.sample(contexts, keys, Sampling(1.0, 30), watch=watch)
+    assert any(len(turn.actions) > 4 for turn in free[1::2])
+    for n, (one, other) in enumerate(zip(free, watched, strict=True)):
+        limit = 4 if n % 2 else 30
+        assert other.actions == one.actions[:limit] == tuple(heard[n])
+        cut = len(one.actions) > limit
+        assert other.ended == ("length" if cut else one.ended)

@@ -5,6 +5,7 @@ sharing. Every preset and loss, group sizes from 1 to 16, unequal prompts and co
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,8 +19,9 @@ from assay.rl.objectives.grpo import Grpo as GrpoObjective
 from assay.rl.packed import Packed
 from assay.rl.policy import Scores
 from assay.rl.presets import PRESETS
+from assay.rl.thought import Thinking
 from assay.rollout.language import LanguagePolicy
-from assay.train.grpo import Grpo, GrpoSettings, Thinking
+from assay.train.grpo import Grpo, GrpoSettings
 from tests.exact import exact_model, in_float64, random_groups
 from tests.tiny import FAMILIES, tiny_model
 
@@ -33,6 +35,11 @@ FLOOR = 8 * 2.0**-24
 """Eight roundings of fp32, relative to the gradient's norm: who is nearer is nearer by luck."""
 
 Gradients = dict[str, Tensor]
+
+
+def spell(tokens: Sequence[int]) -> str:
+    """A text in which tokens 3 and 4 open and close a chain of thought."""
+    return "".join({3: "<think>", 4: "</think>"}.get(token, "x") for token in tokens)
 
 
 def batch(policy: LanguagePolicy, preset_name: str, seed: int) -> tuple[Packed, GrpoObjective]:
@@ -51,7 +58,7 @@ def batch(policy: LanguagePolicy, preset_name: str, seed: int) -> tuple[Packed, 
         advantage_options=preset.advantage_options,
         aggregation=preset.aggregation,
         micro_tokens=10**6,
-        thinking=Thinking(open_id=3, close_id=4),
+        thinking=Thinking(spell),
     )
     method = Grpo(None, settings, objective, str)  # type: ignore[arg-type]
     groups = random_groups(seed, SIZES[seed % len(SIZES)])

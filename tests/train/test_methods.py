@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from assay.data.episode import Episode, Reward, Turn
+from assay.data.episode import Completion, Episode, Reward, Turn
 from assay.rl.objectives.grpo import Grpo as GrpoObjective
 from assay.rollout.sampling import Sampling
-from assay.train.groups import MultiTurn, Prompts, SingleTurn
+from assay.train.groups import MultiTurn, Prompts, SingleTurn, journalled
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.loop import LoopSettings, train
 from assay.train.rce import Rce, StoredGroups
 from assay.train.rft import Rft
 from assay.train.sft import Sft
-from assay.train.state import TrainingFailure, TrainState
+from assay.train.state import Journalled, TrainingFailure, TrainState
 from tests.train import toys
 
 
@@ -184,23 +184,50 @@ def test_overlong_punishment_is_a_reward_part():
         assert record.reward.value == record.reward.parts["right"] - 0.5
 
 
-def test_journalled_rewards_are_taken_over_instead_of_judging_again():
-    _, first = run(grpo(), 1)
-    journal = {f"{r.row_id}#{r.sample}": r.reward for r in first.samples_by_step[1]}
+def journal_of(recorder: toys.MemoryRecorder) -> dict[str, Journalled]:
+    """What the first step left behind."""
+    samples = recorder.samples_by_step[1]
+    return {f"{r.row_id}#{r.sample}": Journalled(r.tokens, r.reward) for r in samples}
+
+
+def resumed(journal: dict[str, Journalled]) -> tuple[list[str], list[Reward]]:
+    """The rows that are judged, and all rewards, where the first step finds a journal."""
     recorder = toys.MemoryRecorder(journal={1: journal})
-    judged = []
+    judged: list[str] = []
 
     def watch(pairs):
-        judged.extend(pairs)
+        judged.extend(row.id for row, _ in pairs)
         return toys.score(pairs)
 
     policy = toys.CandidatePolicy()
     optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.1, weight_decay=0.0)
     train(policy, grpo(score=watch), optimizer, TrainState(), LoopSettings(1, 0.1), recorder)
+    return judged, [record.reward for record in recorder.samples_by_step[1]]
+
+
+def test_a_journalled_reward_of_other_tokens_is_dropped_and_the_completion_judged():
+    _, first = run(grpo(), 1)
+    journal = journal_of(first)
+    strange = next(iter(journal))
+    journal[strange] = Journalled((99,), Reward(7.0, {"right": 7.0}))
+    judged, rewards = resumed(journal)
+    assert judged == [strange.rpartition("#")[0]]
+    assert rewards == [record.reward for record in first.samples_by_step[1]]
+
+
+def test_an_episodes_journalled_reward_is_its_own_only_where_every_turn_is_the_same():
+    turns = (Turn((0.0,), (1, 2), (True, True)), Turn((0.0,), (3,), (True,)))
+    known = {"q0#0": Journalled((1, 2, 3), Reward(1.0))}
+    assert journalled(known, "q0#0", turns) == Reward(1.0)
+    assert journalled(known, "q0#0", turns[:1]) is None
+    assert journalled(known, "q0#1", turns) is None
+
+
+def test_journalled_rewards_are_taken_over_instead_of_judging_again():
+    _, first = run(grpo(), 1)
+    judged, rewards = resumed(journal_of(first))
     assert judged == []
-    assert [r.reward for r in recorder.samples_by_step[1]] == [
-        r.reward for r in first.samples_by_step[1]
-    ]
+    assert rewards == [record.reward for record in first.samples_by_step[1]]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -233,7 +260,7 @@ def test_a_rollout_that_samples_from_another_model_stops_the_run():
 
 
 class Counter:
-    """Three turns: the tool answers with the running sum; reward 1 if the sum ends even."""
+    """Three turns: the tool answers with the running sum, which is what was said in the end."""
 
     def __init__(self, row, crash=False):
         self.start = int(row.messages[0].content)
@@ -251,12 +278,16 @@ class Counter:
             raise RuntimeError("the tool broke")
         self.actions.append(turn.actions[0])
 
-    def reward(self):
-        return Reward(float((self.start + sum(self.actions)) % 2 == 0))
+    def completion(self, ended):
+        return Completion(str(self.start + sum(self.actions)), tuple(self.actions), ended)
+
+
+def even(pairs):
+    return [Reward(float(int(completion.text) % 2 == 0)) for _, completion in pairs]
 
 
 def multi_turn(crashing: frozenset[str] = frozenset(), share: float = 0.1) -> Grpo:
-    source = MultiTurn(lambda row: Counter(row, row.id in crashing), Sampling(1.0, 1), 0)
+    source = MultiTurn(lambda row: Counter(row, row.id in crashing), Sampling(1.0, 1), 0, even)
     stream = Prompts(toys.rows(), source, prompts=4, group=8, seed=0, max_abstained_share=share)
     return Grpo(stream, GrpoSettings(), GrpoObjective(), toys.decode)
 
@@ -281,7 +312,7 @@ def test_an_episode_whose_world_crashes_abstains_and_the_others_go_on():
 def test_a_journalled_reward_is_not_punished_for_its_length_a_second_time():
     settings = GrpoSettings(overlong_buffer=2, max_tokens=1, overlong_factor=0.5)
     _, first = run(grpo(settings), 1)
-    journal = {f"{r.row_id}#{r.sample}": r.reward for r in first.samples_by_step[1]}
+    journal = journal_of(first)
     recorder = toys.MemoryRecorder(journal={1: journal})
     policy = toys.CandidatePolicy()
     optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.1, weight_decay=0.0)

@@ -13,7 +13,7 @@ from assay.data.row import Message, Row
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Scores
 from assay.rollout.sampling import choose, key_states, uniforms
-from assay.train.state import SampleRecord, TrainState
+from assay.train.state import Journalled, SampleRecord, TrainState
 
 CANDIDATES = 5
 FEATURES = 10
@@ -86,10 +86,10 @@ class MemoryRecorder:
 
     lines: list[dict[str, float]] = field(default_factory=list)
     samples_by_step: dict[int, list[SampleRecord]] = field(default_factory=dict)
-    journal: dict[int, Mapping[str, Reward]] = field(default_factory=dict)
+    journal: dict[int, Mapping[str, Journalled]] = field(default_factory=dict)
     states: list[TrainState] = field(default_factory=list)
 
-    def recorded_rewards(self, step: int) -> Mapping[str, Reward]:
+    def recorded_rewards(self, step: int) -> Mapping[str, Journalled]:
         return self.journal.get(step, {})
 
     def samples(self, step: int, records: Sequence[SampleRecord]) -> None:

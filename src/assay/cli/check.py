@@ -21,6 +21,7 @@ def check(
     """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
     from assay.cli.progress import progress
     from assay.lab.check import check_experiment
+    from assay.report.spark import histogram_line
 
     with progress() as observer:
         report = check_experiment(file, overrides or (), root=root, probe=probe, observer=observer)
@@ -28,8 +29,12 @@ def check(
         f"{place}: " + ", ".join(f"{name} {value:,.6g}" for name, value in values.items())
         for place, values in report.numbers.items()
     ]
+    numbers += [
+        f"{one.place}: {one.name} {histogram_line(one.counts, one.edges)}"
+        for one in report.histograms
+    ]
     found = Counter(finding.severity for finding in report.findings)
     counts = {severity: found[severity] for severity in ("error", "warning", "note")}
     words = f"{file}: {counts['error']} errors, {counts['warning']} warnings"
-    result = {"counts": counts, "numbers": report.numbers}
+    result = {"counts": counts, "numbers": report.numbers, "histograms": report.histograms}
     return Outcome(result, [*numbers, words], report.findings, exit_code=2 if report.failed else 0)

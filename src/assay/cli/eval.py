@@ -1,6 +1,7 @@
 """`assay eval TARGET --benchmark NAME`: measures a checkpoint or a model that exists."""
 
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ def evaluate(
     target: Annotated[
         str,
         typer.Argument(
-            help="NAME@CHECKPOINT of a run, or a model such as hf:ID or path:DIR.",
+            help="NAME@CHECKPOINT of a run, or a model such as hf:ID, path:DIR, openai:NAME.",
             autocompletion=run_names,
         ),
     ],
@@ -27,6 +28,7 @@ def evaluate(
     take: Annotated[
         int | None, typer.Option(min=1, help="Use only so many items, drawn by the run's seed.")
     ] = None,
+    rendering: Annotated[str, typer.Option(help="How conversations become text.")] = "auto",
     option: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="An option of the benchmark; may be repeated."),
@@ -46,6 +48,7 @@ def evaluate(
         take=Take(rows=take) if take else None,
         sampling=EvaluationSampling(temperature=temperature, max_tokens=max_tokens),
         options=options_of(option or ()),
+        rendering=rendering,
     )
     with progress() as observer:
         done = evaluate_again(root, target, spec, observer)
@@ -60,6 +63,7 @@ def measured(done: Any) -> Outcome:
 
     scores = read_scores(done.run, find_record(done.run, done.key), done.checkpoint)
     interval = score_interval(scores)
+    abstentions = reasons(done.file)
     result = {
         "run": str(done.run),
         "evaluation": done.evaluation,
@@ -71,6 +75,7 @@ def measured(done: Any) -> Outcome:
         "items": len(scores.item_ids),
         "repeats": scores.repeats,
         "abstained": scores.missing,
+        "abstentions": abstentions,
     }
     words = [
         f"{done.run}@{done.checkpoint} on {done.evaluation}: {scores.mean:.1%} "
@@ -78,9 +83,23 @@ def measured(done: Any) -> Outcome:
         f"{scores.repeats} repeat(s), {scores.missing} abstained",
         f"record: {done.file}",
     ]
+    words += [f"abstained {count} times: {why}" for why, count in abstentions.items()]
     if not done.made:
         words.insert(0, "this record existed already; nothing was evaluated again")
     return Outcome(result, words)
+
+
+def reasons(file: Path) -> dict[str, int]:
+    """Why answers of a record were not judged, and how often, the most frequent first.
+
+    Reasons are counted by kind: "endpoint: HTTP 400", whatever the server said about it.
+    """
+    from assay.lab.records import read_columns
+
+    columns = read_columns(file, ["score", "why"])
+    pairs = zip(columns["score"], columns["why"], strict=True)
+    kinds = (": ".join(why.split(": ")[:2]) for score, why in pairs if score is None)
+    return dict(Counter(kinds).most_common())
 
 
 def options_of(texts: Sequence[str]) -> dict[str, Any]:

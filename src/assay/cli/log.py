@@ -14,8 +14,8 @@ def log(
     run: Annotated[
         str | None,
         typer.Argument(
-            metavar="RUN",
-            help="One run only: NAME, NAME/ID or NAME#SEED.",
+            metavar="RUN | FILE",
+            help="One run only: NAME, NAME/ID or NAME#SEED; or the note of an experiment file.",
             autocompletion=run_names,
         ),
     ] = None,
@@ -41,6 +41,8 @@ def log(
             raise InputError(f"{run!r} is more than a name", fix=f"plan for {name.name!r}")
         written = add_note(root, name.name, plan, "plan")
         return Outcome(written, [f"planned {written.about}: {written.text}"])
+    if note is None and run is not None and run.endswith(".toml"):
+        return file_note(root, run, lang)
     found = find_run(root, parse_run_name(run)) if run is not None else None
     if note is not None and found is not None:
         written = add_note(root, str(found), note)
@@ -48,3 +50,13 @@ def log(
     text = notebook(root, found, lang)
     notes = [n for n in read_notes(root) if found is None or n.about == str(found)]
     return Outcome({"markdown": text, "notes": notes}, [text.rstrip("\n")])
+
+
+def file_note(root: Path, file: str, lang: str) -> Outcome:
+    """What an experiment file says of itself, before it is run."""
+    from assay.lab.spec.read import read_experiment
+    from assay.report.noted import file_entry
+    from assay.report.words import words
+
+    text = file_entry(read_experiment(file), root, words(lang))
+    return Outcome({"markdown": text, "notes": []}, [text.rstrip("\n")])

@@ -11,6 +11,7 @@ import typer
 from assay.cli.audit import audit
 from assay.cli.check import check
 from assay.cli.compare import compare
+from assay.cli.convert import convert
 from assay.cli.delete import delete
 from assay.cli.doctor import doctor
 from assay.cli.eval import evaluate
@@ -24,6 +25,7 @@ from assay.cli.report import report
 from assay.cli.resume import resume
 from assay.cli.run import run
 from assay.cli.runs import runs
+from assay.cli.serve import serve
 from assay.cli.show import show
 from assay.cli.watch import watch
 
@@ -33,6 +35,7 @@ VERBS = {
     "check": check,
     "eval": evaluate,
     "compare": compare,
+    "convert": convert,
     "audit": audit,
     "matrix": matrix,
     "fill": fill,
@@ -44,6 +47,7 @@ VERBS = {
     "show": show,
     "protect": protect,
     "delete": delete,
+    "serve": serve,
     "doctor": doctor,
 }
 

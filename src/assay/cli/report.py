@@ -25,18 +25,24 @@ def report(
     lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
     metric: Annotated[str | None, typer.Option(help="The only score to show of a file.")] = None,
     format: Annotated[str | None, typer.Option(help="The format of a file.")] = None,
+    bfcl: Annotated[
+        Path | None,
+        typer.Option(help="Write the run's BFCL scores as CSV files into this folder."),
+    ] = None,
 ) -> Outcome:
     """Show a run's results and progress and write its page, or show the scores in a file."""
     from assay.cli.foreign import any_file, report_file
 
-    if any_file([run]):
+    if bfcl is None and any_file([run]):
         return report_file(run, lang, metric, format)
-    from assay.cli.results import run_results
+    from assay.cli.results import bfcl_results, run_results
     from assay.lab.reports import note_asked
     from assay.lab.run_names import find_run, parse_run_name
     from assay.report.page import Span
 
     found = find_run(root, parse_run_name(run))
+    if bfcl is not None:
+        return Outcome(*bfcl_results(found, bfcl))
     span = Span(stage, first, last)
     result, shown = run_results(found, lang, span)
     if span == Span():

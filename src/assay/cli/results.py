@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -41,6 +42,17 @@ def run_results(
     if told is not None and span is not None:
         shown += [progress_view(told, lang), ""]
     return result, [*shown, summary_line(run, lang), f"report: {page}"]
+
+
+def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[RenderableType]]:
+    """Writes the run's BFCL scores into `folder`; returns them for programs and for people."""
+    from assay.lab.bfcl_scores import bfcl_scores
+    from assay.report.bfcl import bfcl_lines, bfcl_result, write_bfcl
+
+    found = bfcl_scores(run)
+    files = write_bfcl(found, folder)
+    result = {**run_identity(run), "scores": bfcl_result(found), "files": files}
+    return result, [*bfcl_lines(found), *(f"wrote {file}" for file in files)]
 
 
 def run_identity(run: RunDirectory) -> dict[str, Any]:

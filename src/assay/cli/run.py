@@ -54,5 +54,6 @@ def run(
 WORDS = {
     "started": "finished",
     "resumed": "resumed and finished",
+    "measured": "was finished already; measured on what was added, and nothing was trained again",
     "left alone": "was finished already; nothing was trained again",
 }

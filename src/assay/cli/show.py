@@ -51,6 +51,7 @@ def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def words_of(line: Mapping[str, Any]) -> str:
     """One sample for people: numbers first, then prompt, text and tokens."""
+    from assay.lab.conversation_records import transcript
     from assay.report.words import visible
 
     judged = "score" if "score" in line else "reward"
@@ -62,6 +63,10 @@ def words_of(line: Mapping[str, Any]) -> str:
         for name in ("why", "error", "advantage", "ended", "file")
         if line.get(name) not in (None, "")
     ]
-    blocks = [f"{name}:\n{line[name]}" for name in ("prompt", "text") if name in line]
+    blocks = [f"prompt:\n{line['prompt']}"] if "prompt" in line else []
+    if line.get("messages"):
+        blocks.append(transcript(line["messages"]))
+    else:
+        blocks.append(f"text:\n{line['text']}")
     tokens = " ".join(map(str, line["tokens"]))
     return visible("\n".join([*facts, *blocks, f"tokens ({len(line['tokens'])}): {tokens}", ""]))

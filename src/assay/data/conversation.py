@@ -5,6 +5,7 @@ Thinking that stands inside content as `<think>` text stays where it is. Roles o
 (ms-swift's `tool_call`) are the business of their readers, which share the checks here.
 """
 
+from collections.abc import Mapping
 from typing import Any, get_args
 
 from assay.data.jsonl import load_json
@@ -44,7 +45,14 @@ def parse_message(record: Record, value: Any, path: str) -> Message:
     if role != "assistant" and (calls or reasoning):
         raise record.error(path, f"a {role} message cannot call tools or reason")
     call_id = record.typed(f"{path}.tool_call_id", message.get("tool_call_id") or "", str)
-    return Message(role, content, calls, call_id, reasoning)
+    loss = role != "assistant" or message_loss(record, message, path)
+    return Message(role, content, calls, call_id, reasoning, loss)
+
+
+def message_loss(record: Record, message: Mapping[str, Any], path: str) -> bool:
+    """What an assistant message says under `loss` (ms-swift's key); absent or null means true."""
+    loss = message.get("loss")
+    return True if loss is None else record.typed(f"{path}.loss", loss, bool)
 
 
 def message_role(record: Record, message: Any, path: str, known: tuple[str, ...]) -> Any:
@@ -102,8 +110,32 @@ def _check_tool_result(
 
 
 def dump_messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
-    """OpenAI messages as JSON objects, with the arguments as objects; absent fields left out."""
+    """OpenAI messages as JSON objects, with the arguments as objects; absent fields left out.
+
+    Which messages are trained on is not OpenAI's to say: `stored_messages` says that too.
+    """
     return [dump_message(message) for message in messages]
+
+
+def stored_messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+    """The same with `loss: false` on the messages that are not trained on."""
+    values = dump_messages(messages)
+    for value, message in zip(values, messages, strict=True):
+        if not message.loss:
+            value["loss"] = False
+    return values
+
+
+def cut_untrained(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The messages up to the last one that is trained on, which nothing after it can change.
+
+    The same messages where none has `loss: false`; none where no message is trained on.
+    """
+    answers = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    trained = [index for index in answers if messages[index].loss]
+    if len(trained) == len(answers) or (trained and trained[-1] == answers[-1]):
+        return messages
+    return messages[: trained[-1] + 1] if trained else ()
 
 
 def dump_message(message: Message) -> dict[str, Any]:

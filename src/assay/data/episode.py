@@ -4,7 +4,7 @@ Plain frozen data. Nothing here samples, scores or trains; a language model's co
 ids, another policy's context is whatever that policy reads.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,8 +14,9 @@ Context = Any
 """What a policy reads before it acts: token ids (`tuple[int, ...]`) for a language model,
 query and candidate features for a selector."""
 
-Ended = Literal["stop", "length", "stored"]
-"""How a turn ended: an end token, the token limit, or it was not sampled at all."""
+Ended = Literal["stop", "length", "stored", "context"]
+"""How a turn ended: an end token, the token limit, or it was not sampled at all. "context" is how
+an episode ends that would go on, had its next context not outgrown the model's positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +46,6 @@ class Reward:
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
-    """A tuple of turns with one reward; the episodes of one prompt share a group."""
-
-    id: str
-    group: str
-    turns: tuple[Turn, ...]
-    reward: Reward | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Completion:
     """A finished completion as rewards and checkers see it: the text without the end token."""
 
@@ -66,8 +57,32 @@ class Completion:
     as it wrote them; `text` is then what the model wrote, one turn below the other."""
 
 
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A tuple of turns with one reward; the episodes of one prompt share a group."""
+
+    id: str
+    group: str
+    turns: tuple[Turn, ...]
+    reward: Reward | None = None
+    said: Completion | None = None
+    """What was judged, of an episode of several turns: its conversation and how it ended."""
+
+
 def continues(context: Context, before: Context, actions: tuple[int, ...]) -> bool:
     """Whether a context of tokens begins with another, all its actions, and something more."""
     if not isinstance(context, tuple) or len(context) <= len(before) + len(actions):
         return False
     return context[: len(before)] == before and context[len(before) :][: len(actions)] == actions
+
+
+def common(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """How many items two sequences begin with alike."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,8 +1,13 @@
-"""What two sets of rows share: questions word for word, questions in normal form, functions.
+"""What two sets of rows share: questions word for word, questions in normal form, functions, paths.
 
+A row of several turns asks at each of them: what it has in `extra["entry"]["question"]`, beside its
+messages. Its path is the calls of its gold answer, Python text by turn, in order; it counts as
+shared where a test row's whole path occurs within it. Rows with paths are played with simulators
+that both sides have by design, so functions count between two of them not at all.
 Paraphrases are not found.
 """
 
+import ast
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,28 +27,31 @@ class Overlap:
     """(train id, test id) with the same user text in normal form; includes the exact ones."""
     functions: dict[str, tuple[str, ...]]
     """Function names that both sets have, each with the ids of the train rows that have it."""
+    paths: tuple[tuple[str, str], ...] = ()
+    """(train id, test id) where the train row makes all of the test row's calls in a row."""
 
     @property
     def train_ids(self) -> frozenset[str]:
         """The train rows that share anything: the ones to drop."""
-        texts = {train for train, _ in self.exact + self.normalised}
+        texts = {train for train, _ in self.exact + self.normalised + self.paths}
         return frozenset(texts.union(*self.functions.values()))
 
 
 def overlap(train: Sequence[Row], test: Sequence[Row]) -> Overlap:
     """What `train` shares with `test`. Rows without user text share none."""
     tested = {name for row in test for name in function_names(row.tools)}
+    single = {name for row in test if not call_path(row) for name in function_names(row.tools)}
     shared = defaultdict(list)
     for row in train:
+        apart = single if call_path(row) else tested
         for name in function_names(row.tools):
-            if name in tested:
+            if name in apart:
                 shared[name].append(row.id)
     return Overlap(
-        exact=_pairs(
-            [(question(row), row.id) for row in train], [(question(row), row.id) for row in test]
-        ),
+        exact=_pairs(_asked(train), _asked(test)),
         normalised=_pairs(_normalised(train), _normalised(test)),
         functions={name: tuple(ids) for name, ids in sorted(shared.items())},
+        paths=_shared_paths(train, test),
     )
 
 
@@ -52,8 +60,63 @@ def question(row: Row) -> str:
     return "\n".join(message.content for message in row.messages if message.role == "user")
 
 
+def questions(row: Row) -> tuple[str, ...]:
+    """What a row asks in all, and what it asks at each of its turns where it has several."""
+    turns = row.extra.get("entry", {}).get("question", ())
+    later = [said["content"] for turn in turns for said in turn if said["role"] == "user"]
+    asked = [m.content for m in row.messages if m.role == "user"] if later else []
+    return tuple(dict.fromkeys([question(row), *later, *asked]))
+
+
+def call_path(row: Row) -> tuple[str, ...]:
+    """The calls of a gold answer that is a list of turns of calls as Python text; else nothing.
+
+    In a normal form: the name and the values in order of their text, however they were passed.
+    """
+    gold = row.gold
+    if not isinstance(gold, list) or not all(isinstance(turn, list) for turn in gold):
+        return ()
+    return tuple(normal_call(call) for turn in gold for call in turn if isinstance(call, str))
+
+
+def normal_call(source: str) -> str:
+    """A call's name and values; text that is no call with plain values stays as it is."""
+    try:
+        call = ast.parse(source.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return source
+    if not isinstance(call, ast.Call):
+        return source
+    values = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return f"{ast.unparse(call.func)}({', '.join(sorted(map(ast.unparse, values)))})"
+
+
+def _shared_paths(train: Sequence[Row], test: Sequence[Row]) -> tuple[tuple[str, str], ...]:
+    by_path = defaultdict(list)
+    for row in test:
+        if path := call_path(row):
+            by_path[path].append(row.id)
+    lengths = sorted({len(path) for path in by_path})
+    return tuple(
+        (row.id, test_id)
+        for row in train
+        for path in [call_path(row)]
+        for length in lengths
+        for first in range(len(path) - length + 1)
+        for test_id in by_path.get(path[first : first + length], ())
+    )
+
+
+def _asked(rows: Iterable[Row]) -> list[tuple[str, str]]:
+    return [(text, row.id) for row in rows for text in questions(row)]
+
+
 def _normalised(rows: Iterable[Row]) -> list[tuple[str, str]]:
-    return [(normalise_text(question(row)), row.id) for row in rows]
+    return [
+        (text, row.id)
+        for row in rows
+        for text in dict.fromkeys(map(normalise_text, questions(row)))
+    ]
 
 
 def _pairs(
@@ -62,6 +125,5 @@ def _pairs(
     by_text = defaultdict(list)
     for text, row_id in test:
         by_text[text].append(row_id)
-    return tuple(
-        (train_id, test_id) for text, train_id in train if text for test_id in by_text.get(text, ())
-    )
+    pairs = ((i, test_id) for text, i in train if text for test_id in by_text.get(text, ()))
+    return tuple(dict.fromkeys(pairs))

@@ -1,6 +1,6 @@
-"""How long rows are, and which are too long: dropped, counted and named, never cut."""
+"""How long rows are, and which are too long or too short: dropped, counted, named, never cut."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +31,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A row that was longer than the limit."""
+    """A row beyond the limit."""
 
     row_id: str
     tokens: int
@@ -58,7 +58,20 @@ def drop_long(
     rows: Sequence[Row], lengths: Sequence[int], limit: int
 ) -> tuple[tuple[Row, ...], tuple[Dropped, ...]]:
     """The rows of at most `limit` tokens, and the others; `lengths` holds each row's tokens."""
+    return _within(rows, lengths, limit, lambda tokens: tokens <= limit)
+
+
+def drop_short(
+    rows: Sequence[Row], lengths: Sequence[int], limit: int
+) -> tuple[tuple[Row, ...], tuple[Dropped, ...]]:
+    """The rows of at least `limit` tokens, and the others."""
+    return _within(rows, lengths, limit, lambda tokens: tokens >= limit)
+
+
+def _within(
+    rows: Sequence[Row], lengths: Sequence[int], limit: int, fits: Callable[[int], bool]
+) -> tuple[tuple[Row, ...], tuple[Dropped, ...]]:
     pairs = list(zip(rows, lengths, strict=True))
-    kept = tuple(row for row, tokens in pairs if tokens <= limit)
-    dropped = tuple(Dropped(row.id, tokens, limit) for row, tokens in pairs if tokens > limit)
+    kept = tuple(row for row, tokens in pairs if fits(tokens))
+    dropped = tuple(Dropped(row.id, tokens, limit) for row, tokens in pairs if not fits(tokens))
     return kept, dropped

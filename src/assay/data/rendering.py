@@ -11,15 +11,15 @@ tokens in messages are kept harmless is `encoding`'s part; how text is laid out,
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import takewhile
 from typing import Any, Literal
 
 from assay.data.encoding import Codec
 from assay.data.episode import Turn
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.renderings import hermes
+from assay.data.renderings import hermes, qwen
 from assay.data.renderings.template import (
     PROBE,
     RenderingError,
@@ -29,6 +29,9 @@ from assay.data.renderings.template import (
 )
 from assay.data.row import Message
 from assay.errors import nearest
+
+BEFORE, AFTER = 12, 8
+"""Tokens shown around the first difference of two sequences."""
 
 Loss = Literal["all", "last"]
 Tools = Sequence[Mapping[str, Any]]
@@ -54,15 +57,33 @@ class Rendering:
     """(tokenizer, messages, tools, generation) -> text; `generation` adds the generation prompt."""
     version: str
     """Changes whenever the text changes that is made from the same template."""
+    control: tuple[str, ...] = ()
+    """Special tokens that the layout writes itself; without any it is the tokenizer's template
+    that writes them."""
 
 
 def _hermes(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
     return render_template(tokenizer, hermes.flatten(messages, tools), (), generation)
 
 
+def _qwen3(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
+    return qwen.qwen3(messages, tools, generation)
+
+
+def _qwen3_fc(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
+    return qwen.qwen3_fc(messages, tools, generation, _codec_of(tokenizer).break_up)
+
+
+@lru_cache(maxsize=8)
+def _codec_of(tokenizer: Any) -> Codec:
+    return Codec(tokenizer)
+
+
 RENDERINGS: dict[str, Rendering] = {
     "template": Rendering(render_template, "1"),
-    "hermes": Rendering(_hermes, "1 " + hermes.INSTRUCTION),
+    "hermes": Rendering(_hermes, "2 " + hermes.INSTRUCTION),
+    "qwen3": Rendering(_qwen3, "1", qwen.CONTROL),
+    "qwen3_fc": Rendering(_qwen3_fc, "1", qwen.CONTROL),
 }
 
 
@@ -88,7 +109,11 @@ class RenderedConversation:
 
 @dataclass(frozen=True)
 class Renderer:
-    """A tokenizer and the name of a rendering. Raises UnknownRenderingError when made."""
+    """A tokenizer and the name of a rendering.
+
+    Raises UnknownRenderingError when made, and RenderingError for a tokenizer without the control
+    tokens that the rendering writes.
+    """
 
     tokenizer: Any
     name: str
@@ -99,10 +124,21 @@ class Renderer:
             raise UnknownRenderingError(
                 f"unknown rendering {self.name!r}", field="rendering", fix=fix
             )
+        missing = [token for token in self._rendering.control if token not in self._specials]
+        if missing:
+            problem = f"{self.name!r} writes {missing[0]}, no special token of this tokenizer"
+            fix = "use a model of the Qwen family, or rendering = 'hermes'"
+            raise RenderingError(problem, field="rendering", fix=fix)
 
     def prompt(self, messages: Sequence[Message], tools: Tools = ()) -> tuple[int, ...]:
         """The tokens that a model continues as the assistant. Raises RenderingError."""
-        return self._render(messages, tools, generation=True).tokens
+        return self.rendered_prompt(messages, tools).tokens
+
+    def rendered_prompt(
+        self, messages: Sequence[Message], tools: Tools = ()
+    ) -> RenderedConversation:
+        """`prompt`, and where earlier assistant messages stand in it. Raises RenderingError."""
+        return self._render(messages, tools, generation=True)
 
     def conversation(self, messages: Sequence[Message], tools: Tools = ()) -> RenderedConversation:
         """All tokens of a conversation.
@@ -119,15 +155,17 @@ class Renderer:
 
         One turn, from the first trained message to the end of the last, with what lies between
         masked. Where the template rewrites history, "all" gives one turn for each assistant
-        message instead, after the context that it really has. Raises RenderingError.
+        message instead, after the context that it really has. A message with `loss` false is never
+        trained. Raises RenderingError.
         """
         whole = self.conversation(messages, tools)
         if loss == "last" or not whole.rewritten:
-            return (_turn(whole, loss),)
+            spans = tuple(span for span in whole.message_spans if messages[span[0]].loss)
+            return (_turn(replace(whole, message_spans=spans), loss),)
         return tuple(
             _turn(self.conversation(messages[: index + 1], tools), "last")
             for index, message in enumerate(messages)
-            if message.role == "assistant"
+            if message.role == "assistant" and message.loss
         )
 
     @cached_property
@@ -137,13 +175,22 @@ class Renderer:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of the rendering's name and version and of the template's text."""
-        sources = [template_source(self.tokenizer, tools) for tools in (False, True)]
-        return sha256_text(canonical_json([self.name, RENDERINGS[self.name].version, sources]))
+        """sha256 of the rendering's name and version, and of the template where that is read."""
+        used = () if self._rendering.control else (False, True)
+        sources = [template_source(self.tokenizer, tools) for tools in used]
+        return sha256_text(canonical_json([self.name, self._rendering.version, sources]))
+
+    @property
+    def _rendering(self) -> Rendering:
+        return RENDERINGS[self.name]
+
+    @property
+    def _specials(self) -> set[str]:
+        return {t.content for t in self.tokenizer.added_tokens_decoder.values() if t.special}
 
     @cached_property
     def _codec(self) -> Codec:
-        return Codec(self.tokenizer)
+        return _codec_of(self.tokenizer)
 
     def _render(
         self, messages: Sequence[Message], tools: Tools, generation: bool
@@ -209,7 +256,7 @@ class Renderer:
         return RenderingError(problem, fix="the model could never learn to stop; add one")
 
     def _text(self, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
-        return RENDERINGS[self.name].text(self.tokenizer, messages, tools, generation)
+        return self._rendering.text(self.tokenizer, messages, tools, generation)
 
     def _mismatch(self, before: str, after: str) -> PrefixMismatchError:
         left, right = (self._codec.encode(text, first=True) for text in (before, after))
@@ -236,7 +283,7 @@ def loss_mask(rendered: RenderedConversation, which: Loss = "all") -> tuple[bool
 
 
 def first_difference(tokenizer: Any, left: Sequence[int], right: Sequence[int]) -> str | None:
-    """In words, the first token where two sequences differ and what comes before it.
+    """In words, the first token where two sequences differ, what comes before it and after it.
 
     None if `left` begins `right`.
     """
@@ -246,9 +293,13 @@ def first_difference(tokenizer: Any, left: Sequence[int], right: Sequence[int]) 
     else:
         return None
     other = repr(tokenizer.decode([right[index]])) if index < len(right) else "the end"
-    context = tokenizer.decode(list(left[max(0, index - 8) : index]))
+    context = tokenizer.decode(list(left[max(0, index - BEFORE) : index]))
     here = tokenizer.decode([token])
-    return f"token {index} is {here!r} in one and {other} in the other, after {context!r}"
+    ways = [tokenizer.decode(list(way[index : index + AFTER])) for way in (left, right)]
+    return (
+        f"token {index} is {here!r} in one and {other} in the other, after {context!r}; "
+        f"one reads on {ways[0]!r}, the other {ways[1]!r}"
+    )
 
 
 def _turn(rendered: RenderedConversation, loss: Loss) -> Turn:

@@ -28,6 +28,8 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
     reasoning: str = ""
+    loss: bool = True
+    """Whether an assistant message is trained on; one that is not is context only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,16 +58,20 @@ def split_by_conversation(rows: Sequence[Row], dev: float, seed: int = 0) -> Spl
 
     Raises SplitError if one side would be empty.
     """
-    conversations = {conversation_of(row) for row in rows}
-    count = round(dev * len(conversations))
-    if not 0 < count < len(conversations):
-        problem = f"a share of {dev} of {len(conversations)} conversations is {count}"
-        raise SplitError(problem, field="split.dev", fix="both sides need at least one")
-    chosen = set(_draw(conversations, count, seed))
+    chosen = dev_conversations({conversation_of(row) for row in rows}, dev, seed)
     return Split(
         train=tuple(row for row in rows if conversation_of(row) not in chosen),
         dev=tuple(row for row in rows if conversation_of(row) in chosen),
     )
+
+
+def dev_conversations(conversations: set[str], dev: float, seed: int = 0) -> frozenset[str]:
+    """The conversations that a split puts on the dev side. Raises SplitError."""
+    count = round(dev * len(conversations))
+    if not 0 < count < len(conversations):
+        problem = f"a share of {dev} of {len(conversations)} conversations is {count}"
+        raise SplitError(problem, field="split.dev", fix="both sides need at least one")
+    return frozenset(_draw(conversations, count, seed))
 
 
 def conversation_of(row: Row) -> str:

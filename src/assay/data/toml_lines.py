@@ -6,6 +6,8 @@ text must be valid TOML: `tomllib` reads the values and rejects the rest before 
 
 import re
 import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 KeyPath = tuple[str | int, ...]
 
@@ -37,6 +39,22 @@ def line_of(path: KeyPath, lines: dict[KeyPath, int]) -> int | None:
         if path[:end] in lines:
             return lines[path[:end]]
     return None
+
+
+def written_path(
+    location: Sequence[str | int], values: Mapping[str, Any], *, missing: bool = False
+) -> KeyPath:
+    """A validator's location without the names of union branches, which nobody wrote.
+
+    `values` are those of the text; the last part of a `missing` value's location is kept.
+    """
+    path: KeyPath = ()
+    here: Any = values
+    for part in location:
+        known: Any = dict(enumerate(here)) if isinstance(here, list) else here
+        if isinstance(known, Mapping) and part in known:
+            path, here = (*path, part), known[part]
+    return (*path, location[-1]) if missing else path
 
 
 class _Scanner:

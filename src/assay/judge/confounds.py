@@ -22,12 +22,28 @@ SPEC_WORDS = {
 """An experiment file names the parts of a manifest by these words, and `vary` may use them."""
 
 CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
-    "data.{}.contents_sha256": ("data.{}.file_sha256", "data.{}.take", "data.{}.split"),
+    "data.{}.contents_sha256": (
+        "data.{}.file_sha256",
+        "data.{}.expand",
+        "data.{}.undeclared_calls",
+        "data.{}.max_prompt_tokens",
+        "data.{}.min_tokens",
+        "data.{}.max_tokens",
+        "data.{}.take",
+        "data.{}.split",
+    ),
     "data.{}.prompts_sha256": ("data.{}.contents_sha256", "stages.*.rendering", "base_weights"),
-    "data.{}.total": ("data.{}.file_sha256",),
+    "data.{}.total": ("data.{}.file_sha256", "data.{}.expand"),
     "data.{}.train": ("data.{}.contents_sha256", "data.{}.split"),
     "data.{}.dev": ("data.{}.contents_sha256", "data.{}.split"),
-    "data.{}.dropped": ("data.{}.contents_sha256", "data.{}.max_prompt_tokens"),
+    "data.{}.dropped": (
+        "data.{}.contents_sha256",
+        "data.{}.expand",
+        "data.{}.undeclared_calls",
+        "data.{}.max_prompt_tokens",
+        "data.{}.min_tokens",
+        "data.{}.max_tokens",
+    ),
     "stages.{}.rendering.sha256": ("stages.{}.rendering.name", "base_weights"),
     "evaluation.{}.items_hash": ("evaluation.{}.options", "data"),
     "evaluation.{}.rendering": ("base_weights",),

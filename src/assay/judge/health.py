@@ -14,6 +14,7 @@ from assay.judge.health_checks import CHECKS, Dev, Evidence, Line, Spending, val
 from assay.judge.health_rules import RULES, WINDOW, Advice, Rule
 from assay.judge.health_words import ENGLISH
 from assay.judge.identity import IDENTITY_RULES
+from assay.judge.plural import filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def worded(found: Diagnosis, words: Mapping[str, Mapping[str, str]] = ENGLISH) -
     return Finding(
         found.severity,
         words["health"][found.rule],
-        words["health_evidence"][found.evidence].format(**found.figures),
+        filled(words["health_evidence"][found.evidence], found.figures),
         "; ".join(words["health_advice"][key] for key in found.advice),
     )
 

@@ -32,20 +32,20 @@ WHAT: Mapping[str, str] = {
 }
 
 EVIDENCE: Mapping[str, str] = {
-    "high": "{metric}: {value} on average over the last {steps} step(s), limit {limit}",
-    "low": "{metric}: {value} on average over the last {steps} step(s), limit {limit}",
-    "grown": "{metric}: from {start} at first to {now} over the last {steps} step(s), "
+    "high": "{metric}: {value} on average over the last {steps:steps}, limit {limit}",
+    "low": "{metric}: {value} on average over the last {steps:steps}, limit {limit}",
+    "grown": "{metric}: from {start} at first to {now} over the last {steps:steps}, "
     "{ratio} times as much, limit {limit}",
-    "shrunk": "{metric}: from {start} at first to {now} over the last {steps} step(s), "
+    "shrunk": "{metric}: from {start} at first to {now} over the last {steps:steps}, "
     "{ratio} of it left, limit {limit}",
-    "rising": "{metric}: from {start} to {now} in {steps} steps, {slope} a step ({low} to {high}), "
+    "rising": "{metric}: from {start} to {now} in {steps:steps}, {slope} a step ({low} to {high}), "
     "limit {limit} in all",
-    "falling": "{metric}: from {start} to {now} in {steps} steps, {slope} a step ({low} to "
+    "falling": "{metric}: from {start} to {now} in {steps:steps}, {slope} a step ({low} to "
     "{high}), limit {limit} in all",
-    "flat": "{metric}: from {start} to {now} in {steps} steps, {slope} a step ({low} to {high}); "
+    "flat": "{metric}: from {start} to {now} in {steps:steps}, {slope} a step ({low} to {high}); "
     "even the upper limit makes less than {limit} in all",
-    "zero": "{metric}: 0 in each of the last {steps} step(s)",
-    "broken": "{metric}: not finite in {broken} of {steps} steps, {skipped} updates skipped",
+    "zero": "{metric}: 0 in each of the last {steps:steps}",
+    "broken": "{metric}: not finite in {broken} of {steps:steps}, {skipped} updates skipped",
     "spent": "{metric}: {spent} spent of {budget}",
     "will_spend": "{metric}: {spent} spent of {budget}; {forecast} ({low} to {high}) by step {at}, "
     "if the remaining steps cost what the last {steps} cost",

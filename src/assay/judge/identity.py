@@ -1,8 +1,8 @@
 """Identity rules: two checkpoints that answered the same, parts that do not add up to their sum,
 metrics that contradict each other.
 
-Each rule looks at counts and numbers that were recorded and returns a finding or None. Finding the
-answers and the weights is the lab's part.
+Each rule looks at counts and numbers that were recorded and returns a finding or None; the words of
+those over metrics are in `health_words`. Finding the answers and the weights is the lab's part.
 """
 
 import math
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.judge.findings import Finding
+from assay.judge.health_words import ADVICE, WHAT
 
 Metrics = Sequence[Mapping[str, Any]]
 
@@ -103,10 +104,10 @@ def loss_parts(metrics: Metrics) -> Finding | None:
     )
     return Finding(
         "error",
-        "the parts of the loss do not add up to it",
+        WHAT["loss_parts"],
         f"{len(off)} of {len(steps)} steps; at step {first.get('step', '?')} {names} = {total:.6g} "
         f"and the loss is {first[LOSS]:.6g}",
-        "a term is missing from the log, or was logged before it was scaled",
+        ADVICE["loss_parts"],
     )
 
 
@@ -162,9 +163,9 @@ def fallback_contradiction(metrics: Metrics) -> Finding | None:
 def _uncounted(evidence: str) -> Finding:
     return Finding(
         "error",
-        "the fallback count is 0 beside errors that cause a fallback",
+        WHAT["fallback_contradiction"],
         evidence,
-        "count a fallback where it happens, and score it as a failure",
+        ADVICE["fallback_contradiction"],
     )
 
 
@@ -175,9 +176,9 @@ def impossible_share(metrics: Metrics) -> Finding | None:
             if key.endswith("_share") and _finite(value) and not 0 <= value <= 1 + 1e-6:
                 return Finding(
                     "error",
-                    "a share lies outside 0 to 1",
+                    WHAT["impossible_share"],
                     f"{key} is {value:g} at step {step.get('step', '?')}",
-                    "look at what is divided by what",
+                    ADVICE["impossible_share"],
                 )
     return None
 
@@ -193,9 +194,9 @@ def signal_without_spread(metrics: Metrics) -> Finding | None:
         return None
     return Finding(
         "error",
-        "groups carry signal although all rewards are equal",
+        WHAT["signal_without_spread"],
         f"{len(wrong)} steps, the first is step {wrong[0].get('step', '?')}",
-        "one of signal_share and reward_std is not what its name says",
+        ADVICE["signal_without_spread"],
     )
 
 

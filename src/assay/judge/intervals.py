@@ -5,6 +5,7 @@ verdicts live elsewhere.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ SEED = 20_240_501
 LEVEL = 0.95
 TIE = 1e-9
 """Scores and sums this close to each other differ by rounding only."""
+KEPT_CLUSTERS = 2000
+"""Up to this many the weights of a bootstrap are kept for the next (80 kB for each)."""
 FEW_CLUSTERS = 8
 """Where fewer clusters than this differ from the median one, a bootstrap has seen too little."""
 
@@ -107,13 +110,27 @@ def bootstrap_limits(
     if count == 1:
         shape = totals_C.shape[1:]
         return np.full(shape, bounds[0]), np.full(shape, bounds[1])
-    weights_DC = np.random.default_rng(seed).standard_exponential((DRAWS, count))
+    weights_DC = _kept_weights(count, seed) if count <= KEPT_CLUSTERS else _weights(count, seed)
     sizes_D = weights_DC @ sizes_C
     means = (weights_DC @ totals_C) / sizes_D.reshape(DRAWS, *[1] * (totals_C.ndim - 1))
     student = special.stdtrit(count - 1, 0.5 - level / 2) * np.sqrt(count / (count - 1))
     tail = special.ndtr(student)
     low, high = np.quantile(means, [tail, 1 - tail], axis=0)
     return _widened(low, high, totals_C, sizes_C, bounds, level)
+
+
+def _weights(count: int, seed: int) -> Array:
+    """The DRAWS x `count` weights of the Bayesian bootstrap, the same for the same arguments."""
+    return np.random.default_rng(seed).standard_exponential((DRAWS, count))
+
+
+@lru_cache(maxsize=1)
+def _kept_weights(count: int, seed: int) -> Array:
+    """The same, kept: the lines and pairs of a table share their items, and drawing takes most of
+    the time."""
+    weights_DC = _weights(count, seed)
+    weights_DC.setflags(write=False)
+    return weights_DC
 
 
 def _widened(

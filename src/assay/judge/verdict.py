@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from assay.judge.intervals import Interval
+from assay.judge.plural import filled
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "not comparable"]
 
@@ -89,19 +90,19 @@ ENGLISH = {
     "worse": "worse by {difference:.1f} points ({low:+.1f} to {high:+.1f}), p = {p:.2g}",
     "equivalent": "equivalent: the difference of {signed:+.1f} points ({low:+.1f} to {high:+.1f}) "
     "lies within {margin:g} points",
-    "undecided": "undecided: {signed:+.1f} points ({low:+.1f} to {high:+.1f}) on {items} items, "
+    "undecided": "undecided: {signed:+.1f} points ({low:+.1f} to {high:+.1f}) on {items:items}, "
     "p = {p:.2g}",
     "not comparable": "not comparable: differs in {confounds}",
     "detectable": "this design sees differences of {smallest:.1f} points or more with 80 % power",
     "nothing detectable": "this design cannot detect any difference: too few independent items",
-    "items needed": "a difference of this size would take about {needed} items",
+    "items needed": "a difference of this size would take about {needed:items}",
     "margin rarely reachable": "the equivalence margin of {margin:g} points is rarely reachable "
     "under {threshold} items",
     "within margin": "the interval lies within the margin of {margin:g} points: a real difference, "
     "but a small one",
-    "repeats": "{control} and {run} of {items} items changed between repeats; repeats that do not "
+    "repeats": "{control} and {run} of {items:items} changed between repeats; repeats that do not "
     "change are not further samples",
-    "unscored": "{unscored} items had no score in one of the runs and were left out",
+    "unscored": "{unscored:items} had no score in one of the runs, hence left out",
     "without items": "compared as two binomials: the scores came without their items",
 }
 
@@ -153,4 +154,4 @@ def _undecided(c: Comparison) -> list[Sentence]:
 
 def explain(comparison: Comparison, templates: Mapping[str, str] = ENGLISH) -> str:
     """The sentences of a comparison in words, joined by semicolons."""
-    return "; ".join(templates[s.key].format(**s.numbers) for s in sentences(comparison))
+    return "; ".join(filled(templates[s.key], s.numbers) for s in sentences(comparison))

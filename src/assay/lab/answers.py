@@ -3,7 +3,6 @@
 Looks at folders and files; scores are `records`' and comparisons `compare`'s.
 """
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from assay.lab.records import DamagedRecord, EvaluationRecord, read_columns
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.read import read_experiment
 from assay.lab.spec.references import parse_checkpoint
+from assay.lab.stored import FIX, read_json
 
 
 class NotMeasured(InputError):
@@ -30,21 +30,38 @@ def evaluation_records(run: RunDirectory) -> list[EvaluationRecord]:
 
 def _read_record(file: Path) -> EvaluationRecord:
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = read_json(file, dict, DamagedRecord)
         del values["schema"]
-        return EvaluationRecord(**{**values, "items": tuple(values["items"])})
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedRecord(f"the record cannot be read: {error}", file=file) from error
+        record = EvaluationRecord(**{**values, "items": tuple(values["items"])})
+        _check(record)
+    except (KeyError, TypeError) as error:
+        raise DamagedRecord(f"cannot be read: {error}", file=file, fix=FIX) from error
+    return record
+
+
+def _check(record: EvaluationRecord) -> None:
+    """Raise TypeError for a field of another kind than records have."""
+    for name in ("name", "benchmark", "role", "items_hash", "rendering", "checker"):
+        if not isinstance(getattr(record, name), str):
+            raise TypeError(f"{name!r} is no text")
+    for name in ("sampling", "options"):
+        if not isinstance(getattr(record, name), dict):
+            raise TypeError(f"{name!r} is no table")
+    if type(record.repeats) is not int or not all(isinstance(item, str) for item in record.items):
+        raise TypeError("'repeats' is no number, or 'items' are no names")
 
 
 def read_answers(
     run: RunDirectory, record: EvaluationRecord, checkpoint: str
 ) -> list[dict[str, Any]]:
-    """The lines of one finished record, without their tokens. Raises DamagedRecord."""
+    """The lines of one finished record, without their tokens. Raises DamagedRecord.
+
+    Lines of conversations have `messages`, JSON in OpenAI's format.
+    """
     columns = ["sample_id", "item_id", "repeat", "output", "completion_tokens", "prompt_tokens"]
     columns += ["score", "parts", "error", "why", "ended"]
-    found = read_columns(record.file(run.evaluations, checkpoint), columns)
-    return [dict(zip(columns, line, strict=True)) for line in zip(*found.values(), strict=True)]
+    found = read_columns(record.file(run.evaluations, checkpoint), columns, ["messages"])
+    return [dict(zip(found, line, strict=True)) for line in zip(*found.values(), strict=True)]
 
 
 def find_record(run: RunDirectory, on: str) -> EvaluationRecord:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from assay.errors import InputError
 from assay.judge.findings import Finding, worst_first
-from assay.lab.checks.gold import gold_answers
+from assay.lab.checks.gold_answers import gold_answers
 from assay.lab.checks.leakage import leakage
 from assay.lab.checks.lengths import lengths
 from assay.lab.checks.probe import probe as sample_groups
@@ -20,7 +20,9 @@ from assay.lab.checks.room import room
 from assay.lab.checks.rows import rows
 from assay.lab.checks.smells import smells
 from assay.lab.checks.speed import speed
-from assay.lab.checks.subject import Number, Seen, Subject
+from assay.lab.checks.subject import Histogram, Number, Seen, Subject
+from assay.lab.checks.trained import trained
+from assay.lab.endpoint_runs import endpoint_evaluations, endpoint_for, is_endpoint
 from assay.lab.observer import Observer, Silent
 from assay.lab.run_directory import RunDirectory
 from assay.lab.session import Session
@@ -33,6 +35,7 @@ CHECKS: Mapping[str, Check] = {
     "rows": rows,
     "gold answers and controls": gold_answers,
     "renderings": renderings,
+    "what is trained": trained,
     "lengths": lengths,
     "leakage": leakage,
     "settings": smells,
@@ -49,6 +52,7 @@ class Report:
     findings: tuple[Finding, ...]
     numbers: Mapping[str, Mapping[str, float]]
     """Table of the experiment -> what, with its unit -> value."""
+    histograms: tuple[Histogram, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -77,11 +81,14 @@ def check_experiment(
     unopened = opening_error(session)
     if unopened is not None:
         return Report((unopened,), {})
+    if is_endpoint(experiment.model):
+        # Nothing is rendered, trained or timed here: the endpoint answers and the items are there.
+        return Report((), {})
     subject = Subject(session)
     checks = dict(CHECKS)
     if probe:
         checks[f"probe of {probe} prompts"] = partial(sample_groups, prompts=probe)
-    seen: list[Finding | Number] = []
+    seen: list[Finding | Number | Histogram] = []
     for name, check in checks.items():
         watching.note(f"checking {name}")
         seen += check(subject)
@@ -91,6 +98,10 @@ def check_experiment(
 def opening_error(session: Session) -> Finding | None:
     """The first thing that keeps the experiment from being opened; None where all is there."""
     try:
+        if is_endpoint(session.experiment.model):
+            endpoint_for(session)
+            endpoint_evaluations(session)
+            return None
         for part in ("base", "sets", "evaluations"):
             getattr(session, part)
     except InputError as error:
@@ -100,11 +111,12 @@ def opening_error(session: Session) -> Finding | None:
     return None
 
 
-def gather(seen: Sequence[Finding | Number]) -> Report:
+def gather(seen: Sequence[Finding | Number | Histogram]) -> Report:
     """Findings once each and worst first, numbers by their table."""
     findings = dict.fromkeys(one for one in seen if isinstance(one, Finding))
     numbers: dict[str, dict[str, float]] = {}
     for one in seen:
         if isinstance(one, Number):
             numbers.setdefault(one.place, {})[one.name] = one.value
-    return Report(tuple(worst_first(list(findings))), numbers)
+    histograms = tuple(one for one in seen if isinstance(one, Histogram))
+    return Report(tuple(worst_first(list(findings))), numbers, histograms)

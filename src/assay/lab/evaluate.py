@@ -8,14 +8,16 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
-from assay.data.episode import Completion, Context, Reward, Turn
+from assay.data.episode import Completion, Reward
 from assay.data.hashing import hash_contents
 from assay.data.rendering import Renderer
 from assay.data.row import Row
 from assay.data.splits import take
+from assay.lab.answering import Answered, Answers, episodes, single_answers
+from assay.lab.conversation_records import conversation_columns
 from assay.lab.observer import Observer
 from assay.lab.prepare import DataSet, find_part, make_renderer
 from assay.lab.records import EvaluationRecord, RecordWriter
@@ -24,21 +26,14 @@ from assay.lab.stage_methods import reward_of
 from assay.lab.trained_items import Trained, bare_items, shared_questions
 from assay.rl.policy import SampleKey
 from assay.rollout.sampling import Sampling
+from assay.tasks.dialogue import Dialogue
+from assay.tasks.rendered_dialogue import RenderedDialogue, dialogue_of
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.tasks.task import BenchmarkOptions, RewardFunction, Task, benchmark, no_error
+from assay.train.groups import FAILED
 
 CHUNK = 256
 """Answers recorded together: what an interrupted evaluation loses at most."""
-
-
-class Answers(Protocol):
-    """What can answer prompts: a policy, or a sampler that is never trained."""
-
-    def sample(
-        self, contexts: Sequence[Context], keys: Sequence[SampleKey], sampling: Sampling
-    ) -> list[Turn]:
-        """One turn per context."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -49,10 +44,14 @@ class Evaluation:
     spec: EvaluateSpec
     items: tuple[Row, ...]
     contexts: tuple[tuple[int, ...], ...]
+    """What each item asks first."""
     score: RewardFunction | WeightedReward
     classify: Callable[[Row, Completion], str]
     record: EvaluationRecord
     seed: int
+    renderer: Renderer
+    dialogue: Callable[[Row], Dialogue] | None = None
+    """The worlds of items that take several turns; None where one answer is all."""
 
     @property
     def sampling(self) -> Sampling:
@@ -69,23 +68,29 @@ def make_evaluation(
     tokenizer: object,
     seed: int,
     trained: Trained | None = None,
+    root: Path = Path(),
 ) -> Evaluation:
     """Items of a benchmark or a data set, rendered and fingerprinted.
 
-    With the rows that were `trained` on, the record says how many of them ask what an item asks.
+    Files that options name lie in `root`. With the rows that were `trained` on, the record says how
+    many of them ask what an item asks.
     Raises UnknownNameError for names, SplitError where fewer items exist than are taken.
     """
     renderer = make_renderer(tokenizer, spec.rendering)
     classify, checker, options = no_error, "", {}
     score: RewardFunction | WeightedReward
+    dialogue: Callable[[Row], Dialogue] | None = None
     if spec.benchmark is not None:
-        made = benchmark(task, spec.benchmark, BenchmarkOptions(spec.options))
+        made = benchmark(task, spec.benchmark, BenchmarkOptions(spec.options, root))
         items, score, classify = made.items, made.score, made.classify
+        dialogue = made.dialogue
         checker, options = made.checker, dict(made.options)
     else:
         items = find_part(sets, spec.data or "")
         score = reward_of(task, spec.reward or {})
         checker = f"reward {json.dumps(spec.reward)}"
+        if any(task.dialogue(item) is not None for item in items):
+            dialogue = partial(dialogue_of, task)
     if spec.take is not None:
         items = take(items, spec.take.rows, spec.take.how).rows
     record = EvaluationRecord(
@@ -102,10 +107,22 @@ def make_evaluation(
         seed=seed,
         shared=None
         if trained is None
-        else shared_questions(trained, bare_items(spec, items, task)),
+        else shared_questions(trained, bare_items(spec, items, task, root)),
     )
-    contexts = tuple(renderer.prompt(task.prompt(item), item.tools) for item in items)
-    return Evaluation(name, spec, tuple(items), contexts, score, classify, record, seed)
+    contexts = tuple(first_prompt(renderer, task, item, dialogue) for item in items)
+    return Evaluation(
+        name, spec, tuple(items), contexts, score, classify, record, seed, renderer, dialogue
+    )
+
+
+def first_prompt(
+    renderer: Renderer, task: Task, item: Row, dialogue: Callable[[Row], Dialogue] | None
+) -> tuple[int, ...]:
+    """What an item asks, or asks first."""
+    asked = dialogue(item).asks() if dialogue else None
+    if asked is not None:
+        return renderer.prompt(asked.messages, asked.tools)
+    return renderer.prompt(task.prompt(item), item.tools)
 
 
 def decode_with(renderer: Renderer, end_tokens: frozenset[int]) -> Callable[[Sequence[int]], str]:
@@ -123,10 +140,12 @@ def run_evaluation(
     decode: Callable[[Sequence[int]], str],
     observer: Observer,
     runner: RewardRunner,
+    positions: int | None = None,
 ) -> Path:
     """Answer and score what the record lacks; returns the record's file.
 
     Sample i of repeat r of an item is the same function of seed, item and r for every checkpoint.
+    `positions` is how many tokens the model can read at once: no dialogue goes beyond.
     """
     jobs = [
         (index, repeat)
@@ -138,65 +157,76 @@ def run_evaluation(
             if writer.has_chunk(start // CHUNK):
                 continue
             observer.evaluation(evaluation.name, checkpoint, start, len(jobs))
-            lines = answer_chunk(
-                evaluation, answers, checkpoint, jobs[start : start + CHUNK], decode, runner
-            )
+            chunk = jobs[start : start + CHUNK]
+            started = time.perf_counter()
+            answered = answer(evaluation, answers, chunk, decode, positions)
+            lines = judged_lines(evaluation, checkpoint, answered, runner, started)
             writer.write_chunk(start // CHUNK, lines)
         file = writer.finish()
     observer.evaluation(evaluation.name, checkpoint, len(jobs), len(jobs))
     return file
 
 
-def answer_chunk(
+def answer(
     evaluation: Evaluation,
     answers: Answers,
-    checkpoint: str,
     jobs: Sequence[tuple[int, int]],
     decode: Callable[[Sequence[int]], str],
-    runner: RewardRunner,
-) -> list[dict[str, object]]:
-    """The record's lines for some (item, repeat) pairs."""
-    started = time.perf_counter()
-    turns = answers.sample(
-        [evaluation.contexts[index] for index, _ in jobs],
-        [SampleKey(evaluation.seed, evaluation.items[index].id, repeat) for index, repeat in jobs],
-        evaluation.sampling,
-    )
-    pairs = [
-        (evaluation.items[index], Completion(decode(turn.actions), turn.actions, turn.ended))
-        for (index, _), turn in zip(jobs, turns, strict=True)
+    positions: int | None,
+) -> list[Answered]:
+    """The answer, or the episode, of each (item, repeat)."""
+    asked = [(evaluation.items[index], repeat) for index, repeat in jobs]
+    keys = [SampleKey(evaluation.seed, item.id, repeat) for item, repeat in asked]
+    if evaluation.dialogue is None:
+        contexts = [evaluation.contexts[index] for index, _ in jobs]
+        return single_answers(answers, asked, contexts, keys, evaluation.sampling, decode)
+    worlds = [
+        RenderedDialogue(evaluation.dialogue(item), evaluation.renderer, decode)
+        for item, _ in asked
     ]
-    rewards = runner.score(pairs)
-    seconds = (time.perf_counter() - started) / len(jobs)
+    return episodes(answers, asked, worlds, keys, evaluation.sampling, positions)
+
+
+def judged_lines(
+    evaluation: Evaluation,
+    checkpoint: str,
+    answered: Sequence[Answered],
+    runner: RewardRunner,
+    started: float,
+) -> list[dict[str, object]]:
+    """The record's lines of a chunk; what a world failed in is an abstention, not an answer."""
+    fresh = [n for n, each in enumerate(answered) if not each.failure]
+    rewards = [Reward(None, why=FAILED + each.failure) for each in answered]
+    scored = runner.score([(answered[n].item, answered[n].completion) for n in fresh])
+    for n, reward in zip(fresh, scored, strict=True):
+        rewards[n] = reward
+    seconds = (time.perf_counter() - started) / len(answered)
     return [
-        record_line(evaluation, checkpoint, repeat, turn, pair, reward, seconds)
-        for (_, repeat), turn, pair, reward in zip(jobs, turns, pairs, rewards, strict=True)
+        record_line(evaluation, checkpoint, each, reward, seconds)
+        for each, reward in zip(answered, rewards, strict=True)
     ]
 
 
 def record_line(
-    evaluation: Evaluation,
-    checkpoint: str,
-    repeat: int,
-    turn: Turn,
-    pair: tuple[Row, Completion],
-    reward: Reward,
-    seconds: float,
+    evaluation: Evaluation, checkpoint: str, each: Answered, reward: Reward, seconds: float
 ) -> dict[str, object]:
     """One line of an evaluation record."""
-    item, completion = pair
-    return {
-        "sample_id": f"{evaluation.name}/{checkpoint}/{item.id}#{repeat}",
+    item, completion = each.item, each.completion
+    line = {
+        "sample_id": f"{evaluation.name}/{checkpoint}/{item.id}#{each.repeat}",
         "item_id": item.id,
-        "repeat": repeat,
+        "repeat": each.repeat,
         "output": completion.text,
-        "tokens": list(turn.actions),
-        "completion_tokens": len(turn.actions),
-        "prompt_tokens": len(turn.context),
+        "tokens": list(completion.tokens),
+        "completion_tokens": len(completion.tokens),
+        "prompt_tokens": len(each.turns[-1].context) if each.turns else 0,
         "score": reward.value,
         "parts": json.dumps(dict(reward.parts), sort_keys=True),
         "error": evaluation.classify(item, completion) if reward.value is not None else "",
         "why": reward.why,
-        "ended": turn.ended,
+        "ended": completion.ended,
         "seconds": seconds,
     }
+    if each.several:
+        line |= conversation_columns(completion.messages, each.turns)
+    return line

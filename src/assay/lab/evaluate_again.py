@@ -13,6 +13,13 @@ from typing import Any
 
 from assay.data.hashing import hash_contents, sha256_text
 from assay.errors import InputError
+from assay.lab.endpoint_answers import BASE
+from assay.lab.endpoint_runs import (
+    endpoint_run_name,
+    is_endpoint,
+    make_endpoint_evaluation,
+    measure_through,
+)
 from assay.lab.evaluate import Evaluation, make_evaluation
 from assay.lab.manifest_file import read_manifest
 from assay.lab.measuring import measure_stored
@@ -30,6 +37,7 @@ from assay.lab.spec.toml_write import experiment_toml
 from assay.lab.status import hold_run, stored_status
 from assay.lab.trained_items import Trained, trained_rows
 from assay.models.source import EXAMPLES
+from assay.rollout.endpoint import endpoint_of
 from assay.tasks.task import TASKS, lookup, task
 
 IDENTITY = ("name", "role", "shared")
@@ -62,19 +70,23 @@ class Evaluated:
 def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observer) -> Evaluated:
     """Measure `target`, `NAME@CHECKPOINT` or a model source, as `spec` says on its benchmark.
 
-    `spec.checkpoints` is not looked at. Raises InputError for what does not exist, RunBusy while
-    the run is executed elsewhere.
+    `spec.checkpoints` is not looked at, and the rendering is the one that the run trains in. Raises
+    InputError for what does not exist, RunBusy while the run is executed elsewhere.
     """
+    if is_endpoint(target):
+        return evaluate_endpoint(root, target, spec, observer)
     run, reference = find_target(root, target, spec.benchmark or "", observer)
     session = Session(experiment_of(run), run, stored_status(run.path).seed, observer)
+    spec = spec.model_copy(update={"rendering": rendering_for(session.experiment, reference)})
     made = make_evaluation(
-        re.sub(r"[^A-Za-z0-9_-]+", "-", spec.benchmark or ""),
+        evaluation_name(spec),
         spec,
         session.task,
         {},
         session.base.tokenizer,
         session.seed,
         rows_still_there(session),
+        session.run.root,
     )
     evaluation = known_evaluation(run, made)
     name = checkpoint_name(reference)
@@ -86,6 +98,38 @@ def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observ
         note_run(run)
     file = evaluation.record.file(run.evaluations, name)
     return Evaluated(run, evaluation.name, evaluation.record.key, name, not finished, file)
+
+
+def rendering_for(experiment: Experiment, reference: CheckpointReference) -> str:
+    """The rendering of the stage that made a checkpoint, of the first stage for the model before
+    any; `auto` where nothing is trained.
+    """
+    stages = experiment.stage
+    stage = stages[reference.stage] if reference.stage else next(iter(stages.values()), None)
+    return stage.rendering if stage else "auto"
+
+
+def evaluate_endpoint(root: Path, target: str, spec: EvaluateSpec, observer: Observer) -> Evaluated:
+    """Measure a model behind the endpoint that the environment names. Raises EndpointError."""
+    endpoint = endpoint_of(target, None)
+    endpoint.check()
+    skill = task_with(spec.benchmark or "")
+    name = endpoint_run_name(skill, target, endpoint.url)
+    run = model_run_named(root, target, skill, name, observer, endpoint.url)
+    session = Session(experiment_of(run), run, stored_status(run.path).seed, observer)
+    made = make_endpoint_evaluation(evaluation_name(spec), spec, session)
+    finished = made.record.finished(run, BASE)
+    if not finished:
+        with hold_run(run.path):
+            measure_through(session, made, endpoint)
+        note_run(run)
+    file = made.record.file(run.evaluations, BASE)
+    return Evaluated(run, made.record.name, made.record.key, BASE, not finished, file)
+
+
+def evaluation_name(spec: EvaluateSpec) -> str:
+    """The name of an evaluation that no experiment file named."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", spec.benchmark or "")
 
 
 def rows_still_there(session: Session) -> Trained | None:
@@ -132,12 +176,17 @@ def find_target(
     kind, _, rest = target.partition(":")
     if kind in EXAMPLES and kind != "run":
         return model_run(root, target, benchmark, observer), CheckpointReference(None)
-    named = parse_run_name(rest if kind == "run" else target)
+    return find_named(root, rest if kind == "run" else target)
+
+
+def find_named(root: Path, name: str) -> tuple[RunDirectory, CheckpointReference]:
+    """The run and the checkpoint of `NAME@CHECKPOINT`. Raises NoCheckpoint, RunNotFound."""
+    named = parse_run_name(name)
     run = find_run(root, named)
     if named.checkpoint is None:
         stages = ", ".join(f"{named.name}@{s}.last" for s in experiment_of(run).stage)
         fix = f"write {named.name}@base" + (f" or {stages}" if stages else "")
-        raise NoCheckpoint(f"{target!r} names no checkpoint", fix=fix)
+        raise NoCheckpoint(f"{name!r} names no checkpoint", fix=fix)
     return run, resolve_checkpoint(run, named.checkpoint)
 
 
@@ -153,14 +202,15 @@ def model_run(root: Path, source: str, benchmark: str, observer: Observer) -> Ru
 
 
 def model_run_named(
-    root: Path, source: str, skill: str, name: str, observer: Observer
+    root: Path, source: str, skill: str, name: str, observer: Observer, endpoint: str | None = None
 ) -> RunDirectory:
     """The run of this name, made where there is none."""
     if known := runs_of(root, name):
         return known[-1]
-    model_folder(source, root)  # a model that is not there shall not leave a run behind
+    if endpoint is None:
+        model_folder(source, root)  # a model that is not there shall not leave a run behind
     about = f"Holds the evaluations of {source}; trains nothing"
-    experiment = Experiment(name=name, about=about, model=source, task=skill)
+    experiment = Experiment(name=name, about=about, model=source, endpoint=endpoint, task=skill)
     (seed,) = experiment.seeds
     run = create_run(root, name, seed=seed, spec=experiment_toml(experiment))
     execute(Session(experiment, run, seed, observer))

@@ -28,6 +28,7 @@ TRAINING = ("data", "stages")
 FROM_MANIFEST = ("prompts_sha256", "reward")
 """What the manifest knows of an evaluation and its record does not."""
 NOT_COMPARED = ("name", "items", "seed", "shared")
+"""Fields of a record that are compared elsewhere or change no score."""
 
 
 class Unfair(InputError):
@@ -63,18 +64,35 @@ def check_finished(run: RunDirectory) -> None:
 
 
 def check_fair(entrants: Sequence[Entrant]) -> list[Finding]:
-    """Raise Unfair for what is always refused; returns what could not be looked at."""
+    """Raise Unfair for what is always refused; returns what could not be looked at, and marks."""
     first = entrants[0]
     for other in entrants[1:]:
         _check_items(first, other)
         _check_checker(first, other)
     _check_fallback(entrants)
     unknown = dict.fromkeys(run for entrant in entrants for run in _check_untrained(entrant))
-    if not unknown:
+    findings = _other_renderings(entrants)
+    if unknown:
+        what = "whether test items were trained on is not recorded"
+        fix = "see 'assay check' of its experiment file"
+        findings.append(Finding("note", what, ", ".join(unknown), fix))
+    return findings
+
+
+def _other_renderings(entrants: Sequence[Entrant]) -> list[Finding]:
+    """A finding that names the checkpoints which were allowed another rendering than they are
+    measured in.
+    """
+    marked = []
+    for entrant in entrants:
+        stage = read_experiment(entrant.run.spec).stage.get(entrant.checkpoint.partition(".")[0])
+        if stage is not None and entrant.record.name in (stage.other_rendering_than or ()):
+            marked.append(entrant.measured.name)
+    if not marked:
         return []
-    what = "whether test items were trained on is not recorded"
-    fix = "see 'assay check' of its experiment file"
-    return [Finding("note", what, ", ".join(unknown), fix)]
+    what = "measured in another rendering than it was trained in (other_rendering_than)"
+    fix = "read the score as that of the model on prompts it was not trained on"
+    return [Finding("warning", what, ", ".join(marked), fix)]
 
 
 def _check_items(first: Entrant, other: Entrant) -> None:
@@ -118,7 +136,14 @@ def _check_checker(first: Entrant, other: Entrant) -> None:
 
 def _check_fallback(entrants: Sequence[Entrant]) -> None:
     """Raise Unfair where a fallback metric scored some answers and not others."""
-    counts = {e.measured.name: (e.measured.fallbacks, len(e.measured.judged)) for e in entrants}
+    measured = [entrant.measured for entrant in entrants]
+    refuse_mixed({each.name: (each.fallbacks, len(each.judged)) for each in measured})
+
+
+def refuse_mixed(counts: Mapping[str, tuple[int, int]]) -> None:
+    """Raise Unfair unless a fallback metric scored all answers or none; `counts` says of each
+    checkpoint how many it scored, and of how many.
+    """
     shares = {fallbacks / answers for fallbacks, answers in counts.values() if answers}
     if shares <= {0.0} or shares == {1.0}:
         return

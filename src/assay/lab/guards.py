@@ -19,6 +19,7 @@ from assay.lab.metrics import read_metrics
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.watch import GuardSpec
+from assay.lab.stored import read_json
 
 PASSED = "guards.json"
 
@@ -170,4 +171,4 @@ def passed_steps(run: Path, stage: str) -> dict[str, int]:
 
 def _read(run: Path) -> list[dict[str, Any]]:
     file = run / PASSED
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    return read_json(file, list) if file.exists() else []

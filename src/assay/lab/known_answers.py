@@ -2,14 +2,17 @@
 
 Two evaluations may put the same prompt to the same checkpoint and only judge the answer by other
 rules. What is drawn follows from prompt, seed, item and repeat, so the record of one serves the
-other. Which evaluations exist is the session's to know.
+other. A dialogue's later prompts follow from its world, which is not on record: dialogues neither
+take answers from a record nor give any. Which evaluations exist is the session's to know.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from assay.data.episode import Context, Turn
-from assay.lab.evaluate import Answers, Evaluation
+from assay.lab.answering import Answers
+from assay.lab.evaluate import Evaluation
 from assay.lab.records import read_columns
 from assay.lab.run_directory import RunDirectory
 from assay.rl.policy import SampleKey
@@ -25,6 +28,7 @@ def known_turns(
     found = {}
     for other in others:
         alike = (other.sampling, other.seed) == (evaluation.sampling, evaluation.seed)
+        alike = alike and evaluation.dialogue is None and other.dialogue is None
         if other is not evaluation and alike and other.record.finished(run, checkpoint):
             found |= recorded_turns(run, other, checkpoint)
     return found
@@ -60,3 +64,7 @@ class Remembering:
             fresh = self.answers.sample([c for c, _ in missing], [k for _, k in missing], sampling)
         turns = {**self.known, **dict(zip(missing, fresh, strict=True))}
         return [turns[pair] for pair in asked]
+
+    def conversations(self) -> AbstractContextManager[int | None]:
+        """See `Answers.conversations`."""
+        return self.answers.conversations()

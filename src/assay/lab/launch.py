@@ -6,17 +6,17 @@ How a run is executed is `runner`'s part.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from assay.errors import InputError
 from assay.judge.confounds import differences
 from assay.lab.observer import Observer
-from assay.lab.run_directory import RunDirectory, RunExists, runs_of
+from assay.lab.run_directory import RunDirectory, runs_of
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.read import read_experiment
 from assay.lab.status import is_held, read_status, stored_status
 
-Did = Literal["started", "resumed", "left alone"]
+Did = Literal["started", "resumed", "measured", "left alone"]
 
 
 class OtherExperiment(InputError):
@@ -37,11 +37,7 @@ def launch(
     """Run the experiment, once per seed. Raises RunExists, unless `new`, with what can be done."""
     from assay.lab.runner import start
 
-    experiment = read_experiment(file, overrides)
-    runs = begun(root, experiment.name)
-    if runs and not new:
-        raise RunExists(f"a run named {experiment.name!r} exists", fix=way_on(runs[-1]))
-    started = start(file, overrides, root=root, new=True, observer=observer)
+    started = start(file, overrides, root=root, new=new, observer=observer)
     return [Launched(run, "started") for run in started]
 
 
@@ -70,10 +66,12 @@ def launch_or_resume(
     file: Path, overrides: Sequence[str], *, root: Path, observer: Observer
 ) -> list[Launched]:
     """For each seed: resume the newest run if it stopped, leave it alone if it is finished, start
-    one where there is none. Nothing that is finished is trained again.
+    one where there is none. Nothing that is finished is trained again; reporting evaluations that
+    the experiment has got since are measured.
 
     Raises OtherExperiment where the newest run of a seed has other settings.
     """
+    from assay.lab.measure_added import lacking, measure_added
     from assay.lab.runner import resume, start
 
     experiment = read_experiment(file, overrides)
@@ -86,11 +84,15 @@ def launch_or_resume(
             done.append(Launched(run, "started"))
             continue
         check_same(run, experiment)
-        if read_status(run.path).status == "finished":
-            done.append(Launched(run, "left alone"))
-        else:
+        did: Did = "left alone"
+        if read_status(run.path).status != "finished":
             observer.note(f"resuming {run}")
-            done.append(Launched(resume(run, observer=observer), "resumed"))
+            run, did = resume(run, observer=observer), "resumed"
+        if added := lacking(run, experiment):
+            observer.note(f"measuring {run} on {', '.join(added)}")
+            measure_added(run, added, observer)
+            did = "resumed" if did == "resumed" else "measured"
+        done.append(Launched(run, did))
     return done
 
 
@@ -101,14 +103,26 @@ def newest(root: Path, name: str, seed: int) -> RunDirectory | None:
 
 
 def check_same(run: RunDirectory, experiment: Experiment) -> None:
-    """Raise OtherExperiment unless the run was made from these settings; its seed is its own."""
-    before, now = (
-        e.model_dump(mode="json", exclude={"seeds"})
-        for e in (read_experiment(run.spec), experiment)
-    )
+    """Raise OtherExperiment unless the run was made from these settings; its seed is its own.
+
+    A reporting evaluation that only one of them has makes no other run: it changes no weight.
+    """
+    own = read_experiment(run.spec)
+    before, now = _compared(own, experiment), _compared(experiment, own)
     changed = [difference.path for difference in differences(before, now)]
     if changed:
-        raise OtherExperiment(
-            f"{run} was made with other settings: {', '.join(changed)}",
-            fix="start another with --new, or give the experiment another name",
-        )
+        fix = "start another with --new, or give the experiment another name"
+        if all(path.startswith("evaluate.") for path in changed):
+            fix = f"write new values of an evaluate. axis behind the others; else {fix}"
+        raise OtherExperiment(f"{run} was made with other settings: {', '.join(changed)}", fix=fix)
+
+
+def _compared(experiment: Experiment, other: Experiment) -> dict[str, Any]:
+    """The settings of one side that count against the other's."""
+    table = experiment.model_dump(mode="json", exclude={"seeds"})
+    table["evaluate"] = {
+        name: table["evaluate"][name]
+        for name, spec in experiment.evaluate.items()
+        if name in other.evaluate or spec.role == "select"
+    }
+    return table

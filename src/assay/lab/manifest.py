@@ -130,7 +130,8 @@ def _counts(made: DataSet) -> dict[str, Any]:
 def stage_table(session: Session, spec: StageSpec) -> dict[str, Any]:
     """The table of a stage, its rendering and rewards with their fingerprints."""
     renderer = make_renderer(session.base.tokenizer, spec.rendering)
-    table = spec.model_dump(mode="json", exclude_none=True)
+    # What is allowed changes no result; what was done is in the fingerprints.
+    table = spec.model_dump(mode="json", exclude_none=True, exclude={"other_rendering_than"})
     table["rendering"] = {"name": renderer.name, "sha256": renderer.fingerprint}
     if table.get("reward") is not None:
         table["reward"] = _rewards(session, table["reward"])

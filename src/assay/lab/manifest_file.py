@@ -6,12 +6,14 @@ from typing import Any
 from assay.data.files import atomic_write_text
 from assay.errors import InputError
 from assay.lab.run_directory import RunDirectory
+from assay.lab.stored import FIX, read_json
 
 Manifest = dict[str, Any]
+TABLES = ("base_weights", "data", "stages", "evaluation")
 
 
 class DamagedManifest(InputError):
-    """A manifest that is no JSON."""
+    """A manifest that is no JSON, or whose parts are no tables."""
 
 
 def write_manifest(run: RunDirectory, manifest: Manifest) -> None:
@@ -27,7 +29,8 @@ def read_manifest(run: RunDirectory) -> Manifest:
     file = run.manifest
     if not file.exists():
         return {}
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DamagedManifest(f"the manifest cannot be read: {error}", file=file) from error
+    manifest = read_json(file, dict, DamagedManifest)
+    for name in TABLES:
+        if not isinstance(manifest.get(name, {}), dict):
+            raise DamagedManifest(f"cannot be read: {name!r} is no table", file=file, fix=FIX)
+    return manifest

@@ -36,14 +36,25 @@ class Measured:
     @cached_property
     def answers(self) -> list[tuple[float | None, str, Mapping[str, float]]]:
         """Score, error type and parts of every answer."""
-        # Few different texts stand for the parts of thousands of answers.
-        known = {text: json.loads(text) for _, _, text in self.judged}
-        return [(score, error, known[text]) for score, error, text in self.judged]
+        parts = parts_by_text(text for _, _, text in self.judged)
+        return [(score, error, parts[text]) for score, error, text in self.judged]
 
     @property
     def fallbacks(self) -> int:
         """Answers that were scored by a fallback metric."""
-        return sum(bool(is_fallback(parts)) for _, _, parts in self.answers)
+        texts = [text for _, _, text in self.judged]
+        marked = marked_fallback(texts)
+        return sum(text in marked for text in texts)
+
+
+def parts_by_text(texts: Iterable[str]) -> dict[str, Mapping[str, float]]:
+    """What the JSON texts of parts stand for; few different ones stand for thousands of answers."""
+    return {text: json.loads(text) for text in set(texts)}
+
+
+def marked_fallback(texts: Iterable[str]) -> set[str]:
+    """The texts of parts that say that a fallback metric made the score."""
+    return {text for text, parts in parts_by_text(texts).items() if is_fallback(parts)}
 
 
 def load_measured(

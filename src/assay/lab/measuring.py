@@ -7,11 +7,13 @@ Training them is the runner's part, answering items `evaluate`'s.
 import gc
 
 from assay.judge.selection import promote
+from assay.lab.answering import Answers
 from assay.lab.checkpoint_models import start_of
-from assay.lab.evaluate import Answers, Evaluation, decode_with, run_evaluation
+from assay.lab.evaluate import Evaluation, decode_with, run_evaluation
 from assay.lab.known_answers import Remembering, known_turns
 from assay.lab.prepare import make_renderer
 from assay.lab.records import read_scores
+from assay.lab.run_directory import RunDirectory
 from assay.lab.run_names import checkpoint_steps, resolve_checkpoint
 from assay.lab.selection import Selection, write_selection
 from assay.lab.session import Session
@@ -56,10 +58,18 @@ def stage_start(session: Session, stage: str) -> CheckpointReference:
     return resolve_checkpoint(session.run, start_of(session.experiment.stage[stage]))
 
 
+def measure_bases(session: Session) -> None:
+    """Let the selecting evaluations that list `base` measure it: what a recommendation against it
+    asks for, where no stage of theirs starts from it."""
+    for evaluation in session.evaluations.values():
+        if evaluation.spec.role == "select" and "base" in evaluation.spec.checkpoints:
+            measure_stored(session, evaluation, CheckpointReference(None))
+
+
 def report(session: Session, evaluation: Evaluation) -> None:
     """Measure every checkpoint that a reporting evaluation names and that was not measured yet."""
     for text in evaluation.spec.checkpoints:
-        for reference in expand(session, text):
+        for reference in expand(session.run, text):
             measure_stored(session, evaluation, reference)
 
 
@@ -90,18 +100,19 @@ def measure(session: Session, evaluation: Evaluation, answers: Answers, checkpoi
             decode_with(renderer, session.base.end_tokens),
             session.observer,
             runner,
+            session.base.positions,
         )
 
 
-def expand(session: Session, text: str) -> list[CheckpointReference]:
-    """The checkpoints that a name means, each by its step."""
+def expand(run: RunDirectory, text: str) -> list[CheckpointReference]:
+    """The checkpoints of a run that a name means, each by its step."""
     reference = parse_checkpoint(text)
     assert reference is not None
     if reference.stage is None:
         return [reference]
     if reference.which == "best":
-        return [resolve_checkpoint(session.run, reference)]
-    steps = checkpoint_steps(session.run, reference.stage)
+        return [resolve_checkpoint(run, reference)]
+    steps = checkpoint_steps(run, reference.stage)
     if reference.which == "last":
         steps = steps[-1:]
     elif reference.which == "step":

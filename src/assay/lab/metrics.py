@@ -1,11 +1,12 @@
 """`metrics.jsonl`: one JSON object a line per step, appended; cut back when a run resumes."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from assay.data.files import atomic_write_bytes
+from assay.lab.stored import FIX, DamagedFile, parse_line
 
 
 def append_metrics(file: Path, stage: str, step: int, seconds: float, **numbers: Any) -> None:
@@ -17,8 +18,11 @@ def append_metrics(file: Path, stage: str, step: int, seconds: float, **numbers:
 
 
 def read_metrics(file: Path) -> list[dict[str, Any]]:
-    """All whole lines; a last line without its end was torn by a kill and does not count."""
-    return [json.loads(line) for line in _whole_lines(file)]
+    """All whole lines; a last line without its end was torn by a kill and does not count.
+
+    Raises DamagedFile.
+    """
+    return _parsed(file, _whole_lines(file))
 
 
 def truncate_metrics(file: Path, stage: str, step: int) -> None:
@@ -27,9 +31,20 @@ def truncate_metrics(file: Path, stage: str, step: int) -> None:
     Lines of stages before it stay; lines of later steps and later stages go.
     """
     lines = _whole_lines(file)
-    places = [_place(json.loads(line)) for line in lines]
+    places = [_place(line) for line in _parsed(file, lines)]
     end = _kept(places, stage, step)
     atomic_write_bytes(file, b"".join(lines[:end]))
+
+
+def _parsed(file: Path, lines: Sequence[bytes]) -> list[dict[str, Any]]:
+    """The lines as they were written. Raises DamagedFile."""
+    found = []
+    for number, text in enumerate(lines, 1):
+        line = parse_line(text, file, number)
+        if not (isinstance(line.get("stage"), str) and isinstance(line.get("step"), int)):
+            raise DamagedFile("is no step of a stage", file=file, line=number, fix=FIX)
+        found.append(line)
+    return found
 
 
 def _kept(places: list[tuple[str, int]], stage: str, step: int) -> int:

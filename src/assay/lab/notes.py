@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from assay.errors import InputError
+from assay.lab.stored import entries
 
 NOTEBOOK = "notebook.jsonl"
 
@@ -50,11 +51,7 @@ def add_note(root: Path, about: str, text: str, kind: Literal["note", "plan"] = 
 
 def read_notes(root: Path) -> list[Note]:
     """All notes, oldest first; a last line without its end was torn and does not count."""
-    file = root / NOTEBOOK
-    if not file.exists():
-        return []
-    lines = file.read_text(encoding="utf-8").split("\n")[:-1]
-    return [Note(**json.loads(line)) for line in lines]
+    return entries(root / NOTEBOOK, Note)
 
 
 def pending_plans(notes: Sequence[Note], started: Sequence[tuple[str, str]]) -> list[Note]:

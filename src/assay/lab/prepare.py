@@ -4,21 +4,22 @@ Every row that is left out is counted by reason. Nothing is cut and nothing is t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from assay.data.formats import read_rows
-from assay.data.lengths import drop_long
+from assay.data.formats import iter_items, shaped
+from assay.data.leakage import call_path
+from assay.data.loaded import Loaded, gather, spread
+from assay.data.reasoning import without_reasoning
 from assay.data.rendering import Renderer, automatic
 from assay.data.row import Row
 from assay.data.splits import split_by_conversation, take
 from assay.errors import InputError
+from assay.lab.row_filters import Shift, by_length
 from assay.lab.spec.data import DataSpec
 from assay.lab.spec.experiment import Experiment
 from assay.tasks.disjoint import separate
-from assay.tasks.task import BenchmarkOptions, Loaded, Task, benchmark, lookup
-
-TOO_LONG = "prompt longer than max_prompt_tokens"
+from assay.tasks.task import BenchmarkOptions, Task, benchmark, lookup
 
 
 class NothingLeft(InputError):
@@ -35,7 +36,11 @@ class DataSet:
     dropped: Mapping[str, tuple[str, ...]]
     """Reason to the ids of the rows that were left out for it."""
     total: int
-    """Rows of the source before anything was left out."""
+    """Rows of the source before anything was left out; a conversation that became none is one."""
+    remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What there is to know about rows of the source that are kept -> their ids."""
+    shift: Shift | None = None
+    """What `min_tokens` and `max_tokens` did to the lengths; None without them."""
 
     def part(self, name: str) -> tuple[Row, ...]:
         """The rows that `NAME` or `NAME.dev` means."""
@@ -43,15 +48,22 @@ class DataSet:
 
 
 def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
-    """All rows of a source, and those it had that cannot be used. Relative files lie in `root`."""
+    """All rows of a source as its table expands them, and what it had that cannot be used.
+
+    Relative files lie in `root`.
+    """
     kind, _, rest = spec.source.partition(":")
     if kind == "path":
-        return Loaded(tuple(read_rows(root / rest, spec.format or "")), {})
-    return lookup(task.sources, kind, "data source")(rest)
+        items = iter_items(root / rest, spec.format or "")
+    else:
+        items = spread(lookup(task.sources, kind, "data source")(rest))
+    if spec.reasoning == "drop":
+        items = without_reasoning(items)
+    return gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
 
 
 def prepare(name: str, spec: DataSpec, task: Task, renderer: Renderer, root: Path) -> DataSet:
-    """Read one data set and apply its table, in this order: benchmarks, lengths, take, split.
+    """Read one data set and apply its table: turns, benchmarks, lengths, take, split, in order.
 
     Subsets and splits are the same for every training seed, so that seeds can be compared.
 
@@ -64,11 +76,9 @@ def prepare(name: str, spec: DataSpec, task: Task, renderer: Renderer, root: Pat
         rows = apart.rows
         for reason, ids in apart.dropped.items():
             dropped[f"{reason} ({test})"] = ids
-    if spec.max_prompt_tokens is not None:
-        lengths = [len(renderer.prompt(task.prompt(row), row.tools)) for row in rows]
-        rows, long = drop_long(rows, lengths, spec.max_prompt_tokens)
-        if long:
-            dropped[TOO_LONG] = tuple(d.row_id for d in long)
+    kept = by_length(rows, spec, task, renderer)
+    rows = kept.rows
+    dropped |= kept.dropped
     if not rows:
         reasons = ", ".join(f"{reason}: {len(ids)}" for reason, ids in dropped.items())
         raise NothingLeft("no row is left", field=f"data.{name}", fix=reasons)
@@ -79,7 +89,7 @@ def prepare(name: str, spec: DataSpec, task: Task, renderer: Renderer, root: Pat
         split = split_by_conversation(rows, spec.split.dev)
         train, dev = split.train, split.dev
     total = len(loaded.rows) + sum(map(len, loaded.dropped.values()))
-    return DataSet(name, train, dev, dropped, total)
+    return DataSet(name, train, dev, dropped, total, loaded.remarks, kept.shift)
 
 
 def describe(made: DataSet, spec: DataSpec) -> str:
@@ -89,9 +99,15 @@ def describe(made: DataSet, spec: DataSpec) -> str:
     if made.dev:
         parts.append(f"{len(made.train)} to train on, {len(made.dev)} dev")
     parts += [f"{len(ids)} dropped: {reason}" for reason, ids in made.dropped.items()]
+    if made.shift is not None:
+        before, after = made.shift.before.mean, made.shift.after.mean
+        parts.append(f"{before:,.0f} tokens on average became {after:,.0f}")
+    parts += [f"{len(ids)} kept: {words}" for words, ids in made.remarks.items()]
     if spec.disjoint_from:
         tests = ", ".join(spec.disjoint_from)
-        parts.append(f"no question and no function name in common with {tests}")
+        several = any(call_path(row) for row in (*made.train, *made.dev))
+        what = "no path of calls" if several else "no function name"
+        parts.append(f"no question and {what} in common with {tests}")
     return "; ".join(parts)
 
 

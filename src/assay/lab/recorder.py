@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from assay.data.episode import Reward
+from assay.lab.conversation_records import conversation_columns
 from assay.lab.guards import GuardFired, GuardWatch
 from assay.lab.metrics import append_metrics
 from assay.lab.observer import Observer
@@ -20,7 +21,7 @@ from assay.lab.run_directory import RunDirectory
 from assay.lab.status import stored_status, write_status
 from assay.rl.policy import Policy
 from assay.train.checkpoint import save_checkpoint
-from assay.train.state import SampleRecord, TrainState
+from assay.train.state import Journalled, SampleRecord, TrainState
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class RunRecorder:
     due: Callable[[int], str]
     """Why a progress report is due after a step; "" where none is."""
 
-    def recorded_rewards(self, step: int) -> Mapping[str, Reward]:
+    def recorded_rewards(self, step: int) -> Mapping[str, Journalled]:
         """Rewards that an interrupted attempt at this step already journalled.
 
         A deadline may pass one time and not another, so what was judged once stays judged.
@@ -49,8 +50,9 @@ class RunRecorder:
         if not file.exists():
             return {}
         return {
-            f"{line['row_id']}#{line['sample']}": Reward(
-                line["reward"], json.loads(line["parts"]), line["why"]
+            f"{line['row_id']}#{line['sample']}": Journalled(
+                tuple(line["tokens"]),
+                Reward(line["reward"], json.loads(line["parts"]), line["why"]),
             )
             for line in read_samples(file)
         }
@@ -109,4 +111,5 @@ def sample_line(stage: str, step: int, record: SampleRecord) -> dict[str, object
         "why": record.reward.why,
         "advantage": record.advantage,
         "ended": record.ended,
+        **({} if record.said is None else conversation_columns(record.said.messages, record.turns)),
     }

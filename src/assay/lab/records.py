@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +15,7 @@ from assay.data.files import atomic_path, atomic_write_text
 from assay.data.hashing import canonical_json, sha256_text
 from assay.errors import InputError
 from assay.judge.scores import ItemScores, item_scores
+from assay.lab.conversation_records import COLUMNS, NAMES
 from assay.lab.run_directory import RunDirectory
 
 SCHEMA = 1
@@ -51,6 +53,9 @@ ANSWERS = pa.schema(
     ]
 )
 
+COLUMN_TYPES = {column.name: column.type for schema in (SAMPLES, ANSWERS) for column in schema}
+"""A column of both kinds of file has one type."""
+
 Line = Mapping[str, Any]
 
 
@@ -59,7 +64,12 @@ class DamagedRecord(InputError):
 
 
 def write_table(file: Path, lines: Sequence[Line], schema: pa.Schema) -> None:
-    """Write lines as one parquet file, whole or not at all; each has every column of the schema."""
+    """Write lines as one parquet file, whole or not at all; each has every column of the schema.
+
+    Lines of conversations have those of `conversation_records` as well.
+    """
+    if lines and NAMES[0] in lines[0]:
+        schema = pa.schema([*schema, *COLUMNS])
     # Arrow would take an absent column for null and leave an unknown one out.
     assert all(line.keys() == set(schema.names) for line in lines), "columns are not the schema's"
     with atomic_path(file) as temporary:
@@ -73,23 +83,45 @@ def write_samples(file: Path, lines: Sequence[Line]) -> None:
 
 def read_samples(file: Path) -> list[dict[str, Any]]:
     """The completions of one step, `parts` as JSON text. Raises DamagedRecord."""
-    columns = read_columns(file, SAMPLES.names)
+    columns = read_columns(file, SAMPLES.names, NAMES)
     return [
         dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
     ]
 
 
-def read_columns(file: Path, columns: Sequence[str]) -> dict[str, list[Any]]:
-    """Columns of a record or of a step's samples, by name. Raises DamagedRecord."""
+def read_columns(
+    file: Path, columns: Sequence[str], optional: Sequence[str] = ()
+) -> dict[str, list[Any]]:
+    """Columns of a record or of a step's samples, by name, and the optional ones that it has.
+
+    Raises DamagedRecord.
+    """
+    # Not pq.read_table, which loads pandas where that is installed.
+    with reading(file), pq.ParquetFile(file) as source:
+        there = source.schema_arrow.names
+        names = [*columns, *(name for name in optional if name in there)]
+        table = source.read(columns=names)
+        check_types(table.schema)
+        return {name: table[name].to_pylist() for name in names}
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Raises DamagedRecord for what goes wrong with a record or a step's samples inside."""
     try:
-        # Not pq.read_table, which loads pandas where that is installed.
-        with pq.ParquetFile(file) as source:
-            table = source.read(columns=list(columns))
-        return {name: table[name].to_pylist() for name in columns}
+        yield
     except (pa.ArrowException, OSError, KeyError) as error:
         reason = " ".join(str(error).split())
         fix = "restore it, or delete it and evaluate again"
         raise DamagedRecord(f"the record cannot be read: {reason}", file=file, fix=fix) from error
+
+
+def check_types(found: pa.Schema) -> None:
+    """Raise ArrowTypeError for a column of another type than such files have."""
+    for column in found:
+        if column.name in COLUMN_TYPES and column.type != COLUMN_TYPES[column.name]:
+            wanted = COLUMN_TYPES[column.name]
+            raise pa.ArrowTypeError(f"column {column.name!r} is {column.type}, not {wanted}")
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,20 @@ The folders are the truth; the index is made from them and can be made again at 
 losing it loses nothing. What may be deleted is decided in `protection`.
 """
 
-import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from assay.lab.last_score import last_score
 from assay.lab.manifest_file import read_manifest
 from assay.lab.run_directory import RunDirectory, all_runs
-from assay.lab.spec.references import parse_checkpoint
+from assay.lab.run_names import RunNotFound, checkpoint_directory, checkpoint_steps
+from assay.lab.spec.references import CheckpointReference, parse_checkpoint
 from assay.lab.status import RunState, is_held, stored_status
+from assay.lab.stored import read_json
 
 INDEX = "lab.sqlite"
 PROTECTED = "protected.json"
@@ -152,7 +154,8 @@ def _enter(index: sqlite3.Connection, run: RunDirectory) -> None:
 
 
 def _references_of(run: RunDirectory) -> Iterator[tuple[str, str]]:
-    """The checkpoint that the run's model is, and the checkpoints that its records measured."""
+    """The checkpoint that the run's model is, the checkpoints that its records measured, and those
+    that its adapters stand on."""
     base = read_manifest(run).get("base_weights", {})
     if "checkpoint" in base:
         yield _lab_path(run, run.manifest), base["checkpoint"]
@@ -161,12 +164,33 @@ def _references_of(run: RunDirectory) -> Iterator[tuple[str, str]]:
         if reference is not None and reference.stage and reference.step is not None:
             checkpoint = run.checkpoint(reference.stage, reference.step)
             yield _lab_path(run, record), _lab_path(run, checkpoint)
+    yield from _adapter_starts(run, read_manifest(run).get("stages", {}))
+
+
+def _adapter_starts(run: RunDirectory, stages: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """A LoRA stage's checkpoints are nothing without what the stage started from."""
+    for name, stage in stages.items():
+        start = _standing(run, parse_checkpoint(stage.get("start", "base")))
+        if start is None or stage.get("adapt", {}).get("kind") != "lora":
+            continue
+        for step in checkpoint_steps(run, name):
+            yield _lab_path(run, run.checkpoint(name, step)), _lab_path(run, start)
+
+
+def _standing(run: RunDirectory, start: CheckpointReference | None) -> Path | None:
+    """The folder of a checkpoint of the run; None for its base, and for what is gone."""
+    if start is None or start.stage is None:
+        return None
+    try:
+        return checkpoint_directory(run, start)
+    except RunNotFound:
+        return None
 
 
 def read_protected(run: RunDirectory) -> dict[str, str]:
     """What of a run was marked protected, by path inside the run, with the reason."""
     file = run.path / PROTECTED
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return read_json(file, dict) if file.exists() else {}
 
 
 def _lab_path(run: RunDirectory, path: Path) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.experiment import Experiment
 from assay.lab.status import read_status
+from assay.lab.stored import entries
 
 JOURNAL = "reports.jsonl"
 
@@ -56,11 +57,7 @@ def note_asked(run: RunDirectory) -> None:
 
 def read_reports(run: RunDirectory) -> list[ReportEntry]:
     """The journal, in the order in which reports were made; a torn last line does not count."""
-    file = run.path / JOURNAL
-    if not file.exists():
-        return []
-    lines = file.read_text(encoding="utf-8").split("\n")[:-1]
-    return [ReportEntry(**json.loads(line)) for line in lines]
+    return entries(run.path / JOURNAL, ReportEntry)
 
 
 def last_report(run: RunDirectory, stage: str, before: int) -> ReportEntry | None:

@@ -5,7 +5,8 @@ last checkpoint. Drawing pages is the report's business.
 """
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,8 @@ import torch
 
 from assay.errors import AssayError, InputError
 from assay.lab.activations import fit_activations
+from assay.lab.endpoint_runs import endpoint_manifest, is_endpoint, work_through_endpoint
+from assay.lab.floor import first_look
 from assay.lab.guards import (
     GuardFired,
     NoGuardToPass,
@@ -23,15 +26,25 @@ from assay.lab.guards import (
     unseen,
     watch_stage,
 )
+from assay.lab.launch import begun, way_on
 from assay.lab.manifest import check_manifest, make_manifest, write_manifest
-from assay.lab.measuring import choose, measure_stored, report, select, selectors, stage_start
+from assay.lab.measuring import (
+    choose,
+    measure_bases,
+    measure_stored,
+    report,
+    select,
+    selectors,
+    stage_start,
+)
 from assay.lab.metrics import read_metrics, truncate_metrics
 from assay.lab.observer import Observer, Silent
+from assay.lab.parting import refuse_other_renderings
 from assay.lab.prepare import describe, find_part, make_renderer
 from assay.lab.recorder import RunRecorder
 from assay.lab.registry import note_run
 from assay.lab.reports import why_due
-from assay.lab.run_directory import RunDirectory, create_run
+from assay.lab.run_directory import RunDirectory, RunExists, create_run
 from assay.lab.run_names import checkpoint_steps
 from assay.lab.selection import read_selection
 from assay.lab.session import Session
@@ -46,7 +59,7 @@ from assay.lab.stage_methods import (
     loop_settings,
     reward_of,
 )
-from assay.lab.status import hold_run, read_status, stored_status, write_status
+from assay.lab.status import hold_lab, hold_run, read_status, stored_status, write_status
 from assay.models.optimizer import make_optimizer
 from assay.rollout.language import LanguagePolicy
 from assay.train.checkpoint import load_checkpoint
@@ -66,16 +79,36 @@ def start(
     new: bool = False,
     observer: Observer | None = None,
 ) -> list[RunDirectory]:
-    """Run an experiment file, once per seed; returns the runs. Raises RunExists and SpecError."""
+    """Run an experiment file, once per seed; returns the runs.
+
+    Raises SpecError, and RunExists unless `new` where runs of the name have begun, be it in the
+    same instant.
+    """
     experiment = read_experiment(file, overrides)
     check_names(experiment, file, overrides)
     runs = []
     for index, seed in enumerate(experiment.seeds):
-        text = experiment_toml(experiment)
-        run = create_run(root, experiment.name, seed=seed, spec=text, new=new or index > 0)
-        execute(Session(experiment, run, seed, observer or Silent()))
+        with fresh_run(root, experiment, seed, new=new or index > 0) as run:
+            proceed(Session(experiment, run, seed, observer or Silent()))
         runs.append(run)
     return runs
+
+
+@contextmanager
+def fresh_run(
+    root: Path, experiment: Experiment, seed: int, *, new: bool
+) -> Iterator[RunDirectory]:
+    """A new run, held by this process from the instant that others can see it. Raises RunExists."""
+    with ExitStack() as held:
+        with hold_lab(root):
+            earlier = begun(root, experiment.name)
+            if earlier and not new:
+                problem = f"a run named {experiment.name!r} exists"
+                raise RunExists(problem, fix=way_on(earlier[-1]))
+            text = experiment_toml(experiment)
+            run = create_run(root, experiment.name, seed=seed, spec=text, new=True)
+            held.enter_context(hold_run(run.path))
+        yield run
 
 
 def resume(
@@ -106,26 +139,30 @@ def execute(session: Session) -> None:
 
     Raises whatever stopped the run, after noting it.
     """
-    path = session.run.path
-    with hold_run(path):
-        note(session, status="running", message="", finished="", guard="")
-        try:
-            work(session)
-        except GuardFired as stopped:
-            note(session, status="failed", message=str(stopped), guard=" ".join(stopped.guards))
-            status = stored_status(path)
-            session.observer.report(session.run, status.stage, status.step, "guard")
-            raise
-        except AssayError as error:
-            note(session, status="failed", message=str(error))
-            raise
-        except KeyboardInterrupt:
-            note(session, status="interrupted", message="interrupted by the user")
-            raise
-        except Exception as error:
-            note(session, status="failed", message=f"{type(error).__name__}: {error}")
-            raise
-        note(session, status="finished", message="")
+    with hold_run(session.run.path):
+        proceed(session)
+
+
+def proceed(session: Session) -> None:
+    """The same for a run that this process holds."""
+    note(session, status="running", message="", finished="", guard="")
+    try:
+        work(session)
+    except GuardFired as stopped:
+        note(session, status="failed", message=str(stopped), guard=" ".join(stopped.guards))
+        status = stored_status(session.run.path)
+        session.observer.report(session.run, status.stage, status.step, "guard")
+        raise
+    except AssayError as error:
+        note(session, status="failed", message=str(error))
+        raise
+    except KeyboardInterrupt:
+        note(session, status="interrupted", message="interrupted by the user")
+        raise
+    except Exception as error:
+        note(session, status="failed", message=f"{type(error).__name__}: {error}")
+        raise
+    note(session, status="finished", message="")
 
 
 def note(session: Session, **changes: str) -> None:
@@ -137,16 +174,23 @@ def note(session: Session, **changes: str) -> None:
 
 
 def work(session: Session) -> None:
-    """Stages, then reports."""
-    manifest = make_manifest(session)
+    """Stages, then reports. Raises OtherRendering before anything is written."""
+    through_endpoint = is_endpoint(session.experiment.model)
+    if not through_endpoint:
+        refuse_other_renderings(session)
+    manifest = endpoint_manifest(session) if through_endpoint else make_manifest(session)
     if session.run.manifest.exists():
         check_manifest(session.run, manifest)
     else:
         write_manifest(session.run, manifest)
+    if through_endpoint:
+        work_through_endpoint(session)
+        return
     for made in session.sets.values():
         session.observer.note(describe(made, session.experiment.data[made.name]))
     for name in session.experiment.stage:
         run_stage(session, name)
+    measure_bases(session)
     for name in unseen(session.experiment, read_metrics(session.run.metrics)):
         metric = session.experiment.guard[name].metric
         session.observer.note(f"guard {name!r} watched nothing: no step recorded {metric!r}")
@@ -230,9 +274,10 @@ def train_stage(
         session.seed,
         runner,
         session.base.end_tokens,
+        session.base.positions,
     )
     try:
-        method = build_method(stage, given, steps)
+        method = first_look(session, name, stage, build_method(stage, given, steps))
         train(policy, method, optimizer, state, loop_settings(stage, steps), recorder)
     finally:
         if runner is not None:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from assay.data.files import atomic_write_text
+from assay.lab.stored import as_entry, read_json
 
 SELECTION = "selection.json"
 
@@ -43,18 +44,19 @@ def write_selection(run: Path, stage: str, selection: Selection) -> None:
 def read_selection(run: Path, stage: str) -> Selection | None:
     """What was chosen for `stage`, None where nothing was chosen yet."""
     chosen = _read(run).get(stage)
-    return Selection(**chosen) if chosen else None
+    return as_entry(Selection, chosen, run / SELECTION) if chosen else None
 
 
 def read_selections(run: Path) -> dict[str, Selection]:
     """What was chosen, by stage."""
-    return {stage: Selection(**chosen) for stage, chosen in _read(run).items()}
+    found = _read(run).items()
+    return {stage: as_entry(Selection, chosen, run / SELECTION) for stage, chosen in found}
 
 
 def _read(run: Path) -> dict:
     """The file; a run of the first version knows the step alone, and no start."""
     file = run / SELECTION
-    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    found = read_json(file, dict) if file.exists() else {}
     for stage, chosen in found.items():
         if "step" in chosen:
             name = f"{stage}.step-{chosen.pop('step'):06d}"

@@ -28,6 +28,11 @@ class BaseFacts:
     end_tokens: frozenset[int]
     config: Any
 
+    @property
+    def positions(self) -> int | None:
+        """Tokens that the model can read at once; None where its configuration does not say."""
+        return getattr(self.config, "max_position_embeddings", None)
+
 
 @dataclass(frozen=True)
 class Session:
@@ -85,7 +90,7 @@ class Session:
         given = (self.task, self.sets, self.base.tokenizer, self.seed)
         trained = trained_rows(self.experiment, self.sets)
         return {
-            name: make_evaluation(name, spec, *given, trained)
+            name: make_evaluation(name, spec, *given, trained, self.run.root)
             for name, spec in self.experiment.evaluate.items()
         }
 

@@ -3,17 +3,20 @@ answers of evaluations.
 
 Ids, after `RUN:`, are `STAGE/STEP/ROW#SAMPLE` and `EVALUATION/CHECKPOINT/ITEM#REPEAT`, as records
 carry them. Without `#N` they mean all samples of the row or item there; a bare row or item id means
-it everywhere in the run. Reads records only, but for `prompt_of`, which renders the prompt again.
+it everywhere in the run. Where a row is called `a#1`, `a#1` is still sample 1 of row `a`, if there
+is one. Reads records only, but for `prompt_of`, which renders the prompt again.
 """
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
 from assay.errors import InputError, nearest
+from assay.lab.records import check_types, reading
 from assay.lab.run_directory import RunDirectory
 
 if TYPE_CHECKING:  # a session loads torch, which finding a record can do without
@@ -38,7 +41,8 @@ def find_samples(run: RunDirectory, id_: str) -> list[Line]:
     if head in folders and "/" in rest:
         place, _, item = rest.partition("/")
         return _in_file(run, _member(folders[head], place, f"{run} {head}"), item)
-    found = [line for file in _all_files(folders) for line in _lines(run, file, id_)]
+    files = _all_files(folders)
+    found = _one_meaning([line for file in files for line in _lines(run, file, id_)], id_)
     if not found:
         places = "an evaluation or stage is one of " + ", ".join(folders) if folders else ""
         raise SampleNotFound(f"{run} has no sample, row or item {id_!r}", fix=places)
@@ -87,7 +91,8 @@ def evaluation_of(session: "Session", folder: Path) -> "Evaluation":
         options=stored["options"],
     )
     tokenizer = session.base.tokenizer
-    return make_evaluation(stored["name"], spec, session.task, {}, tokenizer, session.seed)
+    given = (stored["name"], spec, session.task, {}, tokenizer, session.seed)
+    return make_evaluation(*given, root=session.run.root)
 
 
 def _evaluation_prompt(session: "Session", file: Path, item_id: str) -> tuple[int, ...]:
@@ -99,13 +104,15 @@ def _evaluation_prompt(session: "Session", file: Path, item_id: str) -> tuple[in
 
 
 def _training_prompt(session: "Session", stage_name: str, row_id: str) -> tuple[int, ...]:
+    from assay.lab.evaluate import first_prompt
     from assay.lab.prepare import find_part, make_renderer
+    from assay.tasks.rendered_dialogue import dialogue_of
 
     stage = session.experiment.stage[stage_name]
     for row in find_part(session.sets, stage.data):
         if row.id == row_id:
             renderer = make_renderer(session.base.tokenizer, stage.rendering)
-            return renderer.prompt(session.task.prompt(row), row.tools)
+            return first_prompt(renderer, session.task, row, partial(dialogue_of, session.task))
     raise SampleNotFound(f"{stage.data} has no row {row_id!r} any more")
 
 
@@ -129,7 +136,7 @@ def _place(file: Path) -> str:
 
 
 def _in_file(run: RunDirectory, file: Path, item: str) -> list[Line]:
-    found = list(_lines(run, file, item))
+    found = _one_meaning(list(_lines(run, file, item)), item)
     if not found:
         key = _key(file)
         known = set(pq.read_table(file, columns=[key])[key].to_pylist())
@@ -141,15 +148,30 @@ def _lines(run: RunDirectory, file: Path, item: str) -> Iterator[Line]:
     """Lines of a file whose row or item is `item`, or whose sample id ends in it."""
     key = _key(file)
     bare = item.rpartition("#")[0] or item
-    for line in pq.read_table(file, filters=[(key, "in", [item, bare])]).to_pylist():
-        if item == line[key] or item == line["sample_id"].split("/", 2)[2]:
+    with reading(file):
+        table = pq.read_table(file, filters=[(key, "in", [item, bare])])
+        check_types(table.schema)
+    for line in table.to_pylist():
+        if item in (line[key], _own_id(line)):
             text = {"text": line.pop("output")} if "output" in line else {}
             place = {"file": str(file.relative_to(run.path))}
             yield {**line, **text, **place, "parts": json.loads(line["parts"])}
 
 
+def _one_meaning(lines: list[Line], item: str) -> list[Line]:
+    """The samples of this id where there are any, else those of the row or item of this id."""
+    return [line for line in lines if _own_id(line) == item] or lines
+
+
+def _own_id(line: Line) -> str:
+    """`ROW#SAMPLE` or `ITEM#REPEAT`."""
+    return line["sample_id"].split("/", 2)[2]
+
+
 def _key(file: Path) -> str:
-    return "item_id" if "item_id" in pq.read_schema(file).names else "row_id"
+    with reading(file):
+        names = pq.read_schema(file).names
+    return "item_id" if "item_id" in names else "row_id"
 
 
 def _all_files(folders: dict[str, list[Path]]) -> list[Path]:

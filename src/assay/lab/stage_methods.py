@@ -15,12 +15,14 @@ from assay.rl.names import look_up
 from assay.rl.objectives.grpo import Grpo as GrpoObjective
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
+from assay.rl.thought import CLOSING, OPENING, Thinking
 from assay.rollout.sampling import Sampling
 from assay.rollout.self_check import check_language_policy
+from assay.tasks.rendered_dialogue import RenderedDialogue, dialogue_of
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.tasks.task import RewardFunction, Task, reward
-from assay.train.groups import Prompts, SingleTurn
-from assay.train.grpo import Grpo, GrpoSettings, Thinking
+from assay.train.groups import MultiTurn, Prompts, SingleTurn, Source
+from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.loop import LoopSettings
 from assay.train.rce import Rce, StoredGroups
 from assay.train.rft import Rft
@@ -48,12 +50,14 @@ class StageInput:
     runner: RewardRunner | None
     """Judges completions; None for methods that do not sample."""
     end_tokens: frozenset[int]
+    positions: int | None = None
+    """Tokens that the model can read at once; None where it does not say."""
 
 
 def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
     """The loop's part of the stage's table."""
     optimizer = stage.optimizer
-    gap = stage.max_rollout_gap if isinstance(stage, GrpoStage) else float("inf")
+    grpo = stage if isinstance(stage, GrpoStage) else None
     return LoopSettings(
         steps=steps,
         learning_rate=optimizer.lr,
@@ -62,7 +66,8 @@ def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
         clip_norm=optimizer.clip_norm,
         micro_tokens=stage.micro_tokens,
         max_skipped_steps=stage.max_skipped_steps,
-        max_rollout_gap=gap,
+        max_rollout_gap=grpo.max_rollout_gap if grpo else float("inf"),
+        max_steps_without_bonus=grpo.max_steps_without_bonus if grpo else None,
     )
 
 
@@ -130,16 +135,32 @@ def candidate_episode(given: StageInput, row: Row, index: int, candidate: dict) 
 
 def sampled_prompts(stage: SamplingStage, given: StageInput) -> Prompts:
     """The stage's stream of prompts with groups of judged completions."""
+    return Prompts(
+        given.rows,
+        sampled_source(stage, given),
+        stage.prompts,
+        stage.group,
+        given.seed,
+        stage.max_abstained_share,
+    )
+
+
+def sampled_source(stage: SamplingStage, given: StageInput) -> Source:
+    """Episodes of several turns where any row is a dialogue, otherwise single answers."""
     assert given.runner is not None
+    score, decode = given.runner.score, decoder(given)
+    if any(given.task.dialogue(row) is not None for row in given.rows):
+        return MultiTurn(
+            lambda row: RenderedDialogue(dialogue_of(given.task, row), given.renderer, decode),
+            sampling_of(stage),
+            given.seed,
+            score,
+            given.positions,
+        )
     contexts = {
         row.id: given.renderer.prompt(given.task.prompt(row), row.tools) for row in given.rows
     }
-    source = SingleTurn(
-        contexts, sampling_of(stage), given.seed, given.runner.score, decoder(given)
-    )
-    return Prompts(
-        given.rows, source, stage.prompts, stage.group, given.seed, stage.max_abstained_share
-    )
+    return SingleTurn(contexts, sampling_of(stage), given.seed, score, decode)
 
 
 def sampling_of(stage: SamplingStage) -> Sampling:
@@ -186,16 +207,17 @@ def build_grpo(stage: GrpoStage, given: StageInput) -> Grpo:
         temperature=stage.sampling.temperature,
         max_tokens=stage.sampling.max_tokens,
         micro_tokens=stage.micro_tokens,
-        thinking=thinking_of(given.renderer.tokenizer),
+        thinking=thinking_of(given),
     )
     return Grpo(sampled_prompts(stage, given), settings, objective, decoder(given))
 
 
-def thinking_of(tokenizer: object) -> Thinking | None:
-    """The tokenizer's own think tokens, if it has both."""
-    vocabulary = tokenizer.get_vocab()  # type: ignore[attr-defined]
-    found = [vocabulary.get(tag) for tag in ("<think>", "</think>")]
-    return None if None in found else Thinking(*found)  # type: ignore[arg-type]
+def thinking_of(given: StageInput) -> Thinking:
+    """How chains of thought are found in this tokenizer's text."""
+    added = given.renderer.tokenizer.added_tokens_decoder.items()
+    tags = (OPENING, CLOSING)
+    control = frozenset(id_ for id_, t in added if t.special and t.content not in tags)
+    return Thinking(decoder(given), control)
 
 
 def decoder(given: StageInput) -> Callable[[Sequence[int]], str]:

@@ -11,17 +11,22 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from assay.data.files import atomic_write_text
 from assay.errors import InputError
+from assay.lab.stored import FIX, read_json
 
 RunState = Literal["running", "finished", "failed", "interrupted"]
 SCHEMA = 1
 STATUS = "status.json"
 LOCK = "lock"
+
+
+class DamagedStatus(InputError):
+    """A status file that does not say what a run is doing."""
 
 
 class RunBusy(InputError):
@@ -62,8 +67,24 @@ def read_status(run: Path) -> Status:
 
 
 def stored_status(run: Path) -> Status:
-    """The status as the file has it, whoever is alive."""
-    return Status(**json.loads((run / STATUS).read_text(encoding="utf-8")))
+    """The status as the file has it, whoever is alive. Raises DamagedStatus."""
+    file = run / STATUS
+    found = read_json(file, dict, DamagedStatus)
+    known = {field.name: field for field in fields(Status)}
+    if not found.keys() <= known.keys():
+        raise damaged(file, "it is not the status of a run")
+    for name, field in known.items():
+        wanted = int if field.type in (int, "int") else str
+        if type(found.get(name, field.default)) is not wanted:
+            raise damaged(file, f"{name!r} is missing or not {wanted.__name__}")
+    if found["status"] not in get_args(RunState):
+        raise damaged(file, f"{found['status']!r} is no state of a run")
+    return Status(**found)
+
+
+def damaged(file: Path, what: str) -> DamagedStatus:
+    """The error about a status file that cannot be used."""
+    return DamagedStatus(f"cannot be read: {what}", file=file, fix=FIX)
 
 
 @contextmanager
@@ -75,6 +96,21 @@ def hold_run(run: Path) -> Iterator[None]:
         lock.write(str(os.getpid()))
         lock.flush()
         yield
+
+
+@contextmanager
+def hold_lab(root: Path) -> Iterator[None]:
+    """Keep other processes from beginning a run in the lab for the moment that it takes to.
+
+    Waits for them. The lock is on the lab's folder itself, so that it leaves no file behind.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    handle = os.open(root, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def is_held(run: Path) -> bool:

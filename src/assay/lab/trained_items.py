@@ -5,6 +5,7 @@ What to do about it is decided by `checks.leakage` before a run and by `fairness
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from assay.data.leakage import Overlap, overlap
 from assay.data.row import Row
@@ -26,13 +27,13 @@ def trained_rows(experiment: Experiment, sets: Mapping[str, DataSet]) -> dict[st
     return {name: find_part(sets, name) for name in names}
 
 
-def bare_items(spec: EvaluateSpec, items: Sequence[Row], task: Task) -> tuple[Row, ...]:
+def bare_items(spec: EvaluateSpec, items: Sequence[Row], task: Task, root: Path) -> tuple[Row, ...]:
     """The items of an evaluation without worked examples."""
     if EXAMPLES not in spec.options or spec.benchmark is None:
         return tuple(items)
     options = {k: v for k, v in spec.options.items() if k != EXAMPLES}
     asked = {item.id for item in items}
-    made = benchmark(task, spec.benchmark, BenchmarkOptions(options))
+    made = benchmark(task, spec.benchmark, BenchmarkOptions(options, root))
     return tuple(item for item in made.items if item.id in asked)
 
 

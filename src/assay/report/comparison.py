@@ -15,6 +15,7 @@ from assay.lab.comparison import Line, Pairing, Table
 from assay.report.charts import interval_bar
 from assay.report.comparison_charts import difference_bar, difference_scale
 from assay.report.content import Section, about_evaluation, interval_text, sentence, shared_scale
+from assay.report.drawn import difference_plot, score_bars, score_plot
 from assay.report.flipped import flipped_section
 from assay.report.tables import checkpoint_label
 from assay.report.words import Words, number, percent, points, visible
@@ -33,6 +34,7 @@ def comparison_values(table: Table, words: Words, folder: Path) -> Section:
         "about": about_evaluation(table, words),
         "control": labels[table.control.name],
         "rows": line_rows(table, words),
+        "plots": drawn_plots(table, labels),
         "mark": mark(table, words),
         "sentences": says,
         "parts": part_rows(table, words),
@@ -75,6 +77,16 @@ def line_rows(table: Table, words: Words) -> list[Section]:
         }
         for index, line in enumerate(table.lines, 1)
     ]
+
+
+def drawn_plots(table: Table, labels: dict[str, str]) -> dict[str, str]:
+    """Scores and differences with their intervals, drawn in characters."""
+    lines = [(labels[line.name], line) for line in table.lines]
+    found = [(label, line.to_control.comparison) for label, line in lines if line.to_control]
+    return {
+        "scores": score_plot(score_bars(lines), shared_scale(table.lines)),
+        "differences": difference_plot(found, difference_scale([c for _, c in found])),
+    }
 
 
 def _score_cells(line: Line, scale: tuple[float, float], words: Words) -> Section:

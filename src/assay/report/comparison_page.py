@@ -12,7 +12,7 @@ from assay.data.files import atomic_write_text
 from assay.errors import InputError
 from assay.lab.comparison import Table
 from assay.report.comparison import comparison_values
-from assay.report.page import environment
+from assay.report.templating import environment
 from assay.report.words import words
 
 FOLDER = "comparisons"
@@ -33,10 +33,17 @@ def write_comparison(table: Table, root: Path, page: Path | None = None, lang: s
     w = words(lang)
     target = page_file(table, root, page)
     values = {**comparison_values(table, w, target.parent), "w": w, "version": version("assay-lab")}
-    target.parent.mkdir(parents=True, exist_ok=True)
-    for suffix, template in TEMPLATES.items():
-        text = environment().get_template(template).render(values)
-        atomic_write_text(target.with_suffix(suffix), text)
+    texts = {
+        target.with_suffix(suffix): environment().get_template(template).render(values)
+        for suffix, template in TEMPLATES.items()
+    }
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for file, text in texts.items():
+            atomic_write_text(file, text)
+    except OSError as error:
+        problem = f"{target} cannot be written: {error.strerror or error}"
+        raise PageName(problem, field="--page", fix="name another folder") from error
     return target
 
 

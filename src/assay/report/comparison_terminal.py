@@ -12,7 +12,7 @@ from rich.text import Text
 from assay.lab.comparison import Table
 from assay.report.comparison import labelled_sentence, line_labels, line_rows, mark, part_rows
 from assay.report.content import Section
-from assay.report.terminal import STYLES
+from assay.report.terminal_styles import STYLES
 from assay.report.words import Words, visible, words
 
 KINDS = {"confound": "bold red", "allowed": "yellow", "declared": "cyan"}

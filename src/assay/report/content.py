@@ -4,13 +4,13 @@ Every number comes from `tables` and `judge`; here they only get words and units
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison
 from assay.lab.compare import Line, Pairing, Table
 from assay.report.charts import interval_bar
-from assay.report.facts import Measurement, RunFacts
+from assay.report.drawn import score_bars, score_plot
 from assay.report.tables import (
     ABSTAINED,
     OTHER,
@@ -25,6 +25,9 @@ from assay.report.tables import (
 )
 from assay.report.words import Words, number, percent, points, visible
 
+if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
+    from assay.report.facts import Measurement, RunFacts
+
 Section = dict[str, Any]
 """Values of one section, by the names that the templates use."""
 
@@ -33,7 +36,7 @@ WIDE_ENOUGH = 5.0
 COLOURS = {RIGHT: "e0", OTHER: "e8", ABSTAINED: "e9"}
 
 
-def headline(facts: RunFacts, words: Words) -> Section | None:
+def headline(facts: "RunFacts", words: Words) -> Section | None:
     """The last checkpoint's score and what became of it against control and stage before."""
     if facts.main is None or facts.main.table is None:
         return None
@@ -55,7 +58,7 @@ def headline(facts: RunFacts, words: Words) -> Section | None:
     }
 
 
-def main_section(facts: RunFacts, words: Words) -> Section | None:
+def main_section(facts: "RunFacts", words: Words) -> Section | None:
     """The main evaluation: its table and what the comparisons say."""
     if facts.main is None:
         return None
@@ -68,11 +71,12 @@ def main_section(facts: RunFacts, words: Words) -> Section | None:
         "about": about_evaluation(table, words) if table else "",
         "control": checkpoint_label(table.control.name if table else "base", words),
         "rows": [row_view(row, scale, words) for row in rows],
+        "plot": score_plot(score_bars(measured_rows(rows)), scale),
         "sentences": [sentence(p, words) for p in pairings if p is not None],
     }
 
 
-def other_rows(facts: RunFacts, words: Words) -> list[Section]:
+def other_rows(facts: "RunFacts", words: Words) -> list[Section]:
     """The other reporting evaluations, one row for each of their checkpoints."""
     measured = [(m, result_rows(facts, m, words)) for m in facts.reported[1:]]
     lines = [row.line for _, rows in measured for row in rows if row.line]
@@ -84,7 +88,22 @@ def other_rows(facts: RunFacts, words: Words) -> list[Section]:
     ]
 
 
-def settings(measurement: Measurement) -> str:
+def others_plot(facts: "RunFacts", words: Words) -> str:
+    """The scores of the other reporting evaluations, drawn in characters; empty without any."""
+    found = [
+        (f"{m.name} · {label}", line)
+        for m in facts.reported[1:]
+        for label, line in measured_rows(result_rows(facts, m, words))
+    ]
+    return score_plot(score_bars(found), shared_scale([line for _, line in found]))
+
+
+def measured_rows(rows: Sequence[ResultRow]) -> list[tuple[str, Line]]:
+    """The rows that were measured, by their labels."""
+    return [(row.label, row.line) for row in rows if row.line is not None]
+
+
+def settings(measurement: "Measurement") -> str:
     """Benchmark, options and sampling of an evaluation, in the words of its file."""
     record = measurement.table.evaluation if measurement.table else None
     if record is not None:
@@ -181,7 +200,7 @@ def sentence(pairing: Pairing, words: Words) -> dict[str, str]:
     }
 
 
-def parts_section(facts: RunFacts, words: Words) -> list[Section]:
+def parts_section(facts: "RunFacts", words: Words) -> list[Section]:
     """The parts of the score by checkpoint; a part that no answer has is N/A."""
     table = facts.main.table if facts.main else None
     if table is None:
@@ -192,7 +211,7 @@ def parts_section(facts: RunFacts, words: Words) -> list[Section]:
     ]
 
 
-def outcome_section(facts: RunFacts, words: Words) -> list[Section]:
+def outcome_section(facts: "RunFacts", words: Words) -> list[Section]:
     """Answers by outcome, with the width of each in its checkpoint's bar."""
     table = facts.main.table if facts.main else None
     if table is None:

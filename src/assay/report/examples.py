@@ -11,6 +11,7 @@ from assay.data.hashing import canonical_json
 from assay.data.row import Row
 from assay.errors import AssayError
 from assay.lab.compare import Pairing, Table
+from assay.lab.conversation_records import transcript
 from assay.lab.prepare import load_rows
 from assay.report.facts import RunFacts
 from assay.report.words import visible
@@ -32,7 +33,7 @@ class Answer:
     error: str
     why: str
     ended: str
-    tokens: int
+    tokens: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,8 @@ def item_rows(facts: RunFacts, evaluation: str) -> Mapping[str, Row]:
         return {}
     skill = task(facts.experiment.task)
     if spec.benchmark is not None:
-        rows: Sequence[Row] = benchmark(skill, spec.benchmark, BenchmarkOptions(spec.options)).items
+        options = BenchmarkOptions(spec.options, facts.run.root)
+        rows: Sequence[Row] = benchmark(skill, spec.benchmark, options).items
     else:
         data = facts.experiment.data[(spec.data or "").removesuffix(".dev")]
         rows = load_rows(data, skill, facts.run.root).rows
@@ -161,9 +163,10 @@ def _gold_text(row: Row) -> str:
 
 
 def _answer(line: Mapping[str, Any]) -> Answer:
+    said = transcript(line["messages"]) if line.get("messages") else line["output"]
     return Answer(
         sample_id=line["sample_id"],
-        text=shortened(line["output"]),
+        text=shortened(said),
         score=line["score"],
         error=line["error"],
         why=visible(line["why"]),

@@ -13,7 +13,7 @@ from assay.data.files import atomic_write_text
 from assay.lab.matrix.model import Cell, Matrix, Source
 from assay.report import matrix_view as view
 from assay.report import matrix_words as words_of
-from assay.report.page import environment
+from assay.report.templating import environment
 from assay.report.words import Words, visible, words
 
 FOLDER = "matrices"
@@ -46,6 +46,7 @@ def page_values(matrix: Matrix, folder: Path, w: Words) -> dict[str, Any]:
         "arms": words_of.arm_views(matrix, w),
         "recommendation": words_of.recommendation_view(matrix, w),
         "listed": listed(matrix, folder, w),
+        "plot": "" if matrix.ratios_to else view.drawn_cells(matrix),
         "notes": words_of.note_lines(matrix, w),
         "methods": method_lines(matrix, w),
     }

@@ -12,6 +12,7 @@ from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison, explain
 from assay.lab.matrix.model import Cell, Margin, Matrix, Place, Value
 from assay.report.charts import interval_bar
+from assay.report.drawn import Bar, score_plot
 from assay.report.words import Words, number, percent, points, visible
 
 Section = dict[str, Any]
@@ -207,3 +208,14 @@ def scale_of(cells: Sequence[Cell]) -> tuple[float, float]:
 def graph(cell: Cell, scale: tuple[float, float]) -> Any:
     """The drawing of a cell's value and interval."""
     return interval_bar(cell.score or 0.0, cell.interval, scale) if cell.interval else ""
+
+
+def drawn_cells(matrix: Matrix) -> str:
+    """The measured cells with their intervals, drawn in characters."""
+    cells = matrix.measured
+    bars = [
+        Bar(cell.score, cell.interval, percent(cell.score), place_text(cell.place, matrix))
+        for cell in cells
+        if cell.score is not None and cell.interval is not None
+    ]
+    return score_plot(bars, scale_of(cells))

@@ -16,9 +16,10 @@ from assay.lab.run_names import find_run, parse_run_name
 from assay.lab.status import read_status, stored_status
 from assay.report.content import pairing_view
 from assay.report.facts import Measurement, RunFacts, gather
-from assay.report.page import cell
+from assay.report.noted import note_lines
 from assay.report.story import selection_section
 from assay.report.tables import checkpoint_label
+from assay.report.templating import cell
 from assay.report.words import Words, number, percent, words
 
 
@@ -63,6 +64,7 @@ def recorded(facts: RunFacts, w: Words) -> list[str]:
     lines = [cell(experiment.about)] if experiment.about else []
     stages = " → ".join(f"{n} ({s.method})" for n, s in experiment.stage.items()) or "–"
     lines.append(f"- {cell(w('log.made_of', model=experiment.model, stages=stages))}")
+    lines += note_lines(experiment, facts.run.root, w)
     for measurement in facts.reported:
         lines += measured(measurement, w)
     lines += [f"- {cell(said)}" for said in selection_section(facts, w)]

@@ -4,14 +4,10 @@ Text that a model or a file wrote is escaped by the templates' engine; nothing i
 markup. The page loads no resource, and its content security policy forbids it to.
 """
 
-import re
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from assay.data.files import atomic_write_text
 from assay.lab.progress import progress
@@ -23,7 +19,8 @@ from assay.report.facts import RunFacts, gather
 from assay.report.progress import progress_section
 from assay.report.provenance import data_views, fingerprints
 from assay.report.tables import checkpoint_label
-from assay.report.words import Words, visible, words
+from assay.report.templating import environment
+from assay.report.words import Words, words
 
 HTML, MARKDOWN = "report.html", "report.md"
 
@@ -82,6 +79,7 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
         "selections": story.selection_section(facts, w),
         "progress": progress_section(found, w) if found else None,
         "others": content.other_rows(facts, w),
+        "others_plot": content.others_plot(facts, w),
         "labels": [checkpoint_label(line.name, w) for line in table.lines] if table else [],
         "parts": content.parts_section(facts, w),
         "outcomes": content.outcome_section(facts, w),
@@ -92,31 +90,3 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
         "methods": story.method_section(facts, w),
         "fingerprints": fingerprints(facts, w),
     }
-
-
-@cache
-def environment() -> Environment:
-    """The engine of all pages: HTML templates escape what they are given."""
-    made = Environment(
-        loader=PackageLoader("assay.report"),
-        autoescape=lambda name: bool(name and name.endswith(".html.j2")),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters["cell"] = cell
-    made.filters["fenced"] = fenced
-    return made
-
-
-def cell(text: object) -> str:
-    """Text as one line of Markdown that starts no markup, HTML or table column."""
-    line = re.sub(r"\s+", " ", visible(str(text)))
-    return re.sub(r"([\\`*_\[\]<>|#&])", r"\\\1", line)
-
-
-def fenced(text: str) -> str:
-    """Text as a Markdown code block, behind a fence longer than any that it holds."""
-    longest = max(map(len, re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{text}\n{fence}"

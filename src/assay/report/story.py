@@ -3,7 +3,7 @@
 Like `content`, it only puts words and units to what other modules counted and judged.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from assay.judge.findings import Finding
@@ -13,9 +13,10 @@ from assay.lab.looks import explained
 from assay.lab.selection import read_selection
 from assay.report.charts import curve_panel, dev_chart, reward_columns
 from assay.report.content import Section, interval_text
+from assay.report.drawn import Bar, curve_line, score_plot
 from assay.report.examples import Answer, Examples
 from assay.report.facts import RunFacts
-from assay.report.history import Curve, curves
+from assay.report.history import Curve, DevScore, curves
 from assay.report.progress import promotion
 from assay.report.tables import StageRow, checkpoint_label, stage_rows
 from assay.report.words import Words, number, percent, visible
@@ -55,7 +56,9 @@ def answer_view(label: str, answer: Answer, words: Words) -> dict[str, str]:
     else:
         result = words("answer.scored", score=number(answer.score))
     length = "answer.truncated" if answer.ended == "length" else "answer.tokens"
-    tokens = words(length, tokens=number(answer.tokens))
+    # A model behind an endpoint has the counts of its server, where that gives any.
+    count = "?" if answer.tokens is None else number(answer.tokens)
+    tokens = words(length, tokens=count)
     return {
         "title": label,
         "result": result,
@@ -84,9 +87,20 @@ def stage_section(facts: RunFacts, words: Words) -> list[Section]:
                     (number(d.step), percent(d.score), interval_text(d.interval, words), d.chosen)
                     for d in dev
                 ],
+                "dev_plot": dev_plot(dev, words) if dev else "",
             }
         )
     return views
+
+
+def dev_plot(scores: Sequence[DevScore], words: Words) -> str:
+    """Scores on the items that choose, drawn in characters between the ends of all intervals."""
+    bars = [
+        Bar(d.score, d.interval, percent(d.score), f"{words('chart.step')} {number(d.step)}")
+        for d in scores
+    ]
+    scale = min(d.interval.low for d in scores), max(d.interval.high for d in scores)
+    return score_plot(bars, scale)
 
 
 def about_stage(row: StageRow, words: Words) -> str:
@@ -113,6 +127,7 @@ def panel(curve: Curve, words: Words) -> Section:
         "label": label,
         "first": write(first),
         "last": last,
+        "drawn": curve_line(curve.values),
         "drawing": curve_panel(curve, f"{label}: {write(first)} → {last}", write),
     }
 
@@ -197,4 +212,8 @@ def warnings(facts: RunFacts, words: Words) -> list[str]:
         found.append(words("page.running", status=name, message=message))
     if facts.experiment.as_reported:
         found.append(words("page.as_reported"))
+    for name, stage in facts.experiment.stage.items():
+        if stage.other_rendering_than:
+            apart = ", ".join(stage.other_rendering_than)
+            found.append(words("page.other_rendering", stage=name, evaluations=apart))
     return found

@@ -7,13 +7,15 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.lab.compare import Line, Table
 from assay.lab.selection import read_selections
 from assay.lab.spec.references import parse_checkpoint
-from assay.report.facts import Measurement, RunFacts
 from assay.report.words import Words
+
+if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
+    from assay.report.facts import Measurement, RunFacts
 
 RIGHT, WRONG, OTHER, ABSTAINED = "right", "wrong", "other", "abstained"
 SHOWN_ERRORS = 7
@@ -77,7 +79,7 @@ def checkpoint_label(name: str, words: Words) -> str:
     return words("checkpoint.step", stage=reference.stage, step=reference.step)
 
 
-def result_rows(facts: RunFacts, measurement: Measurement, words: Words) -> list[ResultRow]:
+def result_rows(facts: "RunFacts", measurement: "Measurement", words: Words) -> list[ResultRow]:
     """The measured checkpoints, then those that are still missing."""
     lines: dict[str, Line | None] = {}
     if measurement.table is not None:
@@ -95,19 +97,19 @@ def result_rows(facts: RunFacts, measurement: Measurement, words: Words) -> list
     ]
 
 
-def is_chosen(facts: RunFacts, name: str) -> bool:
+def is_chosen(facts: "RunFacts", name: str) -> bool:
     """Whether the items that choose promoted a checkpoint over what its stage started from."""
     chosen = read_selections(facts.run.path).values()
     return any(each.promoted and each.checkpoint == name for each in chosen)
 
 
-def kept_as_best(facts: RunFacts, name: str) -> tuple[str, ...]:
+def kept_as_best(facts: "RunFacts", name: str) -> tuple[str, ...]:
     """The stages that could not be shown to have improved on a checkpoint they started from."""
     chosen = read_selections(facts.run.path).items()
     return tuple(s for s, each in chosen if not each.promoted and each.checkpoint == name)
 
 
-def score_parts(facts: RunFacts, table: Table) -> list[Part]:
+def score_parts(facts: "RunFacts", table: Table) -> list[Part]:
     """The parts of the score in the order in which answers first name them."""
     columns = [_part_means(facts.answers(table.evaluation, line.name)) for line in table.lines]
     names = list(dict.fromkeys(name for column in columns for name in column))
@@ -122,7 +124,7 @@ def _part_means(answers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {name: sum(found) / len(found) for name, found in values.items()}
 
 
-def outcomes(facts: RunFacts, table: Table) -> list[Outcome]:
+def outcomes(facts: "RunFacts", table: Table) -> list[Outcome]:
     """Right answers, error types by how frequent they are, the rarest together, abstentions."""
     columns = [
         Counter(map(outcome, facts.answers(table.evaluation, line.name))) for line in table.lines
@@ -147,7 +149,7 @@ def outcome(answer: Mapping[str, Any]) -> str:
     return RIGHT if answer["score"] >= FULL_SCORE else WRONG
 
 
-def stage_rows(facts: RunFacts) -> list[StageRow]:
+def stage_rows(facts: "RunFacts") -> list[StageRow]:
     """The training stages in file order."""
     rows = []
     for name, stage in facts.experiment.stage.items():

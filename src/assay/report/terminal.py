@@ -17,9 +17,8 @@ from assay.report import content, story
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
 from assay.report.tables import checkpoint_label
+from assay.report.terminal_styles import STYLES
 from assay.report.words import Words, number, percent, visible, words
-
-STYLES = {"better": "green", "worse": "red", "undecided": "yellow", "equivalent": "cyan"}
 
 
 def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:

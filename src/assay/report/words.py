@@ -11,6 +11,7 @@ from importlib.resources import files
 
 from assay.errors import InputError
 from assay.judge.health_words import ENGLISH as HEALTH
+from assay.judge.plural import filled
 from assay.judge.verdict import ENGLISH
 
 LANGUAGES = ("en", "zh")
@@ -36,7 +37,7 @@ class Words:
     def __call__(self, key: str, /, **values: object) -> str:
         """The text at `section.name` with its gaps filled; KeyError where there is none."""
         section, _, name = key.partition(".")
-        return self.sections[section][name].format(**values)
+        return filled(self.sections[section][name], values)
 
     def known(self, section: str, text: str) -> str:
         """`text` in this language where the catalogue has it, else as it is."""

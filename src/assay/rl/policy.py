@@ -46,8 +46,11 @@ class Policy(Protocol):
         """One turn per context; equal contexts (a group) are worked out once."""
         ...
 
-    def conversations(self) -> AbstractContextManager[None]:
-        """Inside this context, contexts go on from earlier turns; their work may be kept."""
+    def conversations(self) -> AbstractContextManager[int | None]:
+        """Inside this context, contexts go on from earlier turns; their work may be kept.
+
+        Gives the number of tokens whose work is kept at once; None where that is no question.
+        """
         ...
 
     def score(self, packed: Packed, entropy: bool = False) -> Scores:

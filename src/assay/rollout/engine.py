@@ -7,7 +7,7 @@ products.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +40,9 @@ SHRINK_SHARE = 0.75
 Group = tuple[tuple[int, ...], list[int]]
 """A context and the caller's turns that continue it."""
 
+Watch = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Is told which turns drew a token just now and which, and says which of them end there (bool)."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -51,6 +54,7 @@ class Job:
     sampling: Sampling
     ends: np.ndarray
     policy_version: int
+    watch: Watch | None
 
 
 def sample_turns(
@@ -61,15 +65,16 @@ def sample_turns(
     end_tokens: frozenset[int],
     policy_version: int = 0,
     conversations: PrefixStore | None = None,
+    watch: Watch | None = None,
 ) -> tuple[list[Turn], int]:
     """One turn per context, in order, and the number of tokens that were prefilled.
 
-    A turn ends with an end token, which is its last action ("stop"), or at `max_tokens`
-    ("length"). Equal contexts, and blocks that several begin with, are prefilled once. What
-    `conversations` holds is not prefilled again, and finished turns are added to it.
+    A turn ends with an end token, which is its last action ("stop"), or at `max_tokens` or where
+    `watch` ends it ("length"). Equal contexts, and blocks that several begin with, are prefilled
+    once. What `conversations` holds is not prefilled again, and finished turns are added to it.
     """
     ends = np.array(sorted(end_tokens), dtype=np.int64)
-    job = Job(model, decoder(model), key_states(keys), sampling, ends, policy_version)
+    job = Job(model, decoder(model), key_states(keys), sampling, ends, policy_version, watch)
     turns: dict[int, Turn] = {}
     with torch.no_grad():
         queue = deque(queued(contexts))
@@ -175,6 +180,8 @@ def take(
     running.drawn_B[rows_A] += 1
     stopped_A = np.isin(token_A, job.ends)
     over_A = stopped_A | (at_A + 1 == job.sampling.max_tokens)
+    if job.watch is not None:
+        over_A |= job.watch(running.turn_B[rows_A], token_A)
     for row, stopped in zip(rows_A[over_A].tolist(), stopped_A[over_A].tolist(), strict=True):
         turn = finished_turn(running, row, stopped, job.policy_version)
         turns[int(running.turn_B[row])] = turn

@@ -1,96 +1,175 @@
-"""Runs episodes of several turns against environments, all active ones together.
+"""Runs episodes of several turns against environments, as many together as the policy remembers.
 
 An environment says what the policy sees next and takes what it did; tool calls, simulators and
-text belong to it. Every turn keeps the context it really had.
+text belong to it. Every turn keeps the context it really had. What an episode earned is not asked
+here. Which episodes run beside each other never changes what is drawn.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Protocol
 
-from assay.data.episode import Context, Episode, Reward, Turn
-from assay.rl.policy import Policy, SampleKey
+from assay.data.episode import Context, Ended, Turn, common
+from assay.rl.policy import SampleKey
+from assay.rollout.sampling import Sampling
+
+SPARE = 2
+"""Positions that stay free behind a turn, as BFCL's local handlers leave them: they ask for at most
+`positions - context - 2` tokens."""
+GROWTH = 512
+"""Tokens by which an episode is expected to grow, when there is to be memory for it."""
 
 
 class Environment(Protocol):
     """One episode's world."""
 
     def context(self) -> Context | None:
-        """What the policy sees next; None when the episode is over."""
+        """What the policy sees next; None when it is over. Asking twice changes nothing."""
         ...
 
     def act(self, turn: Turn) -> None:
         """Take the policy's turn."""
         ...
 
-    def reward(self) -> Reward:
-        """What the finished episode earned."""
+
+class Samples(Protocol):
+    """The part of `rl.policy.Policy` that episodes need; a sampler alone has it too."""
+
+    def sample(
+        self, contexts: Sequence[Context], keys: Sequence[SampleKey], sampling: Any
+    ) -> list[Turn]:
+        """One turn per context."""
         ...
+
+    def conversations(self) -> AbstractContextManager[int | None]:
+        """See `rl.policy.Policy.conversations`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """An episode as it went."""
+
+    turns: tuple[Turn, ...]
+    ended: Ended
+    """As the last turn did, or "context"; "stored" where there was no turn at all."""
+    failure: str = ""
+    """What the environment raised, which ended the episode."""
 
 
 @dataclass
 class _Running:
     """An episode under way."""
 
-    id: str
-    group: str
+    place: int
     environment: Environment
-    turns: list[Turn]
+    key: SampleKey
+    turns: list[Turn] = field(default_factory=list)
+    context: Context | None = None
+    overlong: bool = False
     failure: str = ""
+
+    def look(self, positions: int | None) -> bool:
+        """Ask for the next context; whether there is one that can be answered."""
+        try:
+            self.context = self.environment.context()
+        except Exception as error:
+            self.fail(error)
+        if self.context is not None and positions is not None:
+            self.overlong = len(self.context) + SPARE >= positions
+        return not self.failure and self.context is not None and not self.overlong
+
+    def take(self, turn: Turn) -> None:
+        """Let the environment hear the turn."""
+        self.turns.append(turn)
+        try:
+            self.environment.act(turn)
+        except Exception as error:
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Keep what the environment raised: it ends this episode and no other."""
+        self.failure = f"{type(error).__name__}: {error}"
+
+    @property
+    def played(self) -> Played:
+        """What is left of it when it is over."""
+        ended: Ended = self.turns[-1].ended if self.turns else "stored"
+        return Played(tuple(self.turns), "context" if self.overlong else ended, self.failure)
 
 
 def run_episodes(
-    policy: Policy,
-    environments: Sequence[tuple[str, str, Environment]],
+    policy: Samples,
+    environments: Sequence[Environment],
     keys: Sequence[SampleKey],
     sampling: Any,
-) -> list[Episode]:
-    """One finished episode per (id, group, environment), in order.
+    positions: int | None = None,
+) -> list[Played]:
+    """Every environment's episode, in order.
 
-    Turn t of an episode draws from its key with sample number extended by t. An environment that
-    raises ends its episode with an abstention that says why; the others go on.
+    Turn t of an episode draws from its key with the row extended by t. An environment that raises
+    ends its own episode. With `positions`, contexts are tokens: a turn may fill them but for SPARE,
+    and an episode whose next context leaves no token to write ends as "context".
     """
-    running = [_Running(id, group, world, []) for id, group, world in environments]
-    with policy.conversations():
-        while take_turns(policy, running, keys, sampling):
-            pass
-    return [finished(r) for r in running]
+    running = [
+        _Running(place, world, key)
+        for place, (world, key) in enumerate(zip(environments, keys, strict=True))
+    ]
+    with policy.conversations() as kept:
+        ready = [r for r in running if r.look(positions)]
+        if kept is not None:
+            # Episodes that begin alike run one after the other, while what they share is kept.
+            ready.sort(key=lambda r: (r.context, r.place))
+        active: list[_Running] = []
+        while active or ready:
+            admit(active, ready, kept)
+            take_turns(policy, active, sampling, positions)
+            active = [r for r in active if r.look(positions)]
+    return [r.played for r in running]
+
+
+def admit(active: list[_Running], ready: list[_Running], kept: int | None) -> None:
+    """Move waiting episodes among the active ones, for as long as all are remembered together."""
+    while ready:
+        together = [*active, ready[0]]
+        if active and kept is not None and remembered(together) > kept:
+            return
+        active.append(ready.pop(0))
+
+
+def remembered(episodes: Sequence[_Running]) -> int:
+    """Tokens that must be kept to go on from all these contexts: those that begin alike once."""
+    contexts = sorted(r.context or () for r in episodes)
+    shared = sum(common(one, other) for one, other in pairwise(contexts))
+    return sum(map(len, contexts)) - shared + GROWTH * len(contexts)
 
 
 def take_turns(
-    policy: Policy, running: Sequence[_Running], keys: Sequence[SampleKey], sampling: Any
-) -> bool:
-    """One turn for every episode that is not over; whether there was any."""
-    waiting = [
-        (r, key, context)
-        for r, key in zip(running, keys, strict=True)
-        if not r.failure and (context := guarded(r, r.environment.context)) is not None
-    ]
-    if not waiting:
-        return False
-    turns = policy.sample(
-        [context for _, _, context in waiting],
-        [replace(key, row=f"{key.row}\x1f{len(r.turns)}") for r, key, _ in waiting],
-        sampling,
-    )
-    for (r, _, _), turn in zip(waiting, turns, strict=True):
-        r.turns.append(turn)
-        guarded(r, lambda r=r, turn=turn: r.environment.act(turn))
-    return True
+    policy: Samples, active: Sequence[_Running], sampling: Any, positions: int | None
+) -> None:
+    """One turn for every active episode."""
+    for limited, group in by_limit(active, sampling, positions):
+        turns = policy.sample(
+            [r.context for r in group],
+            [replace(r.key, row=f"{r.key.row}\x1f{len(r.turns)}") for r in group],
+            limited,
+        )
+        for r, turn in zip(group, turns, strict=True):
+            r.take(turn)
 
 
-def guarded(running: _Running, call: Any) -> Any:
-    """The call's result; an exception is kept as the episode's failure."""
-    try:
-        return call()
-    except Exception as error:
-        running.failure = f"{type(error).__name__}: {error}"
-        return None
-
-
-def finished(running: _Running) -> Episode:
-    """The episode with its reward, or with an abstention where its world failed."""
-    reward = None if running.failure else guarded(running, running.environment.reward)
-    if reward is None:
-        reward = Reward(None, why=f"environment: {running.failure}")
-    return Episode(running.id, running.group, tuple(running.turns), reward)
+def by_limit(
+    active: Sequence[_Running], sampling: Any, positions: int | None
+) -> Iterator[tuple[Any, list[_Running]]]:
+    """Episodes with the sampling that leaves them within the model's positions."""
+    if positions is None:
+        yield sampling, list(active)
+        return
+    groups: dict[Sampling, list[_Running]] = {}
+    for r in active:
+        room = positions - SPARE - len(r.context or ())
+        limited = replace(sampling, max_tokens=min(sampling.max_tokens, room))
+        groups.setdefault(limited, []).append(r)
+    yield from groups.items()

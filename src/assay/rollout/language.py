@@ -19,7 +19,8 @@ from assay.models.precision import Precision
 from assay.models.scoring import score_actions
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Scores
-from assay.rollout.engine import sample_turns
+from assay.rollout.engine import Watch, sample_turns
+from assay.rollout.prefill import cache_shape
 from assay.rollout.prefixes import PrefixStore
 from assay.rollout.sampling import Sampling
 
@@ -35,8 +36,11 @@ class Sampler(Protocol):
         """Nothing is sampled for a while: give memory back."""
         ...
 
-    def conversations(self) -> AbstractContextManager[None]:
-        """Inside, contexts go on from earlier turns: what was computed for them may be kept."""
+    def conversations(self) -> AbstractContextManager[int | None]:
+        """Inside, contexts go on from earlier turns: what was computed for them may be kept.
+
+        Gives the number of tokens that are kept at once, None without a bound.
+        """
         ...
 
     def sample(
@@ -76,12 +80,22 @@ class LocalSampler:
         if self._store is not None:
             self._store = PrefixStore()
 
+    @property
+    def model(self) -> InferenceModel:
+        """The weights laid out for sampling."""
+        if self._model is None:
+            self._model = inference_model(self.module, self.compute)
+        return self._model
+
     @contextmanager
-    def conversations(self) -> Iterator[None]:
-        """Inside, finished turns stay in a store that the next ones go on from."""
+    def conversations(self) -> Iterator[int]:
+        """Inside, finished turns stay in a store that the next ones go on from.
+
+        Gives the number of tokens that the store holds.
+        """
         self._store = PrefixStore()
         try:
-            yield
+            yield self._store.budget // cache_shape(self.model).token_bytes
         finally:
             self._store = None
 
@@ -91,18 +105,18 @@ class LocalSampler:
         keys: Sequence[SampleKey],
         sampling: Sampling,
         policy_version: int = 0,
+        watch: Watch | None = None,
     ) -> list[Turn]:
         """One turn per context; see `rollout.engine.sample_turns`."""
-        if self._model is None:
-            self._model = inference_model(self.module, self.compute)
         turns, prefilled = sample_turns(
-            self._model,
+            self.model,
             contexts,
             keys,
             sampling,
             self.end_tokens,
             policy_version,
             self._store,
+            watch,
         )
         self.prefilled_tokens += prefilled
         return turns
@@ -173,7 +187,7 @@ class LanguagePolicy:
         finally:
             self._scoring = self._module
 
-    def conversations(self) -> AbstractContextManager[None]:
+    def conversations(self) -> AbstractContextManager[int | None]:
         """Inside, contexts go on from earlier turns."""
         return self.sampler.conversations()
 

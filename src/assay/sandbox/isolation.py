@@ -14,6 +14,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -97,10 +98,11 @@ def import_path() -> list[str]:
     return [str(Path(entry).resolve()) for entry in (*sys.path, sys.prefix, sys.base_prefix)]
 
 
-def python_command(code: str) -> list[str]:
-    """A Python that ignores the environment and runs `code` with the lab's import path."""
+def python_command(code: str, folders: Sequence[str] = ()) -> list[str]:
+    """A Python that ignores the environment and runs `code` with the lab's import path, at whose
+    end are `folders`."""
     start = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); {code}"
-    return [sys.executable, "-I", "-X", "utf8", "-c", start, json.dumps(import_path())]
+    return [sys.executable, "-I", "-X", "utf8", "-c", start, json.dumps([*import_path(), *folders])]
 
 
 def _try(candidate: Isolation) -> str:

@@ -22,9 +22,10 @@ class WorkerPool:
         size: int,
         limits: Limits | None = None,
         isolation: Mode = "limits-only",
+        folders: Sequence[str] = (),
     ):
-        """`function` is "package.module:function". Raises IsolationUnavailable."""
-        self._workers = [Worker(function, limits, isolation) for _ in range(size)]
+        """`function` and `folders` as `Worker` has them. Raises IsolationUnavailable."""
+        self._workers = [Worker(function, limits, isolation, folders) for _ in range(size)]
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="assay-worker")
         # Last in, first out: few calls keep few workers busy, and the others are never started.
         self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()

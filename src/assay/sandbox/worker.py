@@ -30,7 +30,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import psutil
@@ -58,10 +58,15 @@ class Worker:
     """
 
     def __init__(
-        self, function: str, limits: Limits | None = None, isolation: Mode = "limits-only"
+        self,
+        function: str,
+        limits: Limits | None = None,
+        isolation: Mode = "limits-only",
+        folders: Sequence[str] = (),
     ):
-        """`function` is "package.module:function". Raises IsolationUnavailable."""
-        self.function = function
+        """`function` is "package.module:function"; its module may import from `folders` too (those
+        in private folders such as /tmp only with "limits-only"). Raises IsolationUnavailable."""
+        self.function, self.folders = function, folders
         self.limits = limits or Limits()
         self._isolation = isolation_for(isolation)
         self._process: subprocess.Popen[bytes] | None = None
@@ -131,7 +136,7 @@ class Worker:
             "private_root": self._isolation.private_root,
             "lab": 0 if private else os.getpid(),
         }
-        start = python_command("from assay.sandbox.supervisor import main; main()")
+        start = python_command("from assay.sandbox.supervisor import main; main()", self.folders)
         self._process = subprocess.Popen(
             [*self._isolation.prefix, *start, json.dumps(setup)],
             stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Drops training rows that share a question or a function name with what they are tested on.
+"""Drops training rows that share a question, a path of calls or a function with what tests them.
 
 What counts as shared is `assay.data.leakage`; which items are the test is the caller's to say.
 Items of a benchmark with worked examples hold the examples' questions too: pass it without.
@@ -13,6 +13,7 @@ from assay.tasks.task import Loaded
 
 EXACT = "same question as a test item"
 NORMALISED = "same question as a test item but for case, spaces and signs"
+PATH = "same calls as a test item, one after another"
 FUNCTION = "same function name as a test item"
 
 
@@ -22,6 +23,7 @@ def separate(rows: Sequence[Row], items: Sequence[Row]) -> Loaded:
     reasons = {
         EXACT: {train for train, _ in shared.exact},
         NORMALISED: {train for train, _ in shared.normalised},
+        PATH: {train for train, _ in shared.paths},
         FUNCTION: {train for ids in shared.functions.values() for train in ids},
     }
     kept, dropped = [], defaultdict(list)

@@ -39,6 +39,8 @@ class WorkerReward:
     """The reward from the worker's value. Pure."""
     isolation: Mode = "namespaces"
     """"limits-only" is for functions that read a model's text but never run it."""
+    folders: Callable[[], Sequence[str]] = tuple
+    """Where the worker's function imports from beside the lab's own path; asked when it starts."""
 
     def __call__(self, row: Row, completion: Completion) -> Reward:
         """One completion in a worker of its own; `RewardRunner` is the way to score many."""
@@ -142,7 +144,9 @@ class RewardRunner:
         isolation = "limits-only" if self.sandbox == "limits-only" else reward.isolation
         key = (reward.worker, isolation)
         if key not in self._pools:
-            self._pools[key] = WorkerPool(reward.worker, self.workers, isolation=isolation)
+            self._pools[key] = WorkerPool(
+                reward.worker, self.workers, isolation=isolation, folders=reward.folders()
+            )
         return self._pools[key]
 
 

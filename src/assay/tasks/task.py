@@ -6,9 +6,11 @@ Nothing here knows any skill, and importing it loads none; `task` imports the on
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from assay.data.episode import Completion, Reward
+from assay.data.loaded import Loaded as Loaded
 from assay.data.row import Message, Row
 from assay.errors import InputError, nearest
 from assay.tasks.dialogue import Dialogue
@@ -30,6 +32,8 @@ class BenchmarkOptions:
     """What an evaluation may choose about a benchmark; an option it does not know is an error."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
+    root: Path = Path()
+    """Where the files lie that options name by relative paths: the lab's root."""
 
     def over(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
         """`defaults` with these values in their place.
@@ -70,15 +74,6 @@ class Benchmark:
 
 
 BenchmarkMaker = Callable[[BenchmarkOptions], Benchmark]
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """Rows of a source, and those that it had but that cannot be used."""
-
-    rows: tuple[Row, ...]
-    dropped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Reason -> ids of the rows dropped for it."""
 
 
 class Task(Protocol):

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from assay.data.episode import Completion, Context, Episode, Reward
+from assay.data.episode import Completion, Context, Ended, Episode, Reward, Turn
 from assay.data.row import Row
 from assay.rl.policy import Policy, SampleKey
-from assay.rollout.episodes import Environment, run_episodes
+from assay.rollout.episodes import Environment, Played, run_episodes
 from assay.rollout.sampling import Sampling
 from assay.train.order import visits
-from assay.train.state import Recorder, SampleRecord, Score, TrainingFailure, TrainState
+from assay.train.state import Journalled, Recorder, SampleRecord, Score, TrainingFailure, TrainState
 
 Job = tuple[Row, int]
 """A row and the index of the completion among all of this row's in the stage."""
@@ -24,9 +24,10 @@ class Source(Protocol):
     """Turns jobs into finished, judged episodes."""
 
     def run(
-        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Reward]
+        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Journalled]
     ) -> list[Episode]:
-        """One episode per job, its id from `episode_id`; a reward in `recorded` is taken over."""
+        """One episode per job, its id from `episode_id`; a reward in `recorded` is taken over where
+        it was given for the same tokens."""
         ...
 
 
@@ -43,9 +44,31 @@ class GroupStream(Protocol):
         ...
 
 
+FAILED = "environment: "
+"""How the reason of an abstention begins where a world failed."""
+
+
 def episode_id(job: Job) -> str:
     """Names a completion within its stage."""
     return f"{job[0].id}#{job[1]}"
+
+
+def journalled(
+    recorded: Mapping[str, Journalled], name: str, turns: Sequence[Turn]
+) -> Reward | None:
+    """The reward that was journalled for a completion, if that had the same tokens.
+
+    Another machine may sample another text; an old reward would be a stranger's.
+    """
+    known = recorded.get(name)
+    if known is None or known.tokens != laid_out(turns):
+        return None
+    return known.reward
+
+
+def laid_out(turns: Sequence[Turn]) -> tuple[int, ...]:
+    """The actions of several turns end to end."""
+    return tuple(action for turn in turns for action in turn.actions)
 
 
 @dataclass(frozen=True)
@@ -61,7 +84,7 @@ class SingleTurn:
     """Actions to text, without the end token."""
 
     def run(
-        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Reward]
+        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Journalled]
     ) -> list[Episode]:
         """See `Source.run`."""
         turns = policy.sample(
@@ -69,39 +92,78 @@ class SingleTurn:
             [SampleKey(self.seed, row.id, sample) for row, sample in jobs],
             self.sampling,
         )
-        fresh = [
-            (job, Completion(self.decode(turn.actions), turn.actions, turn.ended))
-            for job, turn in zip(jobs, turns, strict=True)
-            if episode_id(job) not in recorded
-        ]
-        rewards = self.score([(job[0], completion) for job, completion in fresh])
-        judged = dict(zip((episode_id(job) for job, _ in fresh), rewards, strict=True))
-        return [
-            Episode(name, job[0].id, (turn,), recorded.get(name) or judged[name])
+        episodes = [
+            Episode(name, job[0].id, (turn,), journalled(recorded, name, (turn,)))
             for job, turn in zip(jobs, turns, strict=True)
             for name in [episode_id(job)]
         ]
+        fresh = [
+            (job[0], Completion(self.decode(turn.actions), turn.actions, turn.ended))
+            for job, turn, episode in zip(jobs, turns, episodes, strict=True)
+            if episode.reward is None
+        ]
+        rewards = iter(self.score(fresh))
+        return [e if e.reward else replace(e, reward=next(rewards)) for e in episodes]
+
+
+class Spoken(Environment, Protocol):
+    """An environment whose episode can be judged as a conversation."""
+
+    def completion(self, ended: Ended) -> Completion:
+        """All that was said, and how it ended."""
+        ...
 
 
 @dataclass(frozen=True)
 class MultiTurn:
-    """Episodes against environments, rewarded by their worlds."""
+    """Episodes against environments, judged by what was said in them.
 
-    environment: Callable[[Row], Environment]
+    Where an environment fails, the reward is an abstention that says why.
+    """
+
+    environment: Callable[[Row], Spoken]
     sampling: Sampling
     seed: int
+    score: Score
+    positions: int | None = None
+    """Tokens that context and turn may have together."""
 
     def run(
-        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Reward]
+        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Journalled]
     ) -> list[Episode]:
         """See `Source.run`."""
-        episodes = run_episodes(
-            policy,
-            [(episode_id(job), job[0].id, self.environment(job[0])) for job in jobs],
-            [SampleKey(self.seed, row.id, sample) for row, sample in jobs],
-            self.sampling,
-        )
-        return [replace(e, reward=recorded.get(e.id) or e.reward) for e in episodes]
+        worlds = [self.environment(row) for row, _ in jobs]
+        keys = [SampleKey(self.seed, row.id, sample) for row, sample in jobs]
+        played = run_episodes(policy, worlds, keys, self.sampling, self.positions)
+        said = [world.completion(p.ended) for world, p in zip(worlds, played, strict=True)]
+        names = [episode_id(job) for job in jobs]
+        known = {
+            name: journalled(recorded, name, p.turns) or failed(p)
+            for name, p in zip(names, played, strict=True)
+        }
+        fresh = [n for n, name in enumerate(names) if known[name] is None]
+        rewards = self.score([(jobs[n][0], said[n]) for n in fresh])
+        known |= {names[n]: reward for n, reward in zip(fresh, rewards, strict=True)}
+        return [
+            Episode(name, row.id, p.turns, known[name], completion)
+            for name, (row, _), p, completion in zip(names, jobs, played, said, strict=True)
+        ]
+
+
+def failed(played: Played) -> Reward | None:
+    """The abstention of an episode that says nothing about the policy; None of any other."""
+    if played.failure:
+        return Reward(None, why=FAILED + played.failure)
+    if not played.turns:
+        return Reward(None, why=f"no turn was taken: {NO_TURN.get(played.ended, played.ended)}")
+    return None
+
+
+NO_TURN = {
+    "context": "the prompt leaves no room in the model's positions",
+    "stored": "the environment asked for nothing",
+}
+"""Why an episode may have no turns, by how it ended."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +218,9 @@ def sample_records(
     records = []
     for episode in episodes:
         row_id, _, sample = episode.id.rpartition("#")
-        tokens = tuple(a for turn in episode.turns for a in turn.actions)
+        tokens = laid_out(episode.turns)
         logps = tuple(x for turn in episode.turns for x in turn.behaviour_logps or ())
+        ended = episode.turns[-1].ended if episode.turns else "stop"
         records.append(
             SampleRecord(
                 row_id=row_id,
@@ -167,7 +230,9 @@ def sample_records(
                 behaviour_logps=logps,
                 reward=episode.reward or Reward(None, why="not judged"),
                 advantage=advantages.get(episode.id, 0.0),
-                ended=episode.turns[-1].ended if episode.turns else "stop",
+                ended=episode.said.ended if episode.said else ended,
+                said=episode.said,
+                turns=episode.turns if episode.said else (),
             )
         )
     return records
@@ -190,14 +255,42 @@ def sampling_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
         "reward_mean": mean,
         "reward_std": variance**0.5,
         "length_mean": sum(lengths) / len(lengths),
-        "truncated_share": share(e.turns[-1].ended == "length" for e in episodes if e.turns),
+        "truncated_share": share(is_truncated(e) for e in episodes if e.turns or e.said),
         "abstained_share": share(value_of(e) is None for e in episodes),
         "repeated_share": repeated_share(groups),
         "completions": float(len(episodes)),
         "completion_tokens": float(sum(lengths)),
         "prompt_tokens": float(sum(len(c) for c in contexts.values() if hasattr(c, "__len__"))),
+        **conversation_metrics(episodes),
         **{name: sum(found) / len(found) for name, found in parts.items()},
     }
+
+
+def conversation_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Of episodes of several turns, means per episode: turns of the user, steps (messages of the
+    model) and tool results; the shares whose world failed, and whose context had no room left.
+    """
+    said = [e.said for e in episodes if e.said is not None]
+    if not said:
+        return {}
+    roles = [[message.role for message in each.messages] for each in said]
+    return {
+        "turns_mean": 1 + sum(found.count("user") for found in roles) / len(said),
+        "steps_mean": sum(len(e.turns) for e in episodes) / len(said),
+        "tool_results_mean": sum(found.count("tool") for found in roles) / len(said),
+        "failed_share": share(
+            e.reward is not None and e.reward.why.startswith(FAILED) for e in episodes
+        ),
+        "no_room_share": share(each.ended == "context" for each in said),
+    }
+
+
+def is_truncated(episode: Episode) -> bool:
+    """Whether the model, or the room for its context, was cut short."""
+    ended = [turn.ended for turn in episode.turns]
+    if episode.said is not None:
+        return episode.said.ended == "context" or "length" in ended
+    return ended[-1] == "length"
 
 
 def repeated_share(groups: Sequence[Sequence[Episode]]) -> float:

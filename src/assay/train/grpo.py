@@ -20,7 +20,6 @@ from assay.rl.advantages import (
     AdvantageOptions,
 )
 from assay.rl.aggregation import Dropped, constant_scale, token_weights
-from assay.rl.estimators.egpo import find_thought
 from assay.rl.kl import kl_rewards
 from assay.rl.names import look_up
 from assay.rl.objectives.grpo import Grpo as GrpoObjective
@@ -28,7 +27,14 @@ from assay.rl.packed import Packed, pack
 from assay.rl.policy import Policy
 from assay.rl.shaping import overlong_punishment
 from assay.rl.signal import groups_with_signal, signal_stats
-from assay.train.groups import GroupStream, sample_records, sampling_metrics, value_of
+from assay.rl.thought import Thinking, Thought, ends_open, find_thought
+from assay.train.groups import (
+    GroupStream,
+    is_truncated,
+    sample_records,
+    sampling_metrics,
+    value_of,
+)
 from assay.train.microbatch import micro_batches
 from assay.train.state import Batch, Recorder, TrainState
 
@@ -36,14 +42,6 @@ Group = Sequence[Episode]
 
 OVERLONG = "overlong"
 """The part of a reward that holds its length punishment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Thinking:
-    """The tokens that open and close a chain of thought."""
-
-    open_id: int
-    close_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +69,7 @@ class GrpoSettings:
     max_tokens: int = 256
     micro_tokens: int = 2048
     thinking: Thinking | None = None
+    """How chains of thought are found, for estimators that look at them."""
 
 
 @dataclass(frozen=True)
@@ -128,12 +127,13 @@ class Grpo:
         shaped = []
         for episode in group:
             if settings.overlong_buffer:
-                length = sum(len(turn.actions) for turn in episode.turns)
+                # The limit is a turn's, so of several turns the longest is looked at.
+                length = max((len(turn.actions) for turn in episode.turns), default=0)
                 punishment = overlong_punishment(
                     length, settings.max_tokens, settings.overlong_buffer, settings.overlong_factor
                 )
                 episode = replace(episode, reward=punished(episode.reward, punishment))
-            if settings.mask_truncated and any(t.ended == "length" for t in episode.turns):
+            if settings.mask_truncated and is_truncated(episode):
                 silent = tuple(
                     replace(t, loss_mask=(False,) * len(t.actions)) for t in episode.turns
                 )
@@ -167,11 +167,15 @@ class Grpo:
             with policy.reference():
                 reference_S, _ = score_all(policy, packed, settings.micro_tokens, False)
             packed = packed.with_tokens(reference_S=reference_S)
-        batch = self.advantage_input(packed, episodes, entropy_S)
+        thought = self.thought(packed) if with_entropy else None
+        batch = self.advantage_input(packed, episodes, entropy_S, thought)
         estimator = look_up(ADVANTAGES, settings.advantage, "advantage")
         advantage_S = estimator(batch, settings.advantage_options)
         diagnose = DIAGNOSTICS.get(settings.advantage)
         metrics = diagnose(batch, settings.advantage_options) if diagnose else {}
+        if thought is not None:
+            unclosed = packed.episode_N[thought.unclosed_N].unique()
+            metrics["share_cot_unclosed"] = len(unclosed) / len(episodes)
         return (
             packed.with_tokens(advantage_S=advantage_S),
             by_episode(batch, advantage_S, episodes),
@@ -179,7 +183,11 @@ class Grpo:
         )
 
     def advantage_input(
-        self, packed: Packed, episodes: Sequence[Episode], entropy_S: Tensor | None
+        self,
+        packed: Packed,
+        episodes: Sequence[Episode],
+        entropy_S: Tensor | None,
+        thought: Thought | None,
     ) -> AdvantageInput:
         """What the estimator reads."""
         rewards_E, _ = rewards_of([episodes])
@@ -202,18 +210,16 @@ class Grpo:
             mask_S=packed.mask_S,
             token_rewards_S=token_rewards_S,
             entropy_S=entropy_S,
-            cot_mask_S=None if entropy_S is None else self.thought_mask(packed),
+            cot_mask_S=None if thought is None else thought.mask_S,
         )
 
-    def thought_mask(self, packed: Packed) -> Tensor | None:
+    def thought(self, packed: Packed) -> Thought | None:
         """Chain-of-thought tokens; a context that ends inside an open one starts with thought."""
         thinking = self.settings.thinking
         if thinking is None:
             return None
         opened_N = torch.tensor([ends_open(c, thinking) for c in packed.contexts])
-        return find_thought(
-            packed.actions_S, packed.offsets_N1, opened_N, thinking.open_id, thinking.close_id
-        ).mask_S
+        return find_thought(packed.actions_S, packed.offsets_N1, opened_N, thinking)
 
     def minibatches(
         self, packed: Packed, judged: Sequence[Group], chosen: Sequence[int]
@@ -301,11 +307,3 @@ def entropy_estimate(groups: Sequence[Group]) -> float:
     """Mean of -log p over the sampled tokens: an unbiased estimate of the sampling entropy."""
     logps = [x for group in groups for e in group for t in e.turns for x in t.behaviour_logps or ()]
     return -sum(logps) / len(logps) if logps else 0.0
-
-
-def ends_open(context: Sequence[int], thinking: Thinking) -> bool:
-    """Whether the context ends inside an open chain of thought."""
-    for token in reversed(context):
-        if token in (thinking.open_id, thinking.close_id):
-            return token == thinking.open_id
-    return False

@@ -29,6 +29,8 @@ class LoopSettings:
     max_skipped_steps: int = 3
     max_rollout_gap: float = float("inf")
     """Largest mean absolute gap between rollout and training log-probs."""
+    max_steps_without_bonus: int | None = None
+    """Steps with signal in a row whose advantages may go without their estimator's own bonus."""
 
 
 def train(
@@ -42,7 +44,8 @@ def train(
     """Train from `state.step` to `settings.steps`.
 
     Raises TrainingFailure after more than `max_skipped_steps` updates with a non-finite gradient,
-    and where the rollout gap is larger than allowed.
+    where the rollout gap is larger than allowed, and where the bonus that an estimator is named for
+    was 0 in `max_steps_without_bonus` steps with signal in a row.
     """
     while state.step < settings.steps:
         started = time.perf_counter()
@@ -66,6 +69,7 @@ def train(
             "seconds": finished - started,
             "peak_memory_mb": peak_memory_mb(),
         }
+        count_bonus(state, values)
         recorder.metrics(state.step, values)
         check_health(state, settings, values)
         recorder.checkpoint(policy, optimizer, state)
@@ -85,6 +89,20 @@ def check_health(state: TrainState, settings: LoopSettings, values: dict[str, fl
             f"more than {settings.max_rollout_gap}; the sampler does not sample from the model "
             "that is trained"
         )
+
+    if state.without_bonus == settings.max_steps_without_bonus:
+        raise TrainingFailure(
+            f"step {state.step}: the entropy bonus was 0 in {state.without_bonus} steps with "
+            f"signal in a row, so that this is plain GRPO; {values['share_without_cot']:.0%} of "
+            "the answers hold no <think> (teach the model to think first, see that the rendering "
+            "lets it, or use algorithm = 'grpo')"
+        )
+
+
+def count_bonus(state: TrainState, values: dict[str, float]) -> None:
+    """Count the step where it had signal; steps without any say nothing of the bonus."""
+    if "bonus_mean" in values and values["signal_share"]:
+        state.without_bonus = 0 if values["bonus_mean"] else state.without_bonus + 1
 
 
 def set_rate(optimizer: torch.optim.Optimizer, settings: LoopSettings, step: int) -> float:

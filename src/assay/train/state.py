@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from assay.data.episode import Completion, Reward
+from assay.data.episode import Completion, Reward, Turn
 from assay.data.row import Row
 from assay.errors import RunFailure
 from assay.rl.objectives.objective import Objective
@@ -32,6 +32,8 @@ class TrainState:
     """Rows consumed from the shuffled stream."""
     skipped: int = 0
     """Updates skipped for a non-finite gradient."""
+    without_bonus: int = 0
+    """Steps with signal, in a row, in which the estimator's own bonus was 0 everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,10 @@ class SampleRecord:
     reward: Reward
     advantage: float
     ended: str
+    said: Completion | None = None
+    """Of an episode of several turns: what was judged."""
+    turns: tuple[Turn, ...] = ()
+    """Of an episode of several turns: each with the context it had."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +66,19 @@ class Batch:
     samples: tuple[SampleRecord, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Journalled:
+    """A reward that an interrupted attempt at a step wrote down, and what it was given for."""
+
+    tokens: tuple[int, ...]
+    """All actions of the completion, several turns laid end to end."""
+    reward: Reward
+
+
 class Recorder(Protocol):
     """Where a stage's history goes; implemented by the lab, trivially by tests."""
 
-    def recorded_rewards(self, step: int) -> Mapping[str, Reward]:
+    def recorded_rewards(self, step: int) -> Mapping[str, Journalled]:
         """Rewards already journalled for this step by an interrupted run, by completion."""
         ...
 

@@ -113,3 +113,17 @@ def test_the_experiment_that_ships_is_valid_and_names_what_exists() -> None:
     task = tasks.task(experiment.task)
     assert tasks.reward(task, experiment.stage["rl"].reward) is MATH.rewards["accuracy"]  # type: ignore[union-attr]
     assert experiment.evaluate["test"].benchmark in task.benchmarks
+
+
+def test_a_relative_path_is_looked_for_in_the_labs_root(tmp_path: Path, monkeypatch) -> None:
+    """As data sources are, wherever the command is called from."""
+    file = tmp_path / "lab" / "sums.jsonl"
+    file.parent.mkdir()
+    file.write_text('{"question": "1 + 1?", "answer": "2 #### 2"}\n')
+    monkeypatch.chdir(tmp_path)
+    options = BenchmarkOptions({"path": "sums.jsonl"}, tmp_path / "lab")
+    made = tasks.benchmark(MATH, "math/gsm8k", options)
+    assert len(made.items) == 1
+    assert made.options["path"] == "sums.jsonl"
+    with pytest.raises(InputError, match=r"sums\.jsonl"):
+        tasks.benchmark(MATH, "math/gsm8k", BenchmarkOptions({"path": "sums.jsonl"}))

@@ -11,7 +11,7 @@ from assay.data.row import Message
 from assay.data.tools import function_names
 from assay.errors import InputError
 from assay.tasks.task import BenchmarkOptions, UnknownNameError, benchmark, reward, task
-from assay.tasks.tools.bfcl import entries
+from assay.tasks.tools.bfcl import CATEGORIES, entries
 from assay.tasks.tools.task import TASK, NoTargetError
 
 
@@ -55,7 +55,7 @@ def test_items_are_all_entries_even_those_that_no_answer_can_pass():
         TASK.target(impossible[0])
 
 
-@pytest.mark.parametrize("name", sorted(TASK.benchmarks))
+@pytest.mark.parametrize("name", [f"bfcl/{category}" for category in CATEGORIES])
 def test_every_benchmark_knows_its_checker_and_its_gold(name):
     built = made(name)
     assert built.name == name
@@ -85,7 +85,7 @@ def test_examples_stand_before_the_question_with_their_tools_behind_the_items():
     ]
     for before, after in zip(plain.items, shown.items, strict=True):
         roles = [message.role for message in TASK.prompt(after)]
-        assert roles == ["system", *["user", "assistant"] * 3, "user"]
+        assert roles == [*["user", "assistant"] * 3, "user"]
         assert after.messages[-2:] == before.messages
         assert after.tools[:1] == before.tools
         assert len(function_names(after.tools)) == len(set(function_names(after.tools))) == 4
@@ -150,12 +150,14 @@ SYSTEM = (
 )
 
 
-def test_prompt_is_the_instruction_the_rows_own_system_text_and_its_question():
+def test_the_prompt_holds_no_word_that_the_row_does_not():
     row = entries("simple_python")[0]
     question = "Find the area of a triangle with a base of 10 units and height of 5 units."
-    assert TASK.prompt(row) == (Message("system", SYSTEM), Message("user", question))
+    assert TASK.prompt(row) == (Message("user", question),)
     own = replace(row, messages=(Message("system", "Today is Monday."), *row.messages))
-    assert TASK.prompt(own)[0] == Message("system", SYSTEM + "\n\nToday is Monday.")
+    assert TASK.prompt(own) == own.messages[:-1]
+    written = hermes.flatten(TASK.prompt(own), row.tools)[0].content
+    assert written.startswith(SYSTEM + "\n\nToday is Monday.\n\n# Tools\n")
 
 
 def test_rendered_prompt_and_target_are_the_documented_text():

@@ -190,7 +190,7 @@ def test_row_without_a_gold_answer_is_an_error_and_not_a_zero(judge):
 
 
 def test_ast_reward_wants_a_row_of_bfcl():
-    with pytest.raises(GoldError, match="row r has no BFCL category"):
+    with pytest.raises(GoldError, match="row r has no possible answers of BFCL"):
         ast(row(GOLD), Completion(GOLD))
 
 

@@ -1,7 +1,8 @@
 """Hermes-style tool use as text: for models whose chat template knows nothing of tools.
 
-The system message is the conversation's own system text (or INSTRUCTION where it has none), an
-empty line, `# Tools`, and one JSON object a line with name, description and parameters. A call is
+Where there are tools, the system message is INSTRUCTION, the conversation's own system text if it
+has any, `# Tools`, with empty lines between, and one JSON object a line with name, description and
+parameters. A call is
 `<tool_call>`, a line of JSON with name and arguments, `</tool_call>`, each on its own line.
 Consecutive tool results become one user turn of `<tool_response>` blocks. Reasoning is a
 `<think>` block before the text. What is left are plain messages, for any chat template.
@@ -34,8 +35,8 @@ def flatten(
             plain += [_plain(message) for message in run]
     if not tools:
         return tuple(plain)
-    own = plain.pop(0).content if plain and plain[0].role == "system" else INSTRUCTION
-    return (Message("system", tools_text(own, tools)), *plain)
+    own = [plain.pop(0).content] if plain and plain[0].role == "system" else []
+    return (Message("system", tools_text("\n\n".join([INSTRUCTION, *own]), tools)), *plain)
 
 
 def tools_text(system: str, tools: Sequence[Mapping[str, Any]]) -> str:

@@ -40,7 +40,7 @@ class _Draft:
     """What the lines of one run came to."""
 
     line: int
-    scores: dict[str, tuple[Decimal, ...]] = field(default_factory=dict)
+    scores: dict[str, list[Decimal]] = field(default_factory=dict)
     items: dict[str, int] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     words: dict[str, tuple[str, _Place]] = field(default_factory=dict)
@@ -71,7 +71,7 @@ def read_csv(text: str, file: Path) -> Reported:
             left_open.append(Open(place=f"{name}, {cell}" if cell else name, line=place.line))
         else:
             value = _number(row[column], place, column)
-            draft.scores[cell] = (*draft.scores.get(cell, ()), value)
+            draft.scores.setdefault(cell, []).append(value)
         _items(draft, cell, row.get("items", "").strip(), place)
         for key in ("control", "says"):
             _once(draft, key, row.get(key, "").strip(), place)
@@ -99,7 +99,7 @@ def _run(name: str, draft: _Draft, runs: Mapping[str, _Draft]) -> Run:
     return Run(
         name=name,
         line=draft.line,
-        scores=draft.scores,
+        scores={cell: tuple(values) for cell, values in draft.scores.items()},
         items=draft.items or None,
         settings=draft.settings,
         control=control or None,

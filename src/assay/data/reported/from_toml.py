@@ -14,6 +14,8 @@ def read_toml(text: str, file: Path) -> Reported:
     try:
         # Decimal keeps the digits as printed: 15.00 is not 15.0.
         values = tomllib.loads(text, parse_float=Decimal)
+    except RecursionError:
+        raise ReportedError("not valid TOML: nested too deeply", file=file) from None
     except tomllib.TOMLDecodeError as invalid:
         message, _, place = str(invalid).partition(" (at ")
         numbers = re.findall(r"\d+", place)

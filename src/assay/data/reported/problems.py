@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 from assay.data.reported.fields import Part
 from assay.data.reported.record import Reported
-from assay.data.toml_lines import KeyPath, key_lines, line_of
+from assay.data.toml_lines import KeyPath, key_lines, line_of, written_path
 from assay.errors import InputError, nearest
 
 EXPECTED = {
@@ -47,15 +47,8 @@ def validated(values: Mapping[str, Any], text: str, file: Path) -> Reported:
 
 
 def _path(error: ErrorDetails, values: Mapping[str, Any]) -> KeyPath:
-    """Pydantic's location without the names of union branches, which nobody wrote."""
-    path: KeyPath = ()
-    here: Any = values
-    for part in error["loc"]:
-        known: Any = dict(enumerate(here)) if isinstance(here, list) else here
-        if isinstance(known, Mapping) and part in known:
-            path, here = (*path, part), known[part]
-    if error["type"] == "missing":
-        return (*path, error["loc"][-1])
+    """The place of a problem, as it is written."""
+    path = written_path(error["loc"], values, missing=error["type"] == "missing")
     if error["type"] == "refused":
         parts = error.get("ctx", {})["field"].split(".")
         return (*path, *(int(part) if part.isdecimal() else part for part in parts))

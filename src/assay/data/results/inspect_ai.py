@@ -167,6 +167,8 @@ def _table(text: str | bytes, path: Path, name: str) -> dict[str, Any]:
     """The object in a text; NaN is the value that inspect-ai gives a sample without a score."""
     try:
         table = json.loads(text)
+    except RecursionError:
+        raise DataError("malformed JSON: nested too deeply", file=path, field=name) from None
     except json.JSONDecodeError as error:
         line = None if name else error.lineno
         raise DataError(f"malformed JSON: {error}", file=path, line=line, field=name) from error

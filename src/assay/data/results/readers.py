@@ -94,6 +94,8 @@ def _document(path: Path) -> dict[str, Any] | None:
     """The one object of a JSON file; None where it has one a line, as BFCL's files do."""
     try:
         value = json.loads(read_text(path))
+    except RecursionError:
+        raise DataError("malformed JSON: nested too deeply", file=path) from None
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             return None

@@ -1,15 +1,22 @@
 """ms-swift agent rows: roles `tool_call` and `tool_response` (or `tool`), tools as JSON text.
 
 Consecutive `tool_call` messages, and assistant text right before them, are one assistant turn, as
-ms-swift renders them. Per-message `loss: false` is refused rather than forgotten: the loss is set
-on the stage. ms-swift has no place for call ids, and keeps reasoning as `<think>` text.
+ms-swift renders them. `loss: false` on the messages of a turn keeps it from being trained on; a
+number under `loss_scale` is refused, as no stage weighs messages. ms-swift has no place for call
+ids, keeps reasoning as `<think>` text, and forgets `loss` where it puts calls together.
 """
 
 import json
 from dataclasses import replace
 from typing import Any
 
-from assay.data.conversation import check_order, message_role, parse_call, parse_message
+from assay.data.conversation import (
+    check_order,
+    message_loss,
+    message_role,
+    parse_call,
+    parse_message,
+)
 from assay.data.record import Record
 from assay.data.renderings.hermes import think_text
 from assay.data.row import Message, Row
@@ -22,6 +29,7 @@ ROLES = ("system", "user", "assistant", "tool_call", "tool_response", "tool")
 CALL_IDS = "ids of tool calls"
 REASONING = "reasoning kept as <think> text"
 MERGED = "assistant messages that become one with the next"
+LOSS = "loss: false of messages with calls, which Assay reads and ms-swift forgets"
 
 
 def parse(record: Record) -> Row:
@@ -36,15 +44,19 @@ def parse(record: Record) -> Row:
 def _add(record: Record, messages: list[Message], value: Any, path: str) -> None:
     message = record.typed(path, value, dict)
     role = message_role(record, message, path, ROLES)
-    if message.get("loss") is False:
-        fix = "choose loss = 'all' or 'last' on the stage"
-        raise record.error(f"{path}.loss", "per-message loss is not supported", fix)
+    if message.get("loss_scale") is not None:
+        fix = "write loss: true or false, or leave it out"
+        raise record.error(f"{path}.loss_scale", "a weight of one message is not supported", fix)
     if role == "tool_call":
         call = parse_call(record, message.get("content"), f"{path}.content")
-        if messages and messages[-1].role == "assistant":
-            messages[-1] = replace(messages[-1], tool_calls=(*messages[-1].tool_calls, call))
+        loss = message_loss(record, message, path)
+        if not (messages and messages[-1].role == "assistant"):
+            messages.append(Message("assistant", "", (call,), loss=loss))
+        elif messages[-1].loss != loss:
+            fix = "give all messages of the turn the same loss"
+            raise record.error(f"{path}.loss", "differs from the loss of the same turn", fix)
         else:
-            messages.append(Message("assistant", "", (call,)))
+            messages[-1] = replace(messages[-1], tool_calls=(*messages[-1].tool_calls, call))
     else:
         role = "tool" if role == "tool_response" else role
         messages.append(parse_message(record, message | {"role": role}, path))
@@ -63,6 +75,8 @@ def dump(row: Row) -> Written:
             losses.append(REASONING)
         if message.role == "assistant" and following is not None and _starts_with_call(following):
             losses.append(MERGED)
+        if calls and not message.loss:
+            losses.append(LOSS)
     value = shared_columns(row, *COLUMNS) | {"messages": messages}
     if row.tools:
         value["tools"] = dump_tools(row.tools)
@@ -76,10 +90,11 @@ def _dump(message: Message) -> list[dict[str, Any]]:
     text = think_text(message.reasoning) + message.content
     calls = [{"name": call.name, "arguments": dict(call.arguments)} for call in message.tool_calls]
     content = [{"role": "assistant", "content": text}] if text or not calls else []
-    return content + [
+    content += [
         {"role": "tool_call", "content": json.dumps(call, ensure_ascii=False, allow_nan=False)}
         for call in calls
     ]
+    return content if message.loss else [{**value, "loss": False} for value in content]
 
 
 def _starts_with_call(message: Message) -> bool:

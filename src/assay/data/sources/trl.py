@@ -7,7 +7,7 @@ the completion, and keeps a row whole.
 
 from typing import Any
 
-from assay.data.conversation import check_order, dump_messages, parse_message
+from assay.data.conversation import check_order, parse_message, stored_messages
 from assay.data.record import Record
 from assay.data.row import Message, Row
 from assay.data.tools import parse_tools
@@ -36,9 +36,9 @@ def _side(record: Record, field: str, value: Any, role: Any) -> tuple[Message, .
 
 def dump(row: Row) -> Written:
     """The conversational record of a row: its last assistant message is the completion."""
-    value = shared_columns(row, *COLUMNS) | {"prompt": dump_messages(row.prompt)}
+    value = shared_columns(row, *COLUMNS) | {"prompt": stored_messages(row.prompt)}
     if target := row.messages[len(row.prompt) :]:
-        value["completion"] = dump_messages(target)
+        value["completion"] = stored_messages(target)
     if row.tools:
         value["tools"] = list(row.tools)
     return Written(value)

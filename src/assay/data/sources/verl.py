@@ -4,7 +4,8 @@
 a conversation with tools the writer makes plain messages in the Hermes rendering, which verl can
 train on, and puts what the columns cannot say as JSON text into `extra_info.assay`, from which the
 reader restores the row whole. A row without it has the prompt as messages and the ground truth as
-gold; its id is `extra_info.id`, else `split/index`, else a hash.
+gold; its id is `extra_info.id`, else `split/index`, else a hash. Where that ground truth holds
+Hermes calls, the prompt's text is taken apart (`hermes_text`), and the ground truth is the answer.
 """
 
 import json
@@ -13,8 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from assay.data.conversation import dump_messages, parse_messages
+from assay.data.conversation import (
+    check_order,
+    parse_message,
+    parse_messages,
+    stored_messages,
+)
 from assay.data.hashing import canonical_json, content_id
+from assay.data.hermes_text import parse_text_messages
 from assay.data.jsonl import load_json
 from assay.data.record import Record
 from assay.data.renderings.hermes import assistant_text, flatten
@@ -38,20 +45,36 @@ SCHEMA = pa.schema(
 
 def parse(record: Record) -> Row:
     """A row of this format. Raises DataError."""
-    prompt = parse_messages(record, record.need("prompt", list), "prompt")
-    reward_model = record.need("reward_model", dict)
-    if "ground_truth" not in reward_model:
-        raise record.error("reward_model.ground_truth", "missing")
+    prompt = tuple(
+        parse_message(record, message, f"prompt[{index}]")
+        for index, message in enumerate(record.need("prompt", list))
+    )
+    truth = ground_truth(record)
     info = record.maybe("extra_info", dict) or {}
     if "assay" in info:
         return _restore(record, info["assay"])
+    plain = not any(message.tool_calls for message in prompt)
+    if plain and isinstance(truth, str) and "<tool_call>" in truth:
+        said = [*((m.role, m.content, True) for m in prompt), ("assistant", truth, True)]
+        messages, tools = parse_text_messages(record, said, (), "prompt + ground_truth")
+    else:
+        messages, tools = check_order(record, prompt, "prompt"), ()
     return Row(
-        id=_source_id(record, info),
-        messages=prompt,
-        gold=reward_model["ground_truth"],
+        id=source_id(record, info),
+        messages=messages,
+        tools=tools,
+        gold=truth,
         origin=record.origin,
         extra=record.others("prompt"),
     )
+
+
+def ground_truth(record: Record) -> Any:
+    """What `reward_model` says that the answer is. Raises DataError where it says nothing."""
+    reward_model = record.need("reward_model", dict)
+    if "ground_truth" not in reward_model:
+        raise record.error("reward_model.ground_truth", "missing")
+    return reward_model["ground_truth"]
 
 
 def dump(row: Row) -> Written:
@@ -89,7 +112,15 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _source_id(record: Record, info: dict[str, Any]) -> str:
+def placed(value: dict[str, Any], split: str, index: int) -> dict[str, Any]:
+    """A record that says its side and its number, where the row it was made from does not."""
+    info = value["extra_info"]
+    split, index = info["split"] or split, index if info["index"] is None else info["index"]
+    return {**value, "extra_info": {**info, "split": split, "index": index}}
+
+
+def source_id(record: Record, info: dict[str, Any]) -> str:
+    """The id that `extra_info` gives, else its split and index, else a hash of the record."""
     if info.get("id") is not None:
         return str(info["id"])
     if info.get("index") is not None:
@@ -101,7 +132,7 @@ def _keep(row: Row) -> str:
     """Everything of a row, as JSON text."""
     kept = {
         "id": row.id,
-        "messages": dump_messages(row.messages),
+        "messages": stored_messages(row.messages),
         "tools": list(row.tools),
         "gold": row.gold,
         "conversation": row.conversation,

@@ -1,5 +1,5 @@
-"""Do rewards and checkers tell right from wrong? Gold answers must earn the full reward, and empty,
-cut and exchanged answers must not.
+"""How a reward is tried: on gold answers, which must earn the full reward, and on empty, cut and
+exchanged answers, which must not. What is tried is `gold_answers`' to say.
 
 What a reward judges is found out by trying: one whose value for a text changes with the row judges
 correctness; one that looks at the text alone judges form (length, repetition, tags).
@@ -7,12 +7,13 @@ correctness; one that looks at the text alone judges form (length, repetition, t
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.judge.findings import Finding
-from assay.lab.checks.subject import Gold, Number, Seen, Subject, reward_uses, share_of, some
+from assay.lab.checks.subject import Gold, Number, Seen, share_of, some
 from assay.lab.spec.evaluate import EvaluateSpec
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.tasks.task import (
@@ -20,8 +21,6 @@ from assay.tasks.task import (
     RewardFunction,
     Task,
     benchmark,
-    maximum,
-    reward,
 )
 
 CONTROLS = 200
@@ -67,42 +66,9 @@ class Trial:
         return [t.row_id for t in tried if t.value is not None and t.value >= self.maximum - NEAR]
 
 
-def gold_answers(subject: Subject) -> Seen:
-    """Every reward on its rows, every benchmark's checker on its items."""
-    session = subject.session
-    for use in reward_uses(session):
-        names = [use.reward] if isinstance(use.reward, str) else list(use.reward)
-        golds = subject.golds_of_data(use.data, use.rendering).answers
-        if not golds:
-            continue
-        trials = [
-            try_reward(
-                name,
-                reward(session.task, name),
-                maximum(session.task, name),
-                golds,
-                session.reward_runner,
-            )
-            for name in names
-        ]
-        yield from judge_trials(use.place, trials)
-    for name, evaluation in session.evaluations.items():
-        golds = subject.golds_of_items(evaluation).answers
-        if evaluation.spec.benchmark is None or not golds:
-            continue
-        trial = try_reward(
-            evaluation.spec.benchmark,
-            evaluation.score,
-            full_score(session.task, evaluation.spec),
-            golds,
-            session.reward_runner,
-        )
-        yield from judge_trials(f"evaluate.{name}", [trial])
-
-
-def full_score(task_: Task, spec: EvaluateSpec) -> float:
+def full_score(task_: Task, spec: EvaluateSpec, root: Path) -> float:
     """What a benchmark's checker gives to a right answer."""
-    return benchmark(task_, spec.benchmark or "", BenchmarkOptions(spec.options)).max_score
+    return benchmark(task_, spec.benchmark or "", BenchmarkOptions(spec.options, root)).max_score
 
 
 def try_reward(

@@ -7,7 +7,7 @@ Paraphrases are not found.
 from collections.abc import Sequence
 from itertools import product
 
-from assay.data.leakage import overlap
+from assay.data.leakage import call_path, overlap
 from assay.data.row import Row
 from assay.judge.findings import Finding
 from assay.lab.checks.subject import Number, Seen, Subject, share_of, some
@@ -23,7 +23,8 @@ def leakage(subject: Subject) -> Seen:
     """Every training set against every evaluation; choosing items against reporting items."""
     session = subject.session
     items = {
-        name: bare_items(e.spec, e.items, session.task) for name, e in session.evaluations.items()
+        name: bare_items(e.spec, e.items, session.task, session.run.root)
+        for name, e in session.evaluations.items()
     }
     trained = dict.fromkeys(stage.data for stage in session.experiment.stage.values())
     compared = set()
@@ -54,6 +55,17 @@ def shared_with_test(
             f"{some(list(texts))}",
             APART if report else ONCE,
         )
+    if any(call_path(row) for row in items):
+        calls = list(dict.fromkeys(train for train, _ in shared.paths))
+        yield Number(place, f"call_paths_shared_with: data.{data}", len(calls))
+        if calls:
+            yield Finding(
+                "error" if report else "warning",
+                f"data.{data} is trained on and makes the calls of {place}",
+                f"{share_of(len(calls), len(rows))} training rows make all calls of an item, one "
+                f"after another: {some(calls)}",
+                APART if report else ONCE,
+            )
     names = dict.fromkeys(id_ for ids in shared.functions.values() for id_ in ids)
     if names:
         yield Finding(

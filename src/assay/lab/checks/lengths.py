@@ -1,13 +1,25 @@
-"""How long prompts and gold answers are in tokens, against what may be sampled and what fits."""
+"""How long rows are in tokens: every data set, and prompts and answers against what fits."""
 
 from assay.data.lengths import length_statistics
 from assay.judge.findings import Finding
-from assay.lab.checks.subject import Golds, Number, Seen, Subject, samples, share_of, some
+from assay.lab.checks.subject import (
+    Golds,
+    Histogram,
+    Number,
+    Seen,
+    Subject,
+    samples,
+    share_of,
+    some,
+)
+from assay.lab.prepare import make_renderer
 
 
 def lengths(subject: Subject) -> Seen:
-    """Stages that sample, and evaluations, against their `max_tokens`; all against the model."""
+    """Data sets; stages that sample, and evaluations, against their `max_tokens` and the model."""
     session = subject.session
+    for name in session.sets:
+        yield from conversations(subject, name)
     for name, stage in session.experiment.stage.items():
         golds = subject.golds_of_data(stage.data, stage.rendering)
         limit = stage.sampling.max_tokens if samples(stage) else None
@@ -18,6 +30,37 @@ def lengths(subject: Subject) -> Seen:
         yield from measured(f"evaluate.{name}", golds)
         limit = evaluation.spec.sampling.max_tokens
         yield from compared(subject, f"evaluate.{name}", golds, limit)
+
+
+def conversations(subject: Subject, name: str) -> Seen:
+    """Statistics of the whole rows of a data set, dev part included, answers included."""
+    found = length_statistics(conversation_lengths(subject, name))
+    place, what = f"data.{name}", "conversation_tokens"
+    yield Number(place, f"{what}_mean", found.mean)
+    yield Number(place, f"{what}_sd", found.sd)
+    yield Number(place, f"{what}_smallest", found.smallest)
+    for percentile, value in found.percentiles.items():
+        yield Number(place, f"{what}_{percentile}", value)
+    yield Number(place, f"{what}_largest", found.largest)
+    if found.count:
+        yield Histogram(place, what, found.histogram, found.edges)
+
+
+def conversation_lengths(subject: Subject, name: str) -> list[int]:
+    """Tokens of each row that can be rendered, as the first stage that trains on it renders it."""
+    session = subject.session
+    stages = session.experiment.stage.values()
+    used = [stage.rendering for stage in stages if stage.data.removesuffix(".dev") == name]
+    rendering = used[0] if used else "auto"
+    renderer = make_renderer(session.base.tokenizer, rendering)
+    data = session.sets[name]
+    found: list[int] = []
+    for part in (name, f"{name}.dev"):
+        golds = subject.golds_of_data(part, rendering)
+        found += [len(gold.context) + len(gold.actions) for gold in golds.answers]
+        bare = [row for row in data.part(part) if row.id in set(golds.missing)]
+        found += [len(renderer.prompt(session.task.prompt(row), row.tools)) for row in bare]
+    return found
 
 
 def measured(place: str, golds: Golds) -> Seen:

@@ -2,27 +2,30 @@
 
 import gc
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from transformers import PreTrainedModel
 
-from assay.data.episode import Completion, Reward, Turn
+from assay.data.episode import Episode, Reward
 from assay.data.row import Row
 from assay.judge.findings import Finding
 from assay.judge.health_rules import SIGNAL_WARNING
 from assay.judge.intervals import Interval, wilson
 from assay.lab.checkpoint_models import ModelShelf, start_of
 from assay.lab.checks.subject import Number, Seen, Subject
-from assay.lab.evaluate import decode_with
+from assay.lab.floor import capability, full_reward
+from assay.lab.floor import told as floor_told
 from assay.lab.prepare import find_part, make_renderer
 from assay.lab.run_directory import runs_of
 from assay.lab.run_names import RunNotFound, checkpoint_directory
 from assay.lab.spec.stage import SamplingStage, StageSpec
 from assay.lab.spec.training import Reward as RewardSpec
-from assay.lab.stage_methods import reward_of, sampling_of
-from assay.rl.policy import SampleKey
+from assay.lab.stage_methods import StageInput, reward_of, sampled_source
+from assay.rl.policy import Policy
 from assay.rl.signal import signal_stats
 from assay.rollout.language import LocalSampler
+from assay.train.groups import is_truncated
 from assay.train.order import visits
 
 FORMAT = "format"
@@ -45,37 +48,43 @@ def probe_stage(
     rows = find_part(session.sets, stage.data)
     chosen = [row for _, row in visits(rows, session.seed, 0, min(prompts, len(rows)))]
     jobs = [(row, sample) for row in chosen for sample in range(stage.group)]
-    turns, where = sampled(subject, stage, jobs)
-    renderer = make_renderer(session.base.tokenizer, stage.rendering)
-    decode = decode_with(renderer, session.base.end_tokens)
     judge = reward_of(session.task, reward)
     with session.reward_runner(judge, stage.reward_deadline) as runner:
-        rewards = runner.score(
-            [
-                (row, Completion(decode(turn.actions), turn.actions, turn.ended))
-                for (row, _), turn in zip(jobs, turns, strict=True)
-            ]
+        given = StageInput(
+            session.task,
+            tuple(chosen),
+            make_renderer(session.base.tokenizer, stage.rendering),
+            session.seed,
+            runner,
+            session.base.end_tokens,
+            session.base.positions,
         )
-    yield from told(name, where, len(chosen), stage.group, turns, rewards)
+        episodes, where = sampled(subject, stage, given, jobs)
+    yield from told(name, where, len(chosen), stage.group, episodes)
+    yield from floor_seen(name, where, episodes, full_reward(session.task, reward))
+
+
+def floor_seen(name: str, where: str, episodes: Sequence[Episode], full: float) -> Seen:
+    """How many prompts were solved at least once, and whether that is enough to start from."""
+    judged = ((e.group, e.reward) for e in episodes if e.reward is not None)
+    floor = capability(judged, full)
+    if floor is not None:
+        yield from with_interval(f"stage.{name}.probe", "solved_share", floor.solved, floor.prompts)
+        yield floor_told(name, where, floor)
 
 
 def sampled(
-    subject: Subject, stage: SamplingStage, jobs: Sequence[tuple[Row, int]]
-) -> tuple[list[Turn], str]:
-    """One turn per job, and the name of the model that wrote them."""
+    subject: Subject, stage: SamplingStage, given: StageInput, jobs: Sequence[tuple[Row, int]]
+) -> tuple[list[Episode], str]:
+    """A judged episode per job, and the name of the model that wrote them."""
     session = subject.session
-    renderer = make_renderer(session.base.tokenizer, stage.rendering)
-    contexts = {row.id: renderer.prompt(session.task.prompt(row), row.tools) for row, _ in jobs}
     model, where = start_model(subject, stage)  # type: ignore[arg-type]
     sampler = LocalSampler(model, session.base.end_tokens, session.precision.compute)
-    turns = sampler.sample(
-        [contexts[row.id] for row, _ in jobs],
-        [SampleKey(session.seed, row.id, sample) for row, sample in jobs],
-        sampling_of(stage),
-    )
+    # Sampling asks of a policy no more than a sampler has.
+    episodes = sampled_source(stage, given).run(cast(Policy, sampler), jobs, {})
     del model, sampler
     gc.collect()
-    return turns, where
+    return episodes, where
 
 
 def start_model(subject: Subject, stage: StageSpec) -> tuple[PreTrainedModel, str]:
@@ -100,23 +109,23 @@ def told(
     where: str,
     prompts: int,
     group: int,
-    turns: Sequence[Turn],
-    rewards: Sequence[Reward],
+    episodes: Sequence[Episode],
 ) -> Seen:
     """The shares, each with its Wilson interval, and a warning where nearly no group can teach."""
     place = f"stage.{name}.probe"
+    rewards = [e.reward or Reward(None) for e in episodes]
     values = [(i // group, r.value) for i, r in enumerate(rewards) if r.value is not None]
     rewards_E = torch.tensor([value for _, value in values], dtype=torch.float64)
     group_E = torch.tensor([index for index, _ in values], dtype=torch.long)
     signal = signal_stats(rewards_E, group_E).signal_groups if values else 0
-    cut = sum(turn.ended == "length" for turn in turns)
+    cut = sum(map(is_truncated, episodes))
     formed = [form for r in rewards if (form := form_of(r)) is not None]
     mean = sum(value for _, value in values) / len(values) if values else 0.0
     yield Number(place, "prompts", prompts)
     yield Number(place, "reward_mean", mean)
     yield Number(place, "abstained_share", 1 - len(values) / len(rewards))
     yield from with_interval(place, "signal_share", signal, prompts)
-    yield from with_interval(place, "truncated_share", cut, len(turns))
+    yield from with_interval(place, "truncated_share", cut, len(episodes))
     if formed:
         yield from with_interval(place, "format_share", sum(formed), len(formed))
     interval = wilson(signal, prompts)
@@ -124,8 +133,8 @@ def told(
     yield Finding(
         "warning" if little else "note",
         f"stage.{name}: {signal} of {prompts} groups carry signal at {where}",
-        f"{in_words(interval)}; mean reward {mean:.3f}; {cut} of {len(turns)} answers cut at the "
-        "limit" + (f"; {sum(formed) / len(formed):.0%} well formed" if formed else ""),
+        f"{in_words(interval)}; mean reward {mean:.3f}; {cut} of {len(episodes)} answers cut at "
+        "the limit" + (f"; {sum(formed) / len(formed):.0%} well formed" if formed else ""),
         "teach the model first (SFT), choose prompts that it solves sometimes, or enlarge the group"
         if little
         else "nothing; a stage that starts from another checkpoint will differ",

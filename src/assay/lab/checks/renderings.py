@@ -2,11 +2,21 @@
 
 from assay.data.encoding import Codec
 from assay.data.rendering import first_difference
-from assay.data.renderings.template import RenderingError
 from assay.judge.findings import Finding
 from assay.lab.checks.subject import Gold, Seen, Subject, share_of, some
-from assay.lab.prepare import find_part, make_renderer
-from assay.lab.spec.references import parse_checkpoint
+from assay.lab.parting import (
+    Parting,
+    allowed,
+    compare,
+    last_of,
+    measured,
+    names,
+    parting,
+    spread,
+    starts,
+)
+from assay.lab.prepare import find_part
+from assay.lab.session import Session
 from assay.lab.spec.stage import StageSpec
 
 
@@ -65,47 +75,53 @@ def reencoded(subject: Subject, name: str, golds: tuple[Gold, ...]) -> Seen:
 
 
 def differing(subject: Subject) -> Seen:
-    """Stages that start from, or are measured with, another rendering than they were trained in."""
-    experiment = subject.session.experiment
-    pairs = [
-        (f"stage.{name}", stage.rendering, parse_checkpoint(stage.start))
-        for name, stage in experiment.stage.items()
-    ]
-    pairs += [
-        (f"evaluate.{name}", spec.rendering, parse_checkpoint(text))
-        for name, spec in experiment.evaluate.items()
-        for text in spec.checkpoints
-    ]
-    for place, rendering, reference in pairs:
-        if reference is None or reference.stage is None:
-            continue
-        trained = experiment.stage[reference.stage]
-        if fingerprint(subject, trained.rendering) != fingerprint(subject, rendering):
-            yield other_rendering(subject, place, rendering, reference.stage)
-
-
-def other_rendering(subject: Subject, place: str, rendering: str, stage: str) -> Finding:
-    """The warning, with the first token at which the two prompts part."""
+    """Stages that are measured on, or start from, prompts written otherwise than their own."""
     session = subject.session
-    trained = session.experiment.stage[stage]
-    row = find_part(session.sets, trained.data)[0]
-    prompts = []
-    for name in (trained.rendering, rendering):
-        try:
-            renderer = make_renderer(session.base.tokenizer, name)
-            prompts.append(renderer.prompt(session.task.prompt(row), row.tools))
-        except RenderingError as error:
-            prompts.append(f"{name!r} cannot write row {row.id}: {error}")
-    told = [text for text in prompts if isinstance(text, str)]
-    evidence = told[0] if told else first_difference(session.base.tokenizer, *prompts)
-    return Finding(
-        "warning",
-        f"{place} renders by {rendering!r}, stage.{stage} was trained by {trained.rendering!r}",
-        evidence or f"the prompts of row {row.id} are alike; other conversations may differ",
-        "use one rendering for both, else the prompt is part of what is compared",
-    )
+    for stage, evaluation in measured(session):
+        found = parting(session, stage, evaluation)
+        if isinstance(found, Parting) or found:
+            yield of_evaluation(session, stage, evaluation, found)
+    for name, before in starts(session).items():
+        trained = session.experiment.stage[before]
+        rows = [("row", row) for row in spread(find_part(session.sets, trained.data))]
+        found = compare(session, trained.rendering, f"stage.{name}", rows, last_of(trained))
+        if isinstance(found, Parting):
+            yield Finding(
+                "warning",
+                f"stage.{name} renders by {session.experiment.stage[name].rendering!r}, "
+                f"stage.{before}, which it starts from, by {trained.rendering!r}",
+                str(found),
+                "use one rendering for both, else the second stage has to unlearn the first",
+            )
+    yield from idle_permissions(subject)
 
 
-def fingerprint(subject: Subject, rendering: str) -> str:
-    """The fingerprint of a rendering with the experiment's tokenizer."""
-    return make_renderer(subject.session.base.tokenizer, rendering).fingerprint
+def of_evaluation(session: Session, stage: str, evaluation: str, found: Parting | int) -> Finding:
+    """What is said of a stage and an evaluation whose renderings go by different names."""
+    trained, asked = names(session, stage, evaluation)
+    what = f"stage.{stage} is trained by {trained!r}, evaluate.{evaluation} asks by {asked!r}"
+    if not isinstance(found, Parting):
+        alike = f"{found} conversations are alike token by token"
+        return Finding("note", f"{what}: no difference", alike, "nothing; one name would do")
+    if evaluation in allowed(session, stage):
+        fix = "nothing, as the stage allows it; pages and comparisons carry the mark"
+        return Finding("warning", what, str(found), fix)
+    fix = f'use one rendering, or allow it: other_rendering_than = ["{evaluation}"]'
+    return Finding("error", what, str(found), fix)
+
+
+def idle_permissions(subject: Subject) -> Seen:
+    """Evaluations that a stage may part from and does not."""
+    session = subject.session
+    pairs = measured(session)
+    for name in session.experiment.stage:
+        for evaluation in allowed(session, name):
+            pair = (name, evaluation)
+            if pair in pairs and isinstance(parting(session, *pair), Parting):
+                continue
+            yield Finding(
+                "note",
+                f"stage.{name} allows evaluate.{evaluation} another rendering for nothing",
+                "they do not part" if pair in pairs else "it measures none of its checkpoints",
+                "leave the name out of other_rendering_than",
+            )

@@ -4,16 +4,24 @@ from collections import Counter
 from collections.abc import Sequence
 
 from assay.data.record import DataError, Record
+from assay.data.remarks import NO_TOOLS, UNDECLARED
 from assay.data.row import Row
 from assay.data.tools import parse_tools
 from assay.judge.findings import Finding
 from assay.lab.checks.subject import Number, Seen, Subject, share_of, some
 from assay.lab.evaluate import Evaluation
-from assay.lab.prepare import TOO_LONG, DataSet, find_part
+from assay.lab.prepare import DataSet, find_part
+from assay.lab.row_filters import LONGER, SHORTER, TOO_LONG, Shift
 from assay.lab.spec.stage import RceStage, SftStage
 
 MANY = 0.2
 """A larger share of rows left out for one reason is a warning."""
+REMEDIES = {
+    TOO_LONG: "raise max_prompt_tokens if they matter",
+    LONGER: "raise max_tokens if they matter",
+    SHORTER: "lower min_tokens if they matter",
+}
+DROP_UNDECLARED = 'describe the functions, or set undeclared_calls = "drop"'
 
 
 def rows(subject: Subject) -> Seen:
@@ -24,6 +32,7 @@ def rows(subject: Subject) -> Seen:
         yield Number(place, "train_rows", len(data.train))
         yield Number(place, "dev_rows", len(data.dev))
         yield from left_out(place, data)
+        yield from remarked(place, data)
         yield from well_formed(place, data.train + data.dev)
     for name, evaluation in subject.session.evaluations.items():
         yield Number(f"evaluate.{name}", "items", len(evaluation.items))
@@ -36,14 +45,36 @@ def left_out(place: str, data: DataSet) -> Seen:
     """Rows dropped, by reason."""
     for reason, ids in data.dropped.items():
         yield Number(place, f"dropped: {reason}", len(ids))
-        fix = "nothing, if they are meant to be left out"
-        if reason == TOO_LONG:
-            fix = "raise max_prompt_tokens if they matter"
+        evidence = f"{share_of(len(ids), data.total)}: {some(ids)}"
+        if reason in (LONGER, SHORTER) and data.shift is not None:
+            evidence += f"; {shifted(data.shift)}"
         yield Finding(
             "warning" if len(ids) > MANY * data.total else "note",
             f"{place}: rows left out: {reason}",
-            f"{share_of(len(ids), data.total)}: {some(ids)}",
-            fix,
+            evidence,
+            REMEDIES.get(reason, "nothing, if they are meant to be left out"),
+        )
+
+
+def shifted(shift: Shift) -> str:
+    """What a filter by length did to the lengths, in words."""
+    before, after = shift.before, shift.after
+    return (
+        f"tokens of a conversation: mean {before.mean:,.0f} (sd {before.sd:,.0f}) became "
+        f"{after.mean:,.0f} (sd {after.sd:,.0f})"
+    )
+
+
+def remarked(place: str, data: DataSet) -> Seen:
+    """Rows that are kept and have something about them, each thing once."""
+    for words, ids in data.remarks.items():
+        yield Number(place, f"kept: {words}", len(ids))
+        undeclared = words in (UNDECLARED, NO_TOOLS)
+        yield Finding(
+            "warning" if words == UNDECLARED else "note",
+            f"{place}: {words}",
+            f"{len(ids)} conversations: {some(ids)}",
+            DROP_UNDECLARED if undeclared else "nothing, if that is meant",
         )
 
 

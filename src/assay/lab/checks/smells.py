@@ -1,19 +1,10 @@
 """Settings that are allowed and seldom meant: learning rates, temperatures, few items, subsets."""
 
-from collections.abc import Sequence
-from itertools import chain
-
-import numpy as np
-
-from assay.data.leakage import question
-from assay.data.row import Row
-from assay.data.splits import take
-from assay.data.tools import function_names
 from assay.judge.findings import Finding
 from assay.judge.power import minimum_detectable_difference
 from assay.lab.checks.subject import Seen, Subject
+from assay.lab.checks.subsets import unlike
 from assay.lab.prepare import load_rows
-from assay.lab.spec.data import Take
 from assay.lab.spec.stage import GrpoStage, StageSpec
 from assay.lab.spec.training import LoraAdapt
 from assay.rl.presets import PRESETS
@@ -26,8 +17,6 @@ LORA_LOW, FULL_HIGH = 2e-6, 1e-4
 FEW_ITEMS = 100
 DISCORDANCE = 0.2
 """Share of items that change between two checkpoints, to say what few items can show."""
-UNLIKE = 3.0
-"""Standard errors by which the mean length of a subset is off."""
 
 
 def smells(subject: Subject) -> Seen:
@@ -99,43 +88,13 @@ def first_subsets(subject: Subject) -> Seen:
     session = subject.session
     for name, spec in session.experiment.data.items():
         if spec.take is not None and spec.take.how == "first":
+            # The first rows are taken of those that were not dropped before.
+            gone = {id_ for ids in session.sets[name].dropped.values() for id_ in ids}
             rows = load_rows(spec, session.task, session.run.root).rows
-            yield from unlike(f"data.{name}", rows, spec.take)
+            left = [row for row in rows if row.id not in gone]
+            yield from unlike(f"data.{name}", left, spec.take)
     for name, spec in session.experiment.evaluate.items():
         if spec.take is not None and spec.take.how == "first" and spec.benchmark is not None:
-            made = benchmark(session.task, spec.benchmark, BenchmarkOptions(spec.options))
+            options = BenchmarkOptions(spec.options, session.run.root)
+            made = benchmark(session.task, spec.benchmark, options)
             yield from unlike(f"evaluate.{name}", made.items, spec.take)
-
-
-def unlike(place: str, rows: Sequence[Row], wanted: Take) -> Seen:
-    """How the first rows differ from all rows, in length and in tools."""
-    first = rows[: wanted.rows]
-    if len(first) == len(rows):
-        return
-    characters, off = length_gap(first, rows)
-    drawn = len(tools_in(take(rows, wanted.rows, "random").rows))
-    have = len(tools_in(first))
-    strange = abs(off) > UNLIKE or have < drawn / 2
-    yield Finding(
-        "warning" if strange else "note",
-        f"{place}: the first {wanted.rows} of {len(rows)} rows are taken",
-        f"mean question {characters[0]:.0f} characters, all rows {characters[1]:.0f} "
-        f"({off:+.1f} standard errors); {have} different tools, a random subset has {drawn}",
-        'take them at random: how = "random"' if strange else "nothing, if their order is random",
-    )
-
-
-def length_gap(first: Sequence[Row], rows: Sequence[Row]) -> tuple[tuple[float, float], float]:
-    """Mean characters of a question in the subset and in all rows, and the gap between them in
-    standard errors of a random subset of that size.
-    """
-    lengths = np.array([len(question(row)) for row in rows], dtype=np.float64)
-    count, whole = len(first), len(rows)
-    gap = float(lengths[:count].mean() - lengths.mean())
-    error = float(lengths.std(ddof=1) * np.sqrt((1 - count / whole) / count))
-    return (float(lengths[:count].mean()), float(lengths.mean())), gap / error if error else 0.0
-
-
-def tools_in(rows: Sequence[Row]) -> set[str]:
-    """The names of all functions that the rows describe."""
-    return set(chain.from_iterable(function_names(row.tools) for row in rows))

@@ -32,7 +32,18 @@ class Number:
     value: float
 
 
-Seen = Iterator[Finding | Number]
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How often values fall into bins of equal width."""
+
+    place: str
+    name: str
+    counts: tuple[int, ...]
+    edges: tuple[float, ...]
+    """One more than counts."""
+
+
+Seen = Iterator[Finding | Number | Histogram]
 """What a check yields."""
 
 

@@ -6,6 +6,7 @@ from itertools import product
 
 from assay.errors import InputError, nearest
 from assay.lab.matrix.coordinates import CHECKPOINT_KEYS, RECORD, check_key, ordered, place_value
+from assay.lab.matrix.fairness import refuse_mixed_metrics
 from assay.lab.matrix.judged import BadBaseline, Baseline, judge_cells, scored
 from assay.lab.matrix.margins import Controls, View, arms, margins
 from assay.lab.matrix.model import (
@@ -62,6 +63,8 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
             cells, layout, ask.baseline, ratios, ask.declared, ask.allow
         )
         notes += more
+    measured = [unit.parts for unit in units if unit.state == "measured"]
+    refuse_mixed_metrics(part for parts in (*measured, *controls.values()) for part in parts)
     view = View(cells, controls, ratios)
     return Matrix(
         name=ask.name,

@@ -28,7 +28,7 @@ class UnknownKey(InputError):
 
 def run_coordinates(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
     """Everything that the run's resolved experiment says, by dotted path, and its name."""
-    values = experiment.model_dump(mode="json", exclude={"seeds", "vary", "name", "about"})
+    values = experiment.model_dump(mode="json", exclude={"seeds", "vary", "name", "about", "note"})
     return {**flat(values), "name": run.name}
 
 

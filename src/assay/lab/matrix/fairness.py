@@ -4,20 +4,22 @@ The axes are declared differences, with what follows from them: a data axis chan
 the manifest fingerprints. Everything else is a confound, as in any comparison.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any
 
 from assay.judge.confounds import Confound, differences
-from assay.lab.fairness import BASE, refuse_trained
+from assay.lab.fairness import BASE, NOT_COMPARED, refuse_mixed, refuse_trained
 from assay.lab.manifest_file import read_manifest
 from assay.lab.matrix.model import Measurement, Source
+from assay.lab.measured import marked_fallback
+from assay.lab.records import read_columns
 from assay.lab.spec.read import read_experiment
 
 ROWS = ("contents_sha256", "prompts_sha256", "train", "dev", "dropped", "total")
 """What a manifest says about the rows of a data set."""
-APART = ("name", "role", "items", "seed", "shared")
+APART = (*NOT_COMPARED, "role")
 """Fields of a record that are compared elsewhere or change no score."""
 
 
@@ -46,6 +48,25 @@ def unfair(
         for c in found.values()
         if c.kind == "confound" and not any(_under(c.path, pattern) for pattern in patterns)
     ]
+
+
+def refuse_mixed_metrics(measured: Iterable[Measurement]) -> None:
+    """Raise Unfair where a fallback metric scored some answers to a benchmark and not others.
+
+    Cells stand side by side and are averaged, so that it is asked of all of them at once, compared
+    or not.
+    """
+    by_benchmark: dict[str, dict[str, tuple[int, int]]] = {}
+    for source in (source for measurement in measured for source in measurement.sources):
+        counts = by_benchmark.setdefault(source.record.benchmark, {})
+        file = source.record.file(source.run.evaluations, source.checkpoint)
+        name = f"{source.run}@{source.checkpoint}"
+        if (name := f"{name} on {source.record.name}") not in counts:
+            texts = read_columns(file, ["parts"])["parts"]
+            marked = marked_fallback(texts)
+            counts[name] = sum(text in marked for text in texts), len(texts)
+    for counts in by_benchmark.values():
+        refuse_mixed(counts)
 
 
 def _differences(a: Source, b: Source, keys: Sequence[str], allow: Sequence[str]) -> list[Confound]:

@@ -5,7 +5,7 @@ The methods that train do the work; they are given the stored groups in place of
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import cast
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from assay.data.episode import Context, Episode, Reward
 from assay.data.row import Row
+from assay.lab.evaluate import first_prompt
 from assay.lab.prepare import find_part, make_renderer, prepare, renderer_of
 from assay.lab.replay.step import SampledStage, StoredStep, completion_of, episode_of, in_groups
 from assay.lab.replay.weights import (
@@ -31,6 +32,7 @@ from assay.rl.objectives.grpo import Grpo as GrpoObjective
 from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats
 from assay.rl.weights import rce_shares
+from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.running import WeightedReward
 from assay.tasks.task import RewardFunction
 from assay.train.groups import value_of
@@ -108,7 +110,8 @@ def set_up(session: Session, stored: StoredStep) -> Bench:
             raise SampleNotFound(f"{stage.data} has no row {line['row_id']!r} any more")
     rows = {line["row_id"]: known[line["row_id"]] for line in stored.lines}
     renderer = make_renderer(tokenizer, stage.rendering)
-    contexts = {i: renderer.prompt(session.task.prompt(r), r.tools) for i, r in rows.items()}
+    world = partial(dialogue_of, session.task)
+    contexts = {i: first_prompt(renderer, session.task, r, world) for i, r in rows.items()}
     return Bench(session, stored, rows, contexts, steps_of(stage, len(part)))
 
 
@@ -178,6 +181,7 @@ def stored_method(
         session.seed,
         session.reward_runner(judge_of(bench, stage)),
         session.base.end_tokens,
+        session.base.positions,
     )
     if isinstance(stage, GrpoStage):
         made = build_grpo(stage, given)

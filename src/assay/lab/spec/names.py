@@ -25,6 +25,7 @@ from assay.rl.losses import LOSSES
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
 from assay.tasks.task import TASKS, Task, task
+from assay.train.metric_names import METHODS, is_written
 
 
 def check_names(
@@ -74,6 +75,26 @@ def _problems(experiment: Experiment) -> Iterator[Problem | None]:
         if evaluation.benchmark is not None:
             known = skill.benchmarks
             yield _unknown((*place, "benchmark"), evaluation.benchmark, known, "benchmark")
+    yield from _metrics(experiment)
+
+
+def _metrics(experiment: Experiment) -> Iterator[Problem | None]:
+    """Metrics that are watched and that no stage which is looked at writes."""
+    every = [stage.method for stage in experiment.stage.values()]
+    watched: list[tuple[KeyPath, str, list[str]]] = []
+    for name, guard in experiment.guard.items():
+        methods = [experiment.stage[guard.stage].method] if guard.stage else every
+        watched.append((("guard", name, "metric"), guard.metric, methods))
+    for name, milestone in experiment.milestone.items():
+        if milestone.metric is not None:
+            methods = [experiment.stage[milestone.stage].method]
+            watched.append((("milestone", name, "metric"), milestone.metric, methods))
+    watched += [(("budget", metric), metric, every) for metric in experiment.budget]
+    for path, metric, methods in watched:
+        if not any(is_written(metric, method) for method in methods):
+            known = frozenset[str]().union(*(METHODS[method] for method in methods))
+            what = f"metric of {' and '.join(dict.fromkeys(methods)) or 'a run without stages'}"
+            yield _unknown(path, metric, known, what)
 
 
 def _renderings() -> list[str]:

@@ -13,6 +13,8 @@ from assay.data.toml_lines import KeyPath
 from assay.errors import InputError, nearest
 from assay.lab.spec.fields import annotations_at
 
+INSTEAD = {"steps": "epochs", "epochs": "steps"}
+"""A stage's length is given in one of two ways: setting one takes the other's place."""
 _NAMED = ("data", "stage", "evaluate", "guard", "milestone")
 
 
@@ -68,7 +70,10 @@ def _set(raw: dict[str, Any], override: Override) -> None:
         if not isinstance(here, dict):
             dotted = ".".join(map(str, override.path[: depth + 1]))
             raise OverrideError("is not a table", file=place(override.text), field=dotted)
-    here[str(override.path[-1])] = _value(override, raw)
+    last = str(override.path[-1])
+    here[last] = _value(override, raw)
+    if override.path[0] == "stage" and len(override.path) == 3:
+        here.pop(INSTEAD.get(last, ""), None)
 
 
 def _value(override: Override, raw: Mapping[str, Any]) -> Any:

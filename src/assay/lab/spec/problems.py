@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from assay.data.toml_lines import KeyPath
+from assay.data.toml_lines import KeyPath, written_path
 from assay.errors import nearest
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.fields import keys_at
@@ -68,14 +68,14 @@ def _looked_into(problem: Problem, found: Mapping[KeyPath, Problem]) -> bool:
 
 def _problem(error: ErrorDetails, raw: Mapping[str, Any], model: type[Table]) -> Problem:
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
-    path = _written_path(error, raw)
+    path = written_path(error["loc"], raw, missing=kind == MISSING)
     if kind == "refused":
         path += tuple(context["field"].split("."))
         return Problem(path, context["problem"], context["fix"])
     if kind == "extra_forbidden":
         keys = keys_at(path[:-1], raw, model)
         return Problem(path, "unknown key", nearest(str(path[-1]), keys))
-    if kind == "missing":
+    if kind == MISSING:
         return _missing(path, raw, model)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         return _wrong_tag(path, kind, context)
@@ -100,19 +100,6 @@ def _other(path: KeyPath, kind: str, value: Any, message: str) -> Problem:
     if kind == "too_long":
         return Problem(path, "has too many elements")
     return Problem(path, message[:1].lower() + message[1:])
-
-
-def _written_path(error: ErrorDetails, raw: Mapping[str, Any]) -> KeyPath:
-    """Pydantic's location without the names of union branches, which nobody wrote."""
-    path: KeyPath = ()
-    here: Any = raw
-    for part in error["loc"]:
-        known: Any = dict(enumerate(here)) if isinstance(here, list) else here
-        if isinstance(known, Mapping) and part in known:
-            path, here = (*path, part), known[part]
-    if error["type"] == "missing":
-        return (*path, error["loc"][-1])
-    return path
 
 
 def _missing(path: KeyPath, raw: Mapping[str, Any], model: type[Table]) -> Problem:

@@ -59,6 +59,8 @@ def parse_toml(text: str, file: str | Path) -> dict[str, Any]:
     """The plain values of a TOML text. Raises SpecError with the line."""
     try:
         return tomllib.loads(text)
+    except RecursionError:
+        raise SpecError("not valid TOML: nested too deeply", file=file) from None
     except tomllib.TOMLDecodeError as invalid:
         message, _, place = str(invalid).partition(" (at ")
         numbers = re.findall(r"\d+", place)

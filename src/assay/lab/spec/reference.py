@@ -13,6 +13,7 @@ from pydantic_core import PydanticUndefined
 from assay.lab.spec.data import DataSpec
 from assay.lab.spec.evaluate import EvaluateSpec
 from assay.lab.spec.experiment import Experiment
+from assay.lab.spec.note import NoteSpec
 from assay.lab.spec.stage import (
     CommonStage,
     GrpoStage,
@@ -38,6 +39,7 @@ This page is made from the models in `assay.lab.spec`
 
 SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
     "Top level": (Experiment, None),
+    "`[note]`": (NoteSpec, None),
     "`[data.NAME]`": (DataSpec, None),
     "`[stage.NAME]`, every method": (CommonStage, None),
     "Stages that sample: `rft`, `rce`, `grpo`": (SamplingStage, CommonStage),
@@ -51,7 +53,7 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
 }
 """Heading to the model whose fields it lists, but for those it has from the second."""
 
-OWN_SECTIONS = ("data", "stage", "evaluate", "guard", "milestone")
+OWN_SECTIONS = ("note", "data", "stage", "evaluate", "guard", "milestone")
 _WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", Any: "any value"}
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from assay.lab.spec.table import Count, Positive, Share, Table, refused
+from assay.lab.spec.table import Count, Many, Positive, Share, Table, refused
 from assay.lab.spec.training import Adapt, FullAdapt, Optimizer, Reward, Sampling
 
 LEARNING_RATES = {"sft": 1e-5, "rft": 1e-5, "rce": 1e-5, "grpo": 1e-6}
@@ -37,8 +37,11 @@ class CommonStage(Table):
     adapt: Adapt = FullAdapt()
     """Which weights are trained."""
     rendering: str = "auto"
-    """How conversations become text; `auto` is the tokenizer's own template where it supports
-    tools, else the documented Hermes-style rendering."""
+    """How conversations become text: `template` (the tokenizer's own), `hermes`, `qwen3` or
+    `qwen3_fc`; `auto` is `template` where that writes tools and calls, else `hermes`."""
+    other_rendering_than: Many[str] | None = None
+    """Evaluations that may ask in another rendering than this stage trains in, by their names;
+    any other that looks at its checkpoints and does so is refused."""
     micro_tokens: Count = 2048
     """Token budget of one forward and backward pass; the gradient does not depend on it."""
     checkpoint_every: Count | None = None
@@ -221,6 +224,9 @@ class GrpoStage(SamplingStage):
     max_rollout_gap: Positive = 0.25
     """The run stops where the mean absolute gap between rollout and training log-probs is
     larger."""
+    max_steps_without_bonus: Count = 5
+    """The run stops after this many steps with signal in a row in which the bonus of `egpo` or
+    `egpo_scaled_clip` was 0 for every answer: it would be plain GRPO."""
 
     @model_validator(mode="after")
     def _terms_make_sense(self) -> Self:

@@ -18,6 +18,7 @@ import torch
 
 from assay.errors import InputError
 from assay.lab.launch import check_same, newest
+from assay.lab.measure_added import lacking
 from assay.lab.spec.names import check_names
 from assay.lab.status import read_status
 from assay.lab.sweep.plan import Planned, plan
@@ -37,7 +38,7 @@ app()
 """The command line in a process that dies with the one that started it, so that a killed `fill`
 leaves nothing at work."""
 
-Had = Literal["nothing", "interrupted", "failed"]
+Had = Literal["nothing", "interrupted", "failed", "unmeasured"]
 
 
 class BadDevices(InputError):
@@ -95,7 +96,9 @@ def missing_work(root: Path, found: SweepFile) -> Work:
             if run is not None:
                 check_same(run, planned.experiment)
             status = read_status(run.path).status if run is not None else None
-            if status == "finished":
+            if status == "finished" and run is not None and lacking(run, planned.experiment):
+                jobs.append(Job(planned, seed, "unmeasured"))
+            elif status == "finished":
                 finished.append(f"{planned.name}#{seed}")
             elif status == "running":
                 busy.append(f"{planned.name}#{seed}")
@@ -166,7 +169,12 @@ def run_jobs(
     return done
 
 
-WORDS = {"nothing": "started", "interrupted": "resumed", "failed": "tried again"}
+WORDS = {
+    "nothing": "started",
+    "interrupted": "resumed",
+    "failed": "tried again",
+    "unmeasured": "measured on what was added",
+}
 
 
 def launched(root: Path, job: Job, device: str, log: Path) -> subprocess.Popen[bytes]:

@@ -108,8 +108,8 @@ def _check_axis(found: SweepFile, axis: Axis) -> None:
     for index, text in enumerate(texts):
         if text in texts[:index]:
             raise found.refuse(axis.path, f"has the value {text} twice", "leave one out")
-    first, _, rest = axis.key.partition(".")
-    if first in ("name", "seeds", "control", "vary", "about") and not rest:
+    first = axis.key.partition(".")[0]
+    if first in ("name", "seeds", "control", "vary", "about", "note"):
         raise found.refuse(axis.path, f"{axis.key!r} is no axis", _why_no_axis(first))
 
 

@@ -4,10 +4,8 @@ With A the GRPO advantage and E the mean entropy of an episode's chain-of-though
   egpo              A + min(lambda * E, |A| / alpha)       arXiv 2508.05118 v4, eq. 5
   egpo_scaled_clip  A + lambda * clip(E, -|A|/alpha, |A|/alpha)   zhangdw156/verl 0350dd9c
 The bonus is never negative and smaller than |A| (alpha > 1), so no sign flips, and A = 0 gets
-none. Finding the tokens of the chain of thought is here too; measuring entropy is not.
+none. Finding the tokens of the chain of thought is `rl.thought`'s part.
 """
-
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,38 +17,6 @@ from assay.rl.estimators.group import standardised_E
 
 class NoChainOfThought(InputError):
     """The estimator needs entropies or chain-of-thought marks that this run does not make."""
-
-
-@dataclass(frozen=True)
-class Thought:
-    """Which action tokens are chain of thought."""
-
-    mask_S: Tensor
-    unclosed_N: Tensor
-    """Turns whose chain of thought never ends; all the rest of such a turn counts as thought."""
-
-
-def find_thought(
-    actions_S: Tensor, offsets_N1: Tensor, opened_N: Tensor, open_id: int, close_id: int
-) -> Thought:
-    """Marks each turn's tokens from the first `open_id` to the next `close_id`, tags included.
-
-    `opened_N`: the prompt already ends inside an open chain of thought (templates that prefill
-    the opening tag), so thought starts with the turn's first token. A turn that never opens one
-    has no marks.
-    """
-    mask_S = torch.zeros_like(actions_S, dtype=torch.bool)
-    unclosed_N = torch.zeros_like(opened_N, dtype=torch.bool)
-    for n, opened in enumerate(opened_N.tolist()):
-        first, last = int(offsets_N1[n]), int(offsets_N1[n + 1])
-        tokens = actions_S[first:last].tolist()
-        if not opened and open_id not in tokens:
-            continue
-        start = 0 if opened else tokens.index(open_id)
-        unclosed_N[n] = close_id not in tokens[start:]
-        end = len(tokens) if unclosed_N[n] else tokens.index(close_id, start) + 1
-        mask_S[first + start : first + end] = True
-    return Thought(mask_S, unclosed_N)
 
 
 def egpo(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:

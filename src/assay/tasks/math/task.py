@@ -25,7 +25,7 @@ class NoTargetError(InputError):
 
 
 def gsm8k(options: BenchmarkOptions) -> Benchmark:
-    """The rows of the file that the option `path` names, scored by `accuracy`.
+    """The rows of the file that the option `path` names, from the lab's root, by `accuracy`.
 
     Raises UnknownNameError for an unknown option, InputError without a path, and what
     `formats.read_rows` raises.
@@ -36,7 +36,7 @@ def gsm8k(options: BenchmarkOptions) -> Benchmark:
         raise InputError("math/gsm8k needs the path of its file", field="options.path", fix=fix)
     return Benchmark(
         name="math/gsm8k",
-        items=tuple(read_rows(chosen["path"], chosen["format"])),
+        items=tuple(read_rows(options.root / chosen["path"], chosen["format"])),
         score=accuracy,
         checker=f"math-verify {version('math-verify')}",
         options=chosen,

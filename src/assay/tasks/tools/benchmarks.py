@@ -1,9 +1,13 @@
-"""BFCL categories as benchmarks: every entry is an item, BFCL's AST checker scores it.
+"""BFCL categories as benchmarks: every entry is an item, BFCL's own rule scores it.
 
-Options: `parser` is "strict" (Hermes blocks) or "lenient" (bare and fenced JSON too); `examples`
-puts that many worked examples before each question, the first rows of `examples_from`, in the
-source's order, that have no system message and whose functions occur in no item nor in an earlier
-example. The tools of the examples follow the item's own, whose first place the checker relies on.
+Options of the categories with one question: `parser` is "strict" (Hermes blocks) or "lenient" (bare
+and fenced JSON too); `examples` puts that many worked examples before each question, the first rows
+of `examples_from`, in the source's order, that have no system message and whose functions occur in
+no item nor in an earlier example. The tools of the examples follow the item's own, whose first
+place the checker relies on.
+
+Option of the categories of several turns: `added` says where functions are offered that a turn
+adds, "tools" or "text" (see `dialogue`).
 """
 
 from collections.abc import Mapping
@@ -15,15 +19,25 @@ from assay.data.tools import function_names
 from assay.errors import InputError
 from assay.tasks.task import Benchmark, BenchmarkMaker, BenchmarkOptions, lookup
 from assay.tasks.tools.bfcl import CATEGORIES, entries, read_bfcl
-from assay.tasks.tools.checker import CHECKER
+from assay.tasks.tools.checker import CHECKER, MULTI_TURN_CHECKER
+from assay.tasks.tools.dialogue import ADDED, MultiTurnDialogue
+from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS, dialogue_error
+from assay.tasks.tools.multi_turn import MULTI_TURN, multi_turn_entries
 from assay.tasks.tools.parsing import PARSERS
+from assay.tasks.tools.relevance import (
+    RELEVANCE,
+    RELEVANCE_CHECKER,
+    relevance,
+    relevance_error,
+)
 from assay.tasks.tools.rewards import ast, ast_error
 
 DEFAULTS = {"parser": "strict", "examples": 0, "examples_from": "live_simple"}
+MULTI_TURN_DEFAULTS = {"added": "tools"}
 
 
 def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
-    """The benchmark of one category.
+    """The benchmark of one category with one question.
 
     Raises UnknownNameError for an unknown option, parser or category, and InputError when there
     are fewer usable examples than asked for.
@@ -34,13 +48,34 @@ def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
     if chosen["examples"]:
         examples = worked_examples(chosen["examples_from"], chosen["examples"], items)
         items = tuple(_with_examples(item, examples) for item in items)
+    score, classify, checker = ast, ast_error, CHECKER
+    if category in RELEVANCE:
+        score, classify, checker = relevance, relevance_error, RELEVANCE_CHECKER
     return Benchmark(
         name=f"bfcl/{category}",
         items=items,
-        score=partial(ast, parse=parse),
-        checker=CHECKER,
-        classify=partial(ast_error, parse=parse),
+        score=partial(score, parse=parse),
+        checker=checker,
+        classify=partial(classify, parse=parse),
         options=chosen,
+    )
+
+
+def multi_turn(category: str, options: BenchmarkOptions) -> Benchmark:
+    """The benchmark of one category of several turns.
+
+    Raises UnknownNameError for an unknown option or value.
+    """
+    chosen = options.over(MULTI_TURN_DEFAULTS)
+    added = lookup(ADDED, chosen["added"], "place of added functions")
+    return Benchmark(
+        name=f"bfcl/{category}",
+        items=multi_turn_entries(category),
+        score=DIALOGUE_REWARDS["dialogue_binary"],
+        checker=MULTI_TURN_CHECKER,
+        classify=dialogue_error,
+        options=chosen,
+        dialogue=partial(MultiTurnDialogue, added=added),
     )
 
 
@@ -74,5 +109,6 @@ def _with_examples(item: Row, examples: tuple[Row, ...]) -> Row:
 
 
 BENCHMARKS: Mapping[str, BenchmarkMaker] = {
-    f"bfcl/{category}": partial(bfcl, category) for category in CATEGORIES
+    **{f"bfcl/{category}": partial(bfcl, category) for category in (*CATEGORIES, *RELEVANCE)},
+    **{f"bfcl/{category}": partial(multi_turn, category) for category in MULTI_TURN},
 }

@@ -1,13 +1,14 @@
-"""Reads the single-turn Python categories of BFCL v4 from the bfcl-eval wheel as rows.
+"""Reads the Python categories of BFCL v4 from the bfcl-eval wheel as rows, one question each.
 
 The target of a row is the first possible answer of each argument; it counts only if BFCL's own
-checker accepts it, so every row that has a target is proven answerable. Scoring is in `rewards`,
-choosing training rows apart from test items in `disjoint`.
+checker accepts it, so every row that has a target is proven answerable. The relevance categories
+have no possible answers. Entries of several turns are in `multi_turn`, scoring is in `rewards`,
+`relevance` and `dialogue_rewards`, choosing training rows apart from test items in `disjoint`.
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,10 @@ from assay.data.row import Message, Row, ToolCall
 from assay.models.wheels import wheel_directory
 from assay.tasks.task import Loaded, lookup
 from assay.tasks.tools.checker import WHEEL, ast_check
+from assay.tasks.tools.multi_turn import MULTI_TURN, messages_of, multi_turn_entries
+from assay.tasks.tools.relevance import RELEVANCE
 
+# The categories whose calls are compared with possible answers.
 CATEGORIES = (
     "simple_python",
     "multiple",
@@ -29,26 +33,53 @@ CATEGORIES = (
 
 
 def entries(category: str) -> tuple[Row, ...]:
-    """All entries of `category` in the source's order; `gold` is the list of possible answers.
+    """All entries of `category` in the source's order.
+
+    Raises UnknownNameError for a category that is not in ENTRIES.
+    """
+    return lookup(ENTRIES, category, "BFCL category")(category)
+
+
+def ast_entries(category: str) -> tuple[Row, ...]:
+    """The entries of a category of CATEGORIES; `gold` is the list of possible answers.
 
     `tools` are the function docs as BFCL wrote them. `messages` end with the target assistant
     message where the checker accepts one, else `extra["no_target"]` holds its error type.
-    Live entries that share a function doc share a `conversation`. Raises UnknownNameError for a
-    category that is not in CATEGORIES.
+    Live entries that share a function doc share a `conversation`.
     """
-    lookup(dict.fromkeys(CATEGORIES), category, "BFCL category")
-    data = wheel_directory(WHEEL) / "bfcl_eval" / "data"
-    file = data / f"BFCL_v4_{category}.json"
-    questions = file.read_text(encoding="utf-8").splitlines()
-    answers = (data / "possible_answer" / file.name).read_text(encoding="utf-8").splitlines()
+    data = wheel_directory(WHEEL) / "bfcl_eval" / "data" / "possible_answer"
+    answers = (data / f"BFCL_v4_{category}.json").read_text(encoding="utf-8").splitlines()
+    rows = relevance_entries(category)
     return tuple(
-        _row(category, json.loads(question), json.loads(answer), f"{file.name}:{line}")
-        for line, (question, answer) in enumerate(zip(questions, answers, strict=True), start=1)
+        _with_target(row, json.loads(answer)["ground_truth"])
+        for row, answer in zip(rows, answers, strict=True)
     )
 
 
+def relevance_entries(category: str) -> tuple[Row, ...]:
+    """The entries of a category of RELEVANCE: questions and functions, nothing to compare with."""
+    file = wheel_directory(WHEEL) / "bfcl_eval" / "data" / f"BFCL_v4_{category}.json"
+    questions = file.read_text(encoding="utf-8").splitlines()
+    return tuple(
+        _row(category, json.loads(question), f"{file.name}:{line}")
+        for line, question in enumerate(questions, start=1)
+    )
+
+
+ENTRIES: Mapping[str, Callable[[str], tuple[Row, ...]]] = {
+    **dict.fromkeys(CATEGORIES, ast_entries),
+    **dict.fromkeys(RELEVANCE, relevance_entries),
+    **dict.fromkeys(MULTI_TURN, multi_turn_entries),
+}
+"""Every category that can be read, and its reader."""
+
+
 def read_bfcl(category: str) -> Loaded:
-    """The entries that have a target, for training; the others are dropped by reason."""
+    """The entries that have a target, for training; the others are dropped by reason.
+
+    Entries that never have one, of several turns or of a relevance category, are all kept: rewards
+    can judge what a model does with them.
+    """
     rows = entries(category)
     dropped = defaultdict(list)
     for row in rows:
@@ -58,23 +89,25 @@ def read_bfcl(category: str) -> Loaded:
     return Loaded(kept, {reason: tuple(ids) for reason, ids in dropped.items()})
 
 
-def _row(category: str, entry: Any, answer: Any, origin: str) -> Row:
-    """One entry as a row, with its target if the checker accepts it."""
-    asked = tuple(Message(m["role"], m["content"]) for m in entry["question"][0])
-    row = Row(
+def _row(category: str, entry: Any, origin: str) -> Row:
+    return Row(
         id=entry["id"],
-        messages=asked,
+        messages=messages_of(entry["question"][0]),
         tools=tuple(entry["function"]),
-        gold=answer["ground_truth"],
         # The first two numbers of a live id are the entry and its function doc.
         conversation=category + "-" + entry["id"].split("-")[1] if "live" in category else "",
         origin=origin,
         extra={"category": category},
     )
+
+
+def _with_target(row: Row, answer: Any) -> Row:
+    """The row with its possible answers, and with its target if the checker accepts it."""
+    row = replace(row, gold=answer)
     calls = target_calls(row)
     result = ast_check(row, calls)
     if result.valid:
-        return replace(row, messages=(*asked, Message("assistant", "", tool_calls=calls)))
+        return replace(row, messages=(*row.messages, Message("assistant", "", tool_calls=calls)))
     return replace(row, extra={**row.extra, "no_target": result.error_type})
 
 

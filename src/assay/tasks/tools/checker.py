@@ -22,7 +22,8 @@ from assay.models.wheels import WHEELS, wheel_directory
 
 WHEEL = "bfcl-eval"
 CHECKER = f"{WHEEL}=={WHEELS[WHEEL].version} ast_checker"
-"""Names the checker in fingerprints."""
+MULTI_TURN_CHECKER = f"{WHEEL}=={WHEELS[WHEEL].version} multi_turn_checker"
+"""They name the checkers in fingerprints."""
 
 _MODEL = "assay"
 _LOADING = threading.Lock()

@@ -1,7 +1,7 @@
-"""The words of the task around a question and its answer: system text and Hermes calls.
+"""The words of the task around a question and its answer: there are none but Hermes calls.
 
-Tools are not written here: they stay in `row.tools`, and the rendering writes them. On a model
-whose template knows no tools, the Hermes rendering puts them below this system text.
+Tools stay in `row.tools`, and the rendering writes them together with how to call them: words of
+the task's own would make its prompts other ones than a benchmark's.
 """
 
 from collections.abc import Iterable
@@ -11,13 +11,8 @@ from assay.data.row import Message, Row, ToolCall
 
 
 def prompt(row: Row) -> tuple[Message, ...]:
-    """The row's messages before its target, under one system message.
-
-    It is Hermes' instruction and, after an empty line, what system text the row has of its own.
-    """
-    own = [message.content for message in row.prompt if message.role == "system"]
-    rest = [message for message in row.prompt if message.role != "system"]
-    return Message("system", "\n\n".join([hermes.INSTRUCTION, *own])), *rest
+    """The row's messages before its target, as they are."""
+    return row.prompt
 
 
 def call_text(calls: Iterable[ToolCall]) -> str:

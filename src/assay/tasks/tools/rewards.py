@@ -117,8 +117,10 @@ def ast(row: Row, completion: Completion, parse: Parser = parse_strict) -> Rewar
     gold answer does; `arguments`, the checker finds nothing wrong. Raises GoldError for a row that
     is not BFCL's.
     """
-    if "category" not in row.extra:
-        raise GoldError(f"row {row.id} has no BFCL category", fix="use a reward that needs none")
+    if "category" not in row.extra or row.gold is None or "entry" in row.extra:
+        raise GoldError(
+            f"row {row.id} has no possible answers of BFCL", fix="use a reward that needs none"
+        )
     parsed, result = _checked(row, completion.text, parse)
     gold = Counter(name for call in row.gold for name in call)
     name = Counter(call.name for call in parsed.calls) == gold

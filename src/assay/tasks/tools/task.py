@@ -1,7 +1,9 @@
 """The tool-calling skill: answer a question by calling functions that the prompt describes.
 
 Its parts are put together here and live beside this file: data (`bfcl`), words (`prompts`),
-reading answers (`parsing`), judging them (`rewards`, `checker`) and `benchmarks`.
+reading answers (`parsing`), judging them (`rewards`, `relevance`, `checker`) and `benchmarks`; for
+entries of several turns data (`multi_turn`), `dialogue` and `dialogue_rewards`, with simulators
+that live in workers (`simulation`).
 """
 
 from assay.data.row import Message, Row
@@ -9,8 +11,13 @@ from assay.errors import InputError
 from assay.tasks.dialogue import Dialogue
 from assay.tasks.tools.benchmarks import BENCHMARKS
 from assay.tasks.tools.bfcl import read_bfcl
+from assay.tasks.tools.dialogue import MultiTurnDialogue
+from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS
+from assay.tasks.tools.multi_turn import first_turn, is_multi_turn
 from assay.tasks.tools.prompts import prompt
+from assay.tasks.tools.relevance import relevance
 from assay.tasks.tools.rewards import REWARD_MAXIMUM, REWARDS
+from assay.tasks.tools.simulated import read_held_out, read_simulated
 
 
 class NoTargetError(InputError):
@@ -21,13 +28,17 @@ class ToolsTask:
     """The task called "tools"."""
 
     name = "tools"
-    rewards = REWARDS
+    rewards = {**REWARDS, "relevance": relevance, **DIALOGUE_REWARDS}  # noqa: RUF012
     reward_maximum = REWARD_MAXIMUM
     benchmarks = BENCHMARKS
-    sources = {"bfcl": read_bfcl}  # noqa: RUF012
+    sources = {  # noqa: RUF012
+        "bfcl": read_bfcl,
+        "simulated": read_simulated,
+        "simulated_held_out": read_held_out,
+    }
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
-        """The question under one system message that lists the tools (`prompts.prompt`)."""
+        """The row's messages before its target; the rendering adds the tools (`prompts.prompt`)."""
         return prompt(row)
 
     def target(self, row: Row) -> Message:
@@ -38,8 +49,8 @@ class ToolsTask:
         return row.messages[-1]
 
     def dialogue(self, row: Row) -> Dialogue | None:
-        """None: every row is one question with one answer."""
-        return None
+        """The dialogue with an entry that has simulators; None where one answer is all."""
+        return MultiTurnDialogue(first_turn(row)) if is_multi_turn(row) else None
 
 
 TASK = ToolsTask()

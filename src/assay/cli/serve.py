@@ -1,0 +1,45 @@
+"""`assay serve TARGET`: a checkpoint behind OpenAI's interface, on this machine alone."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.cli.completion import run_names
+from assay.cli.output import Outcome
+
+
+def serve(
+    root: Path,
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="NAME@CHECKPOINT of a run, or a model such as hf:ID or path:DIR.",
+            autocompletion=run_names,
+        ),
+    ],
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0 takes a free one.")
+    ] = 8000,
+    rendering: Annotated[str, typer.Option(help="How chats become text.")] = "auto",
+    name: Annotated[
+        str | None, typer.Option(help="The model's name for clients; else the target.")
+    ] = None,
+) -> Outcome:
+    """Serve a checkpoint to OpenAI clients until Ctrl-C; ASSAY_SERVE_TOKEN is their token."""
+    from assay.lab.serving.server import serve as serve_model
+
+    done = serve_model(
+        root,
+        target,
+        port=port,
+        rendering=rendering,
+        name=name,
+        note=lambda line: typer.echo(line, err=True),
+    )
+    words = (
+        f"served {done['model']}: {done['requests']} requests, {done['refused']} refused, "
+        f"{done['failed']} failed, {done['prompt_tokens']} prompt tokens, "
+        f"{done['completion_tokens']} completion tokens"
+    )
+    return Outcome(done, [words])

@@ -1,0 +1,176 @@
+"""Answers of a model behind an endpoint, judged and recorded item by item.
+
+The endpoint gives text alone, so a line has no tokens, and its counts are the server's. An answer
+that did not come, or a dialogue whose world failed, is an abstention that says why; it is never a
+wrong answer. Runs and their manifests are `endpoint_runs`' part.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Message, Row
+from assay.lab.observer import Observer
+from assay.lab.records import EvaluationRecord, RecordWriter
+from assay.lab.spec.evaluate import EvaluateSpec
+from assay.rl.policy import SampleKey
+from assay.rollout.endpoint import Endpoint, EndpointError, Said, Unanswered
+from assay.rollout.sampling import Sampling, key_state
+from assay.tasks.dialogue import Tools
+from assay.tasks.running import RewardRunner
+from assay.tasks.task import Benchmark, Task
+
+CHUNK = 64
+"""Answers recorded together: what an interrupted evaluation asks for again at most."""
+TOGETHER = 8
+"""Requests that the endpoint is asked at once."""
+BASE = "base"
+"""The name of the only checkpoint that an endpoint has."""
+
+Say = Callable[[Sequence[Message], Tools], Said]
+
+
+@dataclass(frozen=True)
+class EndpointEvaluation:
+    """One benchmark made ready to be asked through an endpoint."""
+
+    spec: EvaluateSpec
+    task: Task
+    made: Benchmark
+    items: tuple[Row, ...]
+    record: EvaluationRecord
+    seed: int
+
+    @property
+    def sampling(self) -> Sampling:
+        """The sampling settings of the evaluation."""
+        table = self.spec.sampling
+        return Sampling(table.temperature, table.max_tokens, table.top_p, table.top_k)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What came of one repeat of an item."""
+
+    completion: Completion
+    said: tuple[Said, ...]
+    failure: str = ""
+    """Why there is no answer."""
+
+    def counted(self, name: str) -> int | None:
+        """The sum of one of the server's token counts; None where it did not count every answer."""
+        counts = [getattr(one, name) for one in self.said]
+        return None if None in counts or not counts else sum(counts)
+
+
+def answer_all(
+    evaluation: EndpointEvaluation,
+    endpoint: Endpoint,
+    folder: Path,
+    observer: Observer,
+    runner: RewardRunner,
+) -> Path:
+    """Ask and judge what the record lacks; returns the record's file. Raises EndpointError."""
+    jobs = [(i, r) for i in range(len(evaluation.items)) for r in range(evaluation.spec.repeats)]
+    name = evaluation.record.name
+    with RecordWriter(folder, evaluation.record, BASE) as writer:
+        for start in range(0, len(jobs), CHUNK):
+            if writer.has_chunk(start // CHUNK):
+                continue
+            observer.evaluation(name, BASE, start, len(jobs))
+            lines = chunk_lines(evaluation, endpoint, jobs[start : start + CHUNK], runner)
+            writer.write_chunk(start // CHUNK, lines)
+        file = writer.finish()
+    observer.evaluation(name, BASE, len(jobs), len(jobs))
+    return file
+
+
+def chunk_lines(
+    evaluation: EndpointEvaluation,
+    endpoint: Endpoint,
+    jobs: Sequence[tuple[int, int]],
+    runner: RewardRunner,
+) -> list[dict[str, Any]]:
+    """The record's lines of some (item, repeat) pairs."""
+    started = time.perf_counter()
+    with ThreadPoolExecutor(TOGETHER, thread_name_prefix="assay-endpoint") as threads:
+        heard = list(threads.map(partial(ask, evaluation, endpoint), jobs))
+    rewards = [Reward(None, why=each.failure) for each in heard]
+    fresh = [n for n, each in enumerate(heard) if not each.failure]
+    pairs = [(evaluation.items[jobs[n][0]], heard[n].completion) for n in fresh]
+    for n, reward in zip(fresh, runner.score(pairs), strict=True):
+        rewards[n] = reward
+    seconds = (time.perf_counter() - started) / len(jobs)
+    return [
+        line(evaluation, evaluation.items[index], repeat, each, reward, seconds)
+        for (index, repeat), each, reward in zip(jobs, heard, rewards, strict=True)
+    ]
+
+
+def ask(evaluation: EndpointEvaluation, endpoint: Endpoint, job: tuple[int, int]) -> Heard:
+    """The answer to one item, or the dialogue with it. Raises EndpointError."""
+    item, repeat = evaluation.items[job[0]], job[1]
+    # Servers take seeds of 31 bits; equal items of another seed shall differ.
+    seed = key_state(SampleKey(evaluation.seed, item.id, repeat)) >> 33
+    said: list[Said] = []
+
+    def say(messages: Sequence[Message], tools: Tools) -> Said:
+        sampling, rendering = evaluation.sampling, evaluation.spec.rendering
+        said.append(endpoint.say(messages, tools, sampling, rendering, seed))
+        return said[-1]
+
+    messages: tuple[Message, ...] = ()
+    try:
+        if evaluation.made.dialogue is None:
+            say(evaluation.task.prompt(item), item.tools)
+        else:
+            messages = converse(evaluation.made.dialogue(item), say)
+    except EndpointError:
+        raise
+    except Unanswered as error:
+        return Heard(Completion(""), tuple(said), f"endpoint: {error}")
+    except Exception as error:  # the world of one item failed; the others go on
+        return Heard(Completion(""), tuple(said), f"environment: {type(error).__name__}: {error}")
+    text = "\n".join(one.text for one in said)
+    return Heard(Completion(text, (), said[-1].ended, messages), tuple(said))
+
+
+def converse(dialogue: Any, say: Say) -> tuple[Message, ...]:
+    """Play a `tasks.dialogue.Dialogue` to its end; returns what followed the prompt."""
+    while (asked := dialogue.asks()) is not None:
+        said = say(asked.messages, asked.tools)
+        dialogue.hears(said.text, said.ended)
+    return dialogue.messages
+
+
+def line(
+    evaluation: EndpointEvaluation,
+    item: Row,
+    repeat: int,
+    heard: Heard,
+    reward: Reward,
+    seconds: float,
+) -> dict[str, Any]:
+    """One line of an evaluation record."""
+    known = reward.value is not None
+    return {
+        "sample_id": f"{evaluation.record.name}/{BASE}/{item.id}#{repeat}",
+        "item_id": item.id,
+        "repeat": repeat,
+        "output": heard.completion.text,
+        "tokens": [],
+        "completion_tokens": heard.counted("completion_tokens"),
+        "prompt_tokens": heard.said[-1].prompt_tokens if heard.said else None,
+        "score": reward.value,
+        "parts": json.dumps(dict(reward.parts), sort_keys=True),
+        "error": evaluation.made.classify(item, heard.completion) if known else "",
+        "why": reward.why,
+        "ended": heard.completion.ended,
+        "seconds": seconds,
+    }

@@ -1,0 +1,179 @@
+"""The HTTP side: routes, the token, sizes, and every failure as JSON in OpenAI's shape.
+
+The list of models is open, because programs that wait for a server to be ready (BFCL's among them)
+ask for it without a token; everything that makes the model work is not.
+"""
+
+import secrets
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from assay.data.episode import Turn
+from assay.lab.serving.asking import Asked, ask_chat, ask_completion
+from assay.lab.serving.batching import Batcher
+from assay.lab.serving.replies import CHAT, COMPLETION, Envelope, Shape, error_body, usage
+from assay.lab.serving.requests import (
+    Asking,
+    ChatRequest,
+    CompletionRequest,
+    Refusal,
+    read_request,
+)
+from assay.lab.serving.served import Served
+from assay.lab.serving.streams import sample_all, stream
+
+MOST_BYTES = 8 << 20
+"""The largest body that is read."""
+MOST_OPEN = 1024
+"""Completions that may wait or be sampled at once."""
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass
+class Counts:
+    """What a server did."""
+
+    requests: int = 0
+    refused: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A served model, its queue, and who may use it."""
+
+    served: Served
+    batcher: Batcher
+    token: str
+    counts: Counts = field(default_factory=Counts)
+
+    def app(self) -> Starlette:
+        """The application."""
+        routes = [
+            Route("/v1/models", self.answering(self.models), methods=["GET"]),
+            Route("/v1/chat/completions", self.answering(self.chat), methods=["POST"]),
+            Route("/v1/completions", self.answering(self.completion), methods=["POST"]),
+        ]
+        return Starlette(routes=routes, exception_handlers={HTTPException: unknown_route})
+
+    def answering(self, handler: Handler) -> Handler:
+        """`handler` with its refusals, and whatever else goes wrong, as JSON."""
+
+        async def answer(request: Request) -> Response:
+            self.counts.requests += 1
+            try:
+                return await handler(request)
+            except Refusal as refusal:
+                self.counts.refused += 1
+                return failure(refusal)
+            except ClientDisconnect:
+                return failure(Refusal(499, "the client went away", code="cancelled"))
+            except Exception as error:
+                self.report(error)
+                problem = "an error that nobody foresaw; the server's log says more"
+                return failure(Refusal(500, problem, code="internal_error"))
+
+        return answer
+
+    def report(self, error: BaseException) -> None:
+        """Count a failure and write its traceback to standard error."""
+        self.counts.failed += 1
+        traceback.print_exception(error, file=sys.stderr)
+
+    def count(self, asked: Asked, turns: Sequence[Turn]) -> None:
+        """Add the tokens of a request that was answered."""
+        tokens = usage(asked, turns)
+        self.counts.prompt_tokens += tokens["prompt_tokens"]
+        self.counts.completion_tokens += tokens["completion_tokens"]
+
+    async def models(self, request: Request) -> Response:
+        """`GET /v1/models`."""
+        if "authorization" in request.headers:
+            self.check_token(request)
+        model = {"id": self.served.name, "object": "model", "created": 0, "owned_by": "assay"}
+        model["max_model_len"] = self.served.context_tokens
+        return JSONResponse({"object": "list", "data": [model]})
+
+    async def chat(self, request: Request) -> Response:
+        """`POST /v1/chat/completions`."""
+        body = await self.read(request, ChatRequest)
+        return await self.reply(request, ask_chat(self.served, body), CHAT)
+
+    async def completion(self, request: Request) -> Response:
+        """`POST /v1/completions`."""
+        body = await self.read(request, CompletionRequest)
+        return await self.reply(request, ask_completion(self.served, body), COMPLETION)
+
+    async def read(self, request: Request, kind: type[Any]) -> Any:
+        """The body of a request that may be made. Raises Refusal."""
+        self.check_token(request)
+        asking: Asking = read_request(kind, await read_body(request))
+        if asking.model != self.served.name:
+            problem = f"there is no model {asking.model!r} here, only {self.served.name!r}"
+            raise Refusal(404, problem, code="model_not_found", parameter="model")
+        if asking.stream and getattr(asking, "logprobs", None) not in (None, False):
+            problem = "logprobs are not streamed"
+            raise Refusal(400, problem, code="unsupported_value", parameter="logprobs")
+        return asking
+
+    async def reply(self, request: Request, asked: Asked, shape: Shape) -> Response:
+        """Sample, and answer whole or in pieces. Raises Refusal."""
+        if self.batcher.open_jobs + len(asked.choices) > MOST_OPEN:
+            raise Refusal(429, "too many requests wait already", code="rate_limit_exceeded")
+        envelope = Envelope(shape, self.served.name)
+        if asked.request.stream:
+            events = stream(self.batcher, asked, envelope, self)
+            return StreamingResponse(events, media_type="text/event-stream")
+        answers = await sample_all(self.batcher, asked, request.is_disconnected, self)
+        return JSONResponse(envelope.whole(asked, answers))
+
+    def check_token(self, request: Request) -> None:
+        """Raise Refusal (401) unless the request carries the token."""
+        given = token_of(request.headers.get("authorization", ""))
+        if given is None:
+            problem = "a token is missing: send the header 'Authorization: Bearer TOKEN'"
+            raise Refusal(401, problem, code="missing_token")
+        if not secrets.compare_digest(given.encode(), self.token.encode()):
+            raise Refusal(401, "the token is wrong", code="invalid_api_key")
+
+
+def token_of(header: str) -> str | None:
+    """The bearer token of an Authorization header."""
+    kind, _, value = header.partition(" ")
+    return value.strip() if kind.lower() == "bearer" and value.strip() else None
+
+
+async def read_body(request: Request) -> bytes:
+    """The whole body. Raises Refusal (413) once it is larger than MOST_BYTES."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_BYTES:
+            problem = f"the body is larger than {MOST_BYTES} bytes"
+            raise Refusal(413, problem, code="request_too_large")
+    return bytes(body)
+
+
+def failure(refusal: Refusal) -> Response:
+    """A refusal as an HTTP answer."""
+    headers = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}
+    return JSONResponse(error_body(refusal), refusal.status, headers.get(refusal.status))
+
+
+async def unknown_route(request: Request, error: Exception) -> Response:
+    """What no route takes: another path (404) or method (405)."""
+    known = error if isinstance(error, HTTPException) else HTTPException(500)
+    problem = f"{request.method} {request.url.path}: {known.detail}"
+    return failure(Refusal(known.status_code, problem, code="unknown_url"))

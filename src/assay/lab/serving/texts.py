@@ -1,0 +1,107 @@
+"""From sampled tokens to the text of an answer: whole at the end, or piece by piece as it grows.
+
+A stop text ends an answer and is no part of it. What may still turn out to be part of a character,
+of a stop text or of a tool call is held back, so that a stream says what the whole answer says.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.data.row import ToolCall
+from assay.tasks.tools.parsing import CLOSE, OPEN, parse_strict
+
+UNFINISHED = "\ufffd"
+"""How a tokenizer writes a character of which bytes are missing."""
+
+
+@dataclass(frozen=True)
+class Speech:
+    """How tokens of one request become text."""
+
+    tokenizer: Any
+    end_tokens: frozenset[int]
+    stops: tuple[str, ...] = ()
+    skip_special: bool = False
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without those that end an answer."""
+        kept = [token for token in tokens if token not in self.end_tokens]
+        return self.tokenizer.decode(kept, skip_special_tokens=self.skip_special)
+
+    def text(self, tokens: Sequence[int]) -> tuple[str, bool]:
+        """The text of a finished answer, and whether a stop text ended it."""
+        whole = self.decode(tokens)
+        found = self.stop_in(whole, 0)
+        return (whole, False) if found is None else (whole[:found], True)
+
+    def stop_in(self, text: str, start: int) -> int | None:
+        """Where the first stop text begins that ends behind `start`."""
+        longest = max(map(len, self.stops), default=0)
+        found = [text.find(stop, max(0, start - longest + 1)) for stop in self.stops]
+        return min((place for place in found if place >= 0), default=None)
+
+
+class Growing:
+    """The text of one answer while its tokens come."""
+
+    def __init__(self, speech: Speech):
+        self.speech = speech
+        self.text = ""
+        """Everything that is certain, up to a stop text."""
+        self.stopped = False
+        self._tokens: list[int] = []
+        self._before = 0
+        self._read = 0
+
+    def add(self, token: int) -> None:
+        """Take the next token."""
+        self._tokens.append(token)
+        # A window is decoded, not the token alone: some tokenizers write a word's space by what
+        # comes before it.
+        old = self.speech.decode(self._tokens[self._before : self._read])
+        new = self.speech.decode(self._tokens[self._before :])
+        if len(new) <= len(old) or new.endswith(UNFINISHED):
+            return
+        self._before, self._read = self._read, len(self._tokens)
+        start = len(self.text)
+        self.text += new[len(old) :]
+        if (found := self.speech.stop_in(self.text, start)) is not None:
+            self.text, self.stopped = self.text[:found], True
+
+    def certain(self) -> str:
+        """The text without an end that a stop text may begin with."""
+        if self.stopped:
+            return self.text
+        held = max((overlap(self.text, stop) for stop in self.speech.stops), default=0)
+        return self.text[: len(self.text) - held]
+
+
+def overlap(text: str, word: str) -> int:
+    """How many characters at the end of `text` begin `word`, at most all but one of it."""
+    most = min(len(text), len(word) - 1)
+    return next((n for n in range(most, 0, -1) if text.endswith(word[:n])), 0)
+
+
+def speech_of_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
+    """What an answer says beside its calls, and the calls.
+
+    Where the strict parser finds something wrong there are no calls and the text stays whole, for
+    the client to see what the model wrote.
+    """
+    parsed = parse_strict(text)
+    if not parsed.calls:
+        return text, ()
+    outside, position = [], 0
+    while (start := text.find(OPEN, position)) >= 0:
+        outside.append(text[position:start])
+        position = text.index(CLOSE, start) + len(CLOSE)
+    outside.append(text[position:])
+    return outside[0].rstrip() + "".join(outside[1:]).rstrip(), parsed.calls
+
+
+def before_calls(text: str) -> str:
+    """The beginning of a growing text that no call and no space before one can take back."""
+    start = text.find(OPEN)
+    kept = text[:start] if start >= 0 else text[: len(text) - overlap(text, OPEN)]
+    return kept.rstrip()

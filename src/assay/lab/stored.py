@@ -1,0 +1,65 @@
+"""Reads the small JSON files of a lab, and says in one line where one is damaged.
+
+What the values mean is known where they are used. Records and samples are `records`'.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from assay.errors import InputError
+
+T = TypeVar("T")
+FIX = "restore it, or move it away"
+NAMES = {dict: "object", list: "array"}
+
+
+class DamagedFile(InputError):
+    """A file of a lab that does not hold what it must."""
+
+
+def read_json(file: Path, kind: type[T], error: type[InputError] = DamagedFile) -> T:
+    """The JSON object (dict) or array (list) of a file. Raises `error`."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as problem:
+        raise error(_unreadable(problem), file=file, fix=FIX) from problem
+    if type(found) is not kind:
+        raise error(f"cannot be read: it is no JSON {NAMES[kind]}", file=file, fix=FIX)
+    return found
+
+
+def parse_line(text: bytes | str, file: Path, number: int) -> dict[str, Any]:
+    """The JSON object that stands on line `number` of a file. Raises DamagedFile."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise DamagedFile(_unreadable(problem), file=file, line=number, fix=FIX) from problem
+    if not isinstance(found, dict):
+        raise DamagedFile("is no JSON object", file=file, line=number, fix=FIX)
+    return found
+
+
+def as_entry(kind: type[T], values: dict[str, Any], file: Path, number: int | None = None) -> T:
+    """The values of a dataclass. Raises DamagedFile where a field is missing or unknown."""
+    try:
+        return kind(**values)
+    except TypeError as problem:
+        what = " ".join(str(problem).split()).partition("__init__() ")[2] or str(problem)
+        raise DamagedFile(what, file=file, line=number, fix=FIX) from problem
+
+
+def entries(file: Path, kind: type[T]) -> list[T]:
+    """The dataclasses of a journal, a line each; none where there is no file.
+
+    A last line without its end was torn by a kill and does not count. Raises DamagedFile.
+    """
+    if not file.exists():
+        return []
+    lines = file.read_bytes().split(b"\n")[:-1]
+    parsed = [(number, parse_line(line, file, number)) for number, line in enumerate(lines, 1)]
+    return [as_entry(kind, values, file, number) for number, values in parsed]
+
+
+def _unreadable(problem: Exception) -> str:
+    return f"cannot be read: {' '.join(str(problem).split())}"

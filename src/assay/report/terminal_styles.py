@@ -1,0 +1,3 @@
+"""How the terminal colours a verdict."""
+
+STYLES = {"better": "green", "worse": "red", "undecided": "yellow", "equivalent": "cyan"}

@@ -1,0 +1,169 @@
+"""Between Assay's tools and calls and those of OpenAI's interface, which is stricter.
+
+OpenAI's function names have no dots and its schemas JSON Schema's words; BFCL's have dots and words
+of Python and Java ("dict", "float", "tuple"). Both are translated on the way out, names back on the
+way in. A call comes back as the Hermes text that a model would have written, broken arguments as
+they are: what a model wrote wrong is judged, not mended. Nothing is sent here.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assay.data.renderings.hermes import think_text
+from assay.data.tools import function_of
+
+TYPES = {
+    "dict": "object",
+    "hashmap": "object",
+    "hashtable": "object",
+    "float": "number",
+    "double": "number",
+    "int": "integer",
+    "byte": "integer",
+    "short": "integer",
+    "long": "integer",
+    "bigint": "integer",
+    "bool": "boolean",
+    "str": "string",
+    "char": "string",
+    "any": "string",
+    "list": "array",
+    "tuple": "array",
+    "arraylist": "array",
+    "queue": "array",
+    "stack": "array",
+}
+"""Words of other languages for JSON Schema's types, as BFCL maps them (GORILLA_TO_OPENAPI)."""
+_NAME = re.compile(r"[^A-Za-z0-9_-]")
+REASONING = ("reasoning_content", "reasoning")
+
+
+class Garbled(ValueError):
+    """An answer that is not what OpenAI's interface promises."""
+
+
+@dataclass(frozen=True)
+class Portable:
+    """Tools as any server takes them, and the names both ways."""
+
+    tools: tuple[Mapping[str, Any], ...] = ()
+    there: Mapping[str, str] = field(default_factory=dict)
+    """Our name -> the server's."""
+
+    @property
+    def here(self) -> dict[str, str]:
+        """The server's name -> ours."""
+        return {theirs: ours for ours, theirs in self.there.items()}
+
+
+def portable(tools: Sequence[Mapping[str, Any]]) -> Portable:
+    """Tools in OpenAI's wrapping and words. Two names that come out alike get a number."""
+    there: dict[str, str] = {}
+    for tool in tools:
+        name = function_of(tool)["name"]
+        plain = _NAME.sub("_", name)[:60]
+        taken = set(there.values())
+        extra = 2
+        chosen = plain
+        while chosen in taken:
+            chosen, extra = f"{plain}_{extra}", extra + 1
+        there[name] = chosen
+    return Portable(tuple(_tool(function_of(tool), there) for tool in tools), there)
+
+
+def _tool(function: Mapping[str, Any], there: Mapping[str, str]) -> dict[str, Any]:
+    described = {"name": there[function["name"]], "description": function.get("description", "")}
+    parameters = function.get("parameters") or {"type": "object", "properties": {}}
+    if "type" not in parameters and "properties" not in parameters:
+        parameters = {"type": "object", "properties": parameters}
+    described["parameters"] = _schema({"type": "object", **parameters})
+    return {"type": "function", "function": described}
+
+
+def _schema(schema: Any) -> Any:
+    """The schema with the types in JSON Schema's words."""
+    if not isinstance(schema, Mapping):
+        return schema
+    found = dict(schema)
+    if isinstance(found.get("type"), str):
+        found["type"] = TYPES.get(found["type"].lower(), found["type"].lower())
+    if isinstance(found.get("properties"), Mapping):
+        found["properties"] = {name: _schema(value) for name, value in found["properties"].items()}
+    if "items" in found:
+        found["items"] = _schema(found["items"])
+    return found
+
+
+def call_arguments_as_text(
+    messages: Sequence[dict[str, Any]], names: Portable
+) -> list[dict[str, Any]]:
+    """Dumped messages with arguments as JSON text, and ids that calls and results share."""
+    sent, waiting, number = [], [], 0
+    for message in messages:
+        message = dict(message)
+        if message.get("tool_calls"):
+            calls = []
+            for call in message["tool_calls"]:
+                number += 1
+                made = dict(call["function"])
+                made["name"] = names.there.get(made["name"], made["name"])
+                made["arguments"] = json.dumps(made["arguments"], ensure_ascii=False)
+                calls.append({**call, "id": call.get("id") or f"call_{number}", "function": made})
+            message["tool_calls"], waiting = calls, [call["id"] for call in calls]
+        if message["role"] == "tool" and not message.get("tool_call_id") and waiting:
+            message["tool_call_id"] = waiting.pop(0)
+        sent.append(message)
+    return sent
+
+
+def chat_text(answer: Any, names: Portable) -> tuple[str, str]:
+    """What a chat answer's message says, calls in Hermes form, and its finish reason.
+
+    Raises Garbled.
+    """
+    choice = _choice(answer)
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        raise Garbled("the choice has no message")
+    content = message.get("content")
+    if content is not None and not isinstance(content, str):
+        raise Garbled("the content is no text")
+    reasoning = next((message[key] for key in REASONING if message.get(key)), "")
+    if not isinstance(reasoning, str):
+        raise Garbled("the reasoning is no text")
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise Garbled("the tool calls are no list")
+    written = "\n".join(_call_text(call, names) for call in calls)
+    text = think_text(reasoning) + (content or "")
+    whole = f"{text}\n{written}" if text and written else text + written
+    return whole, str(choice.get("finish_reason"))
+
+
+def completion_text(answer: Any) -> tuple[str, str]:
+    """The text of a completion and its finish reason. Raises Garbled."""
+    choice = _choice(answer)
+    if not isinstance(choice.get("text"), str):
+        raise Garbled("the choice has no text")
+    return choice["text"], str(choice.get("finish_reason"))
+
+
+def _choice(answer: Any) -> dict[str, Any]:
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise Garbled("the answer has no choices")
+    return choices[0]
+
+
+def _call_text(call: Any, names: Portable) -> str:
+    made = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(made, dict) or not isinstance(made.get("name"), str):
+        raise Garbled("a tool call has no function")
+    name = json.dumps(names.here.get(made["name"], made["name"]), ensure_ascii=False)
+    arguments = made.get("arguments")
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return f'<tool_call>\n{{"name": {name}, "arguments": {arguments or "{}"}}}\n</tool_call>'

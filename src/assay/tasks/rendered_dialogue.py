@@ -1,0 +1,113 @@
+"""A dialogue as an environment of tokens: messages are rendered, what was sampled is decoded.
+
+Token in, token out: where the history, as it is rendered now, reads the same as what the model
+wrote, the next context holds the very tokens that were sampled and not the text encoded anew, so
+that it goes on from the context before it. Where a rendering rewrites history (thoughts that are
+dropped, calls that are written anew), the context is what the rendering says, which is what the
+model really saw. What is asked, and what an answer does, belong to the dialogue.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from assay.data.episode import Completion, Ended, Turn
+from assay.data.rendering import Renderer
+from assay.data.row import Message, Row
+from assay.tasks.dialogue import Asked, Dialogue, Tools
+from assay.tasks.task import Task
+
+Decode = Callable[[Sequence[int]], str]
+"""Actions to the text that rewards see: without end tokens, everything else kept."""
+
+
+@dataclass
+class OneAnswer:
+    """The dialogue of a row that is one question: it asks once and hears once."""
+
+    prompt: tuple[Message, ...]
+    tools: Tools
+    heard: bool = False
+
+    def asks(self) -> Asked | None:
+        """The row's own prompt."""
+        return None if self.heard else Asked(self.prompt, self.tools)
+
+    def hears(self, text: str, ended: Ended) -> None:
+        """Nothing follows an answer."""
+        self.heard = True
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """None: the completion's text says it all."""
+        return ()
+
+
+def dialogue_of(task: Task, row: Row) -> Dialogue:
+    """The world of a row, be it a single question."""
+    return task.dialogue(row) or OneAnswer(task.prompt(row), row.tools)
+
+
+@dataclass
+class RenderedDialogue:
+    """See `rollout.episodes.Environment`."""
+
+    dialogue: Dialogue
+    renderer: Renderer
+    decode: Decode
+    turns: list[Turn] = field(default_factory=list)
+    earlier: int = 0
+    """Assistant messages that the first context held already."""
+    _next: tuple[int, ...] | None = None
+
+    def context(self) -> tuple[int, ...] | None:
+        """The tokens of what the dialogue asks; None when it is over. Raises RenderingError."""
+        if self._next is None:
+            asked = self.dialogue.asks()
+            if asked is None:
+                return None
+            if not self.turns:
+                self.earlier = sum(m.role == "assistant" for m in asked.messages)
+            self._next = self.tokens_of(asked)
+        return self._next
+
+    def act(self, turn: Turn) -> None:
+        """Let the dialogue hear the turn's text."""
+        self.turns.append(turn)
+        self._next = None
+        self.dialogue.hears(self.decode(turn.actions), turn.ended)
+
+    def completion(self, ended: Ended) -> Completion:
+        """The episode as rewards see it."""
+        return Completion(
+            "\n".join(self.decode(turn.actions) for turn in self.turns),
+            tuple(token for turn in self.turns for token in turn.actions),
+            ended,
+            self.dialogue.messages,
+        )
+
+    def tokens_of(self, asked: Asked) -> tuple[int, ...]:
+        """The rendered prompt, with the model's own tokens where it reads the same."""
+        rendered = self.renderer.rendered_prompt(asked.messages, asked.tools)
+        order = [i for i, m in enumerate(asked.messages) if m.role == "assistant"]
+        sampled = dict(zip(order[self.earlier :], self.turns, strict=False))
+        tokens: list[int] = []
+        done = 0
+        for index, start, end in rendered.message_spans:
+            # The last token of a span ends the turn; it is the template's in every case.
+            body = self.same_text(sampled.get(index), rendered.tokens[start : end - 1])
+            tokens += [*rendered.tokens[done:start], *body]
+            done = end - 1
+        return (*tokens, *rendered.tokens[done:])
+
+    def same_text(self, turn: Turn | None, rendered: tuple[int, ...]) -> tuple[int, ...]:
+        """The turn's tokens before its end where they read as `rendered` does, else `rendered`."""
+        if turn is None:
+            return rendered
+        own = turn.actions[:-1] if turn.ended == "stop" else turn.actions
+        if own == rendered or self.text(own) == self.text(rendered):
+            return own
+        return rendered
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """All that the tokens say, control tokens included."""
+        return self.renderer.tokenizer.decode(list(tokens), skip_special_tokens=False)

@@ -1,0 +1,255 @@
+"""Generated tasks of several turns on BFCL's simulators: training data apart from the benchmark.
+
+`source = "simulated:COUNT"` gives the first COUNT tasks of a stream that is the same every time;
+`"simulated_held_out:COUNT"` those of another that shares no question and no path of calls with it.
+A task has a state of its own to begin with, one or two simulators, one to four turns in words from
+templates, and at most TOOLS functions. Its calls are executed in the worker (`simulated_proof`),
+and what does not prove itself there is dropped with the reason. Function docs are upstream's;
+states, names, numbers and questions are made here. That no task asks or calls what an entry of the
+benchmark does is by construction, and `assay check` proves it again.
+"""
+
+import functools
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assay.data.row import Message, Row, ToolCall
+from assay.errors import InputError
+from assay.sandbox.pool import WorkerPool
+from assay.tasks.task import Loaded
+from assay.tasks.tools.call_text import PythonCall
+from assay.tasks.tools.multi_turn import function_docs, hinted
+from assay.tasks.tools.simulated_draw import Ask, Draw, MakeScene, Side
+from assay.tasks.tools.simulated_files import file_scene, math_scene
+from assay.tasks.tools.simulated_office import IDS, message_scene, post_scene, ticket_scene
+from assay.tasks.tools.simulated_trade import car_scene, trade_scene, travel_scene
+from assay.tasks.tools.simulation import LIMITS, WORKERS, SimulatorFailure, wheel_folders
+
+CATEGORY = "simulated"
+SEED = 20261
+TOOLS = 6
+CHARACTERS = 2100
+"""Of function docs, so that whole conversations stay under 1,500 tokens of SmolLM2."""
+TURNS = 4
+BATCH = 50
+"""Tasks that the worker proves in one request."""
+DEADLINE_SECONDS = 60.0
+MOST = 20_000
+
+SCENES: tuple[MakeScene, ...] = (
+    file_scene,
+    math_scene,
+    ticket_scene,
+    message_scene,
+    post_scene,
+    trade_scene,
+    car_scene,
+    travel_scene,
+)
+PAIRS = ((0, 3), (0, 4), (5, 3), (6, 3), (1, 2), (5, 1), (7, 3), (2, 4))
+"""Scenes that go together; no two of them have a function in common."""
+
+
+class BadCount(InputError):
+    """A source that does not say how many tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A task before its calls were executed."""
+
+    id: str
+    simulators: tuple[str, ...]
+    config: Mapping[str, Any]
+    asks: tuple[Ask, ...]
+    tools: tuple[dict[str, Any], ...]
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The task in the form of an upstream entry."""
+        return {
+            "id": self.id,
+            "question": [[{"role": "user", "content": ask.text}] for ask in self.asks],
+            "initial_config": dict(self.config),
+            "involved_classes": list(self.simulators),
+            "path": [call.name for ask in self.asks for call in ask.calls],
+        }
+
+    @property
+    def truth(self) -> list[list[str]]:
+        """The calls of each turn as Python text."""
+        return [[python(call) for call in ask.calls] for ask in self.asks]
+
+
+def read_simulated(count: str) -> Loaded:
+    """The rows of `simulated:COUNT`. Raises BadCount, SimulatorFailure."""
+    return proven(count, "train")
+
+
+def read_held_out(count: str) -> Loaded:
+    """The rows of `simulated_held_out:COUNT`. Raises BadCount, SimulatorFailure."""
+    return proven(count, "held_out")
+
+
+def proven(count: str, side: Side) -> Loaded:
+    """The first tasks of a side; those that do not prove themselves are dropped by reason."""
+    if not count.isdecimal() or not 0 < int(count) <= MOST:
+        fix = f'write "simulated:500"; at most {MOST}'
+        raise BadCount(f"{count!r} is no number of tasks", field="source", fix=fix)
+    tasks = list(draw_tasks(int(count), side))
+    rows, dropped = [], defaultdict(list)
+    for task, proof in zip(tasks, prove(tasks), strict=True):
+        if proof["problem"]:
+            dropped[f"the task does not prove itself: {proof['problem']}"].append(task.id)
+        else:
+            rows.append(row_of(task, proof["results"]))
+    return Loaded(tuple(rows), {reason: tuple(ids) for reason, ids in dropped.items()})
+
+
+def draw_tasks(count: int, side: Side) -> Iterator[Drawn]:
+    """Different tasks: no two have the same questions."""
+    seen: set[tuple[str, ...]] = set()
+    number = 0
+    while len(seen) < count:
+        task = draw_task(number, len(seen), side)
+        number += 1
+        questions = tuple(ask.text for ask in task.asks)
+        if questions not in seen:
+            seen.add(questions)
+            yield task
+
+
+def draw_task(number: int, place: int, side: Side) -> Drawn:
+    """The task of a number of the stream, which depends on nothing else."""
+    draw = Draw(random.Random(f"{SEED} {side} {number}"), side)
+    turns = draw.random.randint(1, TURNS)
+    if turns > 1 and draw.random.random() < 0.4:
+        one, other = draw.random.choice(PAIRS)
+        first = draw.random.randint(1, turns - 1)
+        scenes = [SCENES[one](draw, first), SCENES[other](draw, turns - first)]
+    else:
+        scenes = [draw.random.choice(SCENES)(draw, turns)]
+    asks = tuple(resolved(ask, scene.config) for scene in scenes for ask in scene.asks)
+    simulators = tuple(scene.simulator for scene in scenes)
+    asks = affordable(asks, simulators)
+    return Drawn(
+        id=f"{CATEGORY}_{side}_{place}",
+        simulators=simulators,
+        config={scene.simulator: scene.config for scene in scenes},
+        asks=asks,
+        tools=tools_of(draw, simulators, [call.name for ask in asks for call in ask.calls]),
+    )
+
+
+def affordable(asks: tuple[Ask, ...], simulators: Sequence[str]) -> tuple[Ask, ...]:
+    """The turns up to where the functions that they need take more than CHARACTERS."""
+    docs = docs_of(tuple(simulators))
+    while len(asks) > 1:
+        needed = {call.name for ask in asks for call in ask.calls}
+        if sum(shown(docs[name]) for name in needed) <= CHARACTERS:
+            break
+        asks = asks[:-1]
+    return asks
+
+
+def resolved(ask: Ask, config: Mapping[str, Any]) -> Ask:
+    """The turn with the user ids that its calls look up."""
+    calls = tuple(
+        ToolCall(call.name, {key: known(value, config) for key, value in call.arguments.items()})
+        for call in ask.calls
+    )
+    return replace(ask, calls=calls)
+
+
+def known(value: Any, config: Mapping[str, Any]) -> Any:
+    """The id of a user who is named, any other value as it is."""
+    if isinstance(value, str) and value.startswith(IDS):
+        return config["user_map"][value.removeprefix(IDS)]
+    return value
+
+
+def tools_of(
+    draw: Draw, simulators: Sequence[str], needed: Sequence[str]
+) -> tuple[dict[str, Any], ...]:
+    """The docs of the functions that a task needs, and of others up to TOOLS and CHARACTERS, in
+    upstream's order. A task that needs more than that has those alone.
+    """
+    docs = docs_of(tuple(simulators))
+    chosen = set(needed)
+    others = [name for name in docs if name not in chosen]
+    for name in draw.random.sample(others, len(others)):
+        size = sum(shown(docs[one]) for one in (*chosen, name))
+        if len(chosen) < TOOLS and size <= CHARACTERS:
+            chosen.add(name)
+    return hinted([doc for name, doc in docs.items() if name in chosen])
+
+
+@functools.cache
+def docs_of(simulators: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """The docs of all functions of some simulators, by name; not to be changed."""
+    return {doc["name"]: doc for name in simulators for doc in function_docs(name)}
+
+
+def shown(doc: Mapping[str, Any]) -> int:
+    """Characters of a doc that a prompt shows."""
+    return len(doc["name"]) + len(doc["description"]) + len(json.dumps(doc["parameters"]))
+
+
+def prove(tasks: Sequence[Drawn]) -> list[dict[str, Any]]:
+    """What the worker found out about each task. Raises SimulatorFailure."""
+    requests = [
+        {
+            "tasks": [
+                {
+                    "entry": task.entry,
+                    "functions": [tool["name"] for tool in task.tools],
+                    "truth": task.truth,
+                }
+                for task in tasks[first : first + BATCH]
+            ]
+        }
+        for first in range(0, len(tasks), BATCH)
+    ]
+    worker = "assay.tasks.tools.simulated_proof:prove_all"
+    with WorkerPool(worker, WORKERS, LIMITS, folders=wheel_folders()) as pool:
+        outcomes = pool.map(requests, DEADLINE_SECONDS)
+    for outcome in outcomes:
+        if outcome.failure is not None:
+            raise SimulatorFailure(f"tasks could not be proven: {outcome.failure}: {outcome.why}")
+    return [proof for outcome in outcomes for proof in outcome.value]
+
+
+def row_of(task: Drawn, results: Sequence[Sequence[str]]) -> Row:
+    """The task as a row whose messages are the whole gold conversation."""
+    messages: list[Message] = []
+    for ask, found in zip(task.asks, results, strict=True):
+        messages.append(Message("user", ask.text))
+        for call, result in zip(ask.calls, found, strict=True):
+            messages += [Message("assistant", "", (call,)), Message("tool", result)]
+        messages.append(Message("assistant", ask.reply.format(first_value(found[-1]))))
+    return Row(
+        id=task.id,
+        messages=tuple(messages),
+        tools=task.tools,
+        gold=task.truth,
+        conversation=task.id,
+        extra={"category": CATEGORY, "entry": task.entry},
+    )
+
+
+def first_value(result: str) -> str:
+    """The first value of a result that is a JSON object; otherwise the result."""
+    try:
+        value = json.loads(result)
+    except ValueError:
+        return result
+    return str(next(iter(value.values()))) if isinstance(value, dict) and value else result
+
+
+def python(call: ToolCall) -> str:
+    """The call as BFCL writes it."""
+    return PythonCall(call.name, (), dict(call.arguments)).source

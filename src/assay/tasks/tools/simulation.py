@@ -1,0 +1,70 @@
+"""The lab's side of BFCL's simulators: requests to the worker processes that hold them.
+
+Workers start with the first request and end with the lab. They run upstream's own functions on
+literal arguments, never text that a model wrote, so they need no namespaces: limits and deadlines
+are for the functions themselves, which a model can ask for 9 ** 999999999.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assay.data.row import Row
+from assay.data.tools import function_names
+from assay.errors import RunFailure
+from assay.models.wheels import wheel_directory
+from assay.sandbox.limits import Limits
+from assay.sandbox.pool import WorkerPool
+from assay.tasks.tools.checker import WHEEL
+
+RUN = "assay.tasks.tools.simulators:run"
+JUDGE = "assay.tasks.tools.simulators:judge"
+DEADLINE_SECONDS = 10.0
+WORKERS = 2
+# The long states print megabytes.
+LIMITS = Limits(output_bytes=16 << 20)
+
+
+class SimulatorFailure(RunFailure):
+    """A simulator gave no answer: the deadline, a limit, or a crash. It says nothing of a model."""
+
+
+def wheel_folders() -> tuple[str]:
+    """Where workers import upstream from. Raises WheelError when the wheel cannot be had."""
+    return (str(wheel_directory(WHEEL)),)
+
+
+def functions_of(row: Row) -> tuple[str, ...]:
+    """The functions that may be called in a row's dialogue: those offered at its start, and those
+    that a later turn adds (upstream, too, executes them before they are offered)."""
+    added = row.extra["entry"].get("missed_function", {}).values()
+    return function_names([*row.tools, *(doc for docs in added for doc in docs)])
+
+
+def run_calls(row: Row, done: Sequence[str], calls: Sequence[str]) -> list[str]:
+    """What `calls` give in the row's entry after the calls `done`. Raises SimulatorFailure."""
+    return ask(RUN, {**_world(row), "done": list(done), "calls": list(calls)})
+
+
+def judging(row: Row, turns: Sequence[Sequence[Sequence[str]]]) -> dict[str, Any]:
+    """What the worker's `judge` needs to judge the calls of a row's dialogue."""
+    return {**_world(row), "truth": row.gold, "turns": turns}
+
+
+def ask(function: str, arguments: Mapping[str, Any]) -> Any:
+    """One request to one of the two functions. Raises SimulatorFailure."""
+    outcome = _pool(function).map([arguments], DEADLINE_SECONDS)[0]
+    if outcome.failure is not None:
+        raise SimulatorFailure(f"the simulators gave no answer: {outcome.failure}: {outcome.why}")
+    return outcome.value
+
+
+def _world(row: Row) -> dict[str, Any]:
+    entry = row.extra["entry"]
+    needed = {key: entry[key] for key in ("id", "initial_config", "involved_classes")}
+    return {"entry": needed, "functions": list(functions_of(row))}
+
+
+@functools.cache
+def _pool(function: str) -> WorkerPool:
+    return WorkerPool(function, WORKERS, LIMITS, folders=wheel_folders())

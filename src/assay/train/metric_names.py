@@ -1,0 +1,73 @@
+"""The names of the numbers that each method writes into a run's metrics, step by step.
+
+What they mean is said where they are computed. Names of reward parts depend on the reward.
+"""
+
+from collections.abc import Mapping
+
+PART = "part/"
+"""Begins the metric of a reward part."""
+LOOP = frozenset(
+    {
+        "learning_rate",
+        "skipped_steps",
+        "rollout_seconds",
+        "update_seconds",
+        "seconds",
+        "peak_memory_mb",
+        "grad_norm",
+    }
+)
+LIKELIHOOD = frozenset({"nll"})
+SAMPLING = frozenset(
+    {
+        "rows",
+        "reward_mean",
+        "reward_std",
+        "length_mean",
+        "truncated_share",
+        "abstained_share",
+        "repeated_share",
+        "completions",
+        "completion_tokens",
+        "prompt_tokens",
+    }
+)
+POLICY = frozenset(
+    {
+        "clip_low_share",
+        "clip_high_share",
+        "dual_clip_share",
+        "policy_kl",
+        "kl",
+        "entropy",
+        "rollout_gap_mean",
+        "rollout_gap_k3",
+        "signal_share",
+        "groups",
+        "groups_dropped",
+        "sampled_batches",
+    }
+)
+THOUGHT = frozenset({"cot_tokens_mean", "share_without_cot", "bonus_mean", "share_capped"})
+SELF_CHECK = frozenset(
+    {
+        "self_check_logp",
+        "self_check_loss",
+        "self_check_gradient",
+        "self_check_rollout",
+        "self_check_seconds",
+    }
+)
+METHODS: Mapping[str, frozenset[str]] = {
+    "sft": LOOP | LIKELIHOOD | {"rows", "tokens"},
+    "rft": LOOP | LIKELIHOOD | SAMPLING | {"kept_share", "tokens"},
+    "rce": LOOP | LIKELIHOOD | SAMPLING | {"tau"},
+    "grpo": LOOP | SAMPLING | POLICY | THOUGHT | SELF_CHECK,
+}
+"""By the name of the method."""
+
+
+def is_written(metric: str, method: str) -> bool:
+    """Whether a method may write a metric of this name."""
+    return metric in METHODS[method] or (metric.startswith(PART) and method != "sft")

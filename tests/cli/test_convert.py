@@ -1,0 +1,105 @@
+"""`assay convert` as a user meets it: what it says and writes, and its one line when it fails."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.data.formats import read_rows
+from tests.cli.conftest import answer, assert_one_line, call
+
+TOOLS = json.dumps([{"name": "f"}])
+GOOD = {
+    "0": {"role": "system", "tools": TOOLS},
+    "1": {"role": "user", "content": "Do f."},
+    "2": {"role": "assistant", "content": "[f(1)]"},
+}
+BROKEN = {**GOOD, "2": {"role": "assistant", "content": "[f(a=b)]"}}
+ASK = {"role": "user", "content": "?"}
+
+
+def called(function: object, content: object = "") -> dict:
+    return {"role": "assistant", "content": content, "tool_calls": [{"function": function}]}
+
+
+@pytest.fixture
+def hardgen(tmp_path: Path) -> Path:
+    file = tmp_path / "hardgen.jsonl"
+    lines = [{"id": n, **(BROKEN if n == 3 else GOOD)} for n in range(5)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def test_what_was_written_left_out_and_noted_is_shown(hardgen: Path, tmp_path: Path) -> None:
+    target = tmp_path / "rows.parquet"
+    result = call("convert", hardgen, target, "--to", "verl")
+    assert result.exit_code == 0, result.stderr
+    assert f"{hardgen}: hardgen (recognised)" in result.stdout
+    assert f"{target}: 4 rows of 4 conversations" in result.stdout
+    assert "left out: 1: an argument of a call that is no literal" in result.stdout
+    assert "note: 4: calls give arguments by position" in result.stdout
+    assert [row.id for row in read_rows(target, "verl")] == ["0", "1", "2", "4"]
+
+
+def test_a_program_reads_the_same_as_one_object(hardgen: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ("--to", "verl", "--to", "swift", "--split", "0.25", "--from", "hardgen", "--json")
+    found = answer(call("convert", hardgen, out, *options))
+    assert found["command"] == "convert" and found["result"]["format"] == "hardgen"
+    names = ("train.parquet", "test.parquet", "train.jsonl", "test.jsonl")
+    assert found["result"]["rows"] == {
+        str(out / name): 1 if name.startswith("test") else 3 for name in names
+    }
+    assert list(found["result"]["dropped"].values()) == [1]
+    assert sorted(path.name for path in out.iterdir()) == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"0": {"role": "system"}, "1": ASK}, ("a.jsonl:1: 0.tools: missing",)),
+        ({"messages": [ASK], "tools": "[{"}, ("a.jsonl:1: tools: is not JSON",)),
+        (
+            {"messages": [ASK, called({"name": "f", "arguments": "{"})]},
+            ("a.jsonl:1: messages[1].tool_calls[0].function.arguments: is not JSON",),
+        ),
+        (
+            {"messages": [ASK, {"role": "tool", "content": "x"}]},
+            ("a.jsonl:1: messages[1]: a tool result without a call",),
+        ),
+        ({"words": "\x1b[2J"}, ("is in no format that is known", "words", "--from")),
+    ],
+)
+def test_bad_rows_end_in_one_line_and_write_nothing(
+    tmp_path: Path, row: dict, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+    result = call("convert", tmp_path / "a.jsonl", tmp_path / "b.jsonl", "--to", "swift")
+    assert_one_line(result, *words)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_undeclared_calls_and_text_beside_calls_are_counted(tmp_path: Path) -> None:
+    rows = [
+        {
+            "id": 1,
+            "tools": [{"name": "f"}],
+            "messages": [ASK, called({"name": "g", "arguments": {}})],
+        },
+        {"id": 2, "tools": [{"name": "f"}]},
+    ]
+    rows[1]["messages"] = [ASK, called({"name": "f", "arguments": {}}, "I call f.")]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    kept = call("convert", tmp_path / "a.jsonl", tmp_path / "b.jsonl", "--to", "messages")
+    assert "note: 1: calls of a function that is not among the tools" in kept.stdout
+    assert "note: 1: assistant messages have both text and calls" in kept.stdout
+    assert len(read_rows(tmp_path / "b.jsonl", "messages")) == 2
+    drop = ("--to", "messages", "--undeclared-calls", "drop", "--json")
+    dropped = answer(call("convert", tmp_path / "a.jsonl", tmp_path / "c.jsonl", *drop))["result"]
+    assert list(dropped["dropped"].values()) == [1] and list(dropped["rows"].values()) == [1]
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"\x1b[2J": 1}) + "\n")
+    result = call("convert", tmp_path / "a.jsonl", tmp_path / "b.jsonl", "--to", "swift")
+    assert "\x1b" not in result.stderr + result.stdout and result.exit_code == 2

@@ -1,0 +1,177 @@
+"""Conversion: the same rows on the same sides in every format, whole files or none."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from assay.data.convert import NO_ANSWER, ConvertError, Wanted, convert
+from assay.data.formats import UnknownFormatError, read_rows
+from assay.data.recognise import recognise
+from assay.data.record import DataError
+from assay.data.row import Row
+from assay.data.splits import conversation_of, split_by_conversation
+from assay.errors import InputError
+
+TOOL = {"name": "f", "parameters": {"type": "object", "properties": {}}}
+
+
+def talk(number: int, last: str = "assistant") -> dict:
+    call = {"type": "function", "function": {"name": "f", "arguments": f'{{"a": {number}}}'}}
+    messages = [
+        {"role": "user", "content": f"Do {number}."},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "ok"},
+        {"role": last, "content": "Done."},
+    ]
+    return {"id": f"t{number}", "tools": [TOOL], "messages": messages}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    file = tmp_path / "talks.jsonl"
+    file.write_text("".join(json.dumps(talk(n)) + "\n" for n in range(20)))
+    return file
+
+
+def keys(rows: list[Row]) -> list[tuple[str, str]]:
+    return [(row.id, conversation_of(row)) for row in rows]
+
+
+@pytest.mark.parametrize("sft", ["swift", "messages"])
+def test_rl_and_sft_files_of_one_split_hold_the_same_rows_on_the_same_sides(
+    source: Path, tmp_path: Path, sft: str
+) -> None:
+    made = convert(source, tmp_path / "out", Wanted(("verl", sft), expand="each_turn", dev=0.25))
+    sides = {}
+    for side in ("train", "test"):
+        rl = read_rows(tmp_path / "out" / f"{side}.parquet", "verl")
+        trained = read_rows(tmp_path / "out" / f"{side}.jsonl", sft)
+        assert keys(rl) == keys(trained)
+        assert [r.messages for r in rl] == [r.messages for r in trained]
+        sides[side] = {conversation_of(row) for row in rl}
+        assert made.rows[str(tmp_path / "out" / f"{side}.parquet")] == len(rl)
+        assert made.conversations[str(tmp_path / "out" / f"{side}.jsonl")] == len(sides[side])
+    assert len(sides["test"]) == 5 and len(sides["train"]) == 15
+    assert not sides["test"] & sides["train"]
+    # An experiment's own split of the file puts every conversation on the same side.
+    own = split_by_conversation(read_rows(source, "messages"), 0.25)
+    assert {row.id for row in own.dev} == sides["test"]
+
+
+def test_verl_rows_say_their_side_and_number_and_come_back_whole(
+    source: Path, tmp_path: Path
+) -> None:
+    convert(source, tmp_path / "out", Wanted(("verl",), dev=0.25))
+    for side, count in (("train", 15), ("test", 5)):
+        table = pq.read_table(tmp_path / "out" / f"{side}.parquet").to_pylist()
+        assert [row["extra_info"]["split"] for row in table] == [side] * count
+        assert [row["extra_info"]["index"] for row in table] == list(range(count))
+    back = read_rows(tmp_path / "out" / "test.parquet", "verl")
+    original = {row.id: replace(row, origin="") for row in read_rows(source, "messages")}
+    assert [replace(row, origin="") for row in back] == [original[row.id] for row in back]
+
+
+def test_every_format_leads_back_to_the_rows(source: Path, tmp_path: Path) -> None:
+    convert(source, tmp_path / "a.parquet", Wanted(("verl",)))
+    convert(tmp_path / "a.parquet", tmp_path / "b.jsonl", Wanted(("swift",)))
+    convert(tmp_path / "b.jsonl", tmp_path / "c.jsonl", Wanted(("messages",)))
+    rows = [replace(row, origin="") for row in read_rows(source, "messages")]
+    assert [replace(row, origin="") for row in read_rows(tmp_path / "c.jsonl", "messages")] == rows
+
+
+def test_a_row_that_nothing_can_reward_is_left_out_of_every_file(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        json.dumps(talk(0)) + "\n" + json.dumps(talk(1, "user")) + "\n"
+    )
+    made = convert(tmp_path / "a.jsonl", tmp_path / "out", Wanted(("verl", "swift")))
+    assert made.dropped == {NO_ANSWER: 1} and set(made.rows.values()) == {1}
+    alone = convert(tmp_path / "a.jsonl", tmp_path / "sft.jsonl", Wanted(("swift",)))
+    assert alone.dropped == {} and set(alone.rows.values()) == {2}
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted", "message"),
+    [
+        ("a.txt", Wanted(("verl",)), r"a.txt: is no name for verl rows \(end it in .parquet or"),
+        ("a.parquet", Wanted(("swift",)), "no name for swift rows"),
+        ("a.jsonl", Wanted(("swift",), dev=0.5), "looks like a file"),
+        ("a.jsonl", Wanted(("swift", "verl")), "looks like a file"),
+        ("out", Wanted(("swift", "messages"), dev=0.5), "train.jsonl: would be written in two"),
+        ("out", Wanted(("swift",), dev=0.001), "both sides need at least one"),
+        ("a.jsonl", Wanted(("swft",)), "did you mean 'swift'"),
+        ("a.jsonl", Wanted(("swift",), format="gsm"), "did you mean 'gsm8k'"),
+        ("a.jsonl", Wanted(("swift",), format="trl"), "prompt: missing"),
+        ("talks.jsonl", Wanted(("swift",)), r"talks.jsonl: exists \(remove it"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_nothing_is_written(
+    source: Path, tmp_path: Path, target: str, wanted: Wanted, message: str
+) -> None:
+    before = source.read_text()
+    with pytest.raises(InputError, match=message):
+        convert(source, tmp_path / target, wanted)
+    assert [path.name for path in tmp_path.rglob("*")] == ["talks.jsonl"]
+    assert source.read_text() == before
+
+
+@pytest.mark.parametrize("wanted", [Wanted(("verl",)), Wanted(("verl", "swift"), dev=0.5)])
+def test_a_bad_row_at_the_end_leaves_nothing_half_written(
+    source: Path, tmp_path: Path, wanted: Wanted
+) -> None:
+    source.open("a").write('{"messages": [{"role": "tool", "content": "x"}]}\n')
+    target = tmp_path / ("out" if wanted.dev else "a.parquet")
+    with pytest.raises(DataError, match=r"talks.jsonl:21: messages\[0\]: a tool result without"):
+        convert(source, target, wanted)
+    assert [path.name for path in tmp_path.rglob("*")] == ["talks.jsonl"]
+
+
+def test_no_row_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "?"}]}))
+    with pytest.raises(ConvertError, match=r"no row is left \(a conversation in which the assist"):
+        convert(tmp_path / "a.jsonl", tmp_path / "b.jsonl", Wanted(("swift",), expand="each_turn"))
+    assert not (tmp_path / "b.jsonl").exists()
+
+
+REAL = {
+    "glaive_toolcall_en": (150, "messages"),
+    "glaive_toolcall_zh": (150, "messages"),
+    "reason_tool_use_demo": (25, "messages"),
+    "taubench_gpt4o_airline": (100, "messages"),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_rows_are_recognised_converted_and_come_back(
+    shared: Path, tmp_path: Path, name: str
+) -> None:
+    file = shared / "data" / "tool" / f"{name}.jsonl"
+    count, format = REAL[name]
+    assert recognise(file) == format
+    made = convert(file, tmp_path / "out", Wanted(("verl", "swift"), expand="each_turn", dev=0.2))
+    real = read_rows(file, format)
+    answers = [m for row in real for m in row.messages if m.role == "assistant"]
+    back = {s: read_rows(tmp_path / "out" / f"{s}.parquet", "verl") for s in ("train", "test")}
+    assert len(real) == count and made.dropped == {}
+    assert sum(map(len, back.values())) == len(answers)
+    targets = [row.messages[-1] for side in back.values() for row in side]
+    assert sorted(map(repr, targets)) == sorted(map(repr, answers))
+
+
+def test_the_trials_of_a_task_stay_on_one_side(shared: Path, tmp_path: Path) -> None:
+    file = shared / "data" / "tool" / "taubench_gpt4o_airline.jsonl"
+    convert(file, tmp_path / "out", Wanted(("messages",), dev=0.2))
+    tasks = [
+        {row.extra["task_id"] for row in read_rows(tmp_path / "out" / f"{side}.jsonl", "messages")}
+        for side in ("train", "test")
+    ]
+    assert not tasks[0] & tasks[1] and min(map(len, tasks)) > 1
+
+
+def test_displays_without_messages_are_refused(shared: Path, tmp_path: Path) -> None:
+    for domain in ("Airline", "Retail"):
+        file = shared / "data" / "tool" / f"taubench_Mock{domain}DomainEnv_few_shot.jsonl"
+        with pytest.raises(UnknownFormatError, match="messages_display"):
+            convert(file, tmp_path / "a.jsonl", Wanted(("messages",)))

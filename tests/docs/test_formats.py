@@ -1,0 +1,89 @@
+"""The examples of formats.md: every row is read, every command runs, every key is obeyed."""
+
+import json
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from assay.data.formats import FORMATS, WRITERS, read_rows
+from assay.data.row import Message, ToolCall
+from assay.lab.prepare import make_renderer, prepare
+from assay.lab.spec.data import DataSpec
+from assay.tasks.task import task
+from tests.cli.conftest import call
+from tests.data.chat import tokenizer
+from tests.docs.pages import DOCS, blocks
+
+PAGE = "formats.md"
+ORDER = ("messages", "swift", "hermes", "hardgen", "verl", "looptool", "trl", "gsm8k")
+EXAMPLES: dict[str, str] = dict(zip(ORDER, blocks(PAGE, "json"), strict=True))
+ASKED = Message("user", "How warm is it in Oslo?")
+CALLS = Message("assistant", "", (ToolCall("get_weather", {"city": "Oslo"}),))
+
+
+def write(folder: Path, format: str, copies: int = 1) -> Path:
+    file = folder / f"{format}.jsonl"
+    value = json.loads(EXAMPLES[format])
+    lines = [{**value, "id": f"r{n}"} for n in range(copies)]
+    file.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    return file
+
+
+def test_the_page_names_every_format_and_what_is_written() -> None:
+    text = (DOCS / PAGE).read_text(encoding="utf-8")
+    assert set(ORDER) == set(FORMATS)
+    for format in FORMATS:
+        assert f"| `{format}` |" in text and f"## `{format}`" in text
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| `{format}` |")]
+        assert ("| yes |" in line) == (format in WRITERS)
+
+
+@pytest.mark.parametrize("format", ["messages", "swift", "hermes", "hardgen"])
+def test_four_formats_say_the_same_conversation(tmp_path: Path, format: str) -> None:
+    (row,) = read_rows(write(tmp_path, format), format)
+    (call,) = row.messages[1].tool_calls
+    assert (call.name, call.arguments) == ("get_weather", {"city": "Oslo"})
+    assert row.messages[0] == ASKED and row.messages[3] == Message("assistant", "It is 4 degrees.")
+    assert json.loads(row.messages[2].content) == {"degrees": 4}
+    assert row.tools[0]["name"] == "get_weather"
+
+
+def test_rl_rows_become_conversations_with_tools(tmp_path: Path) -> None:
+    (verl,) = read_rows(write(tmp_path, "verl"), "verl")
+    assert verl.messages == (ASKED, CALLS)
+    (loop,) = read_rows(write(tmp_path, "looptool"), "looptool")
+    hello = (Message("user", "Hello."), Message("assistant", "How can I help?"))
+    assert loop.messages == (Message("system", "The current time is noon."), *hello, ASKED, CALLS)
+    assert verl.tools == loop.tools and verl.tools[0]["name"] == "get_weather"
+
+
+def test_plain_questions_are_read(tmp_path: Path) -> None:
+    for format in ("trl", "gsm8k"):
+        (row,) = read_rows(write(tmp_path, format), format)
+        assert [message.role for message in row.messages] == ["user", "assistant"]
+
+
+def test_the_pages_commands_do_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "hardgen", copies=4)
+    (script,) = blocks(PAGE, "sh")
+    for line in script.splitlines():
+        result = call(*shlex.split(line)[1:])
+        assert result.exit_code == 0, result.stderr
+    made = sorted(path.name for path in (tmp_path / "both").iterdir())
+    assert made == ["test.jsonl", "test.parquet", "train.jsonl", "train.parquet"]
+    assert len(read_rows(tmp_path / "rows.parquet", "verl")) == 4
+    assert len(read_rows(tmp_path / "back.jsonl", "messages")) == 4
+
+
+def test_the_pages_table_takes_turns_of_whole_conversations(tmp_path: Path) -> None:
+    write(tmp_path, "hardgen", copies=6)
+    table = tomllib.loads(blocks(PAGE, "toml")[0])["data"]["train"]
+    renderer = make_renderer(tokenizer("chatml"), "hermes")
+    made = prepare("train", DataSpec(**table), task("tools"), renderer, tmp_path)
+    assert made.total == 12 and len(made.train) + len(made.dev) == 4
+    assert {row.conversation for row in made.train}.isdisjoint(row.conversation for row in made.dev)

@@ -1,0 +1,84 @@
+"""The page on renderings shows what they write, and says what the code says."""
+
+import json
+import re
+
+import pytest
+
+from assay.data.formats import read_rows
+from assay.data.rendering import RENDERINGS, Renderer
+from assay.data.renderings.thinking import ThinkHandling, think_handling
+from assay.data.row import Row
+from assay.lab.parting import COMPARED
+from assay.lab.spec.stage import GrpoStage
+from tests.data.bfcl_handler import chat_template
+from tests.data.chat import CHATML, SPECIAL, build
+from tests.docs.pages import DOCS, blocks
+from tests.docs.test_tables import between
+from tests.lab.tool_lab import PREFILLED
+
+PAGE = (DOCS / "renderings.md").read_text(encoding="utf-8")
+HYBRID = chat_template()
+THINKING = HYBRID.replace("{{- '<|im_start|>assistant\\n' }}", PREFILLED)
+TEMPLATES = {"plain": CHATML, "hybrid": HYBRID, "thinking": THINKING}
+WORDS = {True: "yes", False: "no", None: "refused"}
+
+
+@pytest.fixture(scope="module")
+def row(tmp_path_factory) -> Row:
+    """The conversation of the page."""
+    file = tmp_path_factory.mktemp("page") / "talk.jsonl"
+    (text,) = blocks("renderings.md", "json")
+    file.write_text(json.dumps(json.loads(text)) + "\n", encoding="utf-8")
+    (found,) = read_rows(file, "messages")
+    return found
+
+
+def renderer(template: str, name: str) -> Renderer:
+    return Renderer(build(SPECIAL["qwen3"], TEMPLATES[template], ["<think>", "</think>"]), name)
+
+
+SHOWN = {"template": "thinking", "hermes": "plain", "qwen3": "plain", "qwen3_fc": "plain"}
+
+
+def test_every_rendering_has_its_section() -> None:
+    assert re.findall(r"^### `(\w+)`", PAGE, re.MULTILINE) == list(RENDERINGS) == list(SHOWN)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_text_of_the_page_is_what_the_rendering_writes(name: str, row: Row) -> None:
+    made = renderer(SHOWN[name], name)
+    text = made.tokenizer.decode(list(made.prompt(row.messages, row.tools)))
+    section = PAGE.partition(f"### `{name}`")[2]
+    shown = section.partition("```text\n")[2].partition("```\n")[0]
+    assert shown == text
+
+
+def told(handling: ThinkHandling) -> list[str]:
+    found = handling
+    return [
+        WORDS[value]
+        for value in (
+            *(found.prefilled, found.written, found.empty_block),
+            *(found.in_step, found.in_history),
+        )
+    ]
+
+
+def test_the_table_of_reasoning_is_what_the_renderings_do() -> None:
+    lines = between("renderings.md", "<!-- reasoning -->").splitlines()[2:]
+    seen = []
+    for line in lines:
+        name, template, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        seen.append((name.strip("`"), template))
+        assert cells == told(think_handling(renderer(template, name.strip("`"))))
+    assert {name for name, _ in seen} == set(RENDERINGS)
+    assert {template for _, template in seen} == set(TEMPLATES)
+
+
+def test_the_figures_of_the_page_are_the_codes() -> None:
+    assert f"{COMPARED} rows" in PAGE
+    stage = GrpoStage.model_validate(
+        {"method": "grpo", "data": "d", "steps": 1, "prompts": 1, "reward": "ast"}
+    )
+    assert f"`max_steps_without_bonus` ({stage.max_steps_without_bonus})" in PAGE

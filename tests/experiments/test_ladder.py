@@ -1,0 +1,89 @@
+"""The ladder: its arms differ in what they are about, and each file is sound on a tiny model."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.data.formats import read_rows
+from assay.lab.check import check_experiment
+from assay.lab.spec.stage import GrpoStage
+from assay.lab.sweep.plan import plan
+from assay.lab.sweep.read import read_sweep
+from tests.experiments.tiny import TOOLS, make_model
+
+LADDER = read_sweep(TOOLS / "ladder.toml")
+RUNS = {run.name.removeprefix("ladder."): run.experiment for run in plan(LADDER)}
+SMALL = (
+    "data.calls.take.rows=8",
+    "data.warm_calls.take.rows=8",
+    "data.talks.source=simulated:4",
+    "data.warm_talks.source=simulated:4",
+    "data.held_out.source=simulated_held_out:2",
+    # The tiny tokenizer writes English in twice as many tokens.
+    *(f"data.{name}.max_prompt_tokens=10000" for name in ("talks", "warm_talks", "held_out")),
+)
+
+
+def test_the_arms_are_the_rungs_of_the_ladder():
+    assert list(RUNS) == [
+        "baseline",
+        "lora_sft",
+        "full_sft",
+        "full_sft_last",
+        "grpo",
+        "lora_grpo",
+        "grpo_think",
+        "egpo_think",
+    ]
+
+
+def test_all_arms_are_measured_alike_and_train_on_the_same_rows():
+    first, *others = RUNS.values()
+    for other in others:
+        for name, evaluation in first.evaluate.items():
+            same = {"checkpoints": ("x",)}
+            assert evaluation.model_copy(update=same) == other.evaluate[name].model_copy(
+                update=same
+            )
+        assert other.data["talks"] == others[0].data["talks"]
+        assert other.data["calls"] == others[0].data["calls"]
+        assert other.data["held_out"] == first.data["held_out"]
+
+
+def test_all_arms_that_learn_from_rewards_have_the_same():
+    every = [pair for run in RUNS.values() for pair in run.stage.items()]
+    stages = [(name, stage) for name, stage in every if isinstance(stage, GrpoStage)]
+    rewards = {(name, stage.reward) for name, stage in stages}
+    assert rewards == {("calls", "tools.ast"), ("talks", "tools.dialogue_per_turn")}
+    assert len(stages) == 8
+
+
+def test_grpo_and_egpo_differ_in_the_estimator_alone():
+    grpo, egpo = RUNS["grpo_think"], RUNS["egpo_think"]
+    changed = {"algorithm": "grpo"}
+    back = {
+        name: stage.model_copy(update=changed if stage.method == "grpo" else {})
+        for name, stage in egpo.stage.items()
+    }
+    assert back == grpo.stage and egpo.stage != grpo.stage
+
+
+def test_the_rows_with_thoughts_think_before_one_call_of_a_tool_they_have():
+    rows = read_rows(TOOLS / "ladder" / "thoughts.jsonl", "messages")
+    for row in rows:
+        target = row.messages[-1]
+        (call,) = target.tool_calls
+        described = {tool["function"]["name"] for tool in row.tools}
+        assert target.reasoning and call.name in described and len(described) == 2
+
+
+@pytest.mark.parametrize("arm", ["baseline", "full_sft_last", "lora_grpo", "egpo_think"])
+def test_an_arm_is_sound_in_a_tiny_lab(arm: str, tmp_path: Path):
+    model = make_model(tmp_path)
+    (run,) = [r for r in plan(LADDER) if r.name == f"ladder.{arm}"]
+    known = [s for s in SMALL if s.split(".")[1] in run.experiment.data]
+    root = TOOLS.parents[1]
+    settings = [*run.overrides, *known, f"model=path:{model}"]
+    settings += ["evaluate.calls.take.rows=2", "evaluate.sampled.take.rows=2"]
+    report = check_experiment(run.base, settings, root=root)
+    assert [f for f in report.findings if f.severity == "error"] == []

@@ -1,0 +1,138 @@
+"""The experiments of the tool log: each file loads, is sound in a tiny lab and runs two steps."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from assay.data.reported.read import read_reported
+from assay.judge.confounds import differences
+from assay.lab.check import check_experiment
+from assay.lab.reported_score import reported_scores
+from assay.lab.runner import start
+from assay.lab.spec.experiment import Experiment
+from assay.lab.spec.names import check_names
+from assay.lab.spec.note import NoteSpec
+from assay.lab.spec.read import read_experiment
+from tests.experiments.tiny import LOG, TOOLS, make_model, scaled_down
+
+ROOT = TOOLS.parents[1]
+NAMED = [f.stem for f in LOG]
+LATER = {"verl10", "verl11", "verl12", "verl13", "verl15", "verl17", "verl24", "full10", "full11"}
+ASKED = (
+    {"baseline", "baseline_4bthinking", "baseline_8b"}
+    | {f"lora{n}" for n in (1, 2, 3)}
+    | {f"{kind}{n}" for kind in ("full", "verl") for n in range(1, 10)}
+    | LATER
+)
+"""What the log lists, and the later runs whose settings are known."""
+
+
+@cache
+def experiment(name: str) -> Experiment:
+    return read_experiment(TOOLS / f"{name}.toml")
+
+
+def note_of(name: str) -> NoteSpec:
+    note = experiment(name).note
+    assert note is not None
+    return note
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("tiny"))
+
+
+def test_every_run_of_the_log_is_a_file_of_its_name():
+    assert set(NAMED) >= ASKED
+    assert all(experiment(name).name == name for name in NAMED)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_names_exist_and_the_note_says_why_and_what_to_expect(name: str):
+    found = experiment(name)
+    check_names(found, TOOLS / f"{name}.toml")
+    assert found.about and found.note is not None
+    assert found.note.why and found.note.expected
+    assert all(fault and "\n" not in fault for fault in found.note.faults)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMED if experiment(n).control])
+def test_a_run_differs_from_its_control_in_what_it_declares(name: str):
+    """What the control lacks altogether is what the run is about, so `stage` and `data` may stand
+    for whole tables against a baseline."""
+    found = experiment(name)
+    assert found.control in NAMED
+    own, before = (
+        e.model_dump(mode="json", exclude={"name", "about", "note", "control", "vary"})
+        for e in (found, experiment(str(found.control)))
+    )
+    paths = [d.path for d in differences(before, own)]
+    measured = "evaluate.bfcl.checkpoints"
+    assert paths, "a twin of its control"
+    assert [p for p in paths if not under(p, (*found.vary, measured))] == []
+    assert [v for v in found.vary if not any(under(p, (v,)) for p in paths)] == [], "idle"
+
+
+def under(path: str, declared: tuple[str, ...]) -> bool:
+    return any(path == one or path.startswith(f"{one}.") for one in declared)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMED if note_of(n).reported])
+def test_the_reported_figures_are_in_their_record(name: str):
+    note = experiment(name).note
+    assert note is not None and note.reported is not None
+    (score,) = reported_scores(ROOT, note.reported)
+    assert score.items == 200 and score.passes == 5
+    assert score.interval is not None
+    assert score.interval.low < score.score < score.interval.high
+
+
+def test_no_figure_of_the_log_stands_in_a_file_by_hand():
+    """Printed means are in `experiments/reported`; a note may speak of whole percents only."""
+    records = {note.reported.file for n in NAMED if (note := experiment(n).note) and note.reported}
+    for record in records:
+        for run in read_reported(ROOT / record).runs:
+            for values in run.scores.values():
+                mean = f"{sum(values) / len(values):.2f}".rstrip("0").rstrip(".")
+                texts = [f.read_text() for f in LOG if "." in mean]
+                assert not any(f" {mean}" in text.split("[data.")[0] for text in texts), mean
+
+
+def test_every_original_that_was_spoiled_has_a_repaired_twin():
+    for name in NAMED:
+        if name.endswith("-repaired"):
+            original = name.removesuffix("-repaired")
+            assert original in NAMED
+            faults = [set(note_of(n).faults) for n in (original, name)]
+            assert faults[0] - faults[1], f"{name} mends nothing"
+
+
+@pytest.mark.parametrize("name", ["verl8", "full2", "baseline_4bthinking-repaired"])
+def test_an_experiment_checks_and_runs_two_steps_in_a_tiny_lab(
+    name: str, model: Path, tmp_path: Path
+):
+    two_steps(name, model, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMED)
+def test_every_experiment_checks_and_runs_two_steps_in_a_tiny_lab(
+    name: str, model: Path, tmp_path: Path
+):
+    two_steps(name, model, tmp_path)
+
+
+def two_steps(name: str, model: Path, root: Path) -> None:
+    """Checks without an error, trains two steps, measures one item of the benchmark."""
+    file, settings = TOOLS / f"{name}.toml", scaled_down(TOOLS / f"{name}.toml", model)
+    report = check_experiment(file, settings, root=root)
+    assert [f.what for f in report.findings if f.severity == "error"] == []
+    (run,) = start(file, settings, root=root)
+    lines = run.metrics.read_text().splitlines() if run.metrics.exists() else []
+    stages = list(experiment(name).stage)
+    assert [json.loads(line)["step"] for line in lines] == [1, 2] * len(stages)
+    (record,) = run.evaluations.glob("bfcl-*/*.parquet")
+    assert record.stat().st_size > 0

@@ -1,0 +1,20 @@
+"""Counts agree with their nouns, and every other gap is as Python fills it."""
+
+import pytest
+
+from assay.judge.plural import ONE, filled
+
+
+@pytest.mark.parametrize("noun", ONE)
+def test_one_is_singular_and_any_other_number_plural(noun: str) -> None:
+    said = [filled(f"{{n:{noun}}}", {"n": n}) for n in (0, 1, 2, "1", "1,000", "11")]
+    one = ONE[noun]
+    assert said == [f"0 {noun}", f"1 {one}", f"2 {noun}", f"1 {one}", f"1,000 {noun}", f"11 {noun}"]
+
+
+def test_other_gaps_are_formatted_as_ever() -> None:
+    assert (
+        filled("{a:+.1f} {b} {{c}} {d!r}", {"a": 0.25, "b": "{x}", "d": "e"}) == "+0.2 {x} {c} 'e'"
+    )
+    with pytest.raises(KeyError):
+        filled("{absent}", {})

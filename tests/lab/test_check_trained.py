@@ -1,0 +1,74 @@
+"""What `assay check` says of reasoning and of the share of a conversation that is trained."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.lab.sound_lab import found, silent
+from tests.lab.tool_lab import look, make_tool_lab, prefill_think
+from tests.models.folders import CHAT
+
+LAST, QWEN3 = "stage.sft.loss_on=last", "stage.sft.rendering=qwen3"
+SAME = "evaluate.dev.rendering=qwen3"
+
+
+def lab_of(folder: Path, **row: str) -> Path:
+    return make_tool_lab(folder, **row).parent
+
+
+def test_all_messages_are_trained_and_nothing_is_said(tmp_path: Path) -> None:
+    report = look(lab_of(tmp_path))
+    numbers = report.numbers["stage.sft"]
+    assert numbers["assistant_messages_trained"] == numbers["assistant_tokens_trained"] == 1
+    assert silent(report, "trains") and silent(report, "reasoning") and silent(report, "next to")
+
+
+@pytest.mark.parametrize("results", ["tool", "user"])
+def test_the_last_message_alone_says_how_little_is_trained(tmp_path: Path, results: str) -> None:
+    report = look(lab_of(tmp_path, results=results), LAST)
+    numbers = report.numbers["stage.sft"]
+    assert numbers["assistant_messages_trained"] == pytest.approx(1 / 3)
+    # The call twice, and one answer between them: each token of this tokenizer is a byte.
+    call = len('<tool_call>\n{"name": "get_weather", "arguments": {"city": ""}}\n</tool_call>')
+    said, answer = call + len("Z\\u00fcrich 0") + 1, len("It is sunny.") + 1
+    assert numbers["assistant_tokens_trained"] == pytest.approx(said / (2 * said + answer))
+    finding = found(report, "loss_on = 'last' trains 6 of 18 (33.3%)")
+    assert finding.severity == "warning"
+    assert ("come as user messages" in finding.evidence) == (results == "user")
+    assert f"{said / (2 * said + answer):.0%} of the assistant's tokens" in finding.evidence
+
+
+def test_answers_without_thought_under_the_hybrid_template_teach_not_to_think(
+    tmp_path: Path,
+) -> None:
+    lab = lab_of(tmp_path)
+    finding = found(look(lab, QWEN3, SAME), "teach the model not to think")
+    assert finding.severity == "warning"
+    assert "18 of 18 (100.0%)" in finding.evidence and "is empty" in finding.evidence
+    assert silent(look(lab), "not to think")
+
+
+def test_a_prefilled_thought_is_closed_at_once(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path)
+    prefill_think(lab)
+    same = ("stage.sft.rendering=template", "evaluate.dev.rendering=template")
+    finding = found(look(lab, *same), "teach the model not to think")
+    assert "closes the <think> of the prompt at once" in finding.evidence
+
+
+def test_reasoning_that_later_prompts_forget_is_noted(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, reasoning="Look outside.")
+    for report in (look(lab), look(lab, QWEN3, SAME)):
+        finding = found(report, "reasoning is left out of later prompts")
+        assert finding.severity == "note" and "12 of 12" in finding.evidence
+        assert not report.failed
+    (lab / "model" / "chat_template.jinja").write_text(CHAT)
+    kept = look(lab, "stage.sft.rendering=hermes", "evaluate.dev.rendering=hermes")
+    assert silent(kept, "left out of later prompts")
+
+
+def test_text_next_to_calls_is_lost_by_the_handler_alone(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, beside="Let me see.")
+    finding = found(look(lab), "text next to calls is trained and then lost")
+    assert finding.severity == "warning" and "6 of 12 (50.0%)" in finding.evidence
+    assert silent(look(lab, QWEN3, SAME), "text next to calls")

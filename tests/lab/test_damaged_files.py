@@ -1,0 +1,85 @@
+"""Damaged files of runs, and files nested without end, are one line with their name."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from assay.data.record import DataError
+from assay.data.reported.problems import ReportedError
+from assay.data.reported.read import read_reported
+from assay.data.results.readers import read_results
+from assay.lab.answers import evaluation_records
+from assay.lab.records import DamagedRecord, read_scores
+from assay.lab.run_directory import RunDirectory
+from assay.lab.show import find_samples
+from assay.lab.spec.read import SpecError, read_experiment
+from tests.report.synthetic import add_scores, empty_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    run = empty_run(tmp_path)
+    add_scores(run, "base", [0.0, 1.0])
+    return run
+
+
+def damaged(run: RunDirectory, kind: str) -> Path:
+    (file,) = run.evaluations.glob("*/*.parquet")
+    if kind == "empty":
+        file.write_bytes(b"")
+    elif kind == "half":
+        file.write_bytes(file.read_bytes()[:200])
+    elif kind == "columns":
+        pq.write_table(pa.table({"x": [1]}), file)
+    else:
+        table = pq.read_table(file)
+        place = table.schema.get_field_index("score")
+        texts = pa.array(["good"] * len(table))
+        pq.write_table(table.set_column(place, "score", texts), file)
+    return file
+
+
+@pytest.mark.parametrize("kind", ["empty", "half", "columns", "types"])
+def test_a_damaged_record_is_named_by_whoever_reads_it(run: RunDirectory, kind: str) -> None:
+    file = damaged(run, kind)
+    (record,) = evaluation_records(run)
+    for read in (
+        lambda: read_scores(run, record, "base"),
+        lambda: find_samples(run, "simple_python_0"),
+    ):
+        with pytest.raises(DamagedRecord) as found:
+            read()
+        assert str(file) in str(found.value)
+        assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"repeats": 1', '"repeats": "one"'),
+        ('"items": [', '"items": [3, '),
+        ('"sampling": {', '"sampling": [], "other": {'),
+    ],
+)
+def test_a_description_of_the_wrong_kind_is_damaged(run: RunDirectory, old: str, new: str) -> None:
+    (file,) = run.evaluations.glob("*/evaluation.json")
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(DamagedRecord, match=r"evaluation\.json: cannot be read"):
+        evaluation_records(run)
+
+
+def test_files_nested_without_end_are_refused_in_one_line(tmp_path: Path) -> None:
+    deep = tmp_path / "deep.toml"
+    deep.write_text("a = " + "[" * 20_000)
+    with pytest.raises(SpecError, match="nested too deeply"):
+        read_experiment(deep)
+    with pytest.raises(ReportedError, match="nested too deeply"):
+        read_reported(deep)
+    results = tmp_path / "deep.json"
+    results.write_text("[" * 200_000)
+    with pytest.raises(DataError, match="nested too deeply"):
+        read_results(results)

@@ -1,0 +1,179 @@
+"""The next context holds the tokens that were sampled wherever the history reads the same."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from assay.data.episode import Turn
+from assay.data.rendering import Renderer
+from assay.data.row import Message, Row
+from assay.tasks.dialogue import Asked
+from assay.tasks.rendered_dialogue import OneAnswer, RenderedDialogue
+from tests.models.folders import CHAT, tiny_tokenizer
+
+TRIM = CHAT.replace("m['content'] +", "(m['content'] | trim) +")
+STRIP = CHAT.replace(
+    "m['content'] +",
+    "(m['content'].split('</think>')[-1] if m['role'] == 'assistant' and not loop.last and "
+    "messages[loop.index0:] | selectattr('role', 'equalto', 'user') | list else m['content']) +",
+)
+
+
+def tokenizer(template: str = CHAT, merged: bool = False) -> Any:
+    """Bytes, and with `merged` a token "ab" that two other tokens spell as well."""
+    if not merged:
+        made = tiny_tokenizer()
+    else:
+        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+        vocabulary = {letter: n for n, letter in enumerate(letters)} | {"ab": len(letters)}
+        raw = Tokenizer(models.BPE(vocab=vocabulary, merges=[("a", "b")]))
+        raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        raw.decoder = decoders.ByteLevel()
+        made = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|endoftext|>")
+        made.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})  # type: ignore[arg-type]
+    made.chat_template = template
+    return made
+
+
+@dataclass
+class Repeats:
+    """Asks again and again, whatever is said; `asked` are the user's messages."""
+
+    asked: tuple[str, ...] = ("Say it.", "Again.", "Once more.")
+    said: list[Message] = field(default_factory=list)
+    heard: list[tuple[str, str]] = field(default_factory=list)
+
+    def asks(self) -> Asked | None:
+        turn = len(self.heard)
+        if turn == len(self.asked):
+            return None
+        return Asked((Message("user", self.asked[0]), *self.said))
+
+    def hears(self, text: str, ended: str) -> None:
+        self.heard.append((text, ended))
+        self.said.append(Message("assistant", text))
+        if len(self.heard) < len(self.asked):
+            self.said.append(Message("user", self.asked[len(self.heard)]))
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return tuple(self.said)
+
+
+def world(made: Any) -> tuple[RenderedDialogue, Repeats]:
+    ends = set(made.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"]))
+    dialogue = Repeats()
+
+    def decode(tokens):
+        return made.decode([t for t in tokens if t not in ends], skip_special_tokens=False)
+
+    return RenderedDialogue(dialogue, Renderer(made, "template"), decode), dialogue  # type: ignore[arg-type]
+
+
+def say(
+    place: RenderedDialogue, made: Any, text_tokens: list[int], end: str | None = "<|im_end|>"
+) -> Turn:
+    """Let the model write tokens; its turn."""
+    actions = (*text_tokens, *([made.convert_tokens_to_ids(end)] if end else []))
+    turn = Turn(place.context(), actions, (True,) * len(actions), ended="stop" if end else "length")
+    place.act(turn)
+    return turn
+
+
+def test_sampled_tokens_are_kept_where_encoding_them_anew_would_merge_them():
+    made = tokenizer(merged=True)
+    place, dialogue = world(made)
+    a, b = made.convert_tokens_to_ids(["a", "b"])
+    turn = say(place, made, [a, b, a])
+    assert dialogue.heard == [("aba", "stop")]
+    following = place.context()
+    assert following is not None
+    assert following[: len(turn.context) + 4] == turn.context + turn.actions
+    asked = dialogue.asks()
+    assert asked is not None
+    anew = place.renderer.prompt(asked.messages, asked.tools)
+    assert anew != following, "the text's own tokens are others"
+    assert made.decode(list(anew)) == made.decode(list(following))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 257), max_size=12), min_size=2, max_size=2))
+def test_every_next_context_begins_with_the_one_before_and_what_was_sampled(said):
+    made = tokenizer()
+    place, _ = world(made)
+    ends = set(made.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"]))
+    for tokens in said:
+        turn = say(place, made, [t for t in tokens if t not in ends])
+        following = place.context()
+        assert following is not None
+        assert following[: len(turn.context) + len(turn.actions)] == turn.context + turn.actions
+
+
+@pytest.mark.parametrize("end", [None, "<|endoftext|>"])
+def test_a_turn_that_ended_otherwise_gets_the_templates_end_behind_its_tokens(end):
+    made = tokenizer(merged=True)
+    place, dialogue = world(made)
+    a, b, stop = made.convert_tokens_to_ids(["a", "b", "<|im_end|>"])
+    turn = say(place, made, [a, b], end)
+    assert dialogue.heard == [("ab", "length" if end is None else "stop")]
+    following = place.context()
+    assert following is not None
+    assert following[: len(turn.context) + 3] == (*turn.context, a, b, stop)
+
+
+def test_history_that_the_template_writes_otherwise_is_the_history_the_turn_has():
+    made = tokenizer(TRIM, merged=True)
+    place, dialogue = world(made)
+    a, b, space = made.convert_tokens_to_ids(["a", "b", "Ġ"])
+    turn = say(place, made, [a, b, space])
+    following = place.context()
+    asked = dialogue.asks()
+    assert asked is not None and following is not None
+    assert following == place.renderer.prompt(asked.messages, asked.tools)
+    assert following[: len(turn.context)] == turn.context
+    again = say(place, made, [a, b])
+    third = place.context()
+    assert third is not None
+    # The trimmed message stays as the template writes it, the other one as it was sampled.
+    assert third[: len(following) + 3] == following + again.actions
+
+
+def test_thoughts_that_the_template_strips_are_not_in_later_contexts():
+    made = tokenizer(STRIP)
+    place, dialogue = world(made)
+    turn = say(place, made, made.encode("<think>hm</think>yes"))
+    following = place.context()
+    asked = dialogue.asks()
+    assert asked is not None
+    assert "hm" not in made.decode(list(following or ()))
+    assert following == place.renderer.prompt(asked.messages, asked.tools)
+    assert dialogue.said[0].content == "<think>hm</think>yes", "rewards see what was written"
+    assert following != turn.context + turn.actions
+
+
+def test_the_completion_has_all_that_was_said_and_how_it_ended():
+    made = tokenizer()
+    place, _ = world(made)
+    first = say(place, made, made.encode("one"))
+    second = say(place, made, made.encode("two"))
+    completion = place.completion("context")
+    assert completion.text == "one\ntwo"
+    assert completion.tokens == first.actions + second.actions
+    assert [m.role for m in completion.messages] == ["assistant", "user"] * 2
+    assert completion.ended == "context"
+
+
+def test_a_single_question_is_a_dialogue_of_one_turn():
+    made = tokenizer()
+    row = Row("r", (Message("user", "What?"),))
+    renderer = Renderer(made, "template")
+    place = RenderedDialogue(OneAnswer(row.prompt, row.tools), renderer, made.decode)
+    assert place.context() == renderer.prompt(row.prompt)
+    say(place, made, made.encode("that"), None)
+    assert place.context() is None
+    assert place.completion("length").messages == ()

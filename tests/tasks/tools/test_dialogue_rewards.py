@@ -1,0 +1,150 @@
+"""Rewards of dialogues: upstream's verdict, its share, the final state, and what was refused."""
+
+import functools
+from collections import Counter
+
+import pytest
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Message, Row
+from assay.tasks.running import RewardRunner
+from assay.tasks.task import BenchmarkOptions, UnknownNameError, benchmark
+from assay.tasks.tools.bfcl import entries
+from assay.tasks.tools.dialogue import STEP_LIMIT, MultiTurnDialogue, play
+from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS, dialogue_error, heard
+from assay.tasks.tools.task import TASK
+from tests.tasks.tools.scripted import in_hermes, in_python
+
+NAMES = ("dialogue_binary", "dialogue_per_turn", "dialogue_final_state")
+
+
+def conversation(row: Row, turns: list[list[list[str]]]) -> Completion:
+    """A dialogue as its messages, without its simulators: rewards replay the calls themselves."""
+    said: list[Message] = []
+    for turn in turns:
+        said += [Message("assistant", f"[{', '.join(step)}]") for step in turn]
+        said += [Message("assistant", "Done."), Message("user", "next")]
+    return Completion("", messages=tuple(said[:-1]))
+
+
+@functools.cache
+def runner(name: str) -> RewardRunner:
+    """One start of the workers for all tests; they end with them."""
+    return RewardRunner(DIALOGUE_REWARDS[name], workers=1)
+
+
+def scored(name: str, pairs: list[tuple[Row, Completion]]) -> list[Reward]:
+    return runner(name).score(pairs)
+
+
+def values(row: Row, completion: Completion) -> list[float | None]:
+    return [scored(name, [(row, completion)])[0].value for name in NAMES]
+
+
+def truth(row: Row) -> list[list[list[str]]]:
+    return [[[call] for call in turn] for turn in row.gold]
+
+
+def test_truth_played_through_the_dialogue_earns_everything_and_silence_nothing():
+    category = "multi_turn_miss_func"
+    made = benchmark(TASK, f"bfcl/{category}", BenchmarkOptions())
+    rows = made.items[::20]
+    assert made.dialogue is not None
+    right = [(row, play(made.dialogue(row), in_hermes(row))) for row in rows]
+    silent = [(row, play(made.dialogue(row), [])) for row in rows]
+    for name in NAMES:
+        assert [r.value for r in scored(name, right)] == [1.0] * len(rows)
+        assert [r.value for r in scored(name, silent)] == [0.0] * len(rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("category", [n for n in TASK.benchmarks if n.startswith("bfcl/multi")])
+def test_all_of_a_category_through_dialogue_and_benchmark(category):
+    made = benchmark(TASK, category, BenchmarkOptions())
+    assert made.dialogue is not None
+    pairs = [(row, play(made.dialogue(row), in_python(row))) for row in made.items]
+    with RewardRunner(made.score) as scorer:
+        assert sum(r.value or 0 for r in scorer.score(pairs)) == 200
+        assert scorer.abstentions == {}
+    assert Counter(made.classify(*pair) for pair in pairs) == {"": 200}
+
+
+def test_each_reward_says_what_it_says_and_all_say_it_in_their_parts():
+    row = entries("multi_turn_base")[0]
+    turns = truth(row)
+    spoiled = [turns[0], [["pwd()"]], *turns[2:]]
+    for name in NAMES:
+        (reward,) = scored(name, [(row, conversation(row, spoiled))])
+        assert reward.parts["binary"] == 0
+        assert reward.parts["per_turn"] == 1 / len(row.gold)
+        assert reward.value == reward.parts[name.removeprefix("dialogue_")]
+        assert reward.why == ""
+
+
+def test_the_final_state_asks_only_how_it_ends_and_that_anything_was_done():
+    row = entries("multi_turn_base")[0]
+    calls = [call for turn in row.gold for call in turn]
+    # All calls in the last turn: the end is right, the way is not.
+    late = [[] for _ in row.gold[:-1]] + [[[call] for call in calls]]
+    assert values(row, conversation(row, late)) == [0, 0, 1]
+    assert values(row, conversation(row, [*truth(row)[:-1], [["mkdir(dir_name='other')"]]]))[2] == 0
+    # The truth of this entry leaves everything as it was: idleness would be paid.
+    still = next(r for r in entries("multi_turn_base") if r.id == "multi_turn_base_180")
+    assert values(still, conversation(still, [[] for _ in still.gold]))[2] == 0
+
+
+def test_a_forced_end_fails_the_dialogue():
+    row = entries("multi_turn_base")[0]
+    completion = play(MultiTurnDialogue(row), ["[pwd()]"] * (STEP_LIMIT + 1))
+    assert dialogue_error(row, completion) == "multi_turn:force_terminated"
+    assert values(row, completion)[:2] == [0, 0]
+    whole = play(MultiTurnDialogue(row), in_python(row))
+    assert dialogue_error(row, whole) == ""
+
+
+def test_a_dialogue_that_never_began_is_an_inference_error():
+    row = entries("multi_turn_base")[0]
+    assert dialogue_error(row, Completion("[pwd()]")) == "multi_turn:inference_error"
+    assert values(row, Completion("[pwd()]")) == [0, 0, 0]
+
+
+def test_hostile_calls_are_not_executed_counted_and_named():
+    row = entries("multi_turn_base")[0]
+    hostile = ["[__import__('os').system('touch /tmp/x')]", "[pwd(), exec(x='1')]"]
+    completion = play(MultiTurnDialogue(row), ["[exec(x='1')]", *hostile, "[ls(x=9**9)]"])
+    assert all("/tmp" not in m.content for m in completion.messages if m.role == "tool")
+    (reward,) = scored("dialogue_binary", [(row, completion)])
+    assert (reward.value, reward.parts["refused"]) == (0, 4)
+    assert reward.why == "refused: not_a_name 1, not_literal 1, unknown_function 2"
+
+
+def test_turns_begin_where_the_user_speaks():
+    said = heard((Message("assistant", ""), Message("user", "a"), Message("user", "b")))
+    assert [len(turn) for turn in said.turns] == [1, 0]
+    assert heard(()).turns == ()
+
+
+def test_simulators_that_give_no_answer_are_an_abstention_and_never_a_zero():
+    row = next(
+        r for r in entries("multi_turn_base") if "MathAPI" in r.extra["entry"]["involved_classes"]
+    )
+    completion = conversation(row, [[["power(base=9, exponent=999999999)"]]])
+    with RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], deadline=1.0) as scorer:
+        (reward,) = scorer.score([(row, completion)])
+    assert (reward.value, reward.why) == (None, "deadline")
+
+
+def test_a_row_without_simulators_is_an_abstention_that_says_so():
+    row = entries("simple_python")[0]
+    (reward,) = scored("dialogue_binary", [(row, Completion(""))])
+    assert reward.value is None and "row simple_python_0 has no simulators" in reward.why
+
+
+def test_the_benchmark_names_checker_and_options_and_refuses_unknown_ones():
+    made = benchmark(TASK, "bfcl/multi_turn_base", BenchmarkOptions())
+    assert made.checker == "bfcl-eval==2026.3.23 multi_turn_checker"
+    assert (made.options, len(made.items)) == ({"added": "tools"}, 200)
+    with pytest.raises(UnknownNameError, match="unknown place of added functions 'tool'"):
+        benchmark(TASK, "bfcl/multi_turn_base", BenchmarkOptions({"added": "tool"}))
+    with pytest.raises(UnknownNameError, match="unknown benchmark option 'parser'"):
+        benchmark(TASK, "bfcl/multi_turn_base", BenchmarkOptions({"parser": "strict"}))

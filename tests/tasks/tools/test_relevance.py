@@ -1,0 +1,71 @@
+"""Relevance categories: whether anything is called, by upstream's rule."""
+
+import pytest
+
+from assay.data.episode import Completion
+from assay.data.row import ToolCall
+from assay.tasks.task import BenchmarkOptions, benchmark
+from assay.tasks.tools.bfcl import entries
+from assay.tasks.tools.prompts import call_text
+from assay.tasks.tools.relevance import RELEVANCE, relevance
+from assay.tasks.tools.rewards import GoldError, ast
+from assay.tasks.tools.task import TASK
+
+SIZES = {"irrelevance": 240, "live_irrelevance": 884, "live_relevance": 16}
+CALL = call_text([ToolCall("anything", {})])
+BARE = '{"name": "anything", "arguments": {}}'
+
+
+@pytest.mark.parametrize("category", RELEVANCE)
+def test_every_entry_is_an_item_and_one_answer_is_right_for_all(category):
+    made = benchmark(TASK, f"bfcl/{category}", BenchmarkOptions())
+    assert len(made.items) == SIZES[category] == len({item.id for item in made.items})
+    called, silent = (
+        sum(made.score(item, Completion(text)).value or 0 for item in made.items)
+        for text in (CALL, "There is no function for this.")
+    )
+    whole = SIZES[category]
+    assert (called, silent) == ((whole, 0) if category == "live_relevance" else (0, whole))
+    assert made.checker == "bfcl-eval==2026.3.23 relevance rule"
+    assert made.items[0].tools and made.items[0].gold is None
+
+
+@pytest.mark.parametrize("text", ["", "no", "<tool_call>", "<tool_call>\n{}\n</tool_call>", BARE])
+def test_what_does_not_parse_is_no_call(text):
+    assert relevance(entries("irrelevance")[0], Completion(text)).value == 1
+    assert relevance(entries("live_relevance")[0], Completion(text)).value == 0
+
+
+def test_the_parser_of_the_benchmark_says_what_a_call_is():
+    strict, lenient = (
+        benchmark(TASK, "bfcl/irrelevance", BenchmarkOptions({"parser": parser}))
+        for parser in ("strict", "lenient")
+    )
+    item = strict.items[0]
+    assert (
+        strict.score(item, Completion(BARE)).value,
+        strict.classify(item, Completion(BARE)),
+    ) == (1, "")
+    assert lenient.score(item, Completion(BARE)).value == 0
+    assert lenient.classify(item, Completion(BARE)) == "irrelevance_error:decoder_success"
+
+
+def test_errors_have_upstreams_names_and_right_answers_none():
+    for category, text, error in (
+        ("irrelevance", CALL, "irrelevance_error:decoder_success"),
+        ("live_irrelevance", CALL, "irrelevance_error:decoder_success"),
+        ("live_relevance", "no", "relevance_error:decoder_failed"),
+        ("live_relevance", CALL, ""),
+        ("irrelevance", "no", ""),
+    ):
+        made = benchmark(TASK, f"bfcl/{category}", BenchmarkOptions())
+        assert made.classify(made.items[0], Completion(text)) == error
+
+
+def test_rewards_of_other_categories_refuse_these_rows_and_this_one_refuses_theirs():
+    with pytest.raises(GoldError, match="row irrelevance_0 has no possible answers"):
+        ast(entries("irrelevance")[0], Completion(""))
+    with pytest.raises(GoldError, match="row multi_turn_base_0 has no possible answers"):
+        ast(entries("multi_turn_base")[0], Completion(""))
+    with pytest.raises(GoldError, match="row simple_python_0 has no relevance category"):
+        relevance(entries("simple_python")[0], Completion(""))

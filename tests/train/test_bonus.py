@@ -1,0 +1,133 @@
+"""EGPO in the loop: what a step says of its bonus, and the stop where the bonus is never there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from assay.lab.metrics import read_metrics
+from assay.lab.run_directory import runs_of
+from assay.lab.runner import start
+from assay.rl.objectives.grpo import Grpo as GrpoObjective
+from assay.rl.presets import PRESETS
+from assay.rl.thought import Thinking
+from assay.rollout.sampling import Sampling
+from assay.train.groups import Prompts, SingleTurn
+from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.loop import LoopSettings, train
+from assay.train.state import Batch, TrainingFailure, TrainState
+from tests.tiny_lab import make_tiny_lab
+from tests.train import toys
+
+DIAGNOSTICS = ("cot_tokens_mean", "share_without_cot", "bonus_mean", "share_capped")
+
+
+def egpo(says: dict[int, str], form: str = "egpo") -> Grpo:
+    """A method over toys whose actions read as `says`."""
+
+    def decode(tokens: Sequence[float]) -> str:
+        return "".join(says.get(int(token), "x") for token in tokens)
+
+    source = SingleTurn(toys.contexts(), Sampling(1.0, 1), 0, toys.score, toys.decode)
+    settings = GrpoSettings(
+        advantage=PRESETS[form].advantage,
+        advantage_options=PRESETS[form].advantage_options,
+        thinking=Thinking(decode, frozenset({-1})),
+    )
+    prompts = Prompts(toys.rows(), source, prompts=4, group=8, seed=0)
+    return Grpo(prompts, settings, GrpoObjective(), toys.decode)
+
+
+def run(method, steps: int, state: TrainState | None = None, **settings) -> toys.MemoryRecorder:
+    policy, recorder = toys.CandidatePolicy(), toys.MemoryRecorder()
+    optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.0, weight_decay=0.0)
+    loop = LoopSettings(steps, 0.0, **settings)
+    train(policy, method, optimizer, state or TrainState(), loop, recorder)
+    return recorder
+
+
+@pytest.mark.parametrize("form", ["egpo", "egpo_scaled_clip"])
+def test_a_step_tells_of_its_bonus_under_the_four_names(form: str) -> None:
+    says = dict.fromkeys(range(4), "<think>")
+    (line,) = run(egpo(says, form), 1, max_steps_without_bonus=1).lines
+    assert set(DIAGNOSTICS) <= set(line)
+    assert line["bonus_mean"] > 0 and line["cot_tokens_mean"] == 1 - line["share_without_cot"]
+    # Each thought is one token that never closes.
+    assert line["share_cot_unclosed"] == line["cot_tokens_mean"] > 0
+
+
+def test_a_bonus_that_is_always_zero_stops_the_run_after_the_stated_steps() -> None:
+    with pytest.raises(TrainingFailure, match=r"step 3: the entropy bonus was 0 in 3 steps .*100%"):
+        run(egpo({}), 9, max_steps_without_bonus=3)
+    assert len(run(egpo({}), 3, max_steps_without_bonus=4).lines) == 3
+    with pytest.raises(TrainingFailure, match="step 3"):
+        # So it does where the first two steps were done before the run was resumed.
+        run(egpo({}), 9, TrainState(2, 8, 0, 2), max_steps_without_bonus=3)
+
+
+@dataclass
+class Told:
+    """A method that does nothing but tell metrics."""
+
+    bonuses: list[tuple[float, float | None]]
+
+    def collect(self, policy, state, recorder) -> Batch:
+        signal, bonus = self.bonuses[state.step]
+        told = {} if bonus is None else {"bonus_mean": bonus, "share_without_cot": 0.5}
+        return Batch((), GrpoObjective(), {"signal_share": signal, **told})
+
+
+def test_only_steps_with_signal_count_and_one_bonus_starts_the_count_anew() -> None:
+    silent, empty, kept, heard = (0.5, 0.0), (0.0, None), (0.0, 0.0), (0.5, 0.1)
+    lines = [silent, empty, kept, silent, heard, silent, empty, silent]
+    state = TrainState()
+    run(Told(lines), len(lines), state, max_steps_without_bonus=3)
+    assert state.without_bonus == 2
+    with pytest.raises(TrainingFailure, match="step 9"):
+        run(Told([*lines, silent]), 9, max_steps_without_bonus=3)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    file = make_tiny_lab(tmp_path)
+    file.write_text(file.read_text().partition("[evaluate.dev]")[0])
+    return tmp_path
+
+
+SHORT = (
+    "stage.sft.steps=20",
+    "stage.sft.checkpoint_every=20",
+    "stage.rl.algorithm=egpo",
+    "stage.rl.prompts=4",
+    "stage.rl.sampling.max_tokens=8",
+)
+
+
+def test_a_model_that_never_thinks_stops_an_egpo_run(lab: Path) -> None:
+    settings = (*SHORT, "stage.rl.steps=20", "stage.rl.max_steps_without_bonus=2")
+    with pytest.raises(TrainingFailure, match=r"2 steps with signal .* hold no <think>"):
+        start(lab / "tiny.toml", settings, root=lab)
+    (run_,) = runs_of(lab, "tiny")
+    last = list(read_metrics(run_.metrics))[-1]
+    assert last["bonus_mean"] == 0 and last["share_without_cot"] == 1
+
+
+def test_thought_that_the_prompt_opened_earns_a_bonus_from_its_first_token(lab: Path) -> None:
+    """Seven byte tokens spell the tag in the prompt of this tokenizer; answers never close it."""
+    template = lab / "model" / "chat_template.jinja"
+    text = template.read_text()
+    header = "{{ '<|im_start|>assistant\n' }}"
+    assert header in text
+    opened = text.replace(header, "{{ '<|im_start|>assistant\n<think>\n' }}").replace(
+        "m['content'] +", "('<think>\n' if m['role'] == 'assistant' else '') + m['content'] +"
+    )
+    template.write_text(opened)
+    settings = (*SHORT, "stage.rl.steps=2", "stage.rl.max_steps_without_bonus=1")
+    (run_,) = start(lab / "tiny.toml", settings, root=lab)
+    lines = [line for line in read_metrics(run_.metrics) if "bonus_mean" in line]
+    assert lines
+    for line in lines:
+        assert line["share_without_cot"] == 0 and line["share_cot_unclosed"] == 1
+        assert line["bonus_mean"] > 0 and 1 <= line["cot_tokens_mean"] <= 8

@@ -1,0 +1,36 @@
+"""The names that files may watch are those that methods write."""
+
+import pytest
+
+from assay.data.episode import Episode, Turn
+from assay.train.metric_names import METHODS, SELF_CHECK, THOUGHT, is_written
+from assay.train.rce import Rce
+from assay.train.rft import Rft
+from assay.train.sft import Sft
+from tests.train import toys
+from tests.train.test_methods import grpo, prompts, run
+
+STORED = tuple(
+    Episode(f"q{i}", f"q{i}", (Turn(toys.query(i), (toys.right(i),), (True,)),)) for i in range(8)
+)
+MADE = {
+    "sft": lambda: Sft(STORED, 4, 0),
+    "rft": lambda: Rft(prompts(), 1.0, 16, 1.0, toys.decode),
+    "rce": lambda: Rce(prompts(), 2, 1.0, 1.0, 1.0, toys.decode),
+    "grpo": grpo,
+}
+NOT_HERE = SELF_CHECK | THOUGHT | {"kl"}
+"""Written by a language model's first update, by EGPO, and where there is a reference."""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_methods_names_are_those_of_its_metrics(method: str) -> None:
+    _, recorder = run(MADE[method](), 2)
+    written = {name for line in recorder.lines for name in line} - {"step"}
+    assert [name for name in written if not is_written(name, method)] == []
+    assert METHODS[method] - written <= NOT_HERE
+
+
+def test_reward_parts_are_metrics_of_methods_that_sample() -> None:
+    assert is_written("part/format", "grpo")
+    assert not is_written("part/format", "sft")
