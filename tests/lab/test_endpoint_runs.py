@@ -9,6 +9,7 @@ import pytest
 
 from assay.data.episode import Ended
 from assay.data.row import Message, Row
+from assay.lab.conversation_records import stored_messages
 from assay.lab.endpoint_answers import converse
 from assay.lab.records import read_columns
 from assay.lab.serving.server import running
@@ -195,3 +196,32 @@ def test_a_dialogue_is_played_message_by_message() -> None:
     heard = converse(TwoQuestions(), lambda asked, tools: Said(f"answer {len(asked)}", "stop"))
     said = [(message.role, message.content) for message in heard]
     assert said == [("assistant", "answer 1"), ("user", "and then?"), ("assistant", "answer 3")]
+
+
+def test_what_was_said_in_a_dialogue_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = served(Says(lambda *_: "I do not know."), context=20_000)
+    with running(model, TOKEN, 0) as address:
+        monkeypatch.setenv("OPENAI_BASE_URL", address.url)
+        monkeypatch.setenv("OPENAI_API_KEY", TOKEN)
+        result = call(
+            "eval",
+            f"openai:{MODEL}",
+            "--benchmark",
+            "bfcl/multi_turn_base",
+            "--take",
+            2,
+            "--lab",
+            tmp_path,
+        )
+    assert result.exit_code == 0, result.stderr
+    (file,) = tmp_path.glob("runs/*/*/evaluations/*/base.parquet")
+    columns = read_columns(file, ["score", "error", "messages"])
+    assert columns["score"] == [0.0, 0.0]
+    assert set(columns["error"]) == {"multi_turn:empty_turn_model_response"}
+    for line in columns["messages"]:
+        said = stored_messages({"messages": line})
+        roles = [message.role for message in said]
+        assert roles == ["assistant", "user"] * (len(roles) // 2) + ["assistant"]
+        assert {m.content for m in said if m.role == "assistant"} == {"I do not know."}

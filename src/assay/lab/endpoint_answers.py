@@ -1,6 +1,7 @@
 """Answers of a model behind an endpoint, judged and recorded item by item.
 
-The endpoint gives text alone, so a line has no tokens, and its counts are the server's. An answer
+The endpoint gives text alone, so a line has no tokens, and its counts are the server's; of a
+dialogue it keeps what was said. An answer
 that did not come, or a dialogue whose world failed, is an abstention that says why; it is never a
 wrong answer. Runs and their manifests are `endpoint_runs`' part.
 """
@@ -16,6 +17,7 @@ from typing import Any
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
+from assay.lab.conversation_records import conversation_columns
 from assay.lab.observer import Observer
 from assay.lab.records import EvaluationRecord, RecordWriter
 from assay.lab.spec.evaluate import EvaluateSpec
@@ -159,6 +161,7 @@ def line(
 ) -> dict[str, Any]:
     """One line of an evaluation record."""
     known = reward.value is not None
+    talk = evaluation.made.dialogue and conversation_columns(heard.completion.messages, ())
     return {
         "sample_id": f"{evaluation.record.name}/{BASE}/{item.id}#{repeat}",
         "item_id": item.id,
@@ -173,4 +176,5 @@ def line(
         "why": reward.why,
         "ended": heard.completion.ended,
         "seconds": seconds,
+        **(talk or {}),
     }

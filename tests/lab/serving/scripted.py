@@ -66,11 +66,11 @@ def end_token(tokenizer) -> int:
     return tokenizer.convert_tokens_to_ids("<|im_end|>")
 
 
-def served(sampler: Says) -> Served:
+def served(sampler: Says, context: int = CONTEXT) -> Served:
     """The scripted model as the server knows it."""
     ends = frozenset({end_token(sampler.tokenizer)})
     renderer = Renderer(sampler.tokenizer, "hermes")
-    return Served(MODEL, renderer, ends, CONTEXT, sampler, Path("nowhere"))
+    return Served(MODEL, renderer, ends, context, sampler, Path("nowhere"))
 
 
 @contextmanager
