@@ -16,6 +16,7 @@ from assay.report.drawn import (
     WIDTH,
     Bar,
     curve_line,
+    histogram_line,
     interval_line,
     score_plot,
 )
@@ -90,3 +91,9 @@ def test_the_report_in_markdown_draws_scores_dev_scores_and_curves(tmp_path: Pat
     text = write_report(run).with_suffix(".md").read_text()
     assert len(re.findall(DRAWN, text, re.MULTILINE)) >= 8
     assert re.search(f"`[{HEIGHTS}]{{40}}`", text)
+
+
+def test_the_highest_bin_is_full_and_no_count_vanishes() -> None:
+    assert histogram_line((1, 0, 1000, 500), (0.0, 10.0, 20.0, 30.0, 4000.0)) == "0 |▁ █▄| 4,000"
+    counts = tuple(range(1, len(HEIGHTS) + 1))
+    assert histogram_line(counts, (1.0, 2.0)) == f"1 |{HEIGHTS}| 2"

@@ -21,7 +21,7 @@ def check(
     """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
     from assay.cli.progress import progress
     from assay.lab.check import check_experiment
-    from assay.report.spark import histogram_line
+    from assay.report.drawn import histogram_line
 
     with progress() as observer:
         report = check_experiment(file, overrides or (), root=root, probe=probe, observer=observer)

@@ -1,4 +1,4 @@
-"""Intervals and curves drawn in characters, for pages without pictures: a terminal, a forge, mail.
+"""Intervals, curves and histograms drawn in characters, for pages without pictures: a terminal, a forge, mail.
 
 Intervals take plain ASCII, which is one column wide in every font, and stand before their labels,
 so that labels of any script leave them in line. Labels are escaped by whoever writes the block.
@@ -104,6 +104,18 @@ def curve_line(values: Sequence[float | None]) -> str:
         return BROKEN * count
     height = Scale(min(known), max(known), 0, len(HEIGHTS) - 1)
     return "".join(BROKEN if mean is None else HEIGHTS[round(height(mean))] for mean in means)
+
+
+def histogram_line(counts: Sequence[int], edges: Sequence[float]) -> str:
+    """One block for each bin, between the outer edges; an empty bin is a blank.
+
+    A block's height is its count's share of the largest, so that any count shows.
+    """
+    most = max(counts)
+    bars = "".join(
+        HEIGHTS[-(-count * len(HEIGHTS) // most) - 1] if count else " " for count in counts
+    )
+    return f"{edges[0]:,.0f} |{bars}| {edges[-1]:,.0f}"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
