@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := $(if $(QUICK),experiments/tools/demo-quick.toml,experiments/tools/demo.toml)
 # One thread for each of the two test processes: more would fight for two cores.
-TEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2
+TEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 --dist worksteal
 
 .PHONY: demo test test-all lint types setup setup-dev docs bench bench-full clean
 
