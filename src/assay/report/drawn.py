@@ -1,6 +1,5 @@
 """Intervals, curves and histograms in characters, for pages without pictures: terminals, mail.
 
-
 Intervals take plain ASCII, which is one column wide in every font, and stand before their labels,
 so that labels of any script leave them in line. Labels are escaped by whoever writes the block.
 """
