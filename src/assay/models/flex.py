@@ -1,9 +1,9 @@
 """Attention over packed trees as one FlexAttention call, for GPUs.
 
-A mask in place of blocks: which tokens see each other follows from the token's tree, its
+A mask in place of parts: which tokens see each other follows from the token's tree, its
 completion and its place, so one fused kernel covers the whole packed row, and empty blocks are
-skipped. On a CPU, blocks that fit its cache are faster (`tree_attention`); there this module
-serves as a second opinion in tests. FlexAttention: https://arxiv.org/abs/2412.05496.
+skipped. On a CPU `tree_attention` computes part by part; there this module serves as a second
+opinion in tests. FlexAttention: https://arxiv.org/abs/2412.05496.
 """
 
 from collections.abc import Callable
