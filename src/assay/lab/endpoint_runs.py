@@ -5,13 +5,12 @@ can know. Asking is `endpoint_answers`' part.
 """
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 
 from assay.data.hashing import hash_contents, sha256_text
 from assay.data.splits import take
 from assay.lab.endpoint_answers import BASE, EndpointEvaluation, answer_all
-from assay.lab.fingerprints import code_fingerprint, machine, packages
+from assay.lab.manifest import about_run
 from assay.lab.manifest_file import Manifest
 from assay.lab.records import EvaluationRecord
 from assay.lab.session import Session
@@ -85,19 +84,11 @@ def endpoint_manifest(session: Session) -> Manifest:
     experiment = session.experiment
     url = endpoint_of(experiment.model, experiment.endpoint).url
     return {
-        "name": experiment.name,
-        "about": experiment.about,
-        "time": {"started": datetime.now(UTC).isoformat(timespec="seconds")},
-        "seed": session.seed,
-        "task": experiment.task,
-        "as_reported": experiment.as_reported,
+        **about_run(session),
         "base_weights": {"source": experiment.model, "endpoint": url},
         "data": {},
         "stages": {},
         "evaluation": {e.record.name: _table(e) for e in endpoint_evaluations(session)},
-        "code": code_fingerprint(),
-        "packages": packages(),
-        "machine": machine(),
     }
 
 

@@ -45,19 +45,28 @@ def make_manifest(session: Session) -> Manifest:
     """The fingerprints of a run as it would be executed now."""
     experiment = session.experiment
     return {
+        **about_run(session),
+        "base_weights": _base_weights(session),
+        "data": {name: data_table(session, name, spec) for name, spec in experiment.data.items()},
+        "stages": {name: stage_table(session, spec) for name, spec in experiment.stage.items()},
+        "evaluation": {n: _evaluation(session, e) for n, e in session.evaluations.items()},
+        "machine": {**machine(), "precision": session.precision.record()},
+    }
+
+
+def about_run(session: Session) -> Manifest:
+    """What every manifest says: the experiment's own words, code, packages and machine."""
+    experiment = session.experiment
+    return {
         "name": experiment.name,
         "about": experiment.about,
         "time": {"started": datetime.now(UTC).isoformat(timespec="seconds")},
         "seed": session.seed,
         "task": experiment.task,
         "as_reported": experiment.as_reported,
-        "base_weights": _base_weights(session),
-        "data": {name: data_table(session, name, spec) for name, spec in experiment.data.items()},
-        "stages": {name: stage_table(session, spec) for name, spec in experiment.stage.items()},
-        "evaluation": {n: _evaluation(session, e) for n, e in session.evaluations.items()},
         "code": code_fingerprint(),
         "packages": packages(),
-        "machine": {**machine(), "precision": session.precision.record()},
+        "machine": machine(),
     }
 
 
