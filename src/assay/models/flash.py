@@ -5,7 +5,7 @@ and two such pairs merge exactly (Dao et al. 2022, FlashAttention, https://arxiv
 section 3 and appendix B). The backward pass of a part is the same product once it is given the
 merged output and log-sum-exp. The kernels are torch's own for CPUs, which read grouped key heads
 without repeating them and take sums in at least float32; which keys a query sees is the caller's
-business.
+business. What a decoding step needs works on any device.
 
 B batches, H query heads, J key heads, M queries, N keys, D head size.
 """
@@ -18,8 +18,17 @@ from torch.nn.attention.bias import causal_lower_right
 _FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
+UNSEEN = -1e30
+"""Added to the score of a key that is not to be seen. It is finite, so a query that sees no key of
+a part has a finite output there, and a log-sum-exp so low that a merge gives it no weight."""
+
 Part = tuple[Tensor, Tensor]
 """Outputs (B, H, M, D) and log-sum-exps (B, H, M) of the queries over some keys."""
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """The tensor in at least float32, where sums over many keys or words are taken."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def attend(
@@ -43,11 +52,25 @@ def attend_backward(
     return _BACKWARD(grad_BHMD, query_BHMD, key_BJND, value_BJND, *merged, 0.0, causal, scale=scale)
 
 
+def attend_seen(
+    query_BHMD: Tensor, key_BHND: Tensor, value_BHND: Tensor, scale: float, mask: Tensor | None
+) -> Part:
+    """One part on any device, as many query heads as key heads; `mask` is added to the scores."""
+    if query_BHMD.device.type == "cpu":
+        return _FORWARD(query_BHMD, key_BHND, value_BHND, 0.0, False, attn_mask=mask, scale=scale)
+    scores = widened(query_BHMD @ key_BHND.transpose(2, 3)) * scale
+    if mask is not None:
+        scores = scores + mask
+    normaliser = scores.logsumexp(dim=-1, keepdim=True)
+    weights = (scores - normaliser).exp().to(value_BHND.dtype)
+    return weights @ value_BHND, normaliser[..., 0]
+
+
 def merge(first: Part, second: Part) -> Part:
     """The queries over the keys of both parts."""
-    normaliser = torch.logaddexp(first[1], second[1])
-    parts = (out * (lse - normaliser).exp()[..., None] for out, lse in (first, second))
-    return sum(parts).to(first[0].dtype), normaliser  # type: ignore[union-attr]
+    share = torch.sigmoid(second[1] - first[1])[..., None]
+    both = torch.lerp(first[0].to(share.dtype), second[0].to(share.dtype), share)
+    return both.to(first[0].dtype), torch.logaddexp(first[1], second[1])
 
 
 def attend_last(query_HMD: Tensor, key_JND: Tensor, value_JND: Tensor, scale: float) -> Tensor:

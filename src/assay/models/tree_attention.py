@@ -15,12 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.models.flash import attend, attend_backward, merge
-
-
-def widened(tensor: Tensor) -> Tensor:
-    """The tensor in at least float32, where sums over many keys or words are taken."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+from assay.models.flash import attend, attend_backward, merge, widened
 
 
 @dataclass(frozen=True)

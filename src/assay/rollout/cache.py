@@ -8,14 +8,13 @@ Suffixes: A alive rows, J key heads, R query heads per key head, D head size, P 
 C completion positions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from assay.models.flash import attend_last
-from assay.models.tree_attention import widened
+from assay.models.flash import attend_last, attend_seen, merge
 
 
 @dataclass(frozen=True)
@@ -63,16 +62,18 @@ class Cache:
 def empty_cache(shape: CacheShape, prompts: int, slots: int, longest: int, tokens: int) -> Cache:
     """A cache for `prompts` prompts of at most `longest` tokens, `slots` completions each."""
 
-    def hold(rows: int, columns: int, make: Callable[..., Tensor]) -> list[Tensor]:
+    def hold(rows: int, columns: int) -> list[Tensor]:
+        # Not `empty`: hidden positions have weight 0, which makes nothing of what is not finite.
         size = (rows, shape.key_heads, columns, shape.size)
-        return [make(size, dtype=shape.dtype, device=shape.device) for _ in range(shape.layers)]
+        return [
+            torch.zeros(size, dtype=shape.dtype, device=shape.device) for _ in range(shape.layers)
+        ]
 
     return Cache(
-        # Hidden positions have weight 0, so their values must be finite; their keys need not.
-        prompt_keys=hold(prompts, longest, torch.empty),
-        prompt_values=hold(prompts, longest, torch.zeros),
-        own_keys=hold(prompts * slots, tokens, torch.empty),
-        own_values=hold(prompts * slots, tokens, torch.zeros),
+        prompt_keys=hold(prompts, longest),
+        prompt_values=hold(prompts, longest),
+        own_keys=hold(prompts * slots, tokens),
+        own_values=hold(prompts * slots, tokens),
         prompt_lengths_U=torch.zeros(prompts, dtype=torch.long, device=shape.device),
         slots=slots,
     )
@@ -125,10 +126,10 @@ class DecodePlan:
     longest_prompt: int
     longest_own: int
     """Positions of the longest completion once the new tokens are in."""
-    hidden_UP: Tensor | None
-    """Bool: prompt positions that hold nothing; None where all prompts are equally long."""
-    hidden_BC: Tensor | None
-    """Bool: completion positions that hold nothing; None where there are none."""
+    unseen_U11P: Tensor | None
+    """Added to scores: hides prompt positions that hold nothing; None where there are none."""
+    unseen_B11C: Tensor | None
+    """The same for completion positions."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """See `AttentionPlan.attend`; B is 1 and T = A. Writes the tokens' keys and values."""
@@ -136,26 +137,24 @@ class DecodePlan:
         own_keys, own_values = cache.own_keys[layer], cache.own_values[layer]
         own_keys[self.rows_A, :, self.lengths_A] = key[0].transpose(0, 1)
         own_values[self.rows_A, :, self.lengths_A] = value[0].transpose(0, 1)
-        own = self._spread(query[0].transpose(0, 1) * scale).unflatten(1, (key.shape[1], -1))
-        # All rows of a prompt meet its keys in one product: (U, J, n * R, D). Scores stay in the
-        # layout they were made in; only one number for each row moves between the two.
-        longest, columns = self.longest_prompt, self.longest_own
-        shared = self._by_prompt(own)
-        to_prompt = widened(shared @ cache.prompt_keys[layer][:, :, :longest].transpose(2, 3))
-        if self.hidden_UP is not None:
-            to_prompt = to_prompt.masked_fill_(self.hidden_UP[:, None, None], float("-inf"))
-        to_own = widened(own @ own_keys[:, :, :columns].transpose(2, 3))
-        if self.hidden_BC is not None:
-            to_own = to_own.masked_fill_(self.hidden_BC[:, None, None], float("-inf"))
-        highest = self._by_row(to_prompt.amax(dim=-1, keepdim=True))
-        highest = torch.maximum(highest, to_own.amax(dim=-1, keepdim=True))
-        to_own.sub_(highest).exp_()
-        to_prompt.sub_(self._by_prompt(highest)).exp_()
-        total = self._by_row(to_prompt.sum(-1, keepdim=True)) + to_own.sum(-1, keepdim=True)
-        mixed = to_prompt.to(value.dtype) @ cache.prompt_values[layer][:, :, :longest]
-        mixed = widened(self._by_row(mixed)) + to_own.to(value.dtype) @ own_values[:, :, :columns]
-        output = (mixed / total).to(value.dtype)
-        return output.flatten(1, 2)[self.rows_A].transpose(0, 1)[None]
+        own = self._spread(query[0].transpose(0, 1)).unflatten(1, (key.shape[1], -1))
+        columns, longest = self.longest_own, self.longest_prompt
+        to_own = attend_seen(
+            own, own_keys[:, :, :columns], own_values[:, :, :columns], scale, self.unseen_B11C
+        )
+        # All rows of a prompt meet its keys in one product: (U, J, n * R, D).
+        output, normaliser = attend_seen(
+            self._by_prompt(own),
+            cache.prompt_keys[layer][:, :, :longest],
+            cache.prompt_values[layer][:, :, :longest],
+            scale,
+            self.unseen_U11P,
+        )
+        to_prompt = self._by_row(output), self._by_row(normaliser)
+        seen = merge(to_own, to_prompt)[0].flatten(1, 2)
+        if len(seen) > len(self.rows_A):
+            seen = seen[self.rows_A]
+        return seen.transpose(0, 1)[None]
 
     def _spread(self, rows_A: Tensor) -> Tensor:
         """Alive rows at their slots, zeros elsewhere."""
@@ -165,9 +164,9 @@ class DecodePlan:
         return rows_A.new_zeros(slots, *rows_A.shape[1:]).index_copy_(0, self.rows_A, rows_A)
 
     def _by_prompt(self, per_row: Tensor) -> Tensor:
-        """(B, J, R, X) as (U, J, n * R, X)."""
+        """(B, J, R, D) as (U, J, n * R, D)."""
         return per_row.unflatten(0, (-1, self.cache.slots)).transpose(1, 2).flatten(2, 3)
 
     def _by_row(self, per_prompt: Tensor) -> Tensor:
-        """(U, J, n * R, X) as (B, J, R, X)."""
+        """(U, J, n * R, ...) as (B, J, R, ...)."""
         return per_prompt.unflatten(2, (self.cache.slots, -1)).transpose(1, 2).flatten(0, 1)

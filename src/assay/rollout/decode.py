@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from assay.models.flash import UNSEEN
 from assay.models.inference import InferenceModel
 from assay.models.transfer import moved
 from assay.rollout.cache import Cache, DecodePlan
@@ -48,24 +49,31 @@ def living_plan(running: Running, rows_A: np.ndarray, fed_A: np.ndarray) -> Deco
     device = cache.prompt_lengths_U.device
     sizes_U = np.array([len(running.contexts[u]) for u in np.unique(rows_A // cache.slots)])
     longest, own = int(sizes_U.max()), int(fed_A.max()) + 1
-    hidden_UP = hidden_BC = None
+    prompts = owns = None
     if longest != sizes_U.min():
-        hidden_UP = hidden_prompt(cache, longest)
+        prompts = unseen_prompt(cache, longest)
     if own != fed_A.min() + 1:
-        hidden_BC = hidden_own(moved(torch.from_numpy(running.fed_B), device), own)
+        owns = unseen_own(cache, moved(torch.from_numpy(running.fed_B), device), own)
     rows, fed = (moved(torch.from_numpy(x), device) for x in (rows_A, fed_A))
-    return DecodePlan(cache, rows, fed, longest, own, hidden_UP, hidden_BC)
+    return DecodePlan(cache, rows, fed, longest, own, prompts, owns)
 
 
-def hidden_prompt(cache: Cache, longest: int) -> Tensor:
-    """Prompt positions (U, P) that hold nothing."""
+def unseen_prompt(cache: Cache, longest: int) -> Tensor:
+    """Hides prompt positions that hold nothing: (U, 1, 1, P), to be added to scores."""
     lengths_U = cache.prompt_lengths_U
-    return torch.arange(longest, device=lengths_U.device) >= lengths_U[:, None]
+    positions_P = torch.arange(longest, device=lengths_U.device)
+    return hiding(positions_P >= lengths_U[:, None], cache)
 
 
-def hidden_own(fed_B: Tensor, columns: int) -> Tensor:
-    """Completion positions (B, C) that hold nothing, the token now fed included."""
-    return torch.arange(columns, device=fed_B.device) > fed_B[:, None]
+def unseen_own(cache: Cache, fed_B: Tensor, columns: int) -> Tensor:
+    """Hides completion positions behind the token now fed: (B, 1, 1, C), to be added to scores."""
+    return hiding(torch.arange(columns, device=fed_B.device) > fed_B[:, None], cache)
+
+
+def hiding(hidden_BN: Tensor, cache: Cache) -> Tensor:
+    """What hides these positions when added to scores, in the dtype of the cache."""
+    mask = torch.zeros(hidden_BN.shape, dtype=cache.own_keys[0].dtype, device=hidden_BN.device)
+    return mask.masked_fill_(hidden_BN, UNSEEN)[:, None, None]
 
 
 def static_logits(
@@ -77,8 +85,8 @@ def static_logits(
     """
     rows_B = torch.arange(len(token_B), device=token_B.device)
     longest = cache.prompt_keys[0].shape[2]
-    hidden = hidden_prompt(cache, longest), hidden_own(fed_B, columns)
-    plan = DecodePlan(cache, rows_B, fed_B, longest, columns, *hidden)
+    unseen = unseen_prompt(cache, longest), unseen_own(cache, fed_B, columns)
+    plan = DecodePlan(cache, rows_B, fed_B, longest, columns, *unseen)
     return model.forward(token_B, cache.prompt_lengths_U[rows_B // cache.slots] + fed_B, plan, None)
 
 
