@@ -1,6 +1,6 @@
 """Faults put into the shared path of a live model: what it sees or where it stands is wrong.
 
-They act on forward passes that bring a plan, which the plain path does not.
+The plain path goes through Transformers' own layers, which they leave alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from peft import PeftModel
+from pytest import MonkeyPatch
 from torch import Tensor, nn
+
+from assay.models import layers, scoring
 
 
 class Leaking:
@@ -22,44 +24,49 @@ class Leaking:
         return F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
 
 
-def leak(keywords: dict[str, Any]) -> None:
+def leak(given: dict[str, Any]) -> None:
     """The mask between completions is gone."""
-    keywords["plan"] = Leaking()
+    given["plan"] = Leaking()
 
 
-def run_on(keywords: dict[str, Any]) -> None:
+def run_on(given: dict[str, Any]) -> None:
     """Positions count along the row instead of starting again at the prompt's end."""
-    ids_1T = keywords["position_ids"]
-    keywords["position_ids"] = torch.arange(ids_1T.shape[1], device=ids_1T.device)[None]
+    given["positions_T"] = torch.arange(len(given["positions_T"]))
 
 
 @contextmanager
-def fault(module: nn.Module, change: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-    """Inside, passes with a plan run with changed keywords."""
-    base: Any = module.get_base_model() if isinstance(module, PeftModel) else module
+def fault(change: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+    """Inside, packed rows run through the layers with other positions or another plan."""
+    right = scoring.run_layers
 
-    def hook(decoder: nn.Module, given: Any, keywords: dict[str, Any]) -> Any:
-        if keywords.get("plan") is not None:
-            change(keywords)
-        return given, keywords
+    def wrong(base: Any, hidden_TD: Tensor, positions_T: Tensor, plan: Any, keep_K: Tensor) -> Any:
+        given = {"positions_T": positions_T, "plan": plan}
+        change(given)
+        return right(base, hidden_TD, **given, keep_K=keep_K)
 
-    handle = base.get_decoder().register_forward_pre_hook(hook, with_kwargs=True)
-    try:
+    with MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "run_layers", wrong)
         yield
-    finally:
-        handle.remove()
 
 
 @contextmanager
-def scaled_where_planned(module: nn.Module, sublayer: str, factor: float) -> Iterator[None]:
-    """Inside, the output of one sublayer is multiplied by `factor` when attention is planned."""
-    base: Any = module.get_base_model() if isinstance(module, PeftModel) else module
+def scaled_norm(norm: nn.Module, factor: float) -> Iterator[None]:
+    """Inside, packed rows leave one norm multiplied by `factor`."""
+    right = layers.added_and_normed
 
-    def hook(part: nn.Module, given: Any, output: Any) -> Any:
-        return output * factor if base.config._attn_implementation == "assay" else output
+    def wrong(hidden_TD: Tensor, change_TD: Tensor | None, by: nn.Module) -> tuple[Tensor, Tensor]:
+        total_TD, rows_TD = right(hidden_TD, change_TD, by)
+        return total_TD, rows_TD * factor if by is norm else rows_TD
 
-    handle = base.get_submodule(sublayer).register_forward_hook(hook)
-    try:
+    with MonkeyPatch.context() as patch:
+        patch.setattr(layers, "added_and_normed", wrong)
         yield
-    finally:
-        handle.remove()
+
+
+@contextmanager
+def scaled_activation(factor: float) -> Iterator[None]:
+    """Inside, packed rows leave the gated activation of every layer multiplied by `factor`."""
+    right = layers.gated
+    with MonkeyPatch.context() as patch:
+        patch.setattr(layers, "gated", lambda *given: right(*given) * factor)
+        yield

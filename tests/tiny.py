@@ -31,12 +31,8 @@ FAMILIES = {
 }
 
 
-def tiny_model(
-    family: str = "llama", *, seed: int = 0, attention: str = "assay"
-) -> PreTrainedModel:
-    """A random model of two layers; `sdpa` gives one that works without plans."""
-    import assay.models.attention  # noqa: F401 (registers the attention)
-
+def tiny_model(family: str = "llama", *, seed: int = 0, attention: str = "sdpa") -> PreTrainedModel:
+    """A random model of two layers."""
     torch.manual_seed(seed)
     config, model = FAMILIES[family]
     extra = {"head_dim": 16} if family == "qwen3" else {}

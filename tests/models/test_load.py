@@ -33,7 +33,7 @@ def edit_json(file: Path, **changes: object) -> None:
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 def test_what_was_saved_is_what_is_loaded(save_model: SaveModel, kind: str, tied: bool) -> None:
     model = tiny_model(kind, tied=tied)
-    loaded = load_model(save_model(model), FP32, attention="sdpa")
+    loaded = load_model(save_model(model), FP32)
     assert loaded.fingerprint == weight_fingerprint(model)
     ids = torch.tensor([[1, 2, 3]])
     assert torch.equal(loaded.model(ids).logits, model.eval()(ids).logits)

@@ -5,7 +5,7 @@ import torch
 
 from assay.models.adapt import save_activations, train_lora
 from assay.models.lora import LoraOptions, merged
-from assay.models.plain import score_plainly, stock_attention
+from assay.models.plain import score_plainly
 from assay.models.precision import choose_precision
 from tests.tiny import FAMILIES, tiny_model
 
@@ -42,16 +42,15 @@ def adapted(seed: int = 1):
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 def test_log_probs_and_entropies_are_those_of_the_models_own_logits(family, implementation):
-    planned, plain = tiny_model(family), tiny_model(family, attention="sdpa")
+    asked, plain = tiny_model(family, attention=implementation), tiny_model(family)
     for temperature in (1.0, 0.6):
         logps_S, entropy_S = score_plainly(
-            planned,
+            asked,
             CONTEXTS,
             ACTIONS_S,
             OFFSETS_N1,
             temperature=temperature,
             entropy=True,
-            implementation=implementation,
         )
         expected_S, expected_entropy_S = by_hand(plain, temperature)
         torch.testing.assert_close(logps_S.double(), expected_S, atol=1e-5, rtol=0)
@@ -72,21 +71,8 @@ def test_an_adapter_counts_and_its_gradient_flows():
     assert float((bare_S - merged_S).abs().max().detach()) > 0.01
 
 
-@pytest.mark.parametrize("adapter", [False, True])
-def test_the_attention_that_the_model_was_loaded_for_comes_back(adapter):
-    module = adapted() if adapter else tiny_model()
-    config = module.config
-    with pytest.raises(KeyError), stock_attention(module):
-        assert config._attn_implementation == "sdpa"
-        raise KeyError
-    assert config._attn_implementation == "assay"
-    stock = tiny_model(attention="eager")
-    score_plainly(stock, CONTEXTS, ACTIONS_S, OFFSETS_N1)
-    assert stock.config._attn_implementation == "eager"
-
-
 def test_it_works_in_bf16_under_autocast_and_in_float64():
-    exact_S, _ = by_hand(tiny_model(attention="sdpa"), 1.0)
+    exact_S, _ = by_hand(tiny_model(), 1.0)
     double_S, _ = score_plainly(tiny_model().double(), CONTEXTS, ACTIONS_S, OFFSETS_N1)
     assert double_S.dtype == torch.float64
     whole_S, _ = score_plainly(tiny_model().bfloat16(), CONTEXTS, ACTIONS_S, OFFSETS_N1)
@@ -97,14 +83,13 @@ def test_it_works_in_bf16_under_autocast_and_in_float64():
     assert 1e-4 < float((whole_S.double() - exact_S).abs().max().detach()) < 0.2
 
 
-def test_activations_can_be_computed_twice_when_the_backward_pass_is_inside():
+def test_activations_can_be_computed_twice():
     def gradients(checkpointing: bool) -> list[torch.Tensor]:
         model = tiny_model().train()
         if checkpointing:
             save_activations(model)
-        with stock_attention(model):
-            logps_S, _ = score_plainly(model, CONTEXTS, ACTIONS_S, OFFSETS_N1)
-            logps_S.sum().backward()
+        logps_S, _ = score_plainly(model, CONTEXTS, ACTIONS_S, OFFSETS_N1)
+        logps_S.sum().backward()
         return [p.grad for p in model.parameters() if p.grad is not None]
 
     for once, twice in zip(gradients(False), gradients(True), strict=True):

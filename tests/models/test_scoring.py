@@ -1,14 +1,16 @@
 """Prompt-once scoring gives what the model itself gives, sequence by sequence."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import PreTrainedModel
+from transformers import MistralConfig, MistralForCausalLM, PreTrainedModel
 
 from assay.models.attention import AttentionUnsupported
 from assay.models.scoring import lay_out, score_actions
-from tests.tiny import FAMILIES, VOCABULARY, tiny_model
+from tests.tiny import FAMILIES, SIZES, VOCABULARY, tiny_model
 
 Sequence = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -54,7 +56,7 @@ def test_shared_prompts_change_no_log_prob_and_no_gradient(groups, data):
     family = data.draw(st.sampled_from(sorted(FAMILIES)))
     temperature = data.draw(st.sampled_from([1.0, 0.7]))
     sequences = data.draw(st.permutations([(p, c) for p, cs in groups for c in cs]))
-    planned, plain = tiny_model(family).double(), tiny_model(family, attention="sdpa").double()
+    planned, plain = tiny_model(family).double(), tiny_model(family).double()
     ours, our_entropy = planned_scores(planned, sequences, temperature)
     theirs, their_entropy = plain_scores(plain, sequences, temperature)
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
@@ -76,19 +78,23 @@ def test_a_completion_sees_nothing_of_its_siblings():
     torch.testing.assert_close(alone, together[2:], atol=1e-10, rtol=0)
 
 
-def test_a_model_called_without_a_plan_says_so():
-    with pytest.raises(AttentionUnsupported, match="without a plan"):
-        tiny_model()(torch.tensor([[1, 2, 3]]))
-
-
-@pytest.mark.parametrize("feature", ["sliding_window", "softcap", "s_aux"])
+@pytest.mark.parametrize("feature", ["sliding_window", "attention dropout"])
 def test_attention_that_is_not_computed_is_refused(feature):
-    from assay.models.attention import TreePlan, planned_attention
-
-    zero = torch.zeros(1, 1, 1, 1)
-    asked = {"plan": TreePlan(()), feature: 4}
+    model = tiny_model().train()
+    attention = model.model.layers[1].self_attn
+    if feature == "sliding_window":
+        attention.sliding_window = 4
+    else:
+        attention.attention_dropout = 0.1
     with pytest.raises(AttentionUnsupported, match=feature):
-        planned_attention(torch.nn.Identity(), zero, zero, zero, None, 1.0, **asked)
+        planned_scores(model, [((5, 6), (7, 8))], 1.0)
+
+
+def test_a_sliding_window_that_only_the_config_names_is_refused():
+    sizes: dict[str, Any] = SIZES | {"sliding_window": 4}
+    model = MistralForCausalLM(MistralConfig(**sizes))
+    with pytest.raises(AttentionUnsupported, match="sliding_window"):
+        planned_scores(model, [((5, 6), (7, 8))], 1.0)
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
@@ -116,4 +122,4 @@ def test_turns_that_go_on_from_each_other_are_computed_once_and_scored_alike(fam
     laid = lay_out(contexts, actions_S, offsets_N1)
     chains = [len(turns[2][0]) + 1, len(turns[5][0]) + 1]
     shared, alone = len(turns[0][0]), len(turns[6][0])
-    assert laid.tokens_1T.shape[1] == sum(chains) - shared + alone
+    assert len(laid.tokens_T) == sum(chains) - shared + alone

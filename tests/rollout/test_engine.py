@@ -34,7 +34,7 @@ def requests(group: int) -> tuple[list[tuple[int, ...]], list[SampleKey]]:
 def test_greedy_tokens_equal_generate(family):
     contexts, keys = requests(1)
     turns = sample_turns(tiny_model(family), contexts, keys, Sampling(0, 24), ENDS)
-    plain = tiny_model(family, attention="sdpa")
+    plain = tiny_model(family)
     for context, turn in zip(contexts, turns, strict=True):
         expected = plain.generate(  # type: ignore[operator]
             torch.tensor([context]),

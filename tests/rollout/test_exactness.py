@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from assay.data.episode import Episode, Turn
-from assay.models.plain import stock_attention
 from assay.models.precision import choose_precision
 from assay.rl.packed import pack
 from assay.rl.policy import SampleKey
@@ -89,17 +88,16 @@ def test_greedy_tokens_are_those_of_generate(family, adapter):
     asked = requests(3, (1,) * 12)
     contexts, keys = [context for context, _ in asked], [key for _, key in asked]
     turns = LocalSampler(module, ENDS).sample(contexts, keys, Sampling(0.0, 32))
-    with stock_attention(module):
-        for context, turn in zip(contexts, turns, strict=True):
-            expected = module.generate(  # type: ignore[operator]
-                input_ids=torch.tensor([context]),
-                attention_mask=torch.ones(1, len(context), dtype=torch.long),
-                max_new_tokens=32,
-                do_sample=False,
-                eos_token_id=sorted(ENDS),
-                pad_token_id=0,
-            )[0, len(context) :]
-            assert list(turn.actions) == expected.tolist()
+    for context, turn in zip(contexts, turns, strict=True):
+        expected = module.generate(  # type: ignore[operator]
+            input_ids=torch.tensor([context]),
+            attention_mask=torch.ones(1, len(context), dtype=torch.long),
+            max_new_tokens=32,
+            do_sample=False,
+            eos_token_id=sorted(ENDS),
+            pad_token_id=0,
+        )[0, len(context) :]
+        assert list(turn.actions) == expected.tolist()
 
 
 def test_in_fp32_another_schedule_flips_fewer_than_one_token_in_ten_thousand(monkeypatch):

@@ -5,6 +5,7 @@ import torch
 
 from assay.data.episode import Episode, Turn
 from assay.models.adapt import save_activations, train_lora
+from assay.models.fused import GatedSilu
 from assay.models.lora import LoraOptions
 from assay.models.precision import Precision, choose_precision
 from assay.rl.objectives.grpo import Grpo
@@ -14,7 +15,7 @@ from assay.rollout.allowances import ATTENTION, ROLLOUT, SelfCheckFailed
 from assay.rollout.language import LanguagePolicy
 from assay.rollout.sampling import Sampling
 from assay.rollout.self_check import check_language_policy, chosen_turns
-from tests.faults import fault, leak, run_on, scaled_where_planned
+from tests.faults import fault, leak, run_on, scaled_activation, scaled_norm
 from tests.tiny import FAMILIES, tiny_model
 
 ENDS = frozenset({7})
@@ -77,25 +78,29 @@ def test_a_sound_model_passes_and_says_by_how_much(family, adapter, precision):
 def test_a_wrong_mask_or_position_stops_the_run_and_names_attention(change, adapter, precision):
     policy = trained(precision, adapter=adapter)
     packed = sampled(policy)
-    with fault(policy.module, change), pytest.raises(SelfCheckFailed) as caught:
+    with fault(change), pytest.raises(SelfCheckFailed) as caught:
         check(policy, packed)
     assert caught.value.family == ATTENTION
     assert caught.value.exit_code == 1
     assert "log-probs of the shared and the plain path differ" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("sublayer", "family"), [("layers.0.mlp", "MLP"), ("layers.1.input_layernorm", "norms")]
-)
-def test_another_sublayer_at_fault_is_named(sublayer, family):
+def test_a_norm_at_fault_is_named():
     policy = trained(FP32)
     packed = sampled(policy)
-    with (
-        scaled_where_planned(policy.module, f"model.{sublayer}", 1.01),
-        pytest.raises(SelfCheckFailed) as caught,
-    ):
+    norm = policy.module.get_submodule("model.layers.1.input_layernorm")
+    with scaled_norm(norm, 1.01), pytest.raises(SelfCheckFailed) as caught:
         check(policy, packed)
-    assert caught.value.family == family
+    assert caught.value.family == "norms"
+
+
+@pytest.mark.parametrize("factor", [1.01, float("nan")])
+def test_an_activation_at_fault_is_the_mlps_and_missing_numbers_do_not_pass(factor):
+    policy = trained(FP32)
+    packed = sampled(policy)
+    with scaled_activation(factor), pytest.raises(SelfCheckFailed) as caught:
+        check(policy, packed)
+    assert caught.value.family == "MLP"
 
 
 def test_a_difference_after_the_last_sublayer_is_the_heads(monkeypatch):
@@ -113,16 +118,16 @@ def test_a_difference_after_the_last_sublayer_is_the_heads(monkeypatch):
     assert caught.value.family == "embeddings and head"
 
 
-def test_a_wrong_gradient_of_right_log_probs_is_found_and_placed():
+def test_a_wrong_gradient_of_right_log_probs_is_found_and_placed(monkeypatch):
     policy = trained(FP32)
     packed = sampled(policy)
-    base = policy.module
+    right = GatedSilu.backward
 
-    def double_up(gradient: torch.Tensor) -> torch.Tensor:
-        planned = base.config._attn_implementation == "assay"  # type: ignore[union-attr]
-        return gradient * 1.1 if planned else gradient
+    def wrong(ctx, *grads):
+        grad_gate, grad_up = right(ctx, *grads)
+        return grad_gate, grad_up * 1.1
 
-    base.get_parameter("model.layers.1.mlp.up_proj.weight").register_hook(double_up)
+    monkeypatch.setattr(GatedSilu, "backward", staticmethod(wrong))
     with pytest.raises(SelfCheckFailed, match="gradients differ") as caught:
         check(policy, packed)
     assert caught.value.family == "MLP"
@@ -140,17 +145,6 @@ def test_a_rollout_from_other_weights_is_named_as_such(precision):
     assert caught.value.family == ROLLOUT
 
 
-def test_numbers_that_are_missing_do_not_pass():
-    policy = trained(FP32)
-    packed = sampled(policy)
-    with (
-        scaled_where_planned(policy.module, "model.layers.0.mlp", float("nan")),
-        pytest.raises(SelfCheckFailed) as caught,
-    ):
-        check(policy, packed)
-    assert caught.value.family == "MLP"
-
-
 @both
 @pytest.mark.parametrize("fails", [False, True])
 def test_no_trace_is_left(precision, fails):
@@ -161,7 +155,7 @@ def test_no_trace_is_left(precision, fails):
     again = policy.sample([PROMPT], [SampleKey(3, "b", 0)], Sampling(1.0, 8))
     random = torch.get_rng_state()
     if fails:
-        with fault(policy.module, leak), pytest.raises(SelfCheckFailed):
+        with fault(leak), pytest.raises(SelfCheckFailed):
             check(policy, packed)
     else:
         check(policy, packed)
@@ -169,8 +163,7 @@ def test_no_trace_is_left(precision, fails):
     assert all(torch.equal(v, before[n]) for n, v in policy.module.state_dict().items())
     assert all(parameter.grad is None for parameter in policy.module.parameters())
     assert [m.training for m in policy.module.modules()] == modes
-    assert policy.module.config._attn_implementation == "assay"  # type: ignore[union-attr]
-    assert not [m for m in policy.module.modules() if m._forward_hooks]
+    assert not [m for m in policy.module.modules() if m._forward_hooks or m._forward_pre_hooks]
     assert policy.sample([PROMPT], [SampleKey(3, "b", 0)], Sampling(1.0, 8)) == again
     assert policy.version == 0
 

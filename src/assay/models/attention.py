@@ -1,26 +1,20 @@
-"""Attention that Transformers models call and that Assay plans: prompts computed once per group.
+"""Attention that is planned for packed rows: prompts computed once per group.
 
-A plan is handed to the model's forward as the keyword `plan`; every layer's attention goes to
-`plan.attend`. Plans here cover packed training rows (`TreePlan`). Model code is not patched: the
-function is registered through Transformers' public attention interface under the name "assay".
-Sliding windows, soft-capped scores and attention sinks are not covered; a model that asks for
-them is refused.
+A plan is told each layer's queries, keys and values and says which tokens see each other. Plans
+here cover packed training rows (`TreePlan`). Sliding windows and attention dropout are not
+covered; a model that asks for them is refused.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
-from transformers import AttentionInterface
 
 from assay.errors import InputError
 from assay.models import flex
 from assay.models.tree_attention import Tree, tree_attention
-
-NAME = "assay"
 
 
 class AttentionUnsupported(InputError):
@@ -38,33 +32,15 @@ class AttentionPlan(Protocol):
         ...
 
 
-def planned_attention(
-    module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    plan: AttentionPlan | None = None,
-    **unsupported: Any,
-) -> tuple[Tensor, None]:
-    """The attention function that Transformers calls; returns (B, T, Hq, D)."""
-    if plan is None:
-        raise AttentionUnsupported(
-            "this model was loaded for planned attention and called without a plan",
-            fix='call model.set_attn_implementation("sdpa") before using it on its own',
-        )
-    for name in ("sliding_window", "softcap", "s_aux"):
-        if unsupported.get(name) is not None:
-            raise AttentionUnsupported(f"{type(module).__name__} uses {name}")
-    if dropout:
+def refuse_unplanned(attention: Any) -> None:
+    """Raise AttentionUnsupported where a layer's attention module asks for more than plans do."""
+    window = getattr(attention, "sliding_window", None)
+    if attention.config.model_type == "mistral":
+        window = attention.config.sliding_window
+    if window is not None:
+        raise AttentionUnsupported(f"{type(attention).__name__} uses sliding_window")
+    if attention.training and attention.attention_dropout:
         raise AttentionUnsupported("attention dropout", fix="set attention_dropout to 0")
-    layer = int(module.layer_idx)  # type: ignore[arg-type]
-    return plan.attend(layer, query, key, value, scaling).transpose(1, 2), None
-
-
-AttentionInterface.register(NAME, planned_attention)
 
 
 @dataclass(frozen=True)

@@ -25,15 +25,15 @@ def first_difference(
     model: Any, contexts: Sequence[tuple[int, ...]], actions_S: Tensor, offsets_N1: Tensor
 ) -> str | None:
     """Name of the first sublayer, in the order they run, that computes other rows; else None."""
-    rows: dict[str, Tensor] = {}
+    shared: dict[str, Tensor] = {}
     nearest: dict[str, Tensor] = {}
 
     def keep(name: str, output_TD: Tensor) -> None:
-        rows[name] = output_TD
+        shared[name] = output_TD
 
     def match(name: str, output_TD: Tensor) -> None:
-        if name in rows:
-            distance_T = distances(rows[name], output_TD)
+        if name in shared:
+            distance_T = distances(shared[name], output_TD)
             nearest[name] = torch.minimum(nearest.get(name, distance_T), distance_T)
 
     with torch.no_grad(), seen(model, keep):
@@ -46,8 +46,15 @@ def first_difference(
 
 @contextmanager
 def seen(model: nn.Module, see: See) -> Iterator[None]:
-    """Inside, `see` is told the name and the output (T, D) of every sublayer that runs."""
-    hooks = [module.register_forward_hook(hook_of(name, see)) for name, module in sublayers(model)]
+    """Inside, `see` is told the name and the output (T, D) of every sublayer that runs.
+
+    The two paths have the projections in common. What one reads is the output of what lies before
+    it: a norm, attention, or the gated activation.
+    """
+    hooks = []
+    for name, module in projections(model):
+        hooks.append(module.register_forward_pre_hook(reading_hook(source_of(name), see)))
+        hooks.append(module.register_forward_hook(writing_hook(name, see)))
     try:
         yield
     finally:
@@ -55,20 +62,51 @@ def seen(model: nn.Module, see: See) -> Iterator[None]:
             hook.remove()
 
 
-def hook_of(name: str, see: See) -> Callable[[nn.Module, Any, Any], None]:
-    """A forward hook that flattens the output of one row of T tokens."""
+def reading_hook(name: str, see: See) -> Callable[[nn.Module, Any], None]:
+    """Tells what a projection reads, under the name of where it comes from."""
 
-    def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-        first = output[0] if isinstance(output, tuple) else output
-        see(name, first[0].flatten(1))
+    def hook(module: nn.Module, inputs: Any) -> None:
+        see(name, rows(inputs[0]))
 
     return hook
 
 
-def sublayers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The direct parts of every decoder layer: its attention, its MLP, its norms."""
+def writing_hook(name: str, see: See) -> Callable[[nn.Module, Any, Any], None]:
+    """Tells what a projection makes of it."""
+
+    def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+        see(name, rows(output))
+
+    return hook
+
+
+def rows(values: Tensor) -> Tensor:
+    """Tokens (T, D) of a packed row, or of a batch of one."""
+    return values.reshape(-1, values.shape[-1])
+
+
+FED_BY = {
+    "self_attn.q_proj": "input_layernorm",
+    "self_attn.k_proj": "input_layernorm",
+    "self_attn.v_proj": "input_layernorm",
+    "self_attn.o_proj": "self_attn",
+    "mlp.gate_proj": "post_attention_layernorm",
+    "mlp.up_proj": "post_attention_layernorm",
+    "mlp.down_proj": "mlp",
+}
+"""Each projection of a layer, and the sublayer whose output it reads."""
+
+
+def source_of(projection: str) -> str:
+    """Full name of the sublayer that a projection reads from."""
+    layer, name = projection.rsplit(".", 2)[0], ".".join(projection.rsplit(".", 2)[1:])
+    return f"{layer}.{FED_BY[name]}"
+
+
+def projections(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The projections of every decoder layer, adapted ones as a whole."""
     for name, module in model.named_modules():
-        if name.rpartition(".")[0].rpartition(".")[2].isdigit():
+        if ".".join(name.rsplit(".", 2)[1:]) in FED_BY:
             yield name, module
 
 

@@ -18,7 +18,8 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 from transformers.activations import SiLUActivation
 
-from assay.models.attention import AttentionPlan, AttentionUnsupported
+from assay.models.attention import AttentionPlan, refuse_unplanned
+from assay.models.fused import rotations
 from assay.models.scoring import plain_head
 
 Product = Callable[[Tensor], Tensor]
@@ -113,14 +114,6 @@ class InferenceModel:
         hidden += layer.output(seen[0].transpose(0, 1).reshape(len(hidden), -1))
 
 
-def rotations(rotary: nn.Module, hidden: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines (T, D) and sines with the sign of the half they multiply, of Transformers' rotary."""
-    cosine, sine = rotary(hidden[None, :1], positions_T[None])
-    half = sine.shape[-1] // 2
-    signed = torch.cat([-sine[0, :, :half], sine[0, :, half:]], dim=-1)
-    return cosine[0], signed
-
-
 def rotated(heads_HTD: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     """Rotary positions applied to every head (Su et al. 2021, RoFormer, half-split form)."""
     cosine, sine = rotation
@@ -161,8 +154,7 @@ def lay_out_layer(layer: Any, dtype: torch.dtype) -> Layer:
         return module.weight.detach().to(wide)
 
     attention, mlp = layer.self_attn, layer.mlp
-    if getattr(attention, "sliding_window", None) is not None:
-        raise AttentionUnsupported(f"{type(attention).__name__} uses sliding_window")
+    refuse_unplanned(attention)
     normed = hasattr(attention, "q_norm")
     return Layer(
         norm_before=norm(layer.input_layernorm),

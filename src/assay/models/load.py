@@ -22,7 +22,6 @@ from transformers import (
 
 from assay.errors import InputError
 from assay.models.allocator import keep_freed_memory
-from assay.models.attention import NAME as PLANNED_ATTENTION
 from assay.models.folder import CONFIG, check_model_folder
 from assay.models.precision import Precision
 from assay.models.quiet import quiet_transformers
@@ -44,20 +43,17 @@ class LoadedModel:
     end_tokens: frozenset[int]
 
 
-def load_model(
-    directory: Path, precision: Precision, *, attention: str = PLANNED_ATTENTION
-) -> LoadedModel:
+def load_model(directory: Path, precision: Precision) -> LoadedModel:
     """Load the causal language model in `directory` with master weights of `precision`.
 
-    The default attention needs a plan for each forward; `sdpa` gives a model that works on its
-    own. The model's own sampling defaults are dropped: only its end tokens are kept.
+    The model's own sampling defaults are dropped: only its end tokens are kept.
     Raises ModelFolderError, ModelUnsupported, StateDictMismatch (with every key).
     """
     keep_freed_memory()
     check_model_folder(directory)
     config = read_config(directory)
     tokenizer = AutoTokenizer.from_pretrained(directory)
-    model = _load_strictly(directory, config, precision.master, attention)
+    model = _load_strictly(directory, config, precision.master)
     _check_token_ids(directory, config, tokenizer)
     ends = end_token_ids(model, tokenizer)
     model.generation_config = GenerationConfig(
@@ -90,7 +86,7 @@ def read_config(directory: Path) -> PreTrainedConfig:
 
 
 def _load_strictly(
-    directory: Path, config: PreTrainedConfig, dtype: torch.dtype, attention: str
+    directory: Path, config: PreTrainedConfig, dtype: torch.dtype
 ) -> PreTrainedModel:
     """Load through Transformers and turn everything it would only warn about into an error."""
     with quiet_transformers():
@@ -98,7 +94,7 @@ def _load_strictly(
             directory,
             config=config,
             dtype=dtype,
-            attn_implementation=attention,
+            attn_implementation="sdpa",
             use_safetensors=True,
             # A wrong shape would otherwise raise before the other keys are known.
             ignore_mismatched_sizes=True,

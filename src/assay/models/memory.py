@@ -123,8 +123,8 @@ def estimate_memory(shape: ModelShape, load: StepLoad) -> MemoryEstimate:
         casts=2.0 * shape.parameters if load.bf16 else 0.0,
         gradients=4.0 * trainable + head_gradient_bytes(shape, load),
         moments=MOMENT_BYTES[load.optimizer] * trainable,
-        # The final norm keeps its input and the normalised values, the head the rows it reads.
-        activations=body + (8.0 * load.tokens + 4.0 * load.logit_rows) * shape.hidden,
+        # The final norm keeps its input and the head the normalised values, where words are scored.
+        activations=body + 8.0 * load.logit_rows * shape.hidden,
         logits=logits_bytes(shape, load.logit_rows, load.bf16),
         checkpointing=load.checkpointing,
     )
@@ -144,18 +144,18 @@ def choose_checkpointing(shape: ModelShape, load: StepLoad, available: float) ->
 def layer_bytes(shape: ModelShape, bf16: bool) -> float:
     """Bytes per token that one decoder layer saves for its backward pass, w = 2 or 4 a number.
 
-    Two norms on the fp32 residual: input and normalised values, 16 h. Inputs of the products:
-    in fp32 the two norms' outputs, 8 h; under autocast one cast for each of q, k, v, gate and up,
-    10 h. Attention: query and output, key and value, 2 (q + k) w, and the fp32 log-sum-exp of each
-    head. MLP: gate, up, activated gate and their product, 4 f w.
+    Two norms on the fp32 residual: their input, 8 h, and a number for each row. Inputs of the
+    products: in fp32 the two norms' outputs, 8 h; under autocast one cast for each of q, k, v, gate
+    and up, 10 h. Attention: query and output, key and value, 2 (q + k) w, and the fp32 log-sum-exp
+    of each head. MLP: gate, up and what the last product reads, 3 f w.
     """
     width = 2 if bf16 else 4
     inputs = (10 if bf16 else 8) * shape.hidden
     attention = 2 * (shape.query + shape.key) * width + 4 * shape.heads
-    norms = 16 * shape.hidden + 8
+    norms = 8 * shape.hidden + 8
     if shape.normed_queries:
-        norms += (4 + width) * (shape.query + shape.key)
-    return norms + inputs + attention + 4 * shape.intermediate * width
+        norms += width * (shape.query + shape.key) + 4 * shape.heads * (1 + shape.key / shape.query)
+    return norms + inputs + attention + 3 * shape.intermediate * width
 
 
 def score_bytes(shape: ModelShape, rows: int, bf16: bool) -> int:

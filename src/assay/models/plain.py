@@ -1,33 +1,14 @@
 """The plain reference: log-probs through Transformers' own forward, one sequence at a time.
 
-No cache, no packing, no sharing of prompts, and the model's stock attention. It says what the
-shared path must give; it is slow on purpose and trains nothing.
+No cache, no packing, no sharing of prompts, and the layers and attention of Transformers. It says
+what the shared path must give; it is slow on purpose and trains nothing.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
-from peft import PeftModel
 from torch import Tensor, nn
-
-
-@contextmanager
-def stock_attention(model: nn.Module, implementation: str = "sdpa") -> Iterator[None]:
-    """Inside, the live module computes attention as Transformers does ("sdpa" or "eager").
-
-    Where activations are computed twice, the backward pass runs attention again and belongs
-    inside as well.
-    """
-    base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
-    before = base.config._attn_implementation
-    base.set_attn_implementation(implementation)
-    try:
-        yield
-    finally:
-        base.set_attn_implementation(before)
 
 
 def score_plainly(
@@ -38,20 +19,18 @@ def score_plainly(
     *,
     temperature: float = 1.0,
     entropy: bool = False,
-    implementation: str = "sdpa",
 ) -> tuple[Tensor, Tensor | None]:
     """What `scoring.score_actions` gives, sequence by sequence: log-probs (S) and entropies (S).
 
-    `model` may be under an adapter, in any dtype, and loaded for any attention. Gradients flow.
+    `model` may be under an adapter and in any dtype. Gradients flow.
     """
     logps, entropies = [], []
-    with stock_attention(model, implementation):
-        for context, (first, stop) in zip(contexts, pairwise(offsets_N1.tolist()), strict=True):
-            actions_C = actions_S[first:stop].to(next(model.parameters()).device)
-            table_CV = log_probs_after(model, context, actions_C, temperature)
-            logps.append(table_CV.gather(1, actions_C[:, None])[:, 0])
-            if entropy:
-                entropies.append(-(table_CV.exp() * table_CV).sum(dim=-1))
+    for context, (first, stop) in zip(contexts, pairwise(offsets_N1.tolist()), strict=True):
+        actions_C = actions_S[first:stop].to(next(model.parameters()).device)
+        table_CV = log_probs_after(model, context, actions_C, temperature)
+        logps.append(table_CV.gather(1, actions_C[:, None])[:, 0])
+        if entropy:
+            entropies.append(-(table_CV.exp() * table_CV).sum(dim=-1))
     return torch.cat(logps), torch.cat(entropies) if entropy else None
 
 

@@ -1,7 +1,7 @@
 """Log-probs of completions with every distinct prompt computed once, in one packed row.
 
-Lays prompts and completions out as trees, runs the model's own layers with a `TreePlan`, and
-reads log-probs and entropies at completion positions only. Gradients flow; nothing is sampled.
+Lays prompts and completions out as trees, runs the layers with a `TreePlan`, and reads log-probs
+and entropies at completion positions only. Gradients flow; nothing is sampled.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from assay.data.episode import continues
 from assay.errors import InputError
 from assay.models.attention import TreePlan
 from assay.models.head import Reads, head_logps
+from assay.models.layers import run_layers
 from assay.models.transfer import moved
 from assay.models.tree_attention import Tree
 
@@ -34,8 +35,8 @@ class HeadUnsupported(InputError):
 class TreeRow:
     """A packed row of T tokens and where its S actions are predicted."""
 
-    tokens_1T: Tensor
-    positions_1T: Tensor
+    tokens_T: Tensor
+    positions_T: Tensor
     plan: TreePlan
     keep_K: Tensor
     """Positions in T whose next token is an action of some completion."""
@@ -120,8 +121,8 @@ def lay_out(contexts: Sequence[tuple[int, ...]], actions_S: Tensor, offsets_N1: 
                     if place >= prompt:
                         keep.append(base + place)
     return TreeRow(
-        tokens_1T=torch.tensor([tokens]),
-        positions_1T=torch.tensor([positions]),
+        tokens_T=torch.tensor(tokens),
+        positions_T=torch.tensor(positions),
         plan=TreePlan(tuple(trees)),
         keep_K=torch.tensor(keep),
         kept_S=torch.tensor(kept, dtype=torch.long),
@@ -136,8 +137,8 @@ def to_device(row: TreeRow, device: torch.device) -> TreeRow:
     trees = tuple(replace(tree, index_K=moved(tree.index_K, device)) for tree in row.plan.trees)
     others = (row.keep_K, row.kept_S, row.order_S)
     return TreeRow(
-        moved(row.tokens_1T, device),
-        moved(row.positions_1T, device),
+        moved(row.tokens_T, device),
+        moved(row.positions_T, device),
         TreePlan(trees),
         *(moved(indices, device) for indices in others),
     )
@@ -161,14 +162,10 @@ def score_actions(
     row = to_device(lay_out(contexts, actions_S, offsets_N1), model.device)
     causal: Any = model.get_base_model() if isinstance(model, PeftModel) else model
     head = plain_head(causal)
-    hidden_1TD = causal.base_model(
-        inputs_embeds=embed(causal, head, row.tokens_1T),
-        position_ids=row.positions_1T,
-        use_cache=False,
-        plan=row.plan,
-    ).last_hidden_state
+    hidden_TD = embed(causal, head, row.tokens_T)
+    hidden_KD = run_layers(causal.base_model, hidden_TD, row.positions_T, row.plan, row.keep_K)
     reads = Reads(row.kept_S, moved(actions_S, model.device)[row.order_S], temperature, entropy)
-    logps_S, entropy_S = head_logps(hidden_1TD[0, row.keep_K], head.weight, head.bias, reads)
+    logps_S, entropy_S = head_logps(hidden_KD, head.weight, head.bias, reads)
     back_S = torch.empty_like(row.order_S)
     back_S[row.order_S] = torch.arange(len(back_S), device=back_S.device)
     return logps_S[back_S], None if entropy_S is None else entropy_S[back_S]
@@ -185,13 +182,13 @@ def plain_head(causal: PreTrainedModel) -> nn.Linear:
     return head
 
 
-def embed(causal: PreTrainedModel, head: nn.Linear, tokens_1T: Tensor) -> Tensor:
-    """Embeddings (1, T, D) of the tokens.
+def embed(causal: PreTrainedModel, head: nn.Linear, tokens_T: Tensor) -> Tensor:
+    """Embeddings (T, D) of the tokens.
 
     Where they share their weight with the head, their gradient is sparse: it is added to the
     head's, row by row, in place of another dense matrix of the size of the vocabulary.
     """
     layer: Any = causal.get_input_embeddings()
     if type(layer) is nn.Embedding and layer.weight is head.weight:
-        return F.embedding(tokens_1T, layer.weight, layer.padding_idx, sparse=True)
-    return layer(tokens_1T)
+        return F.embedding(tokens_T, layer.weight, layer.padding_idx, sparse=True)
+    return layer(tokens_T)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.first_difference import first_difference
-from assay.models.plain import score_plainly, stock_attention
+from assay.models.plain import score_plainly
 from assay.rl.objectives.objective import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy, Scores
@@ -140,14 +140,12 @@ def push_plainly(
 ) -> Scores:
     """The plain path's scores, its gradient added turn by turn at the shared path's slopes."""
     logps, entropies = [], []
-    # Where activations are computed twice, going backward runs attention again.
-    with stock_attention(policy.module):
-        for n, (first, stop) in enumerate(pairwise(sample.offsets_N1.tolist())):
-            scores = score_turn(policy, sample, n, slopes.entropy_S is not None, autocast)
-            push(scores, part(slopes, first, stop), sign)
-            logps.append(scores.logps_S.detach())
-            if scores.entropy_S is not None:
-                entropies.append(scores.entropy_S.detach())
+    for n, (first, stop) in enumerate(pairwise(sample.offsets_N1.tolist())):
+        scores = score_turn(policy, sample, n, slopes.entropy_S is not None, autocast)
+        push(scores, part(slopes, first, stop), sign)
+        logps.append(scores.logps_S.detach())
+        if scores.entropy_S is not None:
+            entropies.append(scores.entropy_S.detach())
     return Scores(torch.cat(logps), torch.cat(entropies) if entropies else None)
 
 

@@ -16,7 +16,7 @@ from assay.tasks.disjoint import PATH, separate
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import BenchmarkOptions, benchmark
 from assay.tasks.tools import simulated
-from assay.tasks.tools.dialogue import play
+from assay.tasks.tools.dialogue import MultiTurnDialogue, play
 from assay.tasks.tools.multi_turn import MULTI_TURN, multi_turn_entries
 from assay.tasks.tools.simulated import (
     BadCount,
@@ -53,6 +53,15 @@ def bare(tasks: Iterable[Drawn]) -> list[Row]:
         )
         for task in tasks
     ]
+
+
+def test_a_model_that_repeats_itself_is_stopped_early_and_the_truth_never_is(rows):
+    assert max(len(turn) for row in rows for turn in row.gold) * 2 <= simulated.STEP_LIMIT
+    said = MultiTurnDialogue(rows[0], lambda row, done, calls: ["again"] * len(calls))
+    for _ in range(simulated.STEP_LIMIT + 1):
+        assert said.asks() is not None
+        said.hears(f"[{rows[0].gold[0][0]}]", "stop")
+    assert said.asks() is None
 
 
 def scored(pairs: Sequence[tuple[Row, Sequence[str]]], reward: str) -> list[Reward]:

@@ -2,10 +2,10 @@
 
 A turn begins with the user's message. Then, step by step: the model writes, its calls are executed
 and each result is a tool message; a message without calls, or one that cannot be decoded, ends the
-turn. After more than `STEP_LIMIT` steps of one turn the episode is over. Functions that the entry
-withheld are offered from their turn on, whose message is upstream's: added to the tools, as its
-handlers of hosted models do (inference_multi_turn_FC), or written into that message, as its
-handlers of local models do, Qwen3's among them (inference_multi_turn_prompting).
+turn. After more steps of one turn than `STEP_LIMIT`, or than the row allows, the episode is over.
+Functions that the entry withheld are offered from their turn on, whose message is upstream's: added
+to the tools, as its handlers of hosted models do (inference_multi_turn_FC), or written into that
+message, as its handlers of local models do, Qwen3's among them (inference_multi_turn_prompting).
 Source: bfcl_eval/model_handler/base_handler.py. Upstream drops text beside calls from the history;
 here the model's messages stay as it wrote them.
 
@@ -64,7 +64,7 @@ class MultiTurnDialogue:
         self._said += [Message("tool", result) for result in results]
         self._done += calls
         self._steps += 1
-        self._over = self._steps > STEP_LIMIT
+        self._over = self._steps > self._row.extra.get("step_limit", STEP_LIMIT)
 
     def _next_turn(self) -> None:
         entry = self._row.extra["entry"]

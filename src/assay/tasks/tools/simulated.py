@@ -35,6 +35,9 @@ TOOLS = 6
 CHARACTERS = 2100
 """Of function docs, so that whole conversations stay under 1,500 tokens of SmolLM2."""
 TURNS = 4
+STEP_LIMIT = 8
+"""Steps of one turn; no turn's truth takes more than half as many, and a model that repeats itself
+would spend most of an evaluation."""
 BATCH = 50
 """Tasks that the worker proves in one request."""
 DEADLINE_SECONDS = 60.0
@@ -237,7 +240,7 @@ def row_of(task: Drawn, results: Sequence[Sequence[str]]) -> Row:
         tools=task.tools,
         gold=task.truth,
         conversation=task.id,
-        extra={"category": CATEGORY, "entry": task.entry},
+        extra={"category": CATEGORY, "entry": task.entry, "step_limit": STEP_LIMIT},
     )
 
 

@@ -1,0 +1,218 @@
+"""What lies between the products of a decoder layer: norms, rotary positions, gated activation.
+
+Written for training, with their own backward passes. On a CPU such work is bound by memory, so it
+goes a few rows at a time, which stay in a core's cache from one operation to the next, and keeps
+nothing for the backward pass that can be had from what is kept anyway. Products and attention are
+elsewhere.
+
+T tokens, H heads, D numbers of a token or of a head.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from transformers.activations import SiLUActivation
+
+from assay.models.flash import widened
+from assay.models.tree_attention import spans
+
+BLOCK_BYTES = 256 << 10
+"""Of one tensor; the three or four that an operation touches lie in the second-level cache."""
+
+
+def rms_norm(values: Tensor, weight_D: Tensor, eps: float) -> Tensor:
+    """Root-mean-square norm over the last dimension, in at least float32.
+
+    Zhang and Sennrich 2019, https://arxiv.org/abs/1910.07467.
+    """
+    result: Any = RmsNorm.apply(values, weight_D, eps)
+    return result
+
+
+def add_and_norm(
+    hidden_TD: Tensor, change_TD: Tensor, weight_D: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """The residual stream with a sublayer's output added, and that normalised."""
+    result: Any = AddAndNorm.apply(hidden_TD, change_TD, weight_D, eps)
+    return result
+
+
+def rotate(heads_THD: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotary positions (Su et al. 2021, RoFormer, half-split form), in the cosines' type at least.
+
+    `rotation` is cosines (T, D) and sines with the sign of the half they multiply.
+    """
+    result: Any = Rotate.apply(heads_THD, *rotation)
+    return result
+
+
+def gated(gate: Tensor, up: Tensor, activation: nn.Module) -> Tensor:
+    """activation(gate) * up."""
+    if not isinstance(activation, nn.SiLU | SiLUActivation):
+        return activation(gate) * up
+    result: Any = GatedSilu.apply(gate, up)
+    return result
+
+
+def rotations(rotary: nn.Module, hidden: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines (T, D) and sines with the sign of the half they multiply, of Transformers' rotary."""
+    cosine, sine = rotary(hidden[None, :1], positions_T[None])
+    half = sine.shape[-1] // 2
+    signed = torch.cat([-sine[0, :, :half], sine[0, :, half:]], dim=-1)
+    return cosine[0], signed
+
+
+class RmsNorm(torch.autograd.Function):
+    """See `rms_norm`."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, weight_D: Tensor, eps: float) -> Tensor:
+        """Normalised values."""
+        normed, scale = normalise(values, weight_D, eps)
+        ctx.save_for_backward(values, scale, weight_D)
+        return normed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # type: ignore[override]
+        """Gradients of values and weight."""
+        values, scale, weight_D = ctx.saved_tensors
+        grad, grad_weight = normalise_backward(ctx, grads[0], values, scale, weight_D, 1)
+        return grad.to(values.dtype), grad_weight, None
+
+
+class AddAndNorm(torch.autograd.Function):
+    """See `add_and_norm`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_TD: Tensor, change_TD: Tensor, weight_D: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """The sum and the sum normalised."""
+        total_TD = hidden_TD + change_TD
+        normed, scale = normalise(total_TD, weight_D, eps)
+        ctx.save_for_backward(total_TD, scale, weight_D)
+        ctx.dtypes = hidden_TD.dtype, change_TD.dtype
+        return total_TD, normed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # type: ignore[override]
+        """Gradients of the stream, of what was added, and of the weight."""
+        total_TD, scale, weight_D = ctx.saved_tensors
+        grad, grad_weight = normalise_backward(ctx, grads[1], total_TD, scale, weight_D, 2)
+        grad.add_(grads[0])
+        hidden_dtype, change_dtype = ctx.dtypes
+        return grad.to(hidden_dtype), grad.to(change_dtype), grad_weight, None
+
+
+def normalise(values: Tensor, weight_D: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Normalised values, and what each row was multiplied by."""
+    width = len(weight_D)
+    rows_ND = values.reshape(-1, width)
+    normed_ND = rows_ND.new_empty(rows_ND.shape, dtype=wide_type(values))
+    scale_N1 = normed_ND.new_empty(len(rows_ND), 1)
+    for here in blocks(normed_ND):
+        row, out = widened(rows_ND[here]), normed_ND[here]
+        mean = torch.mul(row, row, out=out).mean(dim=-1, keepdim=True)
+        scale = torch.rsqrt(mean.add_(eps), out=scale_N1[here])
+        torch.mul(row, scale, out=out).mul_(weight_D)
+    return normed_ND.view(values.shape), scale_N1
+
+
+def normalise_backward(
+    ctx: Any, pull: Tensor, values: Tensor, scale_N1: Tensor, weight_D: Tensor, weight_input: int
+) -> tuple[Tensor, Tensor | None]:
+    """Gradients of the values, and of the weight where it is trained.
+
+    With u = x s and g = w dy: dx = s (g - u mean(g u)) and dw = sum dy u.
+    """
+    width = len(weight_D)
+    rows_ND, pull_ND = values.reshape(-1, width), pull.reshape(-1, width)
+    grad_ND = torch.empty_like(pull_ND, memory_format=torch.contiguous_format)
+    grad_weight = torch.zeros_like(weight_D) if ctx.needs_input_grad[weight_input] else None
+    for here in blocks(grad_ND):
+        unit = widened(rows_ND[here]) * scale_N1[here]
+        against = pull_ND[here] * unit
+        if grad_weight is not None:
+            grad_weight += against.sum(dim=0)
+        mean = (against @ weight_D.to(against.dtype) / width)[:, None]
+        grad = torch.mul(pull_ND[here], weight_D, out=grad_ND[here])
+        grad.addcmul_(unit, mean, value=-1).mul_(scale_N1[here])
+    return grad_ND.view(values.shape), grad_weight
+
+
+class Rotate(torch.autograd.Function):
+    """See `rotate`. Going back turns the other way."""
+
+    @staticmethod
+    def forward(ctx: Any, heads_THD: Tensor, cosine_TD: Tensor, sine_TD: Tensor) -> Tensor:
+        """Turned heads."""
+        ctx.save_for_backward(cosine_TD, sine_TD)
+        ctx.dtype = heads_THD.dtype
+        return turned(heads_THD, cosine_TD, sine_TD)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # type: ignore[override]
+        """Gradient of the heads."""
+        cosine_TD, sine_TD = ctx.saved_tensors
+        return turned(grads[0], cosine_TD, -sine_TD).to(ctx.dtype), None, None
+
+
+def turned(heads_THD: Tensor, cosine_TD: Tensor, sine_TD: Tensor) -> Tensor:
+    """heads * cosine + heads with halves exchanged * sine."""
+    dtype = torch.promote_types(heads_THD.dtype, cosine_TD.dtype)
+    out_THD = torch.empty(heads_THD.shape, dtype=dtype, device=heads_THD.device)
+    half = heads_THD.shape[-1] // 2
+    for here in blocks(out_THD):
+        heads, out, sine = heads_THD[here].to(dtype), out_THD[here], sine_TD[here, None]
+        torch.mul(heads, cosine_TD[here, None], out=out)
+        out[..., :half].addcmul_(heads[..., half:], sine[..., :half])
+        out[..., half:].addcmul_(heads[..., :half], sine[..., half:])
+    return out_THD
+
+
+class GatedSilu(torch.autograd.Function):
+    """SiLU(gate) * up; the activated gate is computed again going back."""
+
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+        """The product, in the inputs' type."""
+        ctx.save_for_backward(gate, up)
+        out = torch.empty_like(gate)
+        for here in blocks(gate):
+            torch.ops.aten.silu.out(gate[here], out=out[here]).mul_(up[here])
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # type: ignore[override]
+        """Gradients of gate and up."""
+        gate, up = ctx.saved_tensors
+        grad_gate, grad_up = torch.empty_like(gate), torch.empty_like(up)
+        for here in blocks(gate):
+            pull = grads[0][here]
+            torch.mul(F.silu(gate[here]), pull, out=grad_up[here])
+            torch.ops.aten.silu_backward.grad_input(
+                pull * up[here], gate[here], grad_input=grad_gate[here]
+            )
+        return grad_gate, grad_up
+
+
+def wide_type(values: Tensor) -> torch.dtype:
+    """The values' type, or float32 where that is wider."""
+    return torch.promote_types(values.dtype, torch.float32)
+
+
+def blocks(values: Tensor) -> Iterator[slice]:
+    """Rows that fit the cache together; on a GPU all of them."""
+    rows = max(1, len(values))
+    if values.device.type == "cpu" and values.numel():
+        rows = max(1, BLOCK_BYTES * len(values) // values.nbytes)
+    for first, stop in spans(len(values), rows):
+        yield slice(first, stop)

@@ -1,0 +1,94 @@
+"""The layers of a dense decoder over one packed row, as they are trained.
+
+Calls the projections of a Transformers model (under adapters too) in the model's order; what lies
+between them is `fused`'s, which tokens see each other is the plan's. Embedding and vocabulary
+scores are elsewhere, and so is the plain path that this one must equal (`plain`).
+
+T packed tokens, K of them kept, H heads, J key heads, D numbers of a token or of a head.
+"""
+
+from typing import Any, cast
+
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from assay.models.attention import AttentionPlan, refuse_unplanned
+from assay.models.fused import add_and_norm, gated, rms_norm, rotate, rotations
+
+Stream = tuple[Tensor, Tensor | None]
+"""The residual stream (T, D), and what the last layer adds to it, which is not in it yet."""
+
+
+def run_layers(
+    base: Any, hidden_TD: Tensor, positions_T: Tensor, plan: AttentionPlan, keep_K: Tensor
+) -> Tensor:
+    """Normalised hidden states (K, D) behind the last layer of a family in `PLAIN_HEADS`.
+
+    Raises AttentionUnsupported for attention that plans do not compute.
+    """
+    rotation = rotations(base.rotary_emb, hidden_TD, positions_T)
+    stream: Stream = hidden_TD, None
+    for number, layer in enumerate(base.layers):
+        refuse_unplanned(layer.self_attn)
+        if layer.gradient_checkpointing and layer.training:
+            # One tensor is kept for each layer, not the stream and its change.
+            given = layer, number, (added(*stream), None), rotation, plan
+            stream = cast(Stream, checkpoint(run_layer, *given, use_reentrant=False))
+        else:
+            stream = run_layer(layer, number, stream, rotation, plan)
+    return normed(added(*stream).index_select(0, keep_K), base.norm)
+
+
+def run_layer(
+    layer: Any,
+    number: int,
+    stream: Stream,
+    rotation: tuple[Tensor, Tensor],
+    plan: AttentionPlan,
+) -> Stream:
+    """One decoder layer."""
+    hidden_TD, rows_TD = added_and_normed(*stream, layer.input_layernorm)
+    change_TD = attended(layer.self_attn, number, rows_TD, rotation, plan)
+    hidden_TD, rows_TD = added_and_normed(hidden_TD, change_TD, layer.post_attention_layernorm)
+    mlp = layer.mlp
+    inner = gated(mlp.gate_proj(rows_TD), mlp.up_proj(rows_TD), mlp.act_fn)
+    return hidden_TD, mlp.down_proj(inner)
+
+
+def attended(
+    attention: Any,
+    number: int,
+    rows_TD: Tensor,
+    rotation: tuple[Tensor, Tensor],
+    plan: AttentionPlan,
+) -> Tensor:
+    """What attention adds to the stream (T, D)."""
+    projections = attention.q_proj, attention.k_proj, attention.v_proj
+    query, key, value = (
+        projection(rows_TD).unflatten(-1, (-1, attention.head_dim)) for projection in projections
+    )
+    if hasattr(attention, "q_norm"):
+        query, key = normed(query, attention.q_norm), normed(key, attention.k_norm)
+    query, key = rotate(query, rotation), rotate(key, rotation)
+    query, key, value = (heads_THD.transpose(0, 1)[None] for heads_THD in (query, key, value))
+    seen = plan.attend(number, query, key, value, attention.scaling)
+    return attention.o_proj(seen[0].transpose(0, 1).flatten(1))
+
+
+def normed(values: Tensor, norm: Any) -> Tensor:
+    """A norm module's values."""
+    return rms_norm(values, norm.weight, norm.variance_epsilon)
+
+
+def added(hidden_TD: Tensor, change_TD: Tensor | None) -> Tensor:
+    """The stream with the change in it."""
+    return hidden_TD if change_TD is None else hidden_TD + change_TD
+
+
+def added_and_normed(
+    hidden_TD: Tensor, change_TD: Tensor | None, norm: Any
+) -> tuple[Tensor, Tensor]:
+    """The stream with the change in it, and that under a norm module."""
+    if change_TD is None:
+        return hidden_TD, normed(hidden_TD, norm)
+    return add_and_norm(hidden_TD, change_TD, norm.weight, norm.variance_epsilon)
