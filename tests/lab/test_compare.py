@@ -143,6 +143,16 @@ def test_runs_are_compared_by_their_last_measured_checkpoint(run, tmp_path):
     assert control_of(table.lines[1]).comparison.verdict == "undecided"
 
 
+def test_what_else_the_runs_share_is_named_unless_the_reader_chose(run, tmp_path):
+    other = other_run(tmp_path, MANIFEST, SFT)
+    before = compare_runs(run, other).findings
+    for each in (run, other):
+        add_scores(each, "base", BASE, replace(RECORD, name="sampled"))
+    (found,) = set(compare_runs(run, other).findings) - set(before)
+    assert found.severity == "note" and "held_out" in found.what and "sampled" in found.evidence
+    assert compare_runs(run, other, on="held_out").findings == before
+
+
 def test_an_undeclared_difference_makes_runs_not_comparable(run, tmp_path):
     other = other_run(tmp_path, {**MANIFEST, "stages": {"rl": {"algorithm": "egpo"}}})
     comparison = control_of(compare_runs(run, other).lines[1]).comparison

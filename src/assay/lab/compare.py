@@ -95,11 +95,11 @@ def compare_arms(
     arms = [control, *others]
     for arm in arms:
         check_finished(arm.run)
-    entrants, left_out = _load(arms, on)
+    entrants, left_out, findings = _load(arms, on)
     names = [entrant.measured.name for entrant in entrants]
     if len(set(names)) < len(entrants):
         raise Unfair("a checkpoint cannot be compared with itself", fix="name two checkpoints")
-    findings = check_fair(entrants)
+    findings += check_fair(entrants)
     first, *rest = entrants
     found = {e.measured.name: find_differences(first, e, vary, allow) for e in rest}
     unfair = {name: [c.path for c in all_ if c.kind == "confound"] for name, all_ in found.items()}
@@ -115,16 +115,22 @@ def compare_arms(
     return replace(table, left_out=tuple(left_out))
 
 
-def _load(arms: Sequence[Arm], on: str | None) -> tuple[list[Entrant], list[Finding]]:
-    """The arms that can be read, and a finding for each that cannot; raises where one is left."""
+def _load(
+    arms: Sequence[Arm], on: str | None
+) -> tuple[list[Entrant], list[Finding], list[Finding]]:
+    """The arms that can be read, a finding for each that cannot, and where else they could be
+    compared if nobody chose; raises where one arm is left."""
     known, damaged = _attempt(arms, lambda arm: (arm, evaluation_records(arm.run)))
+    elsewhere: list[Finding] = []
     if on is None and known:
-        on = _shared_evaluation(arms[0].run, [records for _, records in known])
+        on, *others = _shared_evaluations(arms[0].run, [records for _, records in known])
+        elsewhere = [_elsewhere(on, others)] if others else []
     entrants, more = _attempt([arm for arm, _ in known], lambda arm: _entrant(arm, on or ""))
     damaged |= more
     if damaged and len(entrants) < 2:
         raise next(iter(damaged.values()))
-    return entrants, [_left_out(arm, error, arm is arms[0]) for arm, error in damaged.items()]
+    left_out = [_left_out(arm, error, arm is arms[0]) for arm, error in damaged.items()]
+    return entrants, left_out, elsewhere
 
 
 def _attempt(
@@ -228,13 +234,25 @@ def _stage_before(name: str, names: Sequence[str]) -> str | None:
     return next((n for n in reversed(earlier) if n.partition(".")[0] != stage), None)
 
 
-def _shared_evaluation(first: RunDirectory, known: Sequence[Sequence[EvaluationRecord]]) -> str:
-    """The first reporting evaluation of the first run that every run has a record of."""
+def _shared_evaluations(
+    first: RunDirectory, known: Sequence[Sequence[EvaluationRecord]]
+) -> list[str]:
+    """The reporting evaluations of the first run that every run has a record of, in its order."""
     names = [{record.name for record in records} for records in known]
-    for name, spec in read_experiment(first.spec).evaluate.items():
-        if spec.role == "report" and all(name in each for each in names):
-            return name
-    raise NotMeasured("the runs share no reporting evaluation", fix="name one with --on")
+    reporting = read_experiment(first.spec).evaluate.items()
+    shared = [
+        name
+        for name, spec in reporting
+        if spec.role == "report" and all(name in each for each in names)
+    ]
+    if not shared:
+        raise NotMeasured("the runs share no reporting evaluation", fix="name one with --on")
+    return shared
+
+
+def _elsewhere(on: str, others: Sequence[str]) -> Finding:
+    what = f"compared on {on}, the first evaluation that all have"
+    return Finding("note", what, f"they share {', '.join(others)} as well", "see --on")
 
 
 def _last_listed(run: RunDirectory, record: EvaluationRecord) -> str:
