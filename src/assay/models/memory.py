@@ -18,8 +18,8 @@ MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8.0, "adamw8bit": 2.0 + 2 *
 """Per trained weight: two fp32 moments, or two bytes and one fp32 scale for each block of 256."""
 
 HEADROOM = 1.2
-"""Allocator slack. Updates of SmolLM2-135M on a CPU peaked up to 15 % above the estimate, those of
-two micro-batches highest, in two runs of `benchmarks/memory.py measure`."""
+"""Allocator slack. Updates of SmolLM2-135M on a CPU peaked up to 18 % above the estimate, those of
+two micro-batches highest (`benchmarks/memory.py measure`)."""
 
 
 @dataclass(frozen=True, slots=True)
