@@ -4,6 +4,7 @@ import pytest
 import torch
 from peft import PeftModel
 from torch import Tensor
+from torch.autograd import gradcheck
 from transformers import PreTrainedModel
 
 from assay.models.adapt import (
@@ -14,6 +15,7 @@ from assay.models.adapt import (
 )
 from assay.models.freeze import FreezePatternError
 from assay.models.lora import LoraOptions, LoraTargetError, adapter_free, merged
+from assay.models.lora_layer import AddLowRank, PackedLora
 from tests.models.folders import tiny_model
 
 IDS = torch.tensor([[5, 6, 7, 8]])
@@ -170,3 +172,56 @@ def test_a_pattern_without_a_match_offers_the_nearest_and_freezes_nothing() -> N
 def test_freezing_everything_is_refused() -> None:
     with pytest.raises(NothingToTrain):
         train_unfrozen(tiny_model(), ("*",))
+
+
+def projections(model: PeftModel) -> list[PackedLora]:
+    return [module for module in model.modules() if isinstance(module, PackedLora)]
+
+
+@pytest.mark.parametrize(("rough", "near"), [(False, 1e-12), (True, 0.02)])
+def test_packed_rows_go_through_an_adapter_as_pefts_own_way_takes_them(rough, near) -> None:
+    dtype = torch.float32 if rough else torch.float64
+    layer = projections(trained_lora())[0].to(dtype)
+    rows = torch.randn(7, 32, dtype=dtype)
+    found: list[list[Tensor]] = []
+    for shape in ((7, 32), (1, 7, 32)):
+        given = rows.clone().requires_grad_()
+        layer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=rough):
+            output = layer(given.view(shape))
+        output.float().square().sum().backward()
+        assert given.grad is not None
+        found.append([output.detach().view(7, -1), given.grad, *own_gradients(layer)])
+    assert len(found[0]) == 4
+    for packed, batched in zip(*found, strict=True):
+        assert packed.dtype == batched.dtype
+        assert float((packed - batched).norm() / batched.norm()) < near
+
+
+def own_gradients(layer: PackedLora) -> list[Tensor]:
+    named = layer.named_parameters()
+    return [p.grad for name, p in named if "lora_" in name and p.grad is not None]
+
+
+def test_an_adapters_gradient_is_that_of_its_formula() -> None:
+    def numbers(*shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+    def low(base: Tensor, rows: Tensor, down: Tensor, up: Tensor) -> Tensor:
+        return AddLowRank.apply(base * 1, rows, down, up, 0.5)  # type: ignore[return-value]
+
+    assert gradcheck(low, (numbers(5, 6), numbers(5, 4), numbers(2, 4), numbers(6, 2)))
+
+
+def test_an_adapter_that_drops_is_switched_off_or_merged_takes_pefts_way() -> None:
+    layer = projections(trained_lora(LoraOptions(rank=4, dropout=0.5)))[0]
+    rows = torch.randn(7, 32)
+    plain, adapted = layer.base_layer(rows), layer(rows)
+    assert not torch.equal(plain, adapted)
+    assert not torch.equal(layer.train()(rows), adapted)
+    layer.eval()
+    layer.enable_adapters(False)
+    assert torch.equal(layer(rows), plain)
+    layer.enable_adapters(True)
+    layer.merge()
+    torch.testing.assert_close(layer(rows), adapted, atol=1e-4, rtol=1e-4)

@@ -12,6 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from assay.errors import InputError, nearest
+from assay.models.lora_layer import PackedLora
 
 ALL_LINEAR = "all-linear"
 
@@ -50,6 +51,7 @@ def add_lora(
         lora_dropout=options.dropout,
         target_modules=layers,
     )
+    config._register_custom_module({nn.Linear: PackedLora})
     adapted = get_peft_model(model, config)
     assert isinstance(adapted, PeftModel)
     return adapted, matched
