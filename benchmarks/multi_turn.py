@@ -166,8 +166,10 @@ def main() -> None:
         "a": LocalSampler(loaded.model, loaded.end_tokens, precision.compute),
         "b": Forgetful(loaded.model, loaded.end_tokens, precision.compute),
     }
-    every = -(-len(rows) // (given.compared or len(rows)))
-    compared = {row.id for row in rows[::every]}
+    count = min(given.compared or len(rows), len(rows))
+    compared = {rows[len(rows) * n // count].id for n in range(count)}
+    for sampler in arms.values():  # lays the weights out, which is no turn's cost
+        sampler.sample([(0,)], [SampleKey(0, "first", 0)], Sampling(0.0, 1))
     whole, both = Tally(), {arm: Tally() for arm in arms}
     distinct_tokens = 0
     size = -(-len(rows) // given.blocks)

@@ -8,15 +8,24 @@ from torch.autograd import gradcheck
 from transformers.activations import ACT2FN
 
 from assay.models import fused
-from assay.models.fused import add_and_norm, gated, rms_norm, rotate
+from assay.models.fused import (
+    add_and_norm,
+    gated,
+    normalise,
+    normalise_backward,
+    rms_norm,
+    rotate,
+)
 
 TOKENS, HEADS, SIZE = 7, 3, 8
+THREE_ROWS = 3 * 6 * 8
+"""Bytes of three rows of six numbers; the last block of seven is shorter."""
 
 
-@pytest.fixture(params=[1, 3 * HEADS * SIZE * 8, 1 << 20], ids=["a row", "some rows", "all"])
+@pytest.fixture(params=[1, THREE_ROWS, 1 << 20], ids=["a row", "some rows", "all"])
 def block(request, monkeypatch) -> int:
     """Bytes of a block."""
-    monkeypatch.setattr(fused, "BLOCK_BYTES", request.param)
+    monkeypatch.setattr(fused, "BLOCK_BYTES", -(-request.param // torch.get_num_threads()))
     return request.param
 
 
@@ -88,7 +97,25 @@ def test_rough_inputs_keep_their_types_and_norms_are_at_least_single():
     assert rough.grad is not None and rough.grad.dtype == torch.bfloat16
 
 
-def test_a_weight_that_is_not_trained_gets_no_gradient():
-    values, weight = numbers(TOKENS, 6), numbers(6, seed=2).detach()
-    rms_norm(values, weight, 1e-3).sum().backward()
-    assert values.grad is not None and weight.grad is None
+@pytest.mark.parametrize("wants", [True, False])
+def test_a_weight_has_a_gradient_where_it_is_trained_and_costs_nothing_where_not(wants):
+    hidden, pull = (numbers(TOKENS, 6, seed=n).detach() for n in range(2))
+    weight = numbers(6, seed=2)
+    _, scale = normalise(hidden, weight.detach(), 1e-3)
+    _, found = normalise_backward(pull, hidden, scale, weight.detach(), wants)
+    if not wants:
+        assert found is None
+        return
+    (expected,) = torch.autograd.grad(F.rms_norm(hidden, (6,), weight, 1e-3), weight, pull)
+    torch.testing.assert_close(found, expected)
+
+
+def test_only_the_weight_may_be_trained():
+    hidden, change = (numbers(TOKENS, 6, seed=n).detach() for n in range(2))
+    weight = numbers(6, seed=2)
+    alone = rms_norm(hidden, weight, 1e-3)
+    added = add_and_norm(hidden, change, weight, 1e-3)[1]
+    for rows, total in ((alone, hidden), (added, hidden + change)):
+        (found,) = torch.autograd.grad(rows.sum(), weight)
+        (expected,) = torch.autograd.grad(F.rms_norm(total, (6,), weight, 1e-3).sum(), weight)
+        torch.testing.assert_close(found, expected)

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
 from assay.models import head, memory
+from assay.models.adapt import save_activations
 from assay.models.head import Reads, head_logps
 from assay.models.memory import (
     ModelShape,
@@ -174,9 +175,10 @@ def test_the_head_has_a_gradient_only_where_all_weights_are_trained() -> None:
 def test_with_checkpointing_a_layer_keeps_its_input_alone() -> None:
     def kept(layers: int) -> int:
         model = tiny_model(num_hidden_layers=layers, **SIZES)
-        model.activation_checkpointing_enable({"use_reentrant": False})
-        ids = torch.arange(64)[None]
-        return kept_bytes(model, False, lambda: model(ids, use_cache=False, logits_to_keep=1))
+        save_activations(model)
+        ids = tuple(range(64))
+        given = [ids], torch.tensor([5]), torch.tensor([0, 1])
+        return kept_bytes(model, False, lambda: score_actions(model, *given))
 
     measured = (kept(3) - kept(1)) / 2
     shape = model_shape(tiny_model(num_hidden_layers=1, **SIZES).config)
@@ -210,8 +212,8 @@ def test_the_parts_of_full_training_in_fp32() -> None:
         "logits": 5 * 100 * 4 + 5 * 100 * 16,
     }
     assert estimate.total == sum(estimate.parts.values())
-    assert estimate.fits(estimate.total * 1.2)
-    assert not estimate.fits(estimate.total * 1.19)
+    assert estimate.fits(estimate.total * 1.25)
+    assert not estimate.fits(estimate.total * 1.24)
 
 
 def test_8_bit_moments_a_small_share_and_bf16_each_save_their_part() -> None:
@@ -238,8 +240,8 @@ def test_checkpointing_costs_one_layer_and_the_inputs_of_all() -> None:
 def test_checkpointing_is_chosen_only_where_the_plain_step_does_not_fit() -> None:
     load = StepLoad(tokens=10)
     plain = estimate_memory(SHAPE, load)
-    assert choose_checkpointing(SHAPE, load, plain.total * 1.2) == plain
-    chosen = choose_checkpointing(SHAPE, load, plain.total * 1.19)
+    assert choose_checkpointing(SHAPE, load, plain.total * 1.25) == plain
+    chosen = choose_checkpointing(SHAPE, load, plain.total * 1.24)
     assert chosen == estimate_memory(SHAPE, replace(load, checkpointing=True))
 
 

@@ -6,7 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import MistralConfig, MistralForCausalLM, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+)
 
 from assay.models.attention import AttentionUnsupported
 from assay.models.scoring import lay_out, score_actions
@@ -29,7 +35,7 @@ def plain_scores(
     return torch.cat(logps), torch.cat(entropies)
 
 
-def planned_scores(
+def shared_scores(
     model: PreTrainedModel, sequences: list[Sequence], temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     actions_S = torch.tensor([a for _, actions in sequences for a in actions])
@@ -56,15 +62,15 @@ def test_shared_prompts_change_no_log_prob_and_no_gradient(groups, data):
     family = data.draw(st.sampled_from(sorted(FAMILIES)))
     temperature = data.draw(st.sampled_from([1.0, 0.7]))
     sequences = data.draw(st.permutations([(p, c) for p, cs in groups for c in cs]))
-    planned, plain = tiny_model(family).double(), tiny_model(family).double()
-    ours, our_entropy = planned_scores(planned, sequences, temperature)
+    shared, plain = tiny_model(family).double(), tiny_model(family).double()
+    ours, our_entropy = shared_scores(shared, sequences, temperature)
     theirs, their_entropy = plain_scores(plain, sequences, temperature)
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
     torch.testing.assert_close(our_entropy, their_entropy, atol=1e-6, rtol=0)
     weights = torch.randn(len(ours), dtype=torch.float64)
     (ours * weights).sum().backward()
     (theirs * weights).sum().backward()
-    for (name, a), b in zip(planned.named_parameters(), plain.parameters(), strict=True):
+    for (name, a), b in zip(shared.named_parameters(), plain.parameters(), strict=True):
         assert a.grad is not None and b.grad is not None, name
         # The models' own norms run in float32, whatever the weights are.
         torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-5)
@@ -73,9 +79,29 @@ def test_shared_prompts_change_no_log_prob_and_no_gradient(groups, data):
 def test_a_completion_sees_nothing_of_its_siblings():
     model = tiny_model().double()
     prompt = (5, 6, 7)
-    alone, _ = planned_scores(model, [(prompt, (9, 10, 11))], 1.0)
-    together, _ = planned_scores(model, [(prompt, (200, 201)), (prompt, (9, 10, 11))], 1.0)
+    alone, _ = shared_scores(model, [(prompt, (9, 10, 11))], 1.0)
+    together, _ = shared_scores(model, [(prompt, (200, 201)), (prompt, (9, 10, 11))], 1.0)
     torch.testing.assert_close(alone, together[2:], atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("config", "extra"),
+    [
+        (MistralConfig, {"sliding_window": None}),
+        (LlamaConfig, {"attention_bias": True, "mlp_bias": True}),
+    ],
+    ids=["mistral", "llama with biases"],
+)
+def test_other_families_score_as_they_do_alone(config, extra):
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config(**SIZES, **extra)).double()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter)
+    sequences = [((5, 6, 7), (9, 10, 11)), ((5, 6, 7), (20, 21)), ((8,), (30,))]
+    ours, _ = shared_scores(model, sequences, 1.0)
+    theirs, _ = plain_scores(model, sequences, 1.0)
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("feature", ["sliding_window", "attention dropout"])
@@ -87,14 +113,14 @@ def test_attention_that_is_not_computed_is_refused(feature):
     else:
         attention.attention_dropout = 0.1
     with pytest.raises(AttentionUnsupported, match=feature):
-        planned_scores(model, [((5, 6), (7, 8))], 1.0)
+        shared_scores(model, [((5, 6), (7, 8))], 1.0)
 
 
 def test_a_sliding_window_that_only_the_config_names_is_refused():
     sizes: dict[str, Any] = SIZES | {"sliding_window": 4}
     model = MistralForCausalLM(MistralConfig(**sizes))
     with pytest.raises(AttentionUnsupported, match="sliding_window"):
-        planned_scores(model, [((5, 6), (7, 8))], 1.0)
+        shared_scores(model, [((5, 6), (7, 8))], 1.0)
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))

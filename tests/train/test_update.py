@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.data.episode import Episode, Turn
-from assay.models.adapt import save_activations
+from assay.models.adapt import save_activations, train_lora
+from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision
 from assay.rl.aggregation import AGGREGATIONS, token_weights
 from assay.rl.losses import LOSSES
@@ -19,8 +20,14 @@ from assay.train.update import update
 from tests.tiny import tiny_model
 
 
-def language_policy() -> LanguagePolicy:
+def language_policy(adapter: bool = False) -> LanguagePolicy:
     model = tiny_model().double()
+    if adapter:
+        torch.manual_seed(1)
+        model, _ = train_lora(model, LoraOptions(rank=4))
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                torch.nn.init.normal_(parameter, std=0.1)
     return LanguagePolicy(model, choose_precision("fp32", "cpu"), frozenset({1}))
 
 
@@ -123,12 +130,13 @@ def test_gradients_are_clipped_to_the_norm():
     assert float(torch.stack([m.norm() for m in moved]).norm()) == pytest.approx(0.01, rel=1e-4)
 
 
-def test_activation_checkpointing_changes_no_gradient():
+@pytest.mark.parametrize("adapter", [False, True])
+def test_activation_checkpointing_changes_no_gradient(adapter):
     batch = pack(episodes(2, 3, 1, seed=3))
     batch = batch.with_tokens(advantage_S=torch.randn(len(batch.actions_S)))
 
     def moved(checkpointing: bool) -> list[torch.Tensor]:
-        policy = language_policy()
+        policy = language_policy(adapter)
         if checkpointing:
             save_activations(policy.module)
         policy.module.train()

@@ -33,7 +33,10 @@ class AttentionPlan(Protocol):
 
 
 def refuse_unplanned(attention: Any) -> None:
-    """Raise AttentionUnsupported where a layer's attention module asks for more than plans do."""
+    """Raise AttentionUnsupported where a layer's attention module asks for more than plans do.
+
+    Mistral's modules read the window off the config, the others have their own.
+    """
     window = getattr(attention, "sliding_window", None)
     if attention.config.model_type == "mistral":
         window = attention.config.sliding_window

@@ -18,6 +18,17 @@ from assay.models.scoring import score_actions
 NOTICEABLE = 1e-3
 """Distance of a row from its nearest, relative to its norm; fp32 rounding stays below 1e-4."""
 
+FED_BY = {
+    "self_attn.q_proj": "input_layernorm",
+    "self_attn.k_proj": "input_layernorm",
+    "self_attn.v_proj": "input_layernorm",
+    "self_attn.o_proj": "self_attn",
+    "mlp.gate_proj": "post_attention_layernorm",
+    "mlp.up_proj": "post_attention_layernorm",
+    "mlp.down_proj": "mlp",
+}
+"""Each projection of a layer, and the sublayer whose output it reads."""
+
 See = Callable[[str, Tensor], None]
 
 
@@ -85,22 +96,10 @@ def rows(values: Tensor) -> Tensor:
     return values.reshape(-1, values.shape[-1])
 
 
-FED_BY = {
-    "self_attn.q_proj": "input_layernorm",
-    "self_attn.k_proj": "input_layernorm",
-    "self_attn.v_proj": "input_layernorm",
-    "self_attn.o_proj": "self_attn",
-    "mlp.gate_proj": "post_attention_layernorm",
-    "mlp.up_proj": "post_attention_layernorm",
-    "mlp.down_proj": "mlp",
-}
-"""Each projection of a layer, and the sublayer whose output it reads."""
-
-
 def source_of(projection: str) -> str:
     """Full name of the sublayer that a projection reads from."""
-    layer, name = projection.rsplit(".", 2)[0], ".".join(projection.rsplit(".", 2)[1:])
-    return f"{layer}.{FED_BY[name]}"
+    layer, part, name = projection.rsplit(".", 2)
+    return f"{layer}.{FED_BY[f'{part}.{name}']}"
 
 
 def projections(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 
+from assay.models.numeric import widened
+
 _FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
@@ -24,11 +26,6 @@ a part has a finite output there, and a log-sum-exp so low that a merge gives it
 
 Part = tuple[Tensor, Tensor]
 """Outputs (B, H, M, D) and log-sum-exps (B, H, M) of the queries over some keys."""
-
-
-def widened(tensor: Tensor) -> Tensor:
-    """The tensor in at least float32, where sums over many keys or words are taken."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def attend(
@@ -56,8 +53,15 @@ def attend_seen(
     query_BHMD: Tensor, key_BHND: Tensor, value_BHND: Tensor, scale: float, mask: Tensor | None
 ) -> Part:
     """One part on any device, as many query heads as key heads; `mask` is added to the scores."""
-    if query_BHMD.device.type == "cpu":
-        return _FORWARD(query_BHMD, key_BHND, value_BHND, 0.0, False, attn_mask=mask, scale=scale)
+    if query_BHMD.device.type != "cpu":
+        return attend_by_products(query_BHMD, key_BHND, value_BHND, scale, mask)
+    return _FORWARD(query_BHMD, key_BHND, value_BHND, 0.0, False, attn_mask=mask, scale=scale)
+
+
+def attend_by_products(
+    query_BHMD: Tensor, key_BHND: Tensor, value_BHND: Tensor, scale: float, mask: Tensor | None
+) -> Part:
+    """What `attend_seen` gives, by operations that every device has and a CUDA graph can hold."""
     scores = widened(query_BHMD @ key_BHND.transpose(2, 3)) * scale
     if mask is not None:
         scores = scores + mask
@@ -66,11 +70,16 @@ def attend_seen(
     return weights @ value_BHND, normaliser[..., 0]
 
 
-def merge(first: Part, second: Part) -> Part:
-    """The queries over the keys of both parts."""
+def mix(first: Part, second: Part) -> Tensor:
+    """Outputs of the queries over the keys of both parts."""
     share = torch.sigmoid(second[1] - first[1])[..., None]
     both = torch.lerp(first[0].to(share.dtype), second[0].to(share.dtype), share)
-    return both.to(first[0].dtype), torch.logaddexp(first[1], second[1])
+    return both.to(first[0].dtype)
+
+
+def merge(first: Part, second: Part) -> Part:
+    """The queries over the keys of both parts."""
+    return mix(first, second), torch.logaddexp(first[1], second[1])
 
 
 def attend_last(query_HMD: Tensor, key_JND: Tensor, value_JND: Tensor, scale: float) -> Tensor:
@@ -86,4 +95,4 @@ def attend_last(query_HMD: Tensor, key_JND: Tensor, value_JND: Tensor, scale: fl
     if not behind:
         return own[0][0]
     earlier = attend(query, key[:, :, :behind], value[:, :, :behind], scale, causal=False)
-    return merge(earlier, own)[0][0]
+    return mix(earlier, own)[0]

@@ -1,9 +1,9 @@
 """What lies between the products of a decoder layer: norms, rotary positions, gated activation.
 
-Written for training, with their own backward passes. On a CPU such work is bound by memory, so it
-goes a few rows at a time, which stay in a core's cache from one operation to the next, and keeps
-nothing for the backward pass that can be had from what is kept anyway. Products and attention are
-elsewhere.
+Written for training, with their own backward passes; sampling shares the angles of positions. On a
+CPU such work is bound by memory, so it goes a few rows at a time, which stay in a core's cache from
+one operation to the next, and keeps nothing for the backward pass that can be had from what is kept
+anyway. Weights are float32 or wider. Products and attention are elsewhere.
 
 T tokens, H heads, D numbers of a token or of a head.
 """
@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from transformers.activations import SiLUActivation
 
-from assay.models.flash import widened
-from assay.models.tree_attention import spans
+from assay.models.numeric import spans, wide_type, widened
 
 BLOCK_BYTES = 256 << 10
-"""Of one tensor; the three or four that an operation touches lie in the second-level cache."""
+"""Of one tensor and thread; the few that an operation touches lie in the second-level cache."""
 
 
 def rms_norm(values: Tensor, weight_D: Tensor, eps: float) -> Tensor:
@@ -81,7 +80,9 @@ class RmsNorm(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:  # type: ignore[override]
         """Gradients of values and weight."""
         values, scale, weight_D = ctx.saved_tensors
-        grad, grad_weight = normalise_backward(ctx, grads[0], values, scale, weight_D, 1)
+        grad, grad_weight = normalise_backward(
+            grads[0], values, scale, weight_D, ctx.needs_input_grad[1]
+        )
         return grad.to(values.dtype), grad_weight, None
 
 
@@ -104,7 +105,9 @@ class AddAndNorm(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:  # type: ignore[override]
         """Gradients of the stream, of what was added, and of the weight."""
         total_TD, scale, weight_D = ctx.saved_tensors
-        grad, grad_weight = normalise_backward(ctx, grads[1], total_TD, scale, weight_D, 2)
+        grad, grad_weight = normalise_backward(
+            grads[1], total_TD, scale, weight_D, ctx.needs_input_grad[2]
+        )
         grad.add_(grads[0])
         hidden_dtype, change_dtype = ctx.dtypes
         return grad.to(hidden_dtype), grad.to(change_dtype), grad_weight, None
@@ -125,7 +128,7 @@ def normalise(values: Tensor, weight_D: Tensor, eps: float) -> tuple[Tensor, Ten
 
 
 def normalise_backward(
-    ctx: Any, pull: Tensor, values: Tensor, scale_N1: Tensor, weight_D: Tensor, weight_input: int
+    pull: Tensor, values: Tensor, scale_N1: Tensor, weight_D: Tensor, wants_weight: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Gradients of the values, and of the weight where it is trained.
 
@@ -134,15 +137,15 @@ def normalise_backward(
     width = len(weight_D)
     rows_ND, pull_ND = values.reshape(-1, width), pull.reshape(-1, width)
     grad_ND = torch.empty_like(pull_ND, memory_format=torch.contiguous_format)
-    grad_weight = torch.zeros_like(weight_D) if ctx.needs_input_grad[weight_input] else None
+    grad_weight = torch.zeros_like(weight_D) if wants_weight else None
     for here in blocks(grad_ND):
-        unit = widened(rows_ND[here]) * scale_N1[here]
-        against = pull_ND[here] * unit
+        unit_ND = widened(rows_ND[here]) * scale_N1[here]
+        product_ND = pull_ND[here] * unit_ND
         if grad_weight is not None:
-            grad_weight += against.sum(dim=0)
-        mean = (against @ weight_D.to(against.dtype) / width)[:, None]
+            grad_weight += product_ND.sum(dim=0)
+        mean_N1 = torch.mv(product_ND, weight_D)[:, None] / width
         grad = torch.mul(pull_ND[here], weight_D, out=grad_ND[here])
-        grad.addcmul_(unit, mean, value=-1).mul_(scale_N1[here])
+        grad.addcmul_(unit_ND, mean_N1, value=-1).mul_(scale_N1[here])
     return grad_ND.view(values.shape), grad_weight
 
 
@@ -204,15 +207,10 @@ class GatedSilu(torch.autograd.Function):
         return grad_gate, grad_up
 
 
-def wide_type(values: Tensor) -> torch.dtype:
-    """The values' type, or float32 where that is wider."""
-    return torch.promote_types(values.dtype, torch.float32)
-
-
 def blocks(values: Tensor) -> Iterator[slice]:
     """Rows that fit the cache together; on a GPU all of them."""
     rows = max(1, len(values))
     if values.device.type == "cpu" and values.numel():
-        rows = max(1, BLOCK_BYTES * len(values) // values.nbytes)
+        rows = max(1, torch.get_num_threads() * BLOCK_BYTES * len(values) // values.nbytes)
     for first, stop in spans(len(values), rows):
         yield slice(first, stop)

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.models.flash import widened
-from assay.models.tree_attention import spans
+from assay.models.numeric import spans, widened
 
 CHUNK_BYTES = 512 << 20
 """Scores of one chunk at most; 2 600 positions of a 49k vocabulary in fp32."""

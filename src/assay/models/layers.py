@@ -24,7 +24,8 @@ def run_layers(
 ) -> Tensor:
     """Normalised hidden states (K, D) behind the last layer of a family in `PLAIN_HEADS`.
 
-    Raises AttentionUnsupported for attention that plans do not compute.
+    Weights are float32 or wider. Raises AttentionUnsupported for attention that plans do not
+    compute.
     """
     rotation = rotations(base.rotary_emb, hidden_TD, positions_T)
     stream: Stream = hidden_TD, None
@@ -32,22 +33,23 @@ def run_layers(
         refuse_unplanned(layer.self_attn)
         if layer.gradient_checkpointing and layer.training:
             # One tensor is kept for each layer, not the stream and its change.
-            given = layer, number, (added(*stream), None), rotation, plan
+            given = layer, number, added(*stream), None, rotation, plan
             stream = cast(Stream, checkpoint(run_layer, *given, use_reentrant=False))
         else:
-            stream = run_layer(layer, number, stream, rotation, plan)
+            stream = run_layer(layer, number, *stream, rotation, plan)
     return normed(added(*stream).index_select(0, keep_K), base.norm)
 
 
 def run_layer(
     layer: Any,
     number: int,
-    stream: Stream,
+    hidden_TD: Tensor,
+    change_TD: Tensor | None,
     rotation: tuple[Tensor, Tensor],
     plan: AttentionPlan,
 ) -> Stream:
     """One decoder layer."""
-    hidden_TD, rows_TD = added_and_normed(*stream, layer.input_layernorm)
+    hidden_TD, rows_TD = added_and_normed(hidden_TD, change_TD, layer.input_layernorm)
     change_TD = attended(layer.self_attn, number, rows_TD, rotation, plan)
     hidden_TD, rows_TD = added_and_normed(hidden_TD, change_TD, layer.post_attention_layernorm)
     mlp = layer.mlp

@@ -2,7 +2,8 @@
 
 peft's own forward makes two more tensors of the output's size going forward and one going back,
 which costs more than the low-rank products do. Batches with more dimensions, adapters that are
-merged, switched off or several, and dropout that is active take peft's way.
+merged, switched off or several, and dropout that is active take peft's way. Adapters have no bias:
+`lora.add_lora` makes none.
 """
 
 from typing import Any
@@ -22,8 +23,8 @@ class PackedLora(Linear):
         if x.dim() != 2 or name is None or args or kwargs:
             return super().forward(x, *args, **kwargs)
         down, up = self.lora_A[name].weight, self.lora_B[name].weight
-        low: Any = AddLowRank.apply(self.base_layer(x), x, down, up, self.scaling[name])
-        return low
+        output: Any = AddLowRank.apply(self.base_layer(x), x, down, up, self.scaling[name])
+        return output
 
     def _only_adapter(self) -> str | None:
         """The adapter's name, where one plain adapter without dropout is all there is."""

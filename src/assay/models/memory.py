@@ -17,7 +17,7 @@ from assay.models.optimizer import OptimizerName
 MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8.0, "adamw8bit": 2.0 + 2 * 4 / 256}
 """Per trained weight: two fp32 moments, or two bytes and one fp32 scale for each block of 256."""
 
-HEADROOM = 1.2
+HEADROOM = 1.25
 """Allocator slack. Updates of SmolLM2-135M on a CPU peaked up to 18 % above the estimate, those of
 two micro-batches highest (`benchmarks/memory.py measure`)."""
 
@@ -147,7 +147,8 @@ def layer_bytes(shape: ModelShape, bf16: bool) -> float:
     Two norms on the fp32 residual: their input, 8 h, and a number for each row. Inputs of the
     products: in fp32 the two norms' outputs, 8 h; under autocast one cast for each of q, k, v, gate
     and up, 10 h. Attention: query and output, key and value, 2 (q + k) w, and the fp32 log-sum-exp
-    of each head. MLP: gate, up and what the last product reads, 3 f w.
+    of each head. Norms of queries and keys: their input, (q + k) w, and a number for each head and
+    key head. MLP: gate, up and what the last product reads, 3 f w.
     """
     width = 2 if bf16 else 4
     inputs = (10 if bf16 else 8) * shape.hidden

@@ -156,8 +156,9 @@ def score_actions(
     """Log-probs (S) of the actions after their contexts, and entropies (S) if asked.
 
     Both are of softmax(logits / temperature) over the whole vocabulary, in at least float32, on
-    the model's device, in the order of `actions_S`. Contexts must not be empty. Raises
-    HeadUnsupported for a model whose scores are more than a projection.
+    the model's device, in the order of `actions_S`. Contexts must not be empty; the model's weights
+    are float32 or wider. Raises HeadUnsupported for a model whose scores are more than a
+    projection, and AttentionUnsupported for attention that plans do not compute.
     """
     row = to_device(lay_out(contexts, actions_S, offsets_N1), model.device)
     causal: Any = model.get_base_model() if isinstance(model, PeftModel) else model

@@ -8,14 +8,14 @@ Suffixes: H query heads, J key heads, T packed tokens, D head size, G completion
 longest, P prompt tokens.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from assay.models.flash import attend, attend_backward, merge, widened
+from assay.models.flash import attend, attend_backward, merge
+from assay.models.numeric import widened
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,6 @@ class TreeAttention(torch.autograd.Function):
             None,
             None,
         )
-
-
-def spans(length: int, step: int) -> Iterator[tuple[int, int]]:
-    """Consecutive (first, stop) pairs that cover `length`."""
-    for first in range(0, length, step):
-        yield first, min(first + step, length)
 
 
 def _copy(into: tuple[Tensor, ...], values: tuple[Tensor, ...]) -> None:

@@ -47,7 +47,7 @@ REASONS = {
     "embeddings and head": "the output head changes logits in a way of its own",
     ROLLOUT: "the sampler computes something else, or from other weights",
 }
-OTHER_REASON = "these layers do not treat every token on its own"
+OTHER_REASON = "these layers compute something else than the shared path does"
 
 
 class SelfCheckFailed(RunFailure):

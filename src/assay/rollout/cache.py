@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.models.flash import attend_last, attend_seen, merge
+from assay.models.flash import attend_last, attend_seen, mix
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def empty_cache(shape: CacheShape, prompts: int, slots: int, longest: int, token
     """A cache for `prompts` prompts of at most `longest` tokens, `slots` completions each."""
 
     def hold(rows: int, columns: int) -> list[Tensor]:
-        # Not `empty`: hidden positions have weight 0, which makes nothing of what is not finite.
+        # Zeros: a hidden position has weight 0, and 0 times what is not finite is not a number.
         size = (rows, shape.key_heads, columns, shape.size)
         return [
             torch.zeros(size, dtype=shape.dtype, device=shape.device) for _ in range(shape.layers)
@@ -151,7 +151,7 @@ class DecodePlan:
             self.unseen_U11P,
         )
         to_prompt = self._by_row(output), self._by_row(normaliser)
-        seen = merge(to_own, to_prompt)[0].flatten(1, 2)
+        seen = mix(to_own, to_prompt).flatten(1, 2)
         if len(seen) > len(self.rows_A):
             seen = seen[self.rows_A]
         return seen.transpose(0, 1)[None]

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from assay.models.flash import widened
 from assay.models.head import CACHED_ROWS
+from assay.models.numeric import widened
 from assay.rl.policy import SampleKey
 
 BLOCK = 256

@@ -2,7 +2,8 @@
 
 A turn begins with the user's message. Then, step by step: the model writes, its calls are executed
 and each result is a tool message; a message without calls, or one that cannot be decoded, ends the
-turn. After more steps of one turn than `STEP_LIMIT`, or than the row allows, the episode is over.
+turn. After more steps of one turn than the row's `step_limit`, upstream's 20 without one, the
+episode is over.
 Functions that the entry withheld are offered from their turn on, whose message is upstream's: added
 to the tools, as its handlers of hosted models do (inference_multi_turn_FC), or written into that
 message, as its handlers of local models do, Qwen3's among them (inference_multi_turn_prompting).

@@ -3,10 +3,10 @@
 `source = "simulated:COUNT"` gives the first COUNT tasks of a stream that is the same every time;
 `"simulated_held_out:COUNT"` those of another that shares no question and no path of calls with it.
 A task has a state of its own to begin with, one or two simulators, one to four turns in words from
-templates, and at most TOOLS functions. Its calls are executed in the worker (`simulated_proof`),
-and what does not prove itself there is dropped with the reason. Function docs are upstream's;
-states, names, numbers and questions are made here. That no task asks or calls what an entry of the
-benchmark does is by construction, and `assay check` proves it again.
+templates, and TOOLS functions, or as many as its calls need. Its calls are executed in the worker
+(`simulated_proof`), and what does not prove itself there is dropped with the reason. Function docs
+are upstream's; states, names, numbers and questions are made here. That no task asks or calls what
+an entry of the benchmark does is by construction, and `assay check` proves it again.
 """
 
 import functools

@@ -1,0 +1,22 @@
+"""Small things that numeric code shares: types wide enough for sums, and pieces of a long whole."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+
+def wide_type(tensor: Tensor) -> torch.dtype:
+    """The tensor's type, or float32 where that is wider."""
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """The tensor in at least float32, where sums over many keys or words are taken."""
+    return tensor.to(wide_type(tensor))
+
+
+def spans(length: int, step: int) -> Iterator[tuple[int, int]]:
+    """Consecutive (first, stop) pairs that cover `length`."""
+    for first in range(0, length, step):
+        yield first, min(first + step, length)
