@@ -80,6 +80,15 @@ def test_repeats_are_averaged_and_the_changing_items_counted():
     assert "sign-flip" in comparison.method
 
 
+def test_means_that_cancel_are_no_difference_whatever_rounding_leaves():
+    passes = np.array([[1, 0, 0]] * 10 + [[1, 1, 0]] * 5 + [[0, 0, 0]] * 5, dtype=float)
+    other = np.concatenate([passes[10:], passes[:10]])
+    control, other = (ItemScores(item_ids(20), table) for table in (passes, other[::-1]))
+    assert (other.item_means - control.item_means).mean() != 0, "rounding leaves something"
+    comparison = compare(control, other)
+    assert comparison.difference == 0 and comparison.items_needed is None
+
+
 def test_copies_of_one_source_do_not_count_as_evidence():
     rng = np.random.default_rng(1)
     control, other = rng.integers(0, 2, size=(2, 12)) * 1.0

@@ -18,6 +18,9 @@ from assay.judge.scores import Array, ItemScores, ItemsDifferError, ScoreError, 
 from assay.judge.significance import EXACT_CLUSTERS, mid_p_mcnemar, sign_flip
 from assay.judge.verdict import ALPHA, MARGIN, Comparison, decide
 
+ROUNDING = 1e-12
+"""Mean differences at most so large are none: thirds that cancel leave 1e-17."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
@@ -45,6 +48,15 @@ class _Pairs:
         """I differences, other minus control."""
         return self.other - self.control
 
+    @property
+    def difference(self) -> float:
+        """The mean difference; what rounding leaves where means over repeats cancel is 0.
+
+        Of the differences, not the difference of rounded means, so that swapping is exact.
+        """
+        mean = float(self.differences.mean())
+        return mean if abs(mean) > ROUNDING else 0.0
+
 
 def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> Comparison:
     """`other` against `control`, paired by item id; differences are other minus control.
@@ -58,19 +70,17 @@ def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> C
     pairs = _pair(control, other)
     counts = all(s.binary and s.repeats == 1 and not s.clustered for s in (control, other))
     differences = pairs.differences
-    # The mean of the differences, not the difference of rounded means, so that swapping is exact.
-    difference = float(differences.mean())
     found = _by_counts(pairs) if counts else _by_resampling(pairs, control.bounds)
     return Comparison(
         control_score=float(pairs.control.mean()),
         score=float(pairs.other.mean()),
-        difference=difference,
+        difference=pairs.difference,
         interval=found.interval,
         p_value=found.p_value,
         adjusted_p=found.p_value,
         method=found.method,
         items=len(differences),
-        verdict=decide(difference, found.interval, found.p_value, margin),
+        verdict=decide(pairs.difference, found.interval, found.p_value, margin),
         margin=margin,
         minimum_detectable_difference=found.detectable,
         items_needed=found.needed,
@@ -143,7 +153,7 @@ def _by_resampling(pairs: _Pairs, bounds: tuple[float, float]) -> _Evidence:
     # With so few clusters no pattern of signs is rarer than the significance level.
     if 0.5 ** len(totals_C) > ALPHA:
         return _Evidence(interval, sign_flip(totals_C), _method(totals_C), None, None)
-    observed = abs(float(differences.mean()))
+    observed = abs(pairs.difference)
     ratio = detectable / observed if observed else None
     needed = None if ratio is None else int(np.ceil(len(differences) * ratio**2))
     return _Evidence(interval, sign_flip(totals_C), _method(totals_C), detectable, needed)
