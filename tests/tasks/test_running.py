@@ -120,7 +120,9 @@ def test_one_part_that_abstains_makes_the_whole_abstain_and_is_named() -> None:
 def test_the_runner_ends_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     import psutil
 
+    # Other tests of this process may hold pools that end with it.
+    before = psutil.Process().children()
     with RewardRunner(reward_faults.moody, sandbox="limits-only") as runner:
         runner.score([(ROW, Completion("fine"))] * 3)
-        assert psutil.Process().children()
-    assert psutil.Process().children() == []
+        assert len(psutil.Process().children()) > len(before)
+    assert [p for p in psutil.Process().children() if p not in before] == []
