@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -44,3 +45,17 @@ def tiny_model(family: str = "llama", *, seed: int = 0, attention: str = "sdpa")
                 parameter.mul_(3.0)
     built.set_attn_implementation(attention)
     return built
+
+
+def generated(
+    module: nn.Module, context: tuple[int, ...], ends: frozenset[int], tokens: int
+) -> list[int]:
+    """The greedy answer of Transformers' own `generate`."""
+    return module.generate(  # type: ignore[operator]
+        input_ids=torch.tensor([context]),
+        attention_mask=torch.ones(1, len(context), dtype=torch.long),
+        max_new_tokens=tokens,
+        do_sample=False,
+        eos_token_id=sorted(ends),
+        pad_token_id=0,
+    )[0, len(context) :].tolist()

@@ -14,7 +14,7 @@ from assay.rollout import engine
 from assay.rollout.cache import CacheShape, empty_cache
 from assay.rollout.language import LocalSampler
 from assay.rollout.sampling import Sampling
-from tests.tiny import FAMILIES, tiny_model
+from tests.tiny import FAMILIES, generated, tiny_model
 
 ENDS = frozenset({7, 8, 9, 10, 11, 12})
 PROMPTS = [tuple(range(5, 25)), tuple(range(3, 10)), tuple(range(100, 130)), (4,)]
@@ -33,17 +33,10 @@ def requests(group: int) -> tuple[list[tuple[int, ...]], list[SampleKey]]:
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_greedy_tokens_equal_generate(family):
     contexts, keys = requests(1)
-    turns = sample_turns(tiny_model(family), contexts, keys, Sampling(0, 24), ENDS)
-    plain = tiny_model(family)
+    model = tiny_model(family)
+    turns = sample_turns(model, contexts, keys, Sampling(0, 24), ENDS)
     for context, turn in zip(contexts, turns, strict=True):
-        expected = plain.generate(  # type: ignore[operator]
-            torch.tensor([context]),
-            max_new_tokens=24,
-            do_sample=False,
-            eos_token_id=sorted(ENDS),
-            pad_token_id=0,
-        )[0, len(context) :]
-        assert list(turn.actions) == expected.tolist()
+        assert list(turn.actions) == generated(model, context, ENDS, 24)
 
 
 def test_a_completion_is_the_same_alone_in_any_batch_and_after_retirement():

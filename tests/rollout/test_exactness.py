@@ -14,7 +14,7 @@ from assay.rollout import engine
 from assay.rollout.language import LanguagePolicy, LocalSampler
 from assay.rollout.sampling import Sampling
 from tests.exact import exact_model
-from tests.tiny import FAMILIES, VOCABULARY
+from tests.tiny import FAMILIES, VOCABULARY, generated
 
 ENDS = frozenset({7, 8, 9, 10})
 FP32 = choose_precision("fp32", "cpu")
@@ -89,15 +89,7 @@ def test_greedy_tokens_are_those_of_generate(family, adapter):
     contexts, keys = [context for context, _ in asked], [key for _, key in asked]
     turns = LocalSampler(module, ENDS).sample(contexts, keys, Sampling(0.0, 32))
     for context, turn in zip(contexts, turns, strict=True):
-        expected = module.generate(  # type: ignore[operator]
-            input_ids=torch.tensor([context]),
-            attention_mask=torch.ones(1, len(context), dtype=torch.long),
-            max_new_tokens=32,
-            do_sample=False,
-            eos_token_id=sorted(ENDS),
-            pad_token_id=0,
-        )[0, len(context) :]
-        assert list(turn.actions) == expected.tolist()
+        assert list(turn.actions) == generated(module, context, ENDS, 32)
 
 
 def test_in_fp32_another_schedule_flips_fewer_than_one_token_in_ten_thousand(monkeypatch):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers.activations import SiLUActivation
 
 from assay.models.attention import AttentionPlan, refuse_unplanned
-from assay.models.fused import rotations
+from assay.models.fused import rotate, rotations
 from assay.models.scoring import plain_head
 
 Product = Callable[[Tensor], Tensor]
@@ -96,28 +96,22 @@ class InferenceModel:
     ) -> None:
         """Add one layer's attention to the residual stream, in place."""
         mixed = layer.query_key_value(self._normed(hidden, layer.norm_before))
-        both, value = (
-            mixed.unflatten(1, (-1, self.size))
-            .transpose(0, 1)
-            .split([self.heads + self.key_heads, self.key_heads])
-        )
+        heads_THD = mixed.unflatten(1, (-1, self.size))
+        both, value = heads_THD.split([self.heads + self.key_heads, self.key_heads], dim=1)
         if layer.query_norm is not None and layer.key_norm is not None:
-            query, key = both.split([self.heads, self.key_heads])
+            query, key = both.split([self.heads, self.key_heads], dim=1)
             both = torch.cat(
                 [
                     F.rms_norm(query.to(hidden.dtype), (self.size,), layer.query_norm, self.eps),
                     F.rms_norm(key.to(hidden.dtype), (self.size,), layer.key_norm, self.eps),
-                ]
+                ],
+                dim=1,
             ).to(self.dtype)
-        query, key = rotated(both, rotation).to(self.dtype).split([self.heads, self.key_heads])
-        seen = plan.attend(number, query[None], key[None], value[None], self.scale)
+        turned = rotate(both, rotation).to(self.dtype)
+        query, key = turned.split([self.heads, self.key_heads], dim=1)
+        query, key, value = (x.transpose(0, 1)[None] for x in (query, key, value))
+        seen = plan.attend(number, query, key, value, self.scale)
         hidden += layer.output(seen[0].transpose(0, 1).reshape(len(hidden), -1))
-
-
-def rotated(heads_HTD: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotary positions applied to every head (Su et al. 2021, RoFormer, half-split form)."""
-    cosine, sine = rotation
-    return torch.addcmul(heads_HTD * cosine, heads_HTD.roll(heads_HTD.shape[-1] // 2, -1), sine)
 
 
 def inference_model(module: nn.Module, dtype: torch.dtype) -> InferenceModel:
