@@ -1,7 +1,7 @@
 """What lies between the products of a decoder layer: norms, rotary positions, gated activation.
 
-Written for training, with their own backward passes; sampling shares the rotations. On a CPU such
-work is bound by memory, so it goes a few rows at a time, which stay in a core's cache from one
+Written for training, with their own backward passes; sampling shares norms and rotations. On a CPU
+such work is bound by memory, so it goes a few rows at a time, which stay in a core's cache from one
 operation to the next, and keeps nothing for the backward pass that can be had from what is kept
 anyway. Weights are float32 or wider. Products and attention are elsewhere.
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers.activations import SiLUActivation
 
 from assay.models.attention import AttentionPlan, refuse_unplanned
-from assay.models.fused import rotate, rotations
+from assay.models.fused import normalise, rotate, rotations
 from assay.models.scoring import plain_head
 
 Product = Callable[[Tensor], Tensor]
@@ -84,7 +84,7 @@ class InferenceModel:
         return self.head(self._normed(hidden, self.norm))
 
     def _normed(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(hidden, weight.shape, weight, self.eps).to(self.dtype)
+        return normalise(hidden, weight, self.eps)[0].to(self.dtype)
 
     def _attend(
         self,
@@ -102,8 +102,8 @@ class InferenceModel:
             query, key = both.split([self.heads, self.key_heads], dim=1)
             both = torch.cat(
                 [
-                    F.rms_norm(query.to(hidden.dtype), (self.size,), layer.query_norm, self.eps),
-                    F.rms_norm(key.to(hidden.dtype), (self.size,), layer.key_norm, self.eps),
+                    normalise(query, layer.query_norm, self.eps)[0],
+                    normalise(key, layer.key_norm, self.eps)[0],
                 ],
                 dim=1,
             ).to(self.dtype)
@@ -176,15 +176,20 @@ def merged_weight(linear: Any) -> tuple[Tensor, Tensor | None]:
 def product(linears: list[Any], dtype: torch.dtype, activation: nn.Module | None = None) -> Product:
     """One product that does the work of all `linears` side by side, then the activation."""
     parts = [merged_weight(linear) for linear in linears]
-    weight = torch.cat([weight.to(dtype) for weight, _ in parts])
+    weight = side_by_side([weight.to(dtype) for weight, _ in parts])
     bias = None
     if parts[0][1] is not None:
-        bias = torch.cat([part.to(dtype) for _, part in parts if part is not None])
+        bias = side_by_side([part.to(dtype) for _, part in parts if part is not None])
     if packable(weight):
         return packed_product(weight, bias, activation)
     if activation is None:
         return lambda rows: F.linear(rows, weight, bias)
     return lambda rows: activation(F.linear(rows, weight, bias))
+
+
+def side_by_side(parts: list[Tensor]) -> Tensor:
+    """The parts as one tensor; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def packable(weight: Tensor) -> bool:
