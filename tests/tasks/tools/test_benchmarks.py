@@ -165,7 +165,8 @@ def test_rendered_prompt_and_target_are_the_documented_text():
     rendered = hermes.flatten((*TASK.prompt(row), TASK.target(row)), row.tools)
     assert [message.content for message in rendered] == [
         f"{SYSTEM}\n\n# Tools\n"
-        '{"name": "math.factorial", "description": "Calculate the factorial of a given number.", '
+        '{"name": "math.factorial", "description": "Calculate the factorial of a given number. '
+        'Note that the provided function is in Python 3 syntax.", '
         '"parameters": {"type": "dict", "properties": {"number": {"type": "integer", '
         '"description": "The number for which factorial needs to be calculated."}}, '
         '"required": ["number"]}}',

@@ -1,12 +1,16 @@
 """BFCL categories as rows: every entry, the right target, and every row without one counted."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from assay.models.wheels import wheel_directory
 from assay.tasks.task import UnknownNameError
 from assay.tasks.tools.bfcl import CATEGORIES, entries, read_bfcl
+from assay.tasks.tools.multi_turn import HINT
+from assay.tasks.tools.relevance import RELEVANCE
+from tests.tasks.tools.upstream import loaded_entries, loaded_truths
 
 PREFIX = "no possible answer passes the checker: simple_function_checker:"
 MISSES = {
@@ -37,20 +41,26 @@ def test_every_entry_is_kept_or_dropped_with_its_reason(category):
     assert len(entries(category)) == SIZES[category] == len(loaded.rows) + lost
 
 
-@pytest.mark.parametrize("category", CATEGORIES)
-def test_rows_hold_what_the_file_says(category):
-    data = wheel_directory("bfcl-eval") / "bfcl_eval" / "data"
-    lines = (data / f"BFCL_v4_{category}.json").read_text().splitlines()
-    answers = (data / "possible_answer" / f"BFCL_v4_{category}.json").read_text().splitlines()
+@pytest.mark.parametrize("category", [*CATEGORIES, *RELEVANCE])
+def test_rows_are_what_upstreams_loader_gives(category, tmp_path: Path):
     rows = entries(category)
-    assert len({row.id for row in rows}) == len(rows)
-    for number, (row, line, answer) in enumerate(zip(rows, lines, answers, strict=True), 1):
-        entry = json.loads(line)
+    for row, entry in zip(rows, loaded_entries(category, tmp_path), strict=True):
         assert (row.id, list(row.tools)) == (entry["id"], entry["function"])
+        assert all(doc["description"].endswith(HINT) for doc in row.tools)
         asked = [{"role": m.role, "content": m.content} for m in row.prompt]
         assert asked == entry["question"][0]
-        assert row.gold == json.loads(answer)["ground_truth"]
-        assert row.origin == f"BFCL_v4_{category}.json:{number}"
+    assert len({row.id for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_rows_hold_the_possible_answers_and_name_their_line(category, tmp_path: Path):
+    data = wheel_directory("bfcl-eval") / "bfcl_eval" / "data"
+    lines = (data / f"BFCL_v4_{category}.json").read_text().splitlines()
+    truths = loaded_truths(category, tmp_path)
+    for number, (row, line, truth) in enumerate(zip(entries(category), lines, truths, strict=True)):
+        assert row.gold == truth
+        assert row.id == json.loads(line)["id"]
+        assert row.origin == f"BFCL_v4_{category}.json:{number + 1}"
 
 
 def call(category: str, index: int) -> tuple[str, dict]:

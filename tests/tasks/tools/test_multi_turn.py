@@ -1,45 +1,32 @@
 """Multi-turn entries as rows: what upstream's loader gives, and the ground truth as calls."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from assay.data.tools import function_names
-from assay.models.wheels import wheel_directory
 from assay.tasks.task import UnknownNameError
 from assay.tasks.tools.bfcl import entries, read_bfcl
 from assay.tasks.tools.call_text import PythonCall
 from assay.tasks.tools.multi_turn import HINT, MULTI_TURN, is_multi_turn, truth_calls
 from assay.tasks.tools.task import TASK, NoTargetError
 from tests.tasks.tools.scripted import in_batch, world
-
-LOADER = """
-import json, os, sys
-os.environ["BFCL_PROJECT_ROOT"] = sys.argv[2]
-sys.path.insert(0, sys.argv[1])
-from bfcl_eval.utils import load_dataset_entry, load_ground_truth_entry
-print(json.dumps([load_dataset_entry(sys.argv[3]), load_ground_truth_entry(sys.argv[3])]))
-"""
+from tests.tasks.tools.upstream import loaded_entries, loaded_truths
 
 
 @pytest.mark.parametrize("category", MULTI_TURN)
 def test_rows_are_what_upstreams_loader_gives(category, tmp_path: Path):
-    command = [sys.executable, "-c", LOADER, str(wheel_directory("bfcl-eval")), str(tmp_path)]
-    done = subprocess.run([*command, category], check=True, capture_output=True, text=True)
-    upstream, truths = json.loads(done.stdout)
+    upstream, truths = loaded_entries(category, tmp_path), loaded_truths(category, tmp_path)
     rows = entries(category)
     assert len(rows) == len(upstream) == 200
-    for row, entry, answer in zip(rows, upstream, truths, strict=True):
+    for row, entry, truth in zip(rows, upstream, truths, strict=True):
         assert list(row.tools) == entry.pop("function")
         assert row.extra == {"category": category, "entry": entry}
         assert row.id == entry["id"]
         assert [{"role": m.role, "content": m.content} for m in row.messages] == entry["question"][
             0
         ]
-        assert row.gold == answer["ground_truth"]
+        assert row.gold == truth
         assert len(row.gold) == len(entry["question"])
 
 

@@ -16,7 +16,7 @@ from assay.data.row import Message, Row, ToolCall
 from assay.models.wheels import wheel_directory
 from assay.tasks.task import Loaded, lookup
 from assay.tasks.tools.checker import WHEEL, ast_check
-from assay.tasks.tools.multi_turn import MULTI_TURN, messages_of, multi_turn_entries
+from assay.tasks.tools.multi_turn import MULTI_TURN, hinted, messages_of, multi_turn_entries
 from assay.tasks.tools.relevance import RELEVANCE
 
 # The categories whose calls are compared with possible answers.
@@ -43,8 +43,9 @@ def entries(category: str) -> tuple[Row, ...]:
 def ast_entries(category: str) -> tuple[Row, ...]:
     """The entries of a category of CATEGORIES; `gold` is the list of possible answers.
 
-    `tools` are the function docs as BFCL wrote them. `messages` end with the target assistant
-    message where the checker accepts one, else `extra["no_target"]` holds its error type.
+    `tools` are the function docs with the language hint that BFCL's loader adds. `messages` end
+    with the target assistant message where the checker accepts one, else `extra["no_target"]`
+    holds its error type.
     Live entries that share a function doc share a `conversation`.
     """
     data = wheel_directory(WHEEL) / "bfcl_eval" / "data" / "possible_answer"
@@ -93,7 +94,7 @@ def _row(category: str, entry: Any, origin: str) -> Row:
     return Row(
         id=entry["id"],
         messages=messages_of(entry["question"][0]),
-        tools=tuple(entry["function"]),
+        tools=hinted(entry["function"]),
         # The first two numbers of a live id are the entry and its function doc.
         conversation=category + "-" + entry["id"].split("-")[1] if "live" in category else "",
         origin=origin,
