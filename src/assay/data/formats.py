@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from assay.data.conversation import cut_untrained
+from assay.data.json_array import begins_array, read_array
 from assay.data.jsonl import read_jsonl, write_jsonl
 from assay.data.loaded import Item, LeftOut, Remark
 from assay.data.parquet import read_parquet, write_parquet
@@ -32,8 +33,13 @@ class UnknownFormatError(InputError):
 
 
 def read_records(path: str | Path) -> Iterator[Record]:
-    """The objects of a file: parquet by its ending, JSON lines otherwise. Raises DataError."""
-    return read_parquet(path) if Path(path).suffix == ".parquet" else read_jsonl(path)
+    """The objects of a file: parquet by its ending, a JSON array by its first character, JSON lines
+    otherwise. Raises DataError.
+    """
+    path = Path(path)
+    if path.suffix == ".parquet":
+        return read_parquet(path)
+    return read_array(path) if begins_array(path) else read_jsonl(path)
 
 
 def record_reader(parse: Callable[[Record], Row]) -> Reader:

@@ -37,33 +37,48 @@ def write_jsonl(path: str | Path, objects: Iterable[Mapping[str, Any]]) -> None:
 def load_json(text: str) -> Any:
     """`json.loads` without NaN and Infinity. Raises ValueError, for nesting without end too."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=refuse_constant)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def checked_object(value: Any, text: str, path: Path, line: int) -> dict[str, Any]:
+    """A parsed value that must be an object, and the text it was parsed from.
+
+    Raises DataError, for a lone surrogate too: it passes the JSON parser and breaks tokenizers and
+    writers later.
+    """
+    if "\\u" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError as error:
+            problem = "a \\u escape is half of a surrogate pair"
+            raise DataError(problem, file=path, line=line, fix="write the whole pair") from error
+    if not isinstance(value, dict):
+        problem = f"is {JSON_NAMES[type(value)]}, not an object"
+        raise DataError(problem, file=path, line=line, fix="each row is one JSON object")
+    return value
+
+
+def not_utf8(error: UnicodeDecodeError, path: Path, line: int) -> DataError:
+    """The error to raise about bytes that are not UTF-8."""
+    problem = f"byte {error.start + 1} is not UTF-8"
+    return DataError(problem, file=path, line=line, fix="save the file as UTF-8")
 
 
 def _object(raw: bytes, path: Path, line: int) -> dict[str, Any]:
     try:
         text = raw.decode("utf-8-sig" if line == 1 else "utf-8")
         value = load_json(text)
-        if "\\u" in text:
-            # A lone surrogate passes the JSON parser and breaks tokenizers and writers later.
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeDecodeError as error:
-        problem = f"byte {error.start + 1} is not UTF-8"
-        raise DataError(problem, file=path, line=line, fix="save the file as UTF-8") from error
-    except UnicodeEncodeError as error:
-        problem = "a \\u escape is half of a surrogate pair"
-        raise DataError(problem, file=path, line=line, fix="write the whole pair") from error
+        raise not_utf8(error, path, line) from error
     except ValueError as error:
         raise DataError(
             f"malformed JSON: {error}", file=path, line=line, fix="each line holds one JSON object"
         ) from error
-    if not isinstance(value, dict):
-        problem = f"is {JSON_NAMES[type(value)]}, not an object"
-        raise DataError(problem, file=path, line=line, fix="each line holds one JSON object")
-    return value
+    return checked_object(value, text, path, line)
 
 
-def _refuse_constant(name: str) -> Any:
+def refuse_constant(name: str) -> Any:
+    """Raise ValueError: what a JSON decoder calls for NaN and Infinity."""
     raise ValueError(f"{name} is not JSON")
