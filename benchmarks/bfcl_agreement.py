@@ -6,8 +6,9 @@
 A scripted model answers: for some entries what BFCL's ground truth says, for others something wrong
 in one of several ways, always the same for one entry. BFCL's `generate` asks it through the server
 of `assay serve`, BFCL's `evaluate` judges what came back; then the same script answers inside Assay
-and Assay's checkers judge. The two verdicts are compared entry by entry. The last variants of the
-script are answers on which the two are known to differ; they are counted apart.
+and Assay's checkers judge. The two verdicts are compared entry by entry, and the first prompts
+token by token. The last variants of the script are answers on which the two are known to differ;
+they are counted apart.
 
 bfcl-eval lives in an environment of its own (`environments.py`), since it needs another numpy.
 """
@@ -20,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from environments import environment
 from scripted import VARIANTS, Script, ScriptedSampler, Verdicts, known_to_differ, scripts_of
@@ -46,7 +48,7 @@ def main() -> None:
     chosen = parser.parse_args()
     categories = chosen.category or ["simple_python", "multiple"]
     scripts = [script for name in categories for script in scripts_of(name, chosen.entries)]
-    upstream = judged_upstream(scripts)
+    upstream, other_prompts = judged_upstream(scripts)
     here = {script.entry: script.judged_here() for script in scripts}
     lines = [
         {"entry": s.entry, "variant": s.variant, "bfcl": upstream[s.entry], "assay": here[s.entry]}
@@ -59,7 +61,10 @@ def main() -> None:
     differing = [x for x in lines if x["bfcl"] != x["assay"] and not known_to_differ(x["variant"])]
     for line in differing:
         print("differ:", line)
-    sys.exit(1 if differing else 0)
+    print(f"first prompts equal, token by token: {len(scripts) - len(other_prompts)}")
+    for entry in other_prompts:
+        print("asked otherwise:", entry)
+    sys.exit(1 if differing or other_prompts else 0)
 
 
 def table(lines: Sequence[Mapping[str, object]]) -> list[str]:
@@ -76,8 +81,11 @@ def table(lines: Sequence[Mapping[str, object]]) -> list[str]:
     return shown
 
 
-def judged_upstream(scripts: Sequence[Script]) -> Verdicts:
-    """BFCL's verdict on each entry, by its own command line."""
+def judged_upstream(scripts: Sequence[Script]) -> tuple[Verdicts, list[str]]:
+    """BFCL's verdict on each entry, by its own command line.
+
+    Beside it the entries whose first prompt is not what Assay's rendering `qwen3_fc` writes.
+    """
     python = environment("bfcl")
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
@@ -103,7 +111,17 @@ def judged_upstream(scripts: Sequence[Script]) -> Verdicts:
             bfcl(python, settings, "generate", *generate)
         wanted = ["--test-category", ",".join(by_category), "--partial-eval"]
         bfcl(python, settings, "evaluate", *wanted)
-        return verdicts(root, by_category)
+        return verdicts(root, by_category), asked_otherwise(tokenizer, sampler)
+
+
+def asked_otherwise(tokenizer: Any, sampler: ScriptedSampler) -> list[str]:
+    """Entries that BFCL asked with another first prompt than Assay's benchmark does."""
+    here = Renderer(tokenizer, "qwen3_fc")
+    return [
+        script.entry
+        for script in sampler.scripts
+        if sampler.asked[script.entry] != here.prompt(script.row.prompt, script.row.tools)
+    ]
 
 
 def bfcl(python: Path, settings: Mapping[str, str], command: str, *arguments: str) -> None:

@@ -6,7 +6,7 @@ engine stands behind a server, and finds the entry by the question in the prompt
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from assay.data.episode import Completion, Turn
@@ -221,6 +221,8 @@ class ScriptedSampler:
     tokenizer: Any
     end_token: int
     scripts: Sequence[Script]
+    asked: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Entry -> the first prompt that came for it."""
 
     def sample(
         self,
@@ -237,6 +239,8 @@ class ScriptedSampler:
         """The answer to one prompt, cut at the limit as a model's would be."""
         question, turn, step = place(self.tokenizer.decode(context, skip_special_tokens=False))
         (script,) = [s for s in self.scripts if question == s.question]
+        if (turn, step) == (0, 0):
+            self.asked[script.entry] = context
         said = self.tokenizer.encode(script.says(turn, step), add_special_tokens=False)
         actions = (*said, self.end_token)[:limit]
         ended = "stop" if len(said) < limit else "length"

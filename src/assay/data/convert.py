@@ -26,7 +26,10 @@ ENDINGS = {"verl": (".parquet", ".jsonl"), "messages": (".jsonl",), "swift": (".
 """Formats that conversations are converted to, and what their files end in, the usual first."""
 
 
-NO_ANSWER = "a conversation that ends with no answer, so that nothing can be rewarded"
+NO_ANSWER = (
+    "a conversation that ends with no answer, so that nothing can be rewarded; with --expand its "
+    "earlier answers are rows"
+)
 
 
 class ConvertError(InputError):
