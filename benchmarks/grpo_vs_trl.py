@@ -11,11 +11,11 @@ gradient checkpointing and no KL. Every group must carry signal, or the cell fai
 CPU-seconds count all threads of the process. What lies inside a step is said in `trl_worker` and
 `grpo_worker`; before any timing `grpo_equality` compares loss and gradients.
 
-TRL gets the micro-batch that costs the least CPU-seconds per row among those that fit the machine
-(a worker above 75 % of memory does not fit) and the faster of two caches, each tried once. The
-search goes up from the smallest and ends where a larger one is dearer; with long rows the largest
-is tried as well. Assay gets its best micro-batch budget the same way. All of that stands in the
-result. Cells in bf16 are left out on a processor without bf16 products.
+TRL gets the smallest micro-batch whose CPU-seconds per row are within 3 % of the least, among
+those that fit the machine (a worker above 75 % of memory does not fit), and the faster of two
+caches, each tried once. The search goes up from the smallest and ends where a larger one is dearer;
+with long rows the largest is tried as well. Assay gets its micro-batch budget the same way. All of
+that stands in the result. Cells in bf16 are left out on a processor without bf16 products.
 
 A cell's result is a file under `benchmarks/results/grpo`; a cell that has one is skipped.
 """
@@ -60,7 +60,7 @@ BUDGETS = (512, 1024, 2048, 4096, 8192)
 SECONDS = {"core": 240, "full": 900, "cell": 240}
 """Wall seconds that a cell's rounds should not exceed."""
 WORSE = 1.03
-"""A micro-batch that costs so much more per row than the best ends the search."""
+"""What costs at most so much more than the best is as good; what costs more ends the search."""
 LONG_ROW = 1024
 """From so many tokens a row on, the largest micro-batch is tried in any case: memory decides."""
 
@@ -100,7 +100,7 @@ def choose_end(setup: Setup) -> int | None:
 
 
 def choose_budget(setup: Setup) -> dict[str, Any]:
-    """Assay's micro-batch budget: what was tried, and the one of least CPU-seconds."""
+    """Assay's micro-batch budget: what was tried, and the one that is used."""
     whole = PROMPTS * (setup.cell.prompt + GROUP * setup.cell.completion)
     tried: list[dict[str, Any]] = []
     try:
@@ -110,12 +110,18 @@ def choose_budget(setup: Setup) -> dict[str, Any]:
                 tried.append({"tokens": budget, **worker.ask("micro", tokens=budget)})
     except WorkerDied as reason:
         tried.append({"does_not_fit": str(reason).splitlines()[0]})
-    best = min((t for t in tried if "cpu" in t), key=lambda t: t["cpu"])
-    return {"tokens": best["tokens"], "tried": tried}
+    return {"tokens": smallest_good(tried, "cpu")["tokens"], "tried": tried}
+
+
+def smallest_good(tried: Sequence[Mapping[str, Any]], cost: str) -> Mapping[str, Any]:
+    """The first that costs hardly more than the best: the smaller ones need less memory."""
+    fitting = [one for one in tried if cost in one]
+    least = min(one[cost] for one in fitting)
+    return next(one for one in fitting if one[cost] <= WORSE * least)
 
 
 def choose_micro_batch(setup: Setup, peer: str) -> dict[str, Any]:
-    """TRL's micro-batch and cache: what was tried, and the ones of least CPU-seconds."""
+    """TRL's micro-batch and cache: what was tried, and the ones that are used."""
     tried: list[dict[str, Any]] = []
     caches: dict[str, dict[str, Any]] = {}
     try:
@@ -133,7 +139,7 @@ def choose_micro_batch(setup: Setup, peer: str) -> dict[str, Any]:
         if not tried:
             raise
         tried[-1]["does_not_fit"] = str(reason).splitlines()[0]
-    best = min((t for t in tried if "cpu_per_row" in t), key=lambda t: t["cpu_per_row"])
+    best = smallest_good(tried, "cpu_per_row")
     return {
         "rows": best["rows"],
         "accumulation": ROWS // best["rows"],

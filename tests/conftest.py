@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+# Read when torch is imported. Test processes with a thread for each core take many times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 SHARED = Path(os.environ.get("ASSAY_SHARED", Path(__file__).parents[1].parent / "shared"))
 
 
