@@ -10,6 +10,7 @@ C completion positions.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -135,8 +136,9 @@ class DecodePlan:
         """See `AttentionPlan.attend`; B is 1 and T = A. Writes the tokens' keys and values."""
         cache = self.cache
         own_keys, own_values = cache.own_keys[layer], cache.own_values[layer]
-        own_keys[self.rows_A, :, self.lengths_A] = key[0].transpose(0, 1)
-        own_values[self.rows_A, :, self.lengths_A] = value[0].transpose(0, 1)
+        for held, new in ((own_keys, key), (own_values, value)):
+            rows_ND = new[0].transpose(0, 1).reshape(-1, held.shape[-1])
+            held.flatten(0, 2).index_copy_(0, self.places_N, rows_ND)
         own = self._spread(query[0].transpose(0, 1)).unflatten(1, (key.shape[1], -1))
         columns, longest = self.longest_own, self.longest_prompt
         to_own = attend_seen(
@@ -155,6 +157,14 @@ class DecodePlan:
         if len(seen) > len(self.rows_A):
             seen = seen[self.rows_A]
         return seen.transpose(0, 1)[None]
+
+    @cached_property
+    def places_N(self) -> Tensor:
+        """Where the new tokens (A, J) go in a layer's completions, flattened but for D."""
+        _, heads, columns, _ = self.cache.own_keys[0].shape
+        heads_J = torch.arange(heads, device=self.rows_A.device)
+        rows_AJ = self.rows_A[:, None] * heads + heads_J
+        return (rows_AJ * columns + self.lengths_A[:, None]).flatten()
 
     def _spread(self, rows_A: Tensor) -> Tensor:
         """Alive rows at their slots, zeros elsewhere."""

@@ -64,17 +64,23 @@ def choose(weights_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
     float64. An index of weight zero is never chosen, at neither end: the comparison is strict, and
     a target that rounding pushes past the total falls to the last positive index.
     """
-    rows, size = weights_BV.shape
-    padded_BV = F.pad(weights_BV, (0, -size % BLOCK)) if size % BLOCK else weights_BV
-    blocks_BNK = padded_BV.view(rows, -1, BLOCK)
+    blocks_BNK = in_blocks(weights_BV, 0.0)
     cumulative_BN = blocks_BNK.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
     target_B1 = uniform_B[:, None].double() * cumulative_BN[:, -1:]
     block_B = first_above(cumulative_BN, target_B1)
-    row_B = torch.arange(rows, device=block_B.device)
+    row_B = torch.arange(len(block_B), device=block_B.device)
     inside_BK = blocks_BNK[row_B, block_B].double()
     before_B1 = F.pad(cumulative_BN, (1, 0))[row_B, block_B][:, None]
     index_B = first_above(inside_BK.cumsum(dim=-1), target_B1 - before_B1)
     return block_B * BLOCK + index_B, cumulative_BN[:, -1]
+
+
+def in_blocks(values_BV: Tensor, filling: float) -> Tensor:
+    """The values (B, N, BLOCK), the last block filled up where the vocabulary leaves it short."""
+    short = -values_BV.shape[-1] % BLOCK
+    # Padding by nothing would copy.
+    whole = F.pad(values_BV, (0, short), value=filling) if short else values_BV
+    return whole.unflatten(-1, (-1, BLOCK))
 
 
 def first_above(cumulative_BN: Tensor, target_B1: Tensor) -> Tensor:
@@ -104,11 +110,9 @@ def filtered(logits_BV: Tensor, sampling: Sampling) -> Tensor:
 
 def highest(scores_BV: Tensor) -> tuple[Tensor, Tensor]:
     """The greatest score (B) and the first index (B) that has it, found block by block."""
-    rows, size = scores_BV.shape
-    padded_BV = F.pad(scores_BV, (0, -size % BLOCK), value=float("-inf"))
-    blocks_BNK = padded_BV.view(rows, -1, BLOCK)
+    blocks_BNK = in_blocks(scores_BV, float("-inf"))
     block_B = blocks_BNK.amax(dim=-1).argmax(dim=-1)
-    inside_BK = blocks_BNK[torch.arange(rows, device=block_B.device), block_B]
+    inside_BK = blocks_BNK[torch.arange(len(block_B), device=block_B.device), block_B]
     value_B, index_B = inside_BK.max(dim=-1)
     return value_B, block_B * BLOCK + index_B
 
