@@ -1,7 +1,8 @@
 """Results of benchmark cells: one JSON file each, written whole or not at all.
 
 They lie in `benchmarks/results/<benchmark>/`. A cell that has a file is done: a benchmark that was
-interrupted goes on with the first cell that has none. Delete a file to measure its cell again.
+interrupted goes on with the first cell that has none. Delete a file to measure its cell again. What
+a cell's search for settings found is kept until the cell has its result.
 """
 
 import json
@@ -45,6 +46,22 @@ def save_result(benchmark: str, name: str, result: Mapping[str, Any]) -> Path:
     return unfinished.rename(file)
 
 
+def kept_choices(benchmark: str, name: str, choose: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `choose` finds; a cell that is begun again does not search again."""
+    file = choices_file(benchmark, name)
+    if file.exists():
+        return json.loads(file.read_text())
+    choices = choose()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(choices, indent=1) + "\n")
+    return choices
+
+
+def choices_file(benchmark: str, name: str) -> Path:
+    """Where a cell's choices lie until it has its result."""
+    return RESULTS / benchmark / f".{name}.choices.json"
+
+
 def load_results(benchmark: str) -> list[dict[str, Any]]:
     """All results of a benchmark, by file name."""
     files = sorted((RESULTS / benchmark).glob("[!.]*.json"))
@@ -76,6 +93,7 @@ def measure_missing(
             continue
         result = measure(cell)
         save_result(benchmark, cell.name, result)
+        choices_file(benchmark, cell.name).unlink(missing_ok=True)
         say(summary(result))
 
 

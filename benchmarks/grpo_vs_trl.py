@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cells import MOST_ROUNDS, Step, interleaved, measure_missing, medians, say
+from cells import MOST_ROUNDS, Step, interleaved, kept_choices, measure_missing, medians, say
 from environments import environment
 from grpo_equality import check_equality
 from shapes import (
@@ -97,6 +97,12 @@ def choose_end(setup: Setup) -> int | None:
     wanted = 2 * len(sampled) / setup.cell.completion
     counts = Counter(sampled)
     return min(counts, key=lambda token: (abs(counts[token] - wanted), token))
+
+
+def choose(setup: Setup) -> dict[str, Any]:
+    """The settings of every side."""
+    peers = {peer: choose_micro_batch(setup, peer) for peer in PEERS}
+    return {"assay": choose_budget(setup), **peers}
 
 
 def choose_budget(setup: Setup) -> dict[str, Any]:
@@ -167,8 +173,7 @@ def measure(cell: Cell, seconds: float) -> dict[str, Any]:
     setup = Setup(cell, model_folder(cell.model))
     setup = Setup(cell, setup.folder, choose_end(setup))
     before = machine()
-    choices: dict[str, Any] = {"assay": choose_budget(setup)}
-    choices |= {peer: choose_micro_batch(setup, peer) for peer in PEERS}
+    choices = kept_choices(BENCHMARK, cell.name, lambda: choose(setup))
     say(f"  {chosen(choices)}")
     with ExitStack() as stack:
         workers = {"assay": stack.enter_context(setup.assay())}

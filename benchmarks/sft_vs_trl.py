@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cells import Step, interleaved, measure_missing, medians, say
+from cells import Step, interleaved, kept_choices, measure_missing, medians, say
 from environments import environment
 from grpo_equality import LOSS_TOLERANCE, NotEqual, gradient_errors
 from sft_documents import documents
@@ -176,7 +176,7 @@ def measure(cell: SftCell, seconds: float) -> dict[str, Any]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         setup = first_setup(cell, folder)
         before = machine()
-        choices = choose(setup)
+        choices = kept_choices(BENCHMARK, cell.name, lambda: choose(setup))
         for name, choice in choices.items():
             say(f"  {name}: " + ", ".join(f"{v} {k}" for k, v in choice.items() if k != "tried"))
         workers = {"assay": stack.enter_context(setup.assay())}
