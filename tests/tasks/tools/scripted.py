@@ -47,6 +47,13 @@ def in_python(row: Row) -> Iterator[str]:
         yield "Done."
 
 
+def a_turn_at_once(row: Row) -> Iterator[str]:
+    """The same with all calls of a turn in one message."""
+    for turn in row.gold:
+        yield f"[{', '.join(turn)}]"
+        yield "Done."
+
+
 def in_hermes(row: Row, change: Callable[[ToolCall], Sequence[ToolCall]] = lambda c: [c]) -> Any:
     """The same as Hermes blocks, each call replaced by what `change` makes of it."""
     for turn in truth_calls(row):
