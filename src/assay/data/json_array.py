@@ -5,6 +5,7 @@ The file is held in memory as a whole. JSON lines are `jsonl`'s.
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,6 +13,8 @@ from typing import Any, NoReturn
 from assay.data.jsonl import checked_object, not_utf8, refuse_constant
 from assay.data.record import DataError, Record
 
+HEAD_BYTES = 4096
+"""Within which a file shows what it is."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 
@@ -21,10 +24,7 @@ def begins_array(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as stream:
-        for line in stream:
-            if said := line.removeprefix(b"\xef\xbb\xbf").strip():
-                return said.startswith(b"[")
-    return False
+        return stream.read(HEAD_BYTES).removeprefix(BOM_UTF8).lstrip().startswith(b"[")
 
 
 def read_array(path: Path) -> Iterator[Record]:
@@ -38,7 +38,7 @@ def read_array(path: Path) -> Iterator[Record]:
     more = text[at : at + 1] != "]"
     while more:
         line, counted = line + text.count("\n", counted, at), at
-        value, end = _value(path, text, at, line)
+        value, end = _value(path, text, at)
         yield Record(str(path), line, checked_object(value, text[at:end], path, line))
         at = _past_space(text, end)
         more = text[at : at + 1] == ","
@@ -63,14 +63,15 @@ def _past_space(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _value(path: Path, text: str, at: int, line: int) -> tuple[Any, int]:
+def _value(path: Path, text: str, at: int) -> tuple[Any, int]:
     try:
         return _DECODER.raw_decode(text, at)
     except json.JSONDecodeError as error:
         _refuse(path, text, error.pos, error.msg)
-    except (ValueError, RecursionError) as error:
-        problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise DataError(f"malformed JSON: {problem}", file=path, line=line) from error
+    except RecursionError:
+        _refuse(path, text, at, "nested too deeply")
+    except ValueError as error:
+        _refuse(path, text, at, str(error))
 
 
 def _refuse(path: Path, text: str, at: int, problem: str) -> NoReturn:

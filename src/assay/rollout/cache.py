@@ -160,7 +160,7 @@ class DecodePlan:
 
     @cached_property
     def places_N(self) -> Tensor:
-        """Where the new tokens (A, J) go in a layer's completions, flattened but for D."""
+        """Where the new tokens (A * J) go in a layer's completions, flattened but for D."""
         _, heads, columns, _ = self.cache.own_keys[0].shape
         heads_J = torch.arange(heads, device=self.rows_A.device)
         rows_AJ = self.rows_A[:, None] * heads + heads_J
