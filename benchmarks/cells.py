@@ -48,18 +48,15 @@ def save_result(benchmark: str, name: str, result: Mapping[str, Any]) -> Path:
 
 def kept_choices(benchmark: str, name: str, choose: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What `choose` finds; a cell that is begun again does not search again."""
-    file = choices_file(benchmark, name)
-    if file.exists():
-        return json.loads(file.read_text())
-    choices = choose()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(choices, indent=1) + "\n")
-    return choices
+    file = result_file(benchmark, choices_of(name))
+    if not file.exists():
+        save_result(benchmark, choices_of(name), choose())
+    return json.loads(file.read_text())
 
 
-def choices_file(benchmark: str, name: str) -> Path:
-    """Where a cell's choices lie until it has its result."""
-    return RESULTS / benchmark / f".{name}.choices.json"
+def choices_of(name: str) -> str:
+    """What a cell's choices are called until it has its result: no result of a cell is so."""
+    return f".{name}.choices"
 
 
 def load_results(benchmark: str) -> list[dict[str, Any]]:
@@ -93,7 +90,7 @@ def measure_missing(
             continue
         result = measure(cell)
         save_result(benchmark, cell.name, result)
-        choices_file(benchmark, cell.name).unlink(missing_ok=True)
+        result_file(benchmark, choices_of(cell.name)).unlink(missing_ok=True)
         say(summary(result))
 
 

@@ -81,7 +81,7 @@ def sections() -> list[Section]:
             "`benchmarks/grpo_vs_trl.py`: one GRPO step of 2 prompts with 8 completions each, on "
             "the same weights, prompts, sampling, lengths and optimizer, gradient checkpointing "
             "off. Before the timing both sides compute loss and gradients of the same rollouts. "
-            "TRL runs with the smallest micro-batch that was within 3 % of the fastest in a trial.",
+            "TRL runs with a micro-batch that was the fastest in a trial, or within 3 % of it.",
             named(
                 ("CPU-seconds of a step", "grpo"),
                 ("Generation and update apart", "grpo_parts"),
