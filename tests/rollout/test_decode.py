@@ -10,10 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.models.flash import attend_by_products
 from assay.models.inference import InferenceModel
 from assay.rl.policy import SampleKey
-from assay.rollout import cache, engine
+from assay.rollout import engine
 from assay.rollout.cache import CacheShape, empty_cache
 from assay.rollout.decode import LEAST_COLUMNS, StaticDecode, columns_for
 from assay.rollout.language import LocalSampler
@@ -53,7 +52,6 @@ def test_fixed_shapes_draw_what_living_rows_alone_draw(family, monkeypatch):
     living = LocalSampler(module, ENDS).sample(contexts, keys, Sampling(1.0, 100))
     assert len({len(turn.actions) for turn in living}) > 5, "rows must finish at different times"
     captures = Captures()
-    monkeypatch.setattr(cache, "attend_seen", attend_by_products)
     monkeypatch.setattr(engine, "decoder", captures.decoder)
     monkeypatch.setattr(engine, "ROWS", 8)  # some groups wait for the slots of others
     fixed = LocalSampler(module, ENDS).sample(contexts, keys, Sampling(1.0, 100))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
@@ -54,9 +55,8 @@ class TreePlan:
 
     @cached_property
     def mask(self) -> BlockMask:
-        """The same for FlexAttention, made once for all layers."""
-        device = self.trees[0].index_K.device
-        return flex.tree_mask(self.trees, self.trees[-1].tokens.stop, device)
+        """The same for FlexAttention on a GPU, made once for all layers."""
+        return flex.tree_mask(self.trees, self.trees[-1].tokens.stop, torch.device("cuda"))
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """See `AttentionPlan.attend`; B is 1 and T covers all trees in order."""

@@ -31,7 +31,8 @@ def visibility(trees: tuple[Tree, ...], tokens: int, device: torch.device) -> Vi
     for number, tree in enumerate(trees):
         tree_T[tree.tokens] = number
         if tree.completions:
-            branch_T[tree.completion_tokens] = (tree.index_K // tree.longest + 1).int()
+            lengths_G = torch.tensor(tree.completions, device=device)
+            branch_T[tree.completion_tokens] = 1 + torch.repeat_interleave(lengths_G).int()
 
     def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         same = (branch_T[key] == 0) | (branch_T[key] == branch_T[query])

@@ -71,7 +71,7 @@ class InferenceModel:
     ) -> Tensor:
         """Logits (K, V) at the kept of T tokens; all T where `keep_K` is None.
 
-        The plan sees queries (1, H, T, D) and keys and values (1, J, T, D).
+        The plan sees queries (1, H, T, D), in float32 at least, and keys and values (1, J, T, D).
         """
         hidden = F.embedding(tokens_T, self.embedding_VD)
         rotation = rotations(self.rotary, hidden, positions_T)
@@ -106,10 +106,9 @@ class InferenceModel:
                     normalise(key, layer.key_norm, self.eps)[0],
                 ],
                 dim=1,
-            ).to(self.dtype)
-        turned = rotate(both, rotation).to(self.dtype)
-        query, key = turned.split([self.heads, self.key_heads], dim=1)
-        query, key, value = (x.transpose(0, 1)[None] for x in (query, key, value))
+            )
+        query, key = rotate(both, rotation).split([self.heads, self.key_heads], dim=1)
+        query, key, value = (x.transpose(0, 1)[None] for x in (query, key.to(self.dtype), value))
         seen = plan.attend(number, query, key, value, self.scale)
         hidden += layer.output(seen[0].transpose(0, 1).reshape(len(hidden), -1))
 

@@ -5,7 +5,7 @@ and entropies at completion positions only. Gradients flow; nothing is sampled.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -60,10 +60,8 @@ def build_tree(start: int, prompt: int, fed: Sequence[int]) -> Tree:
     A single completion simply continues its prompt.
     """
     if len(fed) == 1 or not any(fed):
-        return Tree(start, prompt + sum(fed), 0, 0, torch.empty(0, dtype=torch.long))
-    longest = max(fed)
-    real_GC = torch.arange(longest)[None] < torch.tensor(list(fed))[:, None]
-    return Tree(start, prompt, len(fed), longest, real_GC.flatten().nonzero()[:, 0])
+        return Tree(start, prompt + sum(fed), ())
+    return Tree(start, prompt, tuple(fed))
 
 
 @dataclass(frozen=True)
@@ -134,12 +132,11 @@ def to_device(row: TreeRow, device: torch.device) -> TreeRow:
     """The same row on the model's device."""
     if device.type == "cpu":
         return row
-    trees = tuple(replace(tree, index_K=moved(tree.index_K, device)) for tree in row.plan.trees)
     others = (row.keep_K, row.kept_S, row.order_S)
     return TreeRow(
         moved(row.tokens_T, device),
         moved(row.positions_T, device),
-        TreePlan(trees),
+        row.plan,
         *(moved(indices, device) for indices in others),
     )
 

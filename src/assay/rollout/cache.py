@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from assay.models.flash import attend_last, attend_seen, mix
+from assay.models.blockwise import attend_last, scaled
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class PrefillPlan:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """See `AttentionPlan.attend`; B is 1 and T covers all segments in order."""
         _, heads, tokens, size = query.shape
-        output = query.new_empty(tokens, heads, size).transpose(0, 1)
+        output = value.new_empty(tokens, heads, size).transpose(0, 1)
         for segment in self.segments:
             new = slice(segment.start, segment.stop)
             length = segment.behind + segment.stop - segment.start
@@ -139,24 +139,33 @@ class DecodePlan:
         for held, new in ((own_keys, key), (own_values, value)):
             rows_ND = new[0].transpose(0, 1).reshape(-1, held.shape[-1])
             held.flatten(0, 2).index_copy_(0, self.places_N, rows_ND)
-        own = self._spread(query[0].transpose(0, 1)).unflatten(1, (key.shape[1], -1))
-        columns, longest = self.longest_own, self.longest_prompt
-        to_own = attend_seen(
-            own, own_keys[:, :, :columns], own_values[:, :, :columns], scale, self.unseen_B11C
+        given = scaled(query[0], scale, value.dtype).transpose(0, 1)
+        rows = self._spread(given).unflatten(1, (key.shape[1], -1))
+        scores, longest = self._scores(layer, rows), self.longest_prompt
+        weights = torch.softmax(scores, dim=-1)
+        of_prompt = (
+            weights[..., :longest].flatten(2, 3) @ cache.prompt_values[layer][:, :, :longest]
         )
-        # All rows of a prompt meet its keys in one product: (U, J, n * R, D).
-        output, normaliser = attend_seen(
-            self._by_prompt(own),
-            cache.prompt_keys[layer][:, :, :longest],
-            cache.prompt_values[layer][:, :, :longest],
-            scale,
-            self.unseen_U11P,
-        )
-        to_prompt = self._by_row(output), self._by_row(normaliser)
-        seen = mix(to_own, to_prompt).flatten(1, 2)
+        of_own = self._by_row(weights[..., longest:]) @ own_values[:, :, : self.longest_own]
+        seen = of_own.add_(self._by_row(self._by_member(of_prompt))).flatten(1, 2)
         if len(seen) > len(self.rows_A):
             seen = seen[self.rows_A]
         return seen.transpose(0, 1)[None]
+
+    def _scores(self, layer: int, rows: Tensor) -> Tensor:
+        """Of rows (B, J, R, D) over prompt and completion: (U, J, n, R, P + C).
+
+        All rows of a prompt meet its keys in one product.
+        """
+        prompt_keys = self.cache.prompt_keys[layer][:, :, : self.longest_prompt]
+        own_keys = self.cache.own_keys[layer][:, :, : self.longest_own]
+        to_prompt = self._by_prompt(rows).flatten(2, 3) @ prompt_keys.transpose(2, 3)
+        to_own = rows @ own_keys.transpose(2, 3)
+        if self.unseen_U11P is not None:
+            to_prompt += self.unseen_U11P
+        if self.unseen_B11C is not None:
+            to_own += self.unseen_B11C
+        return torch.cat([self._by_member(to_prompt), self._by_prompt(to_own)], dim=-1)
 
     @cached_property
     def places_N(self) -> Tensor:
@@ -174,9 +183,13 @@ class DecodePlan:
         return rows_A.new_zeros(slots, *rows_A.shape[1:]).index_copy_(0, self.rows_A, rows_A)
 
     def _by_prompt(self, per_row: Tensor) -> Tensor:
-        """(B, J, R, D) as (U, J, n * R, D)."""
-        return per_row.unflatten(0, (-1, self.cache.slots)).transpose(1, 2).flatten(2, 3)
+        """(B, J, R, ...) as (U, J, n, R, ...)."""
+        return per_row.unflatten(0, (-1, self.cache.slots)).transpose(1, 2)
 
     def _by_row(self, per_prompt: Tensor) -> Tensor:
-        """(U, J, n * R, ...) as (B, J, R, ...)."""
-        return per_prompt.unflatten(2, (self.cache.slots, -1)).transpose(1, 2).flatten(0, 1)
+        """Undo `_by_prompt`."""
+        return per_prompt.transpose(1, 2).flatten(0, 1)
+
+    def _by_member(self, rows: Tensor) -> Tensor:
+        """(U, J, n * R, ...) as (U, J, n, R, ...)."""
+        return rows.unflatten(2, (self.cache.slots, -1))

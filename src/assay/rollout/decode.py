@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assay.models.flash import UNSEEN
 from assay.models.inference import InferenceModel
 from assay.models.transfer import moved
 from assay.rollout.cache import Cache, DecodePlan
@@ -21,6 +20,9 @@ from assay.rollout.running import Running
 
 LEAST_COLUMNS = 64
 """Completion positions of the first fixed shape; the next ones have twice as many."""
+
+UNSEEN = -1e30
+"""Added to the score of a key that is not to be seen; what holds nothing may lie there."""
 
 Decode = Callable[[Running], Tensor]
 """Logits (A, V) after the last token of each living row, in the order of `alive_A`."""

@@ -60,12 +60,14 @@ def uniforms(states_B: np.ndarray, positions_B: np.ndarray) -> np.ndarray:
 def choose(weights_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
     """Inverse-CDF draw (B) from unnormalised weights, and their totals (B, float64).
 
-    The first index whose mass exceeds u: blocks are walked first, then one block. Sums run in
-    float64. An index of weight zero is never chosen, at neither end: the comparison is strict, and
-    a target that rounding pushes past the total falls to the last positive index.
+    The first index whose mass exceeds u: blocks are walked first, then one block. A block is
+    summed in the weights' own type, whose rounding moves a bound by as little as it moves a
+    weight; all else runs in float64. An index of weight zero is never chosen, at neither end: the
+    comparison is strict, and a target that rounding pushes past the total falls to the last
+    positive index.
     """
     blocks_BNK = in_blocks(weights_BV, 0.0)
-    cumulative_BN = blocks_BNK.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
+    cumulative_BN = blocks_BNK.sum(dim=-1).double().cumsum(dim=-1)
     target_B1 = uniform_B[:, None].double() * cumulative_BN[:, -1:]
     block_B = first_above(cumulative_BN, target_B1)
     row_B = torch.arange(len(block_B), device=block_B.device)
