@@ -14,8 +14,9 @@ CPU-seconds count all threads of the process. What lies inside a step is said in
 TRL gets the smallest micro-batch whose CPU-seconds per row are within 3 % of the least, among
 those that fit the machine (a worker above 75 % of memory does not fit), and the faster of two
 caches, each tried once. The search goes up from the smallest and ends where a larger one is dearer;
-with long rows the largest is tried as well. Assay gets its micro-batch budget the same way. All of
-that stands in the result. Cells in bf16 are left out on a processor without bf16 products.
+with long rows the largest is tried as well. Assay gets the smallest of its micro-batch budgets that
+is as good as the best. All of that stands in the result. Cells in bf16 are left out on a processor
+without bf16 products.
 
 A cell's result is a file under `benchmarks/results/grpo`; a cell that has one is skipped.
 """
@@ -106,13 +107,19 @@ def choose(setup: Setup) -> dict[str, Any]:
 
 
 def choose_budget(setup: Setup) -> dict[str, Any]:
-    """Assay's micro-batch budget: what was tried, and the one that is used."""
-    whole = PROMPTS * (setup.cell.prompt + GROUP * setup.cell.completion)
+    """Assay's micro-batch budget: what was tried, and the one that is used.
+
+    Budgets below two prompts are not tried: groups would be split, and the prompt computed again
+    for each part.
+    """
+    cell = setup.cell
+    whole = PROMPTS * (cell.prompt + GROUP * cell.completion)
+    budgets = sorted({min(budget, whole) for budget in BUDGETS if budget >= 2 * cell.prompt})
     tried: list[dict[str, Any]] = []
     try:
         with setup.assay() as worker:
-            worker.ask("micro", tokens=BUDGETS[0])
-            for budget in sorted({min(budget, whole) for budget in BUDGETS}):
+            worker.ask("micro", tokens=budgets[0])
+            for budget in budgets:
                 tried.append({"tokens": budget, **worker.ask("micro", tokens=budget)})
     except WorkerDied as reason:
         tried.append({"does_not_fit": str(reason).splitlines()[0]})
