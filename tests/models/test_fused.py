@@ -11,6 +11,7 @@ from assay.models import fused
 from assay.models.fused import (
     add_and_norm,
     gated,
+    norm_for_products,
     normalise,
     normalise_backward,
     rms_norm,
@@ -101,7 +102,7 @@ def test_rough_inputs_keep_their_types_and_norms_are_at_least_single():
 def test_a_weight_has_a_gradient_where_it_is_trained_and_costs_nothing_where_not(wants):
     hidden, pull = (numbers(TOKENS, 6, seed=n).detach() for n in range(2))
     weight = numbers(6, seed=2)
-    _, scale = normalise(hidden, weight.detach(), 1e-3)
+    _, scale = normalise(hidden, weight.detach(), 1e-3, torch.float32)
     _, found = normalise_backward(pull, hidden, scale, weight.detach(), wants)
     if not wants:
         assert found is None
@@ -119,3 +120,21 @@ def test_only_the_weight_may_be_trained():
         (found,) = torch.autograd.grad(rows.sum(), weight)
         (expected,) = torch.autograd.grad(F.rms_norm(total, (6,), weight, 1e-3).sum(), weight)
         torch.testing.assert_close(found, expected)
+
+
+def test_norms_that_feed_products_are_rounded_once_under_autocast():
+    hidden, change = (numbers(TOKENS, 6, seed=n, dtype=torch.float32) for n in range(2))
+    weight = numbers(6, seed=2, dtype=torch.float32)
+    plain = F.rms_norm(hidden + change, (6,), weight, 1e-3)
+    expected = torch.autograd.grad(plain.sum(), (hidden, change, weight))
+    with torch.autocast("cpu", torch.bfloat16):
+        total, rows = add_and_norm(hidden, change, weight, 1e-3)
+        alone = norm_for_products(total, weight, 1e-3)
+        wide = rms_norm(total, weight, 1e-3)
+    assert (total.dtype, rows.dtype, alone.dtype) == (torch.float32, torch.bfloat16, torch.bfloat16)
+    assert wide.dtype == torch.float32
+    assert torch.equal(rows, wide.bfloat16()) and torch.equal(alone, rows)
+    found = torch.autograd.grad(rows.float().sum(), (hidden, change, weight))
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == torch.float32
+        torch.testing.assert_close(one, other)

@@ -202,7 +202,7 @@ SHAPE = ModelShape(1000, 4, 8, 8, 4, 2, 16, 100, False)
 
 def test_the_parts_of_full_training_in_fp32() -> None:
     estimate = estimate_memory(SHAPE, StepLoad(tokens=10, logit_rows=5))
-    layer = (8 * 8 + 8) + 8 * 8 + (2 * (8 + 4) * 4 + 4 * 2) + 3 * 16 * 4
+    layer = (8 * 8 + 8) + 8 * 8 + 2 * (8 + 4) * 4 + 3 * 16 * 4
     assert estimate.parts == {
         "weights": 4000,
         "casts": 0,

@@ -28,15 +28,21 @@ def rms_norm(values: Tensor, weight_D: Tensor, eps: float) -> Tensor:
 
     Zhang and Sennrich 2019, https://arxiv.org/abs/1910.07467.
     """
-    result: Any = RmsNorm.apply(values, weight_D, eps)
+    result: Any = RmsNorm.apply(values, weight_D, eps, wide_type(values))
+    return result
+
+
+def norm_for_products(values: Tensor, weight_D: Tensor, eps: float) -> Tensor:
+    """`rms_norm`, rounded to the type that products are computed in."""
+    result: Any = RmsNorm.apply(values, weight_D, eps, product_type(values))
     return result
 
 
 def add_and_norm(
     hidden_TD: Tensor, change_TD: Tensor, weight_D: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """The residual stream with a sublayer's output added, and that normalised."""
-    result: Any = AddAndNorm.apply(hidden_TD, change_TD, weight_D, eps)
+    """The residual stream with a sublayer's output added, and that normalised for products."""
+    result: Any = AddAndNorm.apply(hidden_TD, change_TD, weight_D, eps, product_type(hidden_TD))
     return result
 
 
@@ -69,9 +75,11 @@ class RmsNorm(torch.autograd.Function):
     """See `rms_norm`."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, weight_D: Tensor, eps: float) -> Tensor:
+    def forward(
+        ctx: Any, values: Tensor, weight_D: Tensor, eps: float, dtype: torch.dtype
+    ) -> Tensor:
         """Normalised values."""
-        normed, scale = normalise(values, weight_D, eps)
+        normed, scale = normalise(values, weight_D, eps, dtype)
         ctx.save_for_backward(values, scale, weight_D)
         return normed
 
@@ -83,7 +91,7 @@ class RmsNorm(torch.autograd.Function):
         grad, grad_weight = normalise_backward(
             grads[0], values, scale, weight_D, ctx.needs_input_grad[1]
         )
-        return grad.to(values.dtype), grad_weight, None
+        return grad.to(values.dtype), grad_weight, None, None
 
 
 class AddAndNorm(torch.autograd.Function):
@@ -91,11 +99,18 @@ class AddAndNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_TD: Tensor, change_TD: Tensor, weight_D: Tensor, eps: float
+        ctx: Any,
+        hidden_TD: Tensor,
+        change_TD: Tensor,
+        weight_D: Tensor,
+        eps: float,
+        dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
         """The sum and the sum normalised."""
-        total_TD = hidden_TD + change_TD
-        normed, scale = normalise(total_TD, weight_D, eps)
+        total_TD = torch.empty_like(hidden_TD)
+        for here in blocks(hidden_TD):
+            torch.add(hidden_TD[here], change_TD[here], out=total_TD[here])
+        normed, scale = normalise(total_TD, weight_D, eps, dtype)
         ctx.save_for_backward(total_TD, scale, weight_D)
         ctx.dtypes = hidden_TD.dtype, change_TD.dtype
         return total_TD, normed
@@ -110,20 +125,31 @@ class AddAndNorm(torch.autograd.Function):
         )
         grad.add_(grads[0])
         hidden_dtype, change_dtype = ctx.dtypes
-        return grad.to(hidden_dtype), grad.to(change_dtype), grad_weight, None
+        return grad.to(hidden_dtype), grad.to(change_dtype), grad_weight, None, None
 
 
-def normalise(values: Tensor, weight_D: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Normalised values, and what each row was multiplied by."""
+def product_type(values: Tensor) -> torch.dtype:
+    """What products compute in: the type of autocast where it is on, else at least float32."""
+    device = values.device.type
+    if torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return wide_type(values)
+
+
+def normalise(
+    values: Tensor, weight_D: Tensor, eps: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Normalised values, rounded to `dtype` at the end, and what each row was multiplied by."""
     width = len(weight_D)
     rows_ND = values.reshape(-1, width)
-    normed_ND = rows_ND.new_empty(rows_ND.shape, dtype=wide_type(values))
-    scale_N1 = normed_ND.new_empty(len(rows_ND), 1)
-    for here in blocks(normed_ND):
-        row, out = widened(rows_ND[here]), normed_ND[here]
-        mean = torch.mul(row, row, out=out).mean(dim=-1, keepdim=True)
+    normed_ND = rows_ND.new_empty(rows_ND.shape, dtype=dtype)
+    scale_N1 = rows_ND.new_empty(len(rows_ND), 1, dtype=wide_type(values))
+    for here in blocks(rows_ND):
+        row = widened(rows_ND[here])
+        work = row * row
+        mean = work.mean(dim=-1, keepdim=True)
         scale = torch.rsqrt(mean.add_(eps), out=scale_N1[here])
-        torch.mul(row, scale, out=out).mul_(weight_D)
+        normed_ND[here] = torch.mul(row, scale, out=work).mul_(weight_D)
     return normed_ND.view(values.shape), scale_N1
 
 
@@ -136,7 +162,7 @@ def normalise_backward(
     """
     width = len(weight_D)
     rows_ND, pull_ND = values.reshape(-1, width), pull.reshape(-1, width)
-    grad_ND = torch.empty_like(pull_ND, memory_format=torch.contiguous_format)
+    grad_ND = torch.empty(pull_ND.shape, dtype=scale_N1.dtype, device=pull_ND.device)
     grad_weight = torch.zeros_like(weight_D) if wants_weight else None
     for here in blocks(grad_ND):
         unit_ND = widened(rows_ND[here]) * scale_N1[here]

@@ -84,7 +84,7 @@ class InferenceModel:
         return self.head(self._normed(hidden, self.norm))
 
     def _normed(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        return normalise(hidden, weight, self.eps)[0].to(self.dtype)
+        return normalise(hidden, weight, self.eps, self.dtype)[0]
 
     def _attend(
         self,
@@ -102,8 +102,8 @@ class InferenceModel:
             query, key = both.split([self.heads, self.key_heads], dim=1)
             both = torch.cat(
                 [
-                    normalise(query, layer.query_norm, self.eps)[0],
-                    normalise(key, layer.key_norm, self.eps)[0],
+                    normalise(query, layer.query_norm, self.eps, hidden.dtype)[0],
+                    normalise(key, layer.key_norm, self.eps, hidden.dtype)[0],
                 ],
                 dim=1,
             )

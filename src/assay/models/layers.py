@@ -13,7 +13,14 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from assay.models.attention import AttentionPlan, refuse_unplanned
-from assay.models.fused import add_and_norm, gated, rms_norm, rotate, rotations
+from assay.models.fused import (
+    add_and_norm,
+    gated,
+    norm_for_products,
+    rms_norm,
+    rotate,
+    rotations,
+)
 
 Stream = tuple[Tensor, Tensor | None]
 """The residual stream (T, D), and what the last layer adds to it, which is not in it yet."""
@@ -90,7 +97,7 @@ def added(hidden_TD: Tensor, change_TD: Tensor | None) -> Tensor:
 def added_and_normed(
     hidden_TD: Tensor, change_TD: Tensor | None, norm: Any
 ) -> tuple[Tensor, Tensor]:
-    """The stream with the change in it, and that under a norm module."""
+    """The stream with the change in it, and that under a norm module, for products."""
     if change_TD is None:
-        return hidden_TD, normed(hidden_TD, norm)
+        return hidden_TD, norm_for_products(hidden_TD, norm.weight, norm.variance_epsilon)
     return add_and_norm(hidden_TD, change_TD, norm.weight, norm.variance_epsilon)

@@ -145,14 +145,13 @@ def layer_bytes(shape: ModelShape, bf16: bool) -> float:
     """Bytes per token that one decoder layer saves for its backward pass, w = 2 or 4 a number.
 
     Two norms on the fp32 residual: their input, 8 h, and a number for each row. Inputs of the
-    products: in fp32 the two norms' outputs, 8 h; under autocast one cast for each of q, k, v, gate
-    and up, 10 h. Attention: query and output, key and value, 2 (q + k) w, and the fp32 log-sum-exp
-    of each head. Norms of queries and keys: their input, (q + k) w, and a number for each head and
+    products: the two norms' outputs, 2 h w. Attention: query and output, key and value,
+    2 (q + k) w. Norms of queries and keys: their input, (q + k) w, and a number for each head and
     key head. MLP: gate, up and what the last product reads, 3 f w.
     """
     width = 2 if bf16 else 4
-    inputs = (10 if bf16 else 8) * shape.hidden
-    attention = 2 * (shape.query + shape.key) * width + 4 * shape.heads
+    inputs = 2 * shape.hidden * width
+    attention = 2 * (shape.query + shape.key) * width
     norms = 8 * shape.hidden + 8
     if shape.normed_queries:
         norms += width * (shape.query + shape.key) + 4 * shape.heads * (1 + shape.key / shape.query)
