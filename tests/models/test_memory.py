@@ -11,7 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
-from assay.models import head, memory
+from assay.models import head, memory, products
 from assay.models.adapt import save_activations
 from assay.models.head import Reads, head_logps
 from assay.models.memory import (
@@ -162,7 +162,10 @@ def test_the_heads_gradient_takes_what_the_formula_says(
     load = StepLoad(tokens=0, logit_rows=ROWS, bf16=bf16)
     # Beside it: hidden states and their gradient, and under autocast the weight's cast.
     beside = 2 * ROWS * (2 if bf16 else 4) + (2 * WORDS if bf16 else 0)
-    assert most_alive(HIDDEN, bf16) == head_gradient_bytes(HEAD, load) + beside * HIDDEN
+    formula = head_gradient_bytes(HEAD, load) + beside * HIDDEN
+    # oneDNN's product of a chunk is a tensor of its own until it is in its place.
+    chunk = 4 * HIDDEN * ROWS // chunks if products.prefers_onednn() and not bf16 else 0
+    assert formula <= most_alive(HIDDEN, bf16) <= formula + chunk
 
 
 def test_the_head_has_a_gradient_only_where_all_weights_are_trained() -> None:
@@ -200,7 +203,8 @@ def test_the_shape_is_read_off_the_config(kind: str, tied: bool) -> None:
 SHAPE = ModelShape(1000, 4, 8, 8, 4, 2, 16, 100, False)
 
 
-def test_the_parts_of_full_training_in_fp32() -> None:
+def test_the_parts_of_full_training_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "prefers_onednn", lambda: False)
     estimate = estimate_memory(SHAPE, StepLoad(tokens=10, logit_rows=5))
     layer = (8 * 8 + 8) + 8 * 8 + 2 * (8 + 4) * 4 + 3 * 16 * 4
     assert estimate.parts == {

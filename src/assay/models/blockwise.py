@@ -19,6 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 
+from assay.models.products import batched
+
 ROWS = 64
 """Queries of a block at most; what a block computes above the diagonal grows with it."""
 
@@ -87,7 +89,7 @@ def place(rows_JRD: Tensor, heads_HMD: Tensor) -> None:
 
 def weigh(rows_JRD: Tensor, keys_JND: Tensor, unseen_MN: Tensor) -> Tensor:
     """How much each row takes of each key (J, R, N); `rows_JRD` are scaled queries."""
-    scores_JRN = torch.bmm(rows_JRD, keys_JND.transpose(1, 2))
+    scores_JRN = batched(rows_JRD, keys_JND.transpose(1, 2))
     queries, hidden = unseen_MN.shape
     if hidden:
         scores_JQMN = scores_JRN.unflatten(1, (-1, queries))
@@ -102,13 +104,13 @@ def weigh_backward(
 
     `pull_JRD` is of the outputs, `weights_JRN` is what `weigh` gave.
     """
-    grad_values = torch.bmm(pull_JRD.transpose(1, 2), weights_JRN)
-    grad_weights = torch.bmm(pull_JRD, values_JND.transpose(1, 2))
+    grad_values = batched(pull_JRD.transpose(1, 2), weights_JRN)
+    grad_weights = batched(pull_JRD, values_JND.transpose(1, 2))
     grad_scores = torch.ops.aten._softmax_backward_data(
         grad_weights, weights_JRN, -1, weights_JRN.dtype
     )
-    grad_keys = torch.bmm(rows_JRD.transpose(1, 2), grad_scores)
-    return torch.bmm(grad_scores, keys_JND), grad_keys, grad_values
+    grad_keys = batched(rows_JRD.transpose(1, 2), grad_scores)
+    return batched(grad_scores, keys_JND), grad_keys, grad_values
 
 
 def attend_last(query_HMD: Tensor, key_JND: Tensor, value_JND: Tensor, scale: float) -> Tensor:
@@ -127,5 +129,5 @@ def attend_last(query_HMD: Tensor, key_JND: Tensor, value_JND: Tensor, scale: fl
         here, seen = slice(part.first, part.stop), slice(0, keys - queries + part.stop)
         rows = by_key_head(scaled_HMD[:, here], heads)
         weights = weigh(rows, key_JND[:, seen], part.unseen_MN)
-        place(torch.bmm(weights, value_JND[:, seen]), output_HMD[:, here])
+        place(batched(weights, value_JND[:, seen]), output_HMD[:, here])
     return output_HMD

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from assay.models.numeric import spans, widened
+from assay.models.products import product
 
 CHUNK_BYTES = 512 << 20
 """Scores of one chunk at most; 2 600 positions of a 49k vocabulary in fp32."""
@@ -108,7 +109,7 @@ class HeadLogps(torch.autograd.Function):
                 raise RuntimeError("the scores were used up by an earlier backward pass")
             ctx.logits = None
             pull = _into_gradient(logits, first, normaliser_K, entropy_K, grads, ctx.reads)
-            torch.mm(pull, weight, out=grad_hidden[first:stop])
+            grad_hidden[first:stop] = product(pull, weight)
             if wants_weight:
                 grad_weight = _add_product(grad_weight, pull, hidden[first:stop], weight_VD.dtype)
             if grad_bias is not None:
@@ -122,14 +123,17 @@ def _chunk_rows(weight_VD: Tensor) -> int:
 
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    logits = torch.mm(hidden, weight.t())
+    logits = product(hidden, weight.t())
     return logits if bias is None else logits.add_(bias)
 
 
 def _add_product(
     total_VD: Tensor | None, pull_CV: Tensor, hidden_CD: Tensor, dtype: torch.dtype
 ) -> Tensor:
-    """The head's gradient so far plus one chunk's, with one temporary matrix in bf16 at most."""
+    """The head's gradient so far plus one chunk's, with a temporary matrix in bf16 at most.
+
+    Left to torch: oneDNN would copy the scores.
+    """
     if total_VD is None:
         return torch.mm(pull_CV.t(), hidden_CD).to(dtype)
     if pull_CV.dtype == dtype:

@@ -21,6 +21,7 @@ from assay.models.fused import (
     rotate,
     rotations,
 )
+from assay.models.products import project
 
 Stream = tuple[Tensor, Tensor | None]
 """The residual stream (T, D), and what the last layer adds to it, which is not in it yet."""
@@ -60,8 +61,8 @@ def run_layer(
     change_TD = attended(layer.self_attn, number, rows_TD, rotation, plan)
     hidden_TD, rows_TD = added_and_normed(hidden_TD, change_TD, layer.post_attention_layernorm)
     mlp = layer.mlp
-    inner = gated(mlp.gate_proj(rows_TD), mlp.up_proj(rows_TD), mlp.act_fn)
-    return hidden_TD, mlp.down_proj(inner)
+    inner = gated(project(mlp.gate_proj, rows_TD), project(mlp.up_proj, rows_TD), mlp.act_fn)
+    return hidden_TD, project(mlp.down_proj, inner)
 
 
 def attended(
@@ -74,14 +75,14 @@ def attended(
     """What attention adds to the stream (T, D)."""
     projections = attention.q_proj, attention.k_proj, attention.v_proj
     query, key, value = (
-        projection(rows_TD).unflatten(-1, (-1, attention.head_dim)) for projection in projections
+        project(layer, rows_TD).unflatten(-1, (-1, attention.head_dim)) for layer in projections
     )
     if hasattr(attention, "q_norm"):
         query, key = normed(query, attention.q_norm), normed(key, attention.k_norm)
     query, key = rotate(query, rotation), rotate(key, rotation)
     query, key, value = (heads_THD.transpose(0, 1)[None] for heads_THD in (query, key, value))
     seen = plan.attend(number, query, key, value, attention.scaling)
-    return attention.o_proj(seen[0].transpose(0, 1).flatten(1))
+    return project(attention.o_proj, seen[0].transpose(0, 1).flatten(1))
 
 
 def normed(values: Tensor, norm: Any) -> Tensor:

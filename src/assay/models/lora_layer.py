@@ -13,6 +13,8 @@ from peft.tuners.lora.layer import Linear
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from assay.models.products import project
+
 
 class PackedLora(Linear):
     """peft's LoRA of a linear layer, faster on rows (T, D)."""
@@ -23,7 +25,7 @@ class PackedLora(Linear):
         if x.dim() != 2 or name is None or args or kwargs:
             return super().forward(x, *args, **kwargs)
         down, up = self.lora_A[name].weight, self.lora_B[name].weight
-        output: Any = AddLowRank.apply(self.base_layer(x), x, down, up, self.scaling[name])
+        output: Any = AddLowRank.apply(project(self.base_layer, x), x, down, up, self.scaling[name])
         return output
 
     def _only_adapter(self) -> str | None:

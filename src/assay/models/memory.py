@@ -11,6 +11,7 @@ import psutil
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
+from assay.models import products
 from assay.models.head import CACHED_ROWS, CHUNK_BYTES
 from assay.models.optimizer import OptimizerName
 
@@ -176,13 +177,15 @@ def logits_bytes(shape: ModelShape, rows: int, bf16: bool) -> float:
 def head_gradient_bytes(shape: ModelShape, load: StepLoad) -> float:
     """Bytes of the head's gradient in the making; 0 where not all weights are trained.
 
-    One fp32 matrix, to which every chunk adds; under autocast the product gives another in bf16.
+    One fp32 matrix, to which every chunk adds; under autocast the product gives another in bf16,
+    and in fp32 oneDNN copies the weight.
     """
     if load.trainable is not None and load.trainable < shape.parameters:
         return 0.0
     if not load.logit_rows:
         return 0.0
-    return (6.0 if load.bf16 else 4.0) * shape.vocabulary * shape.hidden
+    another = 2.0 if load.bf16 else 4.0 * products.prefers_onednn()
+    return (4.0 + another) * shape.vocabulary * shape.hidden
 
 
 def available_memory(device: str) -> float:

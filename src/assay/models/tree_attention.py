@@ -17,6 +17,7 @@ from torch import Tensor
 
 from assay.models.blockwise import Span, by_key_head, cut, place, scaled, weigh, weigh_backward
 from assay.models.numeric import wide_type
+from assay.models.products import batched
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class TreeAttention(torch.autograd.Function):
         for part in blocks(trees):
             rows = by_key_head(query[:, part.queries], len(key))
             weights = weigh(rows, part.of_keys(key), part.unseen_MN)
-            place(torch.bmm(weights, part.of_keys(value)), output[:, part.queries])
+            place(batched(weights, part.of_keys(value)), output[:, part.queries])
         ctx.save_for_backward(query, key, value)
         ctx.trees, ctx.scale = trees, scale
         ctx.dtypes = (query_HTD.dtype, key_JTD.dtype, value_JTD.dtype)
