@@ -139,10 +139,10 @@ def sections() -> list[Section]:
             "The bound",
             "`benchmarks/limit.py`: the least time that the needed operations and bytes can take "
             "at the rates measured on this machine in one thread, over the CPU-seconds measured. "
-            "Products count at the best rate that they reach alone at the same number of rows; the last "
-            "column counts them at the rate of a large square product instead. Elementwise work, "
-            "norms and casts count as nothing. The rollout's time holds laying the changed weights "
-            "out for the sampler. `benchmarks/roofline.py` has the formulas.",
+            "Products count at the best rate that any library reaches alone at the same number of "
+            "rows; the last column counts them at the rate of a large square product instead. "
+            "Elementwise work, norms and casts count as nothing. The rollout's time holds laying "
+            "the changed weights out for the sampler. `benchmarks/roofline.py` has the formulas.",
             named(
                 ("", "limit"),
                 ("The least time by part", "limit_parts"),
