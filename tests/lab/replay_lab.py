@@ -10,11 +10,14 @@ from assay.lab.run_directory import RunDirectory, runs_of
 from assay.lab.runner import start
 from tests.tiny_lab import make_stages_lab
 
+GROUP = 8
+"""Completions of a prompt in the stage rl."""
+# So many steps and members that every step of rl has signal, in bf16 and in fp32.
 STAGES = """
 [stage.sft]
 method = "sft"
 data   = "sums"
-steps  = 16
+steps  = 32
 batch  = 4
 optimizer = { lr = 1e-2 }
 
@@ -23,7 +26,7 @@ method = "grpo"
 data   = "sums"
 steps  = 4
 prompts  = 3
-group    = 4
+group    = 8
 sampling = { max_tokens = 9 }
 reward   = { accuracy = 1.0, repetition = 0.5 }
 optimizer = { lr = 1e-3 }

@@ -15,7 +15,7 @@ from assay.lab.replay.settings import NotReplayable
 from assay.lab.replay.step import NoSamples, spans
 from assay.lab.run_directory import RunDirectory
 from assay.lab.show import SampleNotFound, find_samples
-from tests.lab.replay_lab import again, known, make_replay_lab, only_run, pulls
+from tests.lab.replay_lab import GROUP, again, known, make_replay_lab, only_run, pulls
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_the_unchanged_step_is_reproduced_to_the_last_bit(run: RunDirectory, sta
 
 def test_at_the_weights_that_sampled_the_gradient_has_the_recorded_norm(run: RunDirectory):
     """Steps 1 and 3 were sampled by the stage's start and by a checkpoint."""
-    for step, name in ((1, "sft.step-000016"), (3, "rl.step-000002")):
+    for step, name in ((1, "sft.step-000032"), (3, "rl.step-000002")):
         done = again(run, step, gradient=True)
         assert done.gradients is not None
         assert (done.gradients.weights.checkpoint, done.gradients.weights.behind) == (name, 0)
@@ -92,7 +92,7 @@ def test_without_the_weights_that_sampled_the_nearest_before_are_named(own: RunD
     shutil.rmtree(own.checkpoint("rl", 2))
     found = again(own, 4, gradient=True).gradients
     assert found is not None
-    assert (found.weights.checkpoint, found.weights.behind) == ("sft.step-000016", 3)
+    assert (found.weights.checkpoint, found.weights.behind) == ("sft.step-000032", 3)
 
 
 def test_a_reward_scaled_by_a_constant_changes_no_direction(run: RunDirectory):
@@ -126,12 +126,13 @@ def test_another_advantage_keeps_the_recorded_rewards_and_has_its_closed_form(ru
     done = again(run, 2, "advantage=rloo", "algorithm=dr_grpo")
     rewards = [s.reward_after for s in done.samples]
     assert rewards == [line["reward"] for line in lines_of(run, "rl", 2)]
-    for start in range(0, len(rewards), 4):
-        group = known(rewards[start : start + 4])
-        expected = [r - (sum(group) - r) / 3 for r in group]
+    for start in range(0, len(rewards), GROUP):
+        group = known(rewards[start : start + GROUP])
+        expected = [r - (sum(group) - r) / (GROUP - 1) for r in group]
         if max(group) - min(group) <= 1e-6:
-            expected = [0.0] * 4
-        assert known(pulls(done, "after")[start : start + 4]) == pytest.approx(expected, abs=1e-6)
+            expected = [0.0] * GROUP
+        found = known(pulls(done, "after")[start : start + GROUP])
+        assert found == pytest.approx(expected, abs=1e-6)
     assert {c.path for c in done.settings} == {"advantage", "algorithm"}
 
 
@@ -185,7 +186,7 @@ def test_dynamic_sampling_that_would_ask_for_more_says_so(run: RunDirectory):
 def test_an_estimator_that_reads_the_model_is_checked_where_its_weights_are(run: RunDirectory):
     assert not again(run, 1, stage="tuned").proof.unasked
     later = again(run, 2, stage="tuned")
-    assert "sft.step-000016" in later.proof.unasked
+    assert "sft.step-000032" in later.proof.unasked
     assert any(f.evidence == later.proof.unasked for f in later.findings)
 
 
@@ -340,9 +341,9 @@ def test_a_damaged_file_of_samples_is_named(own: RunDirectory):
     pq.write_table(pq.read_table(own.samples("rl", 2)).drop_columns(["advantage"]), file)
     with pytest.raises(DamagedRecord, match="advantage"):
         again(own, 1)
-    for torn in (lines[:-1], [], [lines[1], lines[4], *lines[2:4]]):
+    for torn in (lines[:-1], [], [lines[1], lines[GROUP], *lines[2:GROUP]]):
         write_lines(own, "rl", 1, torn)
-        with pytest.raises(DamagedRecord, match="not groups of 4"):
+        with pytest.raises(DamagedRecord, match="not groups of 8"):
             again(own, 1)
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,3 +91,20 @@ def test_autocast_scores_words_in_bf16_and_sums_them_in_fp32():
     torch.testing.assert_close(logps_S, expected)
     logps_S.sum().backward()
     assert weight.grad is not None and weight.grad.dtype == torch.float32
+
+
+def test_the_gradient_of_a_nearly_certain_word_is_no_rounding_error():
+    """Of the gradient of its score, 1 - p is left; p itself has eight bits in bf16."""
+    torch.manual_seed(0)
+    weight_VD = torch.randn(50, 16).bfloat16().float()
+    known_KD = weight_VD[:4]
+    hidden_KD = (12 * known_KD / known_KD.square().sum(dim=1, keepdim=True)).requires_grad_()
+    words_K = torch.arange(4)
+    with torch.autocast("cpu", torch.bfloat16):
+        logps, _ = head_logps(hidden_KD, weight_VD, None, Reads(words_K, words_K, 1.0, False))
+        scores_KV = F.linear(hidden_KD, weight_VD)
+    plain = scores_KV.float().log_softmax(dim=-1)[words_K, words_K]
+    assert all(0.95 < p < 0.999 for p in plain.exp().tolist())
+    (found,) = torch.autograd.grad(logps.sum(), hidden_KD)
+    (expected,) = torch.autograd.grad(plain.sum(), hidden_KD)
+    assert ((found - expected).norm() / expected.norm()).item() < 0.01

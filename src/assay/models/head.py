@@ -160,7 +160,7 @@ def _into_gradient(
     """
     stop = first + len(logits_CV)
     chosen_S = (reads.kept_S >= first) & (reads.kept_S < stop)
-    row_S = reads.kept_S[chosen_S] - first
+    row_S, targets_S = reads.kept_S[chosen_S] - first, reads.targets_S[chosen_S]
     grad_S = grads[0][chosen_S] / reads.temperature
     total_C = grad_S.new_zeros(len(logits_CV)).index_add_(0, row_S, grad_S)
     entropy_C = None
@@ -176,7 +176,8 @@ def _into_gradient(
             slope = shifted + entropy_K[first + a : first + b, None]
             slope = slope.mul_(entropy_C[a:b, None]).add_(total_C[a:b, None])
             pull = shifted.exp_().mul_(slope).neg_()
-        block.copy_(pull)
-    return logits_CV.index_put_(
-        (row_S, reads.targets_S[chosen_S]), grad_S.to(logits_CV.dtype), accumulate=True
-    )
+        # Before it is rounded: of a word that is nearly certain, 1 - p is all that is left.
+        here_S = (row_S >= a) & (row_S < b)
+        places = row_S[here_S] - a, targets_S[here_S]
+        block.copy_(pull.index_put_(places, grad_S[here_S], accumulate=True))
+    return logits_CV
