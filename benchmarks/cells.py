@@ -1,18 +1,20 @@
 """Results of benchmark cells: one JSON file each, written whole or not at all.
 
-They lie in `benchmarks/results/<benchmark>/`. A cell that has a file is done: a benchmark that was
-interrupted goes on with the first cell that has none. Delete a file to measure its cell again. What
-a cell's search for settings found is kept until the cell has its result.
+They lie in `benchmarks/results/<benchmark>/<processor>/`. A cell that has a file there is done on
+that processor: a benchmark that was interrupted goes on with the first cell that has none. Delete a
+file to measure its cell again. What a cell's search for settings found is kept until the cell has
+its result.
 """
 
 import json
+import re
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from workers import Worker
+from workers import Worker, processor
 
 RESULTS = Path(__file__).with_name("results")
 MOST_ROUNDS = 5
@@ -33,8 +35,14 @@ AnyCell = TypeVar("AnyCell", bound=Named)
 
 
 def result_file(benchmark: str, name: str) -> Path:
-    """Where a cell's result lies or will lie."""
-    return RESULTS / benchmark / f"{name}.json"
+    """Where a cell's result lies or will lie, measured on this machine's processor."""
+    folder = re.sub(r"[^a-z0-9]+", "-", processor().lower())
+    return RESULTS / benchmark / folder / f"{name}.json"
+
+
+def measured_anywhere(benchmark: str, name: str) -> bool:
+    """Whether a cell has a result, of whichever processor."""
+    return any((RESULTS / benchmark).glob(f"*/{name}.json"))
 
 
 def save_result(benchmark: str, name: str, result: Mapping[str, Any]) -> Path:
@@ -60,8 +68,8 @@ def choices_of(name: str) -> str:
 
 
 def load_results(benchmark: str) -> list[dict[str, Any]]:
-    """All results of a benchmark, by file name."""
-    files = sorted((RESULTS / benchmark).glob("[!.]*.json"))
+    """All results of a benchmark, by processor and file name."""
+    files = sorted((RESULTS / benchmark).glob("*/[!.]*.json"))
     return [json.loads(file.read_text()) for file in files]
 
 

@@ -3,6 +3,7 @@
 Missing cells are left out of a curve; a series without any cell is an empty panel.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,8 +57,11 @@ PANELS = (
 
 
 def series(name: str) -> list[tuple[int, dict[str, Any]]]:
-    """Size and result of the measured cells of a series, by size."""
-    found = [result for result in load_results("growth") if result["cell"]["what"] == name]
+    """Size and result of a series' cells by size, of the processor that has measured most."""
+    results = [result for result in load_results("growth") if result["cell"]["what"] == name]
+    counts = Counter(result["machine"]["processor"] for result in results)
+    most = max(counts, key=lambda processor: counts[processor], default=None)
+    found = [result for result in results if result["machine"]["processor"] == most]
     return sorted(((result["cell"][name], result) for result in found), key=lambda pair: pair[0])
 
 

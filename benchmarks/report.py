@@ -19,7 +19,7 @@ import sft_shapes
 import shapes
 import speed_results
 import time_to_reward as time_to_reward_program
-from cells import RESULTS, load_results, result_file
+from cells import RESULTS, load_results, measured_anywhere
 from growth_plot import save_plot
 from targets import targets
 
@@ -36,8 +36,10 @@ INTRODUCTION = """\
 
 How fast Assay is beside its peers, how near to what the machine can do, and how its cost grows.
 `make bench` measures the core, `make bench-full` everything; both go on where they were
-interrupted, since each cell's result is a file under `benchmarks/results` and a cell that has one
-is not measured again. Delete a file to measure its cell anew. The peers are installed on first use,
+interrupted, since each cell's result is a file under `benchmarks/results`, in a folder for each
+processor, and a cell that has one is not measured again. Delete a file to measure its cell anew. Of
+AMD's processors, which the machines here give one name, family 25 with bf16 products is Zen 4 and
+family 26 is Zen 5. The peers are installed on first use,
 each at its pinned versions in a virtual environment of its own (`benchmarks/environments.py`);
 llama.cpp is compiled then. This page is written by `python benchmarks/report.py` from those files.
 
@@ -189,7 +191,7 @@ def section_text(section: Section) -> str:
 def missing(section: Section) -> str:
     """The cells that have no result."""
     names = list(section.cells())
-    absent = [name for name in names if not result_file(section.benchmark, name).exists()]
+    absent = [name for name in names if not measured_anywhere(section.benchmark, name)]
     if not absent:
         return ""
     listed = ", ".join(f"`{name}`" for name in absent[:LISTED])

@@ -60,11 +60,8 @@ def words_of(result: Result) -> list[str]:
 
 
 def processor_of(result: Result) -> str:
-    """The processor's name without what every name has."""
-    name = result["machine"]["processor"]
-    for word in ("(R)", "Processor", "@"):
-        name = name.replace(word, "")
-    return " ".join(name.split())
+    """The processor that a result was measured on."""
+    return result["machine"]["processor"]
 
 
 def ratio(result: Result, peer: str, key: str) -> str:

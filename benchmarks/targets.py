@@ -88,12 +88,13 @@ def rollout_speedup(prompts: int, dtype: str, *peers: str) -> Callable[[], float
 
     def found() -> float | None:
         wanted = {"prompts": prompts, "group": 8, "prompt": 64, "dtype": dtype, "threads": 1}
+        factors = []
         for result in load_results("rollout"):
             if wanted.items() <= result["cell"].items():
                 rates = {n: e.get("tokens_per_cpu_second") for n, e in result["engines"].items()}
                 theirs = max((rates.get(peer) or 0.0 for peer in peers), default=0.0)
-                return rates["Assay"] / theirs if theirs and rates["Assay"] else None
-        return None
+                factors += [rates["Assay"] / theirs] if theirs and rates["Assay"] else []
+        return min(factors, default=None)
 
     return found
 
@@ -103,12 +104,13 @@ def sft_speedup(mode: str) -> Callable[[], float | None]:
 
     def found() -> float | None:
         wanted = {"model": "smollm2", "dtype": "fp32", "threads": 1}
+        factors = []
         for result in load_results("sft"):
             if wanted.items() <= result["cell"].items():
                 costs = {side: m["cpu_per_token"] for side, m in result["medians"].items()}
                 theirs = [cost for side, cost in costs.items() if side.endswith(mode)]
-                return min(theirs) / costs["assay"] if theirs else None
-        return None
+                factors += [min(theirs) / costs["assay"]] if theirs else []
+        return min(factors, default=None)
 
     return found
 

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -113,13 +114,24 @@ class Worker:
         self.close()
 
 
+@cache
+def processor() -> str:
+    """The processor's name without what every name has; of AMD's, which share one, the family."""
+    lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+    facts = {key.strip(): value.strip() for key, _, value in reversed(lines)}
+    name = facts.get("model name", "unknown")
+    for word in ("(R)", "Processor", "@"):
+        name = name.replace(word, "")
+    family = f" family {facts['cpu family']}" if facts.get("vendor_id") == "AuthenticAMD" else ""
+    return " ".join(name.split()) + family
+
+
 def machine() -> dict[str, Any]:
     """What the numbers were taken on, as each result holds it."""
     text = Path("/proc/cpuinfo").read_text()
-    names = [line.partition(":")[2].strip() for line in text.splitlines() if "model name" in line]
     flags = next((line for line in text.splitlines() if line.startswith("flags")), "").split()
     return {
-        "processor": names[0] if names else "unknown",
+        "processor": processor(),
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "bf16": [flag for flag in ("avx512_bf16", "amx_bf16") if flag in flags],
