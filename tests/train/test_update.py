@@ -16,7 +16,7 @@ from assay.rl.packed import pack
 from assay.rollout.language import LanguagePolicy
 from assay.train.microbatch import micro_batches
 from assay.train.schedule import rate_factor
-from assay.train.update import update
+from assay.train.update import accumulate, update
 from tests.tiny import tiny_model
 
 
@@ -116,6 +116,30 @@ def test_micro_batches_keep_atoms_whole_and_within_budget(groups, group, turns, 
         assert cost <= budget or pieces == 1
     if atom != "turn":
         assert sum(map(len, owners)) == len(set().union(*owners)), "an atom was cut"
+
+
+@pytest.mark.parametrize("budget", [1, 10**6])
+def test_weights_that_no_gradient_reaches_are_left_alone_for_any_budget(budget):
+    batch = pack(episodes(2, 2, 1, seed=0))
+    batch = batch.with_tokens(advantage_S=torch.randn(len(batch.actions_S)))
+    policy = language_policy()
+    unused = torch.nn.Parameter(torch.ones(3))
+    policy.module.register_parameter("unused", unused)
+    optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.1, weight_decay=0.5)
+    update(policy, batch, Grpo(), optimizer, micro_tokens=budget, clip_norm=1.0)
+    assert torch.equal(unused, torch.ones(3))
+    assert unused not in optimizer.state
+    assert all(p.grad is None for p in policy.module.parameters())
+
+
+def test_gradients_of_several_micro_batches_lie_in_one_block():
+    batch = pack(episodes(3, 2, 1, seed=0))
+    batch = batch.with_tokens(advantage_S=torch.randn(len(batch.actions_S)))
+    policy = language_policy()
+    accumulate(policy, batch, Grpo(), micro_tokens=1)
+    grads = [p.grad for p in policy.module.parameters() if p.grad is not None]
+    assert grads
+    assert len({grad.untyped_storage().data_ptr() for grad in grads}) == 1
 
 
 def test_gradients_are_clipped_to_the_norm():

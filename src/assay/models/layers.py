@@ -7,6 +7,9 @@ scores are elsewhere, and so is the plain path that this one must equal (`plain`
 T packed tokens, K of them kept, H heads, J key heads, D numbers of a token or of a head.
 """
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, cast
 
 from torch import Tensor
@@ -17,14 +20,18 @@ from assay.models.fused import (
     add_and_norm,
     gated,
     norm_for_products,
+    normalise,
     rms_norm,
     rotate,
     rotations,
 )
 from assay.models.products import project
+from assay.models.recompute import made_again
 
 Stream = tuple[Tensor, Tensor | None]
 """The residual stream (T, D), and what the last layer adds to it, which is not in it yet."""
+Again = Callable[[Tensor, Callable[[], Tensor]], AbstractContextManager[None]]
+"""`made_again`, or nothing of the kind."""
 
 
 def run_layers(
@@ -41,7 +48,7 @@ def run_layers(
         refuse_unplanned(layer.self_attn)
         if layer.gradient_checkpointing and layer.training:
             # One tensor is kept for each layer, not the stream and its change.
-            given = layer, number, added(*stream), None, rotation, plan
+            given = layer, number, added(*stream), None, rotation, plan, nothing_again
             stream = cast(Stream, checkpoint(run_layer, *given, use_reentrant=False))
         else:
             stream = run_layer(layer, number, *stream, rotation, plan)
@@ -55,28 +62,42 @@ def run_layer(
     change_TD: Tensor | None,
     rotation: tuple[Tensor, Tensor],
     plan: AttentionPlan,
+    again: Again = made_again,
 ) -> Stream:
     """One decoder layer."""
-    hidden_TD, rows_TD = added_and_normed(hidden_TD, change_TD, layer.input_layernorm)
-    change_TD = attended(layer.self_attn, number, rows_TD, rotation, plan)
-    hidden_TD, rows_TD = added_and_normed(hidden_TD, change_TD, layer.post_attention_layernorm)
+    norm = layer.input_layernorm
+    hidden_TD, rows_TD = added_and_normed(hidden_TD, change_TD, norm)
+    with again(rows_TD, normed_like(rows_TD, hidden_TD, norm)):
+        heads = projected(layer.self_attn, rows_TD)
+    del rows_TD
+    change_TD = attended(layer.self_attn, number, heads, rotation, plan)
+    norm = layer.post_attention_layernorm
+    hidden_TD, rows_TD = added_and_normed(hidden_TD, change_TD, norm)
     mlp = layer.mlp
-    inner = gated(project(mlp.gate_proj, rows_TD), project(mlp.up_proj, rows_TD), mlp.act_fn)
-    return hidden_TD, project(mlp.down_proj, inner)
+    with again(rows_TD, normed_like(rows_TD, hidden_TD, norm)):
+        gate, up = project(mlp.gate_proj, rows_TD), project(mlp.up_proj, rows_TD)
+    del rows_TD
+    inner = gated(gate, up, mlp.act_fn)
+    with again(inner, partial(gated, gate.detach(), up.detach(), mlp.act_fn)):
+        return hidden_TD, project(mlp.down_proj, inner)
+
+
+def projected(attention: Any, rows_TD: Tensor) -> tuple[Tensor, ...]:
+    """Queries (T, H, D), keys and values (T, J, D)."""
+    layers = attention.q_proj, attention.k_proj, attention.v_proj
+    size = attention.head_dim
+    return tuple(project(layer, rows_TD).unflatten(-1, (-1, size)) for layer in layers)
 
 
 def attended(
     attention: Any,
     number: int,
-    rows_TD: Tensor,
+    heads: tuple[Tensor, ...],
     rotation: tuple[Tensor, Tensor],
     plan: AttentionPlan,
 ) -> Tensor:
     """What attention adds to the stream (T, D)."""
-    projections = attention.q_proj, attention.k_proj, attention.v_proj
-    query, key, value = (
-        project(layer, rows_TD).unflatten(-1, (-1, attention.head_dim)) for layer in projections
-    )
+    query, key, value = heads
     if hasattr(attention, "q_norm"):
         query, key = normed(query, attention.q_norm), normed(key, attention.k_norm)
     query, key = rotate(query, rotation), rotate(key, rotation)
@@ -102,3 +123,14 @@ def added_and_normed(
     if change_TD is None:
         return hidden_TD, norm_for_products(hidden_TD, norm.weight, norm.variance_epsilon)
     return add_and_norm(hidden_TD, change_TD, norm.weight, norm.variance_epsilon)
+
+
+def normed_like(rows_TD: Tensor, hidden_TD: Tensor, norm: Any) -> Callable[[], Tensor]:
+    """Makes the normalised stream again, without gradients, in the type that it has now."""
+    hidden_TD, dtype = hidden_TD.detach(), rows_TD.dtype
+    return lambda: normalise(hidden_TD, norm.weight, norm.variance_epsilon, dtype)[0]
+
+
+def nothing_again(values: Tensor, make: Callable[[], Tensor]) -> AbstractContextManager[None]:
+    """Inside a layer that is run again as a whole, `values` are kept that long."""
+    return nullcontext()

@@ -19,8 +19,8 @@ MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8.0, "adamw8bit": 2.0 + 2 *
 """Per trained weight: two fp32 moments, or two bytes and one fp32 scale for each block of 256."""
 
 HEADROOM = 1.25
-"""Allocator slack. Updates of SmolLM2-135M on a CPU peaked up to 18 % above the estimate, those of
-two micro-batches highest (`benchmarks/memory.py measure`)."""
+"""Allocator slack. Updates of SmolLM2-135M on a CPU peaked up to 18 % above the estimate, where two
+micro-batches had gradients in between (`benchmarks/memory.py measure`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,9 @@ def estimate_memory(shape: ModelShape, load: StepLoad) -> MemoryEstimate:
     trainable = shape.parameters if load.trainable is None else load.trainable
     layer = load.tokens * layer_bytes(shape, load.bf16)
     inputs = load.tokens * 4 * shape.hidden * shape.layers
-    body = inputs + layer if load.checkpointing else layer * shape.layers
+    body = layer * shape.layers
+    if load.checkpointing:
+        body = inputs + layer + load.tokens * read_bytes(shape, load.bf16)
     return MemoryEstimate(
         weights=4.0 * shape.parameters,
         casts=2.0 * shape.parameters if load.bf16 else 0.0,
@@ -145,18 +147,25 @@ def choose_checkpointing(shape: ModelShape, load: StepLoad, available: float) ->
 def layer_bytes(shape: ModelShape, bf16: bool) -> float:
     """Bytes per token that one decoder layer saves for its backward pass, w = 2 or 4 a number.
 
-    Two norms on the fp32 residual: their input, 8 h, and a number for each row. Inputs of the
-    products: the two norms' outputs, 2 h w. Attention: query and output, key and value,
-    2 (q + k) w. Norms of queries and keys: their input, (q + k) w, and a number for each head and
-    key head. MLP: gate, up and what the last product reads, 3 f w.
+    Two norms on the fp32 residual: their input, 8 h, and a number for each row. Attention: query
+    and output, key and value, 2 (q + k) w. Norms of queries and keys: their input, (q + k) w, and
+    a number for each head and key head. MLP: gate and up, 2 f w. What the products read of norms
+    and activation is made again (`recompute`).
     """
     width = 2 if bf16 else 4
-    inputs = 2 * shape.hidden * width
     attention = 2 * (shape.query + shape.key) * width
     norms = 8 * shape.hidden + 8
     if shape.normed_queries:
         norms += width * (shape.query + shape.key) + 4 * shape.heads * (1 + shape.key / shape.query)
-    return norms + inputs + attention + 3 * shape.intermediate * width
+    return norms + attention + 2 * shape.intermediate * width
+
+
+def read_bytes(shape: ModelShape, bf16: bool) -> float:
+    """Bytes per token that a layer's products read and that a layer run again keeps.
+
+    The outputs of two norms and of the activation; elsewhere they are made again (`recompute`).
+    """
+    return (2 * shape.hidden + shape.intermediate) * (2 if bf16 else 4)
 
 
 def score_bytes(shape: ModelShape, rows: int, bf16: bool) -> int:

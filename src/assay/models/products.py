@@ -70,7 +70,7 @@ class Project(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
         """Rows (T, O)."""
-        ctx.save_for_backward(rows_TI, weight_OI)
+        ctx.save_for_backward(rows_TI if ctx.needs_input_grad[1] else None, weight_OI)
         return onednn(rows_TI, weight_OI, bias_O)
 
     @staticmethod

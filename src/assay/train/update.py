@@ -3,6 +3,8 @@
 Knows no method: whatever has a policy, weights and an objective goes through here.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -55,10 +57,36 @@ def accumulate(
     policy: Policy, packed: Packed, objective: Objective, micro_tokens: int
 ) -> dict[str, float]:
     """Add the gradient of the whole batch to the parameters' own; returns the objective's sums."""
+    micros = list(micro_batches(policy, packed, objective.atom, micro_tokens))
     sums: dict[str, float] = {}
-    for micro in micro_batches(policy, packed, objective.atom, micro_tokens):
-        output = objective(policy.score(micro, entropy=objective.needs.entropy), micro)
-        output.loss.backward()
-        for name, value in output.sums.items():
-            sums[name] = sums.get(name, 0.0) + float(value)
+    with side_by_side(policy.module) if len(micros) > 1 else nullcontext():
+        for micro in micros:
+            output = objective(policy.score(micro, entropy=objective.needs.entropy), micro)
+            output.loss.backward()
+            for name, value in output.sums.items():
+                sums[name] = sums.get(name, 0.0) + float(value)
     return sums
+
+
+@contextmanager
+def side_by_side(module: torch.nn.Module) -> Iterator[None]:
+    """Let gradients that are accumulated inside lie in one block of memory, made beforehand.
+
+    Those that a backward pass makes lie where activations were, and leave holes that the next
+    micro-batch's do not fit. A parameter that no gradient reaches has none afterwards, as ever.
+    """
+    weights = [p for p in trainable(module) if p.grad is None]
+    reached: set[torch.Tensor] = set()
+    hooks = [p.register_post_accumulate_grad_hook(reached.add) for p in weights]
+    for kind in {(p.dtype, p.device) for p in weights}:
+        alike = [p for p in weights if (p.dtype, p.device) == kind]
+        sizes = [p.numel() for p in alike]
+        block = torch.zeros(sum(sizes), dtype=kind[0], device=kind[1])
+        for parameter, grad in zip(alike, block.split(sizes), strict=True):
+            parameter.grad = grad.view_as(parameter)
+    yield
+    for hook in hooks:
+        hook.remove()
+    for parameter in weights:
+        if parameter not in reached:
+            parameter.grad = None
