@@ -95,10 +95,6 @@ def test_any_micro_batch_budget_gives_the_gradient_of_the_whole(loss, aggregatio
     seed=st.integers(0, 99),
 )
 def test_micro_batches_keep_atoms_whole_and_within_budget(groups, group, turns, budget, atom, seed):
-    class Priced:
-        def context_cost(self, context):
-            return len(context)
-
     packed = pack(episodes(groups, group, turns, seed))
     micros = list(micro_batches(Priced(), packed, atom, budget))  # type: ignore[arg-type]
     assert torch.equal(torch.cat([m.actions_S for m in micros]), packed.actions_S)
@@ -113,7 +109,8 @@ def test_micro_batches_keep_atoms_whole_and_within_budget(groups, group, turns, 
         ids = micro.episode_N if atom == "episode" else micro.group_N
         owners.append(set(ids.tolist()))
         pieces = len(micro.contexts) if atom == "turn" else len(owners[-1])
-        assert cost <= budget or pieces == 1
+        longest = max(len(c) + n for c, n in zip(micro.contexts, lengths, strict=True))
+        assert cost <= max(budget, 2 * longest) or pieces == 1
     if atom != "turn":
         assert sum(map(len, owners)) == len(set().union(*owners)), "an atom was cut"
 
@@ -140,6 +137,40 @@ def test_gradients_of_several_micro_batches_lie_in_one_block():
     grads = [p.grad for p in policy.module.parameters() if p.grad is not None]
     assert grads
     assert len({grad.untyped_storage().data_ptr() for grad in grads}) == 1
+
+
+class Priced:
+    def context_cost(self, context):
+        return len(context)
+
+
+def group_of(prompt: int, completions: int, tokens: int, name: int = 0) -> list[Episode]:
+    """Completions of so many tokens behind one prompt."""
+    turns = [Turn((name,) * prompt, (2,) * tokens, (True,) * tokens) for _ in range(completions)]
+    return [Episode(f"{name}#{i}", str(name), (turn,)) for i, turn in enumerate(turns)]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "budget", "expected"),
+    [
+        (2048, 2048, [8]),  # the prompt alone fills the budget
+        (2048, 100, [8]),
+        (200, 2048, [8]),
+        (200, 300, [6, 2]),  # up to as many tokens as the prompt has
+        (100, 300, [6, 2]),  # within the budget
+    ],
+)
+def test_a_long_prompt_is_not_computed_for_each_completion(prompt, budget, expected):
+    packed = pack(group_of(prompt, completions=8, tokens=32))
+    micros = list(micro_batches(Priced(), packed, "turn", budget))  # type: ignore[arg-type]
+    assert [len(micro.contexts) for micro in micros] == expected
+
+
+def test_what_shares_nothing_stays_within_the_budget():
+    groups = [group_of(150, completions=1, tokens=20, name=n) for n in range(3)]
+    packed = pack([episode for group in groups for episode in group])
+    micros = list(micro_batches(Priced(), packed, "turn", 200))  # type: ignore[arg-type]
+    assert [len(micro.contexts) for micro in micros] == [1, 1, 1]
 
 
 def test_gradients_are_clipped_to_the_norm():

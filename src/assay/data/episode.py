@@ -12,7 +12,7 @@ from assay.data.row import Message
 
 Context = Any
 """What a policy reads before it acts: token ids (`tuple[int, ...]`) for a language model,
-query and candidate features for a selector."""
+query and candidate features for a selector. Hashable, and equal where the same is read."""
 
 Ended = Literal["stop", "length", "stored", "context"]
 """How a turn ended: an end token, the token limit, or it was not sampled at all. "context" is how

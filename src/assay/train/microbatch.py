@@ -1,11 +1,13 @@
 """Splits a batch into micro-batches of at most a token budget, without cutting an atom.
 
 Weights already carry the denominators of the whole batch, so the gradients of any split add up to
-the gradient of the whole. A context shared by several turns is counted once.
+the gradient of the whole. A context shared by several turns is counted once, and a long one is not
+computed again for every few of them: see `micro_batches`.
 """
 
 from collections.abc import Iterator
 
+from assay.data.episode import Context
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
 
@@ -22,14 +24,21 @@ def atoms(packed: Packed, atom: str) -> list[list[int]]:
 
 
 def micro_batches(policy: Policy, packed: Packed, atom: str, budget: int) -> Iterator[Packed]:
-    """Micro-batches in order; an atom larger than the budget gets one of its own."""
+    """Micro-batches in order; an atom larger than the budget gets one of its own.
+
+    An atom stays with the context that it shares, beyond the budget, as long as that context is
+    half of all or more: a prompt that fills the budget is not computed for each completion alone.
+    So a micro-batch has at most `budget` tokens, or twice the longest context.
+    """
     bill = Bill(policy, packed)
     for members in atoms(packed, atom):
         added = bill.price(members)
         if bill.turns and bill.spent + added > budget:
-            yield packed.take(bill.turns)
-            bill = Bill(policy, packed)
-            added = bill.price(members)
+            alone = Bill(policy, packed).price(members)
+            shared = alone - added
+            if bill.spent + added > 2 * shared:
+                yield packed.take(bill.turns)
+                bill, added = Bill(policy, packed), alone
         bill.add(members, added)
     if bill.turns:
         yield packed.take(bill.turns)
@@ -43,7 +52,7 @@ class Bill:
         self.policy, self.packed = policy, packed
         self.lengths = packed.offsets_N1.diff().tolist()
         self.turns: list[int] = []
-        self.seen: set[int] = set()
+        self.seen: set[Context] = set()
         self.spent = 0
 
     def price(self, members: list[int]) -> int:
@@ -53,13 +62,13 @@ class Bill:
         before = self.turns[-1] if self.turns else None
         for n in members:
             total += self.lengths[n] + self._context(n, before, seen)
-            seen.add(id(self.packed.contexts[n]))
+            seen.add(self.packed.contexts[n])
             before = n
         return total
 
-    def _context(self, turn: int, before: int | None, seen: set[int]) -> int:
+    def _context(self, turn: int, before: int | None, seen: set[Context]) -> int:
         context = self.packed.contexts[turn]
-        if id(context) in seen:
+        if context in seen:
             return 0
         cost = self.policy.context_cost(context)
         if before is not None and self.packed.goes_on(before, turn):
@@ -70,5 +79,5 @@ class Bill:
     def add(self, members: list[int], cost: int) -> None:
         """Take these turns in."""
         self.turns += members
-        self.seen |= {id(self.packed.contexts[n]) for n in members}
+        self.seen |= {self.packed.contexts[n] for n in members}
         self.spent += cost

@@ -80,9 +80,12 @@ def memory(
 
 
 def step_load(stage: StageSpec, work: StageWork, adaptation: Adaptation, bf16: bool) -> StepLoad:
-    """The largest micro-batch: full to the token budget, or one turn where that is longer."""
+    """The largest micro-batch: full to the token budget, or one turn where that is longer.
+
+    Completions stay with a prompt up to as many tokens as it has (`micro_batches`).
+    """
     answer = work.answer_most if samples(stage) else work.answer
-    longest = work.prompt_most + work.answer_most
+    longest = work.prompt_most + max(work.answer_most, min(work.prompt_most, work.group * answer))
     tokens = max(min(stage.micro_tokens, work.tokens(answer)), longest)
     completions = tokens * work.group * answer / (work.prompt + work.group * answer)
     return StepLoad(

@@ -43,7 +43,8 @@ class CommonStage(Table):
     """Evaluations that may ask in another rendering than this stage trains in, by their names;
     any other that looks at its checkpoints and does so is refused."""
     micro_tokens: Count = 2048
-    """Token budget of one forward and backward pass; the gradient does not depend on it."""
+    """Token budget of one forward and backward pass; the gradient does not depend on it.
+    Completions stay with a longer prompt up to as many tokens as it has."""
     checkpoint_every: Count | None = None
     """Steps between checkpoints; omitted means the last step only."""
     max_skipped_steps: Annotated[int, Field(ge=0)] = 3
