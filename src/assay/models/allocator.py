@@ -7,7 +7,6 @@ systems, and other C libraries than glibc, are left as they are.
 """
 
 import ctypes
-import os
 import platform
 import sys
 
@@ -16,11 +15,10 @@ KEEP_ALL = 2**31 - 1
 
 
 def keep_freed_memory() -> None:
-    """Serve every tensor from a heap that is never trimmed, the largest in huge pages.
+    """Serve every tensor from a heap that is never trimmed.
 
     Only allocations made later are concerned; calling it again changes nothing.
     """
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # read by torch at its first allocation
     if sys.platform == "linux" and platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_MAX, 0)
