@@ -36,7 +36,7 @@ def test_spans_cover_every_token_once_and_hide_what_it_does_not_see(lengths):
 
 def test_what_is_computed_in_vain_stays_within_a_block():
     long = cut((10 * ROWS,))
-    assert all(span.unseen_MN.shape == (ROWS, ROWS - 1) for span in long), "the diagonal only"
+    assert all(span.unseen_MN.shape == (ROWS, ROWS) for span in long), "the diagonal only"
     beside = cut((ROWS - 1, ROWS - 1))
     assert [(s.first, s.stop, s.seen) for s in beside] == [
         (0, ROWS - 1, 0),

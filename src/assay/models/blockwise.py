@@ -23,6 +23,8 @@ from assay.models.products import batched
 
 ROWS = 64
 """Queries of a block at most; what a block computes above the diagonal grows with it."""
+LANES = 32
+"""Numbers in a vector register at most: rows of other lengths are added several times slower."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,12 @@ def cut(lengths: tuple[int, ...]) -> tuple[Span, ...]:
 
 
 def span(sequence_T: Tensor, first: int, stop: int, seen: int) -> Span:
-    """The span, its mask no wider than it must be."""
+    """The span, its mask no wider than it must be but for whole vectors."""
     query_M1, key_N = torch.arange(first, stop)[:, None], torch.arange(seen, stop)
     unseen_MN = (key_N > query_M1) | (sequence_T[key_N] != sequence_T[query_M1])
     hidden_N = unseen_MN.any(dim=0)
-    from_N = int(hidden_N.int().argmax()) if hidden_N.any() else len(key_N)
+    wanted = len(key_N) - int(hidden_N.int().argmax()) if hidden_N.any() else 0
+    from_N = max(0, len(key_N) - -(-wanted // LANES) * LANES)
     mask_MN = torch.zeros(unseen_MN.shape).masked_fill_(unseen_MN, float("-inf"))
     return Span(first, stop, seen, mask_MN[:, from_N:].contiguous())
 
