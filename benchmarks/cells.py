@@ -18,6 +18,8 @@ from workers import Worker, processor
 
 RESULTS = Path(__file__).with_name("results")
 MOST_ROUNDS = 5
+WORSE = 1.03
+"""What costs at most so much more than the best is as good."""
 Step = dict[str, Any]
 """What a worker says of one step."""
 
@@ -71,6 +73,13 @@ def load_results(benchmark: str) -> list[dict[str, Any]]:
     """All results of a benchmark, by processor and file name."""
     files = sorted((RESULTS / benchmark).glob("*/[!.]*.json"))
     return [json.loads(file.read_text()) for file in files]
+
+
+def smallest_good(tried: Sequence[Mapping[str, Any]], cost: str) -> Mapping[str, Any]:
+    """The first that costs hardly more than the best: the smaller ones need less memory."""
+    fitting = [one for one in tried if cost in one]
+    least = min(one[cost] for one in fitting)
+    return next(one for one in fitting if one[cost] <= WORSE * least)
 
 
 def medians(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -31,7 +31,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cells import MOST_ROUNDS, Step, interleaved, kept_choices, measure_missing, medians, say
+from cells import (
+    MOST_ROUNDS,
+    WORSE,
+    Step,
+    interleaved,
+    kept_choices,
+    measure_missing,
+    medians,
+    say,
+    smallest_good,
+)
 from environments import environment
 from grpo_equality import check_equality
 from shapes import (
@@ -60,8 +70,6 @@ BUDGETS = (512, 1024, 2048, 4096, 8192)
 """Micro-batch budgets in tokens that Assay tries."""
 SECONDS = {"core": 240, "full": 900, "cell": 240}
 """Wall seconds that a cell's rounds should not exceed."""
-WORSE = 1.03
-"""What costs at most so much more than the best is as good; what costs more ends the search."""
 LONG_ROW = 1024
 """From so many tokens a row on, the largest micro-batch is tried in any case: memory decides."""
 
@@ -124,13 +132,6 @@ def choose_budget(setup: Setup) -> dict[str, Any]:
     except WorkerDied as reason:
         tried.append({"does_not_fit": str(reason).splitlines()[0]})
     return {"tokens": smallest_good(tried, "cpu")["tokens"], "tried": tried}
-
-
-def smallest_good(tried: Sequence[Mapping[str, Any]], cost: str) -> Mapping[str, Any]:
-    """The first that costs hardly more than the best: the smaller ones need less memory."""
-    fitting = [one for one in tried if cost in one]
-    least = min(one[cost] for one in fitting)
-    return next(one for one in fitting if one[cost] <= WORSE * least)
 
 
 def choose_micro_batch(setup: Setup, peer: str) -> dict[str, Any]:
