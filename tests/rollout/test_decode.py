@@ -12,8 +12,9 @@ from torch import Tensor
 
 from assay.models.inference import InferenceModel
 from assay.rl.policy import SampleKey
-from assay.rollout import engine
-from assay.rollout.cache import CacheShape, empty_cache
+from assay.rollout import cache as rollout_cache
+from assay.rollout import decode, engine
+from assay.rollout.cache import CacheShape, empty_cache, first_positions, positions_read
 from assay.rollout.decode import LEAST_COLUMNS, StaticDecode, columns_for
 from assay.rollout.language import LocalSampler
 from assay.rollout.sampling import Sampling
@@ -75,3 +76,36 @@ def test_columns_double_up_to_the_longest_completion():
     cache = empty_cache(shape, 1, 1, 8, 200)
     found = [columns_for(own, cache) for own in (1, 64, 65, 128, 129, 200)]
     assert found == [64, 64, 128, 128, 200, 200]
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_positions_read_in_vain_and_copied_parts_change_nothing(family, monkeypatch):
+    module = exact_model(family, False).double()
+    contexts, keys = requests()
+    plain = LocalSampler(module, ENDS).sample(contexts, keys, Sampling(1.0, 100))
+    reads: list[tuple[int, int, int]] = []
+
+    def watched(held: Tensor, wanted: int) -> int:
+        reads.append((held.shape[2], wanted, positions_read(held, wanted)))
+        return reads[-1][2]
+
+    monkeypatch.setattr(rollout_cache, "copied_in_part", lambda held: True)
+    monkeypatch.setattr(decode, "positions_read", watched)
+    found = LocalSampler(module, ENDS).sample(contexts, keys, Sampling(1.0, 100))
+    assert any(wanted < read for _, wanted, read in reads), "no position was read in vain"
+    assert any(read < whole for whole, _, read in reads), "no part was copied"
+    assert [turn.actions for turn in found] == [turn.actions for turn in plain]
+    for one, other in zip(found, plain, strict=True):
+        assert one.behaviour_logps == pytest.approx(other.behaviour_logps, abs=1e-9)
+
+
+def test_a_cache_is_read_whole_where_copying_a_part_would_cost_more():
+    held = torch.randn(2, 3, 100, 4)
+    assert (
+        positions_read(held, 60) == 60 and first_positions(held, 60).data_ptr() == held.data_ptr()
+    )
+    narrow = held.bfloat16()
+    assert [positions_read(narrow, wanted) for wanted in (100, 50, 49)] == [100, 100, 49]
+    part = first_positions(narrow, 49)
+    assert part.is_contiguous() and torch.equal(part, narrow[:, :, :49])
+    assert first_positions(narrow, 100).data_ptr() == narrow.data_ptr()

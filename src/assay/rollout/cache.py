@@ -80,6 +80,31 @@ def empty_cache(shape: CacheShape, prompts: int, slots: int, longest: int, token
     )
 
 
+WORTH_READING = 2
+"""Reading so many times what holds something costs no more than copying that first."""
+
+
+def copied_in_part(held: Tensor) -> bool:
+    """Whether a product with some positions of a cache copies them.
+
+    oneDNN, where bfloat16 goes on a CPU, takes whole tensors only; torch copies a part for it in
+    the order of the transposed view, which takes several times as long as the product.
+    """
+    return held.is_cpu and held.dtype == torch.bfloat16
+
+
+def positions_read(held: Tensor, wanted: int) -> int:
+    """How many positions of a cache to read for the first `wanted`; the others are to be hidden."""
+    whole = held.shape[2]
+    return whole if copied_in_part(held) and whole <= WORTH_READING * wanted else wanted
+
+
+def first_positions(held: Tensor, count: int) -> Tensor:
+    """The first positions of a cache, as products take them."""
+    part = held[:, :, :count]
+    return part.contiguous() if copied_in_part(held) else part
+
+
 @dataclass(frozen=True)
 class Segment:
     """New tokens of one prompt in a packed prefill."""
@@ -125,8 +150,9 @@ class DecodePlan:
     lengths_A: Tensor
     """Tokens of its completion that are in the cache already."""
     longest_prompt: int
+    """Positions that are read of each prompt: those of the longest, or more that are hidden."""
     longest_own: int
-    """Positions of the longest completion once the new tokens are in."""
+    """The same of each completion, once the new tokens are in."""
     unseen_U11P: Tensor | None
     """Added to scores: hides prompt positions that hold nothing; None where there are none."""
     unseen_B11C: Tensor | None
@@ -143,10 +169,11 @@ class DecodePlan:
         rows = self._spread(given).unflatten(1, (key.shape[1], -1))
         scores, longest = self._scores(layer, rows), self.longest_prompt
         weights = torch.softmax(scores, dim=-1)
-        of_prompt = (
-            weights[..., :longest].flatten(2, 3) @ cache.prompt_values[layer][:, :, :longest]
+        values = first_positions(cache.prompt_values[layer], longest)
+        of_prompt = weights[..., :longest].flatten(2, 3) @ values
+        of_own = self._by_row(weights[..., longest:]) @ first_positions(
+            own_values, self.longest_own
         )
-        of_own = self._by_row(weights[..., longest:]) @ own_values[:, :, : self.longest_own]
         seen = of_own.add_(self._by_row(self._by_member(of_prompt))).flatten(1, 2)
         if len(seen) > len(self.rows_A):
             seen = seen[self.rows_A]
@@ -157,8 +184,8 @@ class DecodePlan:
 
         All rows of a prompt meet its keys in one product.
         """
-        prompt_keys = self.cache.prompt_keys[layer][:, :, : self.longest_prompt]
-        own_keys = self.cache.own_keys[layer][:, :, : self.longest_own]
+        prompt_keys = first_positions(self.cache.prompt_keys[layer], self.longest_prompt)
+        own_keys = first_positions(self.cache.own_keys[layer], self.longest_own)
         to_prompt = self._by_prompt(rows).flatten(2, 3) @ prompt_keys.transpose(2, 3)
         to_own = rows @ own_keys.transpose(2, 3)
         if self.unseen_U11P is not None:

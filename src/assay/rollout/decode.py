@@ -15,7 +15,7 @@ from torch import Tensor
 
 from assay.models.inference import InferenceModel
 from assay.models.transfer import moved
-from assay.rollout.cache import Cache, DecodePlan
+from assay.rollout.cache import Cache, DecodePlan, positions_read
 from assay.rollout.running import Running
 
 LEAST_COLUMNS = 64
@@ -50,7 +50,8 @@ def living_plan(running: Running, rows_A: np.ndarray, fed_A: np.ndarray) -> Deco
     cache = running.cache
     device = cache.prompt_lengths_U.device
     sizes_U = np.array([len(running.contexts[u]) for u in np.unique(rows_A // cache.slots)])
-    longest, own = int(sizes_U.max()), int(fed_A.max()) + 1
+    longest = positions_read(cache.prompt_keys[0], int(sizes_U.max()))
+    own = positions_read(cache.own_keys[0], int(fed_A.max()) + 1)
     prompts = owns = None
     if longest != sizes_U.min():
         prompts = unseen_prompt(cache, longest)
