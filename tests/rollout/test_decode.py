@@ -101,9 +101,8 @@ def test_positions_read_in_vain_and_copied_parts_change_nothing(family, monkeypa
 
 def test_a_cache_is_read_whole_where_copying_a_part_would_cost_more():
     held = torch.randn(2, 3, 100, 4)
-    assert (
-        positions_read(held, 60) == 60 and first_positions(held, 60).data_ptr() == held.data_ptr()
-    )
+    assert positions_read(held, 60) == 60
+    assert first_positions(held, 60).data_ptr() == held.data_ptr()
     narrow = held.bfloat16()
     assert [positions_read(narrow, wanted) for wanted in (100, 50, 49)] == [100, 100, 49]
     part = first_positions(narrow, 49)
