@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.rl.policy import SampleKey
+from assay.rollout import prefill
 from assay.rollout.language import LocalSampler
+from assay.rollout.prefill import cache_shape, compute
 from assay.rollout.prefixes import BLOCK, PrefixStore, joined, shared_prefixes
 from assay.rollout.sampling import Sampling
 from tests.tiny import FAMILIES, tiny_model
@@ -131,11 +133,29 @@ def test_shared_is_what_two_distinct_contexts_begin_with(branches):
         assert shared[context] == BLOCK * max(common, default=0)
 
 
-def test_a_store_too_small_for_what_is_shared_still_samples_the_same(monkeypatch):
+X, Y1, Y2, Z1, Z2 = (tuple(range(first, first + BLOCK)) for first in (10, 20, 30, 40, 50))
+FORKED = [
+    (*stem, last) for stem in ((*X, *Y1), (*X, *Y2, *Z1), (*X, *Y2, *Z2, *Z1)) for last in (7, 8)
+]
+"""Three stems that two contexts each begin with; two of them share more than the third."""
+
+
+@pytest.mark.parametrize("contexts", [PROMPTS, FORKED])
+@pytest.mark.parametrize("room", [0, *range(1, 8)])
+def test_a_store_too_small_for_what_is_shared_still_samples_the_same(contexts, room, monkeypatch):
     model = tiny_model().double()
-    expected, _ = sample(model, PROMPTS)
+    expected, _ = sample(model, contexts)
+    block = BLOCK * cache_shape(LocalSampler(model, frozenset()).model).token_bytes
     defaults = PrefixStore.__init__.__defaults__ or ()
-    monkeypatch.setattr(PrefixStore.__init__, "__defaults__", (1, *defaults[1:]))
-    assert PrefixStore().budget == 1
-    small, _ = sample(model, PROMPTS)
+    budget = max(1, room * block)
+    monkeypatch.setattr(PrefixStore.__init__, "__defaults__", (budget, *defaults[1:]))
+    assert PrefixStore().budget == budget
+    passes = []
+    monkeypatch.setattr(prefill, "compute", lambda *a, **k: passes.append(1) or limited(*a, **k))
+
+    def limited(*given, **named):
+        assert len(passes) < 50, "what was driven out is computed again and again"
+        return compute(*given, **named)
+
+    small, _ = sample(model, contexts)
     assert [t.actions for t in small] == [t.actions for t in expected]

@@ -81,6 +81,7 @@ def store_shared(prompts: Prompts, contexts: Sequence[tuple[int, ...]]) -> None:
     stored. All that do not meet go together in one pass.
     """
     wanted = {context[: prompts.shared[context]] for context in contexts}
+    finished: list[tuple[int, ...]] = []
     while missing := sorted(
         (prefix for prefix in wanted if prompts.store.count(prefix) * BLOCK < len(prefix)),
         key=lambda prefix: (len(prefix), prefix),
@@ -96,8 +97,11 @@ def store_shared(prompts: Prompts, contexts: Sequence[tuple[int, ...]]) -> None:
         compute(prompts, cache, list(enumerate(together)), logits=False)
         for slot, prefix in enumerate(together):
             prompts.store.add(prefix, held(cache, slot, len(prefix)))
-        if any(prompts.store.count(prefix) * BLOCK < len(prefix) for prefix in together):
-            return  # more than the store may hold: the rest is computed with its prompt
+        finished += together
+        # More than the store may hold drives out what an earlier round has stored. To compute that
+        # again would drive out the next, without end: what is not stored goes with its prompt.
+        if any(prompts.store.count(prefix) * BLOCK < len(prefix) for prefix in finished):
+            return
 
 
 def common(
