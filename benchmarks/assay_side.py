@@ -1,11 +1,13 @@
 """What Assay's workers share: a recorder that keeps nothing, and the gradient of a batch."""
 
+from contextlib import nullcontext
 from typing import Any
 
 from assay.rl.objectives.objective import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
 from assay.train.microbatch import micro_batches
+from assay.train.update import side_by_side
 
 
 class NoRecords:
@@ -21,8 +23,10 @@ def batch_gradient(
 ) -> float:
     """The loss of the batch, its gradient accumulated as `assay.train.update` does it."""
     total = 0.0
-    for micro in micro_batches(policy, packed, objective.atom, micro_tokens):
-        output = objective(policy.score(micro), micro)
-        output.loss.backward()
-        total += output.loss.item()
+    micros = list(micro_batches(policy, packed, objective.atom, micro_tokens))
+    with side_by_side(policy.module) if len(micros) > 1 else nullcontext():
+        for micro in micros:
+            output = objective(policy.score(micro), micro)
+            output.loss.backward()
+            total += output.loss.item()
     return total

@@ -4,8 +4,8 @@ TRL samples, judges and weighs a rollout as in training; its own loss gives loss
 Assay gets the sampled tokens, works out rewards, advantages and weights itself, and its loss and
 gradients must equal TRL's: in fp32 the loss and every advantage within 1e-5 and each parameter's
 gradient within 1e-4 of its norm. In bf16, where both round, the differences are only reported.
-Prompts are cut to 256 tokens and completions to 64: the check is of the mathematics, and it would
-cost as much as a step at the full length.
+Prompts are cut to `shapes.CHECK_PROMPT` tokens and completions to `CHECK_COMPLETION`: the check is
+of the mathematics, and it would cost as much as a step at the full length.
 """
 
 from pathlib import Path

@@ -1,8 +1,9 @@
 """Assay's side of the GRPO comparison: one policy and optimizer, driven a step at a time.
 
-A step is what `assay.train.loop` does with `Grpo`: `collect` (sampling, rewards, advantages; this
-is counted as generation) and `update` (scoring, loss, backward, clipping, the optimizer's step and
-the sampler's refresh). Recording and checkpoints lie outside, as they do on TRL's side.
+A step is what `assay.train.loop` does with `Grpo`: `collect` (laying the changed weights out for
+the sampler, sampling, rewards, advantages; this is counted as generation) and `update` (scoring,
+loss, backward, clipping and the optimizer's step). Recording and checkpoints lie outside, as they
+do on TRL's side.
 
 The settings are those that equal TRL's `loss_type="dapo"` with `scale_rewards="group"` and its
 default clip: token mean over the whole batch, advantages divided by the deviation plus 1e-4, no

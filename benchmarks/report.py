@@ -45,13 +45,38 @@ llama.cpp is compiled then. This page is written by `python benchmarks/report.py
 
 A CPU-second is processor time of all threads together; it changes less with what else the machine
 does than wall time, but not nothing: memory and caches are shared. Sides take turns, round after
-round, and medians are reported. A ratio above 1x means that Assay is faster. Other programs may
-have run on the second core: the last table has the load that each benchmark began under.
+round, and medians are reported; where a round is long there is one, and the tables say so. Some
+cells were given less time for their rounds than the programs give them, 60 seconds. A ratio above
+1x means that Assay is faster. Other programs may have run on the second core: the last table has
+the load that each benchmark began under.
 
 ## Targets
 
 What was aimed at before anything was measured. GRPO steps stand for each processor; elsewhere the
 worst counts. The results of the Intel Xeon are of 2026-11-21, before attention went block by block.
+Those of AMD EPYC family 26 are of the morning of 2026-11-22, before training kept a third less
+memory for each token, attention's masks were widened and bf16 decoding stopped copying its cache.
+"""
+
+MISSED = """\
+### What was missed, and why
+
+- **A step at 32/64 in fp32 on Zen 4.** Reading each prompt once gives at most 1.41x there; the rest
+  must come from the products, and TRL's have the same rate on this processor: about 100 GFLOP/s by
+  either library. By the formulas of `roofline.py` the update alone needs 870 GFLOP.
+- **The Xeon's steps** were not measured again after attention went block by block.
+- **Half of TRL's memory.** Weights, gradients, moments and imports take 2.4 GiB of either side at
+  1024/64; a group's activations take another GiB. Norms and activations are computed again instead
+  of kept, and gradients lie in one block; what the allocator does not give back is the rest.
+- **Twice TRL's padded SFT in fp32.** The layers need 0.64 GFLOP a token, 6.4 ms at 100 GFLOP/s:
+  twice TRL 1.12 would be below that.
+- **The roofline.** Products alone take half of the time of an update and reach 80 to 95 % of the
+  rate of a large product; the rest is attention's small products and softmax, copies, norms and
+  elementwise work, which the bound counts as nothing. Tried without gain: huge pages, other block
+  sizes of attention, norms in blocks of rows. A rollout over two Python threads gains a tenth where
+  there are two cores, and was left out.
+- **`make demo` in 10 minutes, `QUICK=1` in 3.** README has the times. On two cores of Zen 4 the
+  evaluated answers alone need 135 TFLOP by formula, 5.5 minutes at the full rate of both.
 """
 
 
@@ -82,7 +107,10 @@ def sections() -> list[Section]:
             "GRPO against TRL",
             "`benchmarks/grpo_vs_trl.py`: one GRPO step of 2 prompts with 8 completions each, on "
             "the same weights, prompts, sampling, lengths and optimizer, gradient checkpointing "
-            "off. Before the timing both sides compute loss and gradients of the same rollouts. "
+            "off. Before the timing both sides compute loss and gradients of the same rollouts, "
+            f"cut to {shapes.CHECK_PROMPT}/{shapes.CHECK_COMPLETION} tokens; in fp32 they must "
+            "agree, in bf16 the difference is reported. Generation includes laying the changed "
+            "weights out for the sampler. "
             "TRL runs with a micro-batch that was the fastest in a trial, or within 3 % of it.",
             named(
                 ("CPU-seconds of a step", "grpo"),
@@ -239,6 +267,7 @@ def page() -> str:
         [
             INTRODUCTION.rstrip(),
             targets(),
+            MISSED.rstrip(),
             *(section_text(section) for section in sections()),
             machine_text(),
         ]

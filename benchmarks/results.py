@@ -79,10 +79,11 @@ def bound(result: Result) -> str:
 
 def grpo() -> str:
     """CPU-seconds of a step and what the peers' are of Assay's."""
-    heads = ["model", "prompt/completion", "kind", "Assay", *(TITLES[p] for p in PEERS)]
+    heads = ["model", "prompt/completion", "kind", "rounds", "Assay", *(TITLES[p] for p in PEERS)]
     rows = [
         [
             *words_of(result),
+            str(len(result["steps"]["assay"])),
             *(f"{result['medians'][name]['cpu']:.2f}" for name in TITLES),
             *(ratio(result, peer, "cpu") for peer in PEERS),
             bound(result),
@@ -173,18 +174,19 @@ def grpo_equality() -> str:
 
 def sft() -> str:
     """CPU-milliseconds per token that is not padding, and what they are of Assay's."""
-    heads = ["model", "kind", "side", "CPU-ms per token", "side / Assay", "peak GiB"]
+    heads = ["model", "kind", "side", "steps", "CPU-ms per token", "side / Assay", "peak GiB"]
     rows = []
     for result in load_results("sft"):
         cell, values = result["cell"], result["medians"]
-        kind = f"{cell['dtype']}, {cell['threads']} thread"
+        kind = f"{cell['dtype']}, {cell['threads']} thread, {processor_of(result)}"
         for side, found in values.items():
             peer, _, mode = side.partition(" ")
             title = " ".join([TITLES[peer], *([mode] if mode else [])])
             cost = found["cpu_per_token"]
             numbers = [f"{1000 * cost:.3f}", f"{cost / values['assay']['cpu_per_token']:.2f}x"]
             memory = f"{found['peak_bytes'] / GIB:.2f}"
-            rows.append([MODELS[cell["model"]], kind, title, *numbers, memory])
+            steps = str(len(result["steps"][side]))
+            rows.append([MODELS[cell["model"]], kind, title, steps, *numbers, memory])
     return markdown(heads, rows, words=3)
 
 

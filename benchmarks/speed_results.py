@@ -75,8 +75,9 @@ def rollout_failures() -> str:
 def rollout_greedy() -> str:
     """Share of greedy tokens, up to the first other one, that are those of `generate` in fp32."""
     rows = [
-        [result["dtype"], name, share if isinstance(share, str) else f"{share:.1%}"]
+        [words, name, share if isinstance(share, str) else f"{share:.1%}"]
         for result in load_results("rollout_greedy")
+        for words in [f"{result['dtype']}, {processor_of(result)}"]
         for name, share in result["equal_share"].items()
         if name != "vLLM without log-probs"
     ]

@@ -139,6 +139,21 @@ def test_gradients_of_several_micro_batches_lie_in_one_block():
     assert len({grad.untyped_storage().data_ptr() for grad in grads}) == 1
 
 
+def test_an_update_that_fails_leaves_no_gradient_and_no_hook_behind():
+    batch = pack(episodes(3, 2, 1, seed=0))
+    batch = batch.with_tokens(advantage_S=torch.randn(len(batch.actions_S)))
+    policy = language_policy()
+
+    def failing(scores, packed):
+        raise RuntimeError("boom")
+
+    failing.atom, failing.needs = Grpo().atom, Grpo().needs  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="boom"):
+        accumulate(policy, batch, failing, micro_tokens=1)  # type: ignore[arg-type]
+    assert all(p.grad is None for p in policy.module.parameters())
+    assert not any(p._post_accumulate_grad_hooks for p in policy.module.parameters())
+
+
 class Priced:
     def context_cost(self, context):
         return len(context)

@@ -19,8 +19,8 @@ MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8.0, "adamw8bit": 2.0 + 2 *
 """Per trained weight: two fp32 moments, or two bytes and one fp32 scale for each block of 256."""
 
 HEADROOM = 1.25
-"""Allocator slack. Updates of SmolLM2-135M on a CPU peaked up to 18 % above the estimate, where two
-micro-batches had gradients in between (`benchmarks/memory.py measure`)."""
+"""Allocator slack. Updates of SmolLM2-135M on a CPU peaked up to 10 % above the estimate, namely
+those of two micro-batches (`benchmarks/memory.py measure`)."""
 
 
 @dataclass(frozen=True, slots=True)

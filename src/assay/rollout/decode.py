@@ -1,10 +1,10 @@
 """One decoding step: every living row is fed its last token and gets the next one's logits.
 
-On a CPU only what lives is computed, at the lengths it has, or at the cache's where reading a part
-would cost more. A GPU spends such a step waiting for a thousand small kernels to be launched, so
-there the step has fixed shapes (all slots, lengths rounded up, what holds nothing hidden) and is
-replayed from a CUDA graph. Which of the two runs follows from the device. What is drawn from the
-logits is the engine's business.
+On a CPU products are of living rows only, and attention goes to the lengths they have, or to the
+cache's where reading a part would cost more. A GPU spends such a step waiting for a thousand small
+kernels to be launched, so there the step has fixed shapes (all slots, lengths rounded up, what
+holds nothing hidden) and is replayed from a CUDA graph. Which of the two runs follows from the
+device. What is drawn from the logits is the engine's business.
 """
 
 from collections.abc import Callable

@@ -15,6 +15,7 @@ from torch import nn
 
 from assay.data.episode import Context, Turn
 from assay.models.inference import InferenceModel, inference_model
+from assay.models.lora import adapter_free
 from assay.models.precision import Precision
 from assay.models.scoring import score_actions
 from assay.rl.packed import Packed
@@ -179,7 +180,7 @@ class LanguagePolicy:
         bare: AbstractContextManager[Any] = nullcontext()
         if self.frozen is None:
             assert isinstance(self._module, PeftModel)
-            bare = self._module.disable_adapter()
+            bare = adapter_free(self._module)
         self._scoring = self.frozen or self._module
         try:
             with torch.no_grad(), bare:

@@ -69,6 +69,11 @@ class PrefixStore:
             number = self.blocks[place][0]
 
 
+def most_bytes(token_bytes: int, tokens: int) -> int:
+    """What a store takes at most, where contexts have `tokens` in all."""
+    return min(BUDGET_BYTES, token_bytes * tokens)
+
+
 def whole_blocks(tokens: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
     """The index of the first token, and the tokens, of every whole block."""
     for first in range(0, len(tokens) - BLOCK + 1, BLOCK):

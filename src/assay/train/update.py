@@ -84,9 +84,11 @@ def side_by_side(module: torch.nn.Module) -> Iterator[None]:
         block = torch.zeros(sum(sizes), dtype=kind[0], device=kind[1])
         for parameter, grad in zip(alike, block.split(sizes), strict=True):
             parameter.grad = grad.view_as(parameter)
-    yield
-    for hook in hooks:
-        hook.remove()
-    for parameter in weights:
-        if parameter not in reached:
-            parameter.grad = None
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for parameter in weights:
+            if parameter not in reached:
+                parameter.grad = None

@@ -23,6 +23,7 @@ from assay.models.memory import (
     model_shape,
 )
 from assay.rollout.engine import prompt_slots
+from assay.rollout.prefixes import most_bytes
 from assay.train.checkpoint import HEADROOM
 
 GIB = 2**30
@@ -107,7 +108,7 @@ def installed_memory(device: str) -> float:
 def sampling_bytes(
     stage: StageSpec, work: StageWork, shape: ModelShape, bf16: bool
 ) -> dict[str, float]:
-    """What sampling holds: weights laid out for it, and keys and values."""
+    """What sampling holds: weights laid out for it, keys and values, and those kept for later."""
     if not samples(stage):
         return {}
     width = 2 if bf16 else 4
@@ -117,6 +118,7 @@ def sampling_bytes(
     return {
         "the sampler's weights": float(width * shape.parameters),
         "keys and values": float(slots * token * (longest + work.group * answer)),
+        "what prompts begin with alike": float(most_bytes(token, work.prompts * longest)),
     }
 
 
