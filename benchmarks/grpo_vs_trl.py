@@ -64,7 +64,7 @@ from assay.models.precision import bf16_hardware
 
 BENCHMARK = "grpo"
 PEERS = ("trl-1.16", "trl-1.12")
-TRIAL_TOKENS = 2048
+TRIAL_TOKENS = 512
 """A micro-batch is tried on about as many tokens, and on one micro-batch at least."""
 BUDGETS = (512, 1024, 2048, 4096, 8192)
 """Micro-batch budgets in tokens that Assay tries."""
