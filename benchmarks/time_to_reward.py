@@ -24,7 +24,7 @@ import torch
 from cells import result_file, save_result, say
 from environments import environment
 from reward_task import RewardTask, reward_task, train_start
-from workers import Worker, machine
+from workers import MachineFull, Worker, WorkerDied, machine
 
 from assay.lab.merged import model_folder
 from assay.models.precision import choose_precision
@@ -36,6 +36,10 @@ EVERY = 3
 """Steps between two looks at the held-out rows."""
 TRL_ROWS = 2
 """TRL's micro-batch: the one of least CPU-seconds in `grpo_vs_trl` at 256/32."""
+
+
+Side = dict[str, list[Any]]
+"""What a side's steps took, and its looks at the held-out rows."""
 
 
 class JudgedWorker(Worker):
@@ -88,13 +92,13 @@ def held_out_reward(task: RewardTask, weights: Path | None) -> float:
     return task.held_out_reward(policy)
 
 
-def train_both(task: RewardTask, workers: Mapping[str, Worker], folder: Path) -> dict[str, Any]:
-    """Steps in turn, with looks at the held-out rows in between."""
+def train_both(
+    task: RewardTask, workers: Mapping[str, Worker], folder: Path, sides: dict[str, Side]
+) -> None:
+    """Steps in turn, with looks at the held-out rows in between; `sides` gets them as they come."""
     start = held_out_reward(task, None)
     say(f"held-out reward at the start {start:.3f}")
-    sides: dict[str, dict[str, list[Any]]] = {
-        name: {"steps": [], "held_out": [[0.0, start]]} for name in workers
-    }
+    sides |= {name: {"steps": [], "held_out": [[0.0, start]]} for name in workers}
     for number in range(1, (task.stage.steps or 0) + 1):
         for name, worker in workers.items():
             side = sides[name]
@@ -105,7 +109,15 @@ def train_both(task: RewardTask, workers: Mapping[str, Worker], folder: Path) ->
                 side["held_out"].append([spent, held_out_reward(task, folder / "weights.pt")])
         said = (f"{name} {side_words(side)}" for name, side in sides.items())
         say(f"  step {number}: " + "   ".join(said))
-    return sides
+
+
+def up_to_the_last_look(sides: Mapping[str, Side]) -> dict[str, Side]:
+    """What every side has, where one was cut off: whole looks and the steps before them."""
+    looks = min(len(side["held_out"]) for side in sides.values())
+    return {
+        name: {"steps": side["steps"][: EVERY * (looks - 1)], "held_out": side["held_out"][:looks]}
+        for name, side in sides.items()
+    }
 
 
 def side_words(side: Mapping[str, Sequence[Any]]) -> str:
@@ -116,22 +128,31 @@ def side_words(side: Mapping[str, Sequence[Any]]) -> str:
 
 
 def measure() -> dict[str, Any]:
-    """The result."""
+    """The result, up to the last look where a worker died: an hour's work is not thrown away."""
     train_start()
     task = reward_task()
     before = machine()
+    sides: dict[str, Side] = {}
+    stopped = ""
     with ExitStack() as stack:
         ours = Worker(Path(sys.executable), "reward_worker.py", {"threads": 1}, 1)
         workers: dict[str, Worker] = {"assay": stack.enter_context(ours)}
         workers[PEER] = stack.enter_context(JudgedWorker(task, trl_settings(task)))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        sides = train_both(task, workers, folder)
+        try:
+            train_both(task, workers, folder, sides)
+        except (WorkerDied, MachineFull) as reason:
+            if not sides or len(next(iter(sides.values()))["steps"]) < EVERY:
+                raise
+            stopped = str(reason).splitlines()[0]
+            say(f"stopped: {stopped}")
         versions = {name: worker.ready["versions"] for name, worker in workers.items()}
     return {
         "machine": before,
         "versions": versions,
         "held_out_rows": len(task.held_out),
-        "sides": sides,
+        "sides": up_to_the_last_look(sides),
+        "stopped": stopped,
     }
 
 
