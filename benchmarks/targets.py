@@ -99,11 +99,11 @@ def rollout_speedup(prompts: int, dtype: str, *peers: str) -> Callable[[], float
     return found
 
 
-def sft_speedup(mode: str) -> Callable[[], float | None]:
-    """The least ratio of a peer's CPU time per token over Assay's, SmolLM2 in fp32."""
+def sft_speedup(mode: str, dtype: str) -> Callable[[], float | None]:
+    """The least ratio of a peer's CPU time per token over Assay's, SmolLM2."""
 
     def found() -> float | None:
-        wanted = {"model": "smollm2", "dtype": "fp32", "threads": 1}
+        wanted = {"model": "smollm2", "dtype": dtype, "threads": 1}
         factors = []
         for result in load_results("sft"):
             if wanted.items() <= result["cell"].items():
@@ -136,8 +136,10 @@ def all_targets() -> Iterator[Target]:
     for peer, title in PEERS.items():
         what = f"peak memory of a GRPO step over {title}'s, 1024/64, fp32"
         yield Target(what, 0.5, memory_share(peer), unit="%", at_most=True)
-    yield Target("packed SFT against TRL without packing, fp32", 2.0, sft_speedup("padded"))
-    yield Target("packed SFT against TRL with packing, fp32", 1.0, sft_speedup("packed"))
+    for dtype in ("fp32", "bf16"):
+        for mode, how, least in (("padded", "without", 2.0), ("packed", "with", 1.0)):
+            what = f"packed SFT against the faster TRL {how} packing, {dtype}"
+            yield Target(what, least, sft_speedup(mode, dtype))
     for dtype in ("bf16", "fp32"):
         generate = rollout_speedup(8, dtype, "generate")
         yield Target(f"rollout against generate, 64 sequences, {dtype}", 3.0, generate)
