@@ -71,11 +71,12 @@ MISSED = """\
 - **Twice TRL 1.12's padded SFT.** The layers need 0.64 GFLOP a token, 6.4 ms at the 100 GFLOP/s
   that fp32 reaches on Zen 4: twice TRL 1.12 would be below that. In bf16 it is 3.1 ms at 205
   GFLOP/s; what is not a product weighs twice as much there. Twice TRL 1.16 is reached in bf16.
-- **The roofline.** Products alone take half to two thirds of the time of an update; the rest is
-  attention's small products and softmax, copies, norms and elementwise work, which the bound counts
-  as nothing, and which weighs the more the faster products are. Tried without gain: huge pages, other block
-  sizes of attention, norms in blocks of rows. A rollout over two Python threads gains a tenth where
-  there are two cores, and was left out.
+- **The roofline.** The layers' products take about half of the time of an update, those of the
+  vocabulary up to a fifth; the rest is attention (28 % at 1024/64, most of it small products and
+  softmax), copies, norms and elementwise work, which the bound counts as nothing and which weighs
+  the more the faster products are. Tried without gain: huge pages, other block sizes of attention,
+  norms in blocks of rows. A rollout over two Python threads gains a tenth where there are two
+  cores, and was left out.
 - **`make demo` in 10 minutes, `QUICK=1` in 3.** README has the times. On two cores of Zen 4 the
   evaluated answers alone need 135 TFLOP by formula, 5.5 minutes at the full rate of both.
 """
