@@ -47,4 +47,14 @@ def first_at(level: float, looks: Sequence[Look]) -> float | None:
     return next((spent for spent, reward in looks if reward >= level), None)
 
 
-TABLES: Mapping[str, Callable[[], str]] = {"time_to_reward": curves, "time_to_level": levels}
+def stopped() -> str:
+    """Why training ended before its last step; empty where it did not."""
+    reasons = [result.get("stopped", "") for result in load_results("time_to_reward")]
+    return "\n".join(f"Stopped early: {reason}." for reason in reasons if reason)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "time_to_reward": curves,
+    "time_stopped": stopped,
+    "time_to_level": levels,
+}
