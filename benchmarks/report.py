@@ -69,8 +69,8 @@ MISSED = """\
   1024/64; a group's activations take another GiB. Norms and activations are computed again instead
   of kept, and gradients lie in one block; what the allocator does not give back is the rest.
 - **Twice TRL 1.12's padded SFT.** The layers need 0.64 GFLOP a token: on Zen 4 in fp32 6.0 ms at
-  the full rate, where twice TRL 1.12 would be 6.2 for everything. In bf16 they need 2.9 ms, and what is
-  not a product weighs twice as much. Twice TRL 1.16 is reached in bf16.
+  the full rate, where twice TRL 1.12 would be 6.2 for everything. In bf16 they need 2.9 ms, and
+  what is not a product weighs twice as much. Twice TRL 1.16 is reached in bf16.
 - **The roofline.** The layers' products take about half of the time of an update, those of the
   vocabulary up to a fifth; the rest is attention (28 % at 1024/64, most of it small products and
   softmax), copies, norms and elementwise work, which the bound counts as nothing and which weighs
