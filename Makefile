@@ -27,13 +27,12 @@ types: setup-dev
 docs: setup
 	$(BIN)/python -m assay.lab.spec.reference > docs/experiment.md
 
-# Both go on where they were interrupted: a cell with a file under benchmarks/results is done.
+# Measures the core anew.
 bench: setup
 	$(BIN)/python benchmarks/grpo_vs_trl.py core
-	$(BIN)/python benchmarks/rollout.py core
-	$(BIN)/python benchmarks/limit.py
 	$(BIN)/python benchmarks/report.py
 
+# Goes on where it was interrupted: a cell with a file under benchmarks/results is done.
 bench-full: setup
 	$(BIN)/python benchmarks/grpo_vs_trl.py full
 	$(BIN)/python benchmarks/sft_vs_trl.py full

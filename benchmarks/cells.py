@@ -98,11 +98,13 @@ def measure_missing(
     cells: Sequence[AnyCell],
     measure: Callable[[AnyCell], dict[str, Any]],
     summary: Callable[[Mapping[str, Any]], str],
+    *,
+    anew: bool = False,
 ) -> None:
-    """Measure the cells that have no result yet, and say what came out."""
+    """Measure the cells that have no result yet, or all of them `anew`, and say what came out."""
     for number, cell in enumerate(cells, 1):
         say(f"[{number}/{len(cells)}] {cell.name}")
-        if result_file(benchmark, cell.name).exists():
+        if not anew and result_file(benchmark, cell.name).exists():
             say("  measured already")
             continue
         result = measure(cell)

@@ -1,6 +1,6 @@
 """One GRPO step of Assay against TRL 1.16 and TRL 1.12, on the same weights and prompts.
 
-    python benchmarks/grpo_vs_trl.py core    SmolLM2 at 32/64, 256/32 and 1024/64, fp32 and bf16
+    python benchmarks/grpo_vs_trl.py core    SmolLM2 at 32/64, 256/32 and 1024/64, two threads
     python benchmarks/grpo_vs_trl.py full    the whole grid of `shapes`
     python benchmarks/grpo_vs_trl.py cell --model qwen3 --prompt 32 --completion 8
 
@@ -14,11 +14,12 @@ CPU-seconds count all threads of the process. What lies inside a step is said in
 TRL gets the smallest micro-batch whose CPU-seconds per row are within 3 % of the least, among
 those that fit the machine (a worker above 75 % of memory does not fit), and the faster of two
 caches, each tried once. The search goes up from the smallest and ends where a larger one is dearer;
-with long rows the largest is tried as well. Assay gets the smallest of its micro-batch budgets that
-is as good as the best. All of that stands in the result. Cells in bf16 are left out on a processor
-without bf16 products.
+with long rows the largest is tried as well, except in the core. All of that stands in the result.
+Assay runs with its default micro-batch budget. Cells in bf16 are left out on a processor without
+bf16 products.
 
-A cell's result is a file under `benchmarks/results/grpo`; a cell that has one is skipped.
+A cell's result is a file under `benchmarks/results/grpo`; a cell that has one is skipped, except
+by `core`, which measures its cells again.
 """
 
 import argparse
@@ -27,7 +28,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,12 @@ from environments import environment
 from grpo_equality import check_equality
 from shapes import (
     CACHES,
-    GROUP,
     MAX_STEPS,
     MICRO_BATCHES,
     MODELS,
     PROMPTS,
     ROWS,
+    WARM_UP_PROMPT,
     Cell,
     cell_record,
     core_cells,
@@ -66,9 +67,7 @@ BENCHMARK = "grpo"
 PEERS = ("trl-1.16", "trl-1.12")
 TRIAL_TOKENS = 512
 """A micro-batch is tried on about as many tokens, and on one micro-batch at least."""
-BUDGETS = (512, 1024, 2048, 4096, 8192)
-"""Micro-batch budgets in tokens that Assay tries."""
-SECONDS = {"core": 240, "full": 900, "cell": 240}
+SECONDS = {"core": 60, "full": 900, "cell": 240}
 """Wall seconds that a cell's rounds should not exceed."""
 LONG_ROW = 1024
 """From so many tokens a row on, the largest micro-batch is tried in any case: memory decides."""
@@ -82,6 +81,8 @@ class Setup:
     folder: Path
     end: int | None = None
     """The token that ends a completion; None for forced lengths."""
+    largest: bool = True
+    """Whether the largest micro-batch is tried with long rows, which shows what fits."""
 
     def assay(self) -> Worker:
         """A worker of Assay's, in this environment."""
@@ -109,29 +110,8 @@ def choose_end(setup: Setup) -> int | None:
 
 
 def choose(setup: Setup) -> dict[str, Any]:
-    """The settings of every side."""
-    peers = {peer: choose_micro_batch(setup, peer) for peer in PEERS}
-    return {"assay": choose_budget(setup), **peers}
-
-
-def choose_budget(setup: Setup) -> dict[str, Any]:
-    """Assay's micro-batch budget: what was tried, and the one that is used.
-
-    Budgets below two prompts are not tried: groups would be split, and the prompt computed again
-    for each part.
-    """
-    cell = setup.cell
-    whole = PROMPTS * (cell.prompt + GROUP * cell.completion)
-    budgets = sorted({min(budget, whole) for budget in BUDGETS if budget >= 2 * cell.prompt})
-    tried: list[dict[str, Any]] = []
-    try:
-        with setup.assay() as worker:
-            worker.ask("micro", tokens=budgets[0])
-            for budget in budgets:
-                tried.append({"tokens": budget, **worker.ask("micro", tokens=budget)})
-    except WorkerDied as reason:
-        tried.append({"does_not_fit": str(reason).splitlines()[0]})
-    return {"tokens": smallest_good(tried, "cpu")["tokens"], "tried": tried}
+    """The settings of each TRL."""
+    return {peer: choose_micro_batch(setup, peer) for peer in PEERS}
 
 
 def choose_micro_batch(setup: Setup, peer: str) -> dict[str, Any]:
@@ -141,11 +121,11 @@ def choose_micro_batch(setup: Setup, peer: str) -> dict[str, Any]:
     try:
         with setup.trl(peer, ROWS, CACHES[0]) as worker:
             # The first of each kind makes what later ones reuse: it is not counted.
-            worker.ask("cache", kind=CACHES[0])
+            worker.ask("cache", kind=CACHES[0], longest=WARM_UP_PROMPT)
             caches = {kind: worker.ask("cache", kind=kind) for kind in CACHES}
-            worker.ask("micro", rows=MICRO_BATCHES[0], count=1)
+            worker.ask("micro", rows=MICRO_BATCHES[0], count=1, longest=WARM_UP_PROMPT)
             for rows in MICRO_BATCHES:
-                if worth_trying(setup.cell, rows, tried):
+                if worth_trying(setup, rows, tried):
                     tried.append({"rows": rows})
                     count = trials(setup.cell, rows)
                     tried[-1].update(worker.ask("micro", rows=rows, count=count))
@@ -163,10 +143,11 @@ def choose_micro_batch(setup: Setup, peer: str) -> dict[str, Any]:
     }
 
 
-def worth_trying(cell: Cell, rows: int, tried: Sequence[Mapping[str, Any]]) -> bool:
+def worth_trying(setup: Setup, rows: int, tried: Sequence[Mapping[str, Any]]) -> bool:
     """Larger micro-batches only got dearer once one did; the largest also shows what fits."""
     costs = [one["cpu_per_row"] for one in tried]
-    largest = rows == MICRO_BATCHES[-1] and cell.prompt + cell.completion >= LONG_ROW
+    long = setup.cell.prompt + setup.cell.completion >= LONG_ROW
+    largest = setup.largest and long and rows == MICRO_BATCHES[-1]
     return largest or not costs or costs[-1] <= WORSE * min(costs)
 
 
@@ -176,10 +157,10 @@ def trials(cell: Cell, rows: int) -> int:
     return min(ROWS // rows, -(-TRIAL_TOKENS // tokens))
 
 
-def measure(cell: Cell, seconds: float) -> dict[str, Any]:
-    """The result of a cell."""
-    setup = Setup(cell, model_folder(cell.model))
-    setup = Setup(cell, setup.folder, choose_end(setup))
+def measure(cell: Cell, what: str) -> dict[str, Any]:
+    """The result of a cell, as one of `core` or `full` or as a `cell` alone."""
+    setup = Setup(cell, model_folder(cell.model), largest=what != "core")
+    setup = replace(setup, end=choose_end(setup))
     before = machine()
     choices = kept_choices(BENCHMARK, cell.name, lambda: choose(setup))
     say(f"  {chosen(choices)}")
@@ -189,12 +170,11 @@ def measure(cell: Cell, seconds: float) -> dict[str, Any]:
             choice = choices[peer]
             worker = setup.trl(peer, choice["rows"], choice["cache"])
             workers[peer] = stack.enter_context(worker)
-        workers["assay"].ask("use", tokens=choices["assay"]["tokens"])
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         equality = {
             peer: check_equality(cell, workers["assay"], workers[peer], folder) for peer in PEERS
         }
-        steps = interleaved(workers, seconds, finish, min(MOST_ROUNDS, MAX_STEPS - 1))
+        steps = interleaved(workers, SECONDS[what], finish, min(MOST_ROUNDS, MAX_STEPS - 1))
         versions = {name: worker.ready["versions"] for name, worker in workers.items()}
     return {
         "cell": cell_record(cell),
@@ -217,8 +197,7 @@ def finish(name: str, step: Step) -> str:
 
 def chosen(choices: Mapping[str, Any]) -> str:
     """The choices in a line."""
-    trl = [f"{p}: {choices[p]['rows']} rows, {choices[p]['cache']} cache" for p in PEERS]
-    return "; ".join([f"assay: {choices['assay']['tokens']} tokens", *trl])
+    return "; ".join(f"{p}: {choices[p]['rows']} rows, {choices[p]['cache']} cache" for p in PEERS)
 
 
 def summary(result: Mapping[str, Any]) -> str:
@@ -250,7 +229,8 @@ def main() -> None:
     what = given.pop("what")
     cells = {"core": core_cells, "full": full_cells}.get(what, lambda: [Cell(**given)])()
     runnable = [cell for cell in cells if cell.dtype == "fp32" or bf16_hardware("cpu")]
-    measure_missing(BENCHMARK, runnable, lambda cell: measure(cell, SECONDS[what]), summary)
+    anew = what == "core"
+    measure_missing(BENCHMARK, runnable, lambda cell: measure(cell, what), summary, anew=anew)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ reaches, and in the epsilon.
 
 from typing import Any
 
-from protocol import Meter, open_channel, reset_peak, resident, step_report, versions
+from protocol import Meter, open_channel, reset_peak, step_report, versions
 
 CHANNEL, SETTINGS = open_channel()
 
@@ -27,6 +27,7 @@ from shapes import (  # noqa: E402
     LORA_ALPHA,
     LORA_RANK,
     PROMPTS,
+    WARM_UP_COMPLETION,
     Cell,
     groups_with_signal,
     prompt_of,
@@ -52,6 +53,8 @@ from assay.train.update import update  # noqa: E402
 
 CELL = Cell(**SETTINGS["cell"])
 OBJECTIVE = Objective()
+OPTIONS = GrpoSettings(advantage_options=AdvantageOptions(epsilon=1e-4), max_tokens=CELL.completion)
+"""Settings that equal TRL's; the micro-batch budget is the default."""
 
 
 def score(pairs: list[tuple[Row, Completion]]) -> list[Reward]:
@@ -82,7 +85,6 @@ class Side:
         ends = frozenset() if SETTINGS["end"] is None else frozenset([SETTINGS["end"]])
         self.policy = LanguagePolicy(module, precision, ends)
         self.optimizer = make_optimizer(module.parameters(), lr=LEARNING_RATE)
-        self.micro_tokens = GrpoSettings().micro_tokens
         self.step_number = 0
 
     def method(self, step: int) -> Grpo:
@@ -92,17 +94,10 @@ class Side:
             for which in range(PROMPTS)
         }
         rows = tuple(Row(name, (Message("user", name),)) for name in contexts)
-        sampling = Sampling(1.0, CELL.completion)
+        longest = CELL.completion if step else min(CELL.completion, WARM_UP_COMPLETION)
+        sampling = Sampling(1.0, longest)
         source = SingleTurn(contexts, sampling, 0, score, no_text)  # type: ignore[arg-type]
-        return Grpo(Prompts(rows, source, PROMPTS, GROUP, 0), self.settings(), OBJECTIVE, no_text)
-
-    def settings(self) -> GrpoSettings:
-        """Settings that equal TRL's."""
-        return GrpoSettings(
-            advantage_options=AdvantageOptions(epsilon=1e-4),
-            max_tokens=CELL.completion,
-            micro_tokens=self.micro_tokens,
-        )
+        return Grpo(Prompts(rows, source, PROMPTS, GROUP, 0), OPTIONS, OBJECTIVE, no_text)
 
     def train(self, packed: Packed) -> None:
         """One optimizer update."""
@@ -111,7 +106,7 @@ class Side:
             packed,
             OBJECTIVE,
             self.optimizer,
-            micro_tokens=self.micro_tokens,
+            micro_tokens=OPTIONS.micro_tokens,
             clip_norm=CLIP_NORM,
         )
 
@@ -128,26 +123,6 @@ class Side:
         report = step_report(whole, generation, lengths)
         rewards = [reward_of(sample.tokens) for sample in batch.samples]
         return {**report, "groups_with_signal": groups_with_signal(rewards)}
-
-    def micro(self, tokens: int) -> dict[str, Any]:
-        """CPU-seconds and peak memory of one step's gradient at a micro-batch budget."""
-        packed = self.episodes(self.arbitrary_completions(), CELL.prompt)
-        self.micro_tokens = tokens
-        reset_peak()
-        meter = Meter.start()
-        self.gradient(packed)
-        self.optimizer.zero_grad(set_to_none=True)
-        return {"cpu": meter.cpu, "peak_bytes": resident("VmHWM")}
-
-    def arbitrary_completions(self) -> list[list[int]]:
-        """As many completions as a step has."""
-        shape = (PROMPTS * GROUP, CELL.completion)
-        return torch.randint(1, self.vocabulary, shape).tolist()
-
-    def use(self, tokens: int) -> dict[str, Any]:
-        """Take a micro-batch budget for the steps to come."""
-        self.micro_tokens = tokens
-        return {}
 
     def sample(self) -> dict[str, Any]:
         """Completions of step 1's prompts, for the choice of an end token."""
@@ -197,7 +172,7 @@ class Side:
 
     def gradient(self, packed: Packed) -> float:
         """The loss of the batch, after its backward pass."""
-        return batch_gradient(self.policy, packed, OBJECTIVE, self.micro_tokens)
+        return batch_gradient(self.policy, packed, OBJECTIVE, OPTIONS.micro_tokens)
 
 
 def main() -> None:

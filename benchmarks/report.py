@@ -35,9 +35,10 @@ INTRODUCTION = """\
 # Benchmarks
 
 How fast Assay is beside its peers, how near to what the machine can do, and how its cost grows.
-`make bench` measures the core, `make bench-full` everything; both go on where they were
-interrupted, since each cell's result is a file under `benchmarks/results`, in a folder for each
-processor, and a cell that has one is not measured again. Delete a file to measure its cell anew. Of
+`make bench` measures the core anew: GRPO steps of SmolLM2 at three shapes, in two threads.
+`make bench-full` measures everything that is missing and goes on where it was interrupted, since
+each cell's result is a file under `benchmarks/results`, in a folder for each processor. Delete a
+file to measure its cell anew. Of
 AMD's processors, which the machines here give one name, family 25 with bf16 products is Zen 4 and
 family 26 is Zen 5. The peers are installed on first use,
 each at its pinned versions in a virtual environment of its own (`benchmarks/environments.py`);

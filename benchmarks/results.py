@@ -54,7 +54,7 @@ def words_of(result: Result) -> list[str]:
     """A cell's parameters as columns."""
     cell = result["cell"]
     shape = f"{cell['prompt']}/{cell['completion']}"
-    notes = [cell["dtype"], cell["endings"], f"{cell['threads']} thread"]
+    notes = [cell["dtype"], cell["endings"], threads_of(result)]
     notes += [*(["LoRA"] if cell["lora"] else []), processor_of(result)]
     return [MODELS[cell["model"]], shape, ", ".join(notes)]
 
@@ -62,6 +62,12 @@ def words_of(result: Result) -> list[str]:
 def processor_of(result: Result) -> str:
     """The processor that a result was measured on."""
     return result["machine"]["processor"]
+
+
+def threads_of(result: Result) -> str:
+    """How many threads each side had."""
+    count = result["cell"]["threads"]
+    return "1 thread" if count == 1 else f"{count} threads"
 
 
 def ratio(result: Result, peer: str, key: str) -> str:
@@ -178,7 +184,7 @@ def sft() -> str:
     rows = []
     for result in load_results("sft"):
         cell, values = result["cell"], result["medians"]
-        kind = f"{cell['dtype']}, {cell['threads']} thread, {processor_of(result)}"
+        kind = f"{cell['dtype']}, {threads_of(result)}, {processor_of(result)}"
         for side, found in values.items():
             peer, _, mode = side.partition(" ")
             title = " ".join([TITLES[peer], *([mode] if mode else [])])

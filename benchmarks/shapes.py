@@ -8,6 +8,7 @@ ones end at one agreed token, which the driver picks so that a completion ends a
 full length (a model's own end token nearly never comes within 64 tokens of an arbitrary prompt).
 """
 
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,14 +21,14 @@ ROWS = PROMPTS * GROUP
 LEARNING_RATE = 1e-6
 CLIP_NORM = 1.0
 LORA_RANK, LORA_ALPHA = 16, 32.0
-WARM_UP_PROMPT = 16
-"""Prompt length of step 0, which makes the optimizer's moments and is not counted."""
+WARM_UP_PROMPT, WARM_UP_COMPLETION = 16, 8
+"""The shape of step 0 at most, which makes the optimizer's moments and is not counted."""
 MAX_STEPS = 21
 MICRO_BATCHES = (2, 4, 8, 16)
 """TRL's per_device_train_batch_size; the accumulation is ROWS divided by it."""
 CACHES = ("dynamic", "static")
 """TRL's cache_implementation: its default, and the static cache."""
-CACHE_TRIAL_PROMPT, CACHE_TRIAL_COMPLETION = 256, 32
+CACHE_TRIAL_PROMPT, CACHE_TRIAL_COMPLETION = 256, 16
 """The caches are tried at this shape at most: prefill is the same with both."""
 CHECK_PROMPT, CHECK_COMPLETION = 128, 32
 """Equality is checked at this shape at most."""
@@ -64,8 +65,13 @@ FULL_SHAPES = (*CORE_SHAPES, (256, 128), (2048, 128))
 
 
 def core_cells() -> list[Cell]:
-    """The cells of `make bench`."""
-    return [Cell("smollm2", *shape, dtype) for shape in CORE_SHAPES for dtype in ("fp32", "bf16")]
+    """The cells of `make bench`, in two threads where there are as many cores."""
+    threads = min(2, os.cpu_count() or 1)
+    return [
+        Cell("smollm2", *shape, dtype, threads=threads)
+        for shape in CORE_SHAPES
+        for dtype in ("fp32", "bf16")
+    ]
 
 
 def full_cells() -> list[Cell]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import lab_book
 from cells import load_results
-from results import markdown, processor_of
+from results import markdown, processor_of, threads_of
 
 Result = Mapping[str, Any]
 PEERS = {"trl-1.16": "TRL 1.16", "trl-1.12": "TRL 1.12"}
@@ -50,9 +50,9 @@ def speedups(result: Result, peer: str, key: str = "cpu") -> float:
 
 
 def grpo_cells(prompt: int, completion: int) -> list[Result]:
-    """SmolLM2 in fp32 with forced lengths and one thread, at this shape, on any machine."""
+    """SmolLM2 in fp32 with forced lengths, at this shape, on any machine."""
     wanted = {"model": "smollm2", "prompt": prompt, "completion": completion, "dtype": "fp32"}
-    wanted |= {"endings": "forced", "threads": 1, "lora": False}
+    wanted |= {"endings": "forced", "lora": False}
     return [r for r in load_results("grpo") if wanted.items() <= r["cell"].items()]
 
 
@@ -61,7 +61,8 @@ def grpo_targets(prompt: int, completion: int, peer: str, wanted: float) -> Iter
     what = f"GRPO step against {PEERS[peer]}, {prompt}/{completion}, fp32, CPU-seconds"
     measured = grpo_cells(prompt, completion)
     for result in measured:
-        yield Target(f"{what}, {processor_of(result)}", wanted, partial(speedups, result, peer))
+        where = f"{processor_of(result)}, {threads_of(result)}"
+        yield Target(f"{what}, {where}", wanted, partial(speedups, result, peer))
     if not measured:
         yield Target(what, wanted, lambda: None)
 

@@ -34,6 +34,7 @@ from shapes import (  # noqa: E402
     MAX_STEPS,
     PROMPTS,
     ROWS,
+    WARM_UP_COMPLETION,
     Cell,
     groups_with_signal,
     prompt_of,
@@ -99,6 +100,13 @@ class Side(HeldTrainer):
         self.generation: dict[str, float] = {}
         self.lengths: list[int] = []
         self.signal = 0
+        self.steps = 0
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        """Answer commands until one asks for a step; the first is a short one."""
+        super().on_step_begin()
+        short = min(CELL.completion, WARM_UP_COMPLETION)
+        self.set_generation(max_new_tokens=CELL.completion if self.steps else short)
 
     def watch(self, trainer: Any) -> None:
         """Time the trainer's generation."""
@@ -116,22 +124,23 @@ class Side(HeldTrainer):
 
     def report(self) -> dict[str, Any]:
         """The step's seconds, lengths, memory and groups with signal."""
+        self.steps += 1
         report = step_report(self.whole, self.generation, self.lengths)
         return {**report, "groups_with_signal": self.signal}
 
-    def micro(self, rows: int, count: int) -> dict[str, Any]:
+    def micro(self, rows: int, count: int, longest: int = CELL.prompt) -> dict[str, Any]:
         """CPU-seconds per row and peak memory of `count` micro-batches of arbitrary tokens."""
         reset_peak()
         meter = Meter.start()
         for _ in range(count):
-            tokens = torch.randint(1, vocabulary_of(self.trainer), (rows, CELL.prompt))
+            tokens = torch.randint(1, vocabulary_of(self.trainer), (rows, longest))
             completions = torch.randint(1, vocabulary_of(self.trainer), (rows, CELL.completion))
             signs = torch.tensor([1.0, -1.0]).repeat(rows // 2)
             self.backward(batch_of(tokens, completions, signs))
         self.trainer.model.zero_grad()
         return {"cpu_per_row": meter.cpu / rows / count, "peak_bytes": resident("VmHWM")}
 
-    def cache(self, kind: str) -> dict[str, Any]:
+    def cache(self, kind: str, longest: int = CACHE_TRIAL_PROMPT) -> dict[str, Any]:
         """CPU-seconds of generating with a cache, at the cell's shape or a smaller one.
 
         The static cache does not work under bf16 autocast with every model: rotated keys are
@@ -141,7 +150,7 @@ class Side(HeldTrainer):
         self.set_generation(cache_implementation=cache_name(kind), max_new_tokens=limit)
         meter = Meter.start()
         try:
-            self.generate(self.inputs(CACHE_TRIAL_PROMPT))
+            self.generate(self.inputs(longest))
             found: dict[str, Any] = {"cpu": meter.cpu}
         except RuntimeError as error:
             found = {"failed": str(error)}
