@@ -132,7 +132,8 @@ def sections() -> list[Section]:
             "just begun to call functions, 4 prompts with 8 completions a step, the model's own "
             "endings, BFCL's checker as the reward, one thread. After every third step one and "
             "the same program has each side's weights answer held-out rows greedily; that is not "
-            "counted. Both sides see the same rows and draw their own samples; one seed.",
+            "counted. Both sides see the same rows and draw their own samples; one seed. Start and "
+            "learning rate are those at which Assay alone, in trials, learned in so few steps.",
             named(
                 ("", "time_to_reward"),
                 ("", "time_stopped"),
