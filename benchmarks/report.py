@@ -111,8 +111,9 @@ def sections() -> list[Section]:
             "`benchmarks/grpo_vs_trl.py`: one GRPO step of 2 prompts with 8 completions each, on "
             "the same weights, prompts, sampling, lengths and optimizer, gradient checkpointing "
             "off. Before the timing both sides compute loss and gradients of the same rollouts, "
-            f"cut to {shapes.CHECK_PROMPT}/{shapes.CHECK_COMPLETION} tokens; in fp32 they must "
-            "agree, in bf16 the difference is reported. Generation includes laying the changed "
+            f"cut to {shapes.CHECK_PROMPT}/{shapes.CHECK_COMPLETION} tokens (those in one thread, "
+            "measured before, to 128/32); in fp32 they must agree, in bf16 the difference is "
+            "reported. Generation includes laying the changed "
             "weights out for the sampler. "
             "TRL runs with a micro-batch that was the fastest in a trial, or within 3 % of it.",
             named(

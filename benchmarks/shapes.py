@@ -28,9 +28,9 @@ MICRO_BATCHES = (2, 4, 8, 16)
 """TRL's per_device_train_batch_size; the accumulation is ROWS divided by it."""
 CACHES = ("dynamic", "static")
 """TRL's cache_implementation: its default, and the static cache."""
-CACHE_TRIAL_PROMPT, CACHE_TRIAL_COMPLETION = 256, 16
+CACHE_TRIAL_PROMPT, CACHE_TRIAL_COMPLETION = 128, 16
 """The caches are tried at this shape at most: prefill is the same with both."""
-CHECK_PROMPT, CHECK_COMPLETION = 128, 32
+CHECK_PROMPT, CHECK_COMPLETION = 64, 16
 """Equality is checked at this shape at most."""
 MODELS = {"smollm2": "SmolLM2-135M", "qwen3": "random Qwen3, 5 M"}
 LONG = ((256, 1024), (128, 2048))

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,11 @@ class Worker:
             stderr=self.errors,
             env=environment,
         )
-        self.ready: dict[str, Any] = self.answer()
+
+    @cached_property
+    def ready(self) -> dict[str, Any]:
+        """What it said when it was ready for commands: several may start side by side."""
+        return self.answer()
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Give a command and wait for its answer; raises WorkerDied."""
@@ -65,6 +69,7 @@ class Worker:
             self.process.stdin.flush()
         except BrokenPipeError:
             raise self.died("it ended by itself") from None
+        _ = self.ready
         return self.answer()
 
     def answer(self) -> dict[str, Any]:
