@@ -98,7 +98,7 @@ SHAPES = ((64, 32), (256, 64))
 
 
 def core_cells() -> list[Cell]:
-    """The cells of `make bench`: in bf16 where the processor has it, and once in fp32."""
+    """The cells that come first: in bf16 where the processor has it, and once in fp32."""
     dtype = "bf16" if bf16_hardware("cpu") else "fp32"
     batches = [((8, 8), dtype), ((8, 8), "fp32"), ((1, 8), dtype), ((1, 1), dtype)]
     return list(dict.fromkeys(Cell(*batch, *SHAPES[0], dtype) for batch, dtype in batches))
