@@ -67,10 +67,8 @@ MISSED = """\
   update stands at 76 % of the roofline.
 - **A step at 1024/64 in fp32 on Zen 4.** In two threads it takes 75 CPU-seconds of Assay, 54 of
   them the update, which takes 35.6 in one thread (24 at the full rate; half of it is the layers'
-  products and 28 % attention). Waiting for the other thread counts as CPU time. At 256/32 two
-  threads make the layers' products 1.5 times as fast, those of the vocabulary 1.7 times and
-  attention no faster: its products are small, and oneDNN divides those of the backward pass badly
-  (0.6 to 1.3 times). In bf16 the update gains 1.8 times, and both targets are reached.
+  products and 28 % attention). Waiting for the other thread counts as CPU time, and attention's
+  small products gain little from a second thread in fp32. In bf16 both targets are reached.
 - **The Xeon's steps** were not measured again after attention went block by block.
 - **Half of TRL's memory.** Weights, gradients, moments and imports take 2.4 GiB of either side at
   1024/64; a group's activations take another GiB. Norms and activations are computed again instead

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.models import products
-from assay.models.products import LEAST_SIDE, batched, product, project
+from assay.models.products import LEAST_SIDE, ZEN_5, batched, product, project
 
 
 @pytest.fixture(params=["by oneDNN", "by torch"])
@@ -13,7 +13,7 @@ def library(request, monkeypatch):
     wanted = request.param == "by oneDNN"
     if wanted and not torch.backends.mkldnn.is_available():
         pytest.skip("this torch has no oneDNN")
-    monkeypatch.setattr(products, "prefers_onednn", lambda: wanted)
+    monkeypatch.setattr(products, "amd_family", lambda: ZEN_5 if wanted else 0)
     return request.param
 
 
@@ -55,6 +55,19 @@ def test_products_of_transposed_views_are_products(library, transposed, inner):
     torch.testing.assert_close(batched(left, right).double(), expected, atol=1e-4, rtol=1e-5)
     for one, other, whole in zip(left, right, expected, strict=True):
         torch.testing.assert_close(product(one, other).double(), whole, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("family", "calls"), [(0, 0), (25, 1), (ZEN_5, 4)])
+def test_a_batch_is_computed_piece_by_piece_on_zen_5_only(monkeypatch, family, calls):
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this torch has no oneDNN")
+    seen, onednn = [], products.onednn
+    monkeypatch.setattr(products, "amd_family", lambda: family)
+    monkeypatch.setattr(products, "onednn", lambda *given: seen.append(0) or onednn(*given))
+    left, right = numbers(3, 4, LEAST_SIDE), numbers(3, LEAST_SIDE, 5)
+    batched(left, right)
+    product(left[0], right[0])
+    assert len(seen) == calls
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
