@@ -57,6 +57,7 @@ What was aimed at before anything was measured. GRPO steps stand for each proces
 worst counts. The results of the Intel Xeon are of 2026-11-21, before attention went block by block.
 Those of AMD EPYC family 26 are of the morning of 2026-11-22, before training kept a third less
 memory for each token, attention's masks were widened and bf16 decoding stopped copying its cache.
+Those of family 25 in fp32 are of before its attention went to MKL, but for the roofline's update.
 """
 
 MISSED = """\

@@ -27,6 +27,7 @@ from environments import environment
 from reward_task import RewardTask, reward_task, train_start
 from workers import MachineFull, Worker, WorkerDied, machine
 
+from assay.data.row import Row
 from assay.lab.merged import model_folder
 from assay.models.precision import choose_precision
 from assay.rollout.language import LanguagePolicy
@@ -48,7 +49,7 @@ class JudgedWorker(Worker):
 
     def __init__(self, task: RewardTask, settings: Mapping[str, Any]):
         self.task = task
-        self.rows = task.rows_in_order(task.stage.steps or 0)
+        self.rows = rows_of(task)
         super().__init__(environment(PEER), "trl_reward_worker.py", settings, 1)
 
     def answer(self) -> dict[str, Any]:
@@ -64,10 +65,15 @@ class JudgedWorker(Worker):
         return found
 
 
+def rows_of(task: RewardTask) -> list[Row]:
+    """The rows of all steps and of one more: TRL's trainer answers only while it waits for one."""
+    return task.rows_in_order((task.stage.steps or 0) + 1)
+
+
 def trl_settings(task: RewardTask) -> dict[str, Any]:
     """What TRL's worker is started with."""
     stage = task.stage
-    rows = task.rows_in_order(stage.steps or 0)
+    rows = rows_of(task)
     (end,) = task.session.base.end_tokens
     return {
         "model": str(model_folder(task.session.experiment.model, task.session.run.root)),
