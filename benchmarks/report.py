@@ -67,9 +67,10 @@ MISSED = """\
   must come from the products, which reach 107 GFLOP/s on this processor and 235 on Zen 5. The
   update stands at 76 % of the roofline.
 - **A step at 1024/64 in fp32 on Zen 4.** In two threads it takes 75 CPU-seconds of Assay, 54 of
-  them the update, which takes 35.6 in one thread (24 at the full rate; half of it is the layers'
-  products and 28 % attention). Waiting for the other thread counts as CPU time, and attention's
-  small products gain little from a second thread in fp32. In bf16 both targets are reached.
+  them the update, which takes 35.8 in one thread (24 at the full rate; half of it is the layers'
+  products and a quarter attention). Waiting for the other thread counts as CPU time, and
+  attention's small products gain little from a second one in fp32. In bf16 both targets are
+  reached.
 - **The Xeon's steps** were not measured again after attention went block by block.
 - **Half of TRL's memory.** Weights, gradients, moments and imports take 2.4 GiB of either side at
   1024/64; a group's activations take another GiB. Norms and activations are computed again instead
@@ -78,11 +79,11 @@ MISSED = """\
   the full rate, where twice TRL 1.12 would be 6.2 for everything. In bf16 they need 2.9 ms, and
   what is not a product weighs twice as much. Twice TRL 1.16 is reached in bf16.
 - **The roofline.** The layers' products take about half of the time of an update, those of the
-  vocabulary up to a fifth; the rest is attention (28 % at 1024/64, most of it small products and
-  softmax), copies, norms and elementwise work, which the bound counts as nothing and which weighs
-  the more the faster products are. Tried without gain: huge pages, other block sizes of attention,
-  norms in blocks of rows. A rollout over two Python threads gains a tenth where there are two
-  cores, and was left out.
+  vocabulary up to a fifth; the rest is attention (a quarter at 1024/64, most of it small products
+  and softmax), copies, norms and elementwise work, which the bound counts as nothing and which
+  weighs the more the faster products are. Tried without gain: huge pages, other block sizes of
+  attention, norms in blocks of rows. A rollout over two Python threads gains a tenth where there
+  are two cores, and was left out.
 - **`make demo` in 10 minutes, `QUICK=1` in 3.** README has the times. On two cores of Zen 4 the
   evaluated answers alone need 135 TFLOP by formula, 5 minutes at the full rate of both.
 """
