@@ -18,9 +18,8 @@ from torch.autograd.function import once_differentiable
 
 LEAST_SIDE = 256
 """Of a batch of products, each is computed by itself where its longest side has so many numbers."""
-
-
 ZEN_5 = 26
+"""Its family: what `amd_family` says of it."""
 
 
 @cache
