@@ -39,8 +39,8 @@ How fast Assay is beside its peers, how near to what the machine can do, and how
 `make bench-full` measures everything that is missing and goes on where it was interrupted, since
 each cell's result is a file under `benchmarks/results`, in a folder for each processor. Delete a
 file to measure its cell anew. Of AMD's processors, which the machines here give one name, family 25
-with bf16 products is Zen 4 and family 26 is Zen 5. The peers are installed on first use, each at its
-pinned versions in a virtual environment of its own (`benchmarks/environments.py`); llama.cpp is
+with bf16 products is Zen 4 and family 26 is Zen 5. The peers are installed on first use, each at
+its pinned versions in a virtual environment of its own (`benchmarks/environments.py`); llama.cpp is
 compiled then. This page is written by `python benchmarks/report.py` from those files.
 
 A CPU-second is processor time of all threads together; it changes less with what else the machine
