@@ -185,3 +185,26 @@ def test_a_bad_csv_is_named_by_line_and_column(
 ):
     said = refusal(tmp_path, CSV.replace(old, new, 1), "csv")
     assert all(word in said for word in words), said
+
+
+def test_a_claim_of_one_cell_is_kept_apart_from_claims_of_the_run(tmp_path: Path):
+    (run,) = read(tmp_path, RUN + '{ x = 1.0, y = 2.0 }\nsays_of = { x = "better" }').runs
+    assert (run.says, run.says_of) == (None, {"x": "better"})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("says_of = { z = 'better' }", ("runs.says_of", "nothing is named 'z'")),
+        ("right = [1, 2]", ("runs.0.right", "2 counts for 1 scores")),
+        ("[[averages]]\nrun = 'b'\nsays = 1", ("averages.run", "nothing is named 'b'")),
+        ("[[averages]]\nrun = 'a'\nof = 'z'\nsays = 1", ("averages.of", "nothing is named 'z'")),
+        ("[[comparisons]]\nrun = 'b'\ncontrol = 'a'\ncells = 'z'", ("comparisons.cells", "'z'")),
+        ("[[comparisons]]\nrun = 'b'\ncontrol = 'a'\ninterval = 1", ("interval", "two limits")),
+    ],
+)
+def test_what_a_claim_names_must_be_in_the_record(
+    tmp_path: Path, text: str, words: tuple[str, ...]
+):
+    said = refusal(tmp_path, RUN + "1.0\n" + text.replace("'", '"'))
+    assert all(word in said for word in words), said

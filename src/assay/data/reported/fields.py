@@ -46,6 +46,8 @@ Many = Annotated[tuple[T, ...], BeforeValidator(several)]
 Count = Annotated[int, Field(ge=0, strict=True)]
 Items = Annotated[int, Field(ge=1, strict=True)]
 Cells = Annotated[dict[str, Many[Number]], BeforeValidator(by_cell)]
+Counts = Annotated[dict[str, Many[Count]], BeforeValidator(by_cell)]
+CellCount = Annotated[dict[str, Count], BeforeValidator(by_cell)]
 
 
 class Part(BaseModel):

@@ -10,13 +10,36 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from assay.data.reported.fields import Cells, Count, Items, Many, Number, Part, refused
+from assay.data.reported.fields import (
+    CellCount,
+    Cells,
+    Count,
+    Counts,
+    Items,
+    Many,
+    Number,
+    Part,
+    refused,
+)
 from assay.errors import nearest
 
-Verdict = Literal["better", "worse", "same"]
-"""What a report says of something: "same" stands for "no effect" and "about equal"."""
-Meaning = Literal["score", "error rate", "loss", "policy loss", "distance", "cost", "count"]
-"""What a metric measures: "distance" is a divergence from the old or reference policy."""
+Verdict = Literal["better", "worse", "same", "undecided"]
+"""What a report says of something: "same" stands for "no effect" and "about equal", "undecided" for
+"inside noise" and "cannot be told apart"."""
+Meaning = Literal[
+    "score",
+    "error rate",
+    "loss",
+    "policy loss",
+    "distance",
+    "cost",
+    "count",
+    "groups without signal",
+    "signal",
+]
+"""What a metric measures: "distance" is a divergence from the old or reference policy, "groups
+without signal" the share of groups whose rewards are all equal, "signal" a quantity that is 0 where
+nothing is learned: gradient norm, spread of rewards, size of advantages."""
 Reading = Literal["better", "worse", "stable", "away", "towards"]
 """What a report concludes from the course of a metric."""
 
@@ -34,6 +57,8 @@ class Scoring(Part):
     """Smallest step of one item's score: 1 where an item is right or wrong."""
     categories: Items | None = None
     """Categories that the benchmark's overall score averages."""
+    repeats: Items = 1
+    """Passes over the items that each printed score is the mean of."""
     control: str = ""
     """The run that others are compared with; empty where none is."""
     nested: bool = False
@@ -56,12 +81,38 @@ class Run(Part):
     """Cell (a benchmark, a subset) -> the printed values of its repeats."""
     items: Items | dict[str, Items] | None = None
     """Items, where they differ from those of `[scoring]`."""
+    repeats: Items | None = None
+    """Passes over the items that each printed score is the mean of, where it differs."""
+    right: Counts = Field(default_factory=dict)
+    """Cell -> right items of each repeat; scores without a percentage are these over the items."""
+    failed: CellCount = Field(default_factory=dict)
+    """Cell -> items without an answer (timeout, parse failure, refusal), however they count."""
+    left_out: CellCount = Field(default_factory=dict)
+    """Cell -> items of which the report says that its score leaves them out."""
+    not_run: Many[str] = ()
+    """Cells that it has no result of (N/A)."""
+    intervals: Cells = Field(default_factory=dict)
+    """Cell -> what is printed beside its score: two limits, or one number after a plus-minus."""
+    trained: bool | None = None
+    """Whether it was trained at all, where its settings do not say so."""
     control: str | None = None
     """The run it is compared with, where that is not the one of `[scoring]`; "" for none."""
     says: Verdict | None = None
-    """What the report says of it, against its control."""
+    """What the report says of the whole run, against its control."""
+    says_of: dict[str, Verdict] = Field(default_factory=dict)
+    """Cell or average -> what the report says of it alone; this is said of no other cell."""
     finished: bool = True
     """Whether the report has its results."""
+    lines: dict[str, Count] = Field(default_factory=dict)
+    """Cell -> line of its score, where that is not `line`."""
+
+    @model_validator(mode="after")
+    def _a_count_for_each_score(self) -> "Run":
+        for cell, counts in self.right.items():
+            scores = self.scores.get(cell, ())
+            if scores and len(scores) != len(counts):
+                raise refused("right", f"{len(counts)} counts for {len(scores)} scores of {cell!r}")
+        return self
 
 
 class Mention(Part):
@@ -71,8 +122,12 @@ class Mention(Part):
     """The run or the thing."""
     place: str = ""
     """Where it is said."""
-    settings: Mapping[str, str | Number]
+    cell: str | None = None
+    """The benchmark or subset that the settings are about; none where they are about the run."""
+    settings: Mapping[str, str | Number] = {}
     """What is said of it."""
+    scores: Cells = Field(default_factory=dict)
+    """Scores of the run that are printed here again: cell -> values."""
 
 
 class Comparison(Part):
@@ -82,6 +137,8 @@ class Comparison(Part):
     control: str
     says: Verdict | None = None
     """What the report says of `run` against `control`."""
+    cells: Many[str] = ()
+    """The cells, or averages, that it is said of; none where it is said of the whole."""
     vary: Many[str] = ()
     """The settings that the comparison is about."""
     points: Many[Number] = ()
@@ -90,6 +147,18 @@ class Comparison(Part):
     """Items of the differences, all sizes that occur."""
     score: Number | None = None
     """A score near which the differences lie, in percent."""
+    paired: bool = False
+    """Whether the report compares item by item."""
+    p: Number | None = None
+    """The p-value that the report prints."""
+    interval: Many[Number] = ()
+    """The limits of the difference that the report prints, in points."""
+
+    @model_validator(mode="after")
+    def _limits_are_two(self) -> "Comparison":
+        if self.interval and len(self.interval) != 2:
+            raise refused("interval", "two limits are expected", "write [low, high]")
+        return self
 
 
 class Metric(Part):
@@ -99,6 +168,8 @@ class Metric(Part):
     steps: Many[Count] = ()
     values: Many[Number] = ()
     """The printed readings, percentages as they are."""
+    unit: Literal["percent", "share"] | None = None
+    """Of a rate without counts; where it is not given, readings up to 1 are shares."""
     counts: Many[Count] = ()
     """What was counted, where the reading is a rate: it is counts / totals."""
     totals: Many[Items] = ()
@@ -107,10 +178,13 @@ class Metric(Part):
     meaning: Meaning | None = None
     reads: Reading | None = None
     """What the report concludes from its course."""
+    lines: Many[Count] = ()
+    """The line of each reading, where they are several."""
 
     @model_validator(mode="after")
     def _one_reading_a_step(self) -> "Metric":
         rows = {"values": self.values, "counts": self.counts, "totals": self.totals}
+        rows |= {"lines": self.lines}
         for key, row in rows.items():
             if row and len(row) != len(self.steps):
                 raise refused(key, f"{len(row)} of them for {len(self.steps)} steps")
@@ -184,12 +258,25 @@ class Rating(Part):
     says: Number
 
 
+class Average(Part):
+    """An average over cells of one run, or over the repeats of one cell, as it is printed."""
+
+    run: str
+    name: str = "average"
+    of: Many[str] = ()
+    """The cells that it averages; all of the run, those not run too, where none are named."""
+    says: Number
+
+
 class Search(Part):
-    """A choice of the best of several points by the scores that are then reported."""
+    """A choice of the best of several points: checkpoints, seeds, prompts or settings."""
 
     chosen: str
     """The run that was reported."""
-    points: Items
+    on: Literal["test", "dev"] = "test"
+    """Whether the scores that chose it are the reported ones, or those of items apart."""
+    points: Items | None = None
+    """How many were tried."""
     baseline: str = ""
     """The run whose scores the others are divided by, where points were ranked so."""
     says: Number | None = None
@@ -229,6 +316,7 @@ class Reported(Part):
     forecasts: tuple[Forecast, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     ratings: tuple[Rating, ...] = ()
+    averages: tuple[Average, ...] = ()
     searches: tuple[Search, ...] = ()
     effects: tuple[Effect, ...] = ()
     open: tuple[Open, ...] = ()
@@ -263,6 +351,15 @@ class Reported(Part):
         yield "scoring.control", self.scoring.control, runs
         for part in self.runs:
             yield "runs.control", part.control or "", runs
+        names = [cell for run in self.runs for cell in (*run.scores, *run.right, *run.not_run)]
+        for part in self.averages:
+            yield "averages.run", part.run, runs
+            yield from (("averages.of", cell, names) for cell in part.of)
+        names += [part.name for part in self.averages]
+        for part in self.runs:
+            yield from (("runs.says_of", cell, names) for cell in part.says_of)
+        for part in self.comparisons:
+            yield from (("comparisons.cells", cell, names) for cell in part.cells)
         for part in self.searches:
             yield from (("searches", name, runs) for name in (part.chosen, part.baseline))
         for part in self.identities:
