@@ -188,16 +188,16 @@ FAULTS: dict[str, tuple[str, str]] = {
         '[[runs]]\nname = "a"\n[[runs]]\nname = "b"\n[[comparisons]]\nrun = "b"\ncontrol = "a"\n',
     ),
     "impossible_granularity": (
-        two_runs([15.00, 14.25], [20.00, 20.50]),
-        two_runs([15.00, 14.50], [20.00, 20.50]),
+        two_runs("[15.00, 14.25]", "[20.00, 20.50]"),
+        two_runs("[15.00, 14.50]", "[20.00, 20.50]"),
     ),
     "items_score_in_parts": (
         two_runs([15.13, 14.21], [20.07, 20.31]),
         two_runs([15.13, 14.21], [20.07, 20.31], more="step = 0.01"),
     ),
     "fraction_of_plausible": (
-        two_runs([15.00, 14.25], [20.00, 20.50]),
-        two_runs([15.00, 14.50], [20.00, 20.50]),
+        two_runs("[15.00, 14.25]", "[20.00, 20.50]"),
+        two_runs("[15.00, 14.50]", "[20.00, 20.50]"),
     ),
     "not_from_counts": (
         metric(steps=1, values=97.9, counts=43, totals=44),

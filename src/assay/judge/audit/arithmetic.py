@@ -1,6 +1,6 @@
 """Rules about numbers that cannot be, or that do not follow from the numbers beside them.
 
-Rounding is granted: a printed number stands for all that round to it.
+A printed number stands for all that round to it or are cut off to it (`printed`).
 """
 
 from collections.abc import Iterator
@@ -8,9 +8,10 @@ from decimal import Decimal
 from fractions import Fraction
 from math import floor
 
-from assay.data.reported.record import Identity, Metric, Reported
-from assay.judge.audit.cells import Cell, cells, on_grid, rounding, unit_of
+from assay.data.reported.record import Change, Identity, Metric, Reported
+from assay.judge.audit.cells import Cell, cells, unit_of
 from assay.judge.audit.flaw import Flaw
+from assay.judge.audit.printed import MODES, Mode, Range, on_grid, prints, rounding
 
 FEWEST_OFF = 4
 MULTIPLIERS = range(2, 11)
@@ -81,7 +82,8 @@ def fraction_of_plausible(report: Reported) -> Iterator[Flaw]:
 
 def _fits(cell: Cell, unit: Fraction, times: int) -> bool:
     """Whether all values times a number are possible, where that could have failed."""
-    sharp = all(4 * times * rounding(value) < unit for value in cell.values)
+    # What the value stands for reaches over 3 roundings, cut off or rounded: half a unit at most.
+    sharp = all(6 * times * rounding(value) < unit for value in cell.values)
     inside = all(value * times <= cell.scale for value in cell.values)
     return sharp and inside and all(on_grid(value, unit, times) for value in cell.values)
 
@@ -103,7 +105,7 @@ def not_from_counts(report: Reported) -> Iterator[Flaw]:
         for index, (value, total) in enumerate(zip(metric.values, metric.totals, strict=True)):
             count = metric.counts[index] if metric.counts else None
             unit = Fraction(100, total)
-            exact = count is not None and abs(Fraction(value) - count * unit) <= rounding(value)
+            exact = count is not None and prints(value, count * unit)
             if exact or (count is None and on_grid(value, unit)):
                 continue
             numbers = {
@@ -164,11 +166,12 @@ def _identity_rows(report: Reported, identity: Identity) -> Iterator[tuple[str, 
         assert metric is not None, "the record was checked"
         factor = metric.values
     for total, first, times, second in zip(loss, part, factor, term, strict=True):
-        slack = rounding(total) + rounding(first) + abs(Fraction(times)) * rounding(second)
-        gap = Fraction(total) - Fraction(first) - Fraction(times) * Fraction(second)
         yield (
             f"{first} + {times} x {second} = {first + times * second} ~ {total}",
-            abs(gap) <= slack,
+            any(
+                (mode(first) + mode(second).times(Fraction(times))).meets(mode(total))
+                for mode in MODES
+            ),
         )
 
 
@@ -199,22 +202,18 @@ def _divides(value: Decimal, total: Decimal, count: Decimal) -> bool:
     """Whether total / count may round to the value; a count of 0 has no average."""
     if count == 0:
         return False
-    slack = rounding(value) + rounding(total) / Fraction(count)
-    return abs(Fraction(total) / Fraction(count) - Fraction(value)) <= slack
+    return any(mode(total).times(1 / Fraction(count)).meets(mode(value)) for mode in MODES)
 
 
 def wrong_change(report: Reported) -> Iterator[Flaw]:
     """Printed changes that are not the difference of the numbers beside them."""
     for change in report.changes:
-        before, after, says = map(Fraction, (change.before, change.after, change.says))
-        slack = rounding(change.before) + rounding(change.after)
-        actual = after - before
-        if change.relative:
-            if before == 0:
-                continue
-            slack *= (1 + abs(actual / before)) * 100 / abs(before)
-            actual = actual / before * 100
-        if abs(actual - says) > slack + rounding(change.says):
+        if change.relative and change.before == 0:
+            continue
+        if not any(_changes(change, mode).meets(mode(change.says)) for mode in MODES):
+            actual = Fraction(change.after) - Fraction(change.before)
+            if change.relative:
+                actual = actual / abs(Fraction(change.before)) * 100
             numbers = {
                 "before": str(change.before),
                 "after": str(change.after),
@@ -224,11 +223,24 @@ def wrong_change(report: Reported) -> Iterator[Flaw]:
             yield Flaw("wrong_change", "error", change.of, numbers, change.line)
 
 
+def _changes(change: Change, mode: Mode) -> Range:
+    """All changes between two printed numbers, in the unit of the printed change."""
+    before, after = mode(change.before), mode(change.after)
+    moved = after - before
+    if not change.relative:
+        return moved
+    size = before if change.before > 0 else -before
+    # A number that rounds to 0 has no percentages: every change may be right.
+    if size.low <= 0:
+        return mode(change.says)
+    return moved.over(size).times(100)
+
+
 def mark_not_mean(report: Reported) -> Iterator[Flaw]:
     """An overall mark that is not the mean of the marks it is printed with."""
     for rating in report.ratings:
-        mean = sum(map(Fraction, rating.marks)) / len(rating.marks)
-        if abs(mean - Fraction(rating.says)) > rounding(rating.says):
+        mean = sum(map(Fraction, rating.marks), Fraction(0)) / len(rating.marks)
+        if not prints(rating.says, mean):
             numbers = {
                 "marks": ", ".join(map(str, rating.marks)),
                 "mean": float(mean),

@@ -23,6 +23,8 @@ class Cell:
     """100 where percentages are printed, 1 where shares are."""
     step: Decimal
     """Smallest step of one item's score."""
+    repeats: int = 1
+    """Passes over the items that each value is the mean of."""
 
     @property
     def mean(self) -> float:
@@ -36,27 +38,28 @@ class Cell:
         return self.mean * self.items
 
 
-def rounding(value: Decimal) -> Fraction:
-    """Half a unit of the last printed digit."""
-    exponent = value.as_tuple().exponent
-    assert isinstance(exponent, int), "readers admit finite numbers only"
-    return Fraction(10) ** exponent / 2
-
-
-def on_grid(value: Decimal, unit: Fraction, times: int = 1) -> bool:
-    """Whether `times` the value, within its rounding, is a whole number of units."""
-    exact = Fraction(value) * times / unit
-    return abs(exact - round(exact)) <= rounding(value) * times / unit
-
-
 def cells(report: Reported, run: Run) -> dict[str, Cell]:
     """The scored cells of a run by name."""
-    scale = report.scoring.highest
+    scoring, repeats = report.scoring, run.repeats or report.scoring.repeats
+    printed = {name: values for name, values in run.scores.items() if values}
+    printed = _from_counts(report, run) | printed
     return {
-        name: Cell(name, values, items_of(report, run, name), scale, report.scoring.step)
-        for name, values in run.scores.items()
-        if values
+        name: Cell(
+            name, values, items_of(report, run, name), scoring.highest, scoring.step, repeats
+        )
+        for name, values in printed.items()
     }
+
+
+def _from_counts(report: Reported, run: Run) -> dict[str, tuple[Decimal, ...]]:
+    """Scores worked out from the counts of cells; a count above its items gives none."""
+    found = {}
+    for name, counts in run.right.items():
+        items = items_of(report, run, name)
+        if items and counts and max(counts) <= items:
+            scale = report.scoring.highest
+            found[name] = tuple(Decimal(scale * count) / items for count in counts)
+    return found
 
 
 def items_of(report: Reported, run: Run, cell: str) -> int | None:
@@ -69,8 +72,10 @@ def items_of(report: Reported, run: Run, cell: str) -> int | None:
 
 
 def unit_of(cell: Cell) -> Fraction | None:
-    """The smallest step of a printed score: one step of one item; None without items."""
-    return None if cell.items is None else Fraction(cell.step) * cell.scale / cell.items
+    """The smallest step of a printed score: one step of one item once; None without items."""
+    if cell.items is None:
+        return None
+    return Fraction(cell.step) * cell.scale / (cell.items * cell.repeats)
 
 
 def compare_cells(control: Cell, other: Cell) -> Comparison | None:

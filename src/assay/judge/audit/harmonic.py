@@ -7,8 +7,9 @@ from fractions import Fraction
 from math import ceil, floor
 
 from assay.data.reported.record import Reported, Search
-from assay.judge.audit.cells import Cell, cells, rounding
+from assay.judge.audit.cells import Cell, cells
 from assay.judge.audit.flaw import Flaw
+from assay.judge.audit.printed import rounding
 from assay.judge.harmonic import harmonic_ratio
 
 MOST_COUNTS = 10_000
