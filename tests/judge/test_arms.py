@@ -1,5 +1,7 @@
 """Arms of several seeds: the seed is a level of its own."""
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -8,9 +10,11 @@ from assay.judge.arms import arm_interval, as_repeats, compare_arms
 from assay.judge.intervals import score_interval
 from assay.judge.paired import compare
 from assay.judge.scores import Array, ItemScores, ItemsDifferError, ScoreError
+from assay.judge.verdict import Comparison
 from tests.judge.simulated import item_ids, single_pass
 
 ITEMS = 150
+Judge = Callable[[Sequence[ItemScores], Sequence[ItemScores]], Comparison]
 
 
 def arm(rng: np.random.Generator, chances: Array, seeds: int, seed_spread: float, lift: float = 0):
@@ -20,23 +24,25 @@ def arm(rng: np.random.Generator, chances: Array, seeds: int, seed_spread: float
     return [single_pass(np.asarray(run, float)) for run in runs]
 
 
-def false_verdicts(seed_spread: float, pairs: int = 300) -> tuple[float, float]:
-    """Shares of null pairs called different by arms and by their first runs alone."""
+def false_verdicts(seed_spread: float, seeds: int, judge: Judge, pairs: int = 250) -> float:
+    """Share of null pairs of arms that are called different."""
     rng = np.random.default_rng(5)
-    by_arms, by_runs = 0, 0
+    count = 0
     for _ in range(pairs):
         chances = rng.uniform(0.2, 0.8, ITEMS)
-        control, other = arm(rng, chances, 3, seed_spread), arm(rng, chances, 3, seed_spread)
-        by_arms += compare_arms(control, other).p_value < 0.05
-        by_runs += compare(control[0], other[0]).p_value < 0.05
-    return by_arms / pairs, by_runs / pairs
+        control, other = (arm(rng, chances, seeds, seed_spread) for _ in range(2))
+        count += judge(control, other).p_value < 0.05
+    return count / pairs
 
 
-def test_seeds_that_vary_do_not_make_methods_differ():
-    by_arms, by_runs = false_verdicts(seed_spread=0.1)
-    assert by_arms <= 0.07
-    # The negative control: one run per arm sees two checkpoints that do differ.
-    assert by_runs > 0.25
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("seed_spread", [0.0, 0.03, 0.1])
+def test_methods_that_are_equal_are_called_different_in_few_pairs(seeds, seed_spread):
+    assert false_verdicts(seed_spread, seeds, compare_arms) <= 0.07
+
+
+def test_one_run_for_each_arm_sees_two_checkpoints_that_do_differ():
+    assert false_verdicts(0.1, 2, lambda a, b: compare(a[0], b[0]), pairs=40) > 0.25
 
 
 def test_a_difference_beyond_seeds_and_items_is_found():

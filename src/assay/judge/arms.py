@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from assay.judge.intervals import LEVEL, Interval, bootstrap, quantile
+from assay.judge.intervals import LEVEL, Interval
 from assay.judge.paired import check_same_items
 from assay.judge.power import detectable_from_interval
-from assay.judge.scores import Array, ItemScores, ScoreError, cluster_totals
+from assay.judge.scores import Array, ItemScores, ScoreError
+from assay.judge.seeds import crossed_error
 from assay.judge.verdict import MARGIN, Comparison, decide
 
 
@@ -38,10 +39,8 @@ def compare_arms(
 ) -> Comparison:
     """The runs of one arm against those of its control, all scored on the same items.
 
-    Student's t with three sources of variance: seeds of either arm, and items, the latter from the
-    cluster bootstrap of the differences between arm means; degrees of freedom by Satterthwaite
-    (1946, Biometrics Bulletin 2:110). Sampling noise counts among seeds and items both, so the
-    interval errs on the wide side.
+    Student's t with the standard error of `seeds.crossed_error`: items and seeds are both samples,
+    and each source of variance counts once.
 
     Raises ScoreError when an arm has one run only or no item has a score in all, ItemsDifferError
     when the runs were scored on different items, scales or clusters.
@@ -49,7 +48,9 @@ def compare_arms(
     arms = _align(control, other)
     differences = arms.differences
     difference = float(differences.mean())
-    error, freedom = _standard_error(arms, control[0].bounds)
+    low, high = control[0].bounds
+    found = crossed_error((arms.other, arms.control), arms.clusters, high - low)
+    error, freedom = found.error, found.freedom
     reach = -float(special.stdtrit(freedom, 0.5 - LEVEL / 2)) * error
     interval = Interval(difference - reach, difference + reach, "t over seeds and items")
     p_value = float(2 * special.stdtr(freedom, -abs(difference) / error))
@@ -79,18 +80,13 @@ def compare_arms(
 def arm_interval(runs: Sequence[ItemScores]) -> Interval:
     """The interval of the mean score of several seeds of one arm, seeds and items both sampled.
 
-    Student's t from the variance between seeds and that of the item bootstrap, as in
-    `compare_arms`. Raises what `compare_arms` raises.
+    Student's t as in `compare_arms`. Raises what `compare_arms` raises.
     """
     arms = _align(runs, runs)
-    spread = bootstrap(arms.control.mean(0), arms.clusters, runs[0].bounds)
-    _, sizes_C = cluster_totals(arms.control.mean(0), arms.clusters)
-    variances = [(spread.half_width / quantile(LEVEL)) ** 2]
-    variances.append(float(arms.control.mean(1).var(ddof=1)) / len(runs))
-    freedoms = [max(len(sizes_C) - 1, 1), len(runs) - 1]
-    error, freedom = _satterthwaite(variances, freedoms)
-    reach = -float(special.stdtrit(freedom, 0.5 - LEVEL / 2)) * error
-    mean, (low, high) = float(arms.control.mean()), runs[0].bounds
+    low, high = runs[0].bounds
+    found = crossed_error((arms.control,), arms.clusters, high - low)
+    reach = -float(special.stdtrit(found.freedom, 0.5 - LEVEL / 2)) * found.error
+    mean = float(arms.control.mean())
     return Interval(max(mean - reach, low), min(mean + reach, high), "t over seeds and items")
 
 
@@ -131,21 +127,3 @@ def _align(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> _Arms:
         source = dict(zip(first.item_ids, first.clusters, strict=True))
         clusters = tuple(source[i] for i, keep in zip(order, scored, strict=True) if keep)
     return _Arms(table[: len(control), scored], table[len(control) :, scored], clusters)
-
-
-def _standard_error(arms: _Arms, bounds: tuple[float, float]) -> tuple[float, float]:
-    """Standard error of the difference and its degrees of freedom."""
-    width = bounds[1] - bounds[0]
-    spread = bootstrap(arms.differences, arms.clusters, (-width, width))
-    _, sizes_C = cluster_totals(arms.differences, arms.clusters)
-    variances, freedoms = [(spread.half_width / quantile(LEVEL)) ** 2], [max(len(sizes_C) - 1, 1)]
-    for seeds in (arms.control, arms.other):
-        variances.append(float(seeds.mean(1).var(ddof=1)) / len(seeds))
-        freedoms.append(len(seeds) - 1)
-    return _satterthwaite(variances, freedoms)
-
-
-def _satterthwaite(variances: Sequence[float], freedoms: Sequence[float]) -> tuple[float, float]:
-    """Standard error and degrees of freedom of a sum of independent estimates."""
-    total = sum(variances)
-    return total**0.5, total**2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))

@@ -1,0 +1,100 @@
+"""The error of means over crossed items and training seeds: each source of variance counts once.
+
+Every seed of an arm answers the same items. A mean over both varies with the items drawn, with the
+seeds drawn, and with what is left: a seed's own luck on an item, and sampling. Nothing here knows
+of verdicts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from assay.judge.intervals import FEW_CLUSTERS, LEVEL, TIE, quantile
+from assay.judge.scores import Array, cluster_totals
+
+
+@dataclass(frozen=True, slots=True)
+class CrossedError:
+    """The standard error of a mean, or of a difference of two, and what it is made of."""
+
+    items: float
+    """Variance of the estimate by items; what is left counts in it."""
+    seeds: float
+    """Variance by seeds beyond what is left; 0 where the seeds differ by no more than that."""
+    freedom: float
+    """Degrees of freedom of Student's t."""
+
+    @property
+    def error(self) -> float:
+        """The standard error."""
+        return (self.items + self.seeds) ** 0.5
+
+
+def crossed_error(
+    arms: Sequence[Array], clusters: tuple[str, ...] | None, width: float
+) -> CrossedError:
+    """The error of the mean of one arm, or of the first arm's less the second's.
+
+    Each arm is S x I item means, S >= 2 seeds that may differ from arm to arm over the same I
+    items. `width` is the distance between the lowest and the highest score that an item can get.
+
+    The moment estimator of the two-way layout (Cornfield and Tukey 1956, Annals of Mathematical
+    Statistics 27:907): the variance of the items' means and that of the seeds' means each hold what
+    is left once, so the variance of the residuals is taken off the seeds', which stay at or above
+    0. Items of one cluster are summed first, with the leverage correction CR2 (Bell and McCaffrey
+    2002, Survey Methodology 28:169). Degrees of freedom by Satterthwaite (1946, Biometrics Bulletin
+    2:110), in which the seeds count with all of their mean square: a difference of mean squares is
+    known as badly as its larger part. They count for nothing where they vary less than half of all
+    samples of seeds would that do not differ.
+    """
+    signs = (1.0, -1.0)[: len(arms)]
+    values_I = np.sum([sign * arm_SI.mean(0) for sign, arm_SI in zip(signs, arms, strict=True)], 0)
+    items, freedom = _items(values_I, clusters, width)
+    between = [float(arm_SI.mean(1).var(ddof=1)) / len(arm_SI) for arm_SI in arms]
+    left = sum(_left(arm_SI, clusters) for arm_SI in arms)
+    degrees = [len(arm_SI) - 1 for arm_SI in arms]
+    doubt = items**2 / freedom
+    if sum(between) > left * float(special.chdtri(sum(degrees), 0.5)) / sum(degrees):
+        doubt += sum(b**2 / f for b, f in zip(between, degrees, strict=True))
+    seeds = max(sum(between) - left, 0.0)
+    return CrossedError(items, seeds, (items + seeds) ** 2 / doubt)
+
+
+def _items(values_I: Array, clusters: tuple[str, ...] | None, width: float) -> tuple[float, float]:
+    """Variance of the mean of I values by the items drawn, and its degrees of freedom."""
+    totals_C, sizes_C = cluster_totals(values_I, clusters)
+    rates_C = totals_C / sizes_C
+    variance = _cluster_variance(totals_C - sizes_C * values_I.mean(), sizes_C)
+    if (np.abs(rates_C - np.median(rates_C)) > TIE).sum() < FEW_CLUSTERS:
+        # Next to nothing varied: at least what the score interval has with no exception among C.
+        z = quantile(LEVEL)
+        variance = max(variance, (z / (len(sizes_C) + z**2) * width) ** 2)
+    return variance, _freedom(sizes_C)
+
+
+def _left(arm_SI: Array, clusters: tuple[str, ...] | None) -> float:
+    """Variance of an arm's mean by what neither its items nor its seeds explain."""
+    residuals_SI = arm_SI - arm_SI.mean(0) - arm_SI.mean(1, keepdims=True) + arm_SI.mean()
+    totals_CS, sizes_C = cluster_totals(residuals_SI.T, clusters)
+    seeds = len(arm_SI)
+    summed = sum(_cluster_variance(totals_C, sizes_C) for totals_C in totals_CS.T)
+    return summed / (seeds * (seeds - 1))
+
+
+def _cluster_variance(totals_C: Array, sizes_C: Array) -> float:
+    """CR2 variance of a mean from the sums of its residuals in C clusters; one says nothing: 0."""
+    if len(sizes_C) == 1:
+        return 0.0
+    items = sizes_C.sum()
+    return float((totals_C**2 / (1 - sizes_C / items)).sum() / items**2)
+
+
+def _freedom(sizes_C: Array) -> float:
+    """Bell and McCaffrey's degrees of freedom of that variance; C - 1 for clusters of one size."""
+    if len(sizes_C) == 1:
+        return 1.0
+    items = sizes_C.sum()
+    shared_C = sizes_C**2 / (items - sizes_C)
+    return float(items**2 / ((sizes_C**2).sum() + shared_C.sum() ** 2 - (shared_C**2).sum()))
