@@ -1,11 +1,11 @@
-"""Averages over cells: shared items are resampled once, so that agreement is not counted twice."""
+"""Averages over cells: shared items count once, so that agreement is not counted twice."""
 
 import numpy as np
 import pytest
 
 from assay.judge.averages import average, average_change
 from assay.judge.harmonic import harmonic_interval, harmonic_score
-from assay.judge.intervals import bootstrap
+from assay.judge.intervals import difference_interval
 from assay.judge.scores import ItemScores
 from tests.judge.simulated import single_pass
 
@@ -15,10 +15,10 @@ def drawn(seed: int, items: int, chance: float = 0.5, first: int = 0) -> ItemSco
     return ItemScores(tuple(f"item-{first + i:04d}" for i in range(items)), scores[:, None])
 
 
-def test_the_average_of_one_cell_is_its_bootstrap():
+def test_the_average_of_one_cell_is_that_of_its_items():
     cell = drawn(1, 120)
     found = average([[cell]])
-    expected = bootstrap(cell.item_means - cell.mean, None, (-1.0, 1.0))
+    expected = difference_interval(cell.item_means - cell.mean, None, (-1.0, 1.0))
     assert found.mean == cell.mean
     assert found.interval.low == pytest.approx(cell.mean + expected.low)
     assert found.interval.high == pytest.approx(cell.mean + expected.high)

@@ -169,7 +169,7 @@ def test_the_interval_is_chosen_by_the_scores_and_named():
     alone = ItemScores(item_ids(4), once.scores, ("a", "b", "c", "d"))
     assert [score_interval(s).method for s in (once, alone)] == ["Wilson", "Wilson"]
     methods = {score_interval(s).method for s in (graded, repeated, sources)}
-    assert methods == {"cluster bootstrap"}
+    assert methods == {"cluster-robust Wilson"}
 
 
 def test_an_interval_averages_repeats_within_items_and_leaves_out_items_without_scores():

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assay.judge.intervals import bootstrap, wilson
+from assay.judge.intervals import mean_interval, wilson
 from assay.judge.rates import Estimate, counted
 from assay.lab.milestones import milestone_states, scored
 from assay.lab.progress import MetricRow, NoSuchStep, Progress, progress
@@ -42,7 +42,7 @@ def test_a_rate_is_counted_again_from_the_samples_by_prompt(run):
     assert reward.after is not None and reward.after.interval is not None
     assert reward.after.value == rewards.mean()
     assert (reward.after.trials, reward.after.clusters) == (32, 4)
-    expected = bootstrap(rewards, tuple(s["row_id"] for s in samples), (0.0, 1.0))
+    expected = mean_interval(rewards, tuple(s["row_id"] for s in samples), (0.0, 1.0))
     assert reward.after.interval == expected
 
 

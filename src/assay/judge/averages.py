@@ -1,8 +1,8 @@
 """Averages over the cells of a table, with intervals that know which items the cells share.
 
 A cell is one score or a harmonic mean of several. Cells measured on the same or on nested items are
-not independent: every item is resampled once, for all cells that hold it. Training seeds are not
-resampled here: the figures speak of the runs that are there.
+not independent: every item counts once, with what it adds to all cells that hold it. Training seeds
+are not sampled here: the figures speak of the runs that are there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from assay.judge.harmonic import gradient, harmonic_score
-from assay.judge.intervals import Interval, bootstrap
+from assay.judge.intervals import Interval, difference_interval
 from assay.judge.scores import Array, ItemScores
 
 Part = tuple[ItemScores, float]
@@ -89,7 +89,7 @@ def _average(
     cells: Sequence[Sequence[ItemScores]],
     bounds: tuple[float, float],
 ) -> Average:
-    """Limits per benchmark by a bootstrap over items, put together where there are several."""
+    """Limits per benchmark by Student's t over items, put together where there are several."""
     mean, items = float(np.mean(values)), 0
     below, above, methods = 0.0, 0.0, set()
     for benchmark in zip(*effects, strict=True):
@@ -98,7 +98,7 @@ def _average(
         total = np.sum([_column(e, ids) for e in benchmark], axis=0) * len(ids) / len(values)
         sources = _sources(cells, ids)
         wide = max(1.0, float(np.abs(total).max()))
-        limits = bootstrap(total, sources, (-wide, wide))
+        limits = difference_interval(total, sources, (-wide, wide))
         below, above = below + limits.low**2, above + limits.high**2
         methods.add(limits.method)
     low, high = max(mean - below**0.5, bounds[0]), min(mean + above**0.5, bounds[1])

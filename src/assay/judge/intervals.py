@@ -1,7 +1,7 @@
 """Confidence intervals for one score and for a paired difference.
 
-Wilson for counts, Tango for paired counts, a cluster bootstrap for everything else. Tests and
-verdicts live elsewhere.
+Wilson for counts, Tango for paired counts, Student's t over clusters (`cluster_robust`) for
+everything else. Tests and verdicts live elsewhere.
 """
 
 from dataclasses import dataclass
@@ -11,17 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from assay.judge.cluster_robust import (
+    FEW_CLUSTERS,
+    LEVEL,
+    TIE,
+    difference_limits,
+    item_mean,
+    score_limits,
+    score_mean,
+)
 from assay.judge.scores import Array, ItemScores, cluster_totals
 
 DRAWS = 10_000
 SEED = 20_240_501
-LEVEL = 0.95
-TIE = 1e-9
-"""Scores and sums this close to each other differ by rounding only."""
 KEPT_CLUSTERS = 2000
 """Up to this many the weights of a bootstrap are kept for the next (80 kB for each)."""
-FEW_CLUSTERS = 8
-"""Where fewer clusters than this differ from the median one, a bootstrap has seen too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +172,36 @@ def bootstrap(
     return Interval(float(low), float(high), "cluster bootstrap", level)
 
 
+def difference_interval(
+    values_I: Array,
+    clusters: tuple[str, ...] | None,
+    bounds: tuple[float, float],
+    level: float = LEVEL,
+) -> Interval:
+    """Student's t interval of the mean of I differences within `bounds`, robust to clusters."""
+    low, high = difference_limits(item_mean(values_I, clusters, bounds), level)
+    return Interval(float(low), float(high), "cluster-robust t", level)
+
+
+def mean_interval(
+    values_I: Array,
+    clusters: tuple[str, ...] | None,
+    bounds: tuple[float, float],
+    level: float = LEVEL,
+) -> Interval:
+    """The interval of one mean of I values within `bounds`, robust to clusters."""
+    low, high = score_limits(item_mean(values_I, clusters, bounds), level)
+    return Interval(float(low), float(high), "cluster-robust Wilson", level)
+
+
 def score_interval(scores: ItemScores, level: float = LEVEL) -> Interval:
-    """The interval of one score: Wilson for independent single-pass 0/1 items, else a bootstrap.
+    """The interval of one score: Wilson's, for clusters and anything but single-pass 0/1 items at
+    the effective number of items.
 
     Items without any score are left out; `ItemScores.missing` counts what is absent.
     """
-    scored_I = ~np.isnan(scores.item_means)
-    order = sorted(np.flatnonzero(scored_I), key=lambda i: scores.item_ids[i])
-    means_I = scores.item_means[order]
     if scores.binary and scores.repeats == 1 and not scores.clustered:
+        means_I = scores.item_means[~np.isnan(scores.item_means)]
         return wilson(float(means_I.sum()), len(means_I), level)
-    clusters = None if scores.clusters is None else tuple(scores.clusters[i] for i in order)
-    return bootstrap(means_I, clusters, scores.bounds, level)
+    low, high = score_limits(score_mean(scores), level)
+    return Interval(float(low), float(high), "cluster-robust Wilson", level)

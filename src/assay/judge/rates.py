@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assay.judge.intervals import Interval, bootstrap, wilson
+from assay.judge.intervals import Interval, mean_interval, wilson
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,11 @@ def counted(share: float, trials: int) -> Estimate:
 def grouped(
     values: Sequence[float], groups: Sequence[str], bounds: tuple[float, float]
 ) -> Estimate:
-    """A mean over trials that come in groups (the completions of one prompt), by the cluster
-    bootstrap. Trials with a common group name are one cluster; values lie within `bounds`.
+    """A mean over trials that come in groups (the completions of one prompt), robust to clusters.
+
+    Trials with a common group name are one cluster; values lie within `bounds`.
     """
-    interval = bootstrap(np.asarray(values, np.float64), tuple(groups), bounds)
+    interval = mean_interval(np.asarray(values, np.float64), tuple(groups), bounds)
     return Estimate(float(np.mean(values)), interval, len(values), len(set(groups)))
 
 
