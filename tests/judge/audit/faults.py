@@ -40,6 +40,22 @@ def cells(first: str, second: str, says: str = "", items: int = 100) -> str:
     )
 
 
+def eight(score: float, changed: int = 0) -> str:
+    """Eight cells, of which the first few have other scores."""
+    return ", ".join(f"c{i} = {score + (0.5 if i < changed else 0) + i}" for i in range(8))
+
+
+def one_run(fields: str, items: str = "400", more: str = "") -> str:
+    """One run with these fields."""
+    return f'[scoring]\nitems = {items}\n[[runs]]\nname = "a"\n{fields}\n{more}'
+
+
+def average_of(says: float, cells: str = "x = 60.0, y = 70.0, z = 80.0", more: str = "") -> str:
+    """A run with an average over its cells."""
+    text = f'[[runs]]\nname = "a"\nscores = {{ {cells} }}\n{more}\n'
+    return text + f'[[averages]]\nrun = "a"\nsays = {says}\n'
+
+
 def claimed(points: str, items: str, says: str = "better") -> str:
     """A difference that is claimed without its scores."""
     return (
@@ -106,7 +122,7 @@ FAULTS: dict[str, tuple[str, str]] = {
         two_runs(90.000, 90.010, "same", items=100_000),
     ),
     "cells_inside_noise": (
-        cells("x = 20, y = 20", "x = 22, y = 80", "better"),
+        cells("x = 20, y = 20", "x = 18, y = 36", "better"),
         cells("x = 20, y = 20", "x = 80, y = 80", "better"),
     ),
     "cells_not_the_same": (
@@ -115,7 +131,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     ),
     "cells_judged": (
         cells("x = 20, y = 20", "x = 22, y = 80"),
-        cells("x = 20, y = 20", "x = 22, y = 80", "better"),
+        cells("x = 20, y = 20", "x = 18, y = 36", "better"),
     ),
     "difference_inside_noise": (
         claimed("[0.5, 4.5]", "[100, 800]"),
@@ -180,8 +196,8 @@ FAULTS: dict[str, tuple[str, str]] = {
         cells("w = 57.0, x = 56.1, y = 55.1, z = 55.2", "w = 57.0, x = 51.1, y = 52.1, z = 52.2"),
     ),
     "mostly_same_values": (
-        cells("w = 57.0, x = 56.1, y = 55.1, z = 55.2", "w = 57.0, x = 56.1, y = 55.1, z = 55.3"),
-        cells("w = 57.0, x = 56.1, y = 55.1, z = 55.2", "w = 57.0, x = 56.1, y = 52.1, z = 52.2"),
+        cells(eight(57.0), eight(57.0, 3)),
+        cells(eight(57.0), eight(57.0, 4)),
     ),
     "never_run": (
         '[[runs]]\nname = "a"\n[[comparisons]]\nrun = "b"\ncontrol = "a"\n',
@@ -250,6 +266,47 @@ FAULTS: dict[str, tuple[str, str]] = {
         '[[runs]]\nname = "a"\n[[effects]]\nwhat = "clip"\nsays = "better"\ncontrol = "a"\n',
     ),
     "left_open": ('[[open]]\nplace = "table"\ncount = 3\n', '[[runs]]\nname = "a"\nscores = 5.0\n'),
+}
+
+
+TWO_CLAIMS = two_runs(20.0, 22.0) + '[[comparisons]]\nrun = "b"\ncontrol = "a"\nsays = "better"\n'
+SOME_NO_ANSWER = "scores = 85.7\nright = 300\nfailed = 50"
+
+FAULTS |= {
+    "average_not_mean": (average_of(71.0), average_of(70.0)),
+    "not_run_as_zero": (
+        average_of(52.5, more='not_run = ["code"]'),
+        average_of(70.0, more='not_run = ["code"]'),
+    ),
+    "score_not_from_counts": (
+        one_run("scores = 54.5\nright = 210"),
+        one_run("scores = 52.5\nright = 210"),
+    ),
+    "failures_left_out": (
+        one_run(SOME_NO_ANSWER),
+        one_run(SOME_NO_ANSWER.replace("85.7", "75.0")),
+    ),
+    "different_items": (
+        two_runs(20.0, 60.0) + "items = 150\n",
+        two_runs(20.0, 60.0) + "items = 200\n",
+    ),
+    "two_numbers": (
+        one_run("scores = 54.5", more='[[mentions]]\nof = "a"\nscores = 54.8\n'),
+        one_run("scores = 54.5", more='[[mentions]]\nof = "a"\nscores = 54\n'),
+    ),
+    "own_test_disagrees": (TWO_CLAIMS + "p = 0.2\n", TWO_CLAIMS + "p = 0.02\n"),
+    "chosen_on_test": (
+        '[[runs]]\nname = "a"\nscores = 5.0\n[[searches]]\nchosen = "a"\n',
+        '[[runs]]\nname = "a"\nscores = 5.0\n[[searches]]\nchosen = "a"\non = "dev"\n',
+    ),
+    "no_signal": (
+        metric(steps=[1, 2], values=[0.5, 0.9], meaning='"groups without signal"'),
+        metric(steps=[1, 2], values=[0.1, 0.4], meaning='"groups without signal"'),
+    ),
+    "signal_is_zero": (
+        metric(steps=[1, 2], values=[0.3, 0.0], meaning='"signal"'),
+        metric(steps=[1, 2, 3], values=[0.3, 0.0, 0.2], meaning='"signal"'),
+    ),
 }
 
 

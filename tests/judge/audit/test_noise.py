@@ -61,7 +61,7 @@ def test_settings_of_mentions_count_for_the_run():
 
 
 def test_several_cells_name_the_ones_that_decide():
-    (flaw,) = found(cells("x = 20, y = 20", "x = 22, y = 80", "better"), "cells_inside_noise")
+    (flaw,) = found(cells("x = 20, y = 20", "x = 18, y = 36", "better"), "cells_inside_noise")
     assert (flaw.numbers["which"], flaw.numbers["cell"]) == ("y", "x")
 
 

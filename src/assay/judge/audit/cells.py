@@ -3,13 +3,19 @@
 A cell is a benchmark or a subset that was scored. No rule is here.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
+import numpy as np
+from scipy import special
+
 from assay.data.reported.record import Reported, Run
 from assay.judge.binomial import compare_counts
-from assay.judge.verdict import Comparison
+from assay.judge.intervals import Interval
+from assay.judge.power import detectable_from_interval
+from assay.judge.verdict import Comparison, decide
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +89,47 @@ def compare_cells(control: Cell, other: Cell) -> Comparison | None:
     if control.items is None or other.items is None:
         return None
     return compare_counts(control.successes, control.items, other.successes, other.items)
+
+
+def compare_means(found: Sequence[Comparison]) -> Comparison | None:
+    """The mean over independent cells, each of the same weight; None for fewer than two.
+
+    The pooled score test of the mean difference, and Newcombe's limits of the cells, their reaches
+    squared and added (Zou and Donner 2008, Statistics in Medicine 27:1693).
+    """
+    if len(found) < 2:
+        return None
+    before, after = (
+        float(np.mean([getattr(c, name) for c in found])) for name in ("control_score", "score")
+    )
+    difference = after - before
+    low, high = (
+        float(np.sqrt(sum(reach**2 for reach in reaches))) / len(found)
+        for reaches in (
+            [c.difference - c.interval.low for c in found],
+            [c.interval.high - c.difference for c in found],
+        )
+    )
+    interval = Interval(difference - low, difference + high, "Newcombe, reaches squared and added")
+    error = float(np.sqrt(sum(_null_variance(c) for c in found))) / len(found)
+    p_value = 1.0 if error == 0 else float(2 * special.ndtr(-abs(difference) / error))
+    return Comparison(
+        control_score=before,
+        score=after,
+        difference=difference,
+        interval=interval,
+        p_value=p_value,
+        adjusted_p=p_value,
+        method="mean of binomials without items: score test, Newcombe limits",
+        items=sum(c.items for c in found),
+        verdict=decide(difference, interval, p_value, found[0].margin),
+        margin=found[0].margin,
+        minimum_detectable_difference=detectable_from_interval(interval.half_width),
+        items_needed=None,
+    )
+
+
+def _null_variance(found: Comparison) -> float:
+    """The variance of one cell's difference where both runs have the same chance."""
+    middle = (found.control_score + found.score) / 2
+    return middle * (1 - middle) * 2 / found.items

@@ -80,4 +80,4 @@ def left_open(report: Reported) -> Iterator[Flaw]:
         shown = ", ".join(f"{place} ({count})" if count > 1 else place for place, count in places)
         total = sum(count for _, count in places)
         numbers = {"count": total, "places": len(places), "where": shown}
-        yield Flaw("left_open", "warning", report.about, numbers)
+        yield Flaw("left_open", "note", report.about, numbers)

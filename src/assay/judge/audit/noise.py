@@ -4,17 +4,17 @@ Scores came without their items, so that all comparisons are unpaired; a paired 
 sharper, and `unpaired` says so.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from assay.data.reported.record import Comparison as Claim
-from assay.data.reported.record import Reported
+from assay.data.reported.record import Reported, Verdict
 from assay.judge.audit.cells import cells
 from assay.judge.audit.flaw import Flaw
 from assay.judge.audit.pairs import Pair, pairs
 from assay.judge.binomial import compare_counts
-from assay.judge.verdict import Comparison
+from assay.judge.verdict import ALPHA, Comparison
 
 DECIDED = ("better", "worse")
 
@@ -22,52 +22,103 @@ DECIDED = ("better", "worse")
 def inside_noise(report: Reported) -> Iterator[Flaw]:
     """Every comparison judged at its number of items, against what the report says of it.
 
-    A difference between runs that are not comparable decides nothing; noise is noise all the same.
+    What is said of one cell is held against that cell only. A difference between runs that are not
+    comparable decides nothing; noise is noise all the same.
     """
     for pair in pairs(report):
-        if len(pair.by_cell) == 1:
-            (comparison,) = pair.by_cell.values()
-            if not (pair.confounded and comparison.verdict in DECIDED):
-                yield _one(pair, comparison)
-        elif pair.by_cell:
-            yield _several(pair)
+        for cell, says in pair.says_of.items():
+            found = pair.by_cell.get(cell) or pair.averages.get(cell)
+            if found is not None:
+                yield from _one(pair, found, says, cell)
+        rest = {cell: c for cell, c in pair.by_cell.items() if cell not in pair.says_of}
+        if len(rest) == 1:
+            ((cell, comparison),) = rest.items()
+            yield from _one(pair, comparison, pair.says, cell if pair.says_of else "")
+        elif rest:
+            yield _several(pair, rest)
 
 
-def _one(pair: Pair, found: Comparison) -> Flaw:
-    """The flaw, or the note, of a comparison of one cell."""
+def _one(pair: Pair, found: Comparison, says: Verdict | None, cell: str) -> Iterator[Flaw]:
+    """The flaw, or the note, of a comparison of one cell, unless the report tested it itself."""
     decided = found.verdict in DECIDED
-    if decided and pair.says in (None, found.verdict):
+    claim = pair.claim_of(cell)
+    if decided and pair.confounded:
+        return
+    if decided and says in (None, "undecided", found.verdict):
         key, severity = found.verdict, "note"
     elif decided:
-        key, severity = "contradicted", "error" if pair.says in DECIDED else "warning"
-    elif pair.says in DECIDED:
+        key, severity = "contradicted", "error" if says in DECIDED else "warning"
+    elif says in DECIDED:
+        if claim is not None and tested(claim) is not None:
+            return
         key, severity = "inside_noise", "warning"
-    elif pair.says == "same" and found.verdict != "equivalent":
+    elif says == "same" and found.verdict != "equivalent":
         key, severity = "no_effect_not_shown", "warning"
     else:
         key, severity = found.verdict, "note"
-    numbers = figures(found) | {"says": pair.says or ""}
-    return Flaw(key, severity, pair.name, numbers, pair.line)
+    numbers = figures(found) | {"says": says or ""}
+    about = f"{pair.name} · {cell}" if cell else pair.name
+    yield Flaw(key, severity, about, numbers, claim.line if claim else pair.line)
 
 
-def _several(pair: Pair) -> Flaw:
-    """The same for several cells: how many of them decide, and which is nearest to noise."""
-    decided = [cell for cell, c in pair.by_cell.items() if c.verdict in DECIDED]
-    carried = [cell for cell in decided if pair.by_cell[cell].verdict == pair.says]
-    least = max(pair.by_cell, key=lambda cell: pair.by_cell[cell].p_value)
-    numbers = figures(pair.by_cell[least]) | {
-        "cells": len(pair.by_cell),
+def _several(pair: Pair, by_cell: Mapping[str, Comparison]) -> Flaw:
+    """The same for several cells: how many of them decide, and which is nearest to noise.
+
+    A claim about the whole is carried by every cell, or by the mean over all of them.
+    """
+    decided = [cell for cell, c in by_cell.items() if c.verdict in DECIDED]
+    carried = [cell for cell in decided if by_cell[cell].verdict == pair.says]
+    overall = pair.overall is not None and pair.overall.verdict == pair.says
+    least = max(by_cell, key=lambda cell: by_cell[cell].p_value)
+    claim = pair.claim_of("")
+    numbers = figures(by_cell[least]) | {
+        "cells": len(by_cell),
         "decided": len(decided),
         "which": ", ".join(decided) or "–",
         "cell": least,
         "says": pair.says or "",
-        "fewest": min(c.items for c in pair.by_cell.values()),
+        "fewest": min(c.items for c in by_cell.values()),
     }
-    if pair.says in DECIDED and len(carried) < len(pair.by_cell):
+    shown = overall or len(carried) == len(by_cell) or (claim and tested(claim) is not None)
+    if pair.overall is not None and _opposed(pair.says, pair.overall) and not pair.confounded:
+        turned = figures(pair.overall) | {"says": pair.says or ""}
+        return Flaw("contradicted", "error", pair.name, turned, pair.line)
+    if pair.says in DECIDED and not shown:
         return Flaw("cells_inside_noise", "warning", pair.name, numbers, pair.line)
-    if pair.says == "same":
+    alike = pair.overall is not None and pair.overall.verdict == "equivalent" and not decided
+    if pair.says == "same" and not alike:
         return Flaw("cells_not_the_same", "warning", pair.name, numbers, pair.line)
     return Flaw("cells_judged", "note", pair.name, numbers, pair.line)
+
+
+def _opposed(says: Verdict | None, found: Comparison) -> bool:
+    """Whether the scores decide against what is said."""
+    return says in DECIDED and found.verdict in DECIDED and found.verdict != says
+
+
+def own_test_disagrees(report: Reported) -> Iterator[Flaw]:
+    """Claims of a difference that their own p-value or interval, printed beside, does not show."""
+    for claim in report.comparisons:
+        if claim.says in DECIDED and tested(claim) is False:
+            numbers = {
+                "says": claim.says or "",
+                "printed": _printed(claim),
+            }
+            about = f"{claim.run} / {claim.control}"
+            yield Flaw("own_test_disagrees", "warning", about, numbers, claim.line)
+
+
+def _printed(claim: Claim) -> str:
+    """The interval, or the p-value, that a claim is printed with."""
+    return f"[{', '.join(map(str, claim.interval))}]" if claim.interval else f"p = {claim.p}"
+
+
+def tested(claim: Claim) -> bool | None:
+    """Whether the report's own test shows the difference; None where it prints none."""
+    if claim.interval:
+        low, high = claim.interval
+        return low > 0 or high < 0
+    return None if claim.p is None else float(claim.p) < ALPHA
 
 
 def figures(found: Comparison) -> dict[str, float | int | str]:
@@ -96,7 +147,7 @@ def items_unknown(report: Reported) -> Iterator[Flaw]:
 def difference_inside_noise(report: Reported) -> Iterator[Flaw]:
     """Differences printed without their scores, in the case that favours them most."""
     for claim in report.comparisons:
-        if claim.points and claim.items:
+        if claim.points and claim.items and tested(claim) is None:
             yield _difference(claim)
 
 
@@ -119,12 +170,12 @@ def _difference(claim: Claim) -> Flaw:
 
 def unpaired(report: Reported) -> Iterator[Flaw]:
     """Scores of the same items, compared without pairing them."""
-    found = [pair for pair in pairs(report) if pair.by_cell]
-    claims = [claim for claim in report.comparisons if claim.points]
+    found = [p for p in pairs(report) if p.by_cell and not any(c.paired for c in p.claims)]
+    claims = [claim for claim in report.comparisons if claim.points and not claim.paired]
     count = len(found) + len(claims)
     if count:
         name = report.scoring.benchmark or report.about
-        yield Flaw("unpaired", "warning", name, {"comparisons": count})
+        yield Flaw("unpaired", "note", name, {"comparisons": count})
 
 
 def repeats_alike(report: Reported) -> Iterator[Flaw]:
@@ -148,7 +199,8 @@ def repeats_alike(report: Reported) -> Iterator[Flaw]:
             "error": float(np.mean(errors)) * 100,
             "identical": ", ".join(same) or "–",
         }
-        yield Flaw("repeats_alike", "warning", report.scoring.benchmark, numbers)
+        name = report.scoring.benchmark or report.about
+        yield Flaw("repeats_alike", "note", name, numbers)
 
 
 def nested_subsets(report: Reported) -> Iterator[Flaw]:

@@ -1,18 +1,21 @@
 """The comparisons of a report: runs against their control as one family, and those it draws itself.
 
-Each is two binomials without items, labelled unpaired. What they mean for the report's words is
-said by the rules.
+Two runs are one pair, however often the report speaks of them. Each pair is two binomials without
+items, labelled unpaired. What they mean for the report's words is said by the rules.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from assay.data.reported.record import Comparison as Claim
 from assay.data.reported.record import Reported, Run, Verdict
-from assay.judge.audit.cells import cells, compare_cells
-from assay.judge.confounds import ABSENT, Confound, differences
+from assay.judge.audit.cells import cells, compare_cells, compare_means
+from assay.judge.audit.conditions import about, factors
+from assay.judge.confounds import Confound
 from assay.judge.holm import adjust_family
 from assay.judge.verdict import Comparison
+
+REVERSED: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +25,32 @@ class Pair:
     run: Run
     control: Run
     says: Verdict | None
-    """What the report says of the run."""
+    """What the report says of the whole run."""
     by_cell: Mapping[str, Comparison]
     """The cells that both have, with Holm-adjusted p-values; without those of unknown size."""
+    overall: Comparison | None = None
+    """The mean over these cells, where there are several and none is part of another."""
+    averages: Mapping[str, Comparison] = field(default_factory=dict)
+    """The averages that the report prints of the run, over cells that both have."""
     differs: tuple[Confound, ...] = ()
     """Settings known of both runs that differ, without those that the comparison is about."""
     vary: tuple[str, ...] = ()
     line: int | None = None
+    says_of: Mapping[str, Verdict] = field(default_factory=dict)
+    """Cell or average -> what the report says of it alone."""
+    claims: tuple[Claim, ...] = ()
+    """The report's own comparisons of the two, all in the pair's direction."""
 
     @property
     def shared_cells(self) -> int:
         """Number of cells that both have a score of, whether or not it can be judged."""
-        return len(self.run.scores.keys() & self.control.scores.keys())
+        both = [run.scores.keys() | run.right.keys() for run in (self.run, self.control)]
+        return len(both[0] & both[1])
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the report says something of the pair, or draws the comparison."""
+        return bool(self.says or self.says_of or self.claims)
 
     @property
     def confounded(self) -> bool:
@@ -45,10 +62,24 @@ class Pair:
         """`run / control`."""
         return f"{self.run.name} / {self.control.name}"
 
+    def claim_of(self, cell: str) -> Claim | None:
+        """The report's own comparison of a cell: the one that names it, else the one of all."""
+        named = [claim for claim in self.claims if cell in claim.cells]
+        whole = [claim for claim in self.claims if not claim.cells]
+        return next(iter([*named, *whole]), None)
+
 
 def pairs(report: Reported) -> list[Pair]:
-    """Every comparison of the report: families against a control, then the report's own."""
-    return [*families(report), *(drawn(report))]
+    """Every comparison of the report, each once: families against a control, then its own."""
+    found: dict[frozenset[str], Pair] = {}
+    for pair in families(report):
+        found.setdefault(frozenset((pair.run.name, pair.control.name)), pair)
+    for claim in report.comparisons:
+        run, control = report.run(claim.run), report.run(claim.control)
+        if run is not None and control is not None and run.name != control.name:
+            key = frozenset((claim.run, claim.control))
+            found[key] = _with(report, found.get(key) or _drawn(report, control, run), claim)
+    return list(found.values())
 
 
 def families(report: Reported) -> Iterator[Pair]:
@@ -56,7 +87,7 @@ def families(report: Reported) -> Iterator[Pair]:
     members: dict[str, list[Run]] = {}
     for run in report.runs:
         name = report.scoring.control if run.control is None else run.control
-        if name and name != run.name and run.scores:
+        if name and name != run.name and (run.scores or run.right):
             members.setdefault(name, []).append(run)
     for name, runs in members.items():
         control = report.run(name)
@@ -68,41 +99,77 @@ def _family(report: Reported, control: Run, runs: list[Run]) -> Iterator[Pair]:
     found = {run.name: _compare(report, control, run) for run in runs}
     flat = {f"{n}\n{cell}": c for n, by_cell in found.items() for cell, c in by_cell.items()}
     judged = adjust_family(flat)
+    means = {n: _mean(report, by_cell) for n, by_cell in found.items()}
+    overall = adjust_family({n: mean for n, mean in means.items() if mean is not None})
     for run in runs:
         by_cell = {cell: judged[f"{run.name}\n{cell}"] for cell in found[run.name]}
-        differs = known_differences(report, control, run)
-        yield Pair(run, control, run.says, by_cell, differs, line=run.line)
+        pair = Pair(run, control, run.says, by_cell, overall.get(run.name), line=run.line)
+        yield _of_settings(report, replace(pair, says_of=run.says_of))
 
 
-def drawn(report: Reported) -> Iterator[Pair]:
-    """The comparisons that the report draws between runs it has; cells are one family."""
-    for claim in report.comparisons:
-        run, control = report.run(claim.run), report.run(claim.control)
-        if run is not None and control is not None:
-            by_cell = adjust_family(_compare(report, control, run))
-            differs = known_differences(report, control, run, claim.vary)
-            yield Pair(run, control, claim.says, by_cell, differs, claim.vary, claim.line)
+def _mean(report: Reported, by_cell: Mapping[str, Comparison]) -> Comparison | None:
+    """The mean over the cells of a pair; none over subsets that hold each other."""
+    return None if report.scoring.nested else compare_means(list(by_cell.values()))
+
+
+def _averages(report: Reported, pair: Pair) -> dict[str, Comparison]:
+    """The run's printed averages whose cells both runs have, compared by these cells."""
+    found = {}
+    for average in report.averages:
+        of = [pair.by_cell.get(cell) for cell in average.of or pair.by_cell]
+        known = [comparison for comparison in of if comparison is not None]
+        mean = (
+            _mean(report, {str(i): c for i, c in enumerate(known)})
+            if len(known) == len(of)
+            else None
+        )
+        if average.run == pair.run.name and mean is not None:
+            found[average.name] = mean
+    return found
+
+
+def _drawn(report: Reported, control: Run, run: Run) -> Pair:
+    """A comparison that only the report draws; its cells are one family."""
+    found = _compare(report, control, run)
+    return Pair(run, control, None, adjust_family(found), _mean(report, found))
+
+
+def _with(report: Reported, pair: Pair, claim: Claim) -> Pair:
+    """The pair with one more claim of the report about it, turned where it is the other way."""
+    if claim.run != pair.run.name:
+        claim = _turned(claim)
+    said = dict.fromkeys(claim.cells, claim.says) if claim.says else {}
+    whole = claim.says if not claim.cells else None
+    told = replace(
+        pair,
+        says=pair.says or whole,
+        says_of={**{cell: says for cell, says in said.items() if says}, **pair.says_of},
+        vary=pair.vary or claim.vary,
+        claims=(*pair.claims, claim),
+        line=pair.line or claim.line,
+    )
+    return _of_settings(report, told)
+
+
+def _turned(claim: Claim) -> Claim:
+    """The same claim, said of the control."""
+    says = REVERSED.get(claim.says, claim.says) if claim.says else None
+    limits = tuple(-limit for limit in reversed(claim.interval))
+    update = {"run": claim.control, "control": claim.run, "says": says, "interval": limits}
+    return claim.model_copy(update=update)
+
+
+def _of_settings(report: Reported, pair: Pair) -> Pair:
+    """The pair with what it is about, what else differs, and its averages."""
+    named = next((claim.vary for claim in pair.claims if claim.vary), ())
+    differs = factors(report, pair.control, pair.run, named)
+    vary = about(report, pair.control, pair.run, named)
+    return replace(pair, differs=differs, vary=vary, averages=_averages(report, pair))
 
 
 def absent(report: Reported, claim: Claim) -> list[str]:
     """The names of a claim that no run of the report has."""
     return [name for name in (claim.run, claim.control) if report.run(name) is None]
-
-
-def settings_of(report: Reported, run: Run) -> dict[str, object]:
-    """What the report says of a run, here and elsewhere; its own table comes first."""
-    known: dict[str, object] = {}
-    for settings in (run.settings, *(m.settings for m in report.mentions if m.of == run.name)):
-        known = {**settings, **known}
-    return known
-
-
-def known_differences(
-    report: Reported, control: Run, run: Run, vary: tuple[str, ...] = ()
-) -> tuple[Confound, ...]:
-    """The settings that are known of both runs and differ, those under test apart."""
-    found = differences(settings_of(report, control), settings_of(report, run), vary)
-    return tuple(c for c in found if ABSENT not in (c.control, c.other) and c.kind != "declared")
 
 
 def _compare(report: Reported, control: Run, run: Run) -> dict[str, Comparison]:

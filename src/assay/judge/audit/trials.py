@@ -33,11 +33,16 @@ def few_trials(report: Reported) -> Iterator[Flaw]:
 
 
 def few_items(report: Reported) -> Iterator[Flaw]:
-    """Scores on few items, each cell once, with the widest of its intervals."""
+    """Scores on few items, each cell once, with the widest of its intervals.
+
+    Silent where the report prints an interval beside each of them. What is claimed of such scores
+    is judged as every claim is.
+    """
     found: dict[str, list[Cell]] = {}
     for run in report.runs:
         for cell in cells(report, run).values():
-            if cell.items is not None and cell.items < FEW_TRIALS:
+            shown = cell.name in run.intervals
+            if cell.items is not None and cell.items < FEW_TRIALS and not shown:
                 found.setdefault(cell.name, []).append(cell)
     for name, group in found.items():
         intervals = {wilson(cell.successes, cell.items or 1): cell for cell in group}
@@ -49,7 +54,7 @@ def few_items(report: Reported) -> Iterator[Flaw]:
             "low": widest.low * 100,
             "high": widest.high * 100,
         }
-        yield Flaw("few_items", "warning", name or report.scoring.benchmark, numbers)
+        yield Flaw("few_items", "note", name or report.scoring.benchmark, numbers)
 
 
 def rate_inside_noise(report: Reported) -> Iterator[Flaw]:
@@ -92,7 +97,8 @@ def cumulative_as_rate(report: Reported) -> Iterator[Flaw]:
                 "low": interval.low * 100,
                 "high": interval.high * 100,
             }
-            yield Flaw("cumulative_as_rate", "warning", metric.name, numbers, metric.line)
+            severity = "warning" if metric.reads else "note"
+            yield Flaw("cumulative_as_rate", severity, metric.name, numbers, metric.line)
 
 
 def extrapolation(report: Reported) -> Iterator[Flaw]:
@@ -145,24 +151,31 @@ def _limit(claim: Threshold, metric: Metric) -> Iterator[Flaw]:
 
 
 def best_of_many(report: Reported) -> Iterator[Flaw]:
-    """The best of several points, reported with the scores that chose it."""
+    """The best of several points, reported with the scores that chose it.
+
+    Chosen on items apart from those reported it costs nothing. Without the number of points or of
+    items the optimism has no size, and the choice is named all the same.
+    """
     for search in report.searches:
         run = report.run(search.chosen)
         assert run is not None, "the record was checked"
-        if search.points is None or search.on == "dev":
+        if search.on == "dev" or search.points == 1:
             continue
         known = [cell for cell in cells(report, run).values() if cell.items]
+        if search.points is None or not known:
+            numbers = {"points": search.points or "?"}
+            yield Flaw("chosen_on_test", "warning", search.chosen, numbers, search.line)
+            continue
         optimism = {cell: _optimism(search.points, cell) for cell in known}
-        if optimism:
-            worst = max(optimism, key=lambda cell: optimism[cell])
-            each = ", ".join(f"{c.name or search.chosen} {optimism[c]:.1f}" for c in optimism)
-            numbers = {
-                "points": search.points,
-                "each": each,
-                "worst": optimism[worst],
-                "items": worst.items or 0,
-            }
-            yield Flaw("best_of_many", "warning", search.chosen, numbers, search.line)
+        worst = max(optimism, key=lambda cell: optimism[cell])
+        each = ", ".join(f"{c.name or search.chosen} {optimism[c]:.1f}" for c in optimism)
+        numbers = {
+            "points": search.points,
+            "each": each,
+            "worst": optimism[worst],
+            "items": worst.items or 0,
+        }
+        yield Flaw("best_of_many", "warning", search.chosen, numbers, search.line)
 
 
 def _optimism(points: int, cell: Cell) -> float:

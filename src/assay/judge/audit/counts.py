@@ -1,0 +1,145 @@
+"""Rules about the counts behind scores: right ones, all of them, and those without an answer."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
+
+from assay.data.reported.record import Reported, Run
+from assay.judge.audit.cells import items_of
+from assay.judge.audit.flaw import Flaw
+from assay.judge.audit.pairs import Pair, pairs
+from assay.judge.audit.printed import on_grid, prints, rounding
+
+LEFT_OUT = 0.02
+"""Share of items without a score above which a score may move by more than its rounding."""
+
+
+def score_not_from_counts(report: Reported) -> Iterator[Flaw]:
+    """Scores that their own counts do not give, whatever is done with items without an answer."""
+    for run, cell, items in _counted(report):
+        scores, counts = run.scores.get(cell, ()), run.right[cell]
+        for index, count in enumerate(counts):
+            value = scores[index] if scores else None
+            if count <= items and (value is None or _explained(report, run, cell, value, count)):
+                continue
+            numbers = {
+                "value": "–" if value is None else str(value),
+                "count": count,
+                "total": items,
+                "is_": float(report.scoring.highest * Fraction(count, items)),
+                "fits": _totals(report, value, count, items),
+            }
+            yield Flaw(
+                "score_not_from_counts", "error", _about(run, cell), numbers, _line(run, cell)
+            )
+
+
+def _counted(report: Reported) -> Iterator[tuple[Run, str, int]]:
+    """The cells of right and wrong items whose right ones are printed, with their items."""
+    for run in report.runs:
+        for cell in run.right:
+            items = items_of(report, run, cell)
+            if items is not None and report.scoring.step == 1:
+                yield run, cell, items
+
+
+def _explained(report: Reported, run: Run, cell: str, value: Decimal, count: int) -> bool:
+    """Whether a count gives a score, of all items, of all passes or of the answered ones."""
+    items = items_of(report, run, cell) or 1
+    passes = run.repeats or report.scoring.repeats
+    totals = (items, items * passes, items - _unanswered(run, cell))
+    highest = report.scoring.highest
+    return any(prints(value, Fraction(highest * count, total)) for total in totals if total > 0)
+
+
+def _totals(report: Reported, value: Decimal | None, count: int, items: int) -> str:
+    """The numbers of items of which a count would give the score."""
+    if value is None or not value or count > items:
+        return "–"
+    middle = report.scoring.highest * count / float(value)
+    near = range(max(count, int(middle) - 3, 1), int(middle) + 5)
+    found = [n for n in near if prints(value, Fraction(report.scoring.highest * count, n))]
+    return ", ".join(map(str, found)) or "–"
+
+
+def failures_left_out(report: Reported) -> Iterator[Flaw]:
+    """Scores of answered items only: timeouts, parse failures and refusals are no wrong answers.
+
+    Said to be so, or seen in the counts. It is a note where it is at most 2 % of the items.
+    """
+    for run in report.runs:
+        for cell in dict.fromkeys((*run.failed, *run.left_out)):
+            items, lost = items_of(report, run, cell), _unanswered(run, cell)
+            if not items or not 0 < lost < items:
+                continue
+            seen, said = _dropped(report, run, cell, items, lost), run.left_out.get(cell, 0)
+            if seen or said:
+                yield _left_out(report, run, cell, items, lost, seen)
+
+
+def _left_out(report: Reported, run: Run, cell: str, items: int, lost: int, seen: bool) -> Flaw:
+    # What is said to be left out may or may not be among the items that the report prints.
+    among = seen or cell in run.failed or not run.right.get(cell)
+    total = items if among else items + lost
+    share = lost / total
+    values, highest = run.scores.get(cell, ()), report.scoring.highest
+    mean = float(sum(values) / len(values)) if values else highest * run.right[cell][0] / items
+    numbers = {
+        "lost": lost,
+        "total": total,
+        "share": 100 * share,
+        "score": 100 * mean / highest,
+        "worst": 100 * mean / highest * (1 - share),
+    }
+    severity = "warning" if share > LEFT_OUT else "note"
+    return Flaw("failures_left_out", severity, _about(run, cell), numbers, _line(run, cell))
+
+
+def _dropped(report: Reported, run: Run, cell: str, items: int, lost: int) -> bool:
+    """Whether a score follows from the answered items and not from all of them."""
+    highest, values = report.scoring.highest, run.scores.get(cell, ())
+    for count, value in zip(run.right.get(cell, ()), values, strict=False):
+        among, of_all = Fraction(highest * count, items - lost), Fraction(highest * count, items)
+        if prints(value, among) and not prints(value, of_all):
+            return True
+    if run.right.get(cell) or not values:
+        return False
+    unit, fewer = Fraction(highest, items), Fraction(highest, items - lost)
+    sharp = all(6 * rounding(value) < unit for value in values)
+    fits = all(on_grid(value, fewer) for value in values)
+    return sharp and fits and not all(on_grid(value, unit) for value in values)
+
+
+def _unanswered(run: Run, cell: str) -> int:
+    return max(run.failed.get(cell, 0), run.left_out.get(cell, 0))
+
+
+def different_items(report: Reported) -> Iterator[Flaw]:
+    """Compared runs that were measured on different numbers of items of one benchmark.
+
+    A note where the report says nothing of the two.
+    """
+    for pair in pairs(report):
+        if any(claim.paired for claim in pair.claims):
+            continue
+        found = [(cell, *both) for cell in pair.by_cell if (both := _items(report, pair, cell))]
+        if found:
+            cell, before, after = found[0]
+            numbers = {"control": before, "other": after, "cell": cell, "count": len(found)}
+            severity = "error" if pair.claimed else "note"
+            about = f"{pair.name} · {cell}" if cell else pair.name
+            yield Flaw("different_items", severity, about, numbers, pair.line)
+
+
+def _items(report: Reported, pair: Pair, cell: str) -> tuple[int, int] | None:
+    """The items of control and run, where they are not the same."""
+    before, after = (items_of(report, run, cell) for run in (pair.control, pair.run))
+    return (before, after) if before and after and before != after else None
+
+
+def _about(run: Run, cell: str) -> str:
+    return f"{run.name} · {cell}" if cell else run.name
+
+
+def _line(run: Run, cell: str) -> int | None:
+    return run.lines.get(cell, run.line)
