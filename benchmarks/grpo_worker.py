@@ -46,6 +46,7 @@ from assay.rl.objectives.grpo import Grpo as Objective  # noqa: E402
 from assay.rl.packed import Packed  # noqa: E402
 from assay.rollout.language import LanguagePolicy  # noqa: E402
 from assay.rollout.sampling import Sampling  # noqa: E402
+from assay.train.choice import Choice  # noqa: E402
 from assay.train.groups import Prompts, SingleTurn  # noqa: E402
 from assay.train.grpo import Grpo, GrpoSettings  # noqa: E402
 from assay.train.state import TrainState  # noqa: E402
@@ -167,7 +168,7 @@ class Side:
             ]
             for which, prompt in enumerate(prompts)
         ]
-        updates, _, _ = self.method(1).updates(self.policy, judged, range(PROMPTS))
+        updates, _, _ = self.method(1).updates(self.policy, judged, Choice(tuple(range(PROMPTS))))
         return updates[0]
 
     def gradient(self, packed: Packed) -> float:

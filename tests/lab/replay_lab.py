@@ -49,6 +49,16 @@ updates  = { minibatches = 2, epochs = 2 }
 adapt    = { kind = "lora", rank = 2, alpha = 4 }
 optimizer = { lr = 1e-3 }
 
+[stage.crowded]
+method = "grpo"
+data   = "sums"
+start  = "sft.last"
+steps  = 1
+prompts  = 20
+group    = 3
+sampling = { max_tokens = 6 }
+reward   = { accuracy = 1.0, repetition = 0.5 }
+
 [stage.kept]
 method = "rft"
 data   = "sums"

@@ -12,7 +12,7 @@ from assay.lab.floor import capability, full_reward, told
 from assay.lab.observer import Silent
 from assay.lab.runner import start
 from assay.tasks.task import task
-from assay.train.grpo import OVERLONG
+from assay.train.choice import OVERLONG
 from tests.lab.sound_lab import SOUND, found, look, make_sound_lab
 
 

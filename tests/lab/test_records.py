@@ -137,12 +137,12 @@ def test_scores_are_items_by_repeats_and_abstentions_are_not_zero(tmp_path):
 
 def test_columns_are_those_of_the_format():
     assert SAMPLES.names == [
-        *("sample_id", "step", "row_id", "sample", "text", "tokens", "behaviour_logps"),
+        *("sample_id", "step", "row_id", "visit", "sample", "text", "tokens", "behaviour_logps"),
         *("reward", "parts", "why", "advantage", "ended"),
     ]
     strings = {"sample_id", "row_id", "text", "parts", "why", "ended"}
     assert {f.name for f in SAMPLES if f.type == pa.string()} == strings
-    assert {f.name for f in SAMPLES if f.type == pa.int32()} == {"step", "sample"}
+    assert {f.name for f in SAMPLES if f.type == pa.int32()} == {"step", "visit", "sample"}
     assert {f.name for f in SAMPLES if f.type == pa.float64()} == {"reward", "advantage"}
     assert SAMPLES.field("tokens").type == pa.list_(pa.int32())
     assert SAMPLES.field("behaviour_logps").type == pa.list_(pa.float32())
@@ -163,6 +163,7 @@ def test_samples_read_back_as_written(tmp_path):
         "sample_id": "rl/1/a#0",
         "step": 1,
         "row_id": "a",
+        "visit": 0,
         "sample": 0,
         "text": "x",
         "tokens": [1, 2],
@@ -175,6 +176,10 @@ def test_samples_read_back_as_written(tmp_path):
     }
     write_samples(tmp_path / "step.parquet", [sample])
     assert read_samples(tmp_path / "step.parquet") == [sample]
+    del sample["visit"]
+    older = pa.schema([column for column in SAMPLES if column.name != "visit"])
+    write_table(tmp_path / "older.parquet", [sample], older)
+    assert read_samples(tmp_path / "older.parquet") == [sample]
 
 
 @pytest.mark.parametrize(

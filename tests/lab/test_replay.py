@@ -10,7 +10,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.lab.metrics import read_metrics
-from assay.lab.records import SAMPLES, DamagedRecord
+from assay.lab.records import SAMPLES, DamagedRecord, read_samples
 from assay.lab.replay.settings import NotReplayable
 from assay.lab.replay.step import NoSamples, spans
 from assay.lab.run_directory import RunDirectory
@@ -51,7 +51,8 @@ def metric(run: RunDirectory, stage: str, step: int) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("stage", "step"), [("rl", 1), ("rl", 2), ("rl", 4), ("tuned", 1), ("kept", 1), ("weighted", 2)]
+    ("stage", "step"),
+    [("rl", 1), ("rl", 2), ("rl", 4), ("tuned", 1), ("crowded", 1), ("kept", 1), ("weighted", 2)],
 )
 def test_the_unchanged_step_is_reproduced_to_the_last_bit(run: RunDirectory, stage, step):
     done = again(run, step, stage=stage)
@@ -60,10 +61,24 @@ def test_the_unchanged_step_is_reproduced_to_the_last_bit(run: RunDirectory, sta
     assert [s.reward_after for s in done.samples] == [line["reward"] for line in lines]
     assert [s.reward_before for s in done.samples] == [line["reward"] for line in lines]
     assert pulls(done, "before") == pulls(done, "after")
-    if stage in ("rl", "tuned"):
+    if stage in ("rl", "tuned", "crowded"):
         assert not done.proof.unasked
         assert pulls(done, "after") == [line["advantage"] for line in lines]
         assert done.before.signal_share == metric(run, stage, step)["signal_share"]
+
+
+def test_a_row_that_a_step_came_by_twice_is_replayed_as_two_groups_with_or_without_the_column(
+    own: RunDirectory,
+):
+    lines = lines_of(own, "crowded", 1)
+    visits = {(line["row_id"], line["visit"]) for line in lines}
+    assert len(visits) == 20 > len({row for row, _ in visits})
+    assert {line["visit"] for line in lines} == {0, 1}
+    done = again(own, 1, stage="crowded")
+    file = own.samples("crowded", 1)
+    pq.write_table(pq.read_table(file).drop_columns(["visit"]), file)
+    assert "visit" not in read_samples(file)[0]
+    assert again(own, 1, stage="crowded") == done
 
 
 def test_at_the_weights_that_sampled_the_gradient_has_the_recorded_norm(run: RunDirectory):

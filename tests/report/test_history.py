@@ -29,6 +29,12 @@ def test_groups_are_counted_by_their_rewarded_completions():
     assert [step.share(k) for k in range(3)] == [1 / 3, 2 / 3, 0]
 
 
+def test_a_row_that_a_step_came_by_twice_is_two_groups():
+    visits = [(0, 1.0), (0, 0.0), (1, 1.0), (1, 1.0)]
+    step = reward_step(3, [{**sample("a", value), "visit": visit} for visit, value in visits])
+    assert (step.group, dict(step.counts)) == (2, {1: 1, 2: 1})
+
+
 def test_a_group_with_an_abstention_is_left_out_and_counted():
     step = reward_step(1, [sample("a", 1.0), sample("a", None), sample("b", 1.0), sample("b", 1.0)])
     assert (dict(step.counts), step.abstained) == ({2: 1}, 1)

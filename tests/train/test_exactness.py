@@ -21,6 +21,7 @@ from assay.rl.policy import Scores
 from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
 from assay.rollout.language import LanguagePolicy
+from assay.train.choice import Choice
 from assay.train.grpo import Grpo, GrpoSettings
 from tests.exact import exact_model, in_float64, random_groups
 from tests.tiny import FAMILIES, tiny_model
@@ -62,7 +63,7 @@ def batch(policy: LanguagePolicy, preset_name: str, seed: int) -> tuple[Packed, 
     )
     method = Grpo(None, settings, objective, str)  # type: ignore[arg-type]
     groups = random_groups(seed, SIZES[seed % len(SIZES)])
-    (packed,), _, _ = method.updates(policy, groups, range(len(groups)))
+    (packed,), _, _ = method.updates(policy, groups, Choice(tuple(range(len(groups)))))
     return moved(packed, seed, min(0.1, preset.clip_high)), objective
 
 

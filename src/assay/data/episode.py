@@ -59,14 +59,18 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A tuple of turns with one reward; the episodes of one prompt share a group."""
+    """A tuple of turns with one reward. The episodes of one visit to a prompt are a group."""
 
     id: str
     group: str
+    """The row whose prompt it answers."""
     turns: tuple[Turn, ...]
     reward: Reward | None = None
     said: Completion | None = None
     """What was judged, of an episode of several turns: its conversation and how it ended."""
+    visit: int = 0
+    """How often the stage had come by this row before: the same row twice in one step, where it
+    has few rows or an epoch ends, is two groups."""
 
 
 def continues(context: Context, before: Context, actions: tuple[int, ...]) -> bool:

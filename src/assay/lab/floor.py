@@ -4,7 +4,7 @@ GRPO learns from prompts that are solved sometimes. A model that solves none in 
 nothing to be rewarded for, however long it is trained. Sampling is the caller's part.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from assay.data.episode import Reward
@@ -15,8 +15,8 @@ from assay.lab.session import Session
 from assay.lab.spec.stage import SamplingStage, StageSpec
 from assay.lab.spec.training import Reward as RewardSpec
 from assay.tasks.task import Task, maximum
+from assay.train.choice import OVERLONG
 from assay.train.first_look import FirstLook
-from assay.train.grpo import OVERLONG
 from assay.train.state import Method, SampleRecord
 
 SOLVED = 0.5
@@ -51,16 +51,16 @@ def full_reward(task: Task, spec: RewardSpec) -> float:
     return sum(max(weight, 0.0) * maximum(task, name) for name, weight in spec.items())
 
 
-def capability(judged: Iterable[tuple[str, Reward]], full: float) -> Floor | None:
-    """The floor of completions by the id of their row; None where every reward abstained.
+def capability(judged: Iterable[tuple[Hashable, Reward]], full: float) -> Floor | None:
+    """The floor of completions by the visit to a prompt; None where every reward abstained.
 
     A punishment for length is left out: a right answer that is too long is a right answer.
     """
-    values: dict[str, list[float]] = {}
-    for row, reward in judged:
+    values: dict[Hashable, list[float]] = {}
+    for visit, reward in judged:
         if reward.value is not None:
             value = reward.value - reward.parts.get(OVERLONG, 0.0)
-            values.setdefault(row, []).append(value)
+            values.setdefault(visit, []).append(value)
     if not values:
         return None
     solved = sum(max(each) >= SOLVED * full for each in values.values())
@@ -100,7 +100,7 @@ def first_look(session: Session, name: str, stage: StageSpec, method: Method) ->
         return method
 
     def tell(samples: Sequence[SampleRecord]) -> None:
-        judged = [(sample.row_id, sample.reward) for sample in samples]
+        judged = [((sample.row_id, sample.visit), sample.reward) for sample in samples]
         floor = capability(judged, full_reward(session.task, reward))
         if floor is not None:
             session.observer.note(in_a_line(told(name, stage.start, floor)))

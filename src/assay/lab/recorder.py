@@ -102,6 +102,7 @@ def sample_line(stage: str, step: int, record: SampleRecord) -> dict[str, object
         "sample_id": f"{stage}/{step}/{record.row_id}#{record.sample}",
         "step": step,
         "row_id": record.row_id,
+        "visit": record.visit,
         "sample": record.sample,
         "text": record.text,
         "tokens": list(record.tokens),

@@ -24,6 +24,7 @@ SAMPLES = pa.schema(
         ("sample_id", pa.string()),
         ("step", pa.int32()),
         ("row_id", pa.string()),
+        ("visit", pa.int32()),
         ("sample", pa.int32()),
         ("text", pa.string()),
         ("tokens", pa.list_(pa.int32())),
@@ -52,6 +53,9 @@ ANSWERS = pa.schema(
         ("seconds", pa.float64()),
     ]
 )
+
+VISIT = "visit"
+"""Which of the row's groups in the stage a sample belongs to."""
 
 COLUMN_TYPES = {column.name: column.type for schema in (SAMPLES, ANSWERS) for column in schema}
 """A column of both kinds of file has one type."""
@@ -82,8 +86,12 @@ def write_samples(file: Path, lines: Sequence[Line]) -> None:
 
 
 def read_samples(file: Path) -> list[dict[str, Any]]:
-    """The completions of one step, `parts` as JSON text. Raises DamagedRecord."""
-    columns = read_columns(file, SAMPLES.names, NAMES)
+    """The completions of one step, `parts` as JSON text. Raises DamagedRecord.
+
+    Older files have no column `visit`.
+    """
+    wanted = [name for name in SAMPLES.names if name != VISIT]
+    columns = read_columns(file, wanted, (VISIT, *NAMES))
     return [
         dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
     ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.judge.intervals import Interval
+from assay.lab.records import VISIT
 
 CURVES = (
     "reward_mean",
@@ -104,9 +105,9 @@ def curves(metrics: Sequence[Mapping[str, Any]]) -> list[Curve]:
 
 def reward_step(step: int, samples: Iterable[Mapping[str, Any]]) -> RewardStep:
     """The groups of one step's samples."""
-    groups: dict[str, list[float | None]] = defaultdict(list)
+    groups: dict[tuple[str, int], list[float | None]] = defaultdict(list)
     for sample in samples:
-        groups[sample["row_id"]].append(sample["reward"])
+        groups[sample["row_id"], sample.get(VISIT, 0)].append(sample["reward"])
     whole = [rewards for rewards in groups.values() if None not in rewards]
     counts = Counter(sum(r is not None and r > 0 for r in rewards) for rewards in whole)
     size = max(map(len, groups.values()))

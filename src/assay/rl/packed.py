@@ -90,13 +90,11 @@ class Packed:
 def pack(episodes: Sequence[Episode], temperature: float = 1.0) -> Packed:
     """Lay the turns of `episodes` end to end, in order, with weight 1 on trained tokens.
 
-    Groups are numbered by first appearance. `behaviour_S` is None unless every turn knows its
+    Groups are those of `group_numbers`. `behaviour_S` is None unless every turn knows its
     behaviour log-probs. Advantages start at 0.
     """
     turns = [(e, turn) for e, episode in enumerate(episodes) for turn in episode.turns]
-    groups: dict[str, int] = {}
-    for episode in episodes:
-        groups.setdefault(episode.group, len(groups))
+    groups = group_numbers(episodes)
     actions_S = torch.tensor([a for _, t in turns for a in t.actions], dtype=torch.long)
     mask_S = torch.tensor([m for _, t in turns for m in t.loss_mask], dtype=torch.bool)
     behaviour_S = None
@@ -107,10 +105,16 @@ def pack(episodes: Sequence[Episode], temperature: float = 1.0) -> Packed:
         actions_S=actions_S,
         offsets_N1=torch.tensor([0] + [len(t.actions) for _, t in turns]).cumsum(0),
         episode_N=torch.tensor([e for e, _ in turns], dtype=torch.long),
-        group_N=torch.tensor([groups[episodes[e].group] for e, _ in turns], dtype=torch.long),
+        group_N=torch.tensor([groups[e] for e, _ in turns], dtype=torch.long),
         mask_S=mask_S,
         weight_S=mask_S.float(),
         advantage_S=torch.zeros(len(actions_S)),
         behaviour_S=behaviour_S,
         temperature=temperature,
     )
+
+
+def group_numbers(episodes: Sequence[Episode]) -> list[int]:
+    """The group of each episode, numbered by first appearance: one visit to a row is one group."""
+    numbers: dict[tuple[str, int], int] = {}
+    return [numbers.setdefault((e.group, e.visit), len(numbers)) for e in episodes]

@@ -191,6 +191,10 @@ class Prompts:
         ]
         episodes = self.source.run(policy, jobs, recorder.recorded_rewards(state.step + 1))
         self.check_abstentions(state.step + 1, episodes)
+        episodes = [
+            replace(e, visit=sample // self.group)
+            for e, (_, sample) in zip(episodes, jobs, strict=True)
+        ]
         return [episodes[i : i + self.group] for i in range(0, len(episodes), self.group)]
 
     def check_abstentions(self, step: int, episodes: Sequence[Episode]) -> None:
@@ -224,6 +228,7 @@ def sample_records(
         records.append(
             SampleRecord(
                 row_id=row_id,
+                visit=episode.visit,
                 sample=int(sample),
                 text="\n".join(decode(turn.actions) for turn in episode.turns),
                 tokens=tokens,

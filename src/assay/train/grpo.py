@@ -1,8 +1,8 @@
 """GRPO and its relatives: groups of completions, relative advantages, clipped updates.
 
-Collects one step: samples groups, drops and replaces those without signal, works out advantages
-and every denominator over the whole batch, and hands over the optimizer updates. Which estimator,
-loss and aggregation make up an algorithm is in `rl.presets`.
+Collects one step: samples groups until enough of them can teach, works out advantages and every
+denominator over the groups of the step, and hands over the optimizer updates. Which groups those
+are is `train.choice`'s; which estimator, loss and aggregation make up an algorithm, `rl.presets`'.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +26,9 @@ from assay.rl.objectives.grpo import Grpo as GrpoObjective
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Policy
 from assay.rl.shaping import overlong_punishment
-from assay.rl.signal import groups_with_signal, signal_stats
+from assay.rl.signal import signal_stats
 from assay.rl.thought import Thinking, Thought, ends_open, find_thought
+from assay.train.choice import OVERLONG, Choice, Group, choose, groups_that_teach, rewards_of
 from assay.train.groups import (
     GroupStream,
     is_truncated,
@@ -38,11 +39,6 @@ from assay.train.groups import (
 from assay.train.microbatch import micro_batches
 from assay.train.state import Batch, Recorder, TrainState
 
-Group = Sequence[Episode]
-
-OVERLONG = "overlong"
-"""The part of a reward that holds its length punishment."""
-
 
 @dataclass(frozen=True, slots=True)
 class GrpoSettings:
@@ -52,6 +48,7 @@ class GrpoSettings:
     advantage_options: AdvantageOptions = AdvantageOptions()
     aggregation: str = "token_mean"
     keep_dropped_in_denominator: bool = True
+    """Whether groups that are dropped and not replaced count in the averages."""
     drop: bool = True
     """Leave groups of equal rewards out before any forward."""
     max_batches: int = 1
@@ -85,17 +82,20 @@ class Grpo:
         """Sample, judge and weigh one step."""
         sampled, batches = self.sample(policy, state, recorder)
         judged = [[e for e in group if value_of(e) is not None] for group in sampled]
-        kept = {g for g, group in enumerate(judged) if not self.settings.drop and group}
-        kept |= with_signal(judged)
-        chosen = sorted(kept)[: self.prompts.prompts]
-        updates, advantages, extra = self.updates(policy, judged, chosen)
+        choice = choose(
+            judged,
+            self.prompts.prompts,
+            drop=self.settings.drop,
+            count=self.settings.keep_dropped_in_denominator,
+        )
+        updates, advantages, extra = self.updates(policy, judged, choice)
         rewards_E, group_E = rewards_of(judged)
         metrics = {
             **sampling_metrics(sampled),
             "entropy": entropy_estimate(sampled),
             "signal_share": signal_stats(rewards_E, group_E).signal_share,
             "groups": float(len(sampled)),
-            "groups_dropped": float(len(sampled) - len(chosen)),
+            "groups_dropped": float(len(sampled) - len(choice.trained)),
             "sampled_batches": float(batches),
             **extra,
         }
@@ -108,7 +108,7 @@ class Grpo:
     ) -> tuple[list[list[Episode]], int]:
         """Groups of one step, and how many batches of prompts it took.
 
-        With dynamic sampling, batches are added until enough groups carry signal or the limit is
+        With dynamic sampling, batches are added until enough groups can teach or the limit is
         reached; then the step goes on with what there is.
         """
         groups: list[list[Episode]] = []
@@ -117,7 +117,7 @@ class Grpo:
             batches += 1
             groups += [self.shaped(g) for g in self.prompts.next(policy, state, recorder)]
             judged = [[e for e in group if value_of(e) is not None] for group in groups]
-            if len(with_signal(judged)) >= self.prompts.prompts:
+            if len(groups_that_teach(judged)) >= self.prompts.prompts:
                 break
         return groups, batches
 
@@ -142,19 +142,24 @@ class Grpo:
         return shaped
 
     def updates(
-        self, policy: Policy, judged: Sequence[Group], chosen: Sequence[int]
+        self, policy: Policy, judged: Sequence[Group], choice: Choice
     ) -> tuple[tuple[Packed, ...], Mapping[str, float], dict[str, float]]:
         """The optimizer updates of the step, the advantage of each episode, and metrics."""
-        episodes = [e for g in chosen for e in judged[g]]
+        episodes = [e for g in choice.trained for e in judged[g]]
         packed = pack(episodes, self.settings.temperature)
         if not bool(packed.mask_S.any()):
             return (), {}, {}
-        packed, advantages, metrics = self.weighed(policy, packed, episodes)
-        batches = self.minibatches(packed, judged, chosen)
+        counted = [judged[g] for g in choice.counted]
+        packed, advantages, metrics = self.weighed(policy, packed, episodes, counted)
+        batches = self.minibatches(packed, judged, choice)
         return tuple(batches) * self.settings.epochs, advantages, metrics
 
     def weighed(
-        self, policy: Policy, packed: Packed, episodes: Sequence[Episode]
+        self,
+        policy: Policy,
+        packed: Packed,
+        episodes: Sequence[Episode],
+        counted: Sequence[Group] = (),
     ) -> tuple[Packed, Mapping[str, float], dict[str, float]]:
         """The batch with old and reference log-probs where needed, and its advantages."""
         settings = self.settings
@@ -170,7 +175,7 @@ class Grpo:
         thought = self.thought(packed) if with_entropy else None
         batch = self.advantage_input(packed, episodes, entropy_S, thought)
         estimator = look_up(ADVANTAGES, settings.advantage, "advantage")
-        advantage_S = estimator(batch, settings.advantage_options)
+        advantage_S = estimator(beside(batch, counted), settings.advantage_options)
         diagnose = DIAGNOSTICS.get(settings.advantage)
         metrics = diagnose(batch, settings.advantage_options) if diagnose else {}
         if thought is not None:
@@ -221,51 +226,51 @@ class Grpo:
         opened_N = torch.tensor([ends_open(c, thinking) for c in packed.contexts])
         return find_thought(packed.actions_S, packed.offsets_N1, opened_N, thinking)
 
-    def minibatches(
-        self, packed: Packed, judged: Sequence[Group], chosen: Sequence[int]
-    ) -> list[Packed]:
-        """One packed batch per optimizer update, with the denominators of that update."""
-        settings = self.settings
-        dropped = [g for g in range(len(judged)) if g not in set(chosen) and judged[g]]
+    def minibatches(self, packed: Packed, judged: Sequence[Group], choice: Choice) -> list[Packed]:
+        """One packed batch per optimizer update, with the denominators of that update.
+
+        Counted groups have their place among the others, so that updates are made of the same
+        groups as if all were trained on.
+        """
+        parts = self.settings.minibatches
+        number = {g: n for n, g in enumerate(choice.trained)}
         batches = []
-        for part in range(settings.minibatches):
-            groups = set(range(part, len(chosen), settings.minibatches))
-            turns = [n for n, g in enumerate(packed.group_N.tolist()) if g in groups]
+        for part in range(parts):
+            groups = choice.step[part::parts]
+            here = {number[g] for g in groups if g in number}
+            turns = [n for n, g in enumerate(packed.group_N.tolist()) if g in here]
             if not turns:
                 continue
             batch = packed.take(turns)
-            left_out = [judged[g] for g in dropped[part :: settings.minibatches]]
-            batches.append(batch.with_tokens(weight_S=self.weights(batch, left_out)))
+            counted = [judged[g] for g in groups if g not in number]
+            batches.append(batch.with_tokens(weight_S=self.weights(batch, counted)))
         return batches
 
-    def weights(self, batch: Packed, left_out: Sequence[Group]) -> Tensor:
-        """Weights of one update's tokens; dropped groups count where the preset keeps them."""
-        gone = [e for group in left_out for e in group]
-        if not self.settings.keep_dropped_in_denominator:
-            gone = []
-        dropped = Dropped(
-            tokens=sum(sum(turn.loss_mask) for e in gone for turn in e.turns), episodes=len(gone)
-        )
+    def weights(self, batch: Packed, counted: Sequence[Group]) -> Tensor:
+        """Weights of one update's tokens, averaged over its own and the counted groups'."""
+        gone = [e for group in counted for e in group]
+        tokens = [sum(sum(turn.loss_mask) for turn in e.turns) for e in gone]
         episodes = len(batch.episode_N.unique()) + len(gone)
         return token_weights(
             self.settings.aggregation,
             batch.mask_S,
             batch.episode_S,
             scale=constant_scale(episodes, self.settings.max_tokens),
-            dropped=dropped,
+            # An episode without a trained token is no episode to a mean over sequences.
+            dropped=Dropped(tokens=sum(tokens), episodes=sum(n > 0 for n in tokens)),
         )
 
 
-def rewards_of(groups: Sequence[Group]) -> tuple[Tensor, Tensor]:
-    """Rewards (E, float64) of judged episodes and the index (E) of their group."""
-    rewards = [value_of(e) for group in groups for e in group]
-    group_E = [g for g, group in enumerate(groups) for _ in group]
-    return torch.tensor(rewards, dtype=torch.float64), torch.tensor(group_E, dtype=torch.long)
-
-
-def with_signal(groups: Sequence[Group]) -> set[int]:
-    """Indices of the groups whose rewards are not all equal."""
-    return set(groups_with_signal(*rewards_of(groups)).tolist())
+def beside(batch: AdvantageInput, counted: Sequence[Group]) -> AdvantageInput:
+    """The batch with the counted groups beside it, of which no token is there: an estimator may
+    read statistics over all groups of a step."""
+    rewards_E, group_E = rewards_of(counted)
+    first = int(batch.group_E.max()) + 1
+    return replace(
+        batch,
+        rewards_E=torch.cat([batch.rewards_E, rewards_E]),
+        group_E=torch.cat([batch.group_E, group_E + first]),
+    )
 
 
 def punished(reward: Reward | None, punishment: float) -> Reward | None:

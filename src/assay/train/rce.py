@@ -5,14 +5,14 @@ equal rewards imitates all its members alike.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 
 from assay.data.episode import Episode
 from assay.rl.objectives.nll import Nll
-from assay.rl.packed import Packed, pack
+from assay.rl.packed import Packed, group_numbers, pack
 from assay.rl.policy import Policy
 from assay.rl.weights import rce_tau, rce_weights
 from assay.train.groups import sample_records, sampling_metrics, value_of
@@ -40,7 +40,7 @@ class StoredGroups:
         """The next `per_step` groups of the shuffled stream."""
         chosen = visits(self.groups, self.seed, state.cursor, self.per_step)
         state.cursor += self.per_step
-        return [list(group) for _, group in chosen]
+        return [[replace(e, visit=epoch) for e in group] for epoch, group in chosen]
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,7 @@ class Rce:
 def weighted_batch(episodes: Sequence[Episode], tau: float, temperature: float) -> Packed:
     """Judged episodes packed with RCE's weights."""
     packed = pack(episodes, temperature)
-    numbers: dict[str, int] = {}
-    group_E = torch.tensor([numbers.setdefault(e.group, len(numbers)) for e in episodes])
+    group_E = torch.tensor(group_numbers(episodes))
     rewards_E = torch.tensor([value_of(e) for e in episodes], dtype=torch.float64)
     weight_S = rce_weights(packed.mask_S, packed.episode_S, rewards_E, group_E, tau)
     return packed.with_tokens(weight_S=weight_S)

@@ -41,6 +41,8 @@ class SampleRecord:
     """One sampled completion as it is recorded."""
 
     row_id: str
+    visit: int
+    """How often the stage had come by this row before; the samples of one visit are a group."""
     sample: int
     """Index among all completions of this row in the stage."""
     text: str

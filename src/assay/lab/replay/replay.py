@@ -36,7 +36,7 @@ from assay.lab.session import Session
 from assay.lab.spec.read import read_experiment
 from assay.lab.spec.stage import GrpoStage
 from assay.lab.status import stored_status
-from assay.train.grpo import OVERLONG
+from assay.train.choice import OVERLONG
 
 
 def replay(

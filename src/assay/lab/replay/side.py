@@ -29,14 +29,16 @@ from assay.lab.spec.stage import GrpoStage, RceStage, RftStage, StageSpec, steps
 from assay.lab.stage_methods import StageInput, build_grpo, build_method, reward_of
 from assay.rl.advantages import ENTROPY_ESTIMATORS
 from assay.rl.objectives.grpo import Grpo as GrpoObjective
+from assay.rl.packed import group_numbers
 from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats
 from assay.rl.weights import rce_shares
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.running import WeightedReward
 from assay.tasks.task import RewardFunction
+from assay.train.choice import groups_that_teach, rewards_of
 from assay.train.groups import value_of
-from assay.train.grpo import Grpo, rewards_of
+from assay.train.grpo import Grpo
 from assay.train.rce import Rce
 from assay.train.rft import Rft
 from assay.train.state import Batch, Method, Recorder, TrainState
@@ -229,7 +231,8 @@ def runs_short(stage: StageSpec, groups: Sequence[Sequence[Episode]]) -> bool:
     if not isinstance(stage, GrpoStage) or stage.dynamic is None:
         return False
     left = stage.dynamic.max_batches * stage.prompts > len(groups)
-    return left and signal_of(groups).signal_groups < stage.prompts
+    judged = [[e for e in g if value_of(e) is not None] for g in groups]
+    return left and len(groups_that_teach(judged)) < stage.prompts
 
 
 def signal_of(groups: Sequence[Sequence[Episode]]) -> SignalStats:
@@ -244,8 +247,7 @@ def pulls_of(stage: SampledStage, batch: Batch, episodes: Sequence[Episode]) -> 
     if isinstance(stage, RftStage):
         given = {e.id: float(cast(float, value_of(e)) >= stage.keep) for e in judged}
     if isinstance(stage, RceStage) and judged:
-        names = {group: n for n, group in enumerate(dict.fromkeys(e.group for e in judged))}
-        group_E = torch.tensor([names[e.group] for e in judged])
+        group_E = torch.tensor(group_numbers(judged))
         shares_E = rce_shares(rewards_of([judged])[0], group_E, batch.metrics["tau"])
         given = dict(zip((e.id for e in judged), shares_E.tolist(), strict=True))
     return [given.get(e.id) if value_of(e) is not None else None for e in episodes]

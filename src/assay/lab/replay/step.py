@@ -5,7 +5,7 @@ Reads only. What is judged about them is in `replay.side`.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -139,5 +139,6 @@ def episode_of(line: Line, context: Context, reward: Reward) -> Episode:
 
 
 def in_groups(episodes: Sequence[Episode], group: int) -> list[list[Episode]]:
-    """Episodes in groups of `group`, in order."""
-    return [list(episodes[i : i + group]) for i in range(0, len(episodes), group)]
+    """Episodes in groups of `group`, in order, each with the visit to its row that it is of."""
+    visits = [replace(e, visit=int(e.id.rpartition("#")[2]) // group) for e in episodes]
+    return [visits[i : i + group] for i in range(0, len(visits), group)]

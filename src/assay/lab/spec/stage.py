@@ -162,7 +162,7 @@ class Kl(Table):
 
 
 class Dynamic(Table):
-    """Dynamic sampling: groups without signal are replaced by groups of new prompts."""
+    """Dynamic sampling: groups that teach nothing are replaced by groups of new prompts."""
 
     max_batches: Count
     """At most this many batches of prompts are sampled for one step."""
@@ -204,8 +204,8 @@ class GrpoStage(SamplingStage):
     kl: Kl = Kl()
     """Penalty for moving away from a reference."""
     drop_without_signal: bool | Literal["auto"] = "auto"
-    """Leave groups of equal rewards out of the update. `auto` drops them exactly where that
-    changes nothing: no KL, no entropy term, no whitening over the batch."""
+    """Leave groups of equal rewards out of the update. `auto` drops them exactly where nothing acts
+    on them: no KL, no entropy term, no whitening over the batch."""
     dynamic: Dynamic | None = None
     """Replace groups without signal; omitted means no."""
     mask_truncated: bool = False

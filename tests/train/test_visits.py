@@ -1,0 +1,119 @@
+"""The same row twice in one step is two groups: in advantages, weights, replays and records."""
+
+import pytest
+import torch
+
+from assay.data.episode import Episode, Reward, Turn
+from assay.rl.objectives.grpo import Grpo as GrpoObjective
+from assay.rl.packed import pack
+from assay.rl.weights import rce_shares
+from assay.rollout.sampling import Sampling
+from assay.train.groups import Prompts, SingleTurn
+from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.rce import Rce, StoredGroups
+from assay.train.state import TrainState
+from tests.train import toys
+
+
+def uneven(pairs):
+    """Right candidates of later visits earn less, so that a merged group would show."""
+    seen: dict[str, int] = {}
+    rewards = []
+    for row, completion in pairs:
+        number = seen[row.id] = seen.get(row.id, -1) + 1
+        rewards.append(Reward(float(completion.tokens[0] == row.gold) + 10.0 * (number // 4)))
+    return rewards
+
+
+def prompts(rows: int, per_step: int, score=uneven) -> Prompts:
+    source = SingleTurn(toys.contexts(), Sampling(1.0, 1), 0, score, toys.decode)
+    return Prompts(toys.rows(rows), source, prompts=per_step, group=4, seed=0)
+
+
+def step(stream: Prompts, cursor: int = 0, **options):
+    made = Grpo(stream, GrpoSettings(**options), GrpoObjective(), toys.decode)
+    state = TrainState(cursor=cursor)
+    return made.collect(toys.CandidatePolicy(), state, toys.MemoryRecorder())
+
+
+def expected(samples) -> dict[str, float]:
+    """GRPO's advantages, group by group as sampled: four completions each."""
+    found = {}
+    for i in range(0, len(samples), 4):
+        members = samples[i : i + 4]
+        values = torch.tensor([m.reward.value for m in members], dtype=torch.float64)
+        spread = values.std() + 1e-6
+        for member, value in zip(members, (values - values.mean()) / spread, strict=True):
+            found[f"{member.row_id}#{member.sample}"] = float(value)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rows", "per_step", "cursor"),
+    [(1, 4, 0), (3, 4, 0), (5, 4, 3)],
+    ids=["one row", "few rows", "an epoch's border"],
+)
+def test_each_visit_to_a_row_has_a_baseline_of_its_own(rows, per_step, cursor):
+    batch = step(prompts(rows, per_step), cursor)
+    assert len({r.row_id for r in batch.samples}) < per_step
+    given = {f"{r.row_id}#{r.sample}": r.advantage for r in batch.samples}
+    assert any(given.values())
+    assert given == pytest.approx(expected(batch.samples), abs=1e-6)
+
+
+def test_a_refill_that_comes_by_the_same_row_again_is_a_group_of_its_own():
+    calls = {"n": 0}
+
+    def dull_at_first(pairs):
+        calls["n"] += 1
+        if calls["n"] == 1:
+            return [Reward(0.25) for _ in pairs]
+        return toys.score(pairs)
+
+    # Two rows, and batches of two: the second batch comes by the same rows.
+    batch = step(prompts(2, 2, dull_at_first), max_batches=2)
+    assert batch.metrics["groups"] == 4
+    first, second = batch.samples[:8], batch.samples[8:]
+    assert {r.row_id for r in first} == {r.row_id for r in second}
+    assert not any(r.advantage for r in first)
+    given = {f"{r.row_id}#{r.sample}": r.advantage for r in second}
+    assert any(given.values())
+    assert given == pytest.approx(expected(second), abs=1e-6)
+    assert [r.visit for r in batch.samples] == [0] * 8 + [1] * 8
+
+
+def test_signal_is_counted_by_visits():
+    batch = step(prompts(1, 4, lambda pairs: [Reward(float(i // 4)) for i in range(len(pairs))]))
+    assert batch.metrics["signal_share"] == 0.0
+    assert batch.updates == ()
+
+
+def stored(rewards: list[float]) -> tuple[Episode, ...]:
+    turns = [(Turn(toys.query(0), (a,), (True,)),) for a in range(len(rewards))]
+    return tuple(
+        Episode(f"q0#{a}", "q0", turns[a], Reward(value)) for a, value in enumerate(rewards)
+    )
+
+
+def test_rce_weighs_each_visit_by_itself():
+    rewards = [1.0, 0.0, 0.5]
+    made = Rce(StoredGroups((stored(rewards),), 2, 0), 1, 0.5, 0.5, 1.0, toys.decode)
+    batch = made.collect(toys.CandidatePolicy(), TrainState(), toys.MemoryRecorder())
+    (packed,) = batch.updates
+    shares = rce_shares(torch.tensor(rewards), torch.zeros(3, dtype=torch.long), 0.5)
+    assert packed.weight_S.tolist() == pytest.approx([*(shares / 2).tolist()] * 2)
+    assert packed.group_N.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_sampled_rce_weighs_each_visit_by_itself():
+    made = Rce(prompts(1, 3), 1, 0.5, 0.5, 1.0, toys.decode)
+    batch = made.collect(toys.CandidatePolicy(), TrainState(), toys.MemoryRecorder())
+    (packed,) = batch.updates
+    sums = torch.zeros(3).index_add(0, packed.group_S, packed.weight_S)
+    assert sums.tolist() == pytest.approx([1 / 3] * 3)
+
+
+def test_a_packed_group_is_one_visit():
+    once = stored([1.0, 0.0])
+    again = tuple(Episode(e.id, e.group, e.turns, e.reward, visit=1) for e in once)
+    assert pack([*once, *again]).group_N.tolist() == [0, 0, 1, 1]
