@@ -288,6 +288,7 @@ def add_step(
                 "sample_id": f"rl/{step}/row_{g}#{s}",
                 "step": step,
                 "row_id": f"row_{g}",
+                "visit": 0,
                 "sample": s,
                 "text": call("Oslo", bool(rewards[g, s])),
                 "tokens": [1, 2],
