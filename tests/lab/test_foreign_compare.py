@@ -211,3 +211,14 @@ def test_a_known_checker_of_another_tool_is_not_the_labs(run: RunDirectory):
     outside = replace(own, name="x", format="lm-eval", checker="lm-evaluation-harness exact_match")
     with pytest.raises(Unfair, match="checker"):
         compare_sides([own, outside])
+
+
+def test_items_of_one_source_are_one_cluster_and_their_number_is_told():
+    sources = {f"item_{i}": f"source {i // 4}" for i in range(20)}
+    alone = compare_sides([side("a", BASE), side("b", BETTER)])
+    judged = compare_sides([side("a", BASE, clusters=sources), side("b", BETTER)])
+    assert pairing(alone).comparison.verdict == "better"
+    found = pairing(judged).comparison
+    assert (found.clusters, found.verdict) == (5, "undecided")
+    assert [line.clusters for line in judged.lines] == [5, 5]
+    assert [line.clusters for line in alone.lines] == [None, None]

@@ -15,6 +15,7 @@ import pytest
 
 from assay.lab.records import (
     ANSWERS,
+    CLUSTER,
     SAMPLES,
     EvaluationRecord,
     RecordWriter,
@@ -207,3 +208,15 @@ def test_a_record_lies_beside_the_description_that_names_it(tmp_path):
     assert file == tmp_path / RECORD.key / "base.parquet"
     description = json.loads((file.parent / "evaluation.json").read_text())
     assert description == {"schema": 1, **json.loads(json.dumps(asdict(RECORD)))}
+
+
+def test_a_record_keeps_the_source_of_its_items(tmp_path: Path):
+    run = RunDirectory(tmp_path, "r", "1")
+    with RecordWriter(run.evaluations, RECORD, "base") as writer:
+        for index, pairs in enumerate(CHUNKS):
+            lines = [{**line(*pair), CLUSTER: "scene"} for pair in pairs]
+            writer.write_chunk(index, lines if index else [line(*pair) for pair in pairs])
+        writer.finish()
+    scores = read_scores(run, RECORD, "base")
+    assert scores.sources == 1, "a chunk of an earlier version has no sources, its items may"
+    assert scores.clusters == ("scene", "scene")

@@ -10,6 +10,7 @@ import typer
 
 from assay.cli.completion import run_names
 from assay.cli.output import Outcome
+from assay.errors import InputError
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
     from assay.lab.compare import Arm
@@ -56,6 +57,14 @@ def compare(
     format: Annotated[
         str | None, typer.Option(help="The format of the files; else the one recognised.")
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Column or metadata key that names the source of an item; else 'cluster', where "
+            "the files have it.",
+        ),
+    ] = None,
 ) -> Outcome:
     """Compare runs on the same items, refuse what is not fair, and write the page of it."""
     from assay.cli.foreign import any_file, compare_files
@@ -66,8 +75,11 @@ def compare(
     from assay.report.comparison_terminal import comparison_shown
 
     if any_file(runs):
-        table = compare_files(root, runs, control, on, allow or (), metric, format)
+        table = compare_files(root, runs, control, on, allow or (), metric, format, cluster)
     else:
+        if cluster is not None:
+            fix = "records of the lab name the sources of their items themselves"
+            raise InputError("is for files of other tools", field="--cluster", fix=fix)
         first, *others = [arm(root, text) for text in arrange(root, runs, control)]
         table = compare_arms(first, others, on=on, allow=allow or ())
     written = write_comparison(table, root, page, lang)

@@ -58,12 +58,16 @@ def evaluate(
 def measured(done: Any) -> Outcome:
     """The score of a `lab.evaluate_again.Evaluated` with its interval."""
     from assay.judge.intervals import score_interval
+    from assay.judge.plural import filled
     from assay.lab.answers import find_record
     from assay.lab.records import read_scores
 
     scores = read_scores(done.run, find_record(done.run, done.key), done.checkpoint)
     interval = score_interval(scores)
     abstentions = reasons(done.file)
+    size = filled("{items:items}", {"items": len(scores.item_ids)})
+    if scores.sources is not None:
+        size = filled("{size} in {sources:clusters}", {"size": size, "sources": scores.sources})
     result = {
         "run": str(done.run),
         "evaluation": done.evaluation,
@@ -73,13 +77,14 @@ def measured(done: Any) -> Outcome:
         "score": scores.mean,
         "interval": interval,
         "items": len(scores.item_ids),
+        "clusters": scores.sources,
         "repeats": scores.repeats,
         "abstained": scores.missing,
         "abstentions": abstentions,
     }
     words = [
         f"{done.run}@{done.checkpoint} on {done.evaluation}: {scores.mean:.1%} "
-        f"({interval.low:.1%} to {interval.high:.1%}), {len(scores.item_ids)} items, "
+        f"({interval.low:.1%} to {interval.high:.1%}), {size}, "
         f"{scores.repeats} repeat(s), {scores.missing} abstained",
         f"record: {done.file}",
     ]

@@ -27,6 +27,7 @@ def compare_files(
     allow: Sequence[str],
     metric: str | None,
     format: str | None,
+    cluster: str | None,
 ) -> "Table":
     """Runs in files beside each other and beside runs of the lab."""
     from assay.cli.compare import arm
@@ -35,20 +36,22 @@ def compare_files(
 
     def read(name: str) -> "list[Side]":
         if is_file(name):
-            return read_sides(name, format, metric)
+            return read_sides(name, format, metric, cluster)
         return [own_side(arm(root, name), on)]
 
     return compare_named(names, read, control, allow)
 
 
-def report_file(name: str, lang: str, metric: str | None, format: str | None) -> Outcome:
+def report_file(
+    name: str, lang: str, metric: str | None, format: str | None, cluster: str | None
+) -> Outcome:
     """The scores of every run in a file."""
     from assay.lab.foreign import read_all_metrics, summaries
     from assay.report.foreign import score_remarks, score_table
     from assay.report.words import words
 
     w = words(lang)
-    found = summaries(read_all_metrics(name, format, metric))
+    found = summaries(read_all_metrics(name, format, metric, cluster))
     result = {"file": name, "runs": [summary_result(summary) for summary in found]}
     return Outcome(result, [score_table(found, w), *score_remarks(found, w)])
 
@@ -65,6 +68,7 @@ def summary_result(summary: "Summary") -> dict[str, Any]:
         "score": summary.score,
         "interval": None if summary.interval is None else asdict(summary.interval),
         "items": len(side.items),
+        "clusters": summary.clusters,
         "repeats": side.repeats,
         "abstained": summary.abstained,
         "errors": side.errors,

@@ -25,6 +25,9 @@ def report(
     lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
     metric: Annotated[str | None, typer.Option(help="The only score to show of a file.")] = None,
     format: Annotated[str | None, typer.Option(help="The format of a file.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="KEY", help="What names the source of a file's items.")
+    ] = None,
     bfcl: Annotated[
         Path | None,
         typer.Option(help="Write the run's BFCL scores as CSV files into this folder."),
@@ -34,7 +37,7 @@ def report(
     from assay.cli.foreign import any_file, report_file
 
     if bfcl is None and any_file([run]):
-        return report_file(run, lang, metric, format)
+        return report_file(run, lang, metric, format, cluster)
     from assay.cli.results import bfcl_results, run_results
     from assay.lab.reports import note_asked
     from assay.lab.run_names import find_run, parse_run_name

@@ -127,6 +127,7 @@ def line_result(line: Line, table: Table) -> dict[str, Any]:
         "score": line.score,
         "interval": line.interval,
         "items": line.items,
+        "clusters": line.clusters,
         "repeats": line.repeats,
         "abstained": line.abstained,
         "to_control": pairing_result(line.to_control, table),

@@ -12,6 +12,7 @@ ONE: Mapping[str, str] = {
     "looks": "look",
     "cells": "cell",
     "groups": "group",
+    "clusters": "cluster",
 }
 """Nouns that a gap may count, with their singular."""
 

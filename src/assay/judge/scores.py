@@ -81,6 +81,14 @@ class ItemScores:
         return self.clusters is not None and len(set(self.clusters)) < len(self.clusters)
 
     @property
+    def sources(self) -> int | None:
+        """Number of clusters of the items that have a score, where items share some."""
+        if self.clusters is None or not self.clustered:
+            return None
+        scored = ~np.isnan(self.item_means)
+        return len({c for c, keep in zip(self.clusters, scored, strict=True) if keep})
+
+    @property
     def missing(self) -> int:
         """Number of answers without a score, of I x R."""
         return int(np.isnan(self.scores).sum())
@@ -128,10 +136,30 @@ def item_scores(
 
 
 def on_one_scale(*scores: ItemScores) -> tuple[ItemScores, ...]:
-    """All on the widest scale that any has: bounds read off scores differ from run to run."""
+    """All on the widest scale that any has: bounds read off scores differ from run to run.
+
+    Clusters that only some of them know are the others' as well, where the items are the same.
+    """
     lows, highs = zip(*(each.bounds for each in scores), strict=True)
     bounds = (min(lows), max(highs))
-    return tuple(replace(each, bounds=bounds) for each in scores)
+    sources = _known_clusters(scores)
+    return tuple(
+        replace(each, bounds=bounds, clusters=each.clusters or _clusters_of(each, sources))
+        for each in scores
+    )
+
+
+def _known_clusters(scores: Iterable[ItemScores]) -> Mapping[str, str]:
+    """The cluster by item, of the first that knows any."""
+    known = next((each for each in scores if each.clusters is not None), None)
+    return dict(zip(known.item_ids, known.clusters or (), strict=True)) if known else {}
+
+
+def _clusters_of(scores: ItemScores, sources: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The clusters of all items; None where one of them has none."""
+    if not sources.keys() >= set(scores.item_ids):
+        return None
+    return tuple(sources[item] for item in scores.item_ids)
 
 
 def cluster_totals(values_I: Array, clusters: tuple[str, ...] | None) -> tuple[Array, Array]:

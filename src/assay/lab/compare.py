@@ -220,6 +220,7 @@ def make_table(
                 abstained=each.scores.missing,
                 to_control=pairings.get((control, name)),
                 to_previous=next((p for p in previous if p.control != control), None),
+                clusters=each.scores.sources,
                 address=each.address,
                 file=each.file,
             )

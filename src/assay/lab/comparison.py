@@ -67,6 +67,8 @@ class Line:
     """None for the control itself."""
     to_previous: Pairing | None
     """Against the stage before; None where that is the control."""
+    clusters: int | None = None
+    """Sources of the items, where items share some."""
     address: str = ""
     """With an item's id behind it, what `assay show` takes; "" for a record of another tool."""
     file: Path | None = None

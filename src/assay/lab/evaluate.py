@@ -8,19 +8,19 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from assay.data.episode import Completion, Reward
 from assay.data.hashing import hash_contents
 from assay.data.rendering import Renderer
 from assay.data.row import Row
-from assay.data.splits import take
+from assay.data.splits import conversation_of, take
 from assay.lab.answering import Answered, Answers, episodes, single_answers
 from assay.lab.conversation_records import conversation_columns
 from assay.lab.observer import Observer
 from assay.lab.prepare import DataSet, find_part, make_renderer
-from assay.lab.records import EvaluationRecord, RecordWriter
+from assay.lab.records import CLUSTER, EvaluationRecord, RecordWriter
 from assay.lab.spec.evaluate import EvaluateSpec
 from assay.lab.stage_methods import reward_of
 from assay.lab.trained_items import Trained, bare_items, shared_questions
@@ -58,6 +58,11 @@ class Evaluation:
         """The sampling settings of the table."""
         table = self.spec.sampling
         return Sampling(table.temperature, table.max_tokens, table.top_p, table.top_k)
+
+    @cached_property
+    def clustered(self) -> bool:
+        """Whether items name a source that they, or those of another evaluation, may share."""
+        return any(conversation_of(item) != item.id for item in self.items)
 
 
 def make_evaluation(
@@ -227,6 +232,8 @@ def record_line(
         "ended": completion.ended,
         "seconds": seconds,
     }
+    if evaluation.clustered:
+        line[CLUSTER] = conversation_of(item)
     if each.several:
         line |= conversation_columns(completion.messages, each.turns)
     return line

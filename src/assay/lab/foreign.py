@@ -51,6 +51,8 @@ class Side:
     outputs: Mapping[Key, str]
     errors: int = 0
     """Answers on which the tool reported a failure."""
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    """The source of each item, where it is known."""
     questions: Mapping[str, str] = field(default_factory=dict)
     """Fingerprint of the question by item, where it is known."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -76,7 +78,7 @@ class Side:
     def item_scores(self, bounds: tuple[float, float]) -> ItemScores:
         """For the judge. Raises ScoreError where no answer has a score."""
         lines = ((item, repeat, score) for (item, repeat), score in self.scores.items())
-        return item_scores(lines, bounds=bounds)
+        return item_scores(lines, self.clusters or None, bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class Summary:
     interval: Interval | None
     abstained: int
     """Answers without a score, of items x repeats."""
+    clusters: int | None = None
+    """Sources of the items, where items share some."""
 
 
 def summaries(sides: Iterable[Side]) -> list[Summary]:
@@ -100,7 +104,7 @@ def _summary(side: Side) -> Summary:
     if all(score is None for score in side.scores.values()):
         return Summary(side, None, None, len(side.scores))
     scores = side.item_scores(bounds([side]))
-    return Summary(side, scores.mean, score_interval(scores), scores.missing)
+    return Summary(side, scores.mean, score_interval(scores), scores.missing, scores.sources)
 
 
 def bounds(sides: Sequence[Side]) -> tuple[float, float]:
@@ -115,23 +119,33 @@ def is_file(text: str) -> bool:
     return path.suffix in SUFFIXES or path.is_file()
 
 
-def read_sides(text: str, format: str | None = None, metric: str | None = None) -> list[Side]:
+def read_sides(
+    text: str,
+    format: str | None = None,
+    metric: str | None = None,
+    cluster: str | None = None,
+) -> list[Side]:
     """The runs that `FILE` or `FILE@RUN` names, by one metric each.
 
     Without `metric` the file's only one is taken, or the one called `score`. Raises NoSuchResult,
     and what `read_results` raises.
     """
     path, run = _split(text)
-    results = read_results(path, format)
+    results = read_results(path, format, cluster)
     if run is not None:
         results = _of_run(path, results, run)
     return [_side(result) for result in _by_metric(path, results, metric)]
 
 
-def read_all_metrics(text: str, format: str | None = None, metric: str | None = None) -> list[Side]:
+def read_all_metrics(
+    text: str,
+    format: str | None = None,
+    metric: str | None = None,
+    cluster: str | None = None,
+) -> list[Side]:
     """The same by every metric of the file, or by the one named."""
     path, run = _split(text)
-    results = read_results(path, format)
+    results = read_results(path, format, cluster)
     if run is not None:
         results = _of_run(path, results, run)
     if metric is not None:
@@ -163,6 +177,7 @@ def own_side(arm: Arm, on: str | None) -> Side:
             for repeat, score in enumerate(row)
         },
         outputs=measured.outputs,
+        clusters=dict(zip(table.item_ids, table.clusters or (), strict=False)),
         errors=sum(bool(error) for _, error, _ in measured.judged),
         configured=True,
         entrant=Entrant(arm, record, checkpoint, measured, read_manifest(run)),
@@ -236,6 +251,7 @@ def _side(result: Result) -> Side:
             if answer.output is not None
         },
         errors=sum(bool(answer.error) for answer in result.answers),
+        clusters=result.clusters,
         questions=result.questions,
         settings=result.settings,
         configured=result.configured,

@@ -15,6 +15,7 @@ from assay.judge.confounds import Confound, differences, leaf_paths
 from assay.judge.findings import Finding
 from assay.judge.identity import Twins, same_answers
 from assay.judge.parts import part_of
+from assay.judge.scores import ItemScores, on_one_scale
 from assay.lab.compare import judge_pairs, make_table
 from assay.lab.comparison import Table
 from assay.lab.fairness import Unfair, check_fair, find_differences
@@ -95,7 +96,9 @@ def _judged(sides: Sequence[Side], allow: Sequence[str]) -> Table:
     first, scale = sides[0], bounds(sides)
     own = [side.entrant for side in sides if side.entrant is not None]
     findings = check_fair(own) if own else []
-    measured = {side.name: _measured(side, scale) for side in sides}
+    # What one side knows of the items' clusters holds for all.
+    scored = on_one_scale(*(side.item_scores(scale) for side in sides))
+    measured = {s.name: _measured(s, scores) for s, scores in zip(sides, scored, strict=True)}
     found = {side.name: _differences(first, side, allow) for side in sides[1:]}
     unfair = {name: [c.path for c in all_ if c.kind == "confound"] for name, all_ in found.items()}
     pairings = judge_pairs([(first.name, name) for name in found], measured, unfair)
@@ -106,8 +109,7 @@ def _judged(sides: Sequence[Side], allow: Sequence[str]) -> Table:
     return replace(table, compared=_compared(sides))
 
 
-def _measured(side: Side, scale: tuple[float, float]) -> Measured:
-    scores = side.item_scores(scale)
+def _measured(side: Side, scores: ItemScores) -> Measured:
     if side.entrant is not None:
         return replace(side.entrant.measured, scores=scores)
     return Measured(side.name, scores, side.outputs, file=side.file)

@@ -13,7 +13,7 @@ from pathlib import Path
 from assay.judge.identity import is_fallback
 from assay.judge.scores import ItemScores
 from assay.lab.answers import NotMeasured, measured_checkpoints
-from assay.lab.records import EvaluationRecord, read_columns, scores_of
+from assay.lab.records import CLUSTER, EvaluationRecord, read_columns, scores_of
 from assay.lab.run_directory import RunDirectory
 
 COLUMNS = ("item_id", "repeat", "output", "score", "parts", "error")
@@ -66,11 +66,11 @@ def load_measured(
         problem = f"{run}: {record.name} of {checkpoint} has no finished record"
         raise NotMeasured(problem, fix=f"finished are: {known}")
     file = record.file(run.evaluations, checkpoint)
-    found = read_columns(file, COLUMNS)
+    found = read_columns(file, COLUMNS, [CLUSTER])
     places = list(zip(found["item_id"], found["repeat"], strict=True))
     return Measured(
         name=name,
-        scores=scores_of(found["item_id"], found["repeat"], found["score"]),
+        scores=scores_of(found["item_id"], found["repeat"], found["score"], found.get(CLUSTER)),
         outputs=dict(zip(places, found["output"], strict=True)),
         judged=list(zip(found["score"], found["error"], found["parts"], strict=True)),
         address=f"{run}:{record.key}/{checkpoint}/",

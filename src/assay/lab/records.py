@@ -56,9 +56,11 @@ ANSWERS = pa.schema(
 
 VISIT = "visit"
 """Which of the row's groups in the stage a sample belongs to."""
-
+CLUSTER = "cluster"
+"""Column of records whose items may share a source: the source of the line's item."""
 COLUMN_TYPES = {column.name: column.type for schema in (SAMPLES, ANSWERS) for column in schema}
 """A column of both kinds of file has one type."""
+COLUMN_TYPES[CLUSTER] = pa.string()
 
 Line = Mapping[str, Any]
 
@@ -70,8 +72,11 @@ class DamagedRecord(InputError):
 def write_table(file: Path, lines: Sequence[Line], schema: pa.Schema) -> None:
     """Write lines as one parquet file, whole or not at all; each has every column of the schema.
 
-    Lines of conversations have those of `conversation_records` as well.
+    Lines of conversations have those of `conversation_records` as well, lines of items that may
+    share a source CLUSTER.
     """
+    if lines and CLUSTER in lines[0]:
+        schema = pa.schema([*schema, (CLUSTER, COLUMN_TYPES[CLUSTER])])
     if lines and NAMES[0] in lines[0]:
         schema = pa.schema([*schema, *COLUMNS])
     # Arrow would take an absent column for null and leave an unknown one out.
@@ -206,22 +211,31 @@ class RecordWriter:
         if not self.file.exists():
             tables = [pq.read_table(part) for part in sorted(self.parts.glob("*.parquet"))]
             with atomic_path(self.file) as temporary:
-                pq.write_table(pa.concat_tables(tables), temporary)
+                # A chunk that an earlier version left may lack a column.
+                whole = pa.concat_tables(tables, promote_options="default")
+                pq.write_table(whole, temporary)
         return self.file
 
 
 def read_scores(run: RunDirectory, record: EvaluationRecord, checkpoint: str) -> ItemScores:
     """The scores of one record, items by repeats. Raises DamagedRecord."""
     file = record.file(run.evaluations, checkpoint)
-    found = read_columns(file, ["item_id", "repeat", "score"])
-    return scores_of(found["item_id"], found["repeat"], found["score"])
+    found = read_columns(file, ["item_id", "repeat", "score"], [CLUSTER])
+    return scores_of(found["item_id"], found["repeat"], found["score"], found.get(CLUSTER))
 
 
 def scores_of(
-    items: Sequence[str], repeats: Sequence[int], scores: Sequence[float | None]
+    items: Sequence[str],
+    repeats: Sequence[int],
+    scores: Sequence[float | None],
+    clusters: Sequence[str | None] | None = None,
 ) -> ItemScores:
-    """The columns of a record as scores, on the scale that holds them all."""
+    """The columns of a record as scores, on the scale that holds them all.
+
+    An item of no cluster is one by itself.
+    """
     known = [score for score in scores if score is not None]
     # Rewards may be punished below 0 or carry a bonus above 1.
     bounds = (min([0.0, *known]), max([1.0, *known]))
-    return item_scores(zip(items, repeats, scores, strict=True), bounds=bounds)
+    sources = {i: c or i for i, c in zip(items, clusters, strict=True)} if clusters else None
+    return item_scores(zip(items, repeats, scores, strict=True), sources, bounds)

@@ -14,7 +14,14 @@ from assay.judge.verdict import Comparison
 from assay.lab.comparison import Line, Pairing, Table
 from assay.report.charts import interval_bar
 from assay.report.comparison_charts import difference_bar, difference_scale
-from assay.report.content import Section, about_evaluation, interval_text, sentence, shared_scale
+from assay.report.content import (
+    Section,
+    about_evaluation,
+    interval_text,
+    sentence,
+    shared_scale,
+    size_text,
+)
 from assay.report.drawn import difference_plot, score_bars, score_plot
 from assay.report.flipped import flipped_section
 from assay.report.tables import checkpoint_label
@@ -95,7 +102,7 @@ def _score_cells(line: Line, scale: tuple[float, float], words: Words) -> Sectio
         "score": percent(line.score),
         "interval": interval_text(line.interval, words),
         "graph": interval_bar(line.score, line.interval, scale),
-        "size": number(line.items),
+        "size": size_text(number(line.items), line.clusters, words),
         "repeats": number(line.repeats),
         "abstained": abstained,
     }

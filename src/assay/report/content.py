@@ -140,11 +140,18 @@ def row_view(row: ResultRow, scale: tuple[float, float], words: Words) -> Sectio
         "score": percent(line.score),
         "interval": interval_text(line.interval, words),
         "graph": interval_bar(line.score, line.interval, scale),
-        "size": f"{number(line.items)} × {line.repeats}",
+        "size": size_text(f"{number(line.items)} × {line.repeats}", line.clusters, words),
         "abstained": abstained,
         "to_control": pairing_view(line.to_control, words),
         "to_previous": pairing_view(line.to_previous, words),
     }
+
+
+def size_text(size: str, clusters: int | None, words: Words) -> str:
+    """How many items, and of how many clusters where items share sources."""
+    if clusters is None:
+        return size
+    return words("table.clustered", size=size, clusters=number(clusters))
 
 
 def badges(row: ResultRow, words: Words) -> list[str]:

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from assay.lab.foreign import Summary
+from assay.report.content import size_text
 from assay.report.words import Words, number, percent, visible
 
 
@@ -19,7 +20,8 @@ def score_table(summaries: list[Summary], w: Words) -> Table:
         interval = summary.interval
         reach = _reach(interval.low, interval.high, w) if interval else "–"
         cells = [side.name, side.benchmark or "–", side.metric, percent(summary.score), reach]
-        cells += [_size(len(side.items), side.repeats), number(summary.abstained)]
+        size = size_text(_size(len(side.items), side.repeats), summary.clusters, w)
+        cells += [size, number(summary.abstained)]
         table.add_row(*(Text(visible(cell)) for cell in [*cells, number(side.errors)]))
     return table
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from assay.data.record import DataError
+from assay.data.results.bfcl import source_of
 from assay.data.results.readers import read_results
+from assay.tasks.tools.bfcl import entries
 from tests.data.results.produced import FOLDER, copied
 
 NAME = "non_live/BFCL_v4_simple_python"
@@ -93,3 +95,29 @@ def test_damaged_lines_are_named(tmp_path: Path):
         read_results(score, "bfcl")
     with pytest.raises(DataError, match="no file of BFCL"):
         read_results(score.rename(score.with_name("x.json")), "bfcl")
+
+
+@pytest.mark.parametrize(
+    ("item", "source"),
+    [
+        ("multi_turn_base_17", "multi_turn_17"),
+        ("multi_turn_miss_param_17", "multi_turn_17"),
+        ("multi_turn_long_context_170", "multi_turn_170"),
+        ("live_simple_3-2-0", "live_simple-2"),
+        ("live_parallel_multiple_3-2-11", "live_parallel_multiple-2"),
+        ("simple_python_3", "simple_python_3"),
+    ],
+)
+def test_entries_made_from_one_scene_or_one_function_doc_are_one_cluster(item: str, source: str):
+    assert source_of(item) == source
+
+
+@pytest.mark.parametrize("category", ["live_simple", "multi_turn_base"])
+def test_clusters_are_those_of_the_labs_own_runs(category: str):
+    rows = entries(category)
+    assert {row.id: row.conversation for row in rows} == {row.id: source_of(row.id) for row in rows}
+
+
+def test_a_key_that_no_entry_has_is_refused():
+    with pytest.raises(DataError, match="read from their ids"):
+        read_results(FOLDER / "bfcl/score/large" / f"{NAME}_score.json", cluster="scene")

@@ -150,3 +150,17 @@ def test_a_packed_member_with_other_bytes_is_a_damaged_zip(tmp_path: Path):
     file.write_bytes(content)
     with pytest.raises(DataError, match=r"small.eval: is a damaged zip"):
         read_members(file, lambda name: name == member.filename)
+
+
+def test_the_metadata_of_samples_name_their_clusters(tmp_path: Path):
+    file = copied("inspect_ai", tmp_path) / "large.json"
+    log = json.loads(file.read_text())
+    for sample in log["samples"]:
+        sample["metadata"] = {"cluster": "one", "page": sample["id"]}
+    file.write_text(json.dumps(log))
+    assert set(read_results(file)[0].clusters.values()) == {"one"}
+    by_page = read_results(file, cluster="page")[0].clusters
+    assert by_page == {item: item for item in by_page}
+    assert read_results(LOGS / "large.json")[0].clusters == {}
+    with pytest.raises(DataError, match="pages: is no source"):
+        read_results(file, cluster="pages")

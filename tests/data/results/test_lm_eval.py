@@ -126,3 +126,11 @@ def test_a_metric_of_which_lower_is_better_is_no_score(tmp_path: Path):
     log.write_text(text)
     found = read_results(next(folder.glob("samples_sums_choice*")))
     assert [result.metric for result in found] == ["acc"]
+
+
+def test_a_key_of_the_documents_names_their_clusters():
+    file = next((FOLDER / "lm_eval/sums-small").glob("samples_sums_2*.jsonl"))
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    found = read_results(file, cluster="answer")[0].clusters
+    assert found == {str(line["doc_id"]): line["doc"]["answer"] for line in lines}
+    assert read_results(file)[0].clusters == {}

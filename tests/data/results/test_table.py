@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.data.record import DataError
+from assay.data.results import table
 from assay.data.results.readers import read_results
 from assay.data.results.result import Result
 
@@ -113,3 +114,30 @@ def test_a_long_output_fits_into_a_cell(tmp_path: Path):
     text = f"item,score,output\na,1,{'x' * 300_000}\n"
     (result,) = read_results(written(tmp_path, text))
     assert len(result.answers[0].output or "") == 300_000
+
+
+def test_a_column_names_the_source_of_each_item(tmp_path):
+    file = tmp_path / "scores.csv"
+    file.write_text("item,run,score,cluster,scene\na,x,1,s,1\nb,x,0,s,2\na,y,1,s,1\nb,y,1,s,2\n")
+    for result in table.read(file):
+        assert result.clusters == {"a": "s", "b": "s"} and result.metric in ("score", "scene")
+    by_scene = table.read(file, "scene")
+    assert {r.metric for r in by_scene} == {"score"}, "what names clusters is no score"
+    assert by_scene[0].clusters == {"a": "1.0", "b": "2.0"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "cluster", "problem"),
+    [
+        ("a,1,s\na,0,t\n", None, "item 'a' is in 's' and in 't'"),
+        ("a,1,s\nb,0,\n", None, "is no source of item 'b'"),
+        ("a,1,\nb,0,s\n", None, "other records name none"),
+        ("a,1,s\n", "scene", "is no source of item 'a'"),
+    ],
+)
+def test_an_item_without_one_source_is_refused(tmp_path, rows, cluster, problem):
+    file = tmp_path / "scores.csv"
+    repeats = "".join(f"{row},{n}\n" for n, row in enumerate(rows.splitlines()))
+    file.write_text("item,score,cluster,repeat\n" + repeats)
+    with pytest.raises(DataError, match=problem):
+        table.read(file, cluster)

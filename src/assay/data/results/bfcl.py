@@ -5,6 +5,7 @@ two lie in mirrored folders (`score/MODEL/...`, `result/MODEL/...`), or side by 
 neither the version of BFCL nor its settings.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,19 @@ from assay.data.results.result import Answer, Places, Result
 RESULT_KEYS = frozenset({"id", "result"})
 SCORE_KEYS = frozenset({"accuracy", "correct_count", "total_count"})
 SCORE, RESULT = "_score.json", "_result.json"
+LIVE = re.compile(r"(?P<category>live_\w+?)_\d+-(?P<doc>\d+)-\d+")
 FAILED = "Error during inference"
 """What BFCL writes as the answer that could not be generated; it counts it as wrong."""
 
 
-def read(path: Path) -> list[Result]:
-    """The one result of a score file or of a result file. Raises DataError."""
+def read(path: Path, cluster: str | None = None) -> list[Result]:
+    """The one result of a score file or of a result file. Raises DataError.
+
+    Entries name no source but in their ids, so that no `cluster` can be asked for.
+    """
+    if cluster is not None:
+        fix = "clusters of BFCL's entries are read from their ids"
+        raise DataError(f"has no key {cluster!r}", file=path, fix=fix)
     score_file, result_file = _both(path)
     records = list(read_jsonl(score_file))
     header, wrong = records[0], {str(r.need("id", str)): r for r in records[1:]}
@@ -42,8 +50,18 @@ def read(path: Path) -> list[Result]:
             metric="valid",
             answers=tuple(answers),
             benchmark=category,
+            clusters={answer.item: source_of(answer.item) for answer in answers},
         )
     ]
+
+
+def source_of(item: str) -> str:
+    """What an entry was made from: the scene that the multi-turn categories share, the function
+    doc that live entries share (the second number of their ids), else the entry itself."""
+    if item.startswith("multi_turn_"):
+        return f"multi_turn_{item.rpartition('_')[2]}"
+    found = LIVE.fullmatch(item)
+    return f"{found['category']}-{found['doc']}" if found else item
 
 
 def _answer(item: str, output: Any, right: bool) -> Answer:

@@ -13,7 +13,7 @@ from typing import Any
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.record import DataError, Record
 from assay.data.results.archive import read_members
-from assay.data.results.result import Answer, Places, Result, number, read_text
+from assay.data.results.result import Answer, Clusters, Places, Result, number, read_text
 
 KEYS = frozenset({"version", "status", "eval", "plan"})
 LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -27,8 +27,11 @@ HEADERS = ("header.json", "_journal/start.json")
 LIMITS = ("limit", "message_limit", "token_limit", "time_limit", "working_limit")
 
 
-def read(path: Path) -> list[Result]:
-    """One result for each scorer, and for each part of a score that has parts. Raises DataError."""
+def read(path: Path, cluster: str | None = None) -> list[Result]:
+    """One result for each scorer, and for each part of a score that has parts.
+
+    `cluster` is a key of the samples' metadata. Raises DataError.
+    """
     header, samples = (
         _read_zip(path) if path.suffix == ".eval" or zipfile.is_zipfile(path) else _read_json(path)
     )
@@ -36,7 +39,7 @@ def read(path: Path) -> list[Result]:
     metrics = dict.fromkeys(name for _, parts in scores for name in parts)
     if not metrics:
         raise DataError("no sample has a score", file=path, fix=f"its status is {_status(header)}")
-    return [_result(path, header, name, scores) for name in metrics]
+    return [_result(path, header, name, scores, cluster) for name in metrics]
 
 
 def _result(
@@ -44,12 +47,14 @@ def _result(
     header: Mapping[str, Any],
     metric: str,
     scores: Sequence[tuple[Record, Mapping[str, Any]]],
+    cluster: str | None,
 ) -> Result:
     spec = header["eval"]
-    places, answers, questions = Places(), [], {}
+    places, sources, answers, questions = Places(), Clusters(cluster), [], {}
     for sample, parts in scores:
         item, repeat = str(sample.need("id", int, str)), sample.need("epoch", int) - 1
         places.take(sample, "id", item, repeat, fix="one sample for each id and epoch")
+        sources.take(sample, item, sample.maybe("metadata", dict))
         score = number(sample, metric, _value(parts.get(metric)))
         error = sample.maybe("error", dict) or {}
         answers.append(Answer(item, repeat, score, _text(sample), str(error.get("message", ""))))
@@ -66,6 +71,7 @@ def _result(
         settings=_settings(header),
         configured=True,
         questions=questions,
+        clusters=sources.by_item,
         unfinished=_unfinished(header, len(answers)),
     )
 

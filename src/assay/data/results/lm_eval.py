@@ -12,7 +12,7 @@ from typing import Any
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.jsonl import load_json, read_jsonl
 from assay.data.record import DataError, Record
-from assay.data.results.result import Answer, Places, Result, is_score, read_text, score
+from assay.data.results.result import Answer, Clusters, Places, Result, is_score, read_text, score
 
 KEYS = frozenset({"doc_id", "doc", "resps", "filtered_resps"})
 COLUMNS = KEYS | {"target", "arguments", "filter", "metrics", "doc_hash", "prompt_hash"}
@@ -21,8 +21,11 @@ RENDERING = ("chat_template_sha", "system_instruction_sha", "fewshot_as_multitur
 NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(\.\d+)?)\.jsonl")
 
 
-def read(path: Path) -> list[Result]:
-    """One result for each metric and filter. Raises DataError."""
+def read(path: Path, cluster: str | None = None) -> list[Result]:
+    """One result for each metric and filter; `cluster` is a key of the documents.
+
+    Raises DataError.
+    """
     records = list(read_jsonl(path))
     by_filter: dict[str, list[Record]] = {}
     for record in records:
@@ -31,7 +34,7 @@ def read(path: Path) -> list[Result]:
     log = _results_file(path)
     for name, lines in by_filter.items():
         for metric in _metrics(path, log, lines):
-            results.append(_result(path, log, name, metric, lines))
+            results.append(_result(path, log, name, metric, lines, cluster))
     if not results:
         problem = "no metric is a number for every question, of which higher is better"
         raise DataError(problem, file=path)
@@ -59,15 +62,20 @@ def _task_name(path: Path) -> str:
 
 
 def _result(
-    path: Path, log: Mapping[str, Any], filter_: str, metric: str, lines: Sequence[Record]
+    path: Path,
+    log: Mapping[str, Any],
+    filter_: str,
+    metric: str,
+    lines: Sequence[Record],
+    cluster: str | None,
 ) -> Result:
     name = metric if filter_ == "none" else f"{metric},{filter_}"
     task = _task_name(path)
-    places = Places()
-    answers = []
+    places, sources, answers = Places(), Clusters(cluster), []
     for line in lines:
         item = str(line.need("doc_id", int, str))
         places.take(line, "doc_id", item, fix="a document stands once for each filter")
+        sources.take(line, item, line.maybe("doc", dict))
         answers.append(Answer(item, 0, score(line, metric), _text(line)))
     return Result(
         run=_model(log) or path.parent.name,
@@ -80,6 +88,7 @@ def _result(
         settings=_settings(log, task, lines),
         configured=bool(log),
         questions={str(line.value["doc_id"]): _question(line) for line in lines},
+        clusters=sources.by_item,
         unfinished=_unfinished(log, task, len(lines)),
     )
 

@@ -1,7 +1,8 @@
 """Readers by the name of their format, and which of them a file is for.
 
-A reader is a function from a path to results; adding a format is one file and one line here. A
-format is recognised by the columns of the file's first object, never by trying the readers.
+A reader is a function from a path and the key of clusters to results; adding a format is one file
+and one line here. A format is recognised by the columns of the file's first object, never by trying
+the readers.
 """
 
 import json
@@ -17,7 +18,7 @@ from assay.data.results.parquet import read_columns
 from assay.data.results.result import Result, read_text
 from assay.errors import InputError, nearest
 
-Reader = Callable[[Path], list[Result]]
+Reader = Callable[[Path, str | None], list[Result]]
 
 READERS: Mapping[str, Reader] = {
     "lm-eval": lm_eval.read,
@@ -45,8 +46,12 @@ class UnknownResults(InputError):
     """A format that has no reader, or a file that no reader knows."""
 
 
-def read_results(path: str | Path, format: str | None = None) -> list[Result]:
+def read_results(
+    path: str | Path, format: str | None = None, cluster: str | None = None
+) -> list[Result]:
     """Everything in a file of results, by the reader of `format`, else by the one that fits.
+
+    `cluster` is where the sources of items are named, else CLUSTER where the file has that.
 
     Raises UnknownResults, and DataError where the file is not what it seems.
     """
@@ -60,7 +65,7 @@ def read_results(path: str | Path, format: str | None = None) -> list[Result]:
         raise DataError("no such file", file=path)
     if path.stat().st_size == 0:
         raise DataError("is empty", file=path)
-    return READERS[format or recognise(path)](path)
+    return READERS[format or recognise(path)](path, cluster)
 
 
 def recognise(path: Path) -> str:

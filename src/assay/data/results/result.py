@@ -14,6 +14,8 @@ from typing import Any
 from assay.data.record import JSON_NAMES, DataError, Record
 from assay.errors import nearest
 
+CLUSTER = "cluster"
+"""Where a file names the source of an item, unless another key is asked for."""
 SCORE = "score"
 """The metric that is meant where a file has several and none is named."""
 
@@ -50,6 +52,8 @@ class Result:
     """Whether `settings` hold the configuration of the tool, so that fairness can be checked."""
     questions: Mapping[str, str] = field(default_factory=dict)
     """Fingerprint of the question by item, so that one id cannot stand for two questions."""
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    """The source that an item came from, by item; items of one source are not independent."""
     unfinished: str = ""
     """Why this is not the whole run, where the file says so."""
 
@@ -113,6 +117,34 @@ class Places:
             problem = f"{key[0]!r} is also the item of line {self._seen[key]}"
             raise record.error(field, problem, fix)
         self._seen[key] = record.line
+
+
+class Clusters:
+    """Gathers the source of each item, which must be the same wherever the item stands."""
+
+    def __init__(self, key: str | None) -> None:
+        self.key = key or CLUSTER
+        self.by_item: dict[str, str] = {}
+        self._named = True if key is not None else None
+
+    def take(self, record: Record, item: str, table: Mapping[str, Any] | None) -> None:
+        """Note the source that a table of the record names under the key.
+
+        Raises DataError where an item has two, where a record names none that was asked for, or one
+        does and another does not, and where it is no text or number.
+        """
+        value = (table or {}).get(self.key)
+        if self._named is None:
+            self._named = value is not None
+        if value is None and not self._named:
+            return
+        if not isinstance(value, str | int | float) or not self._named:
+            problem = f"is no source of item {item!r}, or other records name none"
+            raise record.error(self.key, problem, nearest(self.key, table or {}))
+        known = self.by_item.setdefault(item, str(value))
+        if known != str(value):
+            problem = f"item {item!r} is in {known!r} and in {str(value)!r}"
+            raise record.error(self.key, problem, "an item has one source")
 
 
 def read_text(path: Path) -> str:

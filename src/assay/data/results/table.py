@@ -2,8 +2,9 @@
 
 `run` may be absent where a file holds one run, and is then the name of the file. A further column
 `repeat` numbers the passes over the items, `output` has what the model wrote, `error` what went
-wrong; every other column of numbers is a metric that can be named instead of `score`. An empty
-score is an abstention. Scores run from 0 to 1.
+wrong, `cluster` the source of the item; every other column of numbers is a metric that can be named
+instead of `score`. An empty score is an abstention. `score` runs from 0 to 1, another metric as
+far as it goes.
 """
 
 import csv
@@ -15,14 +16,24 @@ from typing import Any
 from assay.data.jsonl import read_jsonl
 from assay.data.record import DataError, Record
 from assay.data.results.parquet import read_rows
-from assay.data.results.result import SCORE, Answer, Places, Result, read_text, score, score_columns
+from assay.data.results.result import (
+    CLUSTER,
+    SCORE,
+    Answer,
+    Clusters,
+    Places,
+    Result,
+    read_text,
+    score,
+    score_columns,
+)
 from assay.errors import nearest
 
-OTHERS = ("item", "run", "repeat", "output", "error")
+OTHERS = ("item", "run", "repeat", "output", "error", CLUSTER)
 
 
-def read(path: Path) -> list[Result]:
-    """One result for each run and metric. Raises DataError."""
+def read(path: Path, cluster: str | None = None) -> list[Result]:
+    """One result for each run and metric; `cluster` is the column of sources. Raises DataError."""
     records = list(_records(path))
     if not records:
         raise DataError("holds no rows", file=path)
@@ -30,7 +41,7 @@ def read(path: Path) -> list[Result]:
         record.need("item", str, int)
         if SCORE in record.value:
             score(record, SCORE)
-    metrics = score_columns(records, *OTHERS)
+    metrics = score_columns(records, *OTHERS, cluster or CLUSTER)
     if not metrics:
         fix = nearest(SCORE, records[0].value)
         raise DataError("missing", file=path, line=records[0].line, field=SCORE, fix=fix)
@@ -38,16 +49,19 @@ def read(path: Path) -> list[Result]:
     for record in records:
         name = record.maybe("run", str, int)
         runs.setdefault(path.stem if name is None else str(name), []).append(record)
-    return [_result(path, run, m, lines) for run, lines in runs.items() for m in metrics]
+    return [_result(path, run, m, lines, cluster) for run, lines in runs.items() for m in metrics]
 
 
-def _result(path: Path, run: str, metric: str, lines: Sequence[Record]) -> Result:
-    places, answers = Places(), []
+def _result(
+    path: Path, run: str, metric: str, lines: Sequence[Record], cluster: str | None
+) -> Result:
+    places, sources, answers = Places(), Clusters(cluster), []
     for line in lines:
         item, repeat = str(line.value["item"]), line.maybe("repeat", int) or 0
         places.take(line, "item", item, repeat, fix="number the passes in a column 'repeat'")
+        sources.take(line, item, line.value)
         answers.append(_answer(line, item, repeat, metric))
-    return Result(run, str(path), "table", metric, tuple(answers))
+    return Result(run, str(path), "table", metric, tuple(answers), clusters=sources.by_item)
 
 
 def _answer(line: Record, item: str, repeat: int, metric: str) -> Answer:
@@ -57,7 +71,7 @@ def _answer(line: Record, item: str, repeat: int, metric: str) -> Answer:
 
 def _share(line: Record, metric: str) -> float | None:
     share = score(line, metric)
-    if share is not None and not 0 <= share <= 1:
+    if share is not None and metric == SCORE and not 0 <= share <= 1:
         raise line.error(metric, f"{share:g} lies outside 0 to 1", "a percentage is no score")
     return share
 

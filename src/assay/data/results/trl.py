@@ -9,16 +9,19 @@ from pathlib import Path
 from assay.data.hashing import canonical_json, content_id
 from assay.data.record import Record
 from assay.data.results.parquet import read_rows
-from assay.data.results.result import Answer, Result, numbered, score, score_columns
+from assay.data.results.result import Answer, Clusters, Result, numbered, score, score_columns
 
 KEYS = frozenset({"step", "prompt", "completion"})
 OTHERS = ("step", "prompt", "completion", "advantage", "mode")
 
 
-def read(path: Path) -> list[Result]:
-    """One result for each reward function. Raises DataError."""
+def read(path: Path, cluster: str | None = None) -> list[Result]:
+    """One result for each reward function; `cluster` is the column of sources. Raises DataError."""
     records = read_rows(path)
     places = list(numbered(content_id(r.need("prompt", str, list)) for r in records))
+    sources = Clusters(cluster)
+    for (item, _), record in zip(places, records, strict=True):
+        sources.take(record, item, record.value)
     return [
         Result(
             run=f"{path.parent.parent.name}/{path.stem}",
@@ -29,8 +32,9 @@ def read(path: Path) -> list[Result]:
                 Answer(item, n, score(r, metric), _text(r))
                 for (item, n), r in zip(places, records, strict=True)
             ),
+            clusters=sources.by_item,
         )
-        for metric in score_columns(records, *OTHERS)
+        for metric in score_columns(records, *OTHERS, sources.key)
     ]
 
 

@@ -12,7 +12,15 @@ from pathlib import Path
 from assay.data.hashing import content_id
 from assay.data.jsonl import read_jsonl
 from assay.data.record import Record
-from assay.data.results.result import SCORE, Answer, Result, numbered, score, score_columns
+from assay.data.results.result import (
+    SCORE,
+    Answer,
+    Clusters,
+    Result,
+    numbered,
+    score,
+    score_columns,
+)
 
 KEYS = frozenset({"input", "output", "score", "step"})
 OTHERS = ("input", "output", "gts", "step", "uid")
@@ -26,13 +34,16 @@ class _Session:
     last: Record
 
 
-def read(path: Path) -> list[Result]:
-    """One result for each metric. Raises DataError."""
+def read(path: Path, cluster: str | None = None) -> list[Result]:
+    """One result for each metric; `cluster` is the column of sources. Raises DataError."""
     sessions = _sessions(read_jsonl(path))
     last = [session.last for session in sessions]
     for record in last:
         score(record, SCORE)
     places = list(numbered(_item(session) for session in sessions))
+    sources = Clusters(cluster)
+    for (item, _), record in zip(places, last, strict=True):
+        sources.take(record, item, record.value)
     return [
         Result(
             run=f"{path.parent.name}/{path.stem}",
@@ -43,8 +54,9 @@ def read(path: Path) -> list[Result]:
                 Answer(item, n, score(r, metric), r.maybe("output", str))
                 for (item, n), r in zip(places, last, strict=True)
             ),
+            clusters=sources.by_item,
         )
-        for metric in score_columns(last, *OTHERS)
+        for metric in score_columns(last, *OTHERS, sources.key)
     ]
 
 
