@@ -299,3 +299,25 @@ def find_planted(first: list[int], last: list[int]) -> int:
 
 def run_named(name: str) -> Any:
     return globals()[name]()
+
+
+def killed_first_time(folder: str, times: int) -> str:
+    """Kills its supervisor, as the machine might, until `times` files say that it did."""
+    if len(list(Path(folder).iterdir())) >= times:
+        return "lived"
+    Path(folder, str(os.getpid())).touch()
+    os.kill(os.getppid(), 9)
+    time.sleep(1000)
+    return "never"
+
+
+def fork_and_stop_supervisor(children: int) -> None:
+    """A supervisor that answers no more, over children that come and go all the time."""
+    os.kill(os.getppid(), 19)
+    for _ in range(children):
+        if os.fork() == 0:
+            while True:
+                if os.fork() == 0:
+                    os._exit(0)
+                os.wait()
+    time.sleep(1000)

@@ -82,10 +82,10 @@ def test_a_reply_without_the_nonce_is_a_crash_and_the_worker_is_replaced(
 def test_the_nonce_is_nowhere_in_the_calls_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     nonce = bytes.fromhex("1f8b5ac3d94e70b26b13e7529ac4d108")
     monkeypatch.setattr(worker.os, "urandom", lambda size: nonce)
-    halves = {"first": list(nonce[:8]), "last": list(nonce[8:])}
-    assert inside("find_in_memory", **halves) == Outcome(value=0)
-    known = {"first": list(b"\x7fassay-p"), "last": list(b"robe-\x7f\x01\x02")}
-    planted = inside("find_planted", **known)
+    first, last = list(nonce[:8]), list(nonce[8:])
+    assert inside("find_in_memory", first=first, last=last) == Outcome(value=0)
+    first, last = list(b"\x7fassay-p"), list(b"robe-\x7f\x01\x02")
+    planted = inside("find_planted", first=first, last=last)
     assert planted.value >= 1, "the search finds what is there"
 
 

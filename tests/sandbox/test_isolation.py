@@ -98,5 +98,5 @@ def test_without_namespaces_a_worker_is_refused_unless_the_user_chose_limits_onl
 
 
 def test_a_tool_that_fails_is_not_available_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Isolation("unshare", ("sh", "-c", "echo refused >&2; exit 3"))
+    broken = Isolation("unshare --user", ("sh", "-c", "echo refused >&2; exit 3"))
     assert isolation._try(broken) == "refused"

@@ -122,7 +122,7 @@ def rehearse(setup: Mapping[str, Any]) -> None:
     """
     privacy = Privacy(setup["visible"], setup["user"], system_call_filter())
     enter_private_root(setup["visible"])
-    receive, send = os.pipe()
+    _, send = os.pipe()
     enter_call(Limits(), "", send, privacy)
 
 

@@ -40,6 +40,7 @@ FIRST_USER = 1_500_000_000
 the kernel counts their processes apart."""
 
 _workers = itertools.count()
+_chosen: list[Mode] = ["namespaces"]
 
 
 class IsolationUnavailable(RunFailure):
@@ -61,6 +62,17 @@ class Isolation:
         if self.tool != "unshare as root":
             return 0
         return FIRST_USER + (os.getpid() << 8) % (1 << 29) + next(_workers) % (1 << 8)
+
+
+def choose_isolation(mode: Mode) -> None:
+    """Says what workers of this process get that no experiment passes its `sandbox` to: those of
+    the simulators, which all runs of a process share."""
+    _chosen[:] = [mode]
+
+
+def chosen_isolation() -> Mode:
+    """What was chosen; "namespaces" until then."""
+    return _chosen[0]
 
 
 def isolation_for(mode: Mode) -> Isolation:

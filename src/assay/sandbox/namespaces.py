@@ -46,9 +46,10 @@ def visible_paths(folders: Sequence[str] = ()) -> list[str]:
     """
     prefixes = dict.fromkeys((sys.prefix, sys.base_prefix))
     interpreter = [f"{p}/{name}" for p in prefixes for name in ("lib", "lib64", "pyvenv.cfg")]
-    real = map(os.path.realpath, [*SYSTEM_FILES, *interpreter, sys.executable, *folders])
-    # The folders of libraries are often links, which programs are linked to by name.
-    inside = [path for path in (*LIBRARIES, *real) if Path(path).exists()]
+    known = [*LIBRARIES, *SYSTEM_FILES, *interpreter, sys.executable, *folders]
+    inside = [path for path in known if Path(path).exists()]
+    # Programs look for a linked folder under its real name, too.
+    inside += [real for path in inside if (real := os.path.realpath(path)) not in inside]
     for entry in dict.fromkeys(str(Path(entry).resolve()) for entry in sys.path):
         if not any(Path(entry).is_relative_to(path) for path in inside):
             inside += _importable(Path(entry))
@@ -72,7 +73,7 @@ def enter_private_root(visible: Sequence[str]) -> None:
     refuses a step.
     """
     _mount(None, "/", None, MS_REC | MS_PRIVATE)
-    links, sources = _open_sources(visible)
+    sources = _open_outermost(visible)
     devices = {f"/dev/{name}": os.open(f"/dev/{name}", os.O_PATH) for name in DEVICES}
     _mount("tmpfs", STAGE, "tmpfs", MS_NOSUID | MS_NODEV, b"size=4m,nr_inodes=8192,mode=755")
     for folder in ("/proc", *PRIVATE_FOLDERS):
@@ -80,9 +81,6 @@ def enter_private_root(visible: Sequence[str]) -> None:
     for path, descriptor in sources.items():
         _bind(descriptor, STAGE + path)
         _restrict(STAGE + path, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
-    for path, target in links.items():
-        Path(STAGE + path).parent.mkdir(parents=True, exist_ok=True)
-        Path(STAGE + path).symlink_to(target)
     for path, descriptor in devices.items():
         _bind(descriptor, STAGE + path)
     _mount("proc", f"{STAGE}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
@@ -102,7 +100,7 @@ def enter_private_call(user: int, visible: Sequence[str]) -> None:
     when the kernel refuses a step.
     """
     _check(_libc.unshare(CLONE_NEWNS | CLONE_NEWIPC), "unshare")
-    _, kept = _open_sources([path for path in visible if _is_private(path)])
+    kept = _open_outermost([path for path in visible if _is_private(path)])
     for folder in PRIVATE_FOLDERS:
         _mount("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, PRIVATE_SIZE)
     for path, descriptor in kept.items():
@@ -123,20 +121,13 @@ def _is_private(path: str) -> bool:
     return any(Path(path).is_relative_to(folder) for folder in PRIVATE_FOLDERS)
 
 
-def _open_sources(visible: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
-    """Links to make again, and descriptors of what to bind: outermost paths only."""
-    links: dict[str, str] = {}
-    real: set[str] = set()
-    for path in visible:
-        if Path(path).is_symlink():
-            links[path] = os.path.realpath(path)
-        real.add(os.path.realpath(path))
-    bound: dict[str, int] = {}
-    for path in sorted(real):
-        if not any(Path(path).is_relative_to(other) for other in bound):
-            bound[path] = os.open(path, os.O_PATH)
-    covered = [link for link in links if any(Path(link).is_relative_to(path) for path in bound)]
-    return {path: target for path, target in links.items() if path not in covered}, bound
+def _open_outermost(paths: Sequence[str]) -> dict[str, int]:
+    """Descriptors by path, without paths inside of others."""
+    opened: dict[str, int] = {}
+    for path in sorted(set(paths)):
+        if not any(Path(path).is_relative_to(other) for other in opened):
+            opened[path] = os.open(path, os.O_PATH)
+    return opened
 
 
 def _bind(descriptor: int, target: str) -> None:

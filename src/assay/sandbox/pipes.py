@@ -10,7 +10,6 @@ import select
 import time
 from typing import Any
 
-
 NONCE_BYTES = 16
 
 

@@ -49,8 +49,11 @@ GRACE_SECONDS = 10.0
 """After a call's deadline, for the supervisor to kill the call and say so."""
 
 
+DIED = Outcome(failure="crash", why="the worker process died")
+
+
 class WorkerStartError(RunFailure):
-    """The worker process did not come up, or cannot import its function."""
+    """The worker process did not come up in time, or cannot import its function."""
 
 
 class Worker:
@@ -87,23 +90,26 @@ class Worker:
         Raises WorkerStartError when the worker itself cannot start, and TypeError when the
         arguments are not JSON: neither says anything about the call.
         """
-        nonce = os.urandom(NONCE_BYTES)
-        request = nonce + encode_line({"arguments": arguments, "deadline": deadline})
+        line = encode_line({"arguments": arguments, "deadline": deadline})
         try:
-            reply = self._exchange(request, deadline)
+            # A worker that dies was killed from outside, or by the call: once more tells.
+            return self._attempt(line, deadline) or self._attempt(line, deadline) or DIED
         except BaseException:
             # Interrupted half-way, the next answer would be taken for the next call's.
             self.close()
             raise
+
+    def _attempt(self, line: bytes, deadline: float) -> Outcome | None:
+        """The outcome of one request; None when the worker died, while starting too."""
+        nonce = os.urandom(NONCE_BYTES)
+        reply = self._exchange(nonce + line, deadline)
         mark = signed(nonce, b"")
         if reply and reply.startswith(mark):
             return _outcome(reply.removeprefix(mark))
         self.close()
         if reply is None:
             return Outcome(failure="deadline", why="the worker gave no answer and was killed")
-        if reply:
-            return Outcome(failure="crash", why="the reply is not the supervisor's")
-        return Outcome(failure="crash", why="the worker process died")
+        return Outcome(failure="crash", why="the reply is not the supervisor's") if reply else None
 
     def close(self) -> None:
         """Ends the worker and all it started; a later call starts it anew."""
@@ -124,7 +130,8 @@ class Worker:
         """The reply line; b"" when the worker died; None when it is silent past the deadline."""
         if self._process is None or self._process.poll() is not None:
             self.close()
-            self._start()
+            if not self._start():
+                return b""
         assert self._process and self._process.stdin
         try:
             write_all(self._process.stdin.fileno(), request)
@@ -132,7 +139,8 @@ class Worker:
             return b""
         return self._replies.read_line(time.monotonic() + deadline + GRACE_SECONDS)
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """Whether the worker came up; False where it died meanwhile. Raises WorkerStartError."""
         private = bool(self._isolation.tool)
         # In namespaces every call makes its scratch folder in its own /tmp.
         self._scratch = "" if private else tempfile.mkdtemp(prefix="assay-worker-")
@@ -156,14 +164,13 @@ class Worker:
         )
         assert self._process.stdout
         self._replies = LineReader(self._process.stdout.fileno())
-        self._check_ready(self._replies.read_line(time.monotonic() + START_SECONDS))
-
-    def _check_ready(self, line: bytes | None) -> None:
+        line = self._replies.read_line(time.monotonic() + START_SECONDS)
         if line is None:
             raise WorkerStartError(f"the worker for {self.function} did not start")
-        ready = json.loads(line or b'{"ready": false, "why": "it died while starting"}')
+        ready = json.loads(line) if line else {"ready": True}
         if not ready["ready"]:
             raise WorkerStartError(f"the worker cannot load {self.function}: {ready['why']}")
+        return bool(line)
 
 
 def _outcome(reply: bytes) -> Outcome:
