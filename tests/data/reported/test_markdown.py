@@ -1,4 +1,4 @@
-"""The Markdown reader: what is a result is read, what only looks like one is left alone."""
+"""Markdown logs: what is a result is read, what only looks like one is left alone."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -6,9 +6,8 @@ from textwrap import dedent
 
 import pytest
 
-from assay.data.reported.markdown.blocks import leaves, sections
-from assay.data.reported.markdown.names import condition, condition_name, data_of, values_of
-from assay.data.reported.markdown.reader import read_markdown
+from assay.data.reported.from_markdown import read_markdown
+from assay.data.reported.reading.blocks import leaves, sections
 from assay.data.reported.record import Reported
 
 
@@ -47,29 +46,7 @@ def test_a_table_has_a_header_only_before_a_separator():
     ]
 
 
-# Scores
-
-
-def test_a_list_of_percentages_is_a_runs_repeats_with_its_quoted_settings():
-    report = read("""
-        ### full1 (no effect)
-        > ms-swift
-        > full fine-tuning with SFT, all responses -> loss
-        > hardgen 14k
-
-        - 24.50%
-        - 23.5 %
-        """)
-    assert scores(report) == {"full1": {"": "24.50 23.5"}}
-    (run,) = report.runs
-    assert run.says == "same"
-    assert run.settings == {
-        "trainer": "ms-swift",
-        "method": "SFT",
-        "adapt": "full",
-        "loss_on": "all replies",
-        "data": "hardgen 14k",
-    }
+# Scores in lists
 
 
 @pytest.mark.parametrize(
@@ -83,10 +60,20 @@ def test_a_list_of_percentages_is_a_runs_repeats_with_its_quoted_settings():
         "# A\n| part | share |\n|---|---|\n| x | -5% |\n",
         "# A\n- total: $0.008562\n- 2025-12-10\n- 1.2.3\n- score: 150%\n",
         "# Table of contents\n1.1 Results . . . . 3\n",
+        "# A\n- learning rate: 0.5\n- dropout: 10%\n- GPU utilisation: 93%\n",
+        "# A\n| model | loss | lr | tokens/s | Elo |\n|---|---|---|---|---|\n"
+        "| a | 0.52 | 1e-5 | 81.5 | 12.5 |\n| b | 0.48 | 1e-5 | 80.5 | 14.5 |\n",
+        "# A\n| 模型 | 损失 | 耗时 | 显存占用 |\n|---|---|---|---|\n| a | 0.52 | 3.5 | 61.5% |\n",
+        "# A\n| parameter | value |\n|---|---|\n| dropout | 0.1 |\n| warm-up | 5% |\n",
     ],
 )
 def test_what_only_looks_like_a_score_is_none(text: str):
     assert not any(run.scores for run in read(text).runs)
+
+
+def test_a_list_of_percentages_is_a_runs_repeats():
+    report = read("### full1 (no effect)\n> ms-swift\n\n- 24.50%\n- 23.5 %\n")
+    assert scores(report) == {"full1": {"": "24.50 23.5"}}
 
 
 def test_labelled_shares_are_benchmarks_of_the_heading_with_their_known_items():
@@ -99,9 +86,36 @@ def test_labelled_shares_are_benchmarks_of_the_heading_with_their_known_items():
     assert report.runs[0].items == {"AMC23": 40, "GSM8k": 1319}
 
 
+def test_labelled_lines_may_be_runs_with_counts():
+    report = read("""
+        ## Results
+        - base: 44.5% (178/400)
+        - **sft**: 196/400
+        - 微调后 — 212 of 400 correct (53.0%)
+        """)
+    assert scores(report) == {
+        "base": {"": "44.5"},
+        "sft": {},
+        "微调后": {"": "53.0"},
+    }
+    assert [run.right for run in report.runs] == [{"": (178,)}, {"": (196,)}, {"": (212,)}]
+    assert {run.items[""] for run in report.runs if isinstance(run.items, dict)} == {400}
+
+
+def test_labels_that_stand_under_several_headings_are_benchmarks_of_the_headings():
+    report = read("# a\n- easy: 50%\n- hard: 20%\n# b\n- easy: 60%\n- hard: 10%\n")
+    assert scores(report) == {
+        "a": {"easy": "50", "hard": "20"},
+        "b": {"easy": "60", "hard": "10"},
+    }
+
+
 def test_a_share_of_one_digit_stays_as_coarse_as_it_was_printed():
     (values,) = read("# A\n- AMC23 acc: 0.4\n").runs[0].scores.values()
     assert values[0].as_tuple().exponent == 1
+
+
+# Tables of scores
 
 
 def test_rows_may_be_runs():
@@ -111,11 +125,8 @@ def test_rows_may_be_runs():
         | baseline | 71.6% | 44.0 |
         | **ours** (best) | 0.741 | ? |
         """)
-    assert scores(report) == {
-        "baseline": {"GSM8K": "71.6", "MATH500": "44.0"},
-        "ours": {"GSM8K": "74.1"},
-    }
-    assert report.runs[-1].control == "baseline"
+    assert scores(report)["baseline"] == {"GSM8K": "71.6", "MATH500": "44.0"}
+    assert report.runs[-1].name == "ours" and report.runs[-1].control == "baseline"
     assert [part.count for part in report.open] == [1]
 
 
@@ -132,67 +143,138 @@ def test_columns_may_be_runs_and_changes_are_kept_beside_them():
     )
 
 
-CONDITIONS = """
-    # beta=0.1 vs 0.2
-    ## Epoch 1
-    ### beta=0.1 results
-    | samples | shot 1 | shot 2 |
-    |---|---|---|
-    | 100 | 57.0% | ? |
-    | 200 | 51.0% | 52.5% |
-    ### Epoch 1 differences
-    | samples | shot | beta=0.2 | beta=0.1 | change |
-    |---|---|---|---|---|
-    | 100 | 1 | 58.0% | 57.0% | -1.0% |
-    """
+def test_counts_and_percentages_of_one_row_are_kept_together():
+    report = read("""
+        | 模型 | 正确数 | 总数 | 准确率 | 耗时（小时） |
+        |---|---|---|---|---|
+        | 基线 | 178 | 400 | 44.5% | 1.5 |
+        | 微调 | 210 | 400 | 52.5% | 2.5 |
+        """)
+    assert scores(report) == {"基线": {"": "44.5"}, "微调": {"": "52.5"}}
+    assert [run.right for run in report.runs] == [{"": (178,)}, {"": (210,)}]
+    assert [run.items for run in report.runs] == [{"": 400}, {"": 400}]
 
 
-def test_two_tables_of_one_condition_give_one_run():
-    report = read(CONDITIONS)
-    assert scores(report) == {
-        "epoch 1, beta=0.1": {
-            "samples 100, shot 1": "57.0",
-            "samples 200, shot 1": "51.0",
-            "samples 200, shot 2": "52.5",
-        },
-        "epoch 1, beta=0.2": {"samples 100, shot 1": "58.0"},
-    }
-    assert report.runs[0].items == {
-        "samples 100, shot 1": 100,
-        "samples 200, shot 1": 200,
-        "samples 200, shot 2": 200,
-    }
-    assert not report.mentions
+def test_items_stand_in_titles_rows_and_sentences():
+    titled = read("| model | Easy (n=100) | Hard (50) |\n|---|---|---|\n| a | 71.0% | 12.0% |\n")
+    assert titled.runs[0].items == {"Easy": 100, "Hard": 50}
+    table = "| model | accuracy |\n|---|---|\n| a | 71.5% |\n"
+    for said in ("n = 200", "All on 200 test items.", "每个模型 200 题", "测试集共 200 条"):
+        assert read(f"{said}\n\n{table}").runs[0].items == {"": 200}, said
+    for said in ("Trained on 200 samples.", "训练数据共 200 条", "Batches of 200 prompts."):
+        assert read(f"{said}\n\n{table}").runs[0].items is None, said
 
 
-def test_columns_of_conditions_are_compared_with_the_first_of_them_once():
-    (claim,) = read(CONDITIONS).comparisons
-    assert (claim.run, claim.control) == ("epoch 1, beta=0.1", "epoch 1, beta=0.2")
-    assert claim.vary == ("beta",)
+def test_items_that_a_sentence_gives_of_a_benchmark_are_those_of_no_other():
+    report = read("""
+        Scored on 120 Easy items and 80 Hard items.
+
+        | model | Easy | Hard |
+        |---|---|---|
+        | a | 71.5% | 12.5% |
+        """)
+    assert report.runs[0].items == {"Easy": 120, "Hard": 80}
 
 
-def test_two_tables_that_disagree_on_one_cell_are_kept_as_a_contradiction():
-    report = read(CONDITIONS.replace("| 58.0% | 57.0%", "| 58.0% | 57.5%"))
-    assert [m.settings for m in report.mentions] == [
-        {"samples 100, shot 1": "57.0"},
-        {"samples 100, shot 1": "57.5"},
+def test_a_cell_without_a_result_is_not_run_and_never_zero():
+    report = read("| model | A | B |\n|---|---|---|\n| x | 51.0% | N/A |\n| y | 52.0% | 40.0% |\n")
+    assert scores(report)["x"] == {"A": "51.0"}
+    assert report.runs[0].not_run == ("B",)
+    assert not report.open
+
+
+def test_an_average_is_one_of_its_columns_and_no_score():
+    report = read("""
+        | model | A | B | 平均 |
+        |---|---|---|---|
+        | x | 50.0 | 40.0 | 45.0 |
+        """)
+    assert scores(report) == {"x": {"A": "50.0", "B": "40.0"}}
+    (average,) = report.averages
+    assert (average.run, average.of, str(average.says)) == ("x", ("A", "B"), "45.0")
+
+
+def test_an_interval_beside_a_score_is_no_part_of_it():
+    report = read("""
+        | system | Accuracy [95% CI] | N |
+        |---|---|---|
+        | A | 61.0% [54.1, 67.5] | 200 |
+        """)
+    assert scores(report) == {"A": {"": "61.0"}}
+    assert [str(n) for n in report.runs[0].intervals[""]] == ["54.1", "67.5"]
+
+
+def test_rows_of_seeds_are_repeats_and_rows_of_other_settings_are_other_runs():
+    seeds = "| model | seed | acc |\n|---|---|---|\n| a | 1 | 0.51 |\n| a | 2 | 0.53 |\n"
+    assert scores(read(seeds)) == {"a": {"": "51 53"}}
+    rates = seeds.replace("seed", "lr")
+    assert scores(read(rates)) == {"a, lr 1": {"": "51"}, "a, lr 2": {"": "53"}}
+
+
+def test_a_mean_of_several_passes_says_how_many():
+    text = "Mean of 3 seeds.\n\n| model | acc |\n|---|---|\n| a | 44.17 |\n"
+    assert read(text).scoring.repeats == 3
+
+
+TWICE = "# In\n{table}41.0% |\n| sft | 47.5% |\n# Out\n{table}{base} |\n| sft | 30.5% |\n"
+
+
+def test_two_tables_are_two_measurements_where_no_number_of_theirs_agrees():
+    table = "| model | acc |\n|---|---|\n| base | "
+    found = scores(read(TWICE.format(table=table, base="31.0%")))
+    assert found["sft"] == {"In": "47.5", "Out": "30.5"}
+
+
+def test_two_tables_that_disagree_on_one_row_are_kept_as_two_numbers():
+    table = "| model | acc |\n|---|---|\n| base | "
+    report = read(TWICE.format(table=table, base="41.0%"))
+    assert scores(report)["sft"] == {"": "47.5"}
+    second = [m for m in report.mentions if m.of == "sft"]
+    assert [str(m.scores[""][0]) for m in second] == ["30.5"]
+
+
+def test_a_table_of_settings_gives_the_settings_of_its_columns():
+    report = read("""
+        | Hyperparameter | run A | run B |
+        |---|---|---|
+        | lr | 1e-6 | 5e-6 |
+        | KL coef | 0.0 | 0.04 |
+
+        | | run A | run B |
+        |---|---|---|
+        | AIME24 (30) | 13.3% | 20.0% |
+        """)
+    assert [run.settings for run in report.runs] == [
+        {"learning_rate": "1e-6", "beta": "0.0"},
+        {"learning_rate": "5e-6", "beta": "0.04"},
     ]
 
 
-def test_settings_of_a_condition_hold_for_its_epochs():
-    report = read(
-        CONDITIONS
-        + """
-    ## beta=0.1 settings
-    | parameter | value |
-    |---|---|
-    | RL data | `rl_old.json` (older) |
-    | base checkpoint | RCE epoch 5 (loss 7.9) |
-    """
+# Changes
+
+
+def test_changes_are_read_against_what_most_of_them_agree_with():
+    report = read("""
+        | method | pass@1 | Δ |
+        |---|---|---|
+        | zero-shot | 33.5 | – |
+        | +SFT | 40.0 | +6.5 |
+        | +SFT+GRPO | 44.0 | +10.5 |
+        """)
+    assert [(str(c.before), str(c.says)) for c in report.changes] == [
+        ("33.5", "6.5"),
+        ("33.5", "10.5"),
+    ]
+    steps = read(
+        "| run | acc | gain |\n|---|---|---|\n| a | 40% | |\n| b | 44% | +4 |\n"
+        "| c | 50% | +6 |\n| d | 51% | +9 |\n"
     )
-    settings = {run.name: run.settings for run in report.runs}
-    assert settings["epoch 1, beta=0.1"] == {"data": "rl_old.json", "base": "RCE epoch 5"}
-    assert settings["epoch 1, beta=0.2"] == {}
+    assert [str(c.before) for c in steps.changes] == ["40", "44", "50"]
+
+
+def test_a_change_of_the_wrong_sign_is_read_as_printed():
+    report = read("| task | base | sft | Δ |\n|---|---|---|---|\n| x | 40.0 | 44.0 | -4.0 |\n")
+    assert [(str(c.before), str(c.says)) for c in report.changes] == [("40.0", "-4.0")]
 
 
 # Training logs
@@ -204,10 +286,9 @@ def test_columns_of_steps_are_readings_with_counts():
         |---|---|---|---|---|
         | format rate | 97.7% (43/44) | **100%** (64/64) | +2.3% | better |
         | generations | 44 | 64 | +20 | fine |
-        | total cost | $0.0062 | $0.0085 | +$0.0023 | fine |
         | average cost | $0.0001 | $0.0001 | 0 | stable |
         """)
-    rate, generations, total, mean = report.metrics
+    rate, generations, mean = report.metrics
     assert (rate.counts, rate.totals, rate.cumulative, rate.reads) == (
         (43, 64),
         (44, 64),
@@ -215,11 +296,9 @@ def test_columns_of_steps_are_readings_with_counts():
         "better",
     )
     assert (generations.counts, generations.totals) == ((44, 64), ())
-    assert (total.cumulative, mean.reads) == (True, "stable")
-    assert [(q.value, q.total, q.count) for q in report.quotients] == [
-        ("average cost", "total cost", "generations")
-    ]
-    assert [c.says for c in report.changes] == [Decimal(t) for t in ("2.3", "20", "0.0023", "0")]
+    assert mean.reads == "stable"
+    assert [c.says for c in report.changes] == [Decimal(t) for t in ("2.3", "20", "0")]
+    assert not report.runs
 
 
 LOSSES = """
@@ -232,12 +311,21 @@ LOSSES = """
 
 
 def test_rows_of_steps_are_metrics_that_should_add_up():
-    report = read(LOSSES + "- Epoch 1: KL = 0.09400\n    - Epoch 2: KL = 0.08131 (↓ 13.5%)\n")
+    report = read(LOSSES)
     assert [m.meaning for m in report.metrics] == ["loss", "policy loss", "distance", None]
     (identity,) = report.identities
     assert (identity.part, identity.coefficient, identity.term) == ("PPO Loss", "Beta", "KL")
-    (change,) = report.changes
-    assert (change.says, change.relative) == (Decimal("-13.5"), True)
+
+
+def test_groups_without_signal_and_what_is_zero_without_one_are_known():
+    report = read("""
+        | step | reward | zero-std groups | grad norm | MATH500 |
+        |---|---|---|---|---|
+        | 10 | 0.41 | 82% | 0.0 | 41.0% |
+        | 20 | 0.42 | 85% | 0.1 | 43.0% |
+        """)
+    assert [m.meaning for m in report.metrics] == ["score", "groups without signal", "signal"]
+    assert scores(report) == {"step 10": {"MATH500": "41.0"}, "step 20": {"MATH500": "43.0"}}
 
 
 @pytest.mark.parametrize(
@@ -256,87 +344,6 @@ def test_what_a_sentence_concludes_from_a_metric(line: str, name: str, reads: st
     assert metric is not None and metric.reads == reads
 
 
-# Sentences
-
-RUNS = "## a1\n> hardgen 100\n- 30.0%\n## a2\n- 31.0%\n## baseline\n- 26.0%\n## Log\n"
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("a1，在hardgen 1k上full sft，有效", {"a1": "better"}),
-        ("发现a1实验有效，新增a2实验", {"a1": "better"}),
-        ("a2无效，或许说明lora就是无效？", {"a2": "same"}),
-        ("a1 has no effect", {"a1": "same"}),
-        ("a1 and a2 are new", {}),
-    ],
-)
-def test_the_verdict_of_a_run_in_a_log(line: str, says: dict[str, str]):
-    found = {run.name: run.says for run in read(RUNS + line + "\n").runs if run.says}
-    assert found == says
-
-
-def test_another_mention_of_a_run_with_its_data():
-    (mention,) = read(RUNS + "a1，在hardgen 1k上full sft\n").mentions
-    assert (mention.of, mention.settings, mention.line) == ("a1", {"data": "hardgen 1k"}, 9)
-
-
-def test_a_mention_of_two_data_sets_is_ambiguous_and_left_alone():
-    assert not read(RUNS + "a1 uses gem 2k, filtered from gem 5k\n").mentions
-
-
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("a1的结果比a2的结果差", [("a1", "a2", "worse")]),
-        ("为什么a1比a2好，也比baseline高", [("a1", "a2", "better"), ("a1", "baseline", "better")]),
-        ("a1 is worse than a2", [("a1", "a2", "worse")]),
-        ("a1 has more steps than a2", []),
-        ("a1 and a2 are fine", []),
-    ],
-)
-def test_comparisons_in_a_sentence(line: str, found: list):
-    claims = read(RUNS + line + "\n").comparisons
-    assert [(c.run, c.control, c.says) for c in claims] == found
-
-
-@pytest.mark.parametrize(
-    ("line", "what"),
-    [
-        ("- Clip-Higher：有效果", "Clip-Higher"),
-        ("- curriculum: no effect", "curriculum"),
-        ("证明 temperature=0.1 非常有效", "temperature=0.1"),
-        ("This proves that the new prompt works", "the new prompt"),
-        ("- advice: the fix that is effective comes later", None),
-        ("- 数据: 有效率 50 以上", None),
-        ("- [ ] Step 200: 超越baseline性能", None),
-    ],
-)
-def test_claims_of_an_effect(line: str, what: str | None):
-    assert [effect.what for effect in read(line + "\n").effects] == ([what] if what else [])
-
-
-def test_a_value_that_is_compared_and_never_run():
-    text = CONDITIONS + "\n    beta=0.2 and 0.3 give nearly the same policy\n"
-    assert [c.run for c in read(text).comparisons] == ["epoch 1, beta=0.1", "beta=0.3"]
-    plan = CONDITIONS + "\n    we should train beta=0.2 and 0.3 again\n"
-    assert [c.run for c in read(plan).comparisons] == ["epoch 1, beta=0.1"]
-
-
-def test_the_words_for_conditions_and_data():
-    assert values_of("KL_BETA=0.12 vs 0.15, epoch 1, 2") == {
-        "KL_BETA": ["0.12", "0.15"],
-        "epoch": ["1", "2"],
-    }
-    assert condition(["KL_BETA=0.12 vs 0.15", "Epoch 1", "KL_BETA=0.15，第 2 轮"]) == {
-        "epoch": "1",
-        "KL_BETA": "0.15",
-        "round": "2",
-    }
-    assert condition_name({"KL_BETA": "0.15", "epoch": "1"}) == "epoch 1, KL_BETA=0.15"
-    assert data_of("在hardgen 14k上, step 500, top 100, gem 5k") == ["hardgen 14k", "gem 5k"]
-
-
 # What is left open
 
 
@@ -346,13 +353,10 @@ def test_open_cells_lines_and_empty_sections_are_counted_once():
         ## Results
         | a | b |
         |---|---|
-        | ? | ?/16 |
+        | ? | TBD |
         ## Findings (待填充)
         ### Good
         （待填充）
-        ## run9（未完成）
-        > hardgen 1k
-        - （未完成，待跑）
         ## Conclusion
         """)
     assert {part.place: part.count for part in report.open} == {
@@ -360,73 +364,35 @@ def test_open_cells_lines_and_empty_sections_are_counted_once():
         "Findings (待填充) / Good": 1,
         "Conclusion": 1,
     }
-    assert [run.name for run in report.runs if not run.finished] == ["run9"]
 
 
 @pytest.mark.parametrize(
-    "text", ["", "\n" * 50, "|", "| |\n|---|", "#", "```", "- ", "> ", "\x00\x1b[2J"]
+    "text",
+    [
+        *("", "\n" * 50, "|", "| |\n|---|", "#", "```", "- ", "> ", "\x00\x1b[2J"),
+        "| |\n|---|\n| |\n| | |\n",
+        "| a | b |\n|---|---|\n| x |\n|\n",
+        "- : 5%\n- (: 5%\n- [: 1/0\n",
+        "| (?:a | score |\n|---|---|\n| [*+ | 5% |\n\n[*+ beats (?:a.\n",
+    ],
 )
-def test_odd_texts_are_read_without_results(text: str):
-    assert not any(run.scores for run in read_markdown(text, Path("log.md")).runs)
+def test_odd_texts_are_read_without_errors(text: str):
+    read_markdown(text, Path("log.md"))
 
 
-# The five logs themselves
+# The five logs, which the reader does not know by heart
 
 
-def test_the_tool_calling_log_gives_all_its_runs(shared: Path):
-    report = read_markdown(
-        (shared / "reports/000-tool-calling-experiment-log.md").read_text("utf-8"), Path("0.md")
-    )
-    scored = [run for run in report.runs if run.scores]
-    assert len(scored) == 18 and all(len(run.scores[""]) == 5 for run in scored)
-    assert [run.name for run in report.runs if not run.finished] == [
-        *("verl7", "verl8", "verl9", "full8", "full9")
-    ]
-    assert (report.scoring.items, report.scoring.categories) == (200, 4)
-    assert {run.control for run in scored} == {"baseline", ""}
-
-
-def test_the_math_report_gives_three_models_on_four_benchmarks(shared: Path):
-    report = read_markdown(
-        (shared / "reports/001-math-cot-sft-grpo-report.md").read_text("utf-8"), Path("1.md")
-    )
-    assert scores(report) == {
-        "Short COT": {"AMC23": "40", "GSM8k": "70.7", "MATH500": "41.2", "OlympiadBench": "10.8"},
-        "Long COT": {"AMC23": "32.5", "GSM8k": "69.4", "MATH500": "40.8", "OlympiadBench": "13.8"},
-        "GRPO": {"AMC23": "52.5", "GSM8k": "77.5", "MATH500": "61.8", "OlympiadBench": "24.6"},
+def test_what_the_generic_reader_finds_in_the_five_logs(shared: Path):
+    found = {}
+    for file in sorted((shared / "reports").glob("00*.md")):
+        report = read_markdown(file.read_text("utf-8"), file)
+        scored = sum(len(v) for run in report.runs for v in run.scores.values())
+        found[file.name[:3]] = (len(report.runs), scored, len(report.metrics))
+    assert found == {
+        "000": (18, 90, 0),
+        "001": (3, 12, 0),
+        "002": (0, 0, 5),
+        "003": (0, 0, 7),
+        "004": (0, 0, 0),
     }
-    assert [(s.chosen, s.points) for s in report.searches] == [("Short COT", 18)]
-
-
-def test_the_selector_report_gives_four_conditions_and_every_open_cell(shared: Path):
-    text = (shared / "reports/002-demo-selector-kl-comparison.md").read_text("utf-8")
-    report = read_markdown(text, Path("2.md"))
-    assert {run.name: len(run.scores) for run in report.runs if run.scores} == {
-        "epoch 1, KL_BETA=0.12": 4,
-        "epoch 1, KL_BETA=0.15": 16,
-        "epoch 2, KL_BETA=0.12": 4,
-        "epoch 2, KL_BETA=0.15": 16,
-    }
-    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
-    cells = sum(cell.strip().startswith("?") for row in rows for cell in row)
-    assert sum(part.count for part in report.open) == cells + 4 == 178
-
-
-def test_the_progress_report_gives_its_seven_metrics(shared: Path):
-    report = read_markdown(
-        (shared / "reports/003-workflow-grpo-progress.md").read_text("utf-8"), Path("3.md")
-    )
-    assert len(report.metrics) == 7 and not report.runs
-    assert [len(rating.marks) for rating in report.ratings] == [6]
-
-
-def test_the_plan_gives_three_ranges_and_no_score(shared: Path):
-    report = read_markdown(
-        (shared / "reports/004-demo-selector-improvement-plan.md").read_text("utf-8"), Path("4.md")
-    )
-    assert not any(run.scores for run in report.runs) and not report.metrics
-    assert [(c.control, *map(str, c.points)) for c in report.comparisons] == [
-        ("v2", "0.27", "1.0"),
-        ("v1", "0.4", "1.5"),
-        ("v0", "1.27", "4.5"),
-    ]

@@ -116,11 +116,11 @@ def test_a_missing_file_is_refused(tmp_path: Path):
 
 
 CSV = (
-    "Run, Benchmark, percent, items, control, says, data\n"
-    "base, gsm8k, 71.60, 1319,,,\n"
-    "base, gsm8k, 71.0%, 1319,,,\n"
-    'ours, gsm8k, 74.1, 1319, base, better, "first 1000, in order"\n'
-    "ours, math500, ?, 500, base,,\n"
+    "Run, Benchmark, percent, items, control, says, data, seed\n"
+    "base, gsm8k, 71.60, 1319,,,,1\n"
+    "base, gsm8k, 71.0%, 1319,,,,2\n"
+    'ours, gsm8k, 74.1, 1319, base, better, "first 1000, in order",1\n'
+    "ours, math500, ?, 500, base,,,1\n"
 )
 
 
@@ -128,10 +128,10 @@ def test_a_csv_gives_runs_with_repeats_settings_and_what_is_open(tmp_path: Path)
     found = read(tmp_path, CSV, "csv")
     base, ours = found.runs
     assert [str(value) for value in base.scores["gsm8k"]] == ["71.60", "71.0"]
-    assert (ours.control, ours.says, ours.items) == (
+    assert (ours.control, ours.says_of, ours.items) == (
         "base",
-        "better",
-        {"gsm8k": 1319, "math500": 500},
+        {"gsm8k": "better"},
+        {"gsm8k": 1319},
     )
     assert ours.settings == {"data": "first 1000, in order"}
     assert [part.place for part in found.open] == ["ours, math500"]
@@ -145,37 +145,93 @@ def test_a_control_that_is_no_run_is_named_with_the_nearest(tmp_path: Path):
     assert "r.csv:4: control: no run is named 'bas' (did you mean 'base'?)" in said
 
 
-def test_lines_of_one_run_with_other_settings_are_kept_as_a_contradiction(tmp_path: Path):
+def test_lines_of_one_run_with_other_settings_are_runs_of_their_own(tmp_path: Path):
     found = read(tmp_path, "run,score,data\na,0.5,x\na,0.6,y\n", "csv")
-    assert found.runs[0].settings == {"data": "x"}
-    assert [(m.of, m.settings, m.line) for m in found.mentions] == [("a", {"data": "y"}, 3)]
+    assert {run.name: run.settings for run in found.runs} == {
+        "a, data x": {"data": "x"},
+        "a, data y": {"data": "y"},
+    }
+
+
+def test_a_line_that_repeats_another_with_another_score_is_kept_as_a_second_number(tmp_path: Path):
+    found = read(tmp_path, "run,score\na,0.5\na,0.6\nb,0.7\n", "csv")
+    assert found.runs[0].scores == {"": (Decimal("50"),)}
+    assert [(m.of, m.scores, m.line) for m in found.mentions] == [("a", {"": (Decimal("60"),)}, 3)]
 
 
 def test_a_csv_of_shares_is_read_as_such(tmp_path: Path):
     found = read(tmp_path, "\ufeffrun,score\na,0.707\n", "csv")
-    assert found.scoring.unit == "share"
-    assert found.runs[0].scores == {"": (Decimal("0.707"),)}
+    assert found.runs[0].scores == {"": (Decimal("70.7"),)}
+
+
+WIDE = (
+    "# evaluated on 300 tasks each\n"
+    "方法;单轮 准确率(%);多轮 准确率(%);平均;学习率;备注\n"
+    "基线;61.0;32.0;46.5;;\n"
+    "微调;66.0;N/A;33.0;1e-5;优于基线\n"
+)
+
+
+def test_a_wide_csv_in_chinese_with_remarks_is_read(tmp_path: Path):
+    found = read(tmp_path, WIDE, "csv")
+    base, tuned = found.runs
+    assert {cell: str(v[0]) for cell, v in base.scores.items()} == {"单轮": "61.0", "多轮": "32.0"}
+    assert base.items == {"单轮": 300, "多轮": 300}
+    assert (tuned.not_run, tuned.settings) == (("多轮",), {"learning_rate": "1e-5"})
+    assert [(a.run, a.of) for a in found.averages] == [
+        ("基线", ("单轮", "多轮")),
+        ("微调", ("单轮", "多轮")),
+    ]
+    (claim,) = found.comparisons
+    assert (claim.run, claim.control, claim.says, claim.line) == ("微调", "基线", "better", 4)
+
+
+LONG = (
+    "checkpoint,task,hits,n_samples,em,timeouts,tokens_per_s\n"
+    "ckpt-100,easy,80,100,0.80,2,81.5\n"
+    "ckpt-100,hard,25,100,0.25,9,80.5\n"
+    "ckpt-200,easy,84,100,0.84,1,79.5\n"
+    "ckpt-200,hard,31,100,0.31,4,78.5\n"
+)
+
+
+def test_a_long_csv_with_other_names_of_columns_is_read(tmp_path: Path):
+    first, second = read(tmp_path, LONG, "csv").runs
+    assert (first.name, second.name) == ("ckpt-100", "ckpt-200")
+    assert first.scores == {"easy": (Decimal("80"),), "hard": (Decimal("25"),)}
+    assert (second.right, second.items, second.failed) == (
+        {"easy": (84,), "hard": (31,)},
+        {"easy": 100, "hard": 100},
+        {"easy": 1, "hard": 4},
+    )
+
+
+def test_a_csv_of_a_training_gives_metrics(tmp_path: Path):
+    text = "step,loss,kl,frac_zero_std,grad_norm\n1,0.012,0.0001,0.75,0.21\n2,0.011,0.0004,0.81,0\n"
+    found = read(tmp_path, text, "csv")
+    assert [metric.meaning for metric in found.metrics] == [
+        *("loss", "distance", "groups without signal", "signal")
+    ]
+    assert found.metrics[0].steps == (1, 2) and not found.runs
 
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("Run,", "Rn,", ("r.csv:1", "needs a column of runs")),
-        ("percent,", "percnt,", ("r.csv:1", "one of scores")),
+        ("percent,", "percnt,", ("r.csv:1", "needs a column of runs and one of scores")),
         ("71.60", "about 71", ("r.csv:2: percent", "'about 71' is not a number")),
-        ("71.60", "inf", ("r.csv:2: percent", "'inf' is no score")),
+        ("71.60", "inf", ("r.csv:2: percent", "'inf' is not a number")),
         ("71.60", "716", ("r.csv:2: percent", "'716' is no score from 0 to 100")),
+        ("71.60", "-3", ("r.csv:2: percent", "'-3' is not a number")),
         ("71.60", "1e-999999", ("r.csv:2: percent", "so many digits")),
         ("71.60, 1319", "71.60, many", ("r.csv:2: items", "'many' is not a number of items")),
         ("71.60, 1319", "71.60, 0", ("r.csv:2: items", "'0'")),
         ("base, better", "base, good", ("r.csv:4: says", "unknown value 'good'", "better")),
-        ("1319, base, better", "1319, bas, better", ("r.csv:5: control", "'bas' above")),
-        ("500, base,,", "500, base, worse,", ("r.csv:5: says", "'worse' here and 'better' above")),
-        ("71.0%, 1319", "71.0%, 1320", ("r.csv:3: items", "1320 items here and 1319 above")),
-        ("base, gsm8k, 71.60, 1319,,,", "base, gsm8k", ("r.csv:2", "as many fields")),
+        ("500, base,,", "500, bas,,", ("r.csv:5: control", "'bas'", "'base'")),
+        ("base, gsm8k, 71.60, 1319,,,,1", "base, gsm8k", ("r.csv:2", "as many fields")),
         (
-            "base, gsm8k, 71.60, 1319,,,",
-            ",gsm8k,71.60,1319,,,",
+            "base, gsm8k, 71.60, 1319,,,,1",
+            ",gsm8k,71.60,1319,,,,1",
             ("r.csv:2: run", "no run is named"),
         ),
     ],

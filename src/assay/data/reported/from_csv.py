@@ -1,27 +1,28 @@
-"""Reads a CSV of reported results: one line for each score; docs/audit.md describes the columns.
+"""Reads a CSV of results, wide or long, by what its columns are called; docs/audit.md lists them.
 
-Scores are percentages when the column is `percent`, shares when it is `score`. Columns that are not
-named here are settings of the run.
+A CSV is one table, so that what is no number in a column of scores or items is an error with its
+line and column rather than left alone. Lines that begin with # are read as sentences.
 """
 
 import csv
 import io
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from dataclasses import dataclass
 from pathlib import Path
 
 from assay.data.reported.fields import MOST_DIGITS
 from assay.data.reported.problems import ReportedError
-from assay.data.reported.record import Mention, Open, Reported, Run, Scoring, Verdict
+from assay.data.reported.reading.blocks import Line, Row, Table, plain
+from assay.data.reported.reading.claims import read_claims
+from assay.data.reported.reading.columns import Column, in_percent, shares, strip_aside
+from assay.data.reported.reading.draft import Draft, finished, settle
+from assay.data.reported.reading.figures import figure, missing, whole
+from assay.data.reported.reading.grids import Grid, Place, grid_of
+from assay.data.reported.reading.practice import read_practice
+from assay.data.reported.reading.sizes import read_sizes
+from assay.data.reported.reading.tables import VERDICTS, is_training, open_cells, read_scores
+from assay.data.reported.reading.training import read_training
+from assay.data.reported.record import Reported
 from assay.errors import nearest
-
-Line = Mapping[str, str]
-
-OWN = ("run", "percent", "score", "items", "benchmark", "control", "says")
-VERDICTS: tuple[Verdict, ...] = ("better", "worse", "same")
-BLANK = ("", "?", "-", "–", "n/a", "na", "null", "none")
-"""A score that is one of these is left open, never 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,115 +36,106 @@ class _Place:
         return ReportedError(problem, file=self.file, line=self.line, field=field, fix=fix)
 
 
-@dataclass(slots=True)
-class _Draft:
-    """What the lines of one run came to."""
-
-    line: int
-    scores: dict[str, list[Decimal]] = field(default_factory=dict)
-    items: dict[str, int] = field(default_factory=dict)
-    settings: dict[str, str] = field(default_factory=dict)
-    words: dict[str, tuple[str, _Place]] = field(default_factory=dict)
-    """What is said once for each run, and where: control, says."""
-
-
 def read_csv(text: str, file: Path) -> Reported:
     """The record of a CSV text. Raises ReportedError with file, line and column."""
-    rows = csv.DictReader(io.StringIO(text), skipinitialspace=True)
-    names = [name.strip().lower() for name in rows.fieldnames or ()]
-    column = next((name for name in ("percent", "score") if name in names), None)
-    if "run" not in names or column is None:
-        fix = "name the columns run and percent (or score); " + nearest("run", names or ["nothing"])
-        raise ReportedError("needs a column of runs and one of scores", file=file, line=1, fix=fix)
-    rows.fieldnames = names
-    drafts: dict[str, _Draft] = {}
-    left_open, mentions = [], []
-    for row in rows:
-        place = _Place(file, rows.line_num)
-        if None in row or None in row.values():
+    table, remarks = _table(text, file)
+    grid = grid_of(table, Place("", rated=False))
+    training = is_training(grid)
+    _check(grid, file, training)
+    draft = Draft(file.name, text)
+    if training:
+        read_training(draft, grid)
+    read_scores(draft, grid, training)
+    for name, line in open_cells(grid):
+        draft.left_open(name, 1, line)
+    settle(draft)
+    _check_controls(draft, grid, file)
+    lines = [(line.text, line.number) for line in remarks]
+    read_sizes(draft, [("", remarks)])
+    read_practice(draft, lines)
+    read_claims(draft, lines)
+    return finished(draft)
+
+
+def _table(text: str, file: Path) -> tuple[Table, list[Line]]:
+    """The rows of a CSV, and its lines of remarks."""
+    lines = text.splitlines()
+    remarks = [
+        Line(n, plain(line.lstrip("# "))) for n, line in enumerate(lines, 1) if line.startswith("#")
+    ]
+    kept = "\n".join("" if line.startswith("#") else line for line in lines)
+    head = next((line for line in kept.splitlines() if line.strip()), "")
+    delimiter = max(",\t;", key=head.count)
+    reader = csv.reader(io.StringIO(kept), delimiter=delimiter, skipinitialspace=True)
+    rows = [
+        Row(reader.line_num, tuple(plain(c) for c in cells))
+        for cells in reader
+        if any(map(str.strip, cells))
+    ]
+    if not rows:
+        raise ReportedError("needs a column of runs and one of scores", file=file, line=1, fix=FIX)
+    header, *rest = rows
+    for row in rest:
+        if len(row.cells) != len(header.cells):
             problem = "the line has not as many fields as the header"
-            raise ReportedError(problem, file=file, line=place.line)
-        name, cell = row["run"].strip(), row.get("benchmark", "").strip()
-        if not name:
-            raise place.wrong("run", "no run is named")
-        draft = drafts.setdefault(name, _Draft(place.line))
-        if row[column].strip().lower() in BLANK:
-            left_open.append(Open(place=f"{name}, {cell}" if cell else name, line=place.line))
-        else:
-            value = _number(row[column], place, column)
-            draft.scores.setdefault(cell, []).append(value)
-        _items(draft, cell, row.get("items", "").strip(), place)
-        for key in ("control", "says"):
-            _once(draft, key, row.get(key, "").strip(), place)
-        mentions += _settings(draft, name, row, place)
-    runs = tuple(_run(name, draft, drafts) for name, draft in drafts.items())
-    scoring = Scoring(unit="percent" if column == "percent" else "share")
-    return Reported(
-        about=file.name,
-        scoring=scoring,
-        runs=runs,
-        mentions=tuple(mentions),
-        open=tuple(left_open),
-    )
+            raise ReportedError(problem, file=file, line=row.number)
+    return Table(header.cells, rest), remarks
 
 
-def _run(name: str, draft: _Draft, runs: Mapping[str, _Draft]) -> Run:
-    """The finished run; its control and verdict are looked up."""
-    control, place = draft.words.get("control", ("", None))
-    if place is not None and control not in runs:
-        raise place.wrong("control", f"no run is named {control!r}", nearest(control, runs))
-    says, place = draft.words.get("says", ("", None))
-    verdict: Verdict | None = next((known for known in VERDICTS if known == says), None)
-    if place is not None and verdict is None:
-        raise place.wrong("says", f"unknown value {says!r}", "choose " + ", ".join(VERDICTS))
-    return Run(
-        name=name,
-        line=draft.line,
-        scores={cell: tuple(values) for cell, values in draft.scores.items()},
-        items=draft.items or None,
-        settings=draft.settings,
-        control=control or None,
-        says=verdict,
-    )
+FIX = "name one column model, method or run, and one accuracy, score or percent"
 
 
-def _settings(draft: _Draft, name: str, row: Line, place: _Place) -> list[Mention]:
-    """Add a line's settings; those that another line gives otherwise become a mention."""
-    given = {key: value.strip() for key, value in row.items() if key not in OWN and value.strip()}
-    other = {key: v for key, v in given.items() if draft.settings.setdefault(key, v) != v}
-    where = f"line {place.line}"
-    return [Mention(of=name, place=where, settings=other, line=place.line)] if other else []
+def _check(grid: Grid, file: Path, training: bool) -> None:
+    """Refuse a table without runs or scores, and cells that are not what their column says."""
+    scored = [c for c in grid.columns if c.role in ("score", "average", "correct")]
+    named = grid.column("run") or grid.column("benchmark") or grid.column("step")
+    if not training and (named is None or not scored):
+        first = grid.table.header[0] or "nothing"
+        line = min((lines[0] for lines in grid.lines), default=2) - 1 if not grid.turned else 1
+        raise ReportedError(
+            f"needs a column of runs and one of scores, has {first!r}",
+            file=file,
+            line=max(line, 1),
+            fix=FIX,
+        )
+    for row, label in enumerate(grid.labels):
+        run = grid.column("run")
+        place = _Place(file, grid.lines[row][0])
+        if run is not None and not grid.cell(row, run.index).strip():
+            raise place.wrong(grid.table.header[run.index].lower(), "no run is named")
+        for column in grid.columns if label.role == "run" and not training else ():
+            _check_cell(grid, row, column, _Place(file, grid.lines[row][column.index]))
 
 
-def _once(draft: _Draft, key: str, value: str, place: _Place) -> None:
-    """Add what a run has one of. Raises ReportedError where two lines differ."""
-    if value:
-        first, _ = draft.words.setdefault(key, (value, place))
-        if first != value:
-            raise place.wrong(key, f"{value!r} here and {first!r} above", "give one for each run")
-
-
-def _items(draft: _Draft, cell: str, text: str, place: _Place) -> None:
-    """Add the items of a cell. Raises ReportedError for what is no such number, or another."""
-    if not text:
+def _check_cell(grid: Grid, row: int, column: Column, place: _Place) -> None:
+    text, title = grid.cell(row, column.index), grid.table.header[column.index].lower()
+    if column.role == "items" and not missing(text) and not whole(text):
+        raise place.wrong(title, f"{text!r} is not a number of items")
+    if column.role != "score" or missing(text):
         return
-    if not text.isdecimal() or int(text) < 1:
-        raise place.wrong("items", f"{text!r} is not a number of items")
-    if draft.items.setdefault(cell, int(text)) != int(text):
-        problem = f"{text} items here and {draft.items[cell]} above"
-        raise place.wrong("items", problem, "give each number of items a benchmark of its own")
+    read = figure(strip_aside(text))
+    if read is None:
+        raise place.wrong(title, f"{text!r} is not a number")
+    cells = [figure(strip_aside(grid.cell(r, column.index))) for r in range(len(grid.labels))]
+    share = shares([each for each in cells if each], column.percent)
+    for value in read.values:
+        if len(value.as_tuple().digits) > MOST_DIGITS or abs(value.adjusted()) > MOST_DIGITS:
+            raise place.wrong(title, "no report prints so many digits")
+    if any(not 0 <= value <= 100 for value in in_percent(read, share)):
+        raise place.wrong(title, f"{text!r} is no score from 0 to 100")
 
 
-def _number(text: str, place: _Place, column: str) -> Decimal:
-    """The number as printed."""
-    shown = text.strip().removesuffix("%").strip()
-    try:
-        value = Decimal(shown)
-    except InvalidOperation:
-        raise place.wrong(column, f"{shown!r} is not a number") from None
-    highest = 100 if column == "percent" else 1
-    if not value.is_finite() or not 0 <= value <= highest:
-        raise place.wrong(column, f"{shown!r} is no score from 0 to {highest}")
-    if len(value.as_tuple().digits) > MOST_DIGITS or abs(value.adjusted()) > MOST_DIGITS:
-        raise place.wrong(column, "no report prints so many digits")
-    return value
+def _check_controls(draft: Draft, grid: Grid, file: Path) -> None:
+    """Refuse a control that is no run, and a verdict that is none."""
+    for column in grid.columns:
+        for row in range(len(grid.labels)):
+            text = grid.cell(row, column.index).strip()
+            place = _Place(file, grid.lines[row][column.index])
+            if column.role == "control" and text and text not in draft.run_names():
+                raise place.wrong(
+                    "control", f"no run is named {text!r}", nearest(text, draft.run_names())
+                )
+            if column.title.lower() == "says" and text and text.lower() not in VERDICTS:
+                raise place.wrong(
+                    "says", f"unknown value {text!r}", "choose " + ", ".join(VERDICTS)
+                )

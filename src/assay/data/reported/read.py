@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from assay.data.reported.from_csv import read_csv
+from assay.data.reported.from_markdown import read_markdown
 from assay.data.reported.from_toml import read_toml
-from assay.data.reported.markdown.reader import read_markdown
 from assay.data.reported.problems import NothingReported, ReportedError
 from assay.data.reported.record import Reported
 from assay.errors import nearest

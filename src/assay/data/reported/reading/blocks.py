@@ -63,6 +63,11 @@ class Section:
         return sorted([*self.quotes, *self.items, *self.paragraphs], key=lambda line: line.number)
 
     @property
+    def texts(self) -> list[Line]:
+        """Its heading and lines."""
+        return [Line(self.line, self.title), *self.lines]
+
+    @property
     def empty(self) -> bool:
         """Whether nothing stands under the heading."""
         return not (self.lines or self.code or self.tables)

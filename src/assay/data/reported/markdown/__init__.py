@@ -1,1 +1,0 @@
-"""The reader of Markdown logs: blocks, then what is recognised in them, then one record."""

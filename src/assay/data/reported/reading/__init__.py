@@ -1,0 +1,1 @@
+"""The generic reader of logs: Markdown and CSV tables, lists, counts and short conclusions."""

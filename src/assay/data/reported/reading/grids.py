@@ -1,0 +1,184 @@
+"""Tables with runs as rows: every table is turned so that a row is a run and a column what it got.
+
+Says which rows are runs, and which give items, changes or averages of the rows above them.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from assay.data.reported.known import known
+from assay.data.reported.reading import words
+from assay.data.reported.reading.blocks import Row, Table
+from assay.data.reported.reading.columns import Column, columns_of, role_of, title_parts
+from assay.data.reported.reading.figures import clean, whole
+from assay.data.reported.reading.words import Role
+
+STEP_NAME = re.compile(
+    r"^(?:(?:global[ _]?)?(?:step|epoch|round|iter(?:ation)?|ckpt|checkpoint)[ _-]*(\d[\d,]*)"
+    r"|第\s*(\d+)\s*(?:步|轮)|(\d+)\s*(?:步|轮))$",
+    re.I,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a table stands."""
+
+    title: str
+    """Its heading."""
+    rated: bool
+    """Whether the words around it speak of scores."""
+    benchmark: str = ""
+    """The benchmark that its heading or the line above it names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The first cell of a row: a run, or what the row gives of runs."""
+
+    role: Role
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table whose rows are runs."""
+
+    place: Place
+    table: Table
+    columns: list[Column]
+    labels: list[Label]
+    turned: bool
+    lines: list[list[int]]
+    """The line of each cell; those of a turned table differ along a row."""
+
+    def column(self, role: Role) -> Column | None:
+        """The first column of a role."""
+        return next((column for column in self.columns if column.role == role), None)
+
+    def cell(self, row: int, index: int) -> str:
+        """The text of a cell; "" where the row ends before it."""
+        cells = self.table.rows[row].cells
+        return cells[index] if index < len(cells) else ""
+
+
+def grid_of(table: Table, place: Place) -> Grid:
+    """The table with its runs as rows."""
+    turned = _runs_are_columns(table)
+    corner = role_of(title_parts(table.header[0])[0])
+    if (
+        turned
+        and corner
+        and corner[0] == "benchmark"
+        and not re.search("metric|指标|measure", table.header[0], re.I)
+    ):
+        place = replace(place, rated=True)
+    lines = [[row.number] * len(table.header) for row in table.rows]
+    if turned:
+        table, lines = _turn(table)
+    run = 0 if turned else _run_index(table)
+    labels = [
+        _label(row.cells[run] if run is not None and run < len(row.cells) else "", turned)
+        for row in table.rows
+    ]
+    rows = [row for row, label in zip(table.rows, labels, strict=True) if label.role == "run"]
+    columns = columns_of(Table(table.header, rows), place.rated)
+    if run is not None and (turned or columns[run].role not in ("run", "benchmark")):
+        columns[run] = replace(columns[run], role="run", name="")
+    return Grid(place, table, columns, labels, turned, lines)
+
+
+def _runs_are_columns(table: Table) -> bool:
+    """Whether a table's titles are runs or steps, and its first column names what they got."""
+    titles = [title_parts(title)[0] for title in table.header]
+    roles = [role_of(title) for title in titles]
+    others = roles[1:]
+    if sum(bool(STEP_NAME.match(clean(title))) for title in table.header[1:]) > 1:
+        return True
+    if not others or any(role and role[0] == "run" for role in others):
+        return False
+    corner = roles[0][0] if roles[0] else None
+    plain = any(r and r[0] in ("score", "correct") and not r[1] for r in others)
+    if corner in ("run", "step", "seed") or plain:
+        return False
+    if corner == "benchmark" or words.PARAMETER.fullmatch(titles[0]):
+        return True
+    names = [
+        title
+        for title, role in zip(titles[1:], others, strict=True)
+        if role is None or role[1] or words.CONTROL.fullmatch(title)
+    ]
+    first = [clean(row.cells[0]) for row in table.rows if row.cells]
+    return _lean(names) - _lean(first) > 0 and not any(known(name) for name in names)
+
+
+def _lean(names: Sequence[str]) -> float:
+    """How much names look like runs rather than benchmarks or metrics, from -1 to 1."""
+    if not names:
+        return 0.0
+    runs = sum(bool(words.RUN_LIKE.search(name)) for name in names)
+    other = sum(bool(words.BENCH_LIKE.search(name)) or _is_measure(name) for name in names)
+    return (runs - other) / len(names)
+
+
+def _is_measure(name: str) -> bool:
+    role = role_of(title_parts(name)[0])
+    return role is not None and role[0] in (
+        "score",
+        "items",
+        "correct",
+        "metric",
+        "ignored",
+        "average",
+    )
+
+
+def _turn(table: Table) -> tuple[Table, list[list[int]]]:
+    """Rows become columns; the line of a cell stays that of its row."""
+    width = len(table.header)
+    rows = [row.cells + ("",) * (width - len(row.cells)) for row in table.rows]
+    header = (table.header[0], *(cells[0] for cells in rows))
+    number = table.rows[0].number if table.rows else 0
+    turned = [
+        Row(number, (table.header[i], *(cells[i] for cells in rows))) for i in range(1, width)
+    ]
+    lines = [number, *(row.number for row in table.rows)]
+    return Table(header, turned), [lines for _ in turned]
+
+
+def _run_index(table: Table) -> int | None:
+    """The column that names runs: the titled one, else the first if it holds words."""
+    titles = [title_parts(title)[0] for title in table.header]
+    roles = [role_of(title) for title in titles]
+    named = [i for i, role in enumerate(roles) if role and role[0] == "run"]
+    counted = [
+        i
+        for i in named
+        if all(whole(r.cells[i]) is not None for r in table.rows if i < len(r.cells))
+    ]
+    if named:
+        return next((i for i in named if i not in counted), named[0])
+    first = [clean(row.cells[0]) for row in table.rows if row.cells]
+    if roles[0] and roles[0][0] in ("benchmark", "step", "seed", "setting"):
+        return None
+    if roles[0] is None and first and _lean(first) < 0:
+        return None
+    return 0 if roles[0] is None or roles[0][0] in ("setting", "ignored") else None
+
+
+def _label(text: str, turned: bool) -> Label:
+    """What the first cell of a row says that the row is."""
+    title = title_parts(text)[0]
+    role = role_of(title)
+    if role is None or words.CONTROL.fullmatch(title) or STEP_NAME.match(clean(text)):
+        return Label("run", clean(text))
+    kind, rest = role
+    if kind in ("items", "change", "spread", "average") and not (
+        kind == "items" and not turned and rest
+    ):
+        return Label(kind, rest)
+    if turned and kind in ("correct", "excluded", "notes", "setting", "ignored"):
+        return Label(kind, rest)
+    # `base acc` is the run `base`.
+    return Label("run", rest if turned and kind == "score" and rest else clean(text))

@@ -1,0 +1,187 @@
+"""Scores that short lines give: `- sft: 44.5%`, `- 26.5%` under a run's heading, `178 of 400`.
+
+A line is a score where its label is a run or a benchmark and the rest of it is one number.
+"""
+
+import re
+from decimal import Decimal
+
+from assay.data.reported.known import known
+from assay.data.reported.reading import words
+from assay.data.reported.reading.blocks import Line, Section
+from assay.data.reported.reading.columns import role_of, setting_of, title_parts
+from assay.data.reported.reading.draft import Draft, Note, Score
+from assay.data.reported.reading.figures import OPEN, Figure, clean, figure
+from assay.data.reported.reading.names import heading_name, key_of, tidy
+from assay.data.reported.record import Metric
+
+LABELLED = re.compile(r"^(.{1,60}?)\s*(?:[:：=]|\s[—–-]|→)\s*(.+)$")
+OPEN_LINE = re.compile(
+    r"^[（(\[]?\s*(?:tbd|tba|to-?do|to be (?:filled in|done)|not (?:run|finished) yet|pending"
+    r"|待填充?|待补充?|待跑|未完成)(?:\W{0,2}(?:待跑|待填充?|pending))?\s*[)）\]]?[.。]?$",
+    re.I,
+)
+RATE = re.compile(
+    r"(\d+(?:\.\d+)?)\s*[%％]\s*[(（=]\s*(\d[\d,]*)\s*(?:/|／|of|out of)\s*(\d[\d,]*)\s*[)）]?"
+    r"|(\d[\d,]*)\s*(?:/|／|of"
+    r"|out of)\s*(\d[\d,]*)(?:\s+\w+){0,2}\s*[(（=,，]\s*(\d+(?:\.\d+)?)\s*[%％]",
+    re.I,
+)
+"""A percentage beside its counts, in either order."""
+
+
+def read_lists(draft: Draft, sections: list[Section]) -> None:
+    """The scores in the list items of all sections."""
+    labels: dict[str, set[int]] = {}
+    for section in sections:
+        for line in section.items:
+            if found := _labelled(line):
+                labels.setdefault(key_of(found[0]), set()).add(section.line)
+    for section in sections:
+        _repeats(draft, section)
+        for line in section.items:
+            _setting(draft, section, line)
+            found = _labelled(line)
+            if found:
+                _score(draft, section, line, *found, again=len(labels[key_of(found[0])]) > 1)
+
+
+def _repeats(draft: Draft, section: Section) -> None:
+    """Bare percentages under a heading are its run's repeats."""
+    read = [figure(line.text) for line in section.items]
+    if (
+        not section.items
+        or not section.title
+        or not all(r and r.percent and r.values for r in read)
+    ):
+        return
+    for line, each in zip(section.items, read, strict=True):
+        assert each is not None
+        if all(0 <= value <= 100 for value in each.values):
+            name = heading_name(section.title)
+            draft.scores.append(
+                Score(
+                    name,
+                    "",
+                    line.number,
+                    each.values,
+                    each.count,
+                    each.total,
+                    place="",
+                    repeat=True,
+                )
+            )
+
+
+def _setting(draft: Draft, section: Section, line: Line) -> None:
+    """`- learning rate: 1e-5` under the heading of a run."""
+    match = LABELLED.match(line.text)
+    key = setting_of(match[1]) if match else ""
+    if match and key and section.title and not (figure(match[2]) or Figure()).rated:
+        draft.settings.append((heading_name(section.title), key, clean(match[2]), line.number))
+
+
+def _labelled(line: Line) -> tuple[str, Figure] | None:
+    """The label and the number of a line; None for lines that are no score."""
+    match = LABELLED.match(line.text)
+    if match is None:
+        return None
+    label, rest = clean(match[1]), match[2].strip().rstrip(".。;；")
+    title, items, _ = title_parts(label)
+    role = role_of(title)
+    plain = bool(words.CONTROL.fullmatch(title))
+    if not plain and role and role[0] not in ("score", "run", "benchmark", "correct"):
+        return None
+    read = figure(re.split(r"[,，;；]\s+(?!n\s*=)|\s+[—–-]\s+|。", rest)[0])
+    scored = (role is not None and role[0] == "score") or bool(known(title))
+    if read is None or not (read.rated or (scored and read.values)):
+        return None
+    values = read.values
+    if not read.percent and values and all(value <= 1 for value in values):
+        values = tuple(value.scaleb(2) for value in values)
+    elif not read.percent and values and not all("." in f"{value:f}" for value in values):
+        return None
+    if any(not 0 <= value <= 100 for value in values):
+        return None
+    return label, Figure(values, True, read.count, read.total or items, read.spread)
+
+
+def _score(
+    draft: Draft, section: Section, line: Line, label: str, read: Figure, again: bool
+) -> None:
+    """Add a line's score: of the run that its label or its heading names."""
+    title = title_parts(label)[0]
+    role = role_of(title)
+    heading = heading_name(section.title)
+    cell = role[1] if role and role[0] == "score" else title
+    scored = bool(role and role[0] == "score")
+    benchmark = bool(known(title)) or (
+        bool(words.BENCH_LIKE.search(cell)) and not words.RUN_LIKE.search(cell)
+    )
+    if (
+        (scored and not (cell and words.RUN_LIKE.search(cell)))
+        or benchmark
+        or (again and not words.RUN_LIKE.search(title) and not known(heading))
+    ):
+        run, of = heading, tidy(cell)
+    else:
+        run, of = tidy(cell or title), _benchmark_of(section)
+    if run and (read.values or read.count is not None):
+        draft.scores.append(
+            Score(run, of, line.number, read.values, read.count, read.total, place=section.title)
+        )
+
+
+def _benchmark_of(section: Section) -> str:
+    """The one common benchmark that a heading names."""
+    found = known(section.title)
+    return found[0].name if len(found) == 1 else ""
+
+
+def read_asides(draft: Draft, sections: list[Section]) -> None:
+    """Words in parentheses of a heading are a note on the run that the heading names."""
+    runs = {key_of(name): name for name in draft.run_names()}
+    for section in sections:
+        name = runs.get(key_of(heading_name(section.title)))
+        asides = re.findall(r"[(（]([^()（）]+)[)）]", section.title)
+        if name and asides:
+            draft.notes.append(Note(name, "", " ".join(asides), section.line))
+
+
+def read_rates(draft: Draft, section: Section) -> None:
+    """Percentages beside their counts in running text, so that each can be checked."""
+    for line in section.lines:
+        for match in RATE.finditer(line.text):
+            value, count, total = match[1] or match[6], match[2] or match[4], match[3] or match[5]
+            right, items = (int(n.replace(",", "")) for n in (count, total))
+            if not 0 < items >= right or any(s.line == line.number for s in draft.scores):
+                continue
+            name = (
+                re.split(r"[.。,，;；]\s", line.text[: match.start()])[-1].strip(" :：,，(（")
+                or section.title
+                or "rate"
+            )
+            if name not in draft.metrics:
+                draft.metrics[name] = Metric(
+                    name=name,
+                    steps=(0,),
+                    values=(Decimal(value),),
+                    counts=(right,),
+                    totals=(items,),
+                    line=line.number,
+                )
+
+
+def read_open(draft: Draft, section: Section) -> None:
+    """Lines that are to be filled in, and cells that are so in tables without scores."""
+    place = " / ".join(section.path[-2:]) or draft.about
+    pending = [
+        line for line in section.lines if OPEN_LINE.match(line.text) or OPEN.match(line.text)
+    ]
+    if pending:
+        draft.left_open(place, len(pending), pending[0].number)
+    for table in section.tables:
+        cells = [(row.number, cell) for row in table.rows for cell in row.cells]
+        found = [number for number, cell in cells if OPEN.match(clean(cell))]
+        if found:
+            draft.left_open(place, len(found), found[0])

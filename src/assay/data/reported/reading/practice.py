@@ -1,0 +1,213 @@
+"""How results were made, as a log says it: chosen on the test, failures left out, what is to thank.
+
+Each is a small vocabulary; a sentence that names no run of the tables says nothing of one.
+"""
+
+import re
+
+from assay.data.reported.reading.claims import CREDIT, HEDGED, Known
+from assay.data.reported.reading.columns import setting_of
+from assay.data.reported.reading.draft import Draft
+from assay.data.reported.reading.sizes import number, sentences
+from assay.data.reported.record import Comparison, Metric, Reading, Search
+
+CHOSEN = re.compile(
+    r"(?<![a-z])(?:chose|choose|chosen|select(?:ed|ing|ion)?|pick(?:ed|ing|s)?|kept|keep"
+    r"|best[- ]of|best|highest|peak|top|early[- ]stopp\w*)(?![a-z])|选取|选择|选出|挑选|挑"
+    r"|选用|最好|最佳|最高"
+    r"|选",
+    re.I,
+)
+POINTS = re.compile(
+    r"(?<![a-z])(?:checkpoints?|ckpts?|steps?|epochs?|seeds?|prompts?|templates?"
+    r"|temperatures?|learning rates?|lrs?|hyper-?param\w*|configs?|configurations?|settings?"
+    r"|variants?|runs?|candidates?|sweep|grid)(?![a-z])"
+    r"|检查点|步|轮|种子|提示词|模板|温度|学习率|超参|配置|权重|版本|候选",
+    re.I,
+)
+ON_TEST = re.compile(
+    r"(?<![a-z])(?:(?:by|on|using|with|from|per|according to|against|of|highest|best|its"
+    r"|their|looking at)\s+(?:\w+\s+){0,4}?)(?:test|benchmark|eval(?:uation)?)(?:[ -]?(?:set"
+    r"|score|scores|accuracy|acc|split|result|results|items|questions))?(?![a-z])"
+    r"|(?<![a-z])test[ -](?:set|score|accuracy|acc|split)|测试(?:集|分|得分|准确率|成绩"
+    r"|结果)|评测集|测试题",
+    re.I,
+)
+ON_DEV = re.compile(
+    r"(?<![a-z])(?:dev|val(?:id(?:ation)?)?|held[- ]?out (?:dev|train\w*|prompts))(?![a-z])"
+    r"|验证|开发集",
+    re.I,
+)
+NOT_CHOSEN = re.compile(
+    r"(?<![a-z])(?:not|never|no|nothing|without|fixed|last|final|before|in advance"
+    r"|pre-?registered|untouched|only once)(?![a-z])|不(?:是|用|依|按|看|参考)|没有|未|固定"
+    r"|最后一[个步轮]|事先|预先"
+    r"|仅.{0,4}一次|只.{0,4}一次",
+    re.I,
+)
+COUNT = re.compile(
+    r"(?:of|among|from|over|across|out of|共|个|the)?\s*(?<![\d.])(\d{1,3}|two|three|four|five"
+    r"|six|seven|eight|nine|ten|twelve)\s*(?:个|组|\w+\s)?\s*(?:saved "
+    r"|different )?(?:checkpoints|ckpts|seeds|prompts|epochs|configs|configurations|settings"
+    r"|variants|runs|candidates|templates|learning rates|检查点|种子|提示词|配置|候选|版本"
+    r"|权重|模板|学习率)",
+    re.I,
+)
+FAILURES = re.compile(
+    r"time-?d?[ -]?outs?|pars(?:e|ing)|unpars\w*|refus\w*|invalid|malformed|error|crash\w*"
+    r"|truncat\w*|no answer|unanswered|empty|fail\w*|exceed\w*|over-?long|超时|解析|拒答"
+    r"|无效|格式|报错"
+    r"|出错|截断|崩溃|无答案|未作答|失败|空回复|超长",
+    re.I,
+)
+LEFT_OUT = re.compile(
+    r"(?<![a-z])(?:exclud\w*|skipp\w*|dropp\w*|remov\w*|left out|leav\w* out|discard\w*"
+    r"|ignor\w*|filter\w* out|not counted|do(?:es)? not count|omitted|taken out"
+    r"|thrown (?:away|out))(?![a-z])|剔除|不计入|排除|跳过|去掉|丢弃|不计|未计入|不算|去除"
+    r"|忽略|不纳入|删去",
+    re.I,
+)
+COUNTED = re.compile(
+    r"(?<![a-z])(?:not|never|no|nothing|none|nor|without)\s+(?:\w+\s+){0,3}(?:exclud|skipp"
+    r"|dropp|remov|left out|discard|ignor|filter|omit)\w*"
+    r"|(?:count\w*|scor\w*|treat\w*|mark\w*|grad\w*|kept) (?:as |in )?(?:\w+ )?(?:wrong"
+    r"|incorrect|fail\w*|errors?|zero|0|misses)"
+    r"|(?:没有|未|不|无)(?:被)?(?:剔除|排除|跳过|丢弃|去掉)|(?:算|记|计|判)(?:作|为"
+    r"|成)?(?:错|0|零|失败)|按错|计入分母",
+    re.I,
+)
+TRAINED_ON = re.compile(
+    r"(?<![a-z])train(?:ing|ed)?(?![a-z])|rollouts?|训练|轨迹|数据集?清洗|数据中", re.I
+)
+
+WORKS = re.compile(
+    r"(?:说明|证明|表明)(.{2,30}?)(?:有效|有用|起作用)|(?:shows?"
+    r"|proves?) that (.{2,40}?) (?:works|helps"
+    r"|is effective)",
+    re.I,
+)
+RISES = re.compile(
+    r"increas|(?<![a-z])ris(?:es?|ing)|(?<![a-z])grow|climb|goes up|增加|上升|升高|增大|上涨", re.I
+)
+FALLS = re.compile(
+    r"decreas|(?<![a-z])fall|(?<![a-z])drop|declin|shrink|goes down|下降|降低|减小|下滑", re.I
+)
+READS: tuple[tuple[re.Pattern[str], Reading], ...] = (
+    (re.compile(r"偏离|远离|moves? away|drift|diverg", re.I), "away"),
+    (re.compile(r"靠近|接近|回到|moves? (?:back|closer|towards)|stays? close", re.I), "towards"),
+    (
+        re.compile(
+            r"(?:模型|策略|model|policy)\S{0,4}\s*(?:在|is|are|keeps?)?\s*(?:持续"
+            r"|不断)?(?:学习|学到|变好|进步"
+            r"|learn|improv|getting better)",
+            re.I,
+        ),
+        "better",
+    ),
+    (
+        re.compile(
+            r"(?:模型|策略|model|policy)\S{0,4}\s*(?:在|is|gets?)?\s*(?:变差|退化|worse|degrad)",
+            re.I,
+        ),
+        "worse",
+    ),
+)
+
+
+def read_practice(draft: Draft, lines: list[tuple[str, int]]) -> None:
+    """Add what sentences and notes say of how results were made."""
+    known = Known.of(draft)
+    notes = [(note.text, note.line, note.run) for note in draft.notes]
+    for text, line, subject in [*((t, n, "") for t, n in lines), *notes]:
+        for sentence in sentences(text):
+            _chosen(draft, known, sentence, line, subject)
+            _left_out(draft, sentence)
+            _credit(draft, known, sentence, line, subject)
+            _direction(draft, sentence, line)
+
+
+def _chosen(draft: Draft, known: Known, text: str, line: int, subject: str) -> None:
+    """A checkpoint, seed or setting that was chosen by the scores that are reported."""
+    if not (CHOSEN.search(text) and POINTS.search(text)) or NOT_CHOSEN.search(text):
+        return
+    dev, test = ON_DEV.search(text), ON_TEST.search(text)
+    if not dev and not test:
+        return
+    if (dev and not re.search(r"(?<![a-z])test|测试|benchmark", text[: dev.start()], re.I)) or dev:
+        return
+    named = [n.name for n in known.named(text)]
+    runs = draft.run_names()
+    chosen = next((n for n in named if n != known.control), subject) or next(
+        (name for name in reversed(runs) if name != known.control), ""
+    )
+    match = COUNT.search(text)
+    points = number(match[1]) if match else None
+    if chosen:
+        draft.add("searches", Search(chosen=chosen, on="test", points=points or None, line=line))
+
+
+def _left_out(draft: Draft, text: str) -> None:
+    """Items without an answer that do not count in the scores."""
+    if (
+        FAILURES.search(text)
+        and LEFT_OUT.search(text)
+        and not COUNTED.search(text)
+        and not TRAINED_ON.search(text)
+    ):
+        draft.left_out = True
+
+
+def _credit(draft: Draft, known: Known, text: str, line: int, subject: str) -> None:
+    """A gain that is put down to one setting, between two runs."""
+    cause, works = CREDIT.search(text), WORKS.search(text)
+    if HEDGED.search(text) or not (cause or works):
+        return
+    what = text[cause.end() :] if cause else (works[1] or works[2] if works else "")
+    keys = _settings_in(draft, what)
+    named = list(dict.fromkeys(n.name for n in known.named(text)))
+    named = named or ([subject] if subject else [])
+    if len(named) == 1 and known.control and known.control != named[0]:
+        named.append(known.control)
+    runs = draft.run_names()
+    named = runs[::-1] if not named and len(runs) == 2 else named
+    if len(named) == 2 and len(keys) == 1:
+        first, second = named if named[0] != known.control else named[::-1]
+        part = Comparison(run=first, control=second, says="better", vary=tuple(keys), line=line)
+        draft.add("comparisons", part)
+
+
+def _settings_in(draft: Draft, text: str) -> list[str]:
+    """The settings that a text names, by key or by value."""
+    found: dict[str, None] = {}
+    for key, value in {(key, value) for _, key, value, _ in draft.settings}:
+        spelled = key.replace("_", "[ _-]")
+        own = re.search(rf"(?<![a-z]){spelled}(?![a-z])", text, re.I)
+        if own or (len(value) > 3 and value.lower() in text.lower()):
+            found[key] = None
+    given = {key for _, key, _, _ in draft.settings}
+    parts = re.findall(r"[A-Za-z_]+|[\u4e00-\u9fff]+", text)
+    spans = [" ".join(parts[i : i + n]) for n in (1, 2, 3) for i in range(len(parts))]
+    spans += [
+        p[i : i + n] for p in parts if not p.isascii() for n in range(2, 6) for i in range(len(p))
+    ]
+    return list(found | dict.fromkeys(key for span in spans if (key := setting_of(span)) in given))
+
+
+def _direction(draft: Draft, text: str, line: int) -> None:
+    """What a sentence concludes from the rise or fall of a metric of a training table."""
+    if not (RISES.search(text) or FALLS.search(text)):
+        return
+    reads = next((reads for pattern, reads in READS if pattern.search(text)), None)
+    places = [(found.start(), name) for name in draft.metrics if (found := _metric(name, text))]
+    if reads is None or not places:
+        return
+    # The metric that the sentence begins with is the one it is about.
+    name = min(places)[1]
+    metric: Metric = draft.metrics[name]
+    if metric.reads is None:
+        draft.metrics[name] = metric.model_copy(update={"reads": reads, "line": line})
+
+
+def _metric(name: str, text: str) -> re.Match[str] | None:
+    """Where a metric stands in a text as a word of its own."""
+    return re.search(rf"(?<![A-Za-z_]){re.escape(name)}(?![A-Za-z_=])", text, re.I)

@@ -1,0 +1,146 @@
+"""Tables of a training: rows or columns of steps with loss, KL, reward and so on, as metrics."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from itertools import pairwise
+
+from assay.data.reported.reading import words
+from assay.data.reported.reading.columns import change_of, strip_aside
+from assay.data.reported.reading.draft import Draft
+from assay.data.reported.reading.figures import clean, decimal, figure, signed, whole
+from assay.data.reported.reading.grids import STEP_NAME, Grid
+from assay.data.reported.reading.tables import tested
+from assay.data.reported.record import Change, Identity, Meaning, Metric
+
+Reading = tuple[Decimal | None, int | None, int | None]
+"""A value, its count and the trials it is of."""
+
+
+def read_training(draft: Draft, grid: Grid) -> bool:
+    """Add the metrics of a table of steps; False where it has none."""
+    rows = [
+        (row, step) for row in range(len(grid.labels)) if (step := _step(grid, row)) is not None
+    ]
+    if not rows:
+        return False
+    made: dict[str, str] = {}
+    for column in grid.columns:
+        title = clean(grid.table.header[column.index])
+        if column.role in (
+            "step",
+            "run",
+            "notes",
+            "setting",
+            "change",
+            "spread",
+        ) and title.lower() not in ("beta", "β"):
+            continue
+        if tested(column):
+            continue
+        cells = [(step, reading(grid.cell(row, column.index))) for row, step in rows]
+        known = [(step, each) for step, each in cells if each is not None]
+        if not known or len(known) < len(cells) or not title:
+            continue
+        name = title if title not in draft.metrics else f"{title} ({grid.place.title})"
+        line = grid.lines[rows[0][0]][column.index]
+        draft.metrics.setdefault(name, _metric(name, title, known, line))
+        made[title] = name
+        _change(draft, grid, column.index, draft.metrics[name])
+    _trends(draft, grid, made)
+    _identity(draft, made, grid.lines[0][0])
+    _since_the_start(draft, list(made.values()))
+    return bool(made)
+
+
+def _step(grid: Grid, row: int) -> int | None:
+    """The step that a row is of."""
+    column = grid.column("step")
+    text = clean(grid.cell(row, column.index if column else 0))
+    match = STEP_NAME.match(text)
+    if match:
+        return int(decimal(next(group for group in match.groups() if group)))
+    return whole(text) if column else None
+
+
+def reading(text: str) -> Reading | None:
+    """A percentage with or without its counts, an amount of money, or a number."""
+    shown = strip_aside(text)
+    read = figure(shown)
+    if read is not None and read.count is not None:
+        return (read.values[0] if read.values else None), read.count, read.total
+    if shown.isdecimal():
+        return None, int(shown), None
+    value = signed(shown)
+    return (value[0], None, None) if value else None
+
+
+def _metric(name: str, title: str, cells: Sequence[tuple[int, Reading]], line: int) -> Metric:
+    """The readings of a column; what is missing in one of them is left out in all."""
+    steps = tuple(step for step, _ in cells)
+    columns = [tuple(column) for column in zip(*(read for _, read in cells), strict=True)]
+    values, counts, totals = (() if None in column else column for column in columns)
+    if not values and not totals and not counts:
+        values = tuple(v if v is not None else Decimal(n or 0) for _, (v, n, _) in cells)
+    meaning = meaning_of(title)
+    if counts and not totals and not values and meaning is not None and meaning != "error rate":
+        values, counts = tuple(map(Decimal, counts)), ()
+    return Metric(
+        name=name, steps=steps, values=values, counts=counts, totals=totals,
+        meaning=meaning or ("count" if counts and not totals else None), line=line,
+    )  # fmt: skip
+
+
+def meaning_of(name: str) -> Meaning | None:
+    """What a metric's name says that it measures."""
+    return next((meaning for pattern, meaning in words.MEANINGS if pattern.search(name)), None)
+
+
+def _change(draft: Draft, grid: Grid, index: int, metric: Metric) -> None:
+    """The printed change of the last reading against the first."""
+    shown = metric.values or tuple(map(Decimal, metric.counts))
+    for row, label in enumerate(grid.labels):
+        says = change_of(grid.cell(row, index)) if label.role == "change" else None
+        if says is not None and len(shown) == 2:
+            before, after = shown
+            line = grid.lines[row][index]
+            draft.add(
+                "changes",
+                Change(of=metric.name, before=before, after=after, says=says[0], line=line),
+            )
+
+
+def _trends(draft: Draft, grid: Grid, made: dict[str, str]) -> None:
+    """What a row of remarks concludes of each metric."""
+    for row, label in enumerate(grid.labels):
+        if label.role != "notes":
+            continue
+        for column in grid.columns:
+            name = made.get(clean(grid.table.header[column.index]), "")
+            text = grid.cell(row, column.index)
+            reads = next((reads for pattern, reads in words.TRENDS if pattern.search(text)), None)
+            if name and reads:
+                draft.metrics[name] = draft.metrics[name].model_copy(update={"reads": reads})
+
+
+def _identity(draft: Draft, columns: dict[str, str], line: int) -> None:
+    """The total, policy loss, KL and its coefficient, where a table has all four."""
+    roles: dict[str, str] = {}
+    for title, name in columns.items():
+        for role, pattern in words.LOSS_ROLES.items():
+            if pattern.match(title) and draft.metrics[name].values:
+                roles.setdefault(role, name)
+    if roles.keys() == words.LOSS_ROLES.keys():
+        draft.add("identities", Identity(**roles, line=line))
+
+
+def _since_the_start(draft: Draft, names: Sequence[str]) -> None:
+    """Rates whose trials are a running count of the same table are counts since the start."""
+    metrics = [draft.metrics[name] for name in names]
+    running = [m for m in metrics if m.counts and not m.totals and _rises(m.counts)]
+    for metric in metrics:
+        if any(m.counts == metric.totals for m in running):
+            draft.metrics[metric.name] = metric.model_copy(update={"cumulative": True})
+
+
+def _rises(counts: Sequence[int]) -> bool:
+    return all(before < after for before, after in pairwise(counts))
