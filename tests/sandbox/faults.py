@@ -173,3 +173,151 @@ def remount_writable() -> int:
     """0 if the root could be made writable again."""
     libc = ctypes.CDLL(None, use_errno=True)
     return libc.mount(None, b"/", None, ctypes.c_ulong(32 | 4096), None)
+
+
+def forge_through_supervisor(line: str) -> list[str]:
+    """Writes replies into every descriptor of the supervisor that it can open."""
+    opened = []
+    for number in range(16):
+        for supervisor in {1, os.getppid()}:
+            try:
+                descriptor = os.open(f"/proc/{supervisor}/fd/{number}", os.O_WRONLY | os.O_NONBLOCK)
+                os.write(descriptor, line.encode())
+                opened.append(f"{supervisor}/{number}")
+            except OSError:
+                continue
+    return opened
+
+
+def system_call(number: int, *arguments: int) -> int:
+    """The error number of a system call, 0 where it went through."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    result = libc.syscall(number, *map(ctypes.c_long, arguments))
+    return ctypes.get_errno() if result == -1 else 0
+
+
+def call_system(numbers: dict[str, list[int]]) -> dict[str, int]:
+    return {name: system_call(*call) for name, call in numbers.items()}
+
+
+def open_sockets(families: list[int]) -> list[int]:
+    """The families of which a socket could be had."""
+    had = []
+    for family in families:
+        try:
+            socket.socket(family, socket.SOCK_DGRAM).close()
+            had.append(family)
+        except OSError:
+            continue
+    return had
+
+
+def reach(path: str) -> str:
+    """Connects to a Unix socket, or opens a FIFO."""
+    if path.endswith("socket"):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+    else:
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+    return "reached"
+
+
+def read_file(path: str) -> str:
+    return Path(path).read_text()
+
+
+def leave_files() -> list[str]:
+    """What earlier calls left in the folders that can be written; leaves something of its own."""
+    folders = [Path(name) for name in ("/tmp", "/run", "/dev/shm")]
+    seen = [str(path) for folder in folders for path in folder.iterdir()]
+    for folder in folders:
+        (folder / "left").write_text("over")
+    return seen
+
+
+def fill(folder: str, size: int) -> int:
+    """Makes files of `size` bytes until there is no room; how many there are."""
+    for count in range(100_000):
+        try:
+            Path(folder, f"{count}").write_bytes(bytes(size))
+        except OSError:
+            return count
+    return -1
+
+
+def fork_for_ever() -> None:
+    """Every process forks again, and ignores that it may not."""
+    while True:
+        try:
+            os.fork()
+        except OSError:
+            continue
+
+
+def fork_until_refused() -> int:
+    children = 0
+    while True:
+        try:
+            if os.fork() == 0:
+                time.sleep(1000)
+        except OSError:
+            return children
+        children += 1
+
+
+def kill_pid_1() -> str:
+    try:
+        os.kill(1, 9)
+    except PermissionError:
+        return "refused"
+    return "ignored"
+
+
+def find_in_memory(first: list[int], last: list[int]) -> int:
+    """How often two halves stand side by side in this process's memory."""
+    head, tail, found = bytes(first), bytes(last), 0
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, rights = line.split()[:2]
+        start, end = (int(part, 16) for part in span.split("-"))
+        if not rights.startswith("rw") or end - start > 1 << 28:
+            continue
+        data = ctypes.string_at(start, end - start)
+        at = data.find(head)
+        while at >= 0:
+            found += data[at + len(head) : at + len(head) + len(tail)] == tail
+            at = data.find(head, at + 1)
+        del data
+    return found
+
+
+def find_planted(first: list[int], last: list[int]) -> int:
+    """The same, with both halves put side by side beforehand."""
+    planted = bytearray([*first, *last])
+    found = find_in_memory(first, last)
+    return found if planted else 0
+
+
+def run_named(name: str) -> Any:
+    return globals()[name]()
+
+
+def killed_first_time(folder: str, times: int) -> str:
+    """Kills its supervisor, as the machine might, until `times` files say that it did."""
+    if len(list(Path(folder).iterdir())) >= times:
+        return "lived"
+    Path(folder, str(os.getpid())).touch()
+    os.kill(os.getppid(), 9)
+    time.sleep(1000)
+    return "never"
+
+
+def fork_and_stop_supervisor(children: int) -> None:
+    """A supervisor that answers no more, over children that come and go all the time."""
+    os.kill(os.getppid(), 19)
+    for _ in range(children):
+        if os.fork() == 0:
+            while True:
+                if os.fork() == 0:
+                    os._exit(0)
+                os.wait()
+    time.sleep(1000)

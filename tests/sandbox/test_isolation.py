@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from assay.sandbox import isolation
-from assay.sandbox.isolation import Isolation, IsolationUnavailable, isolation_for
+from assay.sandbox.isolation import Isolation, IsolationUnavailable, candidates, isolation_for
 from assay.sandbox.limits import Outcome
 from assay.sandbox.worker import Worker
 
-TOOLS = {"bubblewrap": isolation.bubblewrap, "unshare": isolation.unshare}
+TOOLS = {candidate.tool: candidate for candidate in candidates()}
 
 
 @pytest.fixture(params=sorted(TOOLS))
 def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each tool in turn, whichever the machine would choose."""
-    candidate = TOOLS[request.param]()
+    """Each way in turn, whichever the machine would choose."""
+    candidate = TOOLS[request.param]
     refusal = isolation._try(candidate)
     if refusal:
         pytest.skip(f"{request.param}: {refusal}")
@@ -41,7 +41,7 @@ def port() -> Iterator[int]:
 def test_there_is_no_network_not_even_to_this_machine(tool: str, port: int) -> None:
     with Worker("tests.sandbox.faults:connect") as worker:
         assert worker.call({"port": port}, 30.0) == Outcome()
-    # bubblewrap has a loopback of its own, where nobody listens; unshare has none.
+    # The worker's loopback is down.
     refusals = ("OSError: [Errno 101]", "ConnectionRefusedError: [Errno 111]")
     assert inside("connect", port=port).why.startswith(refusals)
 
@@ -91,12 +91,12 @@ def test_without_namespaces_a_worker_is_refused_unless_the_user_chose_limits_onl
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     isolation.isolation_available.cache_clear()
-    with pytest.raises(IsolationUnavailable, match=r"bwrap is not installed.*limits-only"):
+    with pytest.raises(IsolationUnavailable, match=r"unshare is not installed.*limits-only"):
         Worker("tests.sandbox.faults:echo", isolation="namespaces")
     isolation.isolation_available.cache_clear()
     assert isolation_for("limits-only") == Isolation("")
 
 
 def test_a_tool_that_fails_is_not_available_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Isolation("unshare", ("sh", "-c", "echo refused >&2; exit 3"))
+    broken = Isolation("unshare --user", ("sh", "-c", "echo refused >&2; exit 3"))
     assert isolation._try(broken) == "refused"

@@ -218,3 +218,40 @@ def test_nothing_outlives_a_lab_that_is_killed(isolation: str, how: str) -> None
     lab.stdout.close()
     assert eventually(lambda: all(gone(pid) for pid in started))
     assert scratch == [""] or not Path(scratch[0]).exists()
+
+
+def test_a_worker_that_is_killed_from_outside_is_tried_again_once(tmp_path: Path) -> None:
+    with Worker("tests.sandbox.faults:killed_first_time", SMALL) as worker:
+        assert worker.call({"folder": str(tmp_path), "times": 1}, 20.0).value == "lived"
+        twice = worker.call({"folder": str(tmp_path), "times": 9}, 20.0)
+        assert twice == Outcome(failure="crash", why="the worker process died")
+        assert len(list(tmp_path.iterdir())) == 1 + 2
+
+
+def test_a_worker_that_dies_while_it_starts_is_no_failure_of_the_run(tmp_path: Path) -> None:
+    once = tmp_path / "once"
+    (tmp_path / "dies.py").write_text(
+        "import os, pathlib\n"
+        f"once = pathlib.Path({str(once)!r})\n"
+        "if not once.exists():\n"
+        "    once.touch()\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "def answer(): return 7\n"
+    )
+    (tmp_path / "dead.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
+    with Worker("dies:answer", SMALL, folders=[str(tmp_path)]) as worker:
+        assert worker.call({}, 20.0).value == 7
+    with Worker("dead:answer", SMALL, folders=[str(tmp_path)]) as worker:
+        died = Outcome(failure="crash", why="the worker process died")
+        assert worker.call({}, 20.0) == died
+
+
+def test_forking_children_leave_the_lab_an_outcome_when_the_worker_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("assay.sandbox.worker.GRACE_SECONDS", 0.5)
+    why = "the worker gave no answer and was killed"
+    with Worker("tests.sandbox.faults:fork_and_stop_supervisor") as worker:
+        for _ in range(3):
+            outcome = worker.call({"children": 25}, 2.0)
+            assert outcome == Outcome(failure="deadline", why=why)

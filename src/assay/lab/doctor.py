@@ -132,7 +132,11 @@ def isolation(root: Path) -> Iterator[Check]:
     if found.tool:
         yield Check("isolation", "ok", f"namespaces by {found.tool}")
         return
-    mend = 'install bubblewrap (apt install bubblewrap), or write sandbox = "limits-only"'
+    mend = (
+        "install util-linux and libseccomp2, allow user namespaces "
+        "(sysctl kernel.unprivileged_userns_clone=1, "
+        'kernel.apparmor_restrict_unprivileged_userns=0), or write sandbox = "limits-only"'
+    )
     yield Check("isolation", "missing", found.why, mend)
 
 

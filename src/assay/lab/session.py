@@ -15,6 +15,7 @@ from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.experiment import Experiment
 from assay.lab.trained_items import trained_rows
 from assay.models.precision import Precision, choose_precision
+from assay.sandbox.isolation import choose_isolation
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.tasks.task import RewardFunction, Task, task
 
@@ -42,6 +43,9 @@ class Session:
     run: RunDirectory
     seed: int
     observer: Observer
+
+    def __post_init__(self) -> None:
+        choose_isolation(self.experiment.sandbox or "namespaces")
 
     @cached_property
     def task(self) -> Task:

@@ -1,7 +1,8 @@
 """The inside of one call: a forked process that limits itself, runs the function and answers.
 
 It runs in its own session with an empty scratch directory as working directory, no inherited
-descriptors but its answer pipe, and stdin, stdout and stderr on /dev/null. It never returns.
+descriptors but its answer pipe, and stdin, stdout and stderr on /dev/null; in namespaces also in
+private folders, as another user and behind a filter of system calls. It never returns.
 """
 
 import ctypes
@@ -9,17 +10,39 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
+from pyseccomp import SyscallFilter
+
 from assay.sandbox.limits import Limits
+from assay.sandbox.namespaces import enter_private_call, enter_private_root
 from assay.sandbox.pipes import encode_line, write_all
+from assay.sandbox.system_calls import system_call_filter
 
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
+PRIVATE_SCRATCH = "/tmp/call"
+OTHER_PROCESSES = 2
+"""Of a user namespace: the supervisor and `unshare` count as its user's."""
 
 # Made beforehand, because there may be no memory left to make it when it is needed.
 OUT_OF_MEMORY = encode_line({"failure": "memory", "why": "MemoryError: over the memory limit"})
+
+
+@dataclass(frozen=True, slots=True)
+class Privacy:
+    """What a call in namespaces does before it runs anything."""
+
+    visible: Sequence[str]
+    """What may be read (`namespaces.visible_paths`)."""
+    user: int
+    """The user id to take; 0 to stay the user namespace's own."""
+    system_calls: SyscallFilter
+    """Made before the call's process, which could not find the library any more."""
 
 
 def process_control(option: int, value: int) -> None:
@@ -31,8 +54,12 @@ def process_control(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl {option}")
 
 
-def apply_limits(limits: Limits) -> None:
-    """Sets the resource limits of this process; its children inherit them."""
+def apply_limits(limits: Limits, private: bool) -> None:
+    """Sets the resource limits of this process; its children inherit them.
+
+    The number of processes is a limit of a user, so it is set for calls in namespaces only, whose
+    user has no others.
+    """
     cap = {
         # The hard limit lies one second above, so that the signal is SIGXCPU, which says why.
         resource.RLIMIT_CPU: (limits.cpu_seconds, limits.cpu_seconds + 1),
@@ -41,6 +68,9 @@ def apply_limits(limits: Limits) -> None:
         resource.RLIMIT_NOFILE: (limits.open_files, limits.open_files),
         resource.RLIMIT_CORE: (0, 0),
     }
+    if private:
+        most = limits.processes + OTHER_PROCESSES
+        cap[resource.RLIMIT_NPROC] = (most, most)
     for kind, (soft, hard) in cap.items():
         ceiling = resource.getrlimit(kind)[1]
         if ceiling != resource.RLIM_INFINITY:
@@ -48,14 +78,21 @@ def apply_limits(limits: Limits) -> None:
         resource.setrlimit(kind, (soft, hard))
 
 
-def enter_call(limits: Limits, scratch: str, answer: int) -> int:
+def enter_call(limits: Limits, scratch: str, answer: int, privacy: Privacy | None) -> int:
     """Cuts this process off from its supervisor's world; returns the descriptor to answer on."""
-    process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
     answer = os.dup2(answer, 3, inheritable=False)
     os.closerange(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    if privacy is not None:
+        enter_private_call(privacy.user, privacy.visible)
+        scratch = PRIVATE_SCRATCH
+        Path(scratch).mkdir(mode=0o700)
+    # After the change of user, which takes it back.
+    process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.chdir(scratch)
-    apply_limits(limits)
+    apply_limits(limits, privacy is not None)
+    if privacy is not None:
+        privacy.system_calls.load()
     return answer
 
 
@@ -65,16 +102,28 @@ def run_call(
     limits: Limits,
     scratch: str,
     answer: int,
+    privacy: Privacy | None,
 ) -> NoReturn:
     """Runs `function(**arguments)` and writes one line to `answer`; ends the process."""
     code = os.EX_SOFTWARE
     try:
-        answer = enter_call(limits, scratch, answer)
+        answer = enter_call(limits, scratch, answer, privacy)
         write_all(answer, _answer_of(function, arguments))
         code = os.EX_OK
     finally:
         # Also when the answer cannot be written: nothing of the supervisor may run in this copy.
         os._exit(code)
+
+
+def rehearse(setup: Mapping[str, Any]) -> None:
+    """Enters the privacy of a worker and of a call, to see whether this machine can.
+
+    Raises OSError where the kernel refuses a step, RuntimeError without libseccomp.
+    """
+    privacy = Privacy(setup["visible"], setup["user"], system_call_filter())
+    enter_private_root(setup["visible"])
+    _, send = os.pipe()
+    enter_call(Limits(), "", send, privacy)
 
 
 def _answer_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> bytes:

@@ -1,16 +1,22 @@
-"""Namespaces for code that a model wrote: no network, a read-only root, private /tmp and pids.
+"""Namespaces for code that a model wrote: what they cover, and whether this machine has them.
 
-Covered, with bubblewrap or `unshare` alike: no network, nor this machine's own ports; nothing on
-disk can be written but memory file systems of 64 MB that vanish with the worker; services' sockets
-in /run, other processes, the real /dev and /proc are out of sight; no capability, no new privilege.
-Not covered: every file that the lab's user can read can be read; the kernel's own attack surface
-(no seccomp filter, no virtual machine); memory of all processes of a call taken together.
-There is no silent fallback: without namespaces a worker that needs them is not started, unless the
-user wrote `sandbox = "limits-only"`.
+Covered: no network, nor this machine's own ports or sockets; of the disk only the interpreter, its
+libraries and importable code can be read, so neither the user's files nor gold answers; nothing can
+be written but memory file systems of each call's own (64 MB and 4,096 files each), which vanish
+with it; other processes, the real /dev and /proc are out of sight; no capability, no new privilege,
+no way into the worker's supervisor; a filter refuses system calls that such code has no use for
+(`system_calls`).
+Not covered: the rest of the kernel's attack surface (no virtual machine); memory of all processes
+of a call taken together. Where the lab is root in a container that gives it nothing but a user
+namespace, the number of processes is watched and not enforced by the kernel.
+There is no silent fallback: without namespaces and the filter a worker that needs them is not
+started, unless the user wrote `sandbox = "limits-only"`.
 """
 
 import functools
+import itertools
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -20,14 +26,21 @@ from pathlib import Path
 from typing import Literal
 
 from assay.errors import RunFailure
-from assay.sandbox.namespaces import PRIVATE_FOLDERS
+from assay.sandbox.namespaces import visible_paths
 
 Mode = Literal["namespaces", "limits-only"]
 """`limits-only` keeps the limits and the killing, and none of the above."""
 
-UNSHARE = ["--user", "--map-root-user", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork"]
-BUBBLEWRAP = ["--unshare-all", "--die-with-parent", "--as-pid-1", "--cap-drop", "ALL"]
+Tool = Literal["unshare as root", "unshare --user", ""]
+UNSHARE = ["unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child"]
+USER_NAMESPACE = ["--user", "--map-root-user"]
 PROBE_SECONDS = 20
+FIRST_USER = 1_500_000_000
+"""Ids from here on belong to nobody; every worker of a root lab takes one for its calls, so that
+the kernel counts their processes apart."""
+
+_workers = itertools.count()
+_chosen: list[Mode] = ["namespaces"]
 
 
 class IsolationUnavailable(RunFailure):
@@ -38,15 +51,28 @@ class IsolationUnavailable(RunFailure):
 class Isolation:
     """How namespaces are made here: `prefix` goes before the command; empty `tool` means not."""
 
-    tool: Literal["bubblewrap", "unshare", ""]
+    tool: Tool
     prefix: tuple[str, ...] = ()
     why: str = ""
-    """Why there is none: what each tool said."""
+    """Why there is none: what each way said."""
 
-    @property
-    def private_root(self) -> bool:
-        """Whether the started process must still call `namespaces.enter_private_root`."""
-        return self.tool == "unshare"
+    def call_user(self) -> int:
+        """The user id for the calls of one more worker; 0 where calls stay in the user namespace's
+        own, whose processes the kernel counts apart anyway."""
+        if self.tool != "unshare as root":
+            return 0
+        return FIRST_USER + (os.getpid() << 8) % (1 << 29) + next(_workers) % (1 << 8)
+
+
+def choose_isolation(mode: Mode) -> None:
+    """Says what workers of this process get that no experiment passes its `sandbox` to: those of
+    the simulators, which all runs of a process share."""
+    _chosen[:] = [mode]
+
+
+def chosen_isolation() -> Mode:
+    """What was chosen; "namespaces" until then."""
+    return _chosen[0]
 
 
 def isolation_for(mode: Mode) -> Isolation:
@@ -57,16 +83,16 @@ def isolation_for(mode: Mode) -> Isolation:
     if not found.tool:
         raise IsolationUnavailable(
             f"no namespaces for untrusted code here: {found.why} "
-            '(install bubblewrap, or write sandbox = "limits-only" to run without isolation)'
+            '(`assay doctor` says what helps; sandbox = "limits-only" runs without isolation)'
         )
     return found
 
 
 @functools.cache
 def isolation_available() -> Isolation:
-    """The first tool that works when tried, bubblewrap before `unshare`; `tool` "" if neither."""
+    """The first way that works when tried; `tool` "" if none does."""
     refusals: list[str] = []
-    for candidate in (bubblewrap(), unshare()):
+    for candidate in candidates():
         refusal = _try(candidate)
         if not refusal:
             return candidate
@@ -74,28 +100,18 @@ def isolation_available() -> Isolation:
     return Isolation("", why="; ".join(refusals))
 
 
-def bubblewrap() -> Isolation:
-    """The world of the module's docstring in bubblewrap's options."""
-    options = [*BUBBLEWRAP, "--ro-bind", "/", "/", "--dev", "/dev"]
-    # For root, bubblewrap alone leaves /proc/sys writable, core_pattern included.
-    options += ["--proc", "/proc", "--remount-ro", "/proc"]
-    for folder in PRIVATE_FOLDERS:
-        if Path(folder).is_dir() and not Path(folder).is_symlink():
-            options += ["--tmpfs", folder]
-    for path in sorted(import_path()):
-        if any(Path(path).is_relative_to(folder) for folder in PRIVATE_FOLDERS):
-            options += ["--ro-bind-try", path, path]
-    return Isolation("bubblewrap", ("bwrap", *options, "--chdir", "/", "--"))
-
-
-def unshare() -> Isolation:
-    """The namespaces by util-linux; the private root follows from inside."""
-    return Isolation("unshare", ("unshare", *UNSHARE, "--kill-child", "--"))
+def candidates() -> list[Isolation]:
+    """The ways to try: for root without a user namespace first, since only then can calls run as
+    another user."""
+    in_user_namespace = Isolation("unshare --user", (*UNSHARE, *USER_NAMESPACE, "--"))
+    if os.geteuid() != 0:
+        return [in_user_namespace]
+    return [Isolation("unshare as root", (*UNSHARE, "--")), in_user_namespace]
 
 
 def import_path() -> list[str]:
-    """The lab's import path in absolute form, with the folders of the interpreter itself."""
-    return [str(Path(entry).resolve()) for entry in (*sys.path, sys.prefix, sys.base_prefix)]
+    """The lab's import path in absolute form."""
+    return [str(Path(entry).resolve()) for entry in sys.path]
 
 
 def python_command(code: str, folders: Sequence[str] = ()) -> list[str]:
@@ -106,13 +122,12 @@ def python_command(code: str, folders: Sequence[str] = ()) -> list[str]:
 
 
 def _try(candidate: Isolation) -> str:
-    """Sets the isolation up once for real; why it failed, or nothing."""
+    """Sets the isolation of a worker and of a call up once for real; why it failed, or nothing."""
     if shutil.which(candidate.prefix[0]) is None:
         return f"{candidate.prefix[0]} is not installed"
-    code = "pass"
-    if candidate.private_root:
-        code = "from assay.sandbox.namespaces import enter_private_root as go; go(sys.path)"
-    command = [*candidate.prefix, *python_command(code)]
+    code = "from assay.sandbox.call_process import rehearse; rehearse(json.loads(sys.argv[2]))"
+    setup = {"visible": visible_paths(), "user": candidate.call_user()}
+    command = [*candidate.prefix, *python_command(code), json.dumps(setup)]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False

@@ -1,6 +1,7 @@
 """JSON lines over a pipe, read with a time limit.
 
-The protocol of the worker only: no process is started or watched here.
+The protocol of the worker only: no process is started or watched here. A request is a nonce and a
+line; its reply is a line that repeats the nonce, which the called code never sees.
 """
 
 import json
@@ -8,6 +9,8 @@ import os
 import select
 import time
 from typing import Any
+
+NONCE_BYTES = 16
 
 
 class LineReader:
@@ -30,6 +33,25 @@ class LineReader:
         line, _, rest = bytes(self._buffer).partition(b"\n")
         self._buffer = bytearray(rest)
         return line
+
+
+def read_nonce(descriptor: int) -> bytearray | None:
+    """The nonce before a request's line; None at the end of the stream.
+
+    Read into the array that is returned and nowhere else, so that clearing it leaves no copy.
+    """
+    nonce, have = bytearray(NONCE_BYTES), 0
+    while have < NONCE_BYTES:
+        count = os.readv(descriptor, [memoryview(nonce)[have:]])
+        if count == 0:
+            return None
+        have += count
+    return nonce
+
+
+def signed(nonce: bytes | bytearray, line: bytes) -> bytes:
+    """A reply line with its request's nonce in front."""
+    return nonce.hex().encode("ascii") + b" " + line
 
 
 def wait_readable(descriptors: list[int], seconds: float) -> list[int]:

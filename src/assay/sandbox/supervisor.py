@@ -4,7 +4,9 @@ A fork per call means that a call starts in milliseconds with everything importe
 behind in memory for the next one, and can be killed whole: the supervisor is a subreaper, so every
 process that a call started is its descendant, even one that changed its session or lost its parent.
 It never runs the function itself, and it ends, with everything below it, when its standard input
-ends, which also happens when the lab is killed with SIGKILL.
+ends, which also happens when the lab is killed with SIGKILL. A call cannot speak for it: it is not
+dumpable, so that neither its memory nor its descriptors can be opened through /proc, and what it
+replies carries the request's nonce, which is cleared in the call's copy of its memory.
 
 It is started by `worker`; nothing else imports it.
 """
@@ -24,11 +26,27 @@ from typing import Any, NoReturn
 
 import psutil
 
-from assay.sandbox.call_process import PR_SET_CHILD_SUBREAPER, process_control, run_call
+from assay.sandbox.call_process import (
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_DUMPABLE,
+    Privacy,
+    process_control,
+    run_call,
+)
 from assay.sandbox.limits import Limits
 from assay.sandbox.namespaces import enter_private_root
-from assay.sandbox.pipes import LineReader, encode_line, wait_readable, write_all
+from assay.sandbox.pipes import (
+    LineReader,
+    encode_line,
+    read_nonce,
+    signed,
+    wait_readable,
+    write_all,
+)
+from assay.sandbox.system_calls import system_call_filter
 
+REQUEST_SECONDS = 60.0
+"""For the rest of a request that has begun; after it the lab is taken for gone."""
 WATCH_SECONDS = 0.1
 """How often a running call's processes are counted, and whether the lab still lives."""
 
@@ -36,23 +54,36 @@ WATCH_SECONDS = 0.1
 class Supervisor:
     """Serves calls of one function until the lab goes away."""
 
-    def __init__(self, requests: int, replies: int, lab: int, scratch: str, limits: Limits):
-        """`lab` is the process id of the lab where it can be seen, otherwise 0."""
+    def __init__(
+        self,
+        requests: int,
+        replies: int,
+        lab: int,
+        scratch: str,
+        limits: Limits,
+        privacy: Privacy | None,
+    ):
+        """`lab` is the process id of the lab where it can be seen, otherwise 0; `privacy` is None
+        without namespaces."""
         self.requests, self.replies, self.lab = LineReader(requests), replies, lab
-        self.scratch, self.limits = scratch, limits
+        self.scratch, self.limits, self.privacy = scratch, limits, privacy
 
     def serve(self, function: Callable[..., Any]) -> NoReturn:
         """Answers one request after another; never returns."""
         gc.freeze()  # otherwise a collection in every fork copies the pages of all imports
         write_all(self.replies, encode_line({"ready": True}))
         while True:
-            line = self.requests.read_line(time.monotonic() + 1)
-            if line == b"" or self._lab_is_gone():
+            if not wait_readable([self.requests.descriptor], 1.0):
+                if self._lab_is_gone():
+                    self._leave()
+                continue
+            nonce = read_nonce(self.requests.descriptor)
+            line = self.requests.read_line(time.monotonic() + REQUEST_SECONDS) if nonce else b""
+            if not nonce or not line:
                 self._leave()
-            if line:
-                request = json.loads(line)
-                reply = self._call(function, request["arguments"], request["deadline"])
-                write_all(self.replies, reply)
+            request = json.loads(line)
+            reply = self._call(function, request["arguments"], request["deadline"], nonce)
+            write_all(self.replies, signed(nonce, reply))
 
     def _lab_is_gone(self) -> bool:
         # A process that the lab forked may hold the pipe open after the lab's death.
@@ -62,20 +93,30 @@ class Supervisor:
         shutil.rmtree(self.scratch, ignore_errors=True)
         os._exit(0)
 
-    def _call(self, function: Callable[..., Any], arguments: Any, deadline: float) -> bytes:
-        folder = tempfile.mkdtemp(dir=self.scratch)
+    def _call(
+        self, function: Callable[..., Any], arguments: Any, deadline: float, nonce: bytearray
+    ) -> bytes:
+        folder = "" if self.privacy else tempfile.mkdtemp(dir=self.scratch)
         receive, send = os.pipe()
         process = os.fork()
         if process == 0:
-            run_call(function, arguments, self.limits, folder, send)
+            nonce[:] = bytes(len(nonce))
+            run_call(function, arguments, self.limits, folder, send, self.privacy)
         os.close(send)
         try:
             return self._watch(process, receive, time.monotonic() + deadline)
         finally:
-            end_descendants(process)
+            self._end_call(process)
             os.close(receive)
-            # What a call made undeletable stays until the worker's own folder goes.
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder:
+                # What a call made undeletable stays until the worker's own folder goes.
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _end_call(self, process: int) -> None:
+        if self.privacy:
+            end_all()
+        else:
+            end_descendants(process)
 
     def _watch(self, process: int, receive: int, until: float) -> bytes:
         """The call's answer line, or the line that says why there is none."""
@@ -88,7 +129,7 @@ class Supervisor:
             ready = wait_readable(watched, min(left, WATCH_SECONDS))
             if self.requests.descriptor in ready or self._lab_is_gone():
                 # The lab sends nothing during a call, so this is the end of its pipe.
-                end_descendants(process)
+                self._end_call(process)
                 self._leave()
             if receive in ready:
                 chunk = os.read(receive, 1 << 16)
@@ -127,6 +168,16 @@ def ended_without_answer(process: int) -> bytes:
     return failure("crash", f"killed by signal {number}: {signal.strsignal(number)}")
 
 
+def end_all() -> None:
+    """SIGKILLs every other process of this PID namespace at once, so that none can fork meanwhile;
+    returns when all are reaped. For the first process of the namespace only."""
+    assert os.getpid() == 1, "outside of a namespace this would end the user's session"
+    # No such process: the call was the last and is reaped.
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(-1, signal.SIGKILL)
+    reap()
+
+
 def end_descendants(process: int) -> None:
     """SIGKILLs the call `process`, its group, and every descendant; returns when all are reaped."""
     # No such group: it has not reached setsid yet, or is reaped. The loop finds what there is.
@@ -134,11 +185,20 @@ def end_descendants(process: int) -> None:
         os.killpg(process, signal.SIGKILL)
     while True:
         for descendant in psutil.Process().children(recursive=True):
-            descendant.kill()
+            # Its parent may have waited for it since it was listed.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                descendant.kill()
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:
             return
+
+
+def reap() -> None:
+    """Waits for every child, those that lost their parent too."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
 
 
 def main() -> NoReturn:
@@ -150,16 +210,20 @@ def main() -> NoReturn:
     os.close(nothing)
     os.environ.clear()
     setup = json.loads(sys.argv[2])
-    if setup["private_root"]:
-        enter_private_root(sys.path)
+    privacy = None
+    if setup["visible"]:
+        privacy = Privacy(setup["visible"], setup["user"], system_call_filter())
+        enter_private_root(setup["visible"])
     process_control(PR_SET_CHILD_SUBREAPER, 1)
-    scratch = setup["scratch"] or tempfile.mkdtemp()
+    process_control(PR_SET_DUMPABLE, 0)
     try:
         function = import_function(setup["function"])
     except Exception as error:
         write_all(replies, encode_line({"ready": False, "why": f"{type(error).__name__}: {error}"}))
         os._exit(1)
-    Supervisor(requests, replies, setup["lab"], scratch, Limits(**setup["limits"])).serve(function)
+    limits = Limits(**setup["limits"])
+    supervisor = Supervisor(requests, replies, setup["lab"], setup["scratch"], limits, privacy)
+    supervisor.serve(function)
 
 
 def import_function(name: str) -> Callable[..., Any]:

@@ -10,7 +10,8 @@ What is covered
   processes and the length of the answer of the whole call (`Limits`).
 - Each call runs in its own process: an empty environment, an empty scratch directory as working
   directory, deleted afterwards, no inherited descriptors, nothing left of earlier calls.
-- A crash of any kind is an `Outcome` with a failure; printing does not disturb the protocol.
+- A crash of any kind is an `Outcome` with a failure; printing does not disturb the protocol, and
+  nobody but the worker's supervisor can answer for a call.
 - When the lab ends, be it by SIGKILL, workers and all that they started end too.
 
 What is not covered
@@ -22,6 +23,7 @@ What is not covered
 - Linux only: elsewhere there are no subreapers, and nothing of this has been tried.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -38,7 +40,8 @@ import psutil
 from assay.errors import RunFailure
 from assay.sandbox.isolation import Mode, isolation_for, python_command
 from assay.sandbox.limits import Limits, Outcome
-from assay.sandbox.pipes import LineReader, encode_line, write_all
+from assay.sandbox.namespaces import visible_paths
+from assay.sandbox.pipes import NONCE_BYTES, LineReader, encode_line, signed, write_all
 
 START_SECONDS = 120.0
 """For starting Python and importing the function's module on a busy machine."""
@@ -46,8 +49,11 @@ GRACE_SECONDS = 10.0
 """After a call's deadline, for the supervisor to kill the call and say so."""
 
 
+DIED = Outcome(failure="crash", why="the worker process died")
+
+
 class WorkerStartError(RunFailure):
-    """The worker process did not come up, or cannot import its function."""
+    """The worker process did not come up in time, or cannot import its function."""
 
 
 class Worker:
@@ -64,8 +70,8 @@ class Worker:
         isolation: Mode = "limits-only",
         folders: Sequence[str] = (),
     ):
-        """`function` is "package.module:function"; its module may import from `folders` too (those
-        in private folders such as /tmp only with "limits-only"). Raises IsolationUnavailable."""
+        """`function` is "package.module:function"; its module may import from `folders` too, which
+        can be read in namespaces as well. Raises IsolationUnavailable."""
         self.function, self.folders = function, folders
         self.limits = limits or Limits()
         self._isolation = isolation_for(isolation)
@@ -84,19 +90,26 @@ class Worker:
         Raises WorkerStartError when the worker itself cannot start, and TypeError when the
         arguments are not JSON: neither says anything about the call.
         """
-        request = encode_line({"arguments": arguments, "deadline": deadline})
+        line = encode_line({"arguments": arguments, "deadline": deadline})
         try:
-            reply = self._exchange(request, deadline)
+            # A worker that dies was killed from outside, or by the call: once more tells.
+            return self._attempt(line, deadline) or self._attempt(line, deadline) or DIED
         except BaseException:
             # Interrupted half-way, the next answer would be taken for the next call's.
             self.close()
             raise
-        if reply:
-            return _outcome(reply)
+
+    def _attempt(self, line: bytes, deadline: float) -> Outcome | None:
+        """The outcome of one request; None when the worker died, while starting too."""
+        nonce = os.urandom(NONCE_BYTES)
+        reply = self._exchange(nonce + line, deadline)
+        mark = signed(nonce, b"")
+        if reply and reply.startswith(mark):
+            return _outcome(reply.removeprefix(mark))
         self.close()
         if reply is None:
             return Outcome(failure="deadline", why="the worker gave no answer and was killed")
-        return Outcome(failure="crash", why="the worker process died")
+        return Outcome(failure="crash", why="the reply is not the supervisor's") if reply else None
 
     def close(self) -> None:
         """Ends the worker and all it started; a later call starts it anew."""
@@ -117,7 +130,8 @@ class Worker:
         """The reply line; b"" when the worker died; None when it is silent past the deadline."""
         if self._process is None or self._process.poll() is not None:
             self.close()
-            self._start()
+            if not self._start():
+                return b""
         assert self._process and self._process.stdin
         try:
             write_all(self._process.stdin.fileno(), request)
@@ -125,15 +139,17 @@ class Worker:
             return b""
         return self._replies.read_line(time.monotonic() + deadline + GRACE_SECONDS)
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """Whether the worker came up; False where it died meanwhile. Raises WorkerStartError."""
         private = bool(self._isolation.tool)
-        # A worker in namespaces makes its scratch folder in its own /tmp.
+        # In namespaces every call makes its scratch folder in its own /tmp.
         self._scratch = "" if private else tempfile.mkdtemp(prefix="assay-worker-")
         setup = {
             "function": self.function,
             "limits": dataclasses.asdict(self.limits),
             "scratch": self._scratch,
-            "private_root": self._isolation.private_root,
+            "visible": visible_paths(self.folders) if private else [],
+            "user": self._isolation.call_user(),
             "lab": 0 if private else os.getpid(),
         }
         start = python_command("from assay.sandbox.supervisor import main; main()", self.folders)
@@ -148,14 +164,13 @@ class Worker:
         )
         assert self._process.stdout
         self._replies = LineReader(self._process.stdout.fileno())
-        self._check_ready(self._replies.read_line(time.monotonic() + START_SECONDS))
-
-    def _check_ready(self, line: bytes | None) -> None:
+        line = self._replies.read_line(time.monotonic() + START_SECONDS)
         if line is None:
             raise WorkerStartError(f"the worker for {self.function} did not start")
-        ready = json.loads(line or b'{"ready": false, "why": "it died while starting"}')
+        ready = json.loads(line) if line else {"ready": True}
         if not ready["ready"]:
             raise WorkerStartError(f"the worker cannot load {self.function}: {ready['why']}")
+        return bool(line)
 
 
 def _outcome(reply: bytes) -> Outcome:
@@ -174,5 +189,7 @@ def _kill_tree(process: subprocess.Popen[bytes]) -> None:
         descendants = []
     os.killpg(process.pid, signal.SIGKILL)
     for descendant in descendants:
-        descendant.kill()
+        # Killed ones vanish with their namespace while the list is walked.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            descendant.kill()
     process.wait()

@@ -37,8 +37,6 @@ class WorkerReward:
     """The reward where that is cheap to know, otherwise the arguments for the worker. Pure."""
     read: Callable[[Row, Completion, Any], Reward]
     """The reward from the worker's value. Pure."""
-    isolation: Mode = "namespaces"
-    """"limits-only" is for functions that read a model's text but never run it."""
     folders: Callable[[], Sequence[str]] = tuple
     """Where the worker's function imports from beside the lab's own path; asked when it starts."""
 
@@ -78,15 +76,15 @@ class RewardRunner:
         workers: int = 2,
         sandbox: Mode = "namespaces",
     ):
-        """`deadline` is in seconds for each completion; `sandbox` "limits-only" takes namespaces
-        away from rewards that ask for them."""
+        """`deadline` is in seconds for each completion; `sandbox` "limits-only" leaves the
+        namespaces out."""
         self.reward, self.deadline, self.workers = reward, deadline, workers
         self.sandbox: Mode = sandbox
         self.scored = 0
         """Completions seen, abstentions included."""
         self.abstentions: Counter[str] = Counter()
         """Why -> how often."""
-        self._pools: dict[tuple[str, Mode], WorkerPool] = {}
+        self._pools: dict[str, WorkerPool] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -141,13 +139,11 @@ class RewardRunner:
         return [settled[index] for index in range(len(pairs))]
 
     def _pool(self, reward: WorkerReward) -> WorkerPool:
-        isolation = "limits-only" if self.sandbox == "limits-only" else reward.isolation
-        key = (reward.worker, isolation)
-        if key not in self._pools:
-            self._pools[key] = WorkerPool(
-                reward.worker, self.workers, isolation=isolation, folders=reward.folders()
+        if reward.worker not in self._pools:
+            self._pools[reward.worker] = WorkerPool(
+                reward.worker, self.workers, isolation=self.sandbox, folders=reward.folders()
             )
-        return self._pools[key]
+        return self._pools[reward.worker]
 
 
 def _reward_from(reward: WorkerReward, pair: Pair, outcome: Outcome) -> Reward:

@@ -83,4 +83,4 @@ def cosine_scaled(accuracy: WorkerReward, max_length: int) -> WorkerReward:
     def read(row: Row, completion: Completion, value: Any) -> Reward:
         return shape(accuracy.read(row, completion, value), completion)
 
-    return WorkerReward(accuracy.worker, ask, read, accuracy.isolation)
+    return WorkerReward(accuracy.worker, ask, read)

@@ -65,7 +65,7 @@ def read_accuracy(row: Row, completion: Completion, verdict: Mapping[str, bool] 
     return Reward(equal, {"format": readable, "answer": equal}, why)
 
 
-accuracy = WorkerReward(COMPARE, ask_accuracy, read_accuracy, "limits-only")
+accuracy = WorkerReward(COMPARE, ask_accuracy, read_accuracy)
 """1 when the last boxed or `####` answer equals the gold answer, else 0."""
 
 
@@ -83,7 +83,7 @@ def _read_reasoning(row: Row, completion: Completion, value: Any) -> Reward:
     return read_accuracy(row, _after_reasoning(completion), value)
 
 
-reasoning_accuracy = WorkerReward(COMPARE, _ask_reasoning, _read_reasoning, "limits-only")
+reasoning_accuracy = WorkerReward(COMPARE, _ask_reasoning, _read_reasoning)
 """As `accuracy`, on the text after the last `</think>` only; 0 without that tag (TRL)."""
 
 REWARDS: Mapping[str, RewardFunction] = {

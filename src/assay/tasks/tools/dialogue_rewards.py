@@ -102,8 +102,6 @@ def dialogue_error(row: Row, completion: Completion) -> str:
 
 
 DIALOGUE_REWARDS = {
-    f"dialogue_{name}": WorkerReward(
-        JUDGE, _ask, partial(_read, name), isolation="limits-only", folders=wheel_folders
-    )
+    f"dialogue_{name}": WorkerReward(JUDGE, _ask, partial(_read, name), folders=wheel_folders)
     for name in ("binary", "per_turn", "final_state")
 }

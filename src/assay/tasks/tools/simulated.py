@@ -19,6 +19,7 @@ from typing import Any
 
 from assay.data.row import Message, Row, ToolCall
 from assay.errors import InputError
+from assay.sandbox.isolation import chosen_isolation
 from assay.sandbox.pool import WorkerPool
 from assay.tasks.task import Loaded
 from assay.tasks.tools.call_text import PythonCall
@@ -218,7 +219,7 @@ def prove(tasks: Sequence[Drawn]) -> list[dict[str, Any]]:
         for first in range(0, len(tasks), BATCH)
     ]
     worker = "assay.tasks.tools.simulated_proof:prove_all"
-    with WorkerPool(worker, WORKERS, LIMITS, folders=wheel_folders()) as pool:
+    with WorkerPool(worker, WORKERS, LIMITS, chosen_isolation(), wheel_folders()) as pool:
         outcomes = pool.map(requests, DEADLINE_SECONDS)
     for outcome in outcomes:
         if outcome.failure is not None:

@@ -1,8 +1,9 @@
 """The lab's side of BFCL's simulators: requests to the worker processes that hold them.
 
 Workers start with the first request and end with the lab. They run upstream's own functions on
-literal arguments, never text that a model wrote, so they need no namespaces: limits and deadlines
-are for the functions themselves, which a model can ask for 9 ** 999999999.
+literal arguments, never text that a model wrote; limits and deadlines are for the functions
+themselves, which a model can ask for 9 ** 999999999, and namespaces for what such a function may
+do with an argument that nobody thought of.
 """
 
 import functools
@@ -13,6 +14,7 @@ from assay.data.row import Row
 from assay.data.tools import function_names
 from assay.errors import RunFailure
 from assay.models.wheels import wheel_directory
+from assay.sandbox.isolation import Mode, chosen_isolation
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import WorkerPool
 from assay.tasks.tools.checker import WHEEL
@@ -53,7 +55,7 @@ def judging(row: Row, turns: Sequence[Sequence[Sequence[str]]]) -> dict[str, Any
 
 def ask(function: str, arguments: Mapping[str, Any]) -> Any:
     """One request to one of the two functions. Raises SimulatorFailure."""
-    outcome = _pool(function).map([arguments], DEADLINE_SECONDS)[0]
+    outcome = _pool(function, chosen_isolation()).map([arguments], DEADLINE_SECONDS)[0]
     if outcome.failure is not None:
         raise SimulatorFailure(f"the simulators gave no answer: {outcome.failure}: {outcome.why}")
     return outcome.value
@@ -66,5 +68,5 @@ def _world(row: Row) -> dict[str, Any]:
 
 
 @functools.cache
-def _pool(function: str) -> WorkerPool:
-    return WorkerPool(function, WORKERS, LIMITS, folders=wheel_folders())
+def _pool(function: str, isolation: Mode) -> WorkerPool:
+    return WorkerPool(function, WORKERS, LIMITS, isolation, wheel_folders())
