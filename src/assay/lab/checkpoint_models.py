@@ -22,6 +22,7 @@ from assay.models.adapt import Adaptation, train_all, train_lora, train_unfrozen
 from assay.models.load import LoadedModel, load_model
 from assay.models.lora import LoraOptions, merged
 from assay.models.precision import Precision
+from assay.models.stacked import stand_on
 from assay.models.weights import load_weights
 from assay.rollout.language import LanguagePolicy
 
@@ -68,6 +69,23 @@ class ModelShelf:
         module.train()
         policy = LanguagePolicy(module, self.precision, end_tokens, frozen=frozen)
         return policy, adaptation
+
+    def ground(self, stage: StageSpec) -> tuple[Path, tuple[Path, ...]]:
+        """Folders of the whole model below a stage, and of the adapters between, lowest first."""
+        reference = resolve_checkpoint(self.run, start_of(stage))
+        if reference.stage is None:
+            return self.base, ()
+        folder = checkpoint_directory(self.run, reference)
+        below = self.experiment.stage[reference.stage]
+        if not isinstance(below.adapt, LoraAdapt):
+            return folder, ()
+        whole, between = self.ground(below)
+        return whole, (*between, folder)
+
+    def complete(self, stage: StageSpec, folder: Path) -> None:
+        """Let an adapter that the stage has written say and hold what it stands on."""
+        if isinstance(stage.adapt, LoraAdapt):
+            stand_on(folder, *self.ground(stage))
 
     def reference(self, stage: StageSpec, start: PreTrainedModel) -> nn.Module | None:
         """A frozen copy of the KL reference; None where there is no KL or the adapter gives it."""

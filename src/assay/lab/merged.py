@@ -8,10 +8,11 @@ from pathlib import Path
 from transformers import AutoTokenizer
 
 from assay.data.files import sha256_file
+from assay.data.hashing import canonical_json, sha256_text
 from assay.errors import InputError
 from assay.lab.checkpoint_models import ModelShelf
 from assay.lab.run_directory import RunDirectory
-from assay.lab.run_names import checkpoint_directory, find_run, parse_run_name
+from assay.lab.run_names import checkpoint_directory, find_run, parse_run_name, resolve_checkpoint
 from assay.lab.spec.read import read_experiment
 from assay.lab.spec.references import CheckpointReference
 from assay.models.cache import built_once, cache_root
@@ -52,6 +53,9 @@ def merged_folder(run: RunDirectory, reference: CheckpointReference, adapter: Pa
     def build(target: Path) -> None:
         save_weights(shelf.plain(reference), target, AutoTokenizer.from_pretrained(adapter))
 
-    place = cache_root() / "merged" / sha256_file(adapter / ADAPTER)[:16]
+    stage = experiment.stage[resolve_checkpoint(run, reference).stage or ""]
+    whole, between = shelf.ground(stage)
+    chain = [str(whole), *(sha256_file(folder / ADAPTER) for folder in (*between, adapter))]
+    place = cache_root() / "merged" / sha256_text(canonical_json(chain))[:16]
     built_once(place, build)
     return place

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -33,8 +32,8 @@ class RunRecorder:
     steps: int
     checkpoint_every: int | None
     observer: Observer
-    tokenizer: Any
-    """Saved beside the weights, so that a checkpoint is a whole model to any program."""
+    beside: Callable[[Path], None]
+    """Puts beside the weights what makes a checkpoint a whole model to any program."""
     after_checkpoint: Callable[[Policy, int], None]
     """Called with the policy and the step once a checkpoint is complete."""
     guards: GuardWatch
@@ -81,7 +80,7 @@ class RunRecorder:
         due = self.checkpoint_every and state.step % self.checkpoint_every == 0
         fired = self.guards.fired()
         if due or fired or state.step == self.steps:
-            save_checkpoint(self.folder, policy, optimizer, state, self.tokenizer.save_pretrained)
+            save_checkpoint(self.folder, policy, optimizer, state, self.beside)
         if fired:
             raise GuardFired(fired)
         if due or state.step == self.steps:

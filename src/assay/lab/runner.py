@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -251,7 +252,7 @@ def train_stage(
         steps,
         stage.checkpoint_every,
         session.observer,
-        session.base.tokenizer,
+        beside=partial(session.complete, stage),
         after_checkpoint=lambda answers, step: select(session, name, answers, step),
         guards=watch_stage(session.experiment, session.run, name, done[-1] if done else 0),
         due=lambda step: why_due(session.experiment, name, step, steps),

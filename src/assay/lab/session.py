@@ -4,6 +4,7 @@ import gc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from assay.lab.checkpoint_models import ModelShelf
@@ -13,6 +14,7 @@ from assay.lab.observer import Observer
 from assay.lab.prepare import DataSet, prepare, renderer_of
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.experiment import Experiment
+from assay.lab.spec.stage import StageSpec
 from assay.lab.trained_items import trained_rows
 from assay.models.precision import Precision, choose_precision
 from assay.sandbox.isolation import choose_isolation
@@ -97,6 +99,11 @@ class Session:
             name: make_evaluation(name, spec, *given, trained, self.run.root)
             for name, spec in self.experiment.evaluate.items()
         }
+
+    def complete(self, stage: StageSpec, folder: Path) -> None:
+        """Put into a checkpoint's folder what other programs need to answer as the run does."""
+        self.base.tokenizer.save_pretrained(folder)
+        self.shelf.complete(stage, folder)
 
     def reward_runner(
         self, reward: RewardFunction | WeightedReward, deadline: float = 10.0

@@ -5,6 +5,7 @@ strictly. Optimizer and random state are the trainer's.
 """
 
 import json
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ from assay.models.folder import (
     check_whole,
     weight_files,
 )
+from assay.models.stacked import ADAPTER_CONFIG, own_adapter
 from assay.models.state import copy_strictly, untied_state
 
-ADAPTER_CONFIG = "adapter_config.json"
 METADATA = {"format": "pt"}
 
 
@@ -84,21 +85,24 @@ def _adapter_state(model: PeftModel) -> dict[str, Tensor]:
 
 
 def _read_adapter(model: PeftModel, directory: Path) -> dict[str, Tensor]:
-    """The adapter file's tensors, once its config is seen to be that of the model's adapter."""
-    for name in (ADAPTER, ADAPTER_CONFIG):
-        if not (directory / name).is_file():
-            raise ModelFolderError("is missing", file=directory / name, fix="not an adapter?")
-    check_whole(directory / ADAPTER)
-    stored = _read_json(directory / ADAPTER_CONFIG)
+    """The stage's own adapter, once its config is seen to be that of the model's adapter."""
+    stored = own_adapter(directory)
     config = model.peft_config["default"].to_dict()
     for key in ("peft_type", "r", "lora_alpha", "use_rslora"):
-        if stored.get(key) != config.get(key):
+        if not _equal(stored.config.get(key), config.get(key)):
             raise ArchitectureMismatch(
-                f"adapter has {stored.get(key)}, the model's has {config.get(key)}",
+                f"adapter has {stored.config.get(key)}, the model's has {config.get(key)}",
                 file=directory / ADAPTER_CONFIG,
                 field=key,
             )
-    return load_file(directory / ADAPTER)
+    return stored.tensors
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Equal, numbers up to rounding: a stacked adapter's alpha was multiplied and divided."""
+    if isinstance(one, float) and isinstance(other, float | int):
+        return isclose(one, other)
+    return one == other
 
 
 def _check_architecture(model: PreTrainedModel, directory: Path) -> None:
