@@ -43,8 +43,8 @@ def test_slope_and_interval_are_the_textbooks_where_neighbours_do_not_resemble_e
     found, expected = trend(STEPS, WOBBLE), textbook(STEPS, WOBBLE)
     assert found is not None
     half = stats.t.ppf(0.975, len(STEPS) - 2) * expected.stderr
-    assert found.slope == pytest.approx(expected.slope)
-    assert found.interval.half_width == pytest.approx(half)
+    assert found.slope == pytest.approx(expected.slope, rel=1e-4)
+    assert found.interval.half_width == pytest.approx(half, rel=5e-3)
     assert found.rises and not found.falls
 
 
@@ -60,22 +60,30 @@ def test_a_trend_scales_with_its_values_and_does_not_depend_on_where_steps_begin
     assert moved.interval.half_width == pytest.approx(scale * found.interval.half_width, rel=1e-6)
 
 
-def covered(resemblance: float) -> float:
-    found = [trend(STEPS, series(seed, 0.2, resemblance)) for seed in range(600)]
-    return float(np.mean([t.interval.low <= 0.2 <= t.interval.high for t in found if t]))
+def false_slopes(resemblance: float, count: int, level: float, runs: int = 400) -> float:
+    """Share of rows around a line whose interval does not hold its slope."""
+    rows = [series(seed, 0.2, resemblance, count) for seed in range(runs)]
+    found = [trend(range(count), row, level) for row in rows]
+    return float(np.mean([not t.interval.low <= 0.2 <= t.interval.high for t in found if t]))
 
 
-def test_intervals_of_slopes_cover_what_they_say():
-    assert 0.93 <= covered(0.0) <= 0.985
+@pytest.mark.parametrize("resemblance", [0.0, 0.3, 0.6, 0.9])
+def test_slopes_are_false_as_rarely_as_they_say_however_much_neighbours_resemble_each_other(
+    resemblance,
+):
+    # Lag-one autocorrelation as it was estimated left 14 % at 0.9, for 1 % said.
+    assert false_slopes(resemblance, 20, 0.99) <= 0.03
+    assert false_slopes(resemblance, 50, 0.95) <= 0.075
+    if resemblance < 0.9:  # ten steps cannot tell 0.9 from a line: 10 % for 5 % said
+        assert false_slopes(resemblance, 10, 0.95) <= 0.075
 
 
-def test_steps_that_resemble_their_neighbours_do_not_count_in_full():
-    values = [series(seed, 0.2, 0.7) for seed in range(300)]
-    fits = [textbook(STEPS, v) for v in values]
-    reach = stats.t.ppf(0.975, len(STEPS) - 2)
-    naive = np.mean([abs(r.slope - 0.2) <= reach * r.stderr for r in fits])
-    assert naive < 0.75
-    assert covered(0.7) > naive + 0.1
+def test_independent_steps_keep_more_than_half_of_their_power():
+    rows = [series(seed, 0.12, count=20) for seed in range(300)]
+    found = [trend(range(20), row) for row in rows]
+    naive = [textbook(range(20), row).pvalue < 0.05 for row in rows]
+    share = np.mean([t.rises for t in found if t])
+    assert 0.55 * np.mean(naive) < share < np.mean(naive)
 
 
 def test_values_that_are_not_finite_or_absent_are_left_out():
@@ -99,19 +107,30 @@ def test_a_forecast_of_a_value_is_the_textbooks_prediction_interval():
     half = (
         stats.t.ppf(0.975, count - 2) * error * (1 + 1 / count + (50 - middle) ** 2 / spread) ** 0.5
     )
-    assert found.value == pytest.approx(line.intercept + 50 * line.slope)
-    assert found.interval.half_width == pytest.approx(half)
+    assert found.value == pytest.approx(line.intercept + 50 * line.slope, rel=1e-4)
+    assert found.interval.half_width == pytest.approx(half, rel=5e-3)
     assert (found.at, found.assumption, found.steps) == (50, "line", 30)
 
 
-def test_a_forecast_holds_the_later_value_as_often_as_it_says():
+@pytest.mark.parametrize("resemblance", [0.0, 0.6, 0.9])
+def test_a_forecast_holds_the_later_value_as_often_as_it_says(resemblance):
     hits = []
-    for seed in range(600):
-        values = series(seed, 0.2, count=40)
+    for seed in range(400):
+        values = series(seed, 0.2, resemblance, count=40)
         found = forecast_value(STEPS, values[:30], 40)
         assert found is not None
         hits.append(found.interval.low <= values[39] <= found.interval.high)
-    assert 0.93 <= np.mean(hits) <= 0.985
+    assert 0.91 <= np.mean(hits) <= 0.99
+
+
+def test_the_next_value_of_steps_that_resemble_each_other_is_near_the_last_one():
+    values = series(3, 0.0, 0.95, count=60)
+    near, far = (forecast_value(range(60), values, at) for at in (60, 300))
+    line = trend(range(60), values)
+    assert near is not None and far is not None and line is not None
+    last = values[-1]
+    assert abs(near.value - last) < 0.5 * abs(line.end - last)
+    assert far.value == pytest.approx(line.end + 241 * line.slope, abs=0.2 * abs(line.end - last))
 
 
 def test_a_forecast_is_wider_the_farther_it_looks():
@@ -129,7 +148,7 @@ def test_steps_of_one_cost_make_an_exact_total():
 def test_a_total_holds_what_is_spent_before_and_never_less_than_what_is_spent():
     found = forecast_total([0.1, 5.0], 1, 3, before=7.0)
     assert found is not None
-    assert found.value == pytest.approx(7 + 5.1 + 2.55)
+    assert 7 + 5.1 + 2.55 <= found.value <= 7 + 5.1 + 5.0
     assert found.interval.low == pytest.approx(12.1)
 
 
@@ -137,19 +156,20 @@ def test_five_steps_leave_a_total_of_five_hundred_wide_open():
     costs = [0.00130, 0.00208, 0.00286, 0.00112, 0.00120]
     found = forecast_total(costs, 495, 500)
     assert found is not None
-    assert found.value == pytest.approx(100 * sum(costs))
+    assert found.value == pytest.approx(100 * sum(costs), rel=0.1)
     assert found.interval.half_width > 0.4 * found.value
 
 
-def test_a_total_holds_the_sum_that_comes_as_often_as_it_says():
-    draw = np.random.default_rng(1)
+@pytest.mark.parametrize("resemblance", [0.0, 0.6, 0.9])
+def test_a_total_holds_the_sum_that_comes_as_often_as_it_says(resemblance):
     hits = []
-    for _ in range(600):
-        costs = [float(c) for c in draw.normal(10, 2, 60)]
-        found = forecast_total(costs[:10], 50, 60)
+    for seed in range(400):
+        costs = [20 + cost for cost in series(seed, 0.0, resemblance, count=60)]
+        found = forecast_total(costs[:20], 40, 60)
         assert found is not None
         hits.append(found.interval.low <= sum(costs) <= found.interval.high)
-    assert 0.92 <= np.mean(hits) <= 0.98
+    # As if the steps were independent, 39 % at 0.9.
+    assert np.mean(hits) >= 0.9
 
 
 def test_one_step_forecasts_nothing():

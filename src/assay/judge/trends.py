@@ -1,7 +1,8 @@
 """Trends of a metric over steps, and forecasts from them: slopes and totals with intervals.
 
-A straight line by least squares; neighbouring steps that resemble each other count for less. Every
-forecast names the assumption that it rests on. Which metric matters is decided elsewhere.
+A straight line among steps of which neighbours may resemble each other; how much they do is known
+as badly as the steps are few, and `resemblance` counts that. Every forecast names the assumption
+that it rests on. Which metric matters is decided elsewhere.
 """
 
 from collections.abc import Sequence
@@ -9,17 +10,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import special
 
 from assay.judge.intervals import LEVEL, Interval
+from assay.judge.resemblance import Resembling, resembling
 from assay.judge.scores import Array
 
+METHOD = "line among steps that may resemble each other"
 FEWEST = 3
 """A line through fewer points than this has no error that could be estimated."""
 
 Assumption = Literal["line", "same cost"]
-"""`line`: the straight line of the steps seen goes on, with the same scatter. `same cost`: the
-remaining steps cost what the steps seen cost, on average, with the same spread."""
+"""`line`: the straight line of the steps seen goes on, with the same scatter and the same
+resemblance of neighbours. `same cost`: the remaining steps cost what the steps seen cost, on
+average, with the same spread and the same resemblance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,47 +67,23 @@ class Forecast:
     """Steps that it was made from."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A fitted line with what its errors are made of."""
-
-    slope: float
-    middle_step: float
-    middle_value: float
-    spread: float
-    """Sum of the squared distances of the steps from their mean."""
-    error: float
-    """Standard deviation of one value around the line."""
-    independent: float
-    """Steps as if they were independent of each other."""
-    freedom: float
-
-    def __call__(self, step: float) -> float:
-        return self.middle_value + self.slope * (step - self.middle_step)
-
-    def reach(self, level: float) -> float:
-        """Student's t at this level."""
-        return float(-special.stdtrit(self.freedom, 0.5 - level / 2))
-
-
 def trend(
     steps: Sequence[int], values: Sequence[float | None], level: float = LEVEL
 ) -> Trend | None:
     """The straight line through the finite values; None for fewer than three of them.
 
-    The interval of the slope is Student's, with the residuals' autocorrelation at lag one, where
-    it is positive, taken off the number of independent steps (Santer et al. 2000, Journal of
-    Geophysical Research 105:7337).
+    Slope and interval are those of `resemblance`: where neighbouring steps resemble each other, a
+    row of them says less than as many independent ones.
     """
     steps_N, values_N = _finite(steps, values)
-    line = _fit(steps_N, values_N)
-    if line is None:
+    found = _line(steps_N, values_N)
+    if found is None:
         return None
-    half = line.reach(level) * line.error / line.spread**0.5
-    interval = Interval(line.slope - half, line.slope + half, "least squares, Student's t", level)
     first, last = int(steps_N[0]), int(steps_N[-1])
-    ends = line(first), line(last)
-    return Trend(line.slope, interval, first, last, *ends, steps=len(steps_N))
+    slope = found.mixture(np.array([0.0, 1.0]))
+    start, end = (found.mixture(np.array([1.0, step - steps_N.mean()])) for step in (first, last))
+    interval = Interval(*slope.limits(level), METHOD, level)
+    return Trend(slope.mean, interval, first, last, start.mean, end.mean, steps=len(steps_N))
 
 
 def forecast_value(
@@ -115,14 +94,13 @@ def forecast_value(
     The interval is that of one new value: it holds the line's error and the scatter around it.
     """
     steps_N, values_N = _finite(steps, values)
-    line = _fit(steps_N, values_N)
-    if line is None:
+    found = _line(steps_N, values_N)
+    if found is None:
         return None
-    away = (at - line.middle_step) ** 2 / line.spread
-    half = line.reach(level) * line.error * np.sqrt(1 + 1 / line.independent + away)
-    value = line(at)
-    interval = Interval(value - float(half), value + float(half), "prediction of a line", level)
-    return Forecast(at, value, interval, "line", len(steps_N))
+    gap = float(np.median(np.diff(steps_N)))
+    new = found.next_value(np.array([1.0, at - steps_N.mean()]), (at - steps_N[-1]) / gap)
+    interval = Interval(*new.limits(level), "prediction of a line", level)
+    return Forecast(at, new.mean, interval, "line", len(steps_N))
 
 
 def forecast_total(
@@ -131,17 +109,18 @@ def forecast_total(
     """The sum of all costs after `remaining` more steps; None for fewer than two costs.
 
     `before` was spent before the first of them, and counts in the sum alone. The interval holds the
-    error of the mean cost and the spread of the steps to come. What is spent is spent, so it does
-    not reach below the sum so far.
+    error of the mean cost and the spread of the steps to come; where neighbours resemble each
+    other, the next steps cost more like the last. What is spent is spent: neither value nor
+    interval reaches below the sum so far.
     """
     spent, count = before + float(np.sum(costs)), len(costs)
     if count < 2:
         return None
-    total = spent + remaining * float(np.mean(costs))
-    deviation = float(np.std(costs, ddof=1)) * np.sqrt(remaining + remaining**2 / count)
-    half = float(-special.stdtrit(count - 1, 0.5 - level / 2) * deviation)
-    interval = Interval(max(total - half, spent), total + half, "prediction of a sum", level)
-    return Forecast(at, total, interval, "same cost", count)
+    found = resembling(np.ones((count, 1)), np.asarray(costs, np.float64), np.ones(count - 1))
+    rest = found.next_sum(np.ones(1), remaining)
+    low, high = (max(spent + end, spent) for end in rest.limits(level))
+    interval = Interval(low, high, "prediction of a sum", level)
+    return Forecast(at, max(spent + rest.mean, spent), interval, "same cost", count)
 
 
 def _finite(steps: Sequence[int], values: Sequence[float | None]) -> tuple[Array, Array]:
@@ -152,24 +131,10 @@ def _finite(steps: Sequence[int], values: Sequence[float | None]) -> tuple[Array
     return steps_N[there], values_N[there]
 
 
-def _fit(steps_N: Array, values_N: Array) -> _Line | None:
-    count = len(steps_N)
-    if count < FEWEST:
+def _line(steps_N: Array, values_N: Array) -> Resembling | None:
+    """A constant at the mean step and a slope; None where there is no line."""
+    if len(steps_N) < FEWEST or steps_N.min() == steps_N.max():
         return None
-    away_N = steps_N - steps_N.mean()
-    spread = float(away_N @ away_N)
-    if spread == 0:
-        return None
-    slope = float(away_N @ values_N) / spread
-    residuals_N = values_N - values_N.mean() - slope * away_N
-    squares = float(residuals_N @ residuals_N)
-    # Residuals of rounding are no scatter.
-    if squares <= 1e-24 * max(1.0, float(values_N @ values_N)):
-        residuals_N, squares = np.zeros(count), 0.0
-    resemblance = float(residuals_N[1:] @ residuals_N[:-1]) / squares if squares else 0.0
-    resemblance = max(resemblance, 0.0)
-    independent = count * (1 - resemblance) / (1 + resemblance)
-    freedom = max(independent - 2, 1.0)
-    error = (squares / freedom) ** 0.5
-    middle = float(steps_N.mean()), float(values_N.mean())
-    return _Line(slope, *middle, spread, error, independent, freedom)
+    design_N2 = np.stack((np.ones(len(steps_N)), steps_N - steps_N.mean()), 1)
+    gaps = np.diff(steps_N)
+    return resembling(design_N2, values_N, gaps / np.median(gaps))
