@@ -10,6 +10,7 @@ from transformers import GenerationConfig
 
 from assay.models.load import ModelUnsupported, chat_end_token, end_token_ids, load_model
 from assay.models.precision import choose_precision
+from assay.models.rotary import RotaryUnsupported
 from assay.models.state import StateDictMismatch, weight_fingerprint
 from tests.models.conftest import SaveModel
 from tests.models.folders import CHAT, tiny_model, tiny_tokenizer
@@ -111,6 +112,58 @@ def test_other_architectures_are_refused_with_both_names(
     edit_json(folder / "config.json", **change)
     with pytest.raises(ModelUnsupported, match=message):
         load_model(folder, FP32)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+        {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}},
+        {
+            "rope_scaling": {
+                "rope_type": "longrope",
+                "factor": 2.0,
+                "short_factor": [1.0] * 4,
+                "long_factor": [2.0] * 4,
+                "original_max_position_embeddings": 32,
+            }
+        },
+    ],
+    ids=["as once written", "dynamic", "longrope"],
+)
+def test_positions_that_depend_on_the_length_are_refused_before_any_weight_is_read(
+    save_model: SaveModel, change: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_model(tiny_model())
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("rope_parameters", None)
+    (folder / "config.json").write_text(json.dumps(config | change))
+    monkeypatch.setattr("assay.models.load._load_strictly", None)
+    with pytest.raises(RotaryUnsupported) as caught:
+        load_model(folder, FP32)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"{folder / 'config.json'}: rope_parameters.rope_type: rotary positions")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rope_type": "linear", "factor": 2.0},
+        {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32},
+        {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+    ],
+    ids=["linear", "yarn", "llama3"],
+)
+def test_positions_of_fixed_frequencies_are_taken(save_model: SaveModel, change) -> None:
+    folder = save_model(tiny_model())
+    edit_json(folder / "config.json", rope_parameters={"rope_theta": 1e4, **change})
+    assert load_model(folder, FP32).model.config.rope_parameters["rope_type"] == change["rope_type"]
 
 
 def test_a_tokenizer_with_more_ids_than_the_embedding_is_refused(save_model: SaveModel) -> None:

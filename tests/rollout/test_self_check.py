@@ -1,13 +1,18 @@
 """The self-check passes sound models, stops faulty ones by family, and leaves no trace."""
 
+from typing import Any
+
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.data.episode import Episode, Turn
+from assay.models import scoring
 from assay.models.adapt import save_activations, train_lora
 from assay.models.fused import GatedSilu
 from assay.models.lora import LoraOptions
 from assay.models.precision import Precision, choose_precision
+from assay.models.rotary import RotaryUnsupported
 from assay.rl.objectives.grpo import Grpo
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey
@@ -16,7 +21,7 @@ from assay.rollout.language import LanguagePolicy
 from assay.rollout.sampling import Sampling
 from assay.rollout.self_check import check_language_policy, chosen_turns
 from tests.faults import fault, leak, run_on, scaled_activation, scaled_norm
-from tests.tiny import FAMILIES, tiny_model
+from tests.tiny import FAMILIES, SIZES, tiny_model
 
 ENDS = frozenset({7})
 PROMPT = tuple(range(5, 25))
@@ -186,10 +191,8 @@ def test_kl_and_entropy_terms_are_part_of_what_is_compared():
     assert found["self_check_loss"] < 1e-5
 
 
-def test_the_turns_are_of_one_group_with_signal_share_a_prompt_and_keep_to_the_budget():
-    other = PROMPT[:3]
-    # Group, context, advantage: a group without signal, then one of conversations.
-    turns = [("a", PROMPT, 0.0)] * 3 + [("b", context, 1.0) for context in (PROMPT, other) * 3]
+def batch_of(turns: list[tuple[str, tuple[int, ...], float]]) -> Packed:
+    """Turns of two actions each: group, context, advantage."""
     batch = pack(
         [
             Episode(f"{group}#{n}", group, (Turn(context, (1, 2), (True, True)),))
@@ -197,7 +200,59 @@ def test_the_turns_are_of_one_group_with_signal_share_a_prompt_and_keep_to_the_b
         ]
     )
     advantage_N = torch.tensor([advantage for _, _, advantage in turns])
-    batch = batch.with_tokens(advantage_S=advantage_N[batch.turn_S])
-    assert chosen_turns(batch, 2048) == [3, 5, 7, 4]
-    assert chosen_turns(batch, 3 * (len(PROMPT) + 2)) == [3, 5, 7]
-    assert chosen_turns(batch, 1) == [3, 5], "sharing takes two"
+    return batch.with_tokens(advantage_S=advantage_N[batch.turn_S])
+
+
+def test_the_turns_are_of_the_longest_and_the_shortest_group_with_signal_and_share_prompts():
+    other = PROMPT[:3]
+    # A group without signal, the shortest of all; then three with, one of them of conversations.
+    turns = [("a", PROMPT[:1], 0.0)] * 3 + [("b", PROMPT[:9], 1.0)] * 3
+    turns += [("c", context, 1.0) for context in (PROMPT, other) * 3] + [("d", other, 1.0)] * 3
+    assert chosen_turns(batch_of(turns), 2048) == [6, 8, 12, 13]
+    assert chosen_turns(batch_of(turns), 1) == [6, 8, 12, 13], "sharing takes two of each"
+    # Where one group alone has signal, it is held beside the one that is least like it in length.
+    assert chosen_turns(batch_of([*turns[:3], *turns[6:12]]), 2048) == [3, 5, 0, 1]
+    few = [(g, c, float(g == "b")) for g, c, _ in turns]
+    assert chosen_turns(batch_of(few), 2048) == [3, 4, 6, 8]
+
+
+def test_the_turns_of_a_lone_group_share_a_prompt_and_keep_to_the_budget():
+    turns = [("b", context, 1.0) for context in (PROMPT, PROMPT[:3]) * 3]
+    assert chosen_turns(batch_of(turns), 2048) == [0, 2, 4, 1]
+    assert chosen_turns(batch_of(turns), 3 * (len(PROMPT) + 2)) == [0, 2, 4]
+    assert chosen_turns(batch_of(turns), 1) == [0, 2], "sharing takes two"
+
+
+@both
+def test_angles_that_depend_on_the_longest_sequence_of_a_row_are_found_in_the_short_group(
+    precision, monkeypatch
+):
+    monkeypatch.setattr(scoring, "refuse_length_dependent", lambda config: None)
+    dynamic: Any = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 100.0}
+    sizes = SIZES | {"max_position_embeddings": 32, "rope_parameters": dynamic}
+    module = LlamaForCausalLM(LlamaConfig(**sizes)).train()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(3.0)
+    policy = LanguagePolicy(module, precision, ENDS)
+    groups = {"a": PROMPT, "b": PROMPT * 20, "c": PROMPT[:9]}
+    turns = [(name, context, 1.0) for name, context in groups.items() for _ in range(4)]
+    for name in ("a", "c"):
+        alone = batch_of([turn for turn in turns if turn[0] == name])
+        assert check(policy, alone).keys() == METRICS, "a short group by itself shows nothing"
+    with pytest.raises(SelfCheckFailed) as caught:
+        check(policy, batch_of(turns))
+    assert caught.value.family == ATTENTION
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_a_model_whose_positions_depend_on_the_length_is_neither_scored_nor_sampled_from(kind):
+    policy = trained(FP32)
+    config: Any = policy.module.config
+    config.rope_parameters["rope_type"] = kind
+    for use in (
+        lambda: policy.score(batch_of([("a", PROMPT, 1.0)])),
+        lambda: policy.sample([PROMPT], [SampleKey(0, "a", 0)], Sampling(1.0, 4)),
+    ):
+        with pytest.raises(RotaryUnsupported, match=kind):
+            use()

@@ -36,7 +36,8 @@ class NoStoredGroups(InputError):
 
 
 CHECKED_TOKENS = 1024
-"""Tokens that the self-check runs through the plain path, unless two turns are longer."""
+"""Tokens that the self-check runs through the plain path, unless two turns of each of its groups
+are longer."""
 
 
 @dataclass(frozen=True)

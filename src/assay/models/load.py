@@ -25,6 +25,7 @@ from assay.models.allocator import keep_freed_memory
 from assay.models.folder import CONFIG, check_model_folder
 from assay.models.precision import Precision
 from assay.models.quiet import quiet_transformers
+from assay.models.rotary import refuse_length_dependent
 from assay.models.state import Mismatch, StateDictMismatch, weight_fingerprint
 
 
@@ -47,7 +48,8 @@ def load_model(directory: Path, precision: Precision) -> LoadedModel:
     """Load the causal language model in `directory` with master weights of `precision`.
 
     The model's own sampling defaults are dropped: only its end tokens are kept.
-    Raises ModelFolderError, ModelUnsupported, StateDictMismatch (with every key).
+    Raises ModelFolderError, ModelUnsupported, RotaryUnsupported, StateDictMismatch (with every
+    key).
     """
     keep_freed_memory()
     check_model_folder(directory)
@@ -65,7 +67,10 @@ def load_model(directory: Path, precision: Precision) -> LoadedModel:
 
 
 def read_config(directory: Path) -> PreTrainedConfig:
-    """The model's config; ModelUnsupported unless its architecture is a known causal LM."""
+    """The model's config; ModelUnsupported unless its architecture is a known causal LM.
+
+    Raises RotaryUnsupported as well.
+    """
     file = directory / CONFIG
     try:
         config = AutoConfig.from_pretrained(directory)
@@ -82,6 +87,7 @@ def read_config(directory: Path) -> PreTrainedConfig:
             field="architectures",
             fix=f"expected {causal or 'a ...ForCausalLM that Transformers knows'}",
         )
+    refuse_length_dependent(config.get_text_config(), file)
     return config
 
 

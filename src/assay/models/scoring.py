@@ -20,6 +20,7 @@ from assay.errors import InputError
 from assay.models.attention import TreePlan
 from assay.models.head import Reads, head_logps
 from assay.models.layers import run_layers
+from assay.models.rotary import refuse_length_dependent
 from assay.models.transfer import moved
 from assay.models.tree_attention import Tree
 
@@ -170,13 +171,17 @@ def score_actions(
 
 
 def plain_head(causal: PreTrainedModel) -> nn.Linear:
-    """The output projection, where the vocabulary scores are just that."""
+    """The output projection, where the vocabulary scores are just that.
+
+    Raises HeadUnsupported elsewhere, and RotaryUnsupported.
+    """
     head = causal.get_output_embeddings()
     if causal.config.model_type not in PLAIN_HEADS or type(head) is not nn.Linear:
         raise HeadUnsupported(
             f"{type(causal).__name__} does not score words by a plain projection",
             fix=f"use a model of type {', '.join(PLAIN_HEADS)}, its head without an adapter",
         )
+    refuse_length_dependent(causal.config)
     return head
 
 

@@ -1,8 +1,9 @@
 """Does the shared path compute what the model means? Asked on real turns before they train.
 
-A few turns of one group go through the shared forward and through the plain one: log-probs, loss
-and gradient must agree, and so must the log-probs that the rollout recorded. What is allowed is in
-`allowances`. The check leaves no trace: no gradient, no random number drawn, no weight changed.
+A few turns of a long and a short group go through the shared forward and through the plain one:
+log-probs, loss and gradient must agree, and so must the log-probs that the rollout recorded. What
+is allowed is in `allowances`. The check leaves no trace: no gradient, no random number drawn, no
+weight changed.
 """
 
 from collections.abc import Iterator
@@ -21,16 +22,17 @@ from assay.rollout.allowances import Differences, Gradients, judge
 from assay.rollout.language import LanguagePolicy, LocalSampler
 
 TURNS = 4
-"""Turns looked at: they share a prompt and their lengths differ."""
+"""Turns looked at, half of each group: they share a prompt and their lengths differ."""
 
 
 def check_language_policy(
     policy: Policy, packed: Packed, objective: Objective, *, tokens: int
 ) -> dict[str, float]:
-    """Compare the paths on the first group of `packed` that carries signal.
+    """Compare the paths on a long and a short group of `packed`, of those that carry signal.
 
-    `tokens` is the budget of the plain path, the prompt counted for every turn; two turns always
-    go. Costs two updates of so many tokens, in bf16 four. Returns metrics; raises SelfCheckFailed.
+    `tokens` is the budget of the plain path, the prompt counted for every turn; two turns of each
+    group always go. Costs two updates of so many tokens, in bf16 four. Returns metrics; raises
+    SelfCheckFailed.
     """
     assert isinstance(policy, LanguagePolicy)
     sample = packed.take(chosen_turns(packed, tokens))
@@ -44,21 +46,47 @@ def check_language_policy(
 
 
 def chosen_turns(packed: Packed, tokens: int) -> list[int]:
-    """Turns of the first group with signal, those that share its first context before others."""
-    signal_S = (packed.weight_S * packed.advantage_S).abs()
-    signal_N = torch.zeros(len(packed.contexts)).index_add(0, packed.turn_S, signal_S.float())
-    first = int((signal_N > 0).int().argmax())
-    members = (packed.group_N == packed.group_N[first]).nonzero()[:, 0].tolist()
-    members.sort(key=lambda n: packed.contexts[n] != packed.contexts[first])
-    lengths_N = packed.offsets_N1.diff()
+    """Turns of a long and of a short group, those that share the group's first context before
+    others: what depends on the longest sequence of a row shows in the short one.
+    """
+    lengths_N = sequence_lengths(packed)
+    groups = long_and_short(packed, lengths_N)
     chosen: list[int] = []
     spent = 0
-    for n in members[:TURNS]:
-        spent += len(packed.contexts[n]) + int(lengths_N[n])
-        if len(chosen) >= 2 and spent > tokens:
-            break
-        chosen.append(n)
+    for group in groups:
+        members = (packed.group_N == group).nonzero()[:, 0].tolist()
+        first = members[0]
+        members.sort(key=lambda n: packed.contexts[n] != packed.contexts[first])
+        for place, n in enumerate(members[: TURNS // len(groups)]):
+            spent += int(lengths_N[n])
+            if place >= 2 and spent > tokens:
+                break
+            chosen.append(n)
     return chosen
+
+
+def sequence_lengths(packed: Packed) -> Tensor:
+    """Tokens of each turn, its context included (N)."""
+    contexts_N = torch.tensor([len(context) for context in packed.contexts])
+    return contexts_N + packed.offsets_N1.diff()
+
+
+def long_and_short(packed: Packed, lengths_N: Tensor) -> list[int]:
+    """The group with the longest sequence and the one with the shortest of those with signal; where
+    only one has signal, that one and the other that differs most from it in length.
+    """
+    signal_S = (packed.weight_S * packed.advantage_S).abs()
+    signal_N = torch.zeros(len(packed.contexts)).index_add(0, packed.turn_S, signal_S.float())
+    heard = packed.group_N[signal_N > 0].unique().tolist()
+    longest = {
+        group: int(lengths_N[packed.group_N == group].max())
+        for group in packed.group_N.unique().tolist()
+    }
+    first = max(heard or longest, key=lambda group: longest[group])
+    others = [group for group in (heard if len(heard) > 1 else longest) if group != first]
+    if not others:
+        return [first]
+    return [first, max(others, key=lambda group: abs(longest[group] - longest[first]))]
 
 
 @contextmanager
