@@ -10,21 +10,61 @@ from assay.cli.output import Outcome
 
 def audit(
     root: Path,
-    file: Annotated[Path, typer.Argument(help="Reported results: .toml, .csv or .md.")],
+    file: Annotated[
+        Path, typer.Argument(help="Reported results: .toml, .csv or .md; with a model any text.")
+    ],
     items: Annotated[
         int | None, typer.Option(min=1, help="Items of the benchmark, where the file has none.")
     ] = None,
     lang: Annotated[str, typer.Option(help="Language of the findings: en or zh.")] = "en",
+    extract_with: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Let a model (openai:NAME, hf:ID, path:DIR, run:NAME@CHECKPOINT) write FILE's "
+            "record to FILE.record.toml; numbers that are not in their cited lines are refused.",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Judge the extracted record without a look at it.")
+    ] = False,
 ) -> Outcome:
     """Audit results that others reported: noise, fairness, arithmetic, claims."""
-    from assay.data.reported.read import read_reported
-    from assay.judge.audit.rules import audit as judge
-    from assay.report.audit import audit_findings, summary
     from assay.report.words import words
 
     words(lang)
+    if extract_with is None:
+        return _judged(file, items, lang)
+    seen, record = _extracted(root, file, extract_with, lang)
+    if not yes:
+        return seen
+    judged = _judged(record, items, lang)
+    result = {**judged.result, "refused": seen.result["refused"]}
+    shown = [*seen.shown, *judged.shown]
+    return Outcome(result, shown, [*seen.findings, *judged.findings])
+
+
+def _judged(file: Path, items: int | None, lang: str) -> Outcome:
+    """The findings of a file that has its record, or that a reader understands."""
+    from assay.data.reported.read import read_reported
+    from assay.judge.audit.rules import audit as judge
+    from assay.report.audit import audit_findings, summary
+
     report = read_reported(file, items)
     flaws = judge(report)
     result = {"file": file, "report": report.model_dump(mode="json"), "flaws": flaws}
     shown = [summary(file, report, flaws, lang)]
     return Outcome(result, shown, audit_findings(flaws, lang))
+
+
+def _extracted(root: Path, file: Path, model: str, lang: str) -> tuple[Outcome, Path]:
+    """The record that a model extracted, to be seen, and where it is."""
+    from assay.lab.extraction import extract
+    from assay.report.audit import extracted, refused_findings
+    from assay.report.words import visible
+
+    found = extract(root, file, model)
+    record = found.file.read_text(encoding="utf-8")
+    result = {"file": file, "record": found.file, "text": record, "refused": found.refused}
+    shown = [*map(visible, record.splitlines()), extracted(found.file, found.refused, lang)]
+    return Outcome(result, shown, refused_findings(found.refused, lang)), found.file

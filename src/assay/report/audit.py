@@ -6,6 +6,7 @@ Text from the audited file is made safe to show; nothing is judged here.
 from collections.abc import Sequence
 from pathlib import Path
 
+from assay.data.reported.cited import Refused
 from assay.data.reported.read import results
 from assay.data.reported.record import Reported
 from assay.judge.audit.flaw import Flaw
@@ -32,6 +33,23 @@ def summary(file: Path, report: Reported, flaws: Sequence[Flaw], lang: str = "en
         warnings=found.count("warning"),
         notes=found.count("note"),
     )
+
+
+def refused_findings(refused: Sequence[Refused], lang: str = "en") -> list[Finding]:
+    """What a model extracted and the text does not print in the lines cited for it."""
+    return [_refused(each, words(lang)) for each in refused]
+
+
+def extracted(file: Path, refused: Sequence[Refused], lang: str = "en") -> str:
+    """One line: where the record is, how much was refused, and how it is judged."""
+    return words(lang)("audit.extracted", file=visible(str(file)), refused=len(refused))
+
+
+def _refused(refused: Refused, w: Words) -> Finding:
+    lines = ", ".join(map(str, refused.lines))
+    evidence = w("audit.not_in_line", lines=lines) if lines else w("audit.no_line")
+    shown = {"place": one_line(refused.place), "value": one_line(refused.value)}
+    return Finding("warning", w("audit.refused", **shown), evidence, w("audit.refused_settle"))
 
 
 def _finding(flaw: Flaw, w: Words) -> Finding:

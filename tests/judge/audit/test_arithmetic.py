@@ -109,3 +109,11 @@ def test_scores_that_mostly_fall_between_items_put_the_step_in_doubt_instead():
     assert not found(text, "impossible_granularity")
     (flaw,) = found(text, "items_score_in_parts")
     assert (flaw.numbers["count"], flaw.numbers["of"]) == (4, 4)
+
+
+def test_columns_of_other_steps_add_up_where_all_of_them_were_read():
+    text = losses(("0.01162", "0.00034", "0.09400"), ("0.01059", "0.00083", "0.08131"))
+    shorter = text.replace("values = [0.09400, 0.08131]", "values = [0.09400]", 1)
+    shorter = shorter.replace('name = "term"\nsteps = [1, 2]', 'name = "term"\nsteps = [1]')
+    (flaw,) = found(shorter, "identity_holds")
+    assert flaw.numbers["rows"] == 1

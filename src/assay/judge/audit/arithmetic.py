@@ -3,7 +3,7 @@
 A printed number stands for all that round to it or are cut off to it (`printed`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from math import floor
@@ -143,10 +143,12 @@ def loss_identity(report: Reported) -> Iterator[Flaw]:
     """Whether loss = part + coefficient x term on every row; both answers are worth knowing."""
     for identity in report.identities:
         rows = list(_identity_rows(report, identity))
+        if not rows:
+            continue
         wrong = [row for row in rows if not row[1]]
         terms = f"{identity.part} + {identity.coefficient} x {identity.term}"
         numbers = {"rows": len(rows), "wrong": len(wrong), "terms": terms}
-        numbers |= {"example": (wrong or rows or [("–", True)])[0][0]}
+        numbers |= {"example": (wrong or rows)[0][0]}
         key, severity = ("identity_fails", "error") if wrong else ("identity_holds", "note")
         yield Flaw(key, severity, identity.loss, numbers, identity.line)
 
@@ -156,16 +158,12 @@ def _identity_rows(report: Reported, identity: Identity) -> Iterator[tuple[str, 
 
     The coefficient is a setting and taken as exact.
     """
-    columns = [report.metric(name) for name in (identity.loss, identity.part, identity.term)]
-    loss, part, term = (metric.values for metric in columns if metric is not None)
-    factor: tuple[Decimal, ...]
-    if isinstance(identity.coefficient, Decimal):
-        factor = (identity.coefficient,) * len(loss)
-    else:
-        metric = report.metric(identity.coefficient)
-        assert metric is not None, "the record was checked"
-        factor = metric.values
-    for total, first, times, second in zip(loss, part, factor, term, strict=True):
+    names = [identity.loss, identity.part, identity.term]
+    constant = identity.coefficient if isinstance(identity.coefficient, Decimal) else None
+    if constant is None:
+        names.append(str(identity.coefficient))
+    for total, first, second, *factor in _rows(report, names):
+        times = factor[0] if factor else constant or Decimal(0)
         yield (
             f"{first} + {times} x {second} = {first + times * second} ~ {total}",
             any(
@@ -175,13 +173,25 @@ def _identity_rows(report: Reported, identity: Identity) -> Iterator[tuple[str, 
         )
 
 
+def _rows(
+    report: Reported, names: Sequence[str], counted: str = ""
+) -> Iterator[tuple[Decimal, ...]]:
+    """The readings of several metrics at every step that all of them have; counts of `counted`."""
+    columns = []
+    for metric in map(report.metric, names):
+        assert metric is not None, "the record was checked"
+        counts = tuple(map(Decimal, metric.counts))
+        read = counts or metric.values if metric.name == counted else metric.values or counts
+        columns.append(dict(zip(metric.steps, read, strict=False)))
+    for step in columns[0]:
+        if all(step in column for column in columns):
+            yield tuple(column[step] for column in columns)
+
+
 def quotient(report: Reported) -> Iterator[Flaw]:
     """Averages that are not their total over their count."""
     for claim in report.quotients:
-        value, total, count = map(report.metric, (claim.value, claim.total, claim.count))
-        assert value is not None and total is not None and count is not None
-        trials = tuple(map(Decimal, count.counts)) or count.values
-        rows = list(zip(value.values, total.values, trials, strict=True))
+        rows = list(_rows(report, (claim.value, claim.total, claim.count), claim.count))
         wrong = [row for row in rows if not _divides(*row)]
         if wrong:
             printed, whole, number = wrong[-1]
@@ -191,15 +201,16 @@ def quotient(report: Reported) -> Iterator[Flaw]:
                 "count": str(number),
                 "what": claim.count,
                 "quotient": float(whole / number) if number else float("nan"),
-                "implied": float(whole / printed),
+                "implied": float(whole / printed) if printed else 0.0,
                 "wrong": len(wrong),
                 "rows": len(rows),
             }
             yield Flaw("quotient", "error", claim.value, numbers, claim.line)
 
 
-def _divides(value: Decimal, total: Decimal, count: Decimal) -> bool:
+def _divides(*row: Decimal) -> bool:
     """Whether total / count may round to the value; a count of 0 has no average."""
+    value, total, count = row
     if count == 0:
         return False
     return any(mode(total).times(1 / Fraction(count)).meets(mode(value)) for mode in MODES)

@@ -21,7 +21,7 @@ def experiment_toml(experiment: Experiment) -> str:
     for kind in _TABLES:
         for name, table in values[kind].items():
             lines += ["", f"[{kind}.{name}]"]
-            lines += [f"{_key(key)} = {inline(value)}" for key, value in table.items()]
+            lines += [f"{inline_key(key)} = {inline(value)}" for key, value in table.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -34,14 +34,15 @@ def inline(value: Any) -> str:
     if isinstance(value, float):
         return _float(value)
     if isinstance(value, Mapping):
-        pairs = ", ".join(f"{_key(key)} = {inline(item)}" for key, item in value.items())
+        pairs = ", ".join(f"{inline_key(key)} = {inline(item)}" for key, item in value.items())
         return f"{{ {pairs} }}" if pairs else "{}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(inline(item) for item in value) + "]"
     return str(value)
 
 
-def _key(key: str) -> str:
+def inline_key(key: str) -> str:
+    """A key, in quotes where it must be."""
     return key if _BARE_KEY.fullmatch(key) else _string(key)
 
 
