@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from assay.lab.answers import NotMeasured
@@ -190,6 +191,16 @@ def test_how_answers_were_drawn_is_compared_by_the_records_themselves(run, tmp_p
     other = other_run(tmp_path, MANIFEST, SFT, record=sampled)
     comparison = control_of(compare_runs(run, other).lines[1]).comparison
     assert comparison.confounds == ("evaluation.held_out.sampling.temperature",)
+
+
+def test_other_numbers_of_repeats_are_a_note(run, tmp_path):
+    thrice = empty_run(tmp_path, "thrice")
+    thrice.manifest.write_text(json.dumps(MANIFEST))
+    add_scores(thrice, "rl.step-000030", np.array([[score] * 3 for score in SFT]), CLEAN)
+    table = compare_runs(run, thrice)
+    (repeats,) = [d for d in table.differences if d.path.endswith(".repeats")]
+    assert repeats.kind == "note"
+    assert control_of(table.lines[1]).comparison.verdict != "not comparable"
 
 
 def test_evaluations_of_other_names_are_found_by_their_benchmark(run, tmp_path):

@@ -12,7 +12,7 @@ from assay.lab.compare import compare_arms
 from assay.lab.comparison import Arm, Pairing, Table
 from assay.lab.fairness import Unfair
 from assay.lab.foreign import NoSuchResult, Side, own_side
-from assay.lab.foreign_compare import CHECKER_UNKNOWN, SETTINGS_UNKNOWN, compare_sides
+from assay.lab.foreign_compare import CHECKER_UNKNOWN, LEFT_OUT, SETTINGS_UNKNOWN, compare_sides
 from assay.lab.run_directory import RunDirectory
 from tests.report.synthetic import MANIFEST, add_scores, empty_run
 
@@ -115,13 +115,10 @@ def test_the_model_is_what_is_under_test_and_every_other_setting_a_confound():
     assert allowed.allowed == ("sampling.temperature",)
 
 
-def test_other_numbers_of_repeats_are_a_confound():
+def test_other_numbers_of_repeats_are_a_note_and_no_confound():
     judged = compare_sides([side("a", BASE), side("b", BETTER, repeats=3)])
-    assert pairing(judged).comparison.confounds == ("evaluation.repeats",)
-    allowed = compare_sides(
-        [side("a", BASE), side("b", BETTER, repeats=3)], allow=["evaluation.repeats"]
-    )
-    assert pairing(allowed).comparison.verdict == "better"
+    assert pairing(judged).comparison.verdict == "better"
+    assert [(d.path, d.kind) for d in judged.differences] == [("evaluation.repeats", "note")]
 
 
 def test_settings_of_another_tool_cannot_be_compared_and_are_marked():
@@ -222,3 +219,8 @@ def test_items_of_one_source_are_one_cluster_and_their_number_is_told():
     assert (found.clusters, found.verdict) == (5, "undecided")
     assert [line.clusters for line in judged.lines] == [5, 5]
     assert [line.clusters for line in alone.lines] == [None, None]
+
+
+def test_reducers_that_a_file_has_no_scores_of_are_named():
+    judged = compare_sides([side("a", BASE), side("b", BETTER, left_out=("house/best",))])
+    assert [f.evidence for f in judged.findings if f.what == LEFT_OUT] == ["b: house/best"]

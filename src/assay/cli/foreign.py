@@ -72,6 +72,7 @@ def summary_result(summary: "Summary") -> dict[str, Any]:
         "repeats": side.repeats,
         "abstained": summary.abstained,
         "errors": side.errors,
+        "left_out": side.left_out,
         "unfinished": side.unfinished,
         "settings_known": side.configured,
     }

@@ -78,13 +78,15 @@ def differences(
     other: Mapping[str, Any],
     vary: Sequence[str] = (),
     allow: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> list[Confound]:
     """Every value in which two manifests differ, by dotted path.
 
     `vary` and `allow` are dotted prefixes, in the words of the manifest or of the experiment file:
     what the experiment is about, and what the reader accepts knowingly. A prefix covers whole path
-    parts: `stages.rl.kl` covers `stages.rl.kl.coef` and not `stages.rl.klein`. A fingerprint that
-    differs because a recorded setting does is a consequence ("follows"), see CONSEQUENCES.
+    parts: `stages.rl.kl` covers `stages.rl.kl.coef` and not `stages.rl.klein`. `notes` are prefixes
+    of values that make nothing unfair, beside NOTES. A fingerprint that differs because a recorded
+    setting does is a consequence ("follows"), see CONSEQUENCES.
     """
     left, right = dict(_leaves(control)), dict(_leaves(other))
     paths = [
@@ -92,7 +94,7 @@ def differences(
         for path in sorted(left.keys() | right.keys())
         if left.get(path, ABSENT) != right.get(path, ABSENT)
     ]
-    kinds: dict[Path, Kind] = {path: _kind(path, paths, vary, allow) for path in paths}
+    kinds: dict[Path, Kind] = {path: _kind(path, paths, vary, allow, notes) for path in paths}
     return [
         Confound(".".join(path), left.get(path, ABSENT), right.get(path, ABSENT), kinds[path])
         for path in paths
@@ -128,14 +130,18 @@ def _leaves(table: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, 
 
 
 def _kind(
-    path: Path, differing: Collection[Path], vary: Sequence[str], allow: Sequence[str]
+    path: Path,
+    differing: Collection[Path],
+    vary: Sequence[str],
+    allow: Sequence[str],
+    notes: Sequence[str],
 ) -> Kind:
     """What a difference at this path means."""
     if _covered(path, vary):
         return "declared"
     if _covered(path, allow):
         return "allowed"
-    if path[0] in NOTES:
+    if path[0] in NOTES or _covered(path, notes):
         return "note"
     return "follows" if _explained(path, differing) else "confound"
 

@@ -207,7 +207,9 @@ def find_differences(
     if any(untrained):
         selecting = [f"evaluation.{n}" for n in (left | right)["evaluation"] if n != _name(control)]
         vary = (*vary, *TRAINING, *selecting)
-    return differences(left, right, vary, allow)
+    # A mean over more repeats is a mean of the same: it is only known better.
+    repeats = f"evaluation.{control.record.name}.repeats"
+    return differences(left, right, vary, allow, [repeats])
 
 
 def declared(control: Entrant, other: Entrant) -> tuple[str, ...]:

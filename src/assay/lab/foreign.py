@@ -60,6 +60,8 @@ class Side:
     """Whether `settings` say how the run was made and measured."""
     vary: tuple[str, ...] = ()
     """Differences that are what the comparison is about."""
+    left_out: tuple[str, ...] = ()
+    """What the file was made to hold as well and has no scores of, by name."""
     unfinished: str = ""
     file: Path | None = None
     entrant: Entrant | None = None
@@ -256,6 +258,7 @@ def _side(result: Result) -> Side:
         settings=result.settings,
         configured=result.configured,
         vary=MODEL,
+        left_out=result.left_out,
         unfinished=result.unfinished,
         file=Path(result.file).absolute(),
     )

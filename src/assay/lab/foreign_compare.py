@@ -26,6 +26,7 @@ from assay.lab.records import DamagedRecord, EvaluationRecord
 
 UNKNOWN = "?"
 SETTINGS_UNKNOWN = "settings unknown: fairness could not be checked"
+LEFT_OUT = "left out, because the file has no scores of it"
 CHECKER_UNKNOWN = "checker unknown: scores may come from different checkers"
 
 
@@ -103,7 +104,7 @@ def _judged(sides: Sequence[Side], allow: Sequence[str]) -> Table:
     unfair = {name: [c.path for c in all_ if c.kind == "confound"] for name, all_ in found.items()}
     pairings = judge_pairs([(first.name, name) for name in found], measured, unfair)
     every = {(c.path, str(c.other)): c for all_ in found.values() for c in all_}
-    findings += [*_unknown(sides), *_twins(measured.values())]
+    findings += [*_unknown(sides), *_left_out(sides), *_twins(measured.values())]
     differing = tuple(every.values())
     table = make_table(_record(first), first.name, measured, pairings, differing, findings)
     return replace(table, compared=_compared(sides))
@@ -119,7 +120,7 @@ def _differences(control: Side, other: Side, allow: Sequence[str]) -> list[Confo
     if control.entrant is not None and other.entrant is not None:
         return find_differences(control.entrant, other.entrant, None, allow)
     left, right = _carried(control, other)
-    return differences(left, right, (*control.vary, *other.vary), allow)
+    return differences(left, right, (*control.vary, *other.vary), allow, ["evaluation.repeats"])
 
 
 def _carried(control: Side, other: Side) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -158,6 +159,12 @@ def _unknown(sides: Sequence[Side]) -> list[Finding]:
         for what, found in kinds.items()
         if found
     ]
+
+
+def _left_out(sides: Sequence[Side]) -> list[Finding]:
+    """What a file was made to hold as well and does not."""
+    missing = [f"{s.name}: {', '.join(s.left_out)}" for s in sides if s.left_out]
+    return [Finding("note", LEFT_OUT, "; ".join(missing), "")] if missing else []
 
 
 def _twins(measured: Iterable[Measured]) -> list[Finding]:

@@ -29,7 +29,11 @@ def score_table(summaries: list[Summary], w: Words) -> Table:
 def score_remarks(summaries: list[Summary], w: Words) -> list[str]:
     """What a reader must know about the runs themselves."""
     stopped = {s.side.name: s.side.unfinished for s in summaries if s.side.unfinished}
-    return [w("foreign.unfinished", run=visible(n), why=visible(y)) for n, y in stopped.items()]
+    missing = {s.side.name: ", ".join(s.side.left_out) for s in summaries if s.side.left_out}
+    said = [w("foreign.unfinished", run=visible(n), why=visible(y)) for n, y in stopped.items()]
+    return said + [
+        w("foreign.left_out", run=visible(n), what=visible(m)) for n, m in missing.items()
+    ]
 
 
 def _reach(low: float, high: float, w: Words) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from math import comb
 from pathlib import Path
 
 import numpy as np
@@ -164,3 +165,66 @@ def test_the_metadata_of_samples_name_their_clusters(tmp_path: Path):
     assert read_results(LOGS / "large.json")[0].clusters == {}
     with pytest.raises(DataError, match="pages: is no source"):
         read_results(file, cluster="pages")
+
+
+def with_reducers(folder: Path, names: list[str], reductions: list[dict]) -> Path:
+    """The produced log as if it had been asked to reduce its epochs by these."""
+    file = copied("inspect_ai", folder) / "large.json"
+    log = json.loads(file.read_text())
+    log["eval"]["config"]["epochs_reducer"] = names
+    log["reductions"] = reductions
+    file.write_text(json.dumps(log))
+    return file
+
+
+def passes(file: Path, k: int) -> dict[str, float]:
+    """pass@k of every sample by inspect-ai's formula: 1 - C(n - c, k) / C(n, k)."""
+    right: dict[str, list[float]] = {}
+    for answer in read_results(file)[0].answers:
+        if answer.score is not None:
+            right.setdefault(answer.item, []).append(answer.score)
+    return {
+        i: 1 - comb(len(s) - int(sum(s)), k) / comb(len(s), k)
+        for i, s in right.items()
+        if len(s) >= k
+    }
+
+
+def test_a_reducer_that_is_no_mean_is_a_metric_of_its_own(tmp_path: Path):
+    reduced = passes(LOGS / "large.json", 2)
+    samples = [{"sample_id": i, "value": value} for i, value in reduced.items()]
+    table = {"scorer": "match", "reducer": "pass_at_2", "samples": samples}
+    both = read_results(with_reducers(tmp_path / "both", ["mean", "pass_at_2"], [table]))
+    assert [r.metric for r in both] == ["match", "includes", "match,pass_at_2"]
+    (alone,) = read_results(with_reducers(tmp_path / "one", ["pass_at_2"], [table]))
+    assert (alone.metric, alone.checker) == ("match,pass_at_2", "inspect-ai match,pass_at_2")
+    scores = {a.item: a.score for a in alone.answers}
+    assert {i: s for i, s in scores.items() if s is not None} == reduced
+    assert len(scores) == 12 and {a.repeat for a in alone.answers} == {0}
+    mean = np.nanmean([a.score for a in both[0].answers if a.score is not None])
+    assert np.mean(list(reduced.values())) > mean
+
+
+def test_letters_that_a_reducer_chose_count_as_they_do_elsewhere(tmp_path: Path):
+    samples = [{"sample_id": "sum-0", "value": "C"}, {"sample_id": "sum-1", "value": "P"}]
+    table = {"scorer": "match", "reducer": "mode", "samples": samples}
+    (found,) = read_results(with_reducers(tmp_path, ["mode"], [table]))
+    assert [a.score for a in found.answers][:2] == [1.0, 0.5]
+    assert {a.score for a in found.answers[2:]} == {None}
+
+
+def test_a_reducer_without_scores_is_named_and_never_taken_for_a_mean(tmp_path: Path):
+    some = read_results(with_reducers(tmp_path / "some", ["mean", "house/best"], []))
+    assert {r.left_out for r in some} == {("house/best",)}
+    with pytest.raises(DataError, match="no scores of its epochs reduced by house/best"):
+        read_results(with_reducers(tmp_path / "none", ["house/best"], []))
+
+
+def test_the_mean_that_a_log_reduced_to_is_the_one_of_its_repeats():
+    for name in ("small.eval", "large.json"):
+        (result, *_) = read_results(LOGS / name)
+        assert result.left_out == ()
+        log = json.loads((LOGS / "large.json").read_text()) if name == "large.json" else None
+        for sample in log["reductions"][0]["samples"] if log else ():
+            scores = [a.score for a in result.answers if a.item == sample["sample_id"]]
+            assert np.mean([s for s in scores if s is not None]) == sample["value"]

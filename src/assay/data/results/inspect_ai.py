@@ -1,18 +1,22 @@
 """Logs of inspect-ai, as JSON or as `.eval` (a zip of JSON files). Each scorer is a result.
 
 Letters count as inspect-ai's own `value_to_float` counts them. Samples that ended in an error have
-no score. Events, tool calls and the conversation are not read.
+no score. Epochs are repeats; where the log reduced them by something else than their mean, that is
+a metric of its own with one score for each sample. Events, tool calls and the conversation are not
+read.
 """
 
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.record import DataError, Record
 from assay.data.results.archive import read_members
+from assay.data.results.inspect_epochs import MEAN, Reduced, left_out, reduced, reducers
 from assay.data.results.result import Answer, Clusters, Places, Result, number, read_text
 
 KEYS = frozenset({"version", "status", "eval", "plan"})
@@ -24,6 +28,8 @@ TRANSPORT = ("max_connections", "adaptive_connections", "max_retries", "timeout"
 """Options of generation that say how a model is reached, not what it is asked."""
 HEADERS = ("header.json", "_journal/start.json")
 """Where a zipped log says what it is about: at its end, and at its beginning."""
+REDUCTIONS = "reductions.json"
+KNOWN = (*HEADERS, REDUCTIONS)
 LIMITS = ("limit", "message_limit", "token_limit", "time_limit", "working_limit")
 
 
@@ -32,14 +38,38 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
 
     `cluster` is a key of the samples' metadata. Raises DataError.
     """
-    header, samples = (
+    header, samples, reductions = (
         _read_zip(path) if path.suffix == ".eval" or zipfile.is_zipfile(path) else _read_json(path)
     )
     scores = [(sample, _parts(sample)) for sample in samples]
     metrics = dict.fromkeys(name for _, parts in scores for name in parts)
     if not metrics:
         raise DataError("no sample has a score", file=path, fix=f"its status is {_status(header)}")
-    return [_result(path, header, name, scores, cluster) for name in metrics]
+    results = [_result(path, header, name, scores, cluster) for name in metrics]
+    found = reduced(header, reductions, _by_part)
+    by_mean = results if MEAN in reducers(header) else []
+    shown = by_mean + [
+        _of_epochs(r, each) for each in found for r in results if r.metric == each.metric
+    ]
+    missing = left_out(header, found)
+    if not shown:
+        problem = f"has no scores of its epochs reduced by {', '.join(missing)}"
+        raise DataError(problem, file=path, fix="run 'inspect score' on it")
+    return [replace(result, left_out=missing) for result in shown]
+
+
+def _of_epochs(result: Result, found: Reduced) -> Result:
+    """The same run with what a reducer made of each sample's epochs; the texts are those of one
+    epoch each and no longer belong to a score."""
+    items = dict.fromkeys(answer.item for answer in result.answers)
+    failed = {a.item: a.error for a in result.answers if a.error}
+    answers = []
+    for item in items:
+        record = Record(result.file, 0, {found.reducer: found.values.get(item)})
+        score = number(record, found.reducer, _value(found.values.get(item)))
+        answers.append(Answer(item, 0, score, None, failed.get(item, "")))
+    name = f"{result.metric},{found.reducer}"
+    return replace(result, metric=name, checker=f"inspect-ai {name}", answers=tuple(answers))
 
 
 def _result(
@@ -81,11 +111,15 @@ def _parts(sample: Record) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, score in (sample.maybe("scores", dict) or {}).items():
         value = score.get("value") if isinstance(score, dict) else score
-        if isinstance(value, dict):
-            found |= {f"{name}.{part}": each for part, each in value.items()}
-        else:
-            found[name] = value
+        found |= _by_part(name, value)
     return found
+
+
+def _by_part(name: str, value: Any) -> dict[str, Any]:
+    """A scorer's value by metric."""
+    if isinstance(value, dict):
+        return {f"{name}.{part}": each for part, each in value.items()}
+    return {name: value}
 
 
 def _value(value: Any) -> Any:
@@ -143,16 +177,17 @@ def _settings(header: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read_json(path: Path) -> tuple[dict[str, Any], list[Record]]:
+def _read_json(path: Path) -> tuple[dict[str, Any], list[Record], Any]:
     header = _table(read_text(path), path, "")
     samples = header.pop("samples", None) or []
     _check(header, path)
-    return header, [_record(path, n, sample) for n, sample in enumerate(samples, 1)]
+    records = [_record(path, n, sample) for n, sample in enumerate(samples, 1)]
+    return header, records, header.pop("reductions", None)
 
 
-def _read_zip(path: Path) -> tuple[dict[str, Any], list[Record]]:
-    """Header and samples; a log that was cut short has no header yet, only its beginning."""
-    members = read_members(path, lambda n: n.startswith("samples/") or n in HEADERS)
+def _read_zip(path: Path) -> tuple[dict[str, Any], list[Record], Any]:
+    """Header, samples and reductions; a log that was cut short has only the header's beginning."""
+    members = read_members(path, lambda n: n.startswith("samples/") or n in KNOWN)
     start = next((name for name in HEADERS if name in members), None)
     if start is None:
         raise DataError(f"holds no {HEADERS[0]}", file=path, fix="is it a log of inspect-ai?")
@@ -160,7 +195,8 @@ def _read_zip(path: Path) -> tuple[dict[str, Any], list[Record]]:
     _check(header, path)
     names = sorted(name for name in members if name.startswith("samples/"))
     tables = [_table(members[name], path, name) for name in names]
-    return header, [_record(path, n, table) for n, table in enumerate(tables, 1)]
+    reductions = json.loads(members.get(REDUCTIONS, b"null"))
+    return header, [_record(path, n, table) for n, table in enumerate(tables, 1)], reductions
 
 
 def _record(path: Path, number_: int, sample: Any) -> Record:
