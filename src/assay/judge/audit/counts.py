@@ -20,7 +20,10 @@ def score_not_from_counts(report: Reported) -> Iterator[Flaw]:
         scores, counts = run.scores.get(cell, ()), run.right[cell]
         for index, count in enumerate(counts):
             value = scores[index] if scores else None
-            if count <= items and (value is None or _explained(report, run, cell, value, count)):
+            passes = run.repeats or report.scoring.repeats
+            if value is None and count <= items * passes:
+                continue
+            if value is not None and _explained(report, run, cell, value, count):
                 continue
             numbers = {
                 "value": "–" if value is None else str(value),
@@ -48,6 +51,8 @@ def _explained(report: Reported, run: Run, cell: str, value: Decimal, count: int
     items = items_of(report, run, cell) or 1
     passes = run.repeats or report.scoring.repeats
     totals = (items, items * passes, items - _unanswered(run, cell))
+    if count > items * passes:
+        return False
     highest = report.scoring.highest
     return any(prints(value, Fraction(highest * count, total)) for total in totals if total > 0)
 

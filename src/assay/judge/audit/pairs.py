@@ -44,8 +44,7 @@ class Pair:
     @property
     def shared_cells(self) -> int:
         """Number of cells that both have a score of, whether or not it can be judged."""
-        both = [run.scores.keys() | run.right.keys() for run in (self.run, self.control)]
-        return len(both[0] & both[1])
+        return len(self.run.scores.keys() & self.control.scores.keys())
 
     @property
     def claimed(self) -> bool:

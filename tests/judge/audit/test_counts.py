@@ -1,0 +1,169 @@
+"""Counts, averages, missing answers and dead groups: what is possible is never called wrong."""
+
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.judge.audit.faults import average_of, found, metric, one_run, two_runs
+from tests.judge.audit.test_arithmetic import printed
+
+DIGITS = st.integers(1, 3)
+
+
+@given(st.integers(1, 2000), st.data(), DIGITS)
+def test_a_score_agrees_with_its_counts(items: int, data: st.DataObject, digits: int):
+    right = data.draw(st.integers(0, items))
+    value = printed(Fraction(100 * right, items), digits)
+    text = one_run(f"scores = {value:f}\nright = {right}", str(items))
+    assert not found(text, "score_not_from_counts")
+    off = value + 3 * Decimal(1).scaleb(-digits)
+    if off <= 100:
+        assert found(text.replace(f"= {value:f}", f"= {off:f}"), "score_not_from_counts")
+
+
+def test_a_score_of_other_items_names_how_many_they_would_be():
+    (flaw,) = found(one_run("scores = 87.5\nright = 175"), "score_not_from_counts")
+    assert (flaw.numbers["fits"], flaw.numbers["is_"]) == ("200", 43.75)
+
+
+def test_more_right_ones_than_items_cannot_be_and_are_compared_with_nothing():
+    text = two_runs(20.0, 60.0).replace("scores = 60.0", "right = 410").replace("200", "400")
+    assert [flaw.key for flaw in found(text)] == ["score_not_from_counts"]
+
+
+def test_counts_alone_are_scores():
+    text = two_runs(20.0, 60.0).replace("scores = 60.0", "right = 120")
+    assert found(text, "better")[0].numbers["score"] == 60
+
+
+def test_counts_over_all_passes_give_the_score_too():
+    assert not found(one_run("scores = 52.5\nright = 630\nrepeats = 3"), "score_not_from_counts")
+    assert found(one_run("scores = 52.5\nright = 630"), "score_not_from_counts")
+
+
+def test_a_mean_of_several_passes_may_lie_between_two_items():
+    assert not found(one_run("scores = 71.67\nrepeats = 3", "200"), "impossible_granularity")
+    assert found(one_run("scores = 71.67", "200"), "impossible_granularity")
+
+
+@given(st.integers(0, 400), st.integers(1, 100))
+def test_failures_that_count_as_wrong_are_no_fault(right: int, failed: int):
+    right = min(right, 400 - failed)
+    value = printed(Fraction(right, 4), 2)
+    text = one_run(f"scores = {value:f}\nright = {right}\nfailed = {failed}")
+    assert not found(text, "failures_left_out") and not found(text, "score_not_from_counts")
+
+
+def test_failures_that_were_left_out_are_seen_in_the_score_alone():
+    # 300 of 350 answered; no number of 400 items rounds to 85.71.
+    assert found(one_run("scores = 85.71\nfailed = 50"), "failures_left_out")
+    assert not found(one_run("scores = 75.00\nfailed = 50"), "failures_left_out")
+
+
+def test_what_is_said_to_be_left_out_is_a_warning_above_two_percent():
+    (few,) = found(one_run("scores = 50.0\nleft_out = 8"), "failures_left_out")
+    (many,) = found(one_run("scores = 50.0\nleft_out = 9"), "failures_left_out")
+    assert (few.severity, many.severity) == ("note", "warning")
+    assert many.numbers["worst"] == pytest.approx(50 * (1 - 9 / 400))
+
+
+def test_counts_of_answered_items_are_told_from_all_items():
+    (flaw,) = found(one_run("scores = 85.7\nright = 300\nfailed = 50"), "failures_left_out")
+    assert (flaw.numbers["lost"], flaw.numbers["total"]) == (50, 400)
+    assert flaw.numbers["worst"] == pytest.approx(85.7 * 350 / 400)
+    (said,) = found(one_run("scores = 85.7\nright = 300\nleft_out = 50", "350"))
+    assert (said.key, said.numbers["total"]) == ("failures_left_out", 400)
+
+
+def test_other_items_are_an_error_where_a_claim_rests_on_them():
+    text = two_runs(20.0, 60.0, "better") + "items = 150\n"
+    (flaw,) = found(text, "different_items")
+    assert (flaw.severity, flaw.numbers["control"], flaw.numbers["other"]) == ("error", 200, 150)
+    assert found(two_runs(20.0, 60.0) + "items = 150\n", "different_items")[0].severity == "note"
+
+
+VALUES = st.lists(st.integers(0, 1000), min_size=2, max_size=6)
+
+
+@given(VALUES, st.integers(0, 2))
+def test_a_mean_of_unrounded_scores_follows_from_rounded_ones(tenths: list[int], digits: int):
+    exact = [Fraction(value, 10) for value in tenths]
+    cells = ", ".join(f"c{i} = {printed(v, digits):f}" for i, v in enumerate(exact))
+    mean = printed(sum(exact, Fraction(0)) / len(exact), digits)
+    assert not found(average_of(float(mean), cells).replace(str(float(mean)), f"{mean:f}"))
+
+
+def test_an_average_over_all_items_is_granted():
+    items = "items = { x = 100, y = 300 }"
+    assert not found(average_of(67.5, "x = 60.0, y = 70.0", items), "average_not_mean")
+    assert found(average_of(67.5, "x = 60.0, y = 70.0"), "average_not_mean")
+
+
+def test_an_average_without_its_worst_column_says_which():
+    (flaw,) = found(average_of(75.0), "average_not_mean")
+    assert flaw.numbers["without"] == "x"
+
+
+def test_an_average_over_named_cells_or_over_repeats_is_held_against_those():
+    text = average_of(75.0) + 'of = ["y", "z"]\n'
+    assert not found(text)
+    assert not found(average_of(71.0, "x = [70.0, 71.0, 72.0]"), "average_not_mean")
+    assert found(average_of(72.0, "x = [70.0, 71.0, 72.0]"), "average_not_mean")
+
+
+def test_a_cell_that_was_not_run_and_is_printed_as_0_is_no_score():
+    text = average_of(52.5, "x = 60.0, y = 70.0, z = 80.0, w = 0.0", 'not_run = "w"')
+    assert [flaw.key for flaw in found(text)] == ["not_run_as_zero"]
+
+
+def test_one_score_may_be_printed_again_with_fewer_digits_or_as_a_mean():
+    again = '[[mentions]]\nof = "a"\nscores = {}\n'
+    for same in ("54.5", "54.47", "54", "54.4"):
+        assert not found(one_run("scores = 54.47", "10000", again.format(same)), "two_numbers")
+    for other in ("54.6", "56", "45.5"):
+        assert found(one_run("scores = 54.47", "10000", again.format(other)), "two_numbers")
+    repeats = "scores = [54.0, 55.0, 56.0]"
+    assert not found(one_run(repeats, "100", again.format("55.0")), "two_numbers")
+    assert not found(one_run(repeats, "100", again.format("56.0")), "two_numbers")
+    assert found(one_run(repeats, "100", again.format("57.0")), "two_numbers")
+
+
+def test_an_average_with_two_numbers_is_named():
+    text = average_of(70.0) + '[[averages]]\nrun = "a"\nsays = 71.0\n'
+    assert "two_numbers" in {flaw.key for flaw in found(text)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "silent"),
+    [
+        ("values = [0.2, 0.49]", True),
+        ("values = [0.2, 0.5]", False),
+        ("values = [20, 49]", True),
+        ("values = [20, 93]", False),
+        ('values = [0.4, 0.9]\nunit = "percent"', True),
+        ("counts = [1, 60]\ntotals = [64, 64]", False),
+        ("counts = [1, 20]\ntotals = [64, 64]", True),
+    ],
+)
+def test_half_of_the_groups_without_signal_is_much(fields: str, silent: bool):
+    text = metric(steps=[1, 2], meaning='"groups without signal"') + fields + "\n"
+    assert bool(found(text, "no_signal")) is not silent
+
+
+@pytest.mark.parametrize("points", ["", "points = 5\n"])
+def test_the_best_checkpoint_of_the_test_is_named_without_a_number_of_items(points: str):
+    text = '[[runs]]\nname = "a"\nscores = 50.0\n[[searches]]\nchosen = "a"\n' + points
+    assert [flaw.key for flaw in found(text)] == ["chosen_on_test"]
+    assert not found(text + 'on = "dev"\n')
+    counted = text.replace("scores = 50.0", "scores = 50.0\nitems = 400")
+    assert found(counted)[0].key == ("best_of_many" if points else "chosen_on_test")
+
+
+def test_scores_on_few_items_need_no_finding_where_their_interval_is_printed():
+    text = one_run("scores = 50.0", "40")
+    assert found(text, "few_items")[0].severity == "note"
+    assert not found(text + "intervals = [35.2, 64.8]\n", "few_items")
+    assert not found(text + "intervals = 15.0\n", "few_items")

@@ -1,0 +1,160 @@
+"""What a claim is held against: its own benchmarks, its own pair, and no more than once."""
+
+import pytest
+
+from assay.judge.audit.conditions import is_trained, same_value
+from assay.judge.audit.pairs import pairs
+from tests.judge.audit.faults import cells, found, record, two_runs
+
+TWO = cells("x = 20, y = 20", "x = 60, y = 21")
+
+
+def claim(text: str, run: str = "b", control: str = "a") -> str:
+    return f'[[comparisons]]\nrun = "{run}"\ncontrol = "{control}"\n{text}\n'
+
+
+def warned(text: str) -> list[str]:
+    """The findings that say that something is wrong."""
+    return [flaw.key for flaw in found(text) if flaw.severity != "note"]
+
+
+@pytest.mark.parametrize(
+    ("said", "keys"),
+    [
+        ('cells = "x"\nsays = "better"', []),
+        ('cells = "y"\nsays = "better"', ["inside_noise"]),
+        ('cells = "x"\nsays = "worse"', ["contradicted"]),
+        ('cells = "y"\nsays = "undecided"', []),
+        ('cells = "y"\nsays = "same"', ["no_effect_not_shown"]),
+        ('cells = ["x", "y"]\nsays = "better"', ["inside_noise"]),
+    ],
+)
+def test_a_claim_of_one_benchmark_is_not_spread_to_others(said: str, keys: list[str]):
+    assert warned(TWO + claim(said)) == keys
+
+
+def test_a_claim_of_one_benchmark_may_stand_in_the_run():
+    assert warned(TWO + 'says_of = { y = "better" }\n') == ["inside_noise"]
+    assert not warned(TWO + 'says_of = { x = "better" }\n')
+
+
+def test_a_claim_of_the_whole_is_carried_by_the_mean_over_its_benchmarks():
+    assert not warned(cells("x = 20, y = 20", "x = 22, y = 80", "better"))
+    assert warned(cells("x = 20, y = 20", "x = 21, y = 21", "better")) == ["cells_inside_noise"]
+    assert warned(cells("x = 20, y = 20", "x = 22, y = 80", "worse")) == ["contradicted"]
+
+
+def test_subsets_that_hold_each_other_have_no_mean():
+    text = cells("x = 20, y = 20", "x = 22, y = 80", "better").replace(
+        "[scoring]\n", "[scoring]\nnested = true\n"
+    )
+    assert record(text) and pairs(record(text))[0].overall is None
+
+
+def test_a_claim_of_an_average_is_held_against_the_cells_that_it_averages():
+    text = TWO + '[[averages]]\nrun = "b"\nname = "avg"\nsays = 40.5\n'
+    assert not warned(text + claim('cells = "avg"\nsays = "better"'))
+    less = cells("x = 20, y = 20", "x = 26, y = 21")
+    less += '[[averages]]\nrun = "b"\nname = "avg"\nsays = 23.5\n'
+    assert warned(less + claim('cells = "avg"\nsays = "better"')) == ["inside_noise"]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_two_runs_are_judged_once_however_often_they_are_compared(turned: bool):
+    said = claim('says = "worse"', "a", "b") if turned else claim('says = "better"')
+    text = two_runs(20.0, 22.0) + said * 2
+    (pair,) = pairs(record(text))
+    assert (pair.name, pair.says) == ("b / a", "better")
+    assert [flaw.key for flaw in found(text)] == ["inside_noise", "unpaired"]
+
+
+def test_comparing_without_pairing_is_said_once_for_a_file():
+    more = "".join(f'[[runs]]\nname = "r{i}"\nscores = 2{i}.0\n' for i in range(5))
+    (flaw,) = found(two_runs(20.0, 22.0) + more, "unpaired")
+    assert flaw.severity == "note" and flaw.numbers["comparisons"] == 6
+
+
+def test_a_printed_paired_test_is_believed_and_a_printed_null_is_held_against_the_claim():
+    text = two_runs(20.0, 22.0)
+    for shown in ("p = 0.01", "interval = [0.5, 3.5]"):
+        assert not warned(text + claim(f'says = "better"\npaired = true\n{shown}'))
+    for shown in ("p = 0.3", "interval = [-0.5, 4.5]"):
+        keys = warned(text + claim(f'says = "better"\npaired = true\n{shown}'))
+        assert keys == ["own_test_disagrees"]
+
+
+def test_a_turned_claim_keeps_its_interval():
+    text = two_runs(20.0, 22.0) + claim('says = "worse"\ninterval = [-3.5, -0.5]', "a", "b")
+    assert not warned(text)
+    assert record(text) and pairs(record(text))[0].claims[0].interval[0] > 0
+
+
+def base_and_trained(base: str, trained: str, name: str = "base") -> str:
+    text = two_runs(20.0, 60.0, "better").replace('"a"', f'"{name}"')
+    text = text.replace("scores = 20.0\n", f"scores = 20.0\nsettings = {{ {base} }}\n")
+    return text.replace("scores = 60.0\n", f"scores = 60.0\nsettings = {{ {trained} }}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "comparable"),
+    [
+        ("base", 'lr = "-", data = "-", method = "none"', True),
+        ("Qwen", 'lr = 0, data = "none", method = "base"', True),
+        ("基线", 'data = "无", method = "未训练"', True),
+        ("old", 'lr = 1e-5, data = "first", method = "SFT"', False),
+        ("baseline", 'lr = 1e-5, data = "first", method = "SFT"', False),
+        ("base", 'temperature = 0.7, method = "none"', False),
+        ("base", 'prompt = "old", method = "none"', False),
+    ],
+)
+def test_a_base_model_differs_from_a_trained_one_in_its_training_alone(
+    name: str, base: str, comparable: bool
+):
+    trained = 'lr = 2e-5, data = "d", method = "GRPO", temperature = 0.0, prompt = "new"'
+    assert bool(found(base_and_trained(base, trained, name), "several_factors")) is not comparable
+
+
+def test_a_run_may_say_itself_that_it_was_not_trained():
+    text = base_and_trained('lr = 1, data = "x"', 'lr = 2, data = "y"', "old")
+    assert found(text, "several_factors")
+    text = text.replace('name = "old"', 'name = "old"\ntrained = false')
+    assert not found(text, "several_factors")
+    assert not is_trained(record(text), record(text).runs[0])
+
+
+def test_differences_of_which_nothing_is_claimed_are_a_note():
+    text = base_and_trained('lr = 1, data = "x"', 'lr = 2, data = "y"', "old")
+    assert found(text, "several_factors")[0].severity == "error"
+    silent = text.replace('says = "better"\n', "")
+    assert found(silent, "several_factors")[0].severity == "note"
+
+
+@pytest.mark.parametrize("key", ["seed", "date", "gpu hours", "notes", "耗时", "std", "data_seed"])
+def test_bookkeeping_is_no_factor_and_no_label(key: str):
+    text = base_and_trained(f'"{key}" = 1, lr = 1', f'"{key}" = 2, lr = 2', "old")
+    assert not found(text, "several_factors")
+    text += f'[[mentions]]\nof = "b"\nsettings = {{ "{key}" = 9 }}\n'
+    assert not found(text, "label_disagrees")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("10k", "10,000", True),
+        ("1e-5", "0.00001", True),
+        ("SFT", "sft ", True),
+        ("hardgen 1k", "hardgen  1K", True),
+        ("10k", "1k", False),
+        ("SFT", "GRPO", False),
+        ("hardgen 1k", "hardgen 100", False),
+    ],
+)
+def test_a_value_is_the_same_however_it_is_written(first: str, second: str, same: bool):
+    assert same_value(first, second) is same
+
+
+def test_settings_of_one_benchmark_do_not_disagree_with_those_of_another():
+    said = '[[mentions]]\nof = "b"\ncell = "{}"\nsettings = {{ shots = {} }}\n'
+    text = TWO + said.format("x", 5) + said.format("y", 8)
+    assert not found(text, "label_disagrees")
+    assert found(text + said.format("x", 8), "label_disagrees")
