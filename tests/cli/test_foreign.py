@@ -229,3 +229,14 @@ def test_the_same_tables_in_two_files_get_the_names_of_their_files(tmp_path: Pat
     two = Path(shutil.copy(one, tmp_path / "two.csv"))
     names = [line["checkpoint"] for line in result("compare", one, two)["lines"]]
     assert names == [f"{one}@tuned", f"{two}@tuned"]
+
+
+def test_a_table_of_bfcl_is_shown_with_what_was_not_run_and_without_the_average_over_it(
+    tmp_path: Path,
+):
+    file = tmp_path / "data_multi_turn.csv"
+    head = "Rank,Model,Multi Turn Overall Acc,Base,Miss Func,Miss Param,Long Context"
+    file.write_text(f"{head}\n1,thinking,15.00%,60.00%,N/A,N/A,N/A")
+    shown = call("report", file).stdout
+    assert "60.0%" in shown and "53.1% to 66.5%" in shown and "15.0%" not in shown
+    assert "counts categories that were not run as 0 there: Multi Turn Overall Acc" in shown

@@ -10,6 +10,7 @@ from assay.cli.output import Outcome
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
     from assay.lab.comparison import Table
     from assay.lab.foreign import Side, Summary
+    from assay.report.words import Words
 
 
 def any_file(names: Sequence[str]) -> bool:
@@ -46,14 +47,27 @@ def report_file(
     name: str, lang: str, metric: str | None, format: str | None, cluster: str | None
 ) -> Outcome:
     """The scores of every run in a file."""
+    from assay.data.results.bfcl_leaderboard import is_leaderboard
     from assay.lab.foreign import read_all_metrics, summaries
     from assay.report.foreign import score_remarks, score_table
     from assay.report.words import words
 
     w = words(lang)
+    if format is None and is_leaderboard(Path(name)):
+        return _leaderboard(Path(name), w)
     found = summaries(read_all_metrics(name, format, metric, cluster))
     result = {"file": name, "runs": [summary_result(summary) for summary in found]}
     return Outcome(result, [score_table(found, w), *score_remarks(found, w)])
+
+
+def _leaderboard(path: Path, w: "Words") -> Outcome:
+    """The scores of every model in a table of BFCL, which has no items."""
+    from assay.lab.foreign import read_leaderboard_scores
+    from assay.report.foreign import leaderboard_remarks, leaderboard_table
+
+    found = read_leaderboard_scores(path)
+    result = {"file": str(path), "scores": [asdict(each) for each in found]}
+    return Outcome(result, [leaderboard_table(found, w), *leaderboard_remarks(found, w)])
 
 
 def summary_result(summary: "Summary") -> dict[str, Any]:

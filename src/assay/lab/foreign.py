@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.record import DataError
+from assay.data.results.bfcl_leaderboard import Reported, read_leaderboard
 from assay.data.results.readers import SUFFIXES, read_results
 from assay.data.results.result import SCORE, Result
 from assay.errors import InputError, nearest
-from assay.judge.intervals import Interval, score_interval
+from assay.judge.intervals import Interval, score_interval, wilson
 from assay.judge.scores import ItemScores, item_scores
 from assay.lab.answers import NotMeasured, find_record, measured_checkpoints
 from assay.lab.comparison import Arm
@@ -107,6 +108,26 @@ def _summary(side: Side) -> Summary:
         return Summary(side, None, None, len(side.scores))
     scores = side.item_scores(bounds([side]))
     return Summary(side, scores.mean, score_interval(scores), scores.missing, scores.sources)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedSummary:
+    """A score that came without its items."""
+
+    reported: Reported
+    interval: Interval | None
+    """Wilson's, where the number of items is known."""
+
+
+def read_leaderboard_scores(path: Path) -> list[ReportedSummary]:
+    """Every score of a table of BFCL. Raises DataError."""
+    return [ReportedSummary(each, _reported_interval(each)) for each in read_leaderboard(path)]
+
+
+def _reported_interval(found: Reported) -> Interval | None:
+    if found.score is None or found.items is None:
+        return None
+    return wilson(round(found.score * found.items), found.items)
 
 
 def bounds(sides: Sequence[Side]) -> tuple[float, float]:

@@ -3,10 +3,13 @@
 Makes rich renderables and prints nothing; every figure is the judge's.
 """
 
+from collections.abc import Sequence
+
 from rich.table import Table
 from rich.text import Text
 
-from assay.lab.foreign import Summary
+from assay.data.results.bfcl_leaderboard import not_run
+from assay.lab.foreign import ReportedSummary, Summary
 from assay.report.content import size_text
 from assay.report.words import Words, number, percent, visible
 
@@ -24,6 +27,28 @@ def score_table(summaries: list[Summary], w: Words) -> Table:
         cells += [size, number(summary.abstained)]
         table.add_row(*(Text(visible(cell)) for cell in [*cells, number(side.errors)]))
     return table
+
+
+def leaderboard_table(found: Sequence[ReportedSummary], w: Words) -> Table:
+    """One line for each model and category of a table without items."""
+    titles = ("run", "category", "score", "interval", "of")
+    table = Table(*(w(f"foreign.{title}") for title in titles), box=None, header_style="bold")
+    for each in found:
+        score, interval = each.reported.score, each.interval
+        shown = w("foreign.not_run") if score is None else percent(score)
+        reach = _reach(interval.low, interval.high, w) if interval else "–"
+        cells = [each.reported.run, each.reported.column, shown, reach]
+        table.add_row(*(Text(visible(c)) for c in [*cells, number(each.reported.items)]))
+    return table
+
+
+def leaderboard_remarks(found: Sequence[ReportedSummary], w: Words) -> list[str]:
+    """Averages that the file has and that are no scores."""
+    traps = not_run(each.reported for each in found)
+    return [
+        w("foreign.over_absent", run=visible(run), columns=", ".join(columns))
+        for run, columns in traps.items()
+    ]
 
 
 def score_remarks(summaries: list[Summary], w: Words) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from assay.data.jsonl import read_jsonl
 from assay.data.record import DataError
 from assay.data.results import bfcl, inspect_ai, lm_eval, table, trl, verl
+from assay.data.results.bfcl_leaderboard import is_leaderboard
 from assay.data.results.parquet import read_columns
 from assay.data.results.result import Result, read_text
 from assay.errors import InputError, nearest
@@ -65,6 +66,9 @@ def read_results(
         raise DataError("no such file", file=path)
     if path.stat().st_size == 0:
         raise DataError("is empty", file=path)
+    if format is None and is_leaderboard(path):
+        fix = "'assay report FILE' shows them; to compare, name BFCL's *_score.json files"
+        raise UnknownResults("holds scores without their items", file=path, fix=fix)
     return READERS[format or recognise(path)](path, cluster)
 
 
