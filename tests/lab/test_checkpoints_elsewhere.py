@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from peft import AutoPeftModelForCausalLM
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from assay.data.exported import chat_template
 from assay.lab.merged import run_folder
 from assay.lab.observer import Silent
+from assay.lab.prepare import make_renderer
 from assay.lab.run_directory import runs_of
 from assay.lab.runner import experiment_of, start
 from assay.lab.session import Session
@@ -25,7 +27,7 @@ KINDS = {
     "other layers on both": (
         'adapt = { kind = "lora", rank = 2, alpha = 8, targets = ["q_proj", "up_proj"] }'
     ),
-    "frozen": 'adapt = { kind = "freeze", patterns = ["*embed_tokens*"] }',
+    "frozen": 'adapt = { kind = "freeze", patterns = ["*embed_tokens*"] }\nrendering = "qwen3_fc"',
     "lora after freeze": 'adapt = { kind = "lora", rank = 4, alpha = 8 }',
     "lora on base": 'start = "base"\nadapt = { kind = "lora", rank = 4, alpha = 8 }',
     "lora on lora on base": 'adapt = { kind = "lora", rank = 6, alpha = 4 }',
@@ -112,6 +114,13 @@ def test_an_adapter_does_not_load_without_what_it_stands_on(
         with pytest.raises((OSError, ValueError)):
             outsider(folder_of(session, kind))
         gone.rename(folder_of(session, below))
+
+
+def test_a_checkpoint_carries_the_template_of_its_own_stage(session: Session) -> None:
+    for kind, name in (("lora on full", "hermes"), ("frozen", "qwen3_fc"), ("full", "hermes")):
+        theirs = AutoTokenizer.from_pretrained(folder_of(session, kind))
+        renderer = make_renderer(session.base.tokenizer, name)
+        assert theirs.chat_template == chat_template(renderer)
 
 
 def test_stacked_adapters_take_the_room_of_adapters(session: Session) -> None:

@@ -7,11 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from assay.data.exported import save_tokenizer
 from assay.lab.checkpoint_models import ModelShelf
 from assay.lab.evaluate import Evaluation, make_evaluation
 from assay.lab.merged import model_folder
 from assay.lab.observer import Observer
-from assay.lab.prepare import DataSet, prepare, renderer_of
+from assay.lab.prepare import DataSet, make_renderer, prepare, renderer_of
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.stage import StageSpec
@@ -102,7 +103,7 @@ class Session:
 
     def complete(self, stage: StageSpec, folder: Path) -> None:
         """Put into a checkpoint's folder what other programs need to answer as the run does."""
-        self.base.tokenizer.save_pretrained(folder)
+        save_tokenizer(make_renderer(self.base.tokenizer, stage.rendering), folder)
         self.shelf.complete(stage, folder)
 
     def reward_runner(

@@ -11,12 +11,10 @@ from typing import Any
 import jinja2
 
 from assay.data.conversation import dump_messages
+from assay.data.renderings.jinja_texts import DATE, undressed
 from assay.data.row import Message, ToolCall
 from assay.data.tools import openai_tool
 from assay.errors import InputError
-
-DATE = "26 Jul 2024"
-"""The date every template is told: the one Llama 3's own template falls back to."""
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -35,9 +33,12 @@ class RenderingError(InputError):
 
 
 def template_source(tokenizer: Any, tools: bool = False) -> str:
-    """The Jinja text in use. Raises RenderingError if there is none, and none can be assumed."""
+    """The Jinja text in use, of a checkpoint of Assay's that of the model that was trained.
+
+    Raises RenderingError if there is none, and none can be assumed.
+    """
     if tokenizer.chat_template:
-        return tokenizer.get_chat_template(None, [{}] if tools else None)
+        return undressed(tokenizer.get_chat_template(None, [{}] if tools else None))
     if {"<|im_start|>", "<|im_end|>"} <= set(tokenizer.get_vocab()):
         return CHATML
     raise RenderingError(

@@ -1,0 +1,214 @@
+"""Other programs write what Assay trains on, by the template that a checkpoint carries."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from assay.data.conversation import dump_messages
+from assay.data.exported import chat_template, save_tokenizer
+from assay.data.formats import read_rows
+from assay.data.rendering import Renderer, automatic
+from assay.data.row import Message, ToolCall
+from assay.data.tools import openai_tool
+from tests.data.bfcl_handler import chat_template as published_template
+from tests.data.bfcl_handler import trl_template
+from tests.data.chat import CHATML, QWEN3, SPECIAL, build, tokenizer
+from tests.data.talks import WEATHER, talks
+
+RENDERERS = [
+    ("chatml", "hermes"),
+    ("chatml", "qwen3"),
+    ("chatml", "qwen3_fc"),
+    ("llama", "hermes"),
+    ("llama", "template"),
+    ("qwen3", "hermes"),
+    ("qwen3", "template"),
+    ("qwen3", "qwen3"),
+    ("qwen3", "qwen3_fc"),
+]
+SEARCH = {
+    "name": "搜索",
+    "description": 'It\'s a search; "quoted" \\ back',
+    "parameters": {"type": "object", "properties": {"词": {"type": "string", "default": 1.5}}},
+}
+CALL = ToolCall("get_weather", {"city": "Zürich", "days": [1, 2.5, None, True]}, "call_1")
+ASKED = (Message("system", "Be brief."), Message("user", "What is the weather in Zürich?"))
+TALKS: dict[str, tuple[Message, ...]] = {
+    "one question": ASKED[1:],
+    "system": ASKED,
+    "several turns": (*ASKED, Message("assistant", "Sunny."), Message("user", "And tomorrow?")),
+    "a call and its result": (
+        *ASKED,
+        Message("assistant", "", (CALL,)),
+        Message("tool", "21 degrees", (), "call_1"),
+        Message("assistant", "It is 21 degrees."),
+        Message("user", "Thanks"),
+    ),
+    "equal calls, two results": (
+        *ASKED,
+        Message("assistant", "", (CALL, CALL, ToolCall("f", {}))),
+        Message("tool", "21"),
+        Message("tool", "22"),
+    ),
+    "text next to calls": (*ASKED, Message("assistant", "I look.", (CALL,)), Message("tool", "1")),
+    "thinking": (
+        *ASKED,
+        Message("assistant", "", (CALL,), reasoning="Look outside.\n"),
+        Message("tool", "21"),
+        Message("assistant", "Sunny.", reasoning="Warm."),
+        Message("user", "And tomorrow?"),
+    ),
+    "中文": (
+        Message("system", "请简短回答。"),
+        Message("user", "苏黎世天气如何？"),
+        Message("assistant", "", (ToolCall("搜索", {"词": "苏黎世 ☀"}),)),
+        Message("tool", "晴，21度"),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Any]:
+    """By style and rendering: the tokenizer of a checkpoint, loaded by Transformers alone."""
+    found = {}
+    for style, name in RENDERERS:
+        folder = tmp_path_factory.mktemp(f"{style}-{name}")
+        save_tokenizer(Renderer(tokenizer(style), name), folder)
+        assert (folder / "chat_template.jinja").is_file()
+        found[style, name] = AutoTokenizer.from_pretrained(folder)
+    return found
+
+
+def outside(theirs: Any, messages: Any, tools: Any, generation: bool, tokenize: bool) -> Any:
+    """What somebody without Assay gets for OpenAI's messages and tools."""
+    made = theirs.apply_chat_template(
+        dump_messages(tuple(messages)),
+        tools=[openai_tool(tool) for tool in tools] or None,
+        add_generation_prompt=generation,
+        tokenize=tokenize,
+    )
+    return made["input_ids"] if tokenize else made
+
+
+def able(style: str, name: str, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The conversation without reasoning, where the template knows none."""
+    if (style, name) != ("llama", "template"):
+        return messages
+    return tuple(replace(message, reasoning="") for message in messages)
+
+
+@pytest.mark.parametrize("tools", [(), (WEATHER, SEARCH)], ids=["no tools", "tools"])
+@pytest.mark.parametrize("talk", TALKS)
+@pytest.mark.parametrize(("style", "name"), RENDERERS)
+def test_a_checkpoint_prompts_elsewhere_as_it_was_trained(
+    saved: Any, style: str, name: str, talk: str, tools: tuple
+) -> None:
+    made, messages = Renderer(tokenizer(style), name), able(style, name, TALKS[talk])
+    tokens = list(made.prompt(messages, tools))
+    theirs = saved[style, name]
+    assert outside(theirs, messages, tools, True, False) == theirs.decode(tokens)
+    # The head of Llama's turns ends in line ends that its tokenizer joins with what follows.
+    if style != "llama":
+        assert outside(theirs, messages, tools, True, True) == tokens
+
+
+@pytest.mark.parametrize(("style", "name"), RENDERERS)
+@settings(max_examples=40, deadline=None)
+@given(messages=talks(), whole=st.booleans(), with_tools=st.booleans())
+def test_any_conversation_reads_elsewhere_as_it_does_here(
+    saved: Any, style: str, name: str, messages: Any, whole: bool, with_tools: bool
+) -> None:
+    tools = (WEATHER, SEARCH) if with_tools else ()
+    messages = able(style, name, messages if whole else messages[:-1])
+    made = Renderer(tokenizer(style), name)
+    tokens = made.conversation(messages, tools).tokens if whole else made.prompt(messages, tools)
+    expected = made.tokenizer.decode(list(tokens))
+    assert outside(saved[style, name], messages, tools, not whole, False) == expected
+
+
+@pytest.mark.parametrize(("style", "name"), RENDERERS)
+def test_real_rows_read_elsewhere_as_they_do_here(
+    saved: Any, shared: Path, style: str, name: str
+) -> None:
+    made = Renderer(tokenizer(style), name)
+    for file in ("glaive_toolcall_en", "glaive_toolcall_zh"):
+        for row in read_rows(shared / "data" / "tool" / f"{file}.jsonl", "messages")[:12]:
+            expected = made.tokenizer.decode(
+                list(made.conversation(row.messages, row.tools).tokens)
+            )
+            assert outside(saved[style, name], row.messages, row.tools, False, False) == expected
+
+
+def test_arguments_may_be_the_json_text_that_openai_sends(saved: Any) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": "é"}'}}
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+    ]
+    for (style, name), theirs in saved.items():
+        if name in ("hermes", "qwen3", "qwen3_fc"):
+            text = theirs.apply_chat_template(messages, tokenize=False)
+            assert '<tool_call>\n{"name": "f", "arguments": {"a": "é"}}\n</tool_call>' in text, (
+                style
+            )
+
+
+@pytest.mark.parametrize("published", [published_template, lambda: trl_template("qwen3")])
+def test_a_template_that_writes_the_rendering_already_is_kept(published: Any) -> None:
+    template = published()
+    made = build(SPECIAL["qwen3"], template, ["<think>"])
+    assert chat_template(Renderer(made, "qwen3")) == template
+    assert chat_template(Renderer(made, "template")) == template
+    assert chat_template(Renderer(made, "qwen3_fc")) != template
+    assert chat_template(Renderer(tokenizer("qwen3"), "qwen3")) != QWEN3, "it has other words"
+
+
+def test_a_model_without_a_template_gets_the_one_that_was_assumed() -> None:
+    bare = build(SPECIAL["chatml"], None, [])
+    messages = [{"role": "user", "content": "Hello"}]
+    expected = "<|im_start|>user\nHello<|im_end|>\n"
+    for name in ("template", "hermes"):
+        template = chat_template(Renderer(bare, name))
+        assert (
+            bare.apply_chat_template(messages, chat_template=template, tokenize=False) == expected
+        )
+
+
+def test_several_templates_are_kept_by_name(tmp_path: Path) -> None:
+    several = build(SPECIAL["chatml"], None, [])
+    several.chat_template = {"default": CHATML, "tool_use": QWEN3}
+    save_tokenizer(Renderer(several, "template"), tmp_path / "template")
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "template")
+    assert theirs.chat_template == several.chat_template
+    save_tokenizer(Renderer(several, "hermes"), tmp_path / "hermes")
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "hermes")
+    assert isinstance(theirs.chat_template, str) and theirs.chat_template.endswith(CHATML)
+
+
+@pytest.mark.parametrize(("style", "name"), [("chatml", "hermes"), ("llama", "hermes")])
+def test_a_run_that_starts_from_a_checkpoint_renders_as_one_that_starts_from_its_base(
+    saved: Any, style: str, name: str
+) -> None:
+    base, child = Renderer(tokenizer(style), name), Renderer(saved[style, name], name)
+    assert base.fingerprint == child.fingerprint
+    assert automatic(child.tokenizer) == automatic(base.tokenizer)
+    twice = chat_template(child)
+    assert twice == chat_template(base)
+
+
+def test_the_date_of_training_stands_unless_another_is_given(saved: Any) -> None:
+    theirs, messages = saved["llama", "template"], [{"role": "user", "content": "a"}]
+    assert "Today: 26 Jul 2024" in theirs.apply_chat_template(messages, tokenize=False)
+    other = theirs.apply_chat_template(messages, tokenize=False, date_string="1 Jan 2030")
+    assert "Today: 1 Jan 2030" in other
+
+
+def test_the_tokenizer_of_the_run_keeps_its_own_template(tmp_path: Path) -> None:
+    own = build(SPECIAL["chatml"], CHATML, [])
+    save_tokenizer(Renderer(own, "hermes"), tmp_path)
+    assert own.chat_template == CHATML
