@@ -19,7 +19,13 @@ def shared() -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says how many tests could not look at the shared oracles."""
+    """Shows the figures that tests measured, and how many could not look at the shared oracles."""
+    for report in terminalreporter.stats.get("passed", []) + terminalreporter.stats.get(
+        "failed", []
+    ):
+        for name, value in report.user_properties:
+            if name == "shown" and report.when == "call":
+                terminalreporter.write_line(str(value))
     skipped = terminalreporter.stats.get("skipped", [])
     count = sum("ASSAY_SHARED is absent" in str(report.longrepr) for report in skipped)
     terminalreporter.write_line(f"skipped because ASSAY_SHARED is absent: {count}")
