@@ -36,6 +36,18 @@ def test_one_score_several_repeats_and_several_cells_are_one_shape(tmp_path: Pat
     assert {cell: len(values) for cell, values in found.items()} == {"x": 1, "y": 2}
 
 
+def test_a_switch_is_a_setting_like_any_other(tmp_path: Path):
+    text = (
+        '[[runs]]\nname = "a"\nscores = 50.0\nsettings = { dropout = true, seed = 7, lr = 0.10 }\n'
+    )
+    (run,) = read(tmp_path, text).runs
+    assert {key: str(value) for key, value in run.settings.items()} == {
+        "dropout": "true",
+        "seed": "7",
+        "lr": "0.10",
+    }
+
+
 def test_items_of_the_command_line_fill_a_gap_and_overrule_nothing(tmp_path: Path):
     assert read(tmp_path, RUN + "15.0", items=200).scoring.items == 200
     text = "[scoring]\nitems = 100\n" + RUN + "15.0"

@@ -29,6 +29,11 @@ def several(value: Any) -> Any:
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
+def written(value: Any) -> Any:
+    """A switch as the word that stands for it; everything else as it is."""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
 def by_cell(value: Any) -> Any:
     """Scores without cells belong to the one cell without a name."""
     return value if isinstance(value, Mapping) else {"": value}
@@ -42,6 +47,7 @@ def refused(field: str, problem: str, fix: str = "") -> PydanticCustomError:
 
 
 Number = Annotated[Decimal, BeforeValidator(printed), Field(allow_inf_nan=False)]
+Setting = Annotated[str | Number, BeforeValidator(written)]
 Many = Annotated[tuple[T, ...], BeforeValidator(several)]
 Count = Annotated[int, Field(ge=0, strict=True)]
 Items = Annotated[int, Field(ge=1, strict=True)]

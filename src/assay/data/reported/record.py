@@ -19,6 +19,7 @@ from assay.data.reported.fields import (
     Many,
     Number,
     Part,
+    Setting,
     refused,
 )
 from assay.errors import nearest
@@ -75,7 +76,7 @@ class Run(Part):
 
     name: str
     """The report's name for it."""
-    settings: Mapping[str, str | Number] = {}
+    settings: Mapping[str, Setting] = {}
     """What was set: data, base, learning rate; keys in words of your own, the same in all runs."""
     scores: Cells = Field(default_factory=dict)
     """Cell (a benchmark, a subset) -> the printed values of its repeats."""
@@ -124,7 +125,7 @@ class Mention(Part):
     """Where it is said."""
     cell: str | None = None
     """The benchmark or subset that the settings are about; none where they are about the run."""
-    settings: Mapping[str, str | Number] = {}
+    settings: Mapping[str, Setting] = {}
     """What is said of it."""
     scores: Cells = Field(default_factory=dict)
     """Scores of the run that are printed here again: cell -> values."""
