@@ -1,5 +1,6 @@
 """`assay compare` and `assay report` on files that other tools wrote, as a user calls them."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -240,3 +241,47 @@ def test_a_table_of_bfcl_is_shown_with_what_was_not_run_and_without_the_average_
     shown = call("report", file).stdout
     assert "60.0%" in shown and "53.1% to 66.5%" in shown and "15.0%" not in shown
     assert "counts categories that were not run as 0 there: Multi Turn Overall Acc" in shown
+
+
+def inspect_log(folder: Path, name: str, values: list) -> Path:
+    """A log of inspect-ai; a value of None is a sample that ended in an error."""
+    samples = [
+        {"id": n, "epoch": 1, "input": "q", "target": "a"}
+        | ({"error": {"message": "timeout"}} if v is None else {"scores": {"match": {"value": v}}})
+        for n, v in enumerate(values)
+    ]
+    head = {"version": 2, "status": "success", "eval": {"model": name, "task": "sums"}, "plan": {}}
+    file = folder / f"{name}.json"
+    file.write_text(json.dumps({**head, "samples": samples}))
+    return file
+
+
+def test_failures_that_inspect_ai_has_no_score_for_make_no_run_better(tmp_path: Path):
+    control = inspect_log(tmp_path, "base", ["C", "I"] * 50)
+    silent = inspect_log(tmp_path, "silent", ["C"] * 50 + [None] * 50)
+    found = whole("compare", control, silent)
+    line = found["result"]["lines"][1]
+    judged = line["to_control"]
+    assert (judged["comparison"]["p_value"] < 0.05, judged["as_scored"]) == (True, "better")
+    assert judged["comparison"]["verdict"] == "undecided"
+    assert judged["worst_case"]["difference"] == 0
+    assert judged["worst_case"]["interval"]["low"] < 0
+    assert "the missing scores could undo it" in judged["explanation"]
+    assert line["possible"] == [0.5, 1.0]
+    assert marks(found)["more than 2 % of the answers have no score"] == "silent: 50.0% (50 / 100)"
+    shown = call("compare", control, silent).stdout
+    assert "undecided" in shown and "all counted against it: +0.0 points" in " ".join(shown.split())
+    page = Path(found["result"]["page"])
+    for text in (page.read_text(), page.with_suffix(".md").read_text()):
+        assert "more than 2 % of the answers have no score" in text
+        assert "all counted against it" in text and "50.0% to 100.0% whatever they are" in text
+    alone = result("report", silent)["runs"][0]
+    assert (alone["score"], alone["possible"]) == (1.0, [0.5, 1.0])
+
+
+def test_two_in_a_hundred_without_a_score_are_not_warned_of(tmp_path: Path):
+    control = inspect_log(tmp_path, "base", ["C", "I"] * 50)
+    few = inspect_log(tmp_path, "few", [None] * 2 + ["C"] * 98)
+    found = whole("compare", control, few)
+    assert "more than 2 % of the answers have no score" not in marks(found)
+    assert found["result"]["lines"][1]["to_control"]["comparison"]["verdict"] == "better"

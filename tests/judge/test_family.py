@@ -11,6 +11,7 @@ from statsmodels.stats.proportion import confint_proportions_2indep, proportions
 from assay.judge.binomial import CountsError, compare_counts, newcombe, score_test
 from assay.judge.harmonic import BaselineError, harmonic_ratio
 from assay.judge.holm import adjust_family, holm, judge_family
+from assay.judge.intervals import tango
 from assay.judge.selection import (
     adjust_for_looks,
     chance_of_false_promotion,
@@ -36,7 +37,9 @@ def test_a_family_takes_back_what_only_one_of_many_looks_showed():
     family = judge_family(control, {"a": promising, **{f"null{i}": control for i in range(3)}})
     assert family["a"].verdict == "undecided"
     assert family["a"].adjusted_p == pytest.approx(4 * family["a"].p_value)
-    assert family["a"].interval == alone["a"].interval
+    # Tested first of four: the interval is of the level of that step, and holds 0 like the verdict.
+    assert family["a"].interval == tango(6, 0, 100, 1 - 0.05 / 4)
+    assert family["a"].interval.low < 0 < alone["a"].interval.low
 
 
 def test_runs_that_are_not_comparable_are_no_part_of_the_family():

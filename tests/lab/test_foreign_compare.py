@@ -8,7 +8,7 @@ import pytest
 from assay.judge.holm import holm
 from assay.judge.paired import compare
 from assay.judge.scores import item_scores
-from assay.lab.compare import compare_arms
+from assay.lab.compare import UNSCORED, compare_arms
 from assay.lab.comparison import Arm, Pairing, Table
 from assay.lab.fairness import Unfair
 from assay.lab.foreign import NoSuchResult, Side, own_side
@@ -50,7 +50,9 @@ def test_verdicts_are_the_judges_over_one_family():
 
     raw = [compare(scores(BASE), scores(values)) for values in (BETTER, BEST)]
     found = [pairing(judged, n).comparison for n in (1, 2)]
-    assert [c.interval for c in found] == [c.interval for c in raw]
+    assert [c.interval.level for c in found] == [0.95, 0.975]
+    assert found[0].interval == raw[0].interval_at(0.95)
+    assert found[1].interval == raw[1].interval_at(0.975)
     assert [c.adjusted_p for c in found] == pytest.approx(holm([c.p_value for c in raw]))
     assert [c.verdict for c in found] == ["better", "better"]
     assert pairing(judged).flips.gained == tuple(f"item_{i}" for i in range(9))
@@ -224,3 +226,14 @@ def test_items_of_one_source_are_one_cluster_and_their_number_is_told():
 def test_reducers_that_a_file_has_no_scores_of_are_named():
     judged = compare_sides([side("a", BASE), side("b", BETTER, left_out=("house/best",))])
     assert [f.evidence for f in judged.findings if f.what == LEFT_OUT] == ["b: house/best"]
+
+
+def test_own_runs_and_tables_are_warned_of_beyond_two_percent_without_a_score(tmp_path: Path):
+    run = empty_run(tmp_path, "own")
+    add_scores(run, "base", [0.0] * 95 + [None] * 5)
+    own = own_side(Arm(run), None)
+    other = replace(side("other", [1.0] * 98 + [None] * 2), scores=dict.fromkeys(own.scores, 1.0))
+    judged = compare_sides([own, other])
+    found = [f for f in judged.findings if f.what == UNSCORED]
+    assert [f.evidence for f in found] == [f"{own.name}: 5.0% (5 / 100)"]
+    assert judged.control.possible == (0.0, 0.05)

@@ -95,7 +95,9 @@ def test_an_undecided_difference_is_called_so_with_what_can_be_detected(tmp_path
 
 
 def test_abstentions_are_shown(demo, page, markdown):
-    assert page.row("rl · step 30", "")[3] == "120 × 11 abstained"
+    assert page.row("rl · step 30", "")[3] == (
+        "120 × 11 abstained: 57.5% to 58.3% whatever they are"
+    )
     assert page.row("abstained (no score)")[1:] == ["0", "0", "1"]
     assert "120 × 1, 1 abstained" in markdown
 

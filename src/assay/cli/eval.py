@@ -58,6 +58,7 @@ def evaluate(
 def measured(done: Any) -> Outcome:
     """The score of a `lab.evaluate_again.Evaluated` with its interval."""
     from assay.judge.intervals import score_interval
+    from assay.judge.missing import score_range
     from assay.judge.plural import filled
     from assay.lab.answers import find_record
     from assay.lab.records import read_scores
@@ -68,6 +69,8 @@ def measured(done: Any) -> Outcome:
     size = filled("{items:items}", {"items": len(scores.item_ids)})
     if scores.sources is not None:
         size = filled("{size} in {sources:clusters}", {"size": size, "sources": scores.sources})
+    low, high = score_range(scores)
+    possible = f" ({low:.1%} to {high:.1%} whatever they are)" if scores.missing else ""
     result = {
         "run": str(done.run),
         "evaluation": done.evaluation,
@@ -80,12 +83,13 @@ def measured(done: Any) -> Outcome:
         "clusters": scores.sources,
         "repeats": scores.repeats,
         "abstained": scores.missing,
+        "possible": score_range(scores),
         "abstentions": abstentions,
     }
     words = [
         f"{done.run}@{done.checkpoint} on {done.evaluation}: {scores.mean:.1%} "
         f"({interval.low:.1%} to {interval.high:.1%}), {size}, "
-        f"{scores.repeats} repeat(s), {scores.missing} abstained",
+        f"{scores.repeats} repeat(s), {scores.missing} abstained{possible}",
         f"record: {done.file}",
     ]
     words += [f"abstained {count} times: {why}" for why, count in abstentions.items()]

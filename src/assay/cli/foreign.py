@@ -85,6 +85,7 @@ def summary_result(summary: "Summary") -> dict[str, Any]:
         "clusters": summary.clusters,
         "repeats": side.repeats,
         "abstained": summary.abstained,
+        "possible": summary.possible,
         "errors": side.errors,
         "left_out": side.left_out,
         "unfinished": side.unfinished,

@@ -12,7 +12,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -203,9 +203,12 @@ def console(stream: Any) -> Console:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON has it: paths as text, a number that is not finite as null."""
+    """The value as JSON has it: paths as text, a number that is not finite as null.
+
+    Fields of a dataclass that are kept out of its `repr` are functions, and left out.
+    """
     if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value) if f.repr}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
+from assay.judge.verdict import as_scored
 from assay.lab.compare import Line, Pairing, Table
 from assay.lab.run_directory import RunDirectory
 
@@ -130,6 +131,7 @@ def line_result(line: Line, table: Table) -> dict[str, Any]:
         "clusters": line.clusters,
         "repeats": line.repeats,
         "abstained": line.abstained,
+        "possible": line.possible,
         "to_control": pairing_result(line.to_control, table),
         "to_previous": pairing_result(line.to_previous, table),
         "record": line.file,
@@ -146,6 +148,8 @@ def pairing_result(pairing: Pairing | None, table: Table) -> Mapping[str, Any] |
     return {
         "control": pairing.control,
         "comparison": pairing.comparison,
+        "as_scored": as_scored(pairing.comparison),
+        "worst_case": pairing.comparison.worst_case,
         "explanation": pairing.explanation(),
         "gained": pairing.flips.gained,
         "lost": pairing.flips.lost,

@@ -11,11 +11,12 @@ import numpy as np
 from scipy import special
 
 from assay.judge.intervals import LEVEL, Interval
+from assay.judge.missing import fillings, unscored_shares
 from assay.judge.paired import check_same_items
 from assay.judge.power import detectable_from_interval
 from assay.judge.scores import Array, ItemScores, ScoreError
 from assay.judge.seeds import crossed_error
-from assay.judge.verdict import MARGIN, Comparison, decide
+from assay.judge.verdict import MARGIN, Comparison, Figures, judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,34 +48,53 @@ def compare_arms(
     """
     arms = _align(control, other)
     differences = arms.differences
-    difference = float(differences.mean())
-    low, high = control[0].bounds
-    found = crossed_error((arms.other, arms.control), arms.clusters, high - low)
-    error, freedom = found.error, found.freedom
-    reach = -float(special.stdtrit(freedom, 0.5 - LEVEL / 2)) * error
-    interval = Interval(difference - reach, difference + reach, "t over seeds and items")
-    p_value = float(2 * special.stdtr(freedom, -abs(difference) / error))
-    return Comparison(
-        control_score=float(arms.control.mean()),
-        score=float(arms.other.mean()),
-        difference=difference,
+    found = _figures(control, other)
+    lowest, highest = fillings(_figures, control, other)
+    interval = found.interval_at(LEVEL)
+    compared = Comparison(
+        control_score=found.control_score,
+        score=found.score,
+        difference=found.difference,
         interval=interval,
-        p_value=p_value,
-        adjusted_p=p_value,
+        p_value=found.p_value,
+        adjusted_p=found.p_value,
         method=f"t over {len(control)} and {len(other)} seeds and items",
         items=len(differences),
-        verdict=decide(difference, interval, p_value, margin),
+        verdict="undecided",
         margin=margin,
-        minimum_detectable_difference=detectable_from_interval(reach),
+        minimum_detectable_difference=detectable_from_interval(interval.half_width),
         # More items do not help where seeds vary, so no number of items is promised.
         items_needed=None,
+        interval_at=found.interval_at,
         gained=int((differences > 0).sum()),
         lost=int((differences < 0).sum()),
         unchanged=int((differences == 0).sum()),
         clusters=len(set(arms.clusters)) if control[0].clustered and arms.clusters else None,
         repeats=(control[0].repeats, other[0].repeats),
         unscored=len(control[0].item_ids) - len(differences),
+        unscored_shares=unscored_shares(control, other),
+        lowest=lowest,
+        highest=highest,
     )
+    return judged(compared)
+
+
+def _figures(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Figures:
+    """Test and interval of the difference between the means of the arms."""
+    arms = _align(control, other)
+    difference = float(arms.differences.mean())
+    low, high = control[0].bounds
+    found = crossed_error((arms.other, arms.control), arms.clusters, high - low)
+    error, freedom = found.error, found.freedom
+
+    def interval_at(level: float) -> Interval:
+        reach = -float(special.stdtrit(freedom, 0.5 - level / 2)) * error
+        low, high = difference - reach, difference + reach
+        return Interval(low, high, "t over seeds and items", level)
+
+    p_value = float(2 * special.stdtr(freedom, -abs(difference) / error))
+    means = float(arms.control.mean()), float(arms.other.mean())
+    return Figures(*means, difference, p_value, interval_at)
 
 
 def arm_interval(runs: Sequence[ItemScores]) -> Interval:

@@ -12,7 +12,7 @@ from assay.errors import InputError
 from assay.judge.intervals import LEVEL, Interval, quantile, wilson
 from assay.judge.power import detectable_from_interval
 from assay.judge.rates import independent_difference
-from assay.judge.verdict import MARGIN, Comparison, decide
+from assay.judge.verdict import MARGIN, Comparison, judged
 
 
 class CountsError(InputError):
@@ -56,9 +56,13 @@ def compare_counts(
             )
     before, after = control / control_items, successes / items
     difference = after - before
-    interval = newcombe(control, control_items, successes, items)
+
+    def interval_at(level: float) -> Interval:
+        return newcombe(control, control_items, successes, items, level)
+
+    interval = interval_at(LEVEL)
     p_value = score_test(control, control_items, successes, items)
-    return Comparison(
+    compared = Comparison(
         control_score=before,
         score=after,
         difference=difference,
@@ -67,11 +71,13 @@ def compare_counts(
         adjusted_p=p_value,
         method="two binomials without items: score test, Newcombe interval",
         items=min(control_items, items),
-        verdict=decide(difference, interval, p_value, margin),
+        verdict="undecided",
         margin=margin,
         minimum_detectable_difference=detectable_from_interval(interval.half_width),
         items_needed=unpaired_items_needed(before, after),
+        interval_at=interval_at,
     )
+    return judged(compared)
 
 
 def unpaired_items_needed(control: float, score: float, power: float = 0.8) -> int | None:

@@ -1,18 +1,20 @@
 """Choosing one of many on the items that choose, by rule, or none.
 
-The rule: the candidate is the one with the best score on dev items; it is chosen if it beats its
-baseline there by the paired test, with the p-value multiplied by the number of looks. What it
-scores on the items that report is shown elsewhere and never asked here.
+The rule: the candidate is the one with the best score on dev items, where an answer without a
+score counts as a failure; it is chosen if it beats its baseline there by the paired test, with the
+p-value multiplied by the number of looks. What it scores on the items that report is shown
+elsewhere and never asked here.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from assay.judge.holm import judge_family
+from assay.judge.missing import score_range
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
-from assay.judge.selection import adjust_for_looks, expected_optimism
-from assay.judge.verdict import Comparison, adjusted
+from assay.judge.selection import corrected_for_looks, expected_optimism
+from assay.judge.verdict import Comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ def choose(
     `looks` counts every checkpoint that was looked at, chosen or not. Raises ItemsDifferError when
     the cells were not scored on the same items, ScoreError when nothing was scored.
     """
-    best = max(cells, key=lambda name: cells[name].mean)
+    best = max(cells, key=lambda name: score_range(cells[name])[0])
     others = {name: scores for name, scores in cells.items() if name != best}
     against = judge_family(cells[best], others)
     rivals = tuple(name for name in others if against[name].verdict != "worse")
@@ -48,6 +50,5 @@ def choose(
     baseline = baselines[best]
     if baseline is None:
         return Choice(best, False, None, looks, optimism, rivals)
-    found = compare(baseline, cells[best])
-    found = adjusted(found, adjust_for_looks(found.p_value, looks))
+    found = corrected_for_looks(compare(baseline, cells[best]), looks)
     return Choice(best, found.verdict == "better", found, looks, optimism, rivals)

@@ -11,10 +11,12 @@ import numpy as np
 
 from assay.errors import InputError
 from assay.judge.intervals import DRAWS, LEVEL, SEED, TIE, Interval, score_interval
+from assay.judge.missing import fillings, unscored_shares
 from assay.judge.paired import compare
+from assay.judge.paired import figures as figures_of_pair
 from assay.judge.power import detectable_from_interval
 from assay.judge.scores import Array, ItemScores, cluster_totals
-from assay.judge.verdict import MARGIN, Comparison, decide
+from assay.judge.verdict import MARGIN, Comparison, Figures, judged
 
 METHOD = "harmonic mean of ratios: sign-flip permutation within benchmarks, limits combined (MOVER)"
 
@@ -49,7 +51,9 @@ def harmonic_score(parts: Sequence[ItemScores], baselines: Sequence[float]) -> f
     return harmonic_ratio([counts_of(part) for part in parts], baselines)
 
 
-def harmonic_interval(parts: Sequence[ItemScores], baselines: Sequence[float]) -> Interval:
+def harmonic_interval(
+    parts: Sequence[ItemScores], baselines: Sequence[float], level: float = LEVEL
+) -> Interval:
     """The interval of `harmonic_score` from those of the benchmarks.
 
     The sum of the inverse ratios has limits that follow from the limits of its terms (MOVER: Zou
@@ -57,11 +61,11 @@ def harmonic_interval(parts: Sequence[ItemScores], baselines: Sequence[float]) -
     the upper one that of all upper limits together.
     """
     value = harmonic_score(parts, baselines)
-    intervals = [score_interval(part) for part in parts]
+    intervals = [score_interval(part, level) for part in parts]
     lows, highs = ([getattr(i, end) for i in intervals] for end in ("low", "high"))
     if value == 0:
         high = harmonic_ratio([(high, 1) for high in highs], baselines)
-        return Interval(0.0, high, "MOVER of the benchmarks' intervals")
+        return Interval(0.0, high, "MOVER of the benchmarks' intervals", level)
     scores = np.array([hits / items for hits, items in map(counts_of, parts)])
     terms = np.array(baselines) / scores
     shortest, count = np.array(baselines) / np.array(highs), len(parts)
@@ -69,7 +73,7 @@ def harmonic_interval(parts: Sequence[ItemScores], baselines: Sequence[float]) -
     with np.errstate(divide="ignore"):
         longest = np.array(baselines) / np.array(lows)
     high_sum = terms.sum() + np.sqrt(((longest - terms) ** 2).sum())
-    return Interval(count / high_sum, count / low_sum, "MOVER of the benchmarks' intervals")
+    return Interval(count / high_sum, count / low_sum, "MOVER of the benchmarks' intervals", level)
 
 
 def gradient(parts: Sequence[ItemScores], baselines: Sequence[float]) -> Array:
@@ -97,52 +101,77 @@ def compare_harmonic(
     Raises what `compare` raises.
     """
     pairs = [compare(a, b, margin) for a, b in zip(control, other, strict=True)]
-    before, after = (harmonic_score(parts, baselines) for parts in (control, other))
-    difference = after - before
-    interval = _difference_interval(control, other, pairs, baselines)
-    p_value = _sign_flip(control, other, baselines)
-    return Comparison(
-        control_score=before,
-        score=after,
-        difference=difference,
+
+    def figures(one: Sequence[ItemScores], two: Sequence[ItemScores]) -> Figures:
+        return _figures(one, two, baselines)
+
+    found = figures(control, other)
+    lowest, highest = fillings(figures, control, other)
+    interval = found.interval_at(LEVEL)
+    compared = Comparison(
+        control_score=found.control_score,
+        score=found.score,
+        difference=found.difference,
         interval=interval,
-        p_value=p_value,
-        adjusted_p=p_value,
+        p_value=found.p_value,
+        adjusted_p=found.p_value,
         method=METHOD,
         items=sum(p.items for p in pairs),
-        verdict=decide(difference, interval, p_value, margin),
+        verdict="undecided",
         margin=margin,
         minimum_detectable_difference=detectable_from_interval(interval.half_width),
         items_needed=None,
+        interval_at=found.interval_at,
         gained=sum(p.gained or 0 for p in pairs),
         lost=sum(p.lost or 0 for p in pairs),
         unchanged=sum(p.unchanged or 0 for p in pairs),
         repeats=(control[0].repeats, other[0].repeats),
         unscored=sum(p.unscored for p in pairs),
+        unscored_shares=unscored_shares(control, other),
+        lowest=lowest,
+        highest=highest,
+    )
+    return judged(compared)
+
+
+def _figures(
+    control: Sequence[ItemScores], other: Sequence[ItemScores], baselines: Sequence[float]
+) -> Figures:
+    """Test and interval of the difference between two harmonic scores."""
+    pairs = [figures_of_pair(a, b) for a, b in zip(control, other, strict=True)]
+    before, after = (harmonic_score(parts, baselines) for parts in (control, other))
+
+    def interval_at(level: float) -> Interval:
+        return _difference_interval(control, other, pairs, baselines, level)
+
+    return Figures(
+        before, after, after - before, _sign_flip(control, other, baselines), interval_at
     )
 
 
 def _difference_interval(
     control: Sequence[ItemScores],
     other: Sequence[ItemScores],
-    pairs: Sequence[Comparison],
+    pairs: Sequence[Figures],
     baselines: Sequence[float],
+    level: float,
 ) -> Interval:
     """Limits of the difference, exact in how it is made of the benchmarks' differences."""
     scores = [np.array([p.control_score for p in pairs]), np.array([p.score for p in pairs])]
     method = "MOVER of the benchmarks' paired intervals"
     if min(s.min() for s in scores) == 0:
         # No share of the difference belongs to one benchmark: the limits are those of two scores.
-        first, second = (harmonic_interval(parts, baselines) for parts in (control, other))
-        return Interval(second.low - first.high, second.high - first.low, method, LEVEL)
+        first, second = (harmonic_interval(parts, baselines, level) for parts in (control, other))
+        return Interval(second.low - first.high, second.high - first.low, method, level)
     values = [len(pairs) / (np.array(baselines) / s).sum() for s in scores]
     weight = values[0] * values[1] / len(pairs) * np.array(baselines) / (scores[0] * scores[1])
     middle = np.array([p.difference for p in pairs])
+    intervals = [p.interval_at(level) for p in pairs]
     total = float((weight * middle).sum())
-    below = weight * (middle - np.array([p.interval.low for p in pairs]))
-    above = weight * (np.array([p.interval.high for p in pairs]) - middle)
+    below = weight * (middle - np.array([i.low for i in intervals]))
+    above = weight * (np.array([i.high for i in intervals]) - middle)
     reach = [float(np.sqrt((side**2).sum())) for side in (below, above)]
-    return Interval(total - reach[0], total + reach[1], method, LEVEL)
+    return Interval(total - reach[0], total + reach[1], method, level)
 
 
 def _sign_flip(

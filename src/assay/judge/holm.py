@@ -1,6 +1,9 @@
 """Several runs against one control: Holm's correction and the verdicts that follow from it.
 
-Intervals stay per comparison; only p-values and verdicts know the family.
+A comparison is tested at 0.05 / (m - k + 1) where its p-value is the k-th smallest of m and all
+smaller ones are rejected, else at the level of the first that is not. Its interval is of that
+level, so that it leaves out 0 exactly where the verdict says better or worse; the intervals of a
+family do not cover all differences at once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +12,7 @@ import numpy as np
 
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
-from assay.judge.verdict import MARGIN, Comparison, adjusted
+from assay.judge.verdict import ALPHA, MARGIN, Comparison, Correction, adjusted
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
@@ -25,14 +28,39 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
     return tuple(float(p) for p in result)
 
 
-def adjust_family(comparisons: Mapping[str, Comparison]) -> dict[str, Comparison]:
-    """The comparisons of one family with Holm-adjusted p-values and their verdicts.
+def corrections(p_values: Sequence[float]) -> tuple[Correction, ...]:
+    """Holm's adjusted p-values with the step at which each was tested, in the order given."""
+    adjusted_p, count = holm(p_values), len(p_values)
+    rejected = sum(p < ALPHA for p in adjusted_p)
+    ranks = np.argsort(np.argsort(p_values, kind="stable"))
+    steps = [count - min(int(rank), rejected) for rank in ranks]
+    # All may be rejected: then none is tested later than the last.
+    return tuple(Correction(p, max(step, 1)) for p, step in zip(adjusted_p, steps, strict=True))
 
+
+def adjust_family(comparisons: Mapping[str, Comparison]) -> dict[str, Comparison]:
+    """The comparisons of one family with Holm's correction and the verdicts that follow from it.
+
+    The worst cases of missing scores are corrected by themselves, as a family of their own.
     Comparisons already found not comparable stay so and are no part of the family.
     """
     fair = {n: c for n, c in comparisons.items() if c.verdict != "not comparable"}
-    corrected = dict(zip(fair, holm([c.p_value for c in fair.values()]), strict=True))
-    return {n: adjusted(c, corrected[n]) if n in fair else c for n, c in comparisons.items()}
+    scored = corrections([c.p_value for c in fair.values()])
+    worst = corrections([_worst_p(c) for c in fair.values()])
+    judged = {
+        name: adjusted(c, first, second, len(fair))
+        for (name, c), first, second in zip(fair.items(), scored, worst, strict=True)
+    }
+    return {name: judged.get(name, c) for name, c in comparisons.items()}
+
+
+def _worst_p(c: Comparison) -> float:
+    """The p-value of the worst case; 1 where the difference has changed its sign, so that the
+    opposite of what is claimed lends no strength to the others."""
+    if c.worst_case is None:
+        return c.p_value
+    same_sign = c.worst_case.difference * c.difference > 0
+    return c.worst_case.p_value if same_sign else 1.0
 
 
 def judge_family(

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assay.judge.intervals import Interval, bootstrap, tango
+from assay.judge.intervals import LEVEL, Interval, bootstrap, tango
+from assay.judge.missing import fillings, unscored_shares
 from assay.judge.power import (
     detectable_from_interval,
     items_needed,
@@ -16,21 +17,11 @@ from assay.judge.power import (
 )
 from assay.judge.scores import Array, ItemScores, ItemsDifferError, ScoreError, cluster_totals
 from assay.judge.significance import EXACT_CLUSTERS, mid_p_mcnemar, sign_flip
-from assay.judge.verdict import ALPHA, MARGIN, Comparison, decide
+from assay.judge.verdict import ALPHA, MARGIN, Comparison, Figures, IntervalAt, judged
 
 ROUNDING = 1e-12
 """Mean differences at most so large are none: thirds that cancel leave 1e-17."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Evidence:
-    """What one choice of test found."""
-
-    interval: Interval
-    p_value: float
-    method: str
-    detectable: float | None
-    needed: int | None
+COUNTS = "mid-p McNemar, Tango interval"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +48,11 @@ class _Pairs:
         mean = float(self.differences.mean())
         return mean if abs(mean) > ROUNDING else 0.0
 
+    @property
+    def totals(self) -> Array:
+        """C sums of the differences by cluster."""
+        return cluster_totals(self.differences, self.clusters)[0]
+
 
 def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> Comparison:
     """`other` against `control`, paired by item id; differences are other minus control.
@@ -67,23 +63,25 @@ def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> C
     Raises ItemsDifferError when the runs were scored on different items, scales or clusters,
     ScoreError when no item has a score in both.
     """
-    pairs = _pair(control, other)
-    counts = all(s.binary and s.repeats == 1 and not s.clustered for s in (control, other))
+    pairs, counts = _pair(control, other), _by_counts(control, other)
+    found = figures(control, other)
+    lowest, highest = fillings(lambda one, two: figures(one[0], two[0]), [control], [other])
+    detectable, needed = _plan(pairs, found, counts)
     differences = pairs.differences
-    found = _by_counts(pairs) if counts else _by_resampling(pairs, control.bounds)
-    return Comparison(
-        control_score=float(pairs.control.mean()),
-        score=float(pairs.other.mean()),
-        difference=pairs.difference,
-        interval=found.interval,
+    compared = Comparison(
+        control_score=found.control_score,
+        score=found.score,
+        difference=found.difference,
+        interval=found.interval_at(LEVEL),
         p_value=found.p_value,
         adjusted_p=found.p_value,
-        method=found.method,
+        method=COUNTS if counts else _resampling(pairs),
         items=len(differences),
-        verdict=decide(pairs.difference, found.interval, found.p_value, margin),
+        verdict="undecided",
         margin=margin,
-        minimum_detectable_difference=found.detectable,
-        items_needed=found.needed,
+        minimum_detectable_difference=detectable,
+        items_needed=needed,
+        interval_at=found.interval_at,
         gained=int((differences > 0).sum()),
         lost=int((differences < 0).sum()),
         unchanged=int((differences == 0).sum()),
@@ -91,7 +89,28 @@ def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> C
         repeats=(control.repeats, other.repeats),
         changed_between_repeats=(control.changed_between_repeats, other.changed_between_repeats),
         unscored=len(control.item_ids) - len(differences),
+        unscored_shares=unscored_shares([control], [other]),
+        lowest=lowest,
+        highest=highest,
     )
+    return judged(compared)
+
+
+def figures(control: ItemScores, other: ItemScores) -> Figures:
+    """What the test and the interval that fit the scores find of the items scored in both.
+
+    Raises what `compare` raises.
+    """
+    pairs = _pair(control, other)
+    counts = _by_counts(control, other)
+    p_value, interval_at = _counted(pairs) if counts else _resampled(pairs, control.bounds)
+    means = float(pairs.control.mean()), float(pairs.other.mean())
+    return Figures(*means, pairs.difference, p_value, interval_at)
+
+
+def _by_counts(control: ItemScores, other: ItemScores) -> bool:
+    """Whether every item is one answer of its own, right or wrong."""
+    return all(s.binary and s.repeats == 1 and not s.clustered for s in (control, other))
 
 
 def _pair(control: ItemScores, other: ItemScores) -> _Pairs:
@@ -128,38 +147,45 @@ def check_same_items(control: ItemScores, other: ItemScores) -> None:
         raise ItemsDifferError("the runs group the same items into different clusters")
 
 
-def _by_counts(pairs: _Pairs) -> _Evidence:
+def _counted(pairs: _Pairs) -> tuple[float, IntervalAt]:
     """Mid-p McNemar and Tango's interval."""
-    differences = pairs.differences
-    items = len(differences)
-    gained, lost = int((differences > 0).sum()), int((differences < 0).sum())
-    discordance = (gained + lost) / items
-    return _Evidence(
-        interval=tango(gained, lost, items),
-        p_value=float(mid_p_mcnemar(gained, lost)),
-        method="mid-p McNemar, Tango interval",
-        detectable=minimum_detectable_difference(items, discordance),
-        needed=items_needed(discordance, abs(gained - lost) / items),
-    )
+    gained, lost = _flips(pairs)
+    items = len(pairs.control)
+    return float(mid_p_mcnemar(gained, lost)), lambda level: tango(gained, lost, items, level)
 
 
-def _by_resampling(pairs: _Pairs, bounds: tuple[float, float]) -> _Evidence:
+def _resampled(pairs: _Pairs, bounds: tuple[float, float]) -> tuple[float, IntervalAt]:
     """Sign-flip permutation and the cluster bootstrap of the item differences."""
-    differences = pairs.differences
-    width = bounds[1] - bounds[0]
-    interval = bootstrap(differences, pairs.clusters, (-width, width))
-    totals_C, _ = cluster_totals(differences, pairs.clusters)
-    detectable = detectable_from_interval(interval.half_width)
+    differences, width = pairs.differences, bounds[1] - bounds[0]
+
+    def interval_at(level: float) -> Interval:
+        return bootstrap(differences, pairs.clusters, (-width, width), level)
+
+    return sign_flip(pairs.totals), interval_at
+
+
+def _plan(pairs: _Pairs, found: Figures, counts: bool) -> tuple[float | None, int | None]:
+    """The smallest difference seen with 80 % power, and the items that the one observed takes."""
+    items = len(pairs.control)
+    if counts:
+        gained, lost = _flips(pairs)
+        discordance = (gained + lost) / items
+        needed = items_needed(discordance, abs(gained - lost) / items)
+        return minimum_detectable_difference(items, discordance), needed
     # With so few clusters no pattern of signs is rarer than the significance level.
-    if 0.5 ** len(totals_C) > ALPHA:
-        return _Evidence(interval, sign_flip(totals_C), _method(totals_C), None, None)
+    if 0.5 ** len(pairs.totals) > ALPHA:
+        return None, None
+    detectable = detectable_from_interval(found.interval_at(LEVEL).half_width)
     observed = abs(pairs.difference)
-    ratio = detectable / observed if observed else None
-    needed = None if ratio is None else int(np.ceil(len(differences) * ratio**2))
-    return _Evidence(interval, sign_flip(totals_C), _method(totals_C), detectable, needed)
+    return detectable, int(np.ceil(items * (detectable / observed) ** 2)) if observed else None
 
 
-def _method(totals_C: Array) -> str:
+def _flips(pairs: _Pairs) -> tuple[int, int]:
+    """Items on which the other run scored higher, and lower."""
+    return int((pairs.differences > 0).sum()), int((pairs.differences < 0).sum())
+
+
+def _resampling(pairs: _Pairs) -> str:
     """The name of the resampling test, saying whether it was exact."""
-    exact = np.count_nonzero(totals_C) <= EXACT_CLUSTERS
+    exact = np.count_nonzero(pairs.totals) <= EXACT_CLUSTERS
     return f"{'exact ' if exact else ''}mid-p sign-flip permutation, cluster bootstrap"

@@ -13,7 +13,7 @@ from scipy import special
 from assay.judge.intervals import LEVEL, quantile
 from assay.judge.paired import compare
 from assay.judge.scores import Array, ItemScores, on_one_scale
-from assay.judge.verdict import Comparison, adjusted
+from assay.judge.verdict import Comparison, Correction, adjusted
 
 NODES = 128
 SHARED_CONTROL = 0.5
@@ -32,7 +32,10 @@ class Promotion:
 
     @property
     def favourite(self) -> int:
-        """The step with the best score, the earliest among equals, shown better or not."""
+        """The step with the best score, the earliest among equals, shown better or not.
+
+        Answers without a score count as failures.
+        """
         return _first_best(self.looks, list(self.looks))
 
 
@@ -40,26 +43,34 @@ def promote(start: ItemScores, later: Mapping[int, ItemScores]) -> Promotion:
     """Whether a checkpoint of a stage may take the place of what the stage started from.
 
     It must be better than `start` on the same items at 0.05 after correction for `len(later)`
-    looks; among those that are, the one with the best score, the earliest among equals, is taken.
+    looks, whatever its missing scores are; among those that are, the one with the best score, the
+    earliest among equals, is taken. Answers without a score count as failures there.
     Raises what `judge.paired.compare` raises.
     """
     first, *others = on_one_scale(start, *later.values())
     compared = {step: compare(first, scores) for step, scores in zip(later, others, strict=True)}
-    looks = {
-        step: adjusted(found, adjust_for_looks(found.p_value, len(later)))
-        for step, found in compared.items()
-    }
+    looks = {step: corrected_for_looks(found, len(later)) for step, found in compared.items()}
     better = [step for step, found in looks.items() if found.verdict == "better"]
     return Promotion(_first_best(looks, better) if better else None, looks)
 
 
 def _first_best(looks: Mapping[int, Comparison], steps: Sequence[int]) -> int:
-    return max(steps, key=lambda step: (looks[step].score, -step))
+    return max(steps, key=lambda step: (looks[step].lowest_score, -step))
 
 
 def adjust_for_looks(p_value: float, looks: int) -> float:
     """The p-value of the most favourable of `looks` looks (Bonferroni: valid however related)."""
     return min(1.0, p_value * looks)
+
+
+def corrected_for_looks(comparison: Comparison, looks: int) -> Comparison:
+    """The comparison as the most favourable of `looks` looks, with the verdict that follows."""
+    worst = comparison.worst_case
+    by = [
+        Correction(adjust_for_looks(p, looks), looks)
+        for p in (comparison.p_value, worst.p_value if worst else 1.0)
+    ]
+    return adjusted(comparison, by[0], by[1], looks)
 
 
 def chance_of_false_promotion(

@@ -4,12 +4,12 @@ Tests and intervals are computed elsewhere. Sentences are a key with numbers, so
 another language brings its own templates; the English ones are here.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from assay.judge.intervals import Interval
-from assay.judge.plural import filled
+from assay.judge.intervals import LEVEL, Interval
+from assay.judge.plural import filled as filled_in
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "not comparable"]
 
@@ -18,6 +18,37 @@ MARGIN = 0.02
 """Two scores closer than this are equivalent for practical purposes: 2 points."""
 EQUIVALENCE_ITEMS = 1000
 """Below this number of items an interval seldom fits inside the margin."""
+FEW_UNSCORED = 0.02
+"""A larger share of answers without a score is warned of."""
+
+IntervalAt = Callable[[float], Interval]
+"""The interval of a difference at a level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a test and an interval found of two runs."""
+
+    control_score: float
+    score: float
+    difference: float
+    p_value: float
+    interval_at: IntervalAt
+    """It leaves out 0 exactly where the p-value is below 1 - level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The figures with a value put in for every missing score."""
+
+    control_score: float
+    score: float
+    difference: float
+    interval: Interval
+    p_value: float
+    adjusted_p: float
+    """`p_value` corrected for the family."""
+    interval_at: IntervalAt = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +59,7 @@ class Comparison:
     score: float
     difference: float
     interval: Interval
-    """Of the difference, for this comparison alone."""
+    """Of the difference, at the level to which the family is corrected."""
     p_value: float
     adjusted_p: float
     """`p_value` corrected for the family; equal to it when there is one comparison."""
@@ -41,35 +72,115 @@ class Comparison:
     """Smallest difference seen with 80 % power by this design; None when no difference is."""
     items_needed: int | None
     """Items at which a difference of the size observed would be seen with 80 % power."""
+    interval_at: IntervalAt = field(repr=False, compare=False)
     gained: int | None = None
     """Items on which the run scored higher; None when scores came without items."""
     lost: int | None = None
     unchanged: int | None = None
     clusters: int | None = None
     """Independent sources of the items, when items share sources."""
+    family: int = 1
+    """Comparisons, or looks, for which this one is corrected."""
     repeats: tuple[int, int] = (1, 1)
     """Passes over the items: control, run."""
     changed_between_repeats: tuple[int, int] = (0, 0)
     """Items whose score changed between repeats: control, run."""
     unscored: int = 0
     """Items left out because one of the runs has no score for them."""
+    unscored_shares: tuple[float, float] = (0.0, 0.0)
+    """Share of the answers without a score: control, run."""
+    lowest: Filled | None = None
+    """Missing scores least in the run's favour: its own lowest, the control's highest. None where
+    none is missing."""
+    highest: Filled | None = None
+    """Missing scores most in the run's favour."""
     confounds: tuple[str, ...] = ()
     """Paths of undeclared differences between the two runs."""
 
+    @property
+    def worst_case(self) -> Filled | None:
+        """The missing scores at the ends that speak most against the difference as scored."""
+        return self.highest if self.difference < 0 else self.lowest
 
-def decide(difference: float, interval: Interval, p_value: float, margin: float) -> Verdict:
-    """The verdict of a fair comparison. The p-value decides, the interval shows equivalence."""
-    if p_value < ALPHA:
-        return "better" if difference > 0 else "worse"
-    if -margin < interval.low and interval.high < margin:
-        return "equivalent"
-    return "undecided"
+    @property
+    def lowest_score(self) -> float:
+        """The run's score if all that it has no score for were failures."""
+        return self.score if self.lowest is None else self.lowest.score
 
 
-def adjusted(comparison: Comparison, p_value: float) -> Comparison:
-    """The comparison with a corrected p-value and the verdict that follows from it."""
-    verdict = decide(comparison.difference, comparison.interval, p_value, comparison.margin)
-    return replace(comparison, adjusted_p=p_value, verdict=verdict)
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What a family or many looks make of one test."""
+
+    p_value: float
+    """The adjusted one."""
+    divisor: int
+    """The test rejects where its own p-value is below ALPHA / divisor."""
+
+
+def filled(figures: Figures) -> Filled:
+    """The figures of a comparison whose missing scores were filled in."""
+    return Filled(
+        figures.control_score,
+        figures.score,
+        figures.difference,
+        figures.interval_at(LEVEL),
+        figures.p_value,
+        figures.p_value,
+        figures.interval_at,
+    )
+
+
+def judged(comparison: Comparison) -> Comparison:
+    """The comparison with the verdict that its figures give: as scored, and whatever the missing
+    scores are."""
+    said = as_scored(comparison)
+    return replace(comparison, verdict=said if _survives(comparison, said) else "undecided")
+
+
+def as_scored(comparison: Comparison) -> Verdict:
+    """The verdict if the missing scores did not matter."""
+    return _decide(comparison, comparison)
+
+
+def _survives(c: Comparison, said: Verdict) -> bool:
+    """Better and worse hold in the worst case of the missing scores, equivalent at both ends."""
+    ends = (c.lowest, c.highest) if said == "equivalent" else (c.worst_case,)
+    return all(_decide(case, c) == said for case in ends if case is not None)
+
+
+def _decide(case: Comparison | Filled, c: Comparison) -> Verdict:
+    """The p-value decides; two one-sided tests at ALPHA show equivalence.
+
+    Both reject where the interval of level 1 - 2 ALPHA lies within the margin (Schuirmann 1987,
+    Journal of Pharmacokinetics and Biopharmaceutics 15:657). In a family ALPHA is divided by its
+    size (Bonferroni).
+    """
+    if case.adjusted_p < ALPHA:
+        return "better" if case.difference > 0 else "worse"
+    within = case.interval_at(1 - 2 * ALPHA / c.family)
+    return "equivalent" if -c.margin < within.low and within.high < c.margin else "undecided"
+
+
+def adjusted(
+    comparison: Comparison, as_scored: Correction, worst_case: Correction, family: int
+) -> Comparison:
+    """The comparison with corrected p-values, intervals of the levels at which it was tested, and
+    the verdict that follows."""
+    c = comparison
+    lowest, highest = c.lowest, c.highest
+    if c.difference < 0:
+        highest = highest and _corrected(highest, worst_case)
+    else:
+        lowest = lowest and _corrected(lowest, worst_case)
+    interval = c.interval_at(1 - ALPHA / as_scored.divisor)
+    figures = replace(c, lowest=lowest, highest=highest, interval=interval, family=family)
+    return judged(replace(figures, adjusted_p=as_scored.p_value))
+
+
+def _corrected(case: Filled, by: Correction) -> Filled:
+    interval = case.interval_at(1 - ALPHA / by.divisor)
+    return replace(case, adjusted_p=by.p_value, interval=interval)
 
 
 def not_comparable(comparison: Comparison, confounds: Sequence[str]) -> Comparison:
@@ -88,8 +199,8 @@ class Sentence:
 ENGLISH = {
     "better": "better by {difference:.1f} points ({low:+.1f} to {high:+.1f}), p = {p:.2g}",
     "worse": "worse by {difference:.1f} points ({low:+.1f} to {high:+.1f}), p = {p:.2g}",
-    "equivalent": "equivalent: the difference of {signed:+.1f} points ({low:+.1f} to {high:+.1f}) "
-    "lies within {margin:g} points",
+    "equivalent": "equivalent: the difference of {signed:+.1f} points lies within {margin:g} "
+    "points ({tost_level:g} % interval {tost_low:+.1f} to {tost_high:+.1f})",
     "undecided": "undecided: {signed:+.1f} points ({low:+.1f} to {high:+.1f}) on {items:items}, "
     "p = {p:.2g}",
     "not comparable": "not comparable: differs in {confounds}",
@@ -103,6 +214,19 @@ ENGLISH = {
     "repeats": "{control} and {run} of {items:items} changed between repeats; repeats that do not "
     "change are not further samples",
     "unscored": "{unscored:items} had no score in one of the runs, hence left out",
+    "unscored answers": "{control:.1%} of the control's answers and {run:.1%} of the run's have no "
+    "score",
+    "worst case": "the missing scores all counted against it: {signed:+.1f} points ({low:+.1f} to "
+    "{high:+.1f}), p = {p:.2g}",
+    "worst case for equivalence": "the missing scores at either end: {lowest:+.1f} to "
+    "{highest:+.1f} points",
+    "missing undoes better": "better by the answers that have a score, but the missing "
+    "scores could undo it",
+    "missing undoes worse": "worse by the answers that have a score, but the missing "
+    "scores could undo it",
+    "missing undoes equivalent": "equivalent by the answers that have a score, but the missing "
+    "scores could undo it",
+    "family interval": "the interval is of {level:.2f} %, for {family} comparisons or looks",
     "without items": "compared as two binomials: the scores came without their items",
 }
 
@@ -110,7 +234,29 @@ ENGLISH = {
 def sentences(comparison: Comparison) -> tuple[Sentence, ...]:
     """What a page must say about a comparison, most important first. Numbers are in points."""
     c = comparison
-    figures: dict[str, float | int | str] = {
+    said = [Sentence(c.verdict, _numbers(c))]
+    claimed = as_scored(c)
+    if c.verdict == "undecided":
+        undone = claimed != "undecided"
+        said += [Sentence(f"missing undoes {claimed}", {})] if undone else _undecided(c)
+    small = -c.margin < c.interval.low and c.interval.high < c.margin
+    if small and c.verdict in ("better", "worse"):
+        said.append(Sentence("within margin", {"margin": c.margin * 100}))
+    if c.interval.level != LEVEL and c.verdict != "not comparable":
+        numbers = {"level": c.interval.level * 100, "family": c.family}
+        said.append(Sentence("family interval", numbers))
+    if max(c.repeats) > 1:
+        control, run = c.changed_between_repeats
+        said.append(Sentence("repeats", {"control": control, "run": run, "items": c.items}))
+    said += _missing(c, claimed)
+    if c.gained is None:
+        said.append(Sentence("without items", {}))
+    return tuple(said)
+
+
+def _numbers(c: Comparison) -> dict[str, float | int | str]:
+    within = c.interval_at(1 - 2 * ALPHA / c.family)
+    return {
         "difference": abs(c.difference) * 100,
         "signed": c.difference * 100,
         "low": c.interval.low * 100,
@@ -118,22 +264,29 @@ def sentences(comparison: Comparison) -> tuple[Sentence, ...]:
         "p": c.adjusted_p,
         "items": c.items,
         "margin": c.margin * 100,
+        "tost_low": within.low * 100,
+        "tost_high": within.high * 100,
+        "tost_level": round(within.level * 100, 2),
         "confounds": ", ".join(c.confounds),
     }
-    said = [Sentence(c.verdict, figures)]
-    if c.verdict == "undecided":
-        said += _undecided(c)
-    small = -c.margin < c.interval.low and c.interval.high < c.margin
-    if small and c.verdict in ("better", "worse"):
-        said.append(Sentence("within margin", {"margin": c.margin * 100}))
-    if max(c.repeats) > 1:
-        control, run = c.changed_between_repeats
-        said.append(Sentence("repeats", {"control": control, "run": run, "items": c.items}))
+
+
+def _missing(c: Comparison, claimed: Verdict) -> list[Sentence]:
+    """How much has no score, and what that could do."""
+    said = []
     if c.unscored:
         said.append(Sentence("unscored", {"unscored": c.unscored}))
-    if c.gained is None:
-        said.append(Sentence("without items", {}))
-    return tuple(said)
+    worst = c.worst_case
+    if worst is None or c.lowest is None or c.highest is None:
+        return said
+    control, run = c.unscored_shares
+    said.append(Sentence("unscored answers", {"control": control, "run": run}))
+    if claimed == "equivalent":
+        ends = {"lowest": c.lowest.difference * 100, "highest": c.highest.difference * 100}
+        return [*said, Sentence("worst case for equivalence", ends)]
+    low, high = worst.interval.low * 100, worst.interval.high * 100
+    numbers = {"signed": worst.difference * 100, "low": low, "high": high, "p": worst.adjusted_p}
+    return [*said, Sentence("worst case", numbers)]
 
 
 def _undecided(c: Comparison) -> list[Sentence]:
@@ -154,4 +307,4 @@ def _undecided(c: Comparison) -> list[Sentence]:
 
 def explain(comparison: Comparison, templates: Mapping[str, str] = ENGLISH) -> str:
     """The sentences of a comparison in words, joined by semicolons."""
-    return "; ".join(filled(templates[s.key], s.numbers) for s in sentences(comparison))
+    return "; ".join(filled_in(templates[s.key], s.numbers) for s in sentences(comparison))

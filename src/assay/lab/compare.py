@@ -12,9 +12,10 @@ from assay.judge.confounds import Confound
 from assay.judge.findings import Finding
 from assay.judge.holm import adjust_family
 from assay.judge.intervals import score_interval
+from assay.judge.missing import score_range
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores, on_one_scale
-from assay.judge.verdict import Comparison, not_comparable
+from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable
 from assay.lab.answers import (
     NotMeasured,
     evaluation_records,
@@ -39,6 +40,8 @@ from assay.lab.spec.read import read_experiment
 from assay.lab.twins import Place, identity_findings
 
 Value = TypeVar("Value")
+
+UNSCORED = "more than 2 % of the answers have no score"
 
 
 def compare_checkpoints(
@@ -218,6 +221,7 @@ def make_table(
                 items=len(each.scores.item_ids),
                 repeats=each.scores.repeats,
                 abstained=each.scores.missing,
+                possible=score_range(each.scores),
                 to_control=pairings.get((control, name)),
                 to_previous=next((p for p in previous if p.control != control), None),
                 clusters=each.scores.sources,
@@ -225,7 +229,21 @@ def make_table(
                 file=each.file,
             )
         )
-    return Table(record, tuple(lines), found, tuple(findings))
+    return Table(record, tuple(lines), found, (*findings, *_unscored(lines)))
+
+
+def _unscored(lines: Iterable[Line]) -> list[Finding]:
+    """A warning of each line with more answers without a score than may be passed over."""
+    return [
+        Finding(
+            "warning",
+            UNSCORED,
+            f"{line.name}: {line.abstained / answers:.1%} ({line.abstained} / {answers})",
+            "find out why; no verdict is given that they could undo",
+        )
+        for line in lines
+        if line.abstained > FEW_UNSCORED * (answers := line.items * line.repeats)
+    ]
 
 
 def _stage_before(name: str, names: Sequence[str]) -> str | None:

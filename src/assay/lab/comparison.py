@@ -63,6 +63,8 @@ class Line:
     repeats: int
     abstained: int
     """Answers without a score, of items x repeats."""
+    possible: tuple[float, float]
+    """The lowest and the highest score that answers without one leave possible."""
     to_control: Pairing | None
     """None for the control itself."""
     to_previous: Pairing | None

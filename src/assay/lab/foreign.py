@@ -17,6 +17,7 @@ from assay.data.results.readers import SUFFIXES, read_results
 from assay.data.results.result import SCORE, Result
 from assay.errors import InputError, nearest
 from assay.judge.intervals import Interval, score_interval, wilson
+from assay.judge.missing import score_range
 from assay.judge.scores import ItemScores, item_scores
 from assay.lab.answers import NotMeasured, find_record, measured_checkpoints
 from assay.lab.comparison import Arm
@@ -96,6 +97,8 @@ class Summary:
     """Answers without a score, of items x repeats."""
     clusters: int | None = None
     """Sources of the items, where items share some."""
+    possible: tuple[float, float] | None = None
+    """The lowest and the highest score that answers without one leave possible."""
 
 
 def summaries(sides: Iterable[Side]) -> list[Summary]:
@@ -107,7 +110,8 @@ def _summary(side: Side) -> Summary:
     if all(score is None for score in side.scores.values()):
         return Summary(side, None, None, len(side.scores))
     scores = side.item_scores(bounds([side]))
-    return Summary(side, scores.mean, score_interval(scores), scores.missing, scores.sources)
+    interval, possible = score_interval(scores), score_range(scores)
+    return Summary(side, scores.mean, interval, scores.missing, scores.sources, possible)
 
 
 @dataclass(frozen=True, slots=True)

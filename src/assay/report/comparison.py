@@ -17,6 +17,7 @@ from assay.report.comparison_charts import difference_bar, difference_scale
 from assay.report.content import (
     Section,
     about_evaluation,
+    abstained_text,
     interval_text,
     sentence,
     shared_scale,
@@ -97,14 +98,13 @@ def drawn_plots(table: Table, labels: dict[str, str]) -> dict[str, str]:
 
 
 def _score_cells(line: Line, scale: tuple[float, float], words: Words) -> Section:
-    abstained = words("table.abstained", count=number(line.abstained)) if line.abstained else ""
     return {
         "score": percent(line.score),
         "interval": interval_text(line.interval, words),
         "graph": interval_bar(line.score, line.interval, scale),
         "size": size_text(number(line.items), line.clusters, words),
         "repeats": number(line.repeats),
-        "abstained": abstained,
+        "abstained": abstained_text(line, words),
     }
 
 

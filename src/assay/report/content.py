@@ -132,7 +132,6 @@ def row_view(row: ResultRow, scale: tuple[float, float], words: Words) -> Sectio
     line = row.line
     if line is None:
         return {"label": row.label, "badges": badges(row, words), "line": None}
-    abstained = words("table.abstained", count=number(line.abstained)) if line.abstained else ""
     return {
         "label": row.label,
         "badges": badges(row, words),
@@ -141,7 +140,7 @@ def row_view(row: ResultRow, scale: tuple[float, float], words: Words) -> Sectio
         "interval": interval_text(line.interval, words),
         "graph": interval_bar(line.score, line.interval, scale),
         "size": size_text(f"{number(line.items)} × {line.repeats}", line.clusters, words),
-        "abstained": abstained,
+        "abstained": abstained_text(line, words),
         "to_control": pairing_view(line.to_control, words),
         "to_previous": pairing_view(line.to_previous, words),
     }
@@ -152,6 +151,14 @@ def size_text(size: str, clusters: int | None, words: Words) -> str:
     if clusters is None:
         return size
     return words("table.clustered", size=size, clusters=number(clusters))
+
+
+def abstained_text(line: Line, words: Words) -> str:
+    """How many answers have no score, and between what they leave the score; empty for none."""
+    if not line.abstained:
+        return ""
+    low, high = map(percent, line.possible)
+    return words("table.abstained", count=number(line.abstained), low=low, high=high)
 
 
 def badges(row: ResultRow, words: Words) -> list[str]:

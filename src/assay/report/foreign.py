@@ -56,9 +56,15 @@ def score_remarks(summaries: list[Summary], w: Words) -> list[str]:
     stopped = {s.side.name: s.side.unfinished for s in summaries if s.side.unfinished}
     missing = {s.side.name: ", ".join(s.side.left_out) for s in summaries if s.side.left_out}
     said = [w("foreign.unfinished", run=visible(n), why=visible(y)) for n, y in stopped.items()]
-    return said + [
-        w("foreign.left_out", run=visible(n), what=visible(m)) for n, m in missing.items()
-    ]
+    said += [w("foreign.left_out", run=visible(n), what=visible(m)) for n, m in missing.items()]
+    return said + [_missing(s, w) for s in summaries if s.abstained and s.possible]
+
+
+def _missing(summary: Summary, w: Words) -> str:
+    """What the answers without a score leave of the score."""
+    low, high = map(percent, summary.possible or ())
+    run = visible(summary.side.name)
+    return w("foreign.missing", run=run, count=summary.abstained, low=low, high=high)
 
 
 def _reach(low: float, high: float, w: Words) -> str:

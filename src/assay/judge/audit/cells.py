@@ -13,9 +13,9 @@ from scipy import special
 
 from assay.data.reported.record import Reported, Run
 from assay.judge.binomial import compare_counts
-from assay.judge.intervals import Interval
+from assay.judge.intervals import LEVEL, Interval
 from assay.judge.power import detectable_from_interval
-from assay.judge.verdict import Comparison, decide
+from assay.judge.verdict import Comparison, judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +103,18 @@ def compare_means(found: Sequence[Comparison]) -> Comparison | None:
         float(np.mean([getattr(c, name) for c in found])) for name in ("control_score", "score")
     )
     difference = after - before
-    low, high = (
-        float(np.sqrt(sum(reach**2 for reach in reaches))) / len(found)
-        for reaches in (
-            [c.difference - c.interval.low for c in found],
-            [c.interval.high - c.difference for c in found],
-        )
-    )
-    interval = Interval(difference - low, difference + high, "Newcombe, reaches squared and added")
+
+    def interval_at(level: float) -> Interval:
+        cells = [(c.difference, c.interval_at(level)) for c in found]
+        low = float(np.sqrt(sum((d - i.low) ** 2 for d, i in cells))) / len(cells)
+        high = float(np.sqrt(sum((i.high - d) ** 2 for d, i in cells))) / len(cells)
+        method = "Newcombe, reaches squared and added"
+        return Interval(difference - low, difference + high, method, level)
+
+    interval = interval_at(LEVEL)
     error = float(np.sqrt(sum(_null_variance(c) for c in found))) / len(found)
     p_value = 1.0 if error == 0 else float(2 * special.ndtr(-abs(difference) / error))
-    return Comparison(
+    compared = Comparison(
         control_score=before,
         score=after,
         difference=difference,
@@ -122,11 +123,13 @@ def compare_means(found: Sequence[Comparison]) -> Comparison | None:
         adjusted_p=p_value,
         method="mean of binomials without items: score test, Newcombe limits",
         items=sum(c.items for c in found),
-        verdict=decide(difference, interval, p_value, found[0].margin),
+        verdict="undecided",
         margin=found[0].margin,
         minimum_detectable_difference=detectable_from_interval(interval.half_width),
         items_needed=None,
+        interval_at=interval_at,
     )
+    return judged(compared)
 
 
 def _null_variance(found: Comparison) -> float:
