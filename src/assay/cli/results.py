@@ -118,6 +118,7 @@ def table_result(table: Table) -> dict[str, Any]:
             for state in table.parts
         },
         "lines": [line_result(line, table) for line in table.lines],
+        "tasks": table.tasks,
     }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from assay.data.record import DataError
 from assay.data.results.bfcl_leaderboard import Reported, read_leaderboard
+from assay.data.results.lm_eval_folder import sample_logs
 from assay.data.results.readers import SUFFIXES, read_results
 from assay.data.results.result import SCORE, Result
 from assay.errors import InputError, nearest
@@ -62,6 +63,8 @@ class Side:
     """Whether `settings` say how the run was made and measured."""
     vary: tuple[str, ...] = ()
     """Differences that are what the comparison is about."""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """The task of each item, where the run is on several."""
     left_out: tuple[str, ...] = ()
     """What the file was made to hold as well and has no scores of, by name."""
     unfinished: str = ""
@@ -143,7 +146,7 @@ def bounds(sides: Sequence[Side]) -> tuple[float, float]:
 def is_file(text: str) -> bool:
     """Whether a name on the command line means a file of results rather than a run."""
     path = _split(text)[0]
-    return path.suffix in SUFFIXES or path.is_file()
+    return path.suffix in SUFFIXES or path.is_file() or bool(sample_logs(path))
 
 
 def read_sides(
@@ -236,7 +239,7 @@ def _split(text: str) -> tuple[Path, str | None]:
     if (
         not at
         or Path(text).is_file()
-        or not (Path(head).is_file() or Path(head).suffix in SUFFIXES)
+        or not (Path(head).is_file() or Path(head).suffix in SUFFIXES or sample_logs(Path(head)))
     ):
         return Path(text), None
     return Path(head), run
@@ -283,6 +286,7 @@ def _side(result: Result) -> Side:
         settings=result.settings,
         configured=result.configured,
         vary=MODEL,
+        parts=result.parts,
         left_out=result.left_out,
         unfinished=result.unfinished,
         file=Path(result.file).absolute(),

@@ -16,6 +16,7 @@ from assay.judge.findings import Finding
 from assay.judge.identity import Twins, same_answers
 from assay.judge.parts import part_of
 from assay.judge.scores import ItemScores, on_one_scale
+from assay.lab.by_task import task_lines
 from assay.lab.compare import judge_pairs, make_table
 from assay.lab.comparison import Table
 from assay.lab.fairness import Unfair, check_fair, find_differences
@@ -107,7 +108,8 @@ def _judged(sides: Sequence[Side], allow: Sequence[str]) -> Table:
     findings += [*_unknown(sides), *_left_out(sides), *_twins(measured.values())]
     differing = tuple(every.values())
     table = make_table(_record(first), first.name, measured, pairings, differing, findings)
-    return replace(table, compared=_compared(sides))
+    tasks = task_lines(first.parts, {name: each.scores for name, each in measured.items()})
+    return replace(table, compared=_compared(sides), tasks=tasks)
 
 
 def _measured(side: Side, scores: ItemScores) -> Measured:

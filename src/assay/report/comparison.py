@@ -10,6 +10,7 @@ from typing import Any
 
 from assay.judge.confounds import Confound
 from assay.judge.findings import Finding
+from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison
 from assay.lab.comparison import Line, Pairing, Table
 from assay.report.charts import interval_bar
@@ -43,6 +44,7 @@ def comparison_values(table: Table, words: Words, folder: Path) -> Section:
         "control": labels[table.control.name],
         "rows": line_rows(table, words),
         "plots": drawn_plots(table, labels),
+        "tasks": task_rows(table, words),
         "mark": mark(table, words),
         "sentences": says,
         "parts": part_rows(table, words),
@@ -142,6 +144,30 @@ def detectable_text(found: Comparison, words: Words) -> str:
     if smallest is None:
         return words("compare.nothing_detectable")
     return words("compare.detectable", smallest=f"{smallest * 100:.1f}")
+
+
+def task_rows(table: Table, words: Words) -> list[dict[str, Any]]:
+    """The runs task by task, then the mean over tasks."""
+    labels = line_labels(table, words)
+    return [
+        {
+            "task": visible(line.task) or words("compare.tasks_alike"),
+            "items": number(line.items),
+            "label": labels[figure.run],
+            "score": percent(figure.score),
+            "interval": interval_text(figure.interval, words),
+            "difference": _difference_text(figure.difference, figure.difference_interval, words),
+        }
+        for line in table.tasks
+        for figure in line.figures
+    ]
+
+
+def _difference_text(difference: float | None, interval: Interval | None, words: Words) -> str:
+    if difference is None or interval is None:
+        return "–"
+    low, high = points(interval.low), points(interval.high)
+    return words("table.short", difference=points(difference), low=low, high=high)
 
 
 def labelled_sentence(pairing: Pairing, labels: dict[str, str], words: Words) -> dict[str, str]:

@@ -10,7 +10,14 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from assay.lab.comparison import Table
-from assay.report.comparison import labelled_sentence, line_labels, line_rows, mark, part_rows
+from assay.report.comparison import (
+    labelled_sentence,
+    line_labels,
+    line_rows,
+    mark,
+    part_rows,
+    task_rows,
+)
 from assay.report.content import Section
 from assay.report.terminal_styles import STYLES
 from assay.report.words import Words, visible, words
@@ -33,6 +40,8 @@ def comparison_shown(table: Table, lang: str = "en", flips: bool = False) -> lis
     ]
     title = f"{table.evaluation.name} ({table.evaluation.benchmark})"
     shown: list[RenderableType] = [Text(title, "bold"), _table(rows, w)]
+    if table.tasks:
+        shown.append(_tasks(table, w))
     if table.allowed:
         shown.append(Text(mark(table, w), "yellow"))
     shown += [*lines, *_differences(table, w)]
@@ -54,6 +63,18 @@ def _table(rows: list[Section], w: Words) -> RichTable:
         difference = Text(f"{found['difference']} ({found['interval']})")
         verdict = Text(found["verdict"], STYLES.get(found["kind"], ""))
         view.add_row(*map(Text, cells), difference, Text(found["p"]), verdict, found["detectable"])
+    return view
+
+
+def _tasks(table: Table, w: Words) -> RichTable:
+    """Every run on every task, and the mean over tasks."""
+    heads = ("compare.task", "compare.items", "table.checkpoint", "table.score", "table.interval")
+    view = RichTable(
+        *(w(head) for head in (*heads, "compare.difference")), box=None, header_style="bold"
+    )
+    for row in task_rows(table, w):
+        cells = (row[k] for k in ("task", "items", "label", "score", "interval", "difference"))
+        view.add_row(*map(Text, cells))
     return view
 
 

@@ -15,6 +15,7 @@ from assay.data.jsonl import read_jsonl
 from assay.data.record import DataError
 from assay.data.results import bfcl, inspect_ai, lm_eval, table, trl, verl
 from assay.data.results.bfcl_leaderboard import is_leaderboard
+from assay.data.results.lm_eval_folder import read_folder, sample_logs
 from assay.data.results.parquet import read_columns
 from assay.data.results.result import Result, read_text
 from assay.errors import InputError, nearest
@@ -60,6 +61,8 @@ def read_results(
     if format is not None and format not in READERS:
         fix = nearest(format, READERS)
         raise UnknownResults(f"no reader for {format!r}", field="--format", fix=fix)
+    if sample_logs(path) and format in (None, "lm-eval"):
+        return read_folder(path, lm_eval.read, cluster)
     if path.is_dir():
         raise UnknownResults("is a folder", file=path, fix="name the files in it")
     if not path.is_file():

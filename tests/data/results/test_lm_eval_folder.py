@@ -1,0 +1,101 @@
+"""A folder of lm-eval's logs is one result over all its tasks."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from assay.data.record import DataError
+from assay.data.results.readers import read_results
+from assay.lab.foreign import is_file, read_sides
+from assay.lab.foreign_compare import compare_sides
+from tests.data.results.produced import FOLDER, copied
+
+METRIC = "exact_match,strict-match"
+
+
+def group(folder: Path, model: str, kept: int = 5) -> Path:
+    """The logs that lm-eval wrote of the task `sums`, and those of its first documents as if they
+    were of another task, `few`."""
+    place = copied(f"lm_eval/sums-{model}", folder)
+    (file,) = place.glob("samples_sums_2*.jsonl")
+    lines = [line for line in file.read_text().splitlines() if json.loads(line)["doc_id"] < kept]
+    file.with_name(file.name.replace("sums", "few")).write_text("\n".join(lines) + "\n")
+    (log,) = place.glob("results_*.json")
+    found = json.loads(log.read_text())
+    for table in ("configs", "versions", "n-shot", "higher_is_better", "n-samples"):
+        found[table]["few"] = found[table]["sums"]
+    found["n-samples"]["few"] = {"original": kept, "effective": kept}
+    log.write_text(json.dumps(found))
+    return place
+
+
+def by_metric(folder: Path, **more) -> dict:
+    return {result.metric: result for result in read_results(folder, **more)}
+
+
+def test_the_mean_over_all_items_is_lm_evals_mean_weighted_by_size(tmp_path: Path):
+    found = by_metric(group(tmp_path, "small"))[METRIC]
+    scores = {
+        t: [a.score for a in found.answers if found.parts[a.item] == t] for t in ("few", "sums")
+    }
+    assert {t: len(s) for t, s in scores.items()} == {"few": 5, "sums": 12}
+    # lm-eval's aggregate_subtask_metrics: the sum of metric * size over the sum of sizes.
+    weighted = sum(np.mean(s) * len(s) for s in scores.values()) / 17
+    assert np.mean([a.score for a in found.answers]) == pytest.approx(weighted)
+    assert (found.benchmark, found.unfinished) == ("few, sums", "")
+    assert found.left_out == ("sums_choice",), "a task without the metric is named"
+
+
+def test_documents_of_two_tasks_with_one_number_are_two_items(tmp_path: Path):
+    found = by_metric(group(tmp_path, "small"))[METRIC]
+    assert {"few/0", "sums/0"} <= {a.item for a in found.answers}
+    assert found.questions["few/0"] == found.questions["sums/0"]
+
+
+def test_tasks_may_be_the_clusters(tmp_path: Path):
+    found = by_metric(group(tmp_path, "small"), cluster="task")[METRIC]
+    assert set(found.clusters.values()) == {"few", "sums"}
+    assert by_metric(group(tmp_path / "b", "small"), cluster="answer")[METRIC].clusters
+
+
+def test_a_task_that_is_logged_twice_is_refused(tmp_path: Path):
+    place = group(tmp_path, "small")
+    (file,) = place.glob("samples_few_2*.jsonl")
+    later = re.sub(r"_2026-\d\d", "_2027-01", file.name)
+    file.with_name(later).write_text(file.read_text())
+    with pytest.raises(DataError, match="task 'few' is logged twice"):
+        read_results(place)
+
+
+def test_a_folder_that_holds_the_models_folder_is_read_through(tmp_path: Path):
+    group(tmp_path, "small")
+    outer = tmp_path / "lm_eval"
+    assert is_file(str(outer)) and not is_file(str(tmp_path / "elsewhere"))
+    assert [r.metric for r in read_results(outer)] == [
+        r.metric for r in read_results(outer / "sums-small")
+    ]
+
+
+def test_tasks_are_one_comparison_with_a_line_for_each_and_a_mean_that_weighs_them_alike(tmp_path):
+    small, large = (group(tmp_path / m, m) for m in ("small", "large"))
+    sides = [side for place in (small, large) for side in read_sides(str(place), metric=METRIC)]
+    table = compare_sides(sides)
+    assert [line.items for line in table.lines] == [17, 17]
+    assert [(line.task, line.items) for line in table.tasks] == [("few", 5), ("sums", 12), ("", 17)]
+    control, other = zip(*(line.figures for line in table.tasks), strict=True)
+    assert control[2].score == pytest.approx(np.mean([control[0].score, control[1].score]))
+    differences = [figure.difference for figure in other]
+    assert differences[2] == pytest.approx(np.mean(differences[:2]))
+    assert table.lines[0].score == pytest.approx(
+        (5 * control[0].score + 12 * control[1].score) / 17
+    )
+    assert all(figure.difference is None for figure in control)
+
+
+def test_one_task_alone_has_no_lines_by_task():
+    (file,) = (FOLDER / "lm_eval/two_examples").glob("samples_*.jsonl")
+    sides = read_sides(str(file.parent), metric=METRIC)
+    assert sides[0].parts == {}
