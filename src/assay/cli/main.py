@@ -19,6 +19,7 @@ from assay.cli.fill import fill
 from assay.cli.log import log
 from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, verb
+from assay.cli.plan import plan
 from assay.cli.protect import protect
 from assay.cli.replay import replay
 from assay.cli.report import report
@@ -35,6 +36,7 @@ VERBS = {
     "check": check,
     "eval": evaluate,
     "compare": compare,
+    "plan": plan,
     "convert": convert,
     "audit": audit,
     "matrix": matrix,

@@ -26,8 +26,10 @@ def binomial_mass(successes: Array, trials: Array | float, chance: Array | float
     return np.exp(log)
 
 
-def predicted_power(items: int, discordance: float, difference: float) -> float:
-    """Chance that mid-p McNemar rejects at 0.05, exactly, by summing over the discordant counts.
+def predicted_power(
+    items: int, discordance: float, difference: float, alpha: float = ALPHA
+) -> float:
+    """Chance that mid-p McNemar rejects at `alpha`, exactly, by summing over the discordant counts.
 
     `discordance` is the probability that an item changes; a difference cannot exceed it, so it is
     raised to |difference| where it is smaller.
@@ -39,7 +41,7 @@ def predicted_power(items: int, discordance: float, difference: float) -> float:
     centre, spread = items * share, 8 * np.sqrt(items * share * (1 - share)) + 10
     low, high = max(0, int(centre - spread)), min(items, int(centre + spread))
     changed_M = np.arange(low, high + 1, dtype=np.float64)
-    critical_M = _critical(changed_M)
+    critical_M = _critical(changed_M, alpha)
     gaining = (share + size) / (2 * share)
     # bdtr is the binomial distribution function; an empty region has critical count -1.
     reject_M = np.where(
@@ -51,27 +53,27 @@ def predicted_power(items: int, discordance: float, difference: float) -> float:
     return float(np.sum(binomial_mass(changed_M, items, share) * reject_M))
 
 
-def _critical(changed_M: Array) -> Array:
+def _critical(changed_M: Array, alpha: float) -> Array:
     """Largest count of the rarer direction at which the test still rejects; -1 for none."""
-    guess_M = np.floor(changed_M / 2 - quantile(LEVEL) * np.sqrt(changed_M) / 2)
+    guess_M = np.floor(changed_M / 2 - quantile(1 - alpha) * np.sqrt(changed_M) / 2)
     candidates_KM = guess_M + np.arange(-3, 4)[:, None]
     usable_KM = (candidates_KM >= 0) & (candidates_KM < changed_M / 2)
     counts_KM = np.where(usable_KM, candidates_KM, 0.0)
-    rejects_KM = usable_KM & (mid_p_mcnemar(counts_KM, changed_M - counts_KM) < ALPHA)
+    rejects_KM = usable_KM & (mid_p_mcnemar(counts_KM, changed_M - counts_KM) < alpha)
     return np.where(rejects_KM, candidates_KM, -1.0).max(0)
 
 
 @lru_cache(maxsize=4096)
 def minimum_detectable_difference(
-    items: int, discordance: float, power: float = POWER
+    items: int, discordance: float, power: float = POWER, alpha: float = ALPHA
 ) -> float | None:
     """Smallest difference seen with `power`; None when even a change of every item is not."""
-    if predicted_power(items, discordance, 1.0) < power:
+    if predicted_power(items, discordance, 1.0, alpha) < power:
         return None
     low, high = 0.0, 1.0
     for _ in range(30):
         middle = (low + high) / 2
-        if predicted_power(items, discordance, middle) < power:
+        if predicted_power(items, discordance, middle, alpha) < power:
             low = middle
         else:
             high = middle
@@ -79,7 +81,9 @@ def minimum_detectable_difference(
 
 
 @lru_cache(maxsize=4096)
-def items_needed(discordance: float, difference: float, power: float = POWER) -> int | None:
+def items_needed(
+    discordance: float, difference: float, power: float = POWER, alpha: float = ALPHA
+) -> int | None:
     """Items at which `difference` is seen with `power`; None for a difference of zero.
 
     Bisection on the exact power around the normal approximation, and the approximation itself
@@ -89,14 +93,14 @@ def items_needed(discordance: float, difference: float, power: float = POWER) ->
     if size == 0:
         return None
     share = max(discordance, size)
-    z = quantile(LEVEL) + float(special.ndtri(power))
+    z = quantile(1 - alpha) + float(special.ndtri(power))
     approximate = share * (z / size) ** 2
     if approximate > EXACT_ITEMS:
         return int(np.ceil(approximate))
     low, high = int(approximate / 2), int(2 * approximate) + 20
     while high - low > 1:
         middle = (low + high) // 2
-        if predicted_power(middle, share, size) < power:
+        if predicted_power(middle, share, size, alpha) < power:
             low = middle
         else:
             high = middle

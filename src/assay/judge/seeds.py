@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from assay.judge.intervals import FEW_CLUSTERS, LEVEL, TIE, quantile
-from assay.judge.scores import Array, cluster_totals
+from assay.judge.cluster_robust import cluster_means, item_mean
+from assay.judge.intervals import LEVEL, quantile
+from assay.judge.paired import check_same_items
+from assay.judge.scores import Array, ItemScores, ScoreError, cluster_totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def crossed_error(
     values_I = np.sum([sign * arm_SI.mean(0) for sign, arm_SI in zip(signs, arms, strict=True)], 0)
     items, freedom = _items(values_I, clusters, width)
     between = [float(arm_SI.mean(1).var(ddof=1)) / len(arm_SI) for arm_SI in arms]
-    left = sum(_left(arm_SI, clusters) for arm_SI in arms)
+    left = sum(left_over(arm_SI, clusters) for arm_SI in arms)
     degrees = [len(arm_SI) - 1 for arm_SI in arms]
     doubt = items**2 / freedom
     if sum(between) > left * float(special.chdtri(sum(degrees), 0.5)) / sum(degrees):
@@ -64,37 +66,46 @@ def crossed_error(
 
 def _items(values_I: Array, clusters: tuple[str, ...] | None, width: float) -> tuple[float, float]:
     """Variance of the mean of I values by the items drawn, and its degrees of freedom."""
-    totals_C, sizes_C = cluster_totals(values_I, clusters)
-    rates_C = totals_C / sizes_C
-    variance = _cluster_variance(totals_C - sizes_C * values_I.mean(), sizes_C)
-    if (np.abs(rates_C - np.median(rates_C)) > TIE).sum() < FEW_CLUSTERS:
+    found = item_mean(values_I, clusters, (-width, width))
+    variance = float(found.standard_error) ** 2 if found.clusters > 1 else 0.0
+    if found.alike:
         # Next to nothing varied: at least what the score interval has with no exception among C.
         z = quantile(LEVEL)
-        variance = max(variance, (z / (len(sizes_C) + z**2) * width) ** 2)
-    return variance, _freedom(sizes_C)
+        variance = max(variance, (z / (found.clusters + z**2) * width) ** 2)
+    return variance, max(found.degrees, 1.0)
 
 
-def _left(arm_SI: Array, clusters: tuple[str, ...] | None) -> float:
-    """Variance of an arm's mean by what neither its items nor its seeds explain."""
+def left_over(arm_SI: Array, clusters: tuple[str, ...] | None) -> float:
+    """Variance of an arm's mean by what neither its items nor its S >= 2 seeds explain."""
     residuals_SI = arm_SI - arm_SI.mean(0) - arm_SI.mean(1, keepdims=True) + arm_SI.mean()
     totals_CS, sizes_C = cluster_totals(residuals_SI.T, clusters)
-    seeds = len(arm_SI)
-    summed = sum(_cluster_variance(totals_C, sizes_C) for totals_C in totals_CS.T)
-    return summed / (seeds * (seeds - 1))
-
-
-def _cluster_variance(totals_C: Array, sizes_C: Array) -> float:
-    """CR2 variance of a mean from the sums of its residuals in C clusters; one says nothing: 0."""
     if len(sizes_C) == 1:
         return 0.0
-    items = sizes_C.sum()
-    return float((totals_C**2 / (1 - sizes_C / items)).sum() / items**2)
+    errors_S = cluster_means(totals_CS, sizes_C, (-np.inf, np.inf)).standard_error
+    seeds = len(arm_SI)
+    return float((errors_S**2).sum()) / (seeds * (seeds - 1))
 
 
-def _freedom(sizes_C: Array) -> float:
-    """Bell and McCaffrey's degrees of freedom of that variance; C - 1 for clusters of one size."""
-    if len(sizes_C) == 1:
-        return 1.0
-    items = sizes_C.sum()
-    shared_C = sizes_C**2 / (items - sizes_C)
-    return float(items**2 / ((sizes_C**2).sum() + shared_C.sum() ** 2 - (shared_C**2).sum()))
+def aligned(
+    control: Sequence[ItemScores], other: Sequence[ItemScores]
+) -> tuple[tuple[Array, Array], tuple[str, ...] | None]:
+    """The S x I item means of control and other over the I items that every run has a score for,
+    in one order, and their clusters.
+
+    Raises ItemsDifferError when the runs were scored on different items, scales or clusters,
+    ScoreError when no item has a score in all.
+    """
+    first = control[0]
+    for run in (*control, *other):
+        check_same_items(first, run)
+    order = sorted(first.item_ids)
+    means = [dict(zip(r.item_ids, r.item_means, strict=True)) for r in (*control, *other)]
+    table = np.array([[run[item] for item in order] for run in means])
+    scored = np.logical_not(np.isnan(table).any(0))
+    if not scored.any():
+        raise ScoreError("no item has a score in every run")
+    clusters = None
+    if first.clusters is not None:
+        source = dict(zip(first.item_ids, first.clusters, strict=True))
+        clusters = tuple(source[i] for i, keep in zip(order, scored, strict=True) if keep)
+    return (table[: len(control), scored], table[len(control) :, scored]), clusters
