@@ -338,5 +338,9 @@ FAULTS["items_unknown"] = (
     two_runs(20.0, 60.0).replace("items = 200\n", ""),
     two_runs(20.0, 60.0),
 )
+FAULTS["claim_without_items"] = (
+    two_runs(60.0, 61.0, "better").replace("items = 200\n", ""),
+    two_runs(60.0, 68.0, "better").replace("items = 200\n", ""),
+)
 FAULTS["quotient"] = (average("0.000101"), average("0.000134"))
 FAULTS["cause_without_effect"] = (fallbacks(0), fallbacks(4))

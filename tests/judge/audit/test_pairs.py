@@ -158,3 +158,10 @@ def test_settings_of_one_benchmark_do_not_disagree_with_those_of_another():
     text = TWO + said.format("x", 5) + said.format("y", 8)
     assert not found(text, "label_disagrees")
     assert found(text + said.format("x", 8), "label_disagrees")
+
+
+def test_a_claim_of_several_benchmarks_without_items_is_not_judged_by_one_of_them():
+    text = cells("x = 20, y = 20", "x = 21, y = 60", "better").replace("items = 100\n", "")
+    assert not warned(text)
+    (flaw,) = found(text + 'says_of = { x = "better" }\n', "claim_without_items")
+    assert flaw.about == "b / a · x" and float(flaw.numbers["needed"]) > 5000

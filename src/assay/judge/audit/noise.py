@@ -13,10 +13,12 @@ from assay.data.reported.record import Reported, Verdict
 from assay.judge.audit.cells import cells
 from assay.judge.audit.flaw import Flaw
 from assay.judge.audit.pairs import Pair, pairs
-from assay.judge.binomial import compare_counts
+from assay.judge.binomial import compare_counts, unpaired_items_needed
 from assay.judge.verdict import ALPHA, Comparison
 
 DECIDED = ("better", "worse")
+MOST_ITEMS = 5000
+"""Items for each run above which a difference is rarely measured; most benchmarks have fewer."""
 
 
 def inside_noise(report: Reported) -> Iterator[Flaw]:
@@ -142,6 +144,28 @@ def items_unknown(report: Reported) -> Iterator[Flaw]:
     if waiting:
         name = report.scoring.benchmark or report.about
         yield Flaw("items_unknown", "note", name, {"comparisons": len(waiting)})
+
+
+def claim_without_items(report: Reported) -> Iterator[Flaw]:
+    """Claimed differences without a number of items, which need more than benchmarks have."""
+    for pair in pairs(report):
+        before, after = cells(report, pair.control), cells(report, pair.run)
+        for cell in before.keys() & after.keys() - pair.by_cell.keys():
+            whole = pair.says if pair.shared_cells == 1 else None
+            says, claim = pair.says_of.get(cell, whole), pair.claim_of(cell)
+            needed = unpaired_items_needed(before[cell].mean, after[cell].mean)
+            if says not in DECIDED or (claim and tested(claim) is not None):
+                continue
+            if needed is not None and needed > MOST_ITEMS:
+                numbers = {
+                    "says": says or "",
+                    "control": 100 * before[cell].mean,
+                    "score": 100 * after[cell].mean,
+                    "needed": needed,
+                }
+                about = f"{pair.name} · {cell}" if cell else pair.name
+                line = claim.line if claim else pair.line
+                yield Flaw("claim_without_items", "warning", about, numbers, line)
 
 
 def difference_inside_noise(report: Reported) -> Iterator[Flaw]:

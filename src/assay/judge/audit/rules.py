@@ -38,6 +38,7 @@ RULES: dict[str, Rule] = {
     "inside noise": noise.inside_noise,
     "own test disagrees": noise.own_test_disagrees,
     "items unknown": noise.items_unknown,
+    "claim without items": noise.claim_without_items,
     "difference inside noise": noise.difference_inside_noise,
     "unpaired": noise.unpaired,
     "repeats alike": noise.repeats_alike,
