@@ -35,6 +35,9 @@ def read_markdown(text: str, file: Path) -> Reported:
         for table in section.tables:
             read_table(draft, table, place_of(section, table))
     read_lists(draft, found)
+    draft.tableless = not draft.scores
+    for section in found:
+        read_rates(draft, section)
     settle(draft)
     lines = [(line.text, line.number) for section in found for line in section.lines]
     read_asides(draft, found)
@@ -42,7 +45,6 @@ def read_markdown(text: str, file: Path) -> Reported:
     read_practice(draft, lines)
     read_claims(draft, lines)
     for section in found:
-        read_rates(draft, section)
         read_open(draft, section)
     for section in leaves(found):
         if section.path and section.empty:

@@ -7,9 +7,10 @@ and plans are no conclusion.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 
-from assay.data.reported.reading.draft import Draft, Note
+from assay.data.reported.reading.draft import Draft
 from assay.data.reported.reading.names import Named, Names
 from assay.data.reported.reading.sizes import sentences
 from assay.data.reported.record import Comparison, Verdict
@@ -34,10 +35,12 @@ SAME = re.compile(
     r"(?<![a-z])(?:same|equal(?:s|ly)?|identical|no (?:\w+ )?(?:difference|effect|gain"
     r"|improvement|change)|as (?:good|strong|accurate|well) as|on par|matches|matched"
     r"|equivalent|indistinguishable"
-    r"|does not (?:help|hurt|matter)|ineffective|makes no difference|unaffected)(?![a-z])"
+    r"|does not (?:help|hurt|matter)|ineffective|makes no difference|unaffected"
+    r"|no (?:\w+ )?regression|unchanged|preserv(?:es|ed)|retain(?:s|ed)|intact"
+    r"|did not (?:hurt|change|degrade|help|matter))(?![a-z])"
     r"|持平|无差异|无效(?!果)|没有(?:任何|什么)?(?:影响|差异|效果|提升|变化|区别)|无影响"
     r"|无效果|相同"
-    r"|一样(?:好)?|相当|不影响|毫无",
+    r"|一样(?:好)?|相当|不影响|没有(?:下降|退化|掉点|变差)|未(?:下降|变差|退化|掉点)|不变|毫无",
     re.I,
 )
 HEDGED = re.compile(
@@ -86,6 +89,10 @@ BASELINE = re.compile(
     r"(?<![A-Za-z0-9_-])(?:the )?(?:base(?:line)?|control)(?: model| run"
     r"| checkpoint)?(?![A-Za-z0-9_-])|基线(?:模型)?|对照(?:组)?|基座(?:模型)?|原始?模型",
     re.I,
+)
+PAIRED = re.compile(r"(?<![a-z])(?<!un)paired|mcnemar|item by item|per-item|逐题|配对", re.I)
+P_VALUE = re.compile(
+    r"(?<![a-z])p\s*(?:值|-?value)?\s*(?:为|of|is)?\s*([=<＝＜≈])\s*(0?\.\d+)", re.I
 )
 CREDIT = re.compile(
     r"(?<![a-z])(?:thanks to|due to|because(?: of)?|comes? from|came from|attribut\w+ to"
@@ -249,33 +256,42 @@ def read_claims(draft: Draft, lines: Sequence[tuple[str, int]]) -> None:
         for sentence in sentences(text):
             named = {n.name for n in known.named(sentence)}
             if len(named) > 1:
-                _add(draft, claims_in(sentence, known), line)
+                _add(draft, claims_in(sentence, known), sentence, line)
             elif len(named) == 1 and EFFECT.search(sentence):
-                _add(draft, claims_in(sentence, known, named.pop()), line)
+                _add(draft, claims_in(sentence, known, named.pop()), sentence, line)
     for note in draft.notes:
-        _note(draft, known, note)
-
-
-def _note(draft: Draft, known: Known, note: Note) -> None:
-    """A note's run is the one it is about."""
-    for sentence in sentences(note.text):
-        found = list(claims_in(sentence, known, note.run))
         cells = (note.cell,) if note.cell in draft.cell_names() else ()
-        _add(draft, (Claim(c.run, c.control, c.says, c.cells or cells) for c in found), note.line)
+        for sentence in sentences(note.text):
+            found = claims_in(sentence, known, note.run)
+            beside = (replace(claim, cells=claim.cells or cells) for claim in found)
+            _add(draft, beside, sentence, note.line)
 
 
-def _add(draft: Draft, found: Iterator[Claim], line: int) -> None:
+def _add(draft: Draft, found: Iterator[Claim], text: str, line: int) -> None:
     """Add claims of runs that share what they are said of, each pair and cells once."""
     for claim in found:
         mine, theirs = (_scored(draft, name) for name in (claim.run, claim.control))
-        if not (mine & theirs):
-            continue
         known = [(c.run, c.control, c.cells) for c in draft.parts.get("comparisons", ())]
-        if (claim.run, claim.control, claim.cells) not in known:
+        if mine & theirs and (claim.run, claim.control, claim.cells) not in known:
             part = Comparison(
-                run=claim.run, control=claim.control, says=claim.says, cells=claim.cells, line=line
+                run=claim.run,
+                control=claim.control,
+                says=claim.says,
+                cells=claim.cells,
+                paired=bool(PAIRED.search(text) or PAIRED.search(draft.text)),
+                p=_p_value(text),
+                line=line,
             )
             draft.add("comparisons", part)
+
+
+def _p_value(text: str) -> Decimal | None:
+    """The p-value that a sentence prints; one that is below a limit is below it."""
+    match = P_VALUE.search(text)
+    if match is None:
+        return None
+    value = Decimal(match[2])
+    return value * Decimal("0.999") if match[1] in "<＜" else value
 
 
 def _scored(draft: Draft, run: str) -> set[str]:

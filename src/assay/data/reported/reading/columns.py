@@ -100,23 +100,26 @@ def setting_of(title: str) -> str:
     return next((key for key, pattern in words.SETTINGS.items() if pattern.fullmatch(text)), "")
 
 
-def columns_of(table: Table, rated: bool) -> list[Column]:
-    """The columns of a table; `rated` says that the text around it speaks of scores."""
+def columns_of(table: Table, rated: bool, run: int | None) -> list[Column]:
+    """The columns of a table of which one names runs; `rated`: the text around speaks of scores."""
     found = [_column(table, index, rated) for index in range(len(table.header))]
-    runs = [column for column in found if column.role == "run"]
-    step = next((column for column in found if column.role == "step"), None)
-    if runs and step and not _varies(table, runs[0].index, step.index):
-        found[step.index] = replace(
-            step, role="setting", name="epochs" if "epoch" in step.title.lower() else "steps"
-        )
-    # `run` beside `model`, holding 1, 2, 3, counts repeats.
-    for column in runs[1:] if len(runs) > 1 else ():
-        cells = column_cells(table, column.index)
-        if all(whole(cell) is not None for cell in cells):
-            found[column.index] = replace(column, role="seed")
-        else:
-            found[column.index] = replace(column, role="setting", name=column.title.lower())
-    return found
+    if run is not None:
+        found[run] = replace(found[run], role="run", name="")
+    return [_beside_runs(table, column, run) for column in found]
+
+
+def _beside_runs(table: Table, column: Column, run: int | None) -> Column:
+    """What a column is in a table that names runs in another one."""
+    if run in (None, column.index):
+        return column
+    title = column.title.lower()
+    if column.role == "step" and not _varies(table, run, column.index):
+        return replace(column, role="setting", name="epochs" if "epoch" in title else "steps")
+    if column.role == "run":
+        # `run` beside `model`, holding 1, 2, 3, counts repeats.
+        counted = all(whole(cell) is not None for cell in column_cells(table, column.index))
+        return replace(column, role="seed" if counted else "setting", name=title)
+    return replace(column, role="ignored") if title == "rank" else column
 
 
 def _varies(table: Table, run: int, step: int) -> bool:

@@ -40,6 +40,7 @@ class Score:
     right: int | None = None
     items: int | None = None
     failed: int | None = None
+    left_out: int | None = None
     interval: tuple[Decimal, ...] = ()
     place: str = ""
     """The heading it stands under."""
@@ -81,6 +82,10 @@ class Draft:
     """Passes that each printed score is the mean of; 0 where their number is not given."""
     left_out: bool = False
     """Whether items without an answer are said to be left out."""
+    tableless: bool = False
+    """Whether no table and no list gives a score."""
+    said_left_out: dict[tuple[str, str], int] = field(default_factory=dict)
+    """How many, by run and benchmark."""
     metrics: dict[str, Metric] = field(default_factory=dict)
     open: dict[str, Open] = field(default_factory=dict)
     parts: dict[str, list[Any]] = field(default_factory=dict)
@@ -204,7 +209,7 @@ def _run(draft: Draft, name: str) -> Run:
         items={cell: n for cell, n in items.items() if n} or None,
         right={c: n for c, n in right.items() if n and len(n) == len(scores[c] or n) and items[c]},
         failed=failed,
-        left_out=_left_out(draft, kept, items),
+        left_out=_left_out(draft, name, kept, items),
         not_run=tuple(
             c for c, group in cells.items() if c not in kept and any(s.absent for s in group)
         ),
@@ -265,17 +270,20 @@ def _items(draft: Draft, cell: str, group: Sequence[Score]) -> int | None:
 
 
 def _left_out(
-    draft: Draft, kept: dict[str, list[Score]], items: dict[str, int | None]
+    draft: Draft, name: str, kept: dict[str, list[Score]], items: dict[str, int | None]
 ) -> dict[str, int]:
-    """Items that are said to be left out: those without an answer, or those that a row lacks."""
-    if not draft.left_out:
-        return {}
+    """Items that are said to be left out: so many, those without an answer, those that lack."""
     found = {}
     for cell, group in kept.items():
         whole, own = draft.sizes.get(cell) or draft.sizes.get(""), items[cell]
-        if group[0].failed is not None:
+        said = draft.said_left_out.get((name, cell)) or draft.said_left_out.get((name, ""))
+        if group[0].left_out is not None:
+            found[cell] = group[0].left_out
+        elif said is not None:
+            found[cell] = said
+        elif draft.left_out and group[0].failed is not None:
             found[cell] = group[0].failed
-        elif whole and own and whole > own:
+        elif draft.left_out and whole and own and whole > own:
             found[cell] = whole - own
     return found
 

@@ -34,7 +34,7 @@ REPEATS = re.compile(
     rf"^(?:{NUMBER})(?:{PERCENT})?(?:\s*[/,;，、；|]\s*(?:{NUMBER})(?:{PERCENT})?){{2,}}$"
 )
 MARKS = re.compile(
-    r"[\u2190-\u21ff\u2600-\u27bf\u2b00-\u2bff\U0001f300-\U0001faff\ufe0f†‡§*^]"
+    r"[\u2190\u2191\u2193-\u21ff\u2600-\u27bf\u2b00-\u2bff\U0001f300-\U0001faff\ufe0f†‡§*^]"
     r"|\[\d{1,2}\](?=$|\s)"
 )
 """Arrows, stars, footnote signs and emoji beside a number or a name."""

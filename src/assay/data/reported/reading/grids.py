@@ -83,9 +83,9 @@ def grid_of(table: Table, place: Place) -> Grid:
         for row in table.rows
     ]
     rows = [row for row, label in zip(table.rows, labels, strict=True) if label.role == "run"]
-    columns = columns_of(Table(table.header, rows), place.rated)
-    if run is not None and (turned or columns[run].role not in ("run", "benchmark")):
-        columns[run] = replace(columns[run], role="run", name="")
+    columns = columns_of(Table(table.header, rows), place.rated, run)
+    if run is None and corner is None:
+        columns[0] = replace(columns[0], role="benchmark", name="")
     return Grid(place, table, columns, labels, turned, lines)
 
 
@@ -160,10 +160,9 @@ def _run_index(table: Table) -> int | None:
     if named:
         return next((i for i in named if i not in counted), named[0])
     first = [clean(row.cells[0]) for row in table.rows if row.cells]
-    if roles[0] and roles[0][0] in ("benchmark", "step", "seed", "setting"):
-        return None
     if roles[0] is None and first and _lean(first) < 0:
         return None
+    # Rows of a sweep are named by the setting that is swept.
     return 0 if roles[0] is None or roles[0][0] in ("setting", "ignored") else None
 
 

@@ -13,6 +13,7 @@ from assay.data.reported.reading.columns import role_of, setting_of, title_parts
 from assay.data.reported.reading.draft import Draft, Note, Score
 from assay.data.reported.reading.figures import OPEN, Figure, clean, figure
 from assay.data.reported.reading.names import heading_name, key_of, tidy
+from assay.data.reported.reading.sizes import sentences
 from assay.data.reported.record import Metric
 
 LABELLED = re.compile(r"^(.{1,60}?)\s*(?:[:：=]|\s[—–-]|→)\s*(.+)$")
@@ -149,27 +150,43 @@ def read_asides(draft: Draft, sections: list[Section]) -> None:
 
 
 def read_rates(draft: Draft, section: Section) -> None:
-    """Percentages beside their counts in running text, so that each can be checked."""
+    """Percentages beside their counts in running text: scores of the run that stands before them.
+
+    Where the log has no table of scores; otherwise each is checked against its own counts.
+    """
     for line in section.lines:
-        for match in RATE.finditer(line.text):
-            value, count, total = match[1] or match[6], match[2] or match[4], match[3] or match[5]
-            right, items = (int(n.replace(",", "")) for n in (count, total))
-            if not 0 < items >= right or any(s.line == line.number for s in draft.scores):
-                continue
-            name = (
-                re.split(r"[.。,，;；]\s", line.text[: match.start()])[-1].strip(" :：,，(（")
-                or section.title
-                or "rate"
-            )
-            if name not in draft.metrics:
-                draft.metrics[name] = Metric(
-                    name=name,
-                    steps=(0,),
-                    values=(Decimal(value),),
-                    counts=(right,),
-                    totals=(items,),
-                    line=line.number,
+        for sentence in sentences(line.text):
+            found = list(RATE.finditer(sentence))
+            for match, start in zip(found, [0, *(m.end() for m in found)], strict=False):
+                rate = _rate(match)
+                if rate is None or any(s.line == line.number and s.place for s in draft.scores):
+                    continue
+                value, right, items = rate
+                named = {m[0].lower() for m in words.TOLD.finditer(sentence, start, match.start())}
+                if draft.tableless and len(named) == 1:
+                    draft.scores.append(
+                        Score(tidy(named.pop()), "", line.number, (value,), right, items)
+                    )
+                    continue
+                name = (
+                    sentence[start : match.start()].strip(" :：,，(（") or section.title or "rate"
                 )
+                if name not in draft.metrics:
+                    draft.metrics[name] = Metric(
+                        name=name,
+                        steps=(0,),
+                        values=(value,),
+                        counts=(right,),
+                        totals=(items,),
+                        line=line.number,
+                    )
+
+
+def _rate(match: re.Match[str]) -> tuple[Decimal, int, int] | None:
+    """The percentage, the count and the total of a rate."""
+    value, count, total = match[1] or match[6], match[2] or match[4], match[3] or match[5]
+    right, items = (int(n.replace(",", "")) for n in (count, total))
+    return (Decimal(value), right, items) if 0 < items >= right else None
 
 
 def read_open(draft: Draft, section: Section) -> None:

@@ -1,4 +1,4 @@
-"""How results were made, as a log says it: chosen on the test, failures left out, what is to thank.
+"""How results were made, as a log says it: failures left out, and what a gain is put down to.
 
 Each is a small vocabulary; a sentence that names no run of the tables says nothing of one.
 """
@@ -8,51 +8,11 @@ import re
 from assay.data.reported.reading.claims import CREDIT, HEDGED, Known
 from assay.data.reported.reading.columns import setting_of
 from assay.data.reported.reading.draft import Draft
-from assay.data.reported.reading.sizes import number, sentences
-from assay.data.reported.record import Comparison, Metric, Reading, Search
+from assay.data.reported.reading.restated import read_restated, read_signal
+from assay.data.reported.reading.selection import read_choice
+from assay.data.reported.reading.sizes import sentences
+from assay.data.reported.record import Comparison, Metric, Reading
 
-CHOSEN = re.compile(
-    r"(?<![a-z])(?:chose|choose|chosen|select(?:ed|ing|ion)?|pick(?:ed|ing|s)?|kept|keep"
-    r"|best[- ]of|best|highest|peak|top|early[- ]stopp\w*)(?![a-z])|选取|选择|选出|挑选|挑"
-    r"|选用|最好|最佳|最高"
-    r"|选",
-    re.I,
-)
-POINTS = re.compile(
-    r"(?<![a-z])(?:checkpoints?|ckpts?|steps?|epochs?|seeds?|prompts?|templates?"
-    r"|temperatures?|learning rates?|lrs?|hyper-?param\w*|configs?|configurations?|settings?"
-    r"|variants?|runs?|candidates?|sweep|grid)(?![a-z])"
-    r"|检查点|步|轮|种子|提示词|模板|温度|学习率|超参|配置|权重|版本|候选",
-    re.I,
-)
-ON_TEST = re.compile(
-    r"(?<![a-z])(?:(?:by|on|using|with|from|per|according to|against|of|highest|best|its"
-    r"|their|looking at)\s+(?:\w+\s+){0,4}?)(?:test|benchmark|eval(?:uation)?)(?:[ -]?(?:set"
-    r"|score|scores|accuracy|acc|split|result|results|items|questions))?(?![a-z])"
-    r"|(?<![a-z])test[ -](?:set|score|accuracy|acc|split)|测试(?:集|分|得分|准确率|成绩"
-    r"|结果)|评测集|测试题",
-    re.I,
-)
-ON_DEV = re.compile(
-    r"(?<![a-z])(?:dev|val(?:id(?:ation)?)?|held[- ]?out (?:dev|train\w*|prompts))(?![a-z])"
-    r"|验证|开发集",
-    re.I,
-)
-NOT_CHOSEN = re.compile(
-    r"(?<![a-z])(?:not|never|no|nothing|without|fixed|last|final|before|in advance"
-    r"|pre-?registered|untouched|only once)(?![a-z])|不(?:是|用|依|按|看|参考)|没有|未|固定"
-    r"|最后一[个步轮]|事先|预先"
-    r"|仅.{0,4}一次|只.{0,4}一次",
-    re.I,
-)
-COUNT = re.compile(
-    r"(?:of|among|from|over|across|out of|共|个|the)?\s*(?<![\d.])(\d{1,3}|two|three|four|five"
-    r"|six|seven|eight|nine|ten|twelve)\s*(?:个|组|\w+\s)?\s*(?:saved "
-    r"|different )?(?:checkpoints|ckpts|seeds|prompts|epochs|configs|configurations|settings"
-    r"|variants|runs|candidates|templates|learning rates|检查点|种子|提示词|配置|候选|版本"
-    r"|权重|模板|学习率)",
-    re.I,
-)
 FAILURES = re.compile(
     r"time-?d?[ -]?outs?|pars(?:e|ing)|unpars\w*|refus\w*|invalid|malformed|error|crash\w*"
     r"|truncat\w*|no answer|unanswered|empty|fail\w*|exceed\w*|over-?long|超时|解析|拒答"
@@ -120,41 +80,35 @@ def read_practice(draft: Draft, lines: list[tuple[str, int]]) -> None:
     notes = [(note.text, note.line, note.run) for note in draft.notes]
     for text, line, subject in [*((t, n, "") for t, n in lines), *notes]:
         for sentence in sentences(text):
-            _chosen(draft, known, sentence, line, subject)
-            _left_out(draft, sentence)
+            read_choice(draft, known, sentence, line, subject)
+            _left_out(draft, known, sentence, subject)
+            read_restated(draft, known, sentence, line)
+            read_signal(draft, sentence, line)
             _credit(draft, known, sentence, line, subject)
             _direction(draft, sentence, line)
 
 
-def _chosen(draft: Draft, known: Known, text: str, line: int, subject: str) -> None:
-    """A checkpoint, seed or setting that was chosen by the scores that are reported."""
-    if not (CHOSEN.search(text) and POINTS.search(text)) or NOT_CHOSEN.search(text):
+def _left_out(draft: Draft, known: Known, text: str, subject: str) -> None:
+    """Items without an answer that do not count in the scores: of whom, and how many."""
+    if not (FAILURES.search(text) and LEFT_OUT.search(text)):
         return
-    dev, test = ON_DEV.search(text), ON_TEST.search(text)
-    if not dev and not test:
+    if COUNTED.search(text) or TRAINED_ON.search(text):
         return
-    if (dev and not re.search(r"(?<![a-z])test|测试|benchmark", text[: dev.start()], re.I)) or dev:
-        return
-    named = [n.name for n in known.named(text)]
-    runs = draft.run_names()
-    chosen = next((n for n in named if n != known.control), subject) or next(
-        (name for name in reversed(runs) if name != known.control), ""
+    draft.left_out = True
+    named = known.named(text)
+    numbers = [
+        (m.start(), int(m[0])) for m in re.finditer(r"(?<![\d.\w-])\d{1,4}(?![\d.%\w-])", text)
+    ]
+    cells = [cell.name for cell in known.cells.find(text)]
+    whom = list(dict.fromkeys(n.name for n in named)) or (
+        [subject] if subject else draft.run_names()
     )
-    match = COUNT.search(text)
-    points = number(match[1]) if match else None
-    if chosen:
-        draft.add("searches", Search(chosen=chosen, on="test", points=points or None, line=line))
-
-
-def _left_out(draft: Draft, text: str) -> None:
-    """Items without an answer that do not count in the scores."""
-    if (
-        FAILURES.search(text)
-        and LEFT_OUT.search(text)
-        and not COUNTED.search(text)
-        and not TRAINED_ON.search(text)
-    ):
-        draft.left_out = True
+    if not numbers:
+        return
+    for name in whom:
+        at = next((n.end for n in named if n.name == name), 0)
+        near = min(numbers, key=lambda number: abs(number[0] - at))[1]
+        draft.said_left_out[name, cells[0] if len(set(cells)) == 1 else ""] = near
 
 
 def _credit(draft: Draft, known: Known, text: str, line: int, subject: str) -> None:

@@ -10,9 +10,12 @@ from assay.data.reported.reading.names import Names
 SIZE = re.compile(
     r"(?<![A-Za-z])n\s*[=＝]\s*(\d[\d,]*)"
     r"|(?<![\d./])(\d[\d,]*)[- ]+(?:[a-z-]+[- ]+){0,4}?(?:items?|questions?|problems?"
-    r"|prompts?|tasks?|examples?|samples?|instances?|cases?|conversations?|queries)(?![a-z])"
+    r"|prompts?|tasks?|examples?|samples?|instances?|cases?|dialogs?|dialogues?|puzzles?"
+    r"|scenarios?|records?|exercises?|conversations?|queries)(?![a-z])"
     r"|(?<![\d./])(\d[\d,]*)\s*(?:道|个|条)?\s*(?:测试|评测)?(?:题目?|问题|样本|样例|用例|条目)"
     r"|(?:共|各|每个?|均为?|全部)\s*(\d[\d,]*)\s*(?:条|道|个|题)"
+    r"|(?:evaluated|tested|scored|measured) on (?:the )?(?:\w+ )?(\d[\d,]*)(?![\d.%])"
+    r"|(?<![\d.])(\d[\d,]*)\s*(?:条|道)"
     r"|(?:样本[量数]|题[量数]|总数)\s*(?:为|是|均为|[:：=])?\s*(\d[\d,]*)",
     re.I,
 )
@@ -59,7 +62,7 @@ def read_sizes(draft: Draft, places: Sequence[tuple[str, Sequence[Line]]]) -> No
                 if found := REPEATS.search(sentence):
                     shown = next(group for group in found.groups() if group)
                     draft.repeats = number(shown)
-                if TESTED.search(sentence) and not TRAINED.search(sentence):
+                if TESTED.search(sentence):
                     here.update(_sizes(draft, cells, sentence))
         if len(here) == 1:
             draft.place_sizes[place] = min(here)
@@ -81,16 +84,23 @@ def _sizes(draft: Draft, cells: Names, sentence: str) -> list[int]:
     """The items in a sentence that are of no named benchmark; those of one are added."""
     rest = []
     named = cells.find(sentence)
+    breaks = [0, *(m.end() for m in BREAK.finditer(sentence)), len(sentence)]
     for match in SIZE.finditer(sentence):
         size = int(next(group for group in match.groups() if group).replace(",", ""))
+        start = max(place for place in breaks if place <= match.start())
+        end = min(place for place in breaks if place >= match.end())
+        if size < 2 or TRAINED.search(sentence[start:end]):
+            continue
         before = [n for n in named if n.end <= match.start() + 1]
         inside = [n for n in named if match.start() <= n.start < match.end()]
         after = [n for n in named if 0 <= n.start - match.end() <= 12]
         near = (inside or before[-1:] or after)[:1]
-        if size < 2:
-            continue
         if near:
             draft.sizes.setdefault(near[0].name, size)
         else:
             rest.append(size)
     return rest
+
+
+BREAK = re.compile(r"[,，](?!\d)|[()（）:：]|(?<![a-z])and(?![a-z])|和|与")
+"""What a number of items stands between, for the words that say of what it is."""

@@ -41,7 +41,7 @@ def read_scores(draft: Draft, grid: Grid, training: bool = False) -> bool:
 
     Of a table of a training's steps, only scores of the test are results.
     """
-    columns = [c for c in _score_columns(grid) if not training or tested(c)]
+    columns = [c for c in _score_columns(grid) if not training or tested(grid, c)]
     if training and not columns:
         return False
     named = grid.column("run") or grid.column("benchmark") or grid.column("step")
@@ -66,13 +66,10 @@ def _score_columns(grid: Grid) -> list[Column]:
     return found or averages
 
 
-def tested(column: Column) -> bool:
+def tested(grid: Grid, column: Column) -> bool:
     """Whether a column of a training's table holds scores of a test."""
-    return (
-        column.role == "score"
-        and bool(words.BENCH_LIKE.search(column.title))
-        and not words.NOT_TEST.search(column.title)
-    )
+    named = words.BENCH_LIKE.search(column.title) or (grid.column("run") and grid.column("step"))
+    return column.role == "score" and bool(named) and not words.NOT_TEST.search(column.title)
 
 
 def _holds_scores(grid: Grid, column: Column) -> bool:
@@ -88,6 +85,8 @@ def _row_names(grid: Grid) -> dict[int, str]:
         if label.role != "run":
             continue
         name = tidy(grid.cell(row, run.index)) if run else heading_name(grid.place.title)
+        if run and not grid.turned and setting_of(run.title):
+            name = f"{run.title} {name}"
         if grid.turned and label.name:
             name = tidy(label.name)
         at = whole(grid.cell(row, step.index)) if step else None
@@ -164,8 +163,9 @@ def _score(draft: Draft, grid: Grid, row: int, name: str, column: Column | None)
         return
     right = read.count if read.count is not None else _number(grid, row, "correct", column)
     items = read.total or _number(grid, row, "items", column) or (column.items if column else None)
-    failed = _number(grid, row, "excluded", column)
-    if right is not None and (items is None or right > items or len(values) > 1):
+    lost = _number(grid, row, "excluded", column)
+    dropped = any(c.role == "excluded" and words.DROPPED.search(c.title) for c in grid.columns)
+    if right is not None and (right > (items or right) or len(values) > 1):
         right = None
     if not values and right is None:
         return
@@ -176,7 +176,8 @@ def _score(draft: Draft, grid: Grid, row: int, name: str, column: Column | None)
         values=values,
         right=right,
         items=items or None,
-        failed=failed,
+        failed=None if dropped else lost,
+        left_out=lost if dropped else None,
         interval=_interval(grid, row, column, text, share),
         place=grid.place.title,
         repeat=grid.column("seed") is not None,
@@ -347,7 +348,7 @@ def read_settings(draft: Draft, grid: Grid) -> bool:
 
 def is_training(grid: Grid) -> bool:
     """Whether the rows of a table are steps of a training rather than runs."""
-    stepped = grid.column("step") is not None and grid.column("run") is None
+    stepped = grid.column("step") is not None
     named = [label.name for label in grid.labels if label.role == "run" and label.name]
     named_steps = bool(named) and all(STEP_NAME.match(name) for name in named)
     measured = [c for c in grid.columns if c.role == "metric"]

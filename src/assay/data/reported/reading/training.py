@@ -16,32 +16,37 @@ Reading = tuple[Decimal | None, int | None, int | None]
 """A value, its count and the trials it is of."""
 
 
+UNMEASURED = ("step", "run", "seed", "notes", "setting", "change", "spread")
+"""Columns of a training's table that are no readings; a coefficient is one."""
+
+
 def read_training(draft: Draft, grid: Grid) -> bool:
-    """Add the metrics of a table of steps; False where it has none."""
-    rows = [
-        (row, step) for row in range(len(grid.labels)) if (step := _step(grid, row)) is not None
-    ]
-    if not rows:
-        return False
+    """Add the metrics of a table of steps, for each run of it; False where it has none."""
+    run = grid.column("run") if grid.column("step") else None
+    rows: dict[str, list[tuple[int, int]]] = {}
+    for row in range(len(grid.labels)):
+        step = _step(grid, row)
+        if step is not None:
+            name = clean(grid.cell(row, run.index)) if run else ""
+            rows.setdefault(name, []).append((row, step))
+    made = [_read_run(draft, grid, name, found) for name, found in rows.items()]
+    return any(made)
+
+
+def _read_run(draft: Draft, grid: Grid, run: str, rows: Sequence[tuple[int, int]]) -> bool:
+    """Add the metrics of one run; whether there are any."""
     made: dict[str, str] = {}
     for column in grid.columns:
         title = clean(grid.table.header[column.index])
-        if column.role in (
-            "step",
-            "run",
-            "notes",
-            "setting",
-            "change",
-            "spread",
-        ) and title.lower() not in ("beta", "β"):
-            continue
-        if tested(column):
+        coefficient = words.LOSS_ROLES["coefficient"].match(title)
+        if (column.role in UNMEASURED and not coefficient) or tested(grid, column) or not title:
             continue
         cells = [(step, reading(grid.cell(row, column.index))) for row, step in rows]
         known = [(step, each) for step, each in cells if each is not None]
-        if not known or len(known) < len(cells) or not title:
+        if not known or len(known) < len(cells):
             continue
-        name = title if title not in draft.metrics else f"{title} ({grid.place.title})"
+        name = f"{title} ({run})" if run else title
+        name = name if name not in draft.metrics else f"{name} ({grid.place.title})"
         line = grid.lines[rows[0][0]][column.index]
         draft.metrics.setdefault(name, _metric(name, title, known, line))
         made[title] = name

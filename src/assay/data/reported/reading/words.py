@@ -32,7 +32,7 @@ Role = Literal[
 
 def word(terms: str) -> re.Pattern[str]:
     """A pattern of terms, separated by commas: whole words in English, anywhere in Chinese."""
-    names = [term.strip() for term in terms.split(",")]
+    names = [term.strip() for term in terms.split(",") if term.strip()]
     latin = [name for name in names if name.isascii()]
     other = [name for name in names if not name.isascii()]
     parts = [rf"(?<![a-z])(?:{'|'.join(latin)})(?![a-z])"] if latin else []
@@ -71,6 +71,8 @@ WHOLE: dict[Role, re.Pattern[str]] = {
         r"正确数量?, 答对数?, 通过数量?, 答对题数, 命中数?, 成功数, 做对, 正确题数, 对题数"
     ),
     "excluded": word(
+        r"(?:time-?outs?|errors?|failures?|parse failures?|refusals?|invalid|items?) "
+        r"(?:excluded|skipped|dropped|removed), (?:超时|解析失败|拒答|失败|无效)(?:剔除|排除), "
         r"excluded, skipped, dropped, removed, time-?outs?, parse (?:failures?|errors?), "
         r"unparsed, unparsable, invalid, refusals?, errors?, failures?, crashes, unscored, "
         r"剔除数?, 排除数?, 跳过数?, 超时数?, 解析失败数?, 无效数?, 拒答数?, 报错数?, 失败数?, "
@@ -192,6 +194,8 @@ COUNTED = re.compile(
     re.I,
 )
 """Titles of columns of counts such as `82/200`."""
+DROPPED = re.compile(r"exclud|skip|drop|remov|left out|剔除|排除|跳过|丢弃", re.I)
+"""Titles of items that do not count in a score."""
 PARAMETER = word(
     r"(?:hyper-?)?param(?:eter)?s?, settings?, options?, hyper-?params?, keys?, fields?, 超?参数, "
     r"配置项?, 设置项?"
@@ -227,6 +231,13 @@ BENCH_LIKE = re.compile(
 )
 """Names that tell a run from a benchmark where a table's first column has no title."""
 
+TOLD = re.compile(
+    r"(?<![a-z])(?:base(?:line)?|vanilla|untrained|pre-?trained|sft|grpo|ppo|dpo|rft|rce"
+    r"|rloo|lora|fine-?tuned"
+    r"|fine-?tuning|distilled)(?![a-z])|基线|基座|原始模型|微调后?|强化学习|蒸馏",
+    re.I,
+)
+"""Runs as sentences name them where no table does."""
 NOT_TEST = re.compile(
     r"(?<![a-z])(?:dev|val(?:id(?:ation)?)?|train(?:ing)?)(?![a-z])|验证|开发集|训练", re.I
 )
