@@ -47,7 +47,8 @@ def read_reported(path: str | Path, items: int | None = None) -> Reported:
 
 def results(found: Reported) -> int:
     """Number of results in a record: scores, readings, differences and marks."""
-    scores = sum(len(values) for run in found.runs for values in run.scores.values())
+    counts = [{**run.right, **run.scores} for run in found.runs]
+    scores = sum(len(values) for cells in counts for values in cells.values())
     readings = sum(max(len(m.values), len(m.counts)) for m in found.metrics)
     differences = sum(bool(comparison.points) for comparison in found.comparisons)
     return scores + readings + differences + len(found.ratings)

@@ -102,11 +102,7 @@ CREDIT = re.compile(
     re.I,
 )
 """What comes after is a cause and no claim of its own."""
-EVERYWHERE = re.compile(
-    r"(?<![a-z])(?:all|every|both|across|each|overall|everywhere|average|mean|avg)(?![a-z])"
-    r"|所有|全部|各项|每个|都|均|平均|总体|整体",
-    re.I,
-)
+AGAINST = re.compile("compared|relative|相比|比|较", re.I)
 OTHER_METRIC = re.compile(
     r"(?<![a-z])(?:faster|slower|cheaper|loss|kl|reward|entropy|tokens?|length|shorter|longer"
     r"|latency|memory|speed|time|cost|hours|perplexity|throughput|elo|f1|bleu|rouge|stable"
@@ -184,6 +180,8 @@ def claims_in(text: str, known: Known, subject: str = "") -> Iterator[Claim]:
         if found is None or OTHER_METRIC.search(clause):
             continue
         runs, controls = _sides(clause, named, *found[1:])
+        if found[0] == "same" and not controls:
+            runs, controls = runs[:1], runs[1:]
         if subject and subject not in runs:
             runs, controls = [subject], [*runs, *controls]
         if EFFECT.search(clause):
@@ -233,17 +231,13 @@ def _sides(
     previous, is_object = 0, False
     for each in named:
         between = clause[previous : each.start]
-        if previous and LISTED.match(between):
-            pass  # another of the same list
-        else:
+        opening = is_object and not subjects and re.search("[,，]", between)
+        if opening or not previous or not LISTED.match(between):
             passed = previous <= start < each.start or previous < end <= each.start
-            marked = (
-                re.search(rf"(?:{OBJECT.pattern})\s*(?:the\s+)?(?:\w+\s+)?$", between, re.I)
-                is not None
-            )
-            is_object = (
-                marked and bool(subjects or re.search(r"compared|相比|较|relative|比", between))
-            ) or (passed and bool(subjects))
+            marked = re.search(rf"(?:{OBJECT.pattern})\s*(?:the\s+)?(?:\w+\s+)?$", between, re.I)
+            beside = re.match(r"\s*(?:相比|相较)", clause[each.end :])
+            against = marked and (subjects or AGAINST.search(between))
+            is_object = not opening and bool(beside or against or (passed and subjects))
         (objects if is_object else subjects).append(each.name)
         previous = each.end
     return subjects, objects

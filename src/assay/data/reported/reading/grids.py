@@ -11,7 +11,7 @@ from assay.data.reported.known import known
 from assay.data.reported.reading import words
 from assay.data.reported.reading.blocks import Row, Table
 from assay.data.reported.reading.columns import Column, columns_of, role_of, title_parts
-from assay.data.reported.reading.figures import clean, whole
+from assay.data.reported.reading.figures import clean, figure, whole
 from assay.data.reported.reading.words import Role
 
 STEP_NAME = re.compile(
@@ -96,7 +96,9 @@ def _runs_are_columns(table: Table) -> bool:
     others = roles[1:]
     if sum(bool(STEP_NAME.match(clean(title))) for title in table.header[1:]) > 1:
         return True
-    if not others or any(role and role[0] == "run" for role in others):
+    if not others or any(
+        _holds_names(table, i) for i, r in enumerate(roles) if i and r and r[0] == "run"
+    ):
         return False
     corner = roles[0][0] if roles[0] else None
     plain = any(r and r[0] in ("score", "correct") and not r[1] for r in others)
@@ -111,6 +113,12 @@ def _runs_are_columns(table: Table) -> bool:
     ]
     first = [clean(row.cells[0]) for row in table.rows if row.cells]
     return _lean(names) - _lean(first) > 0 and not any(known(name) for name in names)
+
+
+def _holds_names(table: Table, index: int) -> bool:
+    """Whether a column holds words rather than numbers of a run that is called `candidate`."""
+    cells = [row.cells[index] for row in table.rows if index < len(row.cells)]
+    return 2 * sum(figure(cell) is not None for cell in cells) <= len(cells)
 
 
 def _lean(names: Sequence[str]) -> float:
@@ -151,7 +159,8 @@ def _run_index(table: Table) -> int | None:
     """The column that names runs: the titled one, else the first if it holds words."""
     titles = [title_parts(title)[0] for title in table.header]
     roles = [role_of(title) for title in titles]
-    named = [i for i, role in enumerate(roles) if role and role[0] == "run"]
+    titled = [i for i, role in enumerate(roles) if role and role[0] == "run"]
+    named = [i for i in titled if not i or _holds_names(table, i)]
     counted = [
         i
         for i in named
