@@ -1,9 +1,12 @@
 """Runs of other tools get the verdicts of the lab's own, and meet the same refusals."""
 
+import re
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from assay.judge.holm import holm
 from assay.judge.paired import compare
@@ -14,6 +17,8 @@ from assay.lab.fairness import Unfair
 from assay.lab.foreign import NoSuchResult, Side, own_side
 from assay.lab.foreign_compare import CHECKER_UNKNOWN, LEFT_OUT, SETTINGS_UNKNOWN, compare_sides
 from assay.lab.run_directory import RunDirectory
+from assay.report.comparison_page import write_comparison
+from assay.report.comparison_terminal import comparison_shown
 from tests.report.synthetic import MANIFEST, add_scores, empty_run
 
 BASE = [0.0] * 20
@@ -237,3 +242,22 @@ def test_own_runs_and_tables_are_warned_of_beyond_two_percent_without_a_score(tm
     found = [f for f in judged.findings if f.what == UNSCORED]
     assert [f.evidence for f in found] == [f"{own.name}: 5.0% (5 / 100)"]
     assert judged.control.possible == (0.0, 0.05)
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_scores_that_do_not_run_from_0_to_1_are_nowhere_told_in_percent_or_points(lang, tmp_path):
+    rewards = [[-1.5 + 0.3 * (i % 7) for i in range(20)], [2.5 - 0.2 * (i % 5) for i in range(20)]]
+    table = compare_sides([side("a", rewards[0]), side("b", rewards[1])])
+    console = Console(width=250, file=StringIO())
+    for part in comparison_shown(table, lang):
+        console.print(part)
+    write_comparison(table, tmp_path, tmp_path / "page.html", lang)
+    lines = [console.file.getvalue(), (tmp_path / "page.md").read_text()]  # type: ignore[attr-defined]
+    for text in lines:
+        table_lines = [x for x in text.splitlines() if re.search(r"\b[ab]\b", x)]
+        assert any(f"{table.lines[1].score:.4g}" in x for x in table_lines)
+        for x in table_lines:
+            assert "points" not in x and "百分点" not in x
+            assert not re.search(r"\d%", re.sub(r"0\.0%|95%|80%|90%|100%", "", x)), x
+    drawn = (tmp_path / "page.html").read_text()
+    assert f"{table.lines[1].score * 100:.1f}%" not in drawn

@@ -62,10 +62,13 @@ def measured(done: Any) -> Outcome:
     from assay.judge.plural import filled
     from assay.lab.answers import find_record
     from assay.lab.records import read_scores
+    from assay.report.words import score_text
 
     scores = read_scores(done.run, find_record(done.run, done.key), done.checkpoint)
     interval = score_interval(scores)
     abstentions = reasons(done.file)
+    shown = (scores.mean, interval.low, interval.high)
+    score, low, high = (score_text(value, interval) for value in shown)
     size = filled("{items:items}", {"items": len(scores.item_ids)})
     if scores.sources is not None:
         size = filled("{size} in {sources:clusters}", {"size": size, "sources": scores.sources})
@@ -87,8 +90,8 @@ def measured(done: Any) -> Outcome:
         "abstentions": abstentions,
     }
     words = [
-        f"{done.run}@{done.checkpoint} on {done.evaluation}: {scores.mean:.1%} "
-        f"({interval.low:.1%} to {interval.high:.1%}), {size}, "
+        f"{done.run}@{done.checkpoint} on {done.evaluation}: {score} "
+        f"({low} to {high}), {size}, "
         f"{scores.repeats} repeat(s), {scores.missing} abstained{possible}",
         f"record: {done.file}",
     ]

@@ -56,6 +56,8 @@ def rendered(found: Sequence[Mapping[str, Any]]) -> Text:
 
 def cells(line: Mapping[str, Any]) -> tuple[str, ...]:
     """The texts of one run, as HEADS names them."""
-    score = "" if line["score"] is None else f"{line['score']:.1%}"
+    from assay.report.words import percent
+
+    score = "" if line["score"] is None else percent(line["score"])
     name, step = f"{line['name']}/{line['id']}", str(line["step"] or "")
     return name, str(line["seed"]), line["status"], line["stage"], step, score, line["on"]

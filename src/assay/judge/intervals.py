@@ -36,6 +36,8 @@ class Interval:
     high: float
     method: str
     level: float = LEVEL
+    share: bool = True
+    """Whether the scores run from 0 to 1, so that they may be told in percent."""
 
     @property
     def half_width(self) -> float:
@@ -169,7 +171,8 @@ def bootstrap(
     """The cluster bootstrap interval of the mean of I item values within `bounds`."""
     totals_C, sizes_C = cluster_totals(values_I, clusters)
     low, high = bootstrap_limits(totals_C, sizes_C, bounds, level)
-    return Interval(float(low), float(high), "cluster bootstrap", level)
+    share = bounds in ((0.0, 1.0), (-1.0, 1.0))
+    return Interval(float(low), float(high), "cluster bootstrap", level, share)
 
 
 def difference_interval(
@@ -180,7 +183,7 @@ def difference_interval(
 ) -> Interval:
     """Student's t interval of the mean of I differences within `bounds`, robust to clusters."""
     low, high = difference_limits(item_mean(values_I, clusters, bounds), level)
-    return Interval(float(low), float(high), "cluster-robust t", level)
+    return Interval(float(low), float(high), "cluster-robust t", level, bounds == (-1.0, 1.0))
 
 
 def mean_interval(
@@ -191,7 +194,7 @@ def mean_interval(
 ) -> Interval:
     """The interval of one mean of I values within `bounds`, robust to clusters."""
     low, high = score_limits(item_mean(values_I, clusters, bounds), level)
-    return Interval(float(low), float(high), "cluster-robust Wilson", level)
+    return Interval(float(low), float(high), "cluster-robust Wilson", level, bounds == (0.0, 1.0))
 
 
 def score_interval(scores: ItemScores, level: float = LEVEL) -> Interval:
@@ -204,4 +207,5 @@ def score_interval(scores: ItemScores, level: float = LEVEL) -> Interval:
         means_I = scores.item_means[~np.isnan(scores.item_means)]
         return wilson(float(means_I.sum()), len(means_I), level)
     low, high = score_limits(score_mean(scores), level)
-    return Interval(float(low), float(high), "cluster-robust Wilson", level)
+    share = scores.bounds == (0.0, 1.0)
+    return Interval(float(low), float(high), "cluster-robust Wilson", level, share)

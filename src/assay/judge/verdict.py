@@ -228,11 +228,32 @@ ENGLISH = {
     "scores could undo it",
     "family interval": "the interval is of {level:.2f} %, for {family} comparisons or looks",
     "without items": "compared as two binomials: the scores came without their items",
+    "better plain": "better by {difference:.3g} ({low:+.3g} to {high:+.3g}), p = {p:.2g}",
+    "worse plain": "worse by {difference:.3g} ({low:+.3g} to {high:+.3g}), p = {p:.2g}",
+    "equivalent plain": "equivalent: the difference of {signed:+.3g} lies within {margin:g} "
+    "({tost_level:g} % interval {tost_low:+.3g} to {tost_high:+.3g})",
+    "undecided plain": "undecided: {signed:+.3g} ({low:+.3g} to {high:+.3g}) on "
+    "{items:items}, p = {p:.2g}",
+    "detectable plain": "this design sees differences of {smallest:.3g} or more with 80 % power",
+    "margin rarely reachable plain": "the equivalence margin of {margin:g} is rarely reachable "
+    "under {threshold} items",
+    "within margin plain": "the interval lies within the margin of {margin:g}: a real difference, "
+    "but a small one",
+    "worst case plain": "the missing scores all counted against it: {signed:+.3g} ({low:+.3g} "
+    "to {high:+.3g}), p = {p:.2g}",
+    "worst case for equivalence plain": "the missing scores at either end: {lowest:+.3g} to "
+    "{highest:+.3g}",
 }
+"""The key of a sentence, and its template. "KEY plain" is for scores that do not run from 0 to 1,
+of which a hundredth is no point."""
+IN_POINTS = ("difference", "signed", "low", "high", "margin", "tost_low", "tost_high")
+IN_POINTS += ("smallest", "lowest", "highest")
+"""Numbers of sentences that are told in points."""
 
 
 def sentences(comparison: Comparison) -> tuple[Sentence, ...]:
-    """What a page must say about a comparison, most important first. Numbers are in points."""
+    """What a page must say about a comparison, most important first. Numbers are in points,
+    or as they are where scores do not run from 0 to 1."""
     c = comparison
     said = [Sentence(c.verdict, _numbers(c))]
     claimed = as_scored(c)
@@ -251,7 +272,19 @@ def sentences(comparison: Comparison) -> tuple[Sentence, ...]:
     said += _missing(c, claimed)
     if c.gained is None:
         said.append(Sentence("without items", {}))
-    return tuple(said)
+    return tuple(said) if c.interval.share else tuple(map(_plain, said))
+
+
+def _plain(sentence: Sentence) -> Sentence:
+    """The sentence with its numbers as they are, where it would have them in points."""
+    key = f"{sentence.key} plain"
+    if key not in ENGLISH:
+        return sentence
+    numbers = {
+        name: float(value) / 100 if name in IN_POINTS else value
+        for name, value in sentence.numbers.items()
+    }
+    return Sentence(key, numbers)
 
 
 def _numbers(c: Comparison) -> dict[str, float | int | str]:

@@ -211,13 +211,15 @@ def make_table(
 ) -> Table:
     """The table of all that were measured, the control first."""
     lines = []
+    # All lines on one scale: percent beside plain numbers would read as two.
+    share = all(each.scores.bounds == (0.0, 1.0) for each in measured.values())
     for name, each in measured.items():
         previous = [p for (before, other), p in pairings.items() if other == name]
         lines.append(
             Line(
                 name=name,
                 score=each.scores.mean,
-                interval=score_interval(each.scores),
+                interval=replace(score_interval(each.scores), share=share),
                 items=len(each.scores.item_ids),
                 repeats=each.scores.repeats,
                 abstained=each.scores.missing,

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from assay.judge.intervals import Interval
 from assay.report.history import Curve, DevScore, RewardStep
 from assay.report.svg import Scale, dot, drawing, line, path, rect, text, ticks
-from assay.report.words import Words, number, percent
+from assay.report.words import Words, number, percent, score_text
 
 WINDOW = 5
 """Steps on either side that the smoothed line averages."""
@@ -19,7 +19,8 @@ WINDOW = 5
 def interval_bar(score: float, interval: Interval, scale: tuple[float, float]) -> Markup:
     """A score with its interval on a shared scale."""
     x = Scale(*scale, 4, 196)
-    label = f"{percent(score)} ({percent(interval.low)} – {percent(interval.high)})"
+    shown, low, high = (score_text(v, interval) for v in (score, interval.low, interval.high))
+    label = f"{shown} ({low} – {high})"
     marks = [line(4, 11, 196, 11, "grid")]
     marks += [line(x(t), 8, x(t), 14, "grid") for t in ticks(*scale)]
     width = x(interval.high) - x(interval.low)

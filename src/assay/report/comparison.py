@@ -27,7 +27,7 @@ from assay.report.content import (
 from assay.report.drawn import difference_plot, score_bars, score_plot
 from assay.report.flipped import flipped_section
 from assay.report.tables import checkpoint_label
-from assay.report.words import Words, number, percent, points, visible
+from assay.report.words import Words, difference_text, number, percent, score_text, visible
 
 SHOWN_VALUE = 60
 """Characters of a setting that a table shows."""
@@ -101,7 +101,7 @@ def drawn_plots(table: Table, labels: dict[str, str]) -> dict[str, str]:
 
 def _score_cells(line: Line, scale: tuple[float, float], words: Words) -> Section:
     return {
-        "score": percent(line.score),
+        "score": score_text(line.score, line.interval),
         "interval": interval_text(line.interval, words),
         "graph": interval_bar(line.score, line.interval, scale),
         "size": size_text(number(line.items), line.clusters, words),
@@ -117,11 +117,13 @@ def _pairing_cells(
     if pairing is None:
         return None
     found = pairing.comparison
-    low, high = points(found.interval.low), points(found.interval.high)
+    low, high = (
+        difference_text(end, found.interval) for end in (found.interval.low, found.interval.high)
+    )
     return {
         "kind": found.verdict,
         "verdict": words(f"verdict_name.{found.verdict}"),
-        "difference": points(found.difference),
+        "difference": difference_text(found.difference, found.interval),
         "interval": words("table.interval_text", low=low, high=high),
         "graph": difference_bar(found, scale, words),
         "p": p_text(found),
@@ -143,6 +145,8 @@ def detectable_text(found: Comparison, words: Words) -> str:
     smallest = found.minimum_detectable_difference
     if smallest is None:
         return words("compare.nothing_detectable")
+    if not found.interval.share:
+        return words("compare.detectable_plain", smallest=number(smallest))
     return words("compare.detectable", smallest=f"{smallest * 100:.1f}")
 
 
@@ -154,7 +158,7 @@ def task_rows(table: Table, words: Words) -> list[dict[str, Any]]:
             "task": visible(line.task) or words("compare.tasks_alike"),
             "items": number(line.items),
             "label": labels[figure.run],
-            "score": percent(figure.score),
+            "score": score_text(figure.score, figure.interval),
             "interval": interval_text(figure.interval, words),
             "difference": _difference_text(figure.difference, figure.difference_interval, words),
         }
@@ -166,8 +170,10 @@ def task_rows(table: Table, words: Words) -> list[dict[str, Any]]:
 def _difference_text(difference: float | None, interval: Interval | None, words: Words) -> str:
     if difference is None or interval is None:
         return "–"
-    low, high = points(interval.low), points(interval.high)
-    return words("table.short", difference=points(difference), low=low, high=high)
+    low, high = (difference_text(end, interval) for end in (interval.low, interval.high))
+    return words(
+        "table.short", difference=difference_text(difference, interval), low=low, high=high
+    )
 
 
 def labelled_sentence(pairing: Pairing, labels: dict[str, str], words: Words) -> dict[str, str]:

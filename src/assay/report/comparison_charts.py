@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from assay.judge.verdict import Comparison
 from assay.report.svg import Scale, dot, drawing, line, rect
-from assay.report.words import Words, points
+from assay.report.words import Words, difference_text
 
 CLASSES = {"better": "good", "worse": "bad", "undecided": "open"}
 """Verdict -> class of the colour; others are drawn plainly."""
@@ -24,9 +24,9 @@ def difference_bar(found: Comparison, scale: tuple[float, float], words: Words) 
     x = Scale(*scale, 4, 196)
     label = words(
         "table.difference",
-        difference=points(found.difference),
-        low=points(found.interval.low),
-        high=points(found.interval.high),
+        difference=difference_text(found.difference, found.interval),
+        low=difference_text(found.interval.low, found.interval),
+        high=difference_text(found.interval.high, found.interval),
     )
     margin = x(found.margin) - x(-found.margin)
     kind = CLASSES.get(found.verdict, "")

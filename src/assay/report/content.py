@@ -23,7 +23,7 @@ from assay.report.tables import (
     score_parts,
     settings_text,
 )
-from assay.report.words import Words, number, percent, points, visible
+from assay.report.words import Words, difference_text, number, percent, score_text, visible
 
 if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
     from assay.report.facts import Measurement, RunFacts
@@ -44,7 +44,7 @@ def headline(facts: "RunFacts", words: Words) -> Section | None:
     line = table.lines[-1]
     pairings = [p for p in (line.to_control, line.to_previous) if p is not None]
     return {
-        "score": percent(line.score),
+        "score": score_text(line.score, line.interval),
         "interval": interval_text(line.interval, words),
         "what": words(
             "table.score_of",
@@ -136,7 +136,7 @@ def row_view(row: ResultRow, scale: tuple[float, float], words: Words) -> Sectio
         "label": row.label,
         "badges": badges(row, words),
         "line": line,
-        "score": percent(line.score),
+        "score": score_text(line.score, line.interval),
         "interval": interval_text(line.interval, words),
         "graph": interval_bar(line.score, line.interval, scale),
         "size": size_text(f"{number(line.items)} × {line.repeats}", line.clusters, words),
@@ -173,9 +173,9 @@ def pairing_view(pairing: Pairing | None, words: Words) -> dict[str, str] | None
         return None
     found = pairing.comparison
     figures = {
-        "difference": points(found.difference),
-        "low": points(found.interval.low),
-        "high": points(found.interval.high),
+        "difference": difference_text(found.difference, found.interval),
+        "low": difference_text(found.interval.low, found.interval),
+        "high": difference_text(found.interval.high, found.interval),
     }
     name = words(f"verdict_name.{found.verdict}")
     return {
@@ -194,6 +194,8 @@ def detectable(found: Comparison, words: Words) -> str:
     smallest = found.minimum_detectable_difference
     if smallest is None:
         return words("table.nothing_detectable")
+    if not found.interval.share:
+        return words("table.detectable_plain", smallest=number(smallest))
     return words("table.detectable", smallest=f"{smallest * 100:.1f}")
 
 
@@ -252,7 +254,8 @@ def outcome_section(facts: "RunFacts", words: Words) -> list[Section]:
 
 def interval_text(interval: Interval, words: Words) -> str:
     """The limits of a score's interval."""
-    return words("table.interval_text", low=percent(interval.low), high=percent(interval.high))
+    low, high = (score_text(end, interval) for end in (interval.low, interval.high))
+    return words("table.interval_text", low=low, high=high)
 
 
 def passes(repeats: int, words: Words) -> str:

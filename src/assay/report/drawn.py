@@ -12,7 +12,7 @@ from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison
 from assay.lab.comparison import Line
 from assay.report.svg import Scale
-from assay.report.words import percent, points, visible
+from assay.report.words import difference_text, score_text, visible
 
 WIDTH = 49
 """Columns of a drawn interval; odd, so that zero can stand in the middle."""
@@ -35,19 +35,26 @@ class Bar:
 
 def score_bars(lines: Sequence[tuple[str, Line]]) -> list[Bar]:
     """The scores of labelled lines."""
-    return [Bar(line.score, line.interval, percent(line.score), label) for label, line in lines]
+    return [
+        Bar(line.score, line.interval, score_text(line.score, line.interval), label)
+        for label, line in lines
+    ]
 
 
 def score_plot(bars: Sequence[Bar], scale: tuple[float, float]) -> str:
     """Scores with their intervals, one a line, between the ends of the scale."""
-    return _plot(bars, scale, [percent(end) for end in scale])
+    return _plot(bars, scale, [score_text(end, bars[0].interval) for end in scale] if bars else [])
 
 
 def difference_plot(found: Sequence[tuple[str, Comparison]], scale: tuple[float, float]) -> str:
     """Differences with their intervals beside zero and the margin of equivalence."""
-    bars = [Bar(c.difference, c.interval, points(c.difference), label) for label, c in found]
+    bars = [
+        Bar(c.difference, c.interval, difference_text(c.difference, c.interval), label)
+        for label, c in found
+    ]
     margins = [c.margin for _, c in found]
-    return _plot(bars, scale, [points(end) for end in scale], margins)
+    ends = [difference_text(end, bars[0].interval) for end in scale] if bars else []
+    return _plot(bars, scale, ends, margins)
 
 
 def _plot(

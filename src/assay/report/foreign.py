@@ -9,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from assay.data.results.bfcl_leaderboard import not_run
+from assay.judge.intervals import Interval
 from assay.lab.foreign import ReportedSummary, Summary
 from assay.report.content import size_text
-from assay.report.words import Words, number, percent, visible
+from assay.report.words import Words, number, percent, score_text, visible
 
 
 def score_table(summaries: list[Summary], w: Words) -> Table:
@@ -21,8 +22,14 @@ def score_table(summaries: list[Summary], w: Words) -> Table:
     for summary in summaries:
         side = summary.side
         interval = summary.interval
-        reach = _reach(interval.low, interval.high, w) if interval else "–"
-        cells = [side.name, side.benchmark or "–", side.metric, percent(summary.score), reach]
+        reach = _reach(interval, w) if interval else "–"
+        cells = [
+            side.name,
+            side.benchmark or "–",
+            side.metric,
+            score_text(summary.score, interval),
+            reach,
+        ]
         size = size_text(_size(len(side.items), side.repeats), summary.clusters, w)
         cells += [size, number(summary.abstained)]
         table.add_row(*(Text(visible(cell)) for cell in [*cells, number(side.errors)]))
@@ -36,7 +43,7 @@ def leaderboard_table(found: Sequence[ReportedSummary], w: Words) -> Table:
     for each in found:
         score, interval = each.reported.score, each.interval
         shown = w("foreign.not_run") if score is None else percent(score)
-        reach = _reach(interval.low, interval.high, w) if interval else "–"
+        reach = _reach(interval, w) if interval else "–"
         cells = [each.reported.run, each.reported.column, shown, reach]
         table.add_row(*(Text(visible(c)) for c in [*cells, number(each.reported.items)]))
     return table
@@ -67,8 +74,9 @@ def _missing(summary: Summary, w: Words) -> str:
     return w("foreign.missing", run=run, count=summary.abstained, low=low, high=high)
 
 
-def _reach(low: float, high: float, w: Words) -> str:
-    return w("foreign.reach", low=percent(low), high=percent(high))
+def _reach(interval: Interval, w: Words) -> str:
+    low, high = (score_text(end, interval) for end in (interval.low, interval.high))
+    return w("foreign.reach", low=low, high=high)
 
 
 def _size(items: int, repeats: int) -> str:

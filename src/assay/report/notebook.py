@@ -20,7 +20,7 @@ from assay.report.noted import note_lines
 from assay.report.story import selection_section
 from assay.report.tables import checkpoint_label
 from assay.report.templating import cell
-from assay.report.words import Words, number, percent, words
+from assay.report.words import Words, number, score_text, words
 
 
 def notebook(root: Path, only: RunDirectory | None = None, lang: str = "en") -> str:
@@ -87,9 +87,9 @@ def measured(measurement: Measurement, w: Words) -> list[str]:
         figures = {
             "evaluation": measurement.name,
             "label": checkpoint_label(line.name, w),
-            "score": percent(line.score),
-            "low": percent(line.interval.low),
-            "high": percent(line.interval.high),
+            "score": score_text(line.score, line.interval),
+            "low": score_text(line.interval.low, line.interval),
+            "high": score_text(line.interval.high, line.interval),
             "items": number(line.items),
         }
         view = pairing_view(line.to_control, w)

@@ -18,7 +18,7 @@ from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
 from assay.report.tables import checkpoint_label
 from assay.report.terminal_styles import STYLES
-from assay.report.words import Words, number, percent, visible, words
+from assay.report.words import Words, number, score_text, visible, words
 
 
 def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:
@@ -64,9 +64,9 @@ def _summary(facts: RunFacts, w: Words) -> str:
     line = table.lines[-1]
     values = {
         "label": checkpoint_label(line.name, w),
-        "score": percent(line.score),
-        "low": percent(line.interval.low),
-        "high": percent(line.interval.high),
+        "score": score_text(line.score, line.interval),
+        "low": score_text(line.interval.low, line.interval),
+        "high": score_text(line.interval.high, line.interval),
         "items": number(line.items),
         "benchmark": table.evaluation.benchmark,
     }

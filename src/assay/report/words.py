@@ -11,6 +11,7 @@ from importlib.resources import files
 
 from assay.errors import InputError
 from assay.judge.health_words import ENGLISH as HEALTH
+from assay.judge.intervals import Interval
 from assay.judge.plural import filled
 from assay.judge.verdict import ENGLISH
 
@@ -21,6 +22,9 @@ CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if code not in (9,
     **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD),
 }
 """Control characters as the signs that depict them, and bidirectional overrides as U+FFFD."""
+
+
+ROUNDING = 1e-9
 
 
 class UnknownLanguage(InputError):
@@ -67,13 +71,28 @@ def visible(text: str) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share of one in percent with one decimal, "–" for none."""
-    return "–" if share is None else f"{share * 100:.1f}%"
+    """A share of one in percent with one decimal, "–" for none; what is no share as it is."""
+    if share is None:
+        return "–"
+    return f"{share * 100:.1f}%" if -ROUNDING <= share <= 1 + ROUNDING else number(share)
 
 
 def points(difference: float) -> str:
     """A difference of shares in signed points with one decimal, with a true minus sign."""
     return f"{difference * 100:+.1f}".replace("-", "−")
+
+
+def score_text(score: float | None, interval: Interval | None) -> str:
+    """A score beside its interval: in percent where scores run from 0 to 1, else as it is."""
+    return percent(score) if interval is None or interval.share else number(score)
+
+
+def difference_text(difference: float, interval: Interval) -> str:
+    """A difference beside its interval: in points where scores run from 0 to 1, else as it is."""
+    if interval.share:
+        return points(difference)
+    text = number(difference).replace("-", "−")
+    return text if difference < 0 else f"+{text}"
 
 
 def number(value: float | None) -> str:
