@@ -91,3 +91,10 @@ def test_a_change_that_fell_may_be_printed_without_its_sign():
 )
 def test_numbers_of_a_line(line: str, numbers: list[str]):
     assert sorted(numbers_of(line)) == sorted(map(Decimal, numbers))
+
+
+def test_a_claim_without_a_line_is_not_kept_at_all():
+    kept, refused = check('[[effects]]\nwhat = "clip"\nsays = "better"\n')
+    assert kept["effects"] == [] and refused == ["effects.0"]
+    kept, refused = check('[[effects]]\nwhat = "clip"\nsays = "better"\nline = 5\n')
+    assert len(kept["effects"]) == 1 and not refused

@@ -165,3 +165,16 @@ def test_a_claim_of_several_benchmarks_without_items_is_not_judged_by_one_of_the
     assert not warned(text)
     (flaw,) = found(text + 'says_of = { x = "better" }\n', "claim_without_items")
     assert flaw.about == "b / a · x" and float(flaw.numbers["needed"]) > 5000
+
+
+def test_a_benchmark_that_has_its_own_claim_is_judged_by_it_alone():
+    said = found(TWO + claim('cells = "x"\nsays = "better"'))
+    assert [(f.key, f.about) for f in said if f.key != "unpaired"] == [
+        ("better", "b / a · x"),
+        ("undecided", "b / a · y"),
+    ]
+
+
+def test_most_of_a_few_figures_may_agree_by_chance():
+    same = "w = 57.0, x = 56.1, y = 55.1"
+    assert not found(cells(f"{same}, z = 55.2", f"{same}, z = 55.3"), "mostly_same_values")
