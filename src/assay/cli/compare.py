@@ -21,7 +21,8 @@ def compare(
     runs: Annotated[
         list[str],
         typer.Argument(
-            help="NAME[@CHECKPOINT] or FILE[@RUN], two or more; the first is the control.",
+            help="NAME[@CHECKPOINT] or FILE[@RUN], two or more; the first is the control. A bare "
+            "NAME means all its seeds where every run has several.",
             autocompletion=run_names,
         ),
     ],
@@ -90,13 +91,16 @@ def compare(
 
 
 def arm(root: Path, text: str) -> "Arm":
-    """A run and the checkpoint of it that a name means."""
+    """A run and the checkpoint of it that a name means, with the other seeds of a bare name."""
     from assay.lab.compare import Arm
-    from assay.lab.run_names import find_run, parse_run_name, resolve_checkpoint
+    from assay.lab.run_names import parse_run_name, resolve_checkpoint
+    from assay.lab.seeds import seeds_of
     from assay.lab.spec.references import checkpoint_name
 
     reference = parse_run_name(text)
-    run = find_run(root, reference)
-    if reference.checkpoint is None:
-        return Arm(run)
-    return Arm(run, checkpoint_name(resolve_checkpoint(run, reference.checkpoint)))
+    wanted = reference.checkpoint
+    first, *further = (
+        Arm(run, None if wanted is None else checkpoint_name(resolve_checkpoint(run, wanted)))
+        for run in seeds_of(root, reference)
+    )
+    return Arm(first.run, first.checkpoint, tuple(further))

@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 from assay.errors import InputError
+from assay.judge.arms import arm_interval
+from assay.judge.arms import compare_arms as compare_methods
 from assay.judge.confounds import Confound
 from assay.judge.findings import Finding
 from assay.judge.holm import adjust_family
-from assay.judge.intervals import score_interval
+from assay.judge.intervals import Interval, score_interval
 from assay.judge.missing import score_range
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores, on_one_scale
@@ -36,6 +38,7 @@ from assay.lab.manifest_file import DamagedManifest, read_manifest
 from assay.lab.measured import Measured, agreement, load_measured
 from assay.lab.records import DamagedRecord, EvaluationRecord
 from assay.lab.run_directory import RunDirectory
+from assay.lab.seeds import with_seeds
 from assay.lab.spec.read import read_experiment
 from assay.lab.twins import Place, identity_findings
 
@@ -89,6 +92,7 @@ def compare_arms(
     `on` names an evaluation or a benchmark; omitted, the control's first reporting evaluation that
     all runs have. `vary` are the declared differences, those of the experiment files when omitted;
     `allow` those that the reader accepts. Any other difference makes the verdict "not comparable".
+    Where every arm has further seeds the methods are compared, with seeds sampled as items are.
 
     An arm whose files are damaged is left out and named in `left_out` as long as two remain; the
     next takes the place of a damaged control. Raises Unfair for what is never compared (see
@@ -102,7 +106,9 @@ def compare_arms(
     names = [entrant.measured.name for entrant in entrants]
     if len(set(names)) < len(entrants):
         raise Unfair("a checkpoint cannot be compared with itself", fix="name two checkpoints")
-    findings += check_fair(entrants)
+    entrants, trained, more = with_seeds(entrants, _entrant)
+    findings += [*more, *check_fair([*entrants, *trained])]
+    names = [entrant.measured.name for entrant in entrants]
     first, *rest = entrants
     found = {e.measured.name: find_differences(first, e, vary, allow) for e in rest}
     unfair = {name: [c.path for c in all_ if c.kind == "confound"] for name, all_ in found.items()}
@@ -172,14 +178,22 @@ def judge_pairs(
     keys = {f"{control} {other}": (control, other) for control, other in pairs}
     raw = {}
     for key, (control, other) in keys.items():
-        before, after = on_one_scale(measured[control].scores, measured[other].scores)
-        comparison = compare(before, after)
+        comparison = _compared(measured[control], measured[other])
         confounds = (unfair or {}).get(other)
         raw[key] = not_comparable(comparison, confounds) if confounds else comparison
     return {
         keys[key]: _pairing(measured[keys[key][0]], measured[keys[key][1]], comparison)
         for key, comparison in adjust_family(raw).items()
     }
+
+
+def _compared(control: Measured, other: Measured) -> Comparison:
+    """Two checkpoints, or two methods where both have several seeds."""
+    if control.seeds and other.seeds:
+        seeds = on_one_scale(*control.seeds, *other.seeds)
+        return compare_methods(seeds[: len(control.seeds)], seeds[len(control.seeds) :])
+    before, after = on_one_scale(control.scores, other.scores)
+    return compare(before, after)
 
 
 def _pairing(control: Measured, other: Measured, comparison: Comparison) -> Pairing:
@@ -219,7 +233,7 @@ def make_table(
             Line(
                 name=name,
                 score=each.scores.mean,
-                interval=replace(score_interval(each.scores), share=share),
+                interval=replace(_interval(each), share=share),
                 items=len(each.scores.item_ids),
                 repeats=each.scores.repeats,
                 abstained=each.scores.missing,
@@ -232,6 +246,11 @@ def make_table(
             )
         )
     return Table(record, tuple(lines), found, (*findings, *_unscored(lines)))
+
+
+def _interval(each: Measured) -> Interval:
+    """Of a score; with seeds sampled as well where there are several."""
+    return arm_interval(each.seeds) if each.seeds else score_interval(each.scores)
 
 
 def _unscored(lines: Iterable[Line]) -> list[Finding]:

@@ -23,6 +23,8 @@ class Arm:
     run: RunDirectory
     checkpoint: str | None = None
     """As records name it; None means the last one that the experiment's evaluation lists."""
+    seeds: tuple["Arm", ...] = ()
+    """The same training with other seeds."""
 
 
 @dataclass(frozen=True, slots=True)

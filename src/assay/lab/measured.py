@@ -32,6 +32,9 @@ class Measured:
     address: str = ""
     """With an item's id behind it, what `assay show` takes."""
     file: Path | None = None
+    seeds: tuple[ItemScores, ...] = ()
+    """The scores of each training seed, where there are several: `scores` has them as repeats, and
+    everything else is the newest run's."""
 
     @cached_property
     def answers(self) -> list[tuple[float | None, str, Mapping[str, float]]]:

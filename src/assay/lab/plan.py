@@ -20,14 +20,12 @@ from assay.judge.plan import (
 )
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.lab.answers import NotMeasured, evaluation_records, find_record, measured_checkpoints
-from assay.lab.launch import begun
-from assay.lab.matrix.slots import newest_by_seed
 from assay.lab.records import read_scores
 from assay.lab.run_directory import RunDirectory
-from assay.lab.run_names import find_run, parse_run_name, resolve_checkpoint
+from assay.lab.run_names import parse_run_name, resolve_checkpoint
+from assay.lab.seeds import seeds_of
 from assay.lab.spec.read import read_experiment
 from assay.lab.spec.references import checkpoint_name
-from assay.lab.status import read_status
 
 MOST = 64
 """More repeats, seeds or arms than this are not planned for."""
@@ -79,7 +77,7 @@ def pilot(root: Path, names: Sequence[str], on: str | None = None) -> Pilot:
     """
     if len(names) != 2:
         raise PlanError(f"{len(names)} pilot runs", fix="name two, the control first")
-    runs = [_seeds(root, name) for name in names]
+    runs = [seeds_of(root, parse_run_name(name)) for name in names]
     evaluation = on or _shared([run for each in runs for run in each])
     scores = [_scores(each, name, evaluation) for each, name in zip(runs, names, strict=True)]
     whole = on_one_scale(*scores[0], *scores[1])
@@ -111,16 +109,6 @@ def _upto(most: int) -> list[int]:
     """1, 2, 3, 4, then doubling, and the last."""
     doubling = [1, 2, 3, 4, 8, 16, 32]
     return [*(n for n in doubling if n < most), most]
-
-
-def _seeds(root: Path, name: str) -> list[RunDirectory]:
-    """The newest finished run of every seed, or the one run that an id or a seed names."""
-    reference = parse_run_name(name)
-    single = find_run(root, reference)
-    if reference.id is not None or reference.seed is not None:
-        return [single]
-    done = [r for r in begun(root, reference.name) if read_status(r.path).status == "finished"]
-    return newest_by_seed(done) or [single]
 
 
 def _shared(runs: Sequence[RunDirectory]) -> str:

@@ -1,0 +1,83 @@
+"""The training seeds of an arm: which runs they are, and what is measured of them together.
+
+How several seeds are judged is `judge.arms`'; which runs are compared is `compare`'s.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from assay.judge.arms import as_repeats
+from assay.judge.findings import Finding
+from assay.judge.scores import on_one_scale
+from assay.lab.answers import evaluation_records, measured_checkpoints
+from assay.lab.comparison import Arm
+from assay.lab.fairness import Entrant
+from assay.lab.launch import begun
+from assay.lab.matrix.slots import made_so, newest_by_seed
+from assay.lab.run_directory import RunDirectory
+from assay.lab.run_names import RunReference, find_run
+from assay.lab.spec.read import read_experiment
+from assay.lab.status import read_status, stored_status
+
+
+def seeds_of(root: Path, reference: RunReference) -> list[RunDirectory]:
+    """The run that a name means and, for a name without id and seed, the newest finished run of
+    every other seed that was made from the same settings."""
+    run = find_run(root, reference)
+    if reference.id is not None or reference.seed is not None:
+        return [run]
+    experiment = read_experiment(run.spec)
+    done = [r for r in begun(root, run.name) if read_status(r.path).status == "finished"]
+    others = [r for r in newest_by_seed(done) if _seed(r) != _seed(run)]
+    return [run, *(r for r in others if made_so(r, experiment))]
+
+
+def with_seeds(
+    entrants: Sequence[Entrant], load: Callable[[Arm, str], Entrant]
+) -> tuple[list[Entrant], list[Entrant], list[Finding]]:
+    """The entrants with the scores of all their seeds, the entrants of the further seeds, and
+    notes; without further seeds unless every entrant has some that were measured on the same items.
+    """
+    further = {e.measured.name: [s for s in e.arm.seeds if _has(s, e)] for e in entrants}
+    if not all(further.values()):
+        several = [name for name, seeds in further.items() if seeds]
+        return list(entrants), [], [_single(several)] if several else []
+    loaded = {
+        e.measured.name: [load(s, e.record.name) for s in further[e.measured.name]]
+        for e in entrants
+    }
+    together = [_together(e, loaded[e.measured.name]) for e in entrants]
+    return together, [each for seeds in loaded.values() for each in seeds], []
+
+
+def _has(seed: Arm, entrant: Entrant) -> bool:
+    """Whether a further seed was measured on what the entrant was measured on."""
+    records = [r for r in evaluation_records(seed.run) if r.name == entrant.record.name]
+    return any(
+        r.items_hash == entrant.record.items_hash
+        and (
+            measured_checkpoints(seed.run, r)
+            if seed.checkpoint is None
+            else r.finished(seed.run, seed.checkpoint)
+        )
+        for r in records
+    )
+
+
+def _together(first: Entrant, further: Sequence[Entrant]) -> Entrant:
+    scores = on_one_scale(*(e.measured.scores for e in (first, *further)))
+    numbers = "+".join(str(number) for number in sorted(_seed(e.run) for e in (first, *further)))
+    name = f"{first.run.name}#{numbers}@{first.checkpoint}"
+    measured = replace(first.measured, name=name, scores=as_repeats(scores), seeds=tuple(scores))
+    return replace(first, measured=measured)
+
+
+def _single(names: Sequence[str]) -> Finding:
+    what = "one seed of each arm is compared: checkpoints, not methods"
+    fix = "train the others with several seeds as well"
+    return Finding("note", what, f"more seeds are there of {', '.join(names)}", fix)
+
+
+def _seed(run: RunDirectory) -> int:
+    return stored_status(run.path).seed
