@@ -15,6 +15,7 @@ from assay.cli.convert import convert
 from assay.cli.delete import delete
 from assay.cli.doctor import doctor
 from assay.cli.eval import evaluate
+from assay.cli.export import export
 from assay.cli.fill import fill
 from assay.cli.log import log
 from assay.cli.matrix import matrix
@@ -49,6 +50,7 @@ VERBS = {
     "show": show,
     "protect": protect,
     "delete": delete,
+    "export": export,
     "serve": serve,
     "doctor": doctor,
 }

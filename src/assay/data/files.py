@@ -1,4 +1,4 @@
-"""Files that are either the old or the new, never half of the new: atomic writes, and sha256.
+"""Files and folders that are either the old or the new, never half of the new; and sha256.
 
 Nothing here knows what is in a file.
 """
@@ -6,9 +6,47 @@ Nothing here knows what is in a file.
 import hashlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from assay.errors import InputError
+
+
+class FolderTaken(InputError):
+    """A folder that is to be made has something in it."""
+
+
+@contextmanager
+def new_folder(path: str | Path) -> Iterator[Path]:
+    """Yields a temporary folder beside `path`, which becomes `path` once it is on the disk.
+
+    If the block raises, nothing is left behind. Raises FolderTaken, before the block and after it,
+    where `path` exists and is no empty folder.
+    """
+    path = Path(path)
+    refuse_taken(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    temporary.mkdir()
+    try:
+        yield temporary
+        for inner in sorted(temporary.rglob("*")):
+            sync(inner)
+        sync(temporary)
+        refuse_taken(path)
+        temporary.rename(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    sync(path.parent)
+
+
+def refuse_taken(path: Path) -> None:
+    """Raise FolderTaken where something lies at `path`, but for an empty folder."""
+    if path.is_symlink() or path.is_file() or (path.is_dir() and any(path.iterdir())):
+        problem = "is not empty" if path.is_dir() else "is no folder"
+        raise FolderTaken(problem, file=path, fix="name a folder that does not exist yet")
 
 
 @contextmanager

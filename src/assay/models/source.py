@@ -20,7 +20,7 @@ EXAMPLES = {
     "run": "run:demo@sft.last",
     "openai": "openai:NAME",
 }
-HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
+HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "README.md"]
 
 
 class ModelSourceError(InputError):

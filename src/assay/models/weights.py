@@ -50,8 +50,7 @@ def save_weights(
         save_file(state, directory / ADAPTER, metadata=METADATA)
         model.peft_config["default"].save_pretrained(str(directory))
     else:
-        state = {name: t.contiguous() for name, t in untied_state(model.state_dict()).items()}
-        save_file(state, directory / WEIGHTS, metadata=METADATA)
+        save_file(whole_state(model), directory / WEIGHTS, metadata=METADATA)
         # As Transformers' own save does: a model built from a config does not name itself yet.
         model.config.architectures = [type(model).__name__]
         model.config.save_pretrained(directory)
@@ -60,6 +59,17 @@ def save_weights(
         tokenizer.save_pretrained(directory)
     for path in [*directory.iterdir(), directory]:
         fsync_path(path)
+
+
+def whole_state(model: PreTrainedModel) -> dict[str, Tensor]:
+    """The weights by name, each tied one under the name that Transformers files have.
+
+    Programs that read files by name (vLLM, llama.cpp) look for the embedding and not for the head.
+    """
+    ties = model.get_expanded_tied_weights_keys(all_submodels=True)
+    state = model.state_dict()
+    kept = {name: tensor for name, tensor in state.items() if name not in ties}
+    return {name: tensor.contiguous() for name, tensor in untied_state(kept).items()}
 
 
 def load_weights(model: PreTrainedModel | PeftModel, directory: Path) -> None:

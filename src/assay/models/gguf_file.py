@@ -1,0 +1,182 @@
+"""A model as a GGUF file, which llama.cpp and its kin load.
+
+Written of the dense architectures that Assay trains (Llama, Qwen2, Qwen3) with byte-level BPE
+tokenizers; names and layout are those of llama.cpp's convert_hf_to_gguf.py, whose Llama models keep
+the rows of queries and keys in another order than Transformers. Nothing is quantised here:
+`llama-quantize` does that from this file.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from assay.errors import InputError
+from assay.models.weights import whole_state
+
+ARCHITECTURES = {
+    "llama": gguf.MODEL_ARCH.LLAMA,
+    "qwen2": gguf.MODEL_ARCH.QWEN2,
+    "qwen3": gguf.MODEL_ARCH.QWEN3,
+}
+FILE_TYPES = {
+    torch.float32: gguf.LlamaFileType.ALL_F32,
+    torch.bfloat16: gguf.LlamaFileType.MOSTLY_BF16,
+}
+DIGITS_ALONE = {"type": "Digits", "individual_digits": True}
+QWEN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+LLAMA3 = QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
+PATTERNS = {QWEN: "qwen2", LLAMA3: "llama-bpe"}
+
+
+class GgufUnsupported(InputError):
+    """A model, or its tokenizer, that no GGUF file is written of."""
+
+
+def check_gguf(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise GgufUnsupported, before any work, for what cannot be written."""
+    config = model.config
+    if config.model_type not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise GgufUnsupported(f"no GGUF of a {config.model_type}", field="--gguf", fix=known)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type", "default") != "default":
+        problem = f"no GGUF of rotary positions of type {rope['rope_type']!r}"
+        raise GgufUnsupported(problem, field="--gguf", fix="convert_hf_to_gguf.py of llama.cpp")
+    if getattr(config, "use_sliding_window", False):
+        raise GgufUnsupported("no GGUF of a sliding window", field="--gguf")
+    splitter(json.loads(tokenizer.backend_tokenizer.to_str()))  # type: ignore[attr-defined]
+
+
+def write_gguf(model: PreTrainedModel, folder: Path, file: Path) -> None:
+    """Write the model, and the tokenizer and chat template that lie in `folder`, to `file`.
+
+    Matrices in the model's dtype, vectors in fp32. Raises GgufUnsupported.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    architecture = ARCHITECTURES[model.config.model_type]
+    writer = gguf.GGUFWriter(file, gguf.MODEL_ARCH_NAMES[architecture])
+    add_config(writer, model)
+    add_tokenizer(writer, tokenizer, model.config)
+    names = gguf.get_tensor_name_map(architecture, model.config.num_hidden_layers)
+    for name, tensor in whole_state(model).items():
+        add_tensor(writer, names, name, reordered(name, tensor, model.config))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def add_config(writer: gguf.GGUFWriter, model: PreTrainedModel) -> None:
+    """The numbers of the architecture."""
+    config = model.config
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    writer.add_type(gguf.GGUFType.MODEL)
+    writer.add_file_type(FILE_TYPES[model.dtype])
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(head)
+    writer.add_value_length(head)
+    writer.add_rope_dimension_count(head)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
+
+
+def add_tokenizer(writer: gguf.GGUFWriter, tokenizer: Any, config: Any) -> None:
+    """Vocabulary, merges, kinds of tokens, special ids and the chat template."""
+    written = json.loads(tokenizer.backend_tokenizer.to_str())
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(splitter(written))
+    tokens, kinds = vocabulary(tokenizer, config.vocab_size)
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    merges = written["model"]["merges"]
+    writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
+    add_special_ids(writer, tokenizer)
+    template = tokenizer.chat_template
+    if template:
+        writer.add_chat_template(template if isinstance(template, str) else template["default"])
+
+
+def add_special_ids(writer: gguf.GGUFWriter, tokenizer: Any) -> None:
+    """The ids of begin, end, unknown and padding, and that no begin is put before a text."""
+    special = {
+        tokenizer.bos_token_id: writer.add_bos_token_id,
+        tokenizer.eos_token_id: writer.add_eos_token_id,
+        tokenizer.unk_token_id: writer.add_unk_token_id,
+        tokenizer.pad_token_id: writer.add_pad_token_id,
+    }
+    for token, add in special.items():
+        if token is not None:
+            add(token)
+    # Templates write it themselves, and Assay encodes their text without adding any.
+    writer.add_add_bos_token(False)
+
+
+def vocabulary(tokenizer: Any, size: int) -> tuple[list[str], list[int]]:
+    """The tokens by id and their kinds; ids that the tokenizer does not know are padding."""
+    by_id = {index: token for token, index in tokenizer.get_vocab().items()}
+    added = tokenizer.added_tokens_decoder
+    tokens, kinds = [], []
+    for index in range(size):
+        tokens.append(by_id.get(index, f"[PAD{index}]"))
+        kind = gguf.TokenType.NORMAL if index in by_id else gguf.TokenType.UNUSED
+        if index in added:
+            special = added[index].special
+            kind = gguf.TokenType.CONTROL if special else gguf.TokenType.USER_DEFINED
+        kinds.append(int(kind))
+    return tokens, kinds
+
+
+def splitter(tokenizer: Mapping[str, Any]) -> str:
+    """llama.cpp's name for how a tokenizer.json splits text. Raises GgufUnsupported."""
+    steps = tokenizer.get("pre_tokenizer") or {}
+    steps = steps.get("pretokenizers", [steps])
+    byte_level = [s for s in steps if s.get("type") == "ByteLevel" and not s["add_prefix_space"]]
+    others = [step for step in steps if step not in byte_level]
+    if tokenizer["model"]["type"] == "BPE" and byte_level:
+        if not others:
+            return "gpt-2"
+        if others == [DIGITS_ALONE]:
+            return "smollm"
+        pattern = others[0].get("pattern", {}).get("Regex") if len(others) == 1 else None
+        if pattern in PATTERNS:
+            return PATTERNS[pattern]
+    problem = "no GGUF of this tokenizer: its way of splitting text has no name that is known here"
+    raise GgufUnsupported(problem, field="--gguf", fix="convert_hf_to_gguf.py of llama.cpp")
+
+
+def reordered(name: str, tensor: Tensor, config: Any) -> Tensor:
+    """The tensor as llama.cpp multiplies it: Llama's queries and keys in pairs of neighbours."""
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    count = heads.get(name.split(".")[-2]) if config.model_type == "llama" else None
+    if count is None:
+        return tensor
+    halves = tensor.reshape(count, 2, tensor.shape[0] // count // 2, *tensor.shape[1:])
+    return halves.swapaxes(1, 2).reshape(tensor.shape)
+
+
+def add_tensor(writer: gguf.GGUFWriter, names: Any, name: str, tensor: Tensor) -> None:
+    """One tensor under its name in a GGUF file."""
+    new = names.get_name(name, try_suffixes=(".weight", ".bias"))
+    if new is None:
+        raise GgufUnsupported(f"no GGUF of the weight {name}", field="--gguf")
+    kept = tensor.detach().contiguous()
+    if kept.dim() > 1 and kept.dtype == torch.bfloat16:
+        raw = kept.view(torch.uint8).numpy()
+        writer.add_tensor(new, raw, raw_dtype=gguf.GGMLQuantizationType.BF16)
+    else:
+        writer.add_tensor(new, kept.float().numpy())

@@ -1,0 +1,133 @@
+"""The model card of an exported checkpoint: what its run's records say, as Markdown.
+
+Hugging Face's front matter comes first. Nothing is measured or judged here.
+"""
+
+from importlib.metadata import version
+from typing import Any
+
+from assay.lab.checkpoint_models import start_of
+from assay.lab.export import Exported
+from assay.lab.merged import run_checkpoint
+from assay.lab.run_names import resolve_checkpoint
+from assay.lab.runner import experiment_of
+from assay.lab.spec.references import CheckpointReference, parse_checkpoint
+from assay.models.licence import known_licence
+from assay.models.source import parse_source
+from assay.report import content, story
+from assay.report.facts import Measurement, RunFacts, gather
+from assay.report.provenance import data_views, leaves
+from assay.report.tables import checkpoint_label, result_rows, stage_rows
+from assay.report.templating import environment
+from assay.report.words import Words, words
+
+
+def model_card(made: Exported, lang: str = "en") -> str:
+    """The README.md of an export. Raises UnknownLanguage, and what reading the records raises."""
+    facts, w = gather(made.run), words(lang)
+    chain = stage_chain(facts, made.checkpoint)
+    used = {facts.experiment.stage[name].data.removesuffix(".dev") for name, _ in chain}
+    origin, earlier = origin_of(facts)
+    licence = known_licence(parse_source(origin), made.base)
+    values: dict[str, Any] = {
+        "w": w,
+        "facts": facts,
+        "made": made,
+        "version": version("assay-lab"),
+        "title": f"{facts.run.name} · {checkpoint_label(made.checkpoint, w)}",
+        "label": checkpoint_label(made.checkpoint, w),
+        "warnings": story.warnings(facts, w),
+        "licence": licence,
+        "hub_base": origin.removeprefix("hf:") if origin.startswith("hf:") else "",
+        "base": base_lines(facts, origin, earlier, licence, w),
+        "stages": stage_views(facts, chain),
+        "data": [view for view in data_views(facts, w) if view.name in used],
+        "scores": score_views(facts, made.checkpoint, w),
+        "fingerprints": fingerprints(facts, made, [name for name, _ in chain]),
+    }
+    return environment().get_template("card.md.j2").render(values)
+
+
+def stage_chain(facts: RunFacts, checkpoint: str) -> list[tuple[str, int]]:
+    """The stages that lead to a checkpoint with the step that counts of each, the first first."""
+    chain: list[tuple[str, int]] = []
+    reference = parse_checkpoint(checkpoint)
+    while reference is not None and reference.stage is not None:
+        chain.insert(0, (reference.stage, reference.step or 0))
+        start: CheckpointReference = start_of(facts.experiment.stage[reference.stage])
+        reference = resolve_checkpoint(facts.run, start)
+    return chain
+
+
+def origin_of(facts: RunFacts) -> tuple[str, list[str]]:
+    """The model that everything began with, and the checkpoints of other runs in between."""
+    model, earlier = facts.experiment.model, []
+    while model.startswith("run:"):
+        earlier.append(model)
+        run, _, _ = run_checkpoint(model.removeprefix("run:"), facts.run.root)
+        model = experiment_of(run).model
+    return model, earlier
+
+
+def base_lines(
+    facts: RunFacts, origin: str, earlier: list[str], licence: str, w: Words
+) -> list[str]:
+    """What the checkpoint was made of, and under which licence that is."""
+    lines = [w("card.origin", source=origin)]
+    lines += [w("card.earlier", source=source) for source in reversed(earlier)]
+    known = w("card.licence", licence=licence) if licence else w("card.licence_unknown")
+    return [*lines, known]
+
+
+def stage_views(facts: RunFacts, chain: list[tuple[str, int]]) -> list[dict[str, Any]]:
+    """A row for each stage of the chain."""
+    rows = {row.name: row for row in stage_rows(facts)}
+    recorded = facts.manifest.get("stages", {})
+    return [
+        {
+            "name": name,
+            "step": step,
+            "rendering": recorded.get(name, {}).get("rendering", {}).get("name", "–"),
+            **{key: getattr(rows[name], key) for key in ("method", "start", "data", "adapt")},
+            **{key: getattr(rows[name], key) for key in ("optimizer", "detail")},
+        }
+        for name, step in chain
+    ]
+
+
+def score_views(facts: RunFacts, checkpoint: str, w: Words) -> list[dict[str, Any]]:
+    """Every evaluation of the checkpoint: its row, that of the control, and what both show."""
+    return [
+        score_view(facts, measurement, checkpoint, w)
+        for measurement in facts.reported
+        if measurement.table and any(line.name == checkpoint for line in measurement.table.lines)
+    ]
+
+
+def score_view(
+    facts: RunFacts, measurement: Measurement, checkpoint: str, w: Words
+) -> dict[str, Any]:
+    """One evaluation of the checkpoint."""
+    table = measurement.table
+    assert table is not None
+    wanted = (checkpoint, table.control.name)
+    rows = [r for r in result_rows(facts, measurement, w) if r.line and r.name in wanted]
+    line = next(line for line in table.lines if line.name == checkpoint)
+    pairings = [p for p in (line.to_control, line.to_previous) if p is not None]
+    return {
+        "name": measurement.name,
+        "settings": content.settings(measurement),
+        "rows": [content.row_view(row, (0.0, 1.0), w) for row in rows],
+        "sentences": [content.sentence(pairing, w) for pairing in pairings],
+    }
+
+
+def fingerprints(facts: RunFacts, made: Exported, stages: list[str]) -> list[tuple[str, str]]:
+    """The hash of the exported weights, then those of the manifest; of other stages none."""
+    others = facts.experiment.stage.keys() - set(stages)
+    recorded = [
+        (path, value)
+        for path, value, is_hash in leaves(facts.manifest)
+        if is_hash and not any(path.startswith(f"stages.{name}.") for name in others)
+    ]
+    return [("model.safetensors", made.weights_sha256), *recorded]
