@@ -18,3 +18,18 @@ def test_other_gaps_are_formatted_as_ever() -> None:
     )
     with pytest.raises(KeyError):
         filled("{absent}", {})
+
+
+@pytest.mark.parametrize(
+    ("template", "count", "said"),
+    [
+        ("{n:needed items}", 1, "1 item"),
+        ("{n:needed items}", 100_000, "100000 items"),
+        ("{n:needed items}", 24_491_581, "more than 100,000 items"),
+        ("{n:needed trials}", 812, "812 trials"),
+        ("{n:needed 超过} 道题", 812, "812 道题"),
+        ("{n:needed 超过} 道题", 24_491_581, "超过 100,000 道题"),
+    ],
+)
+def test_a_needed_number_beyond_all_sense_is_not_written_out(template, count, said) -> None:
+    assert filled(template, {"n": count}) == said

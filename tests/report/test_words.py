@@ -1,14 +1,19 @@
 """Both languages say the same things with the same figures."""
 
+import re
 import string
+from dataclasses import replace
 
 import pytest
 
 from assay.judge.health_rules import RULES
 from assay.judge.health_words import ENGLISH as HEALTH
 from assay.judge.verdict import ENGLISH
+from assay.lab.comparison import Table
+from assay.report.content import about_evaluation
 from assay.report.history import CURVES
 from assay.report.words import number, percent, points, visible, words
+from tests.report.synthetic import RECORD
 
 OWN = {"reason", "finding", "advice"}
 """Sections that translate words of other parts; English needs none."""
@@ -25,6 +30,25 @@ def test_the_catalogues_have_the_same_keys_and_gaps():
         assert english[section].keys() == chinese[section].keys(), section
         for key, text in english[section].items():
             assert gaps(text) == gaps(chinese[section][key]), f"{section}.{key}"
+
+
+def test_needed_items_are_bounded_in_every_sentence_of_both_languages():
+    for lang in ("en", "zh"):
+        for name, section in words(lang).sections.items():
+            for key, text in section.items():
+                specs = [
+                    spec for _, gap, spec, _ in string.Formatter().parse(text) if gap == "needed"
+                ]
+                assert all(spec and spec.startswith("needed ") for spec in specs), f"{name}.{key}"
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("given", [{}, {"checker": ""}, {"sampling": {}}])
+def test_the_sentence_about_an_evaluation_has_no_empty_slot(lang, given):
+    record = replace(RECORD, **given)
+    said = about_evaluation(Table(record, ()), words(lang))
+    assert not re.search(r"[,;:，；：]\s*[,;.，；。]|[;,:；，：]\s*$", said), said
+    assert ("checked by" in said or "判分程序" in said) == (given != {"checker": ""})
 
 
 def test_verdicts_in_english_are_the_judges():

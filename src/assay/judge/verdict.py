@@ -205,8 +205,8 @@ ENGLISH = {
     "p = {p:.2g}",
     "not comparable": "not comparable: differs in {confounds}",
     "detectable": "this design sees differences of {smallest:.1f} points or more with 80 % power",
-    "nothing detectable": "this design cannot detect any difference: too few independent items",
-    "items needed": "a difference of this size would take about {needed:items}",
+    "nothing detectable": "no difference is seen with 80 % power: too few independent items",
+    "items needed": "a difference of this size would take {needed:needed items}",
     "margin rarely reachable": "the equivalence margin of {margin:g} points is rarely reachable "
     "under {threshold} items",
     "within margin": "the interval lies within the margin of {margin:g} points: a real difference, "

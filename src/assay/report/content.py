@@ -122,9 +122,14 @@ def about_evaluation(table: Table, words: Words) -> str:
         items=number(len(record.items)),
         benchmark=record.benchmark,
         passes=passes(record.repeats, words),
-        sampling=settings_text(record.sampling),
-        checker=record.checker,
+        sampling=_clause("sampling", settings_text(record.sampling), words),
+        checker=_clause("checker", record.checker, words),
     )
+
+
+def _clause(name: str, value: str, words: Words) -> str:
+    """A part of the sentence about an evaluation; nothing where there is nothing to say."""
+    return words(f"page.results_{name}", **{name: value}) if value else ""
 
 
 def row_view(row: ResultRow, scale: tuple[float, float], words: Words) -> Section:
