@@ -276,3 +276,17 @@ def test_what_a_claim_names_must_be_in_the_record(
 ):
     said = refusal(tmp_path, RUN + "1.0\n" + text.replace("'", '"'))
     assert all(word in said for word in words), said
+
+
+def test_a_column_of_the_number_of_seeds_says_how_many_passes_a_score_averages(tmp_path: Path):
+    found = read(tmp_path, "model,n_seeds,mean_acc\na,4,0.4412\nb,4,0.4525\n", "csv")
+    assert found.scoring.repeats == 4
+    assert [run.scores for run in found.runs] == [
+        {"mean acc": (Decimal("44.12"),)},
+        {"mean acc": (Decimal("45.25"),)},
+    ]
+
+
+def test_rows_of_a_swept_setting_are_runs(tmp_path: Path):
+    found = read(tmp_path, "lr,accuracy\n1e-6,50.5%\n1e-5,54.5%\n", "csv")
+    assert [run.name for run in found.runs] == ["lr 1e-6", "lr 1e-5"]

@@ -19,7 +19,13 @@ from assay.data.reported.reading.figures import figure, missing, whole
 from assay.data.reported.reading.grids import Grid, Place, grid_of
 from assay.data.reported.reading.practice import read_practice
 from assay.data.reported.reading.sizes import read_sizes
-from assay.data.reported.reading.tables import VERDICTS, is_training, open_cells, read_scores
+from assay.data.reported.reading.tables import (
+    VERDICTS,
+    cell_name,
+    is_training,
+    open_cells,
+    read_scores,
+)
 from assay.data.reported.reading.training import read_training
 from assay.data.reported.record import Reported
 from assay.errors import nearest
@@ -111,7 +117,7 @@ def _check_cell(grid: Grid, row: int, column: Column, place: _Place) -> None:
     text, title = grid.cell(row, column.index), grid.table.header[column.index].lower()
     if column.role == "items" and not missing(text) and not whole(text):
         raise place.wrong(title, f"{text!r} is not a number of items")
-    if column.role != "score" or missing(text):
+    if column.role != "score" or missing(text) or cell_name(grid, row, column) is None:
         return
     read = figure(strip_aside(text))
     if read is None:

@@ -54,6 +54,8 @@ def test_a_comparison_of_known_runs_is_a_claim_of_the_benchmarks_it_names(
         "grpo-2 is faster than sft.",
         "The loss of grpo-2 is lower than that of sft.",
         "sft improves.",
+        "sft and base were evaluated on the same 200 items.",
+        "sft 与 base 使用相同的提示词。",
         "ppo outperforms dpo.",
         "base, sft and grpo-2 were evaluated.",
         "grpo-2 与 sft 的差异不显著，不能说明谁更好。",
@@ -74,8 +76,11 @@ def test_a_p_value_and_pairing_beside_a_claim_are_kept():
 
 def test_a_note_in_a_row_is_about_its_run():
     table = "| model | acc | notes |\n|---|---|---|\n| base | 40% | |\n| a | 50% | {note} |\n"
-    for note, says in (("better than base", "better"), ("不如基线", "worse"), ("as planned", None)):
+    notes = [("better than base", "better"), ("不如基线", "worse"), ("as planned", None)]
+    for note, says in notes:
         found = said(table.format(note=note)).comparisons
         assert [(c.run, c.control, c.says) for c in found] == (
             [("a", "base", says)] if says else []
         )
+    (claim,) = said(table.format(note="base is better")).comparisons
+    assert (claim.run, claim.control, claim.says) == ("base", "a", "better")

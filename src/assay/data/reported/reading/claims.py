@@ -32,15 +32,18 @@ WORSE = re.compile(
     re.I,
 )
 SAME = re.compile(
-    r"(?<![a-z])(?:same|equal(?:s|ly)?|identical|no (?:\w+ )?(?:difference|effect|gain"
-    r"|improvement|change)|as (?:good|strong|accurate|well) as|on par|matches|matched"
+    r"(?<![a-z])(?:(?:is|are|about|performs?|scores?|does) (?:exactly |roughly "
+    r"|just )?the same(?! (?:\d|items|questions|prompts?|data|seeds?|test|set|problems"
+    r"|settings?|budget|harness|model|size))|the same (?:scores?|accuracy|results?"
+    r"|level) as|equals?(?: to)?|equally (?:good|well|strong)|(?:is|are) identical"
+    r"|identical (?:to|scores?|results?|accuracy)|no (?:\w+ )?(?:difference|effect|gain"
+    r"|improvement|change)|as (?:good|strong|accurate|well) as|on par|matches"
     r"|equivalent|indistinguishable"
     r"|does not (?:help|hurt|matter)|ineffective|makes no difference|unaffected"
     r"|no (?:\w+ )?regression|unchanged|preserv(?:es|ed)|retain(?:s|ed)|intact"
     r"|did not (?:hurt|change|degrade|help|matter))(?![a-z])"
     r"|持平|无差异|无效(?!果)|没有(?:任何|什么)?(?:影响|差异|效果|提升|变化|区别)|无影响"
-    r"|无效果|相同"
-    r"|一样(?:好)?|相当|不影响|没有(?:下降|退化|掉点|变差)|未(?:下降|变差|退化|掉点)|不变|毫无",
+    r"|无效果|(?:相同|一样(?:好|差)?)(?!的|[题提数设种条])|相当|不影响|没有(?:下降|退化|掉点|变差)|未(?:下降|变差|退化|掉点)|不变|毫无",
     re.I,
 )
 HEDGED = re.compile(
@@ -183,7 +186,10 @@ def claims_in(text: str, known: Known, subject: str = "") -> Iterator[Claim]:
         if found[0] == "same" and not controls:
             runs, controls = runs[:1], runs[1:]
         if subject and subject not in runs:
-            runs, controls = [subject], [*runs, *controls]
+            # `sft is better` in the notes of another run is about sft.
+            first = [n.name for n in named if n.name in runs and n.end <= found[1]]
+            turned = bool(first) and found[0] != "same"
+            runs, controls = (first, [subject]) if turned else ([subject], [*runs, *controls])
         if EFFECT.search(clause):
             named = [n for n in named if n.end <= found[1]] or named[:1]
             runs, controls = [n.name for n in named[-1:]], [known.control] if known.control else []

@@ -74,6 +74,8 @@ def title_parts(title: str) -> tuple[str, int | None, bool]:
 
 def role_of(title: str) -> tuple[Role, str] | None:
     """The role that a title's words give, and the rest of it; None where they say nothing."""
+    if not title:
+        return None
     for role, pattern in words.WHOLE.items():
         if pattern.fullmatch(title):
             return role, ""

@@ -23,9 +23,13 @@ OPEN_LINE = re.compile(
     re.I,
 )
 RATE = re.compile(
-    r"(\d+(?:\.\d+)?)\s*[%％]\s*[(（=]\s*(\d[\d,]*)\s*(?:/|／|of|out of)\s*(\d[\d,]*)\s*[)）]?"
-    r"|(\d[\d,]*)\s*(?:/|／|of"
-    r"|out of)\s*(\d[\d,]*)(?:\s+\w+){0,2}\s*[(（=,，]\s*(\d+(?:\.\d+)?)\s*[%％]",
+    r"(\d+(?:\.\d+)?)\s*[%％]\s*[(（=,，]\s*(?:i\.e\.,? |or |即)?(\d[\d,]*)\s*(?:/|／|of"
+    r"|out of)\s*(\d[\d,]*)"
+    r"|(\d[\d,]*)(?:\s+[a-z]+){0,2}\s*(?:/|／|of|out of)\s*(?:the )?(\d[\d,]*)(?:\s+\w+){0,2}"
+    r"\s*[)）]?\s*(?:[(（=]|->|→|or|is|are|即"
+    r"|[,，]\s*(?:i\.e\.|or|accuracy|准确率|正确率|通过率))\s*(?:i\.e\.,? |or |即"
+    r"|为)?(\d+(?:\.\d+)?)\s*[%％]"
+    r"(?!\s*(?:CI|conf|interval|置信|Wilson|区间|limits?|bounds?))",
     re.I,
 )
 """A percentage beside its counts, in either order."""

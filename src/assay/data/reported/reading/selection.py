@@ -4,7 +4,7 @@ import re
 
 from assay.data.reported.reading.claims import Known
 from assay.data.reported.reading.draft import Draft
-from assay.data.reported.reading.sizes import number
+from assay.data.reported.reading.sizes import number, sentences
 from assay.data.reported.record import Search
 
 CHOSEN = re.compile(
@@ -70,11 +70,30 @@ COUNT = re.compile(
 )
 
 
+BY_TEST = re.compile(
+    r"(?:by|using|according to|based on|highest|best|maximi[sz]\w*|peak|top)\s+(?:the |its "
+    r"|their |our )?"
+    r"(?:test|benchmark)|(?:按|根据|依|以|用)[^，。]{0,6}测试|测试[^，。]{0,8}(?:最高|最好"
+    r"|最佳|选|挑)",
+    re.I,
+)
+"""The test as what chose, where the choice is elsewhere said to be made by other scores."""
+
+
+def _on_dev(text: str) -> bool:
+    """Whether a log says somewhere that it chose by other scores than those of the test."""
+    return any(
+        ON_DEV.search(s) and CHOSEN.search(s) for line in text.splitlines() for s in sentences(line)
+    )
+
+
 def read_choice(draft: Draft, known: Known, text: str, line: int, subject: str) -> None:
     """Add the choice of a run by the reported scores; `subject` is the run of a note."""
     if NOT_CHOSEN.search(text) or not CHOSEN.search(text):
         return
     on_test = POINTS.search(text) and ON_TEST.search(text)
+    if on_test and _on_dev(draft.text) and not BY_TEST.search(text):
+        return
     if ON_DEV.search(text) or not (on_test or BEST_OF.search(text)):
         return
     runs = draft.run_names()

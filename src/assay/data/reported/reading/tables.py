@@ -48,6 +48,7 @@ def read_scores(draft: Draft, grid: Grid, training: bool = False) -> bool:
     if is_settings(grid) or named is None or (not columns and grid.column("correct") is None):
         return read_settings(draft, grid)
     names = _row_names(grid)
+    _passes(draft, grid, columns)
     for row, name in names.items():
         for column in columns or [None]:
             _score(draft, grid, row, name, column)
@@ -64,6 +65,18 @@ def _score_columns(grid: Grid) -> list[Column]:
     ]
     averages = [c for c in grid.columns if c.role == "average" and _holds_scores(grid, c)]
     return found or averages
+
+
+def _passes(draft: Draft, grid: Grid, columns: list[Column]) -> None:
+    """How many passes the scores are means of, where columns say so; 0 where they do not say it."""
+    for column in grid.columns:
+        counts = {whole(cell) for cell in column_cells(grid.table, column.index)}
+        if words.MANY.fullmatch(column.title) and len(counts) == 1:
+            draft.repeats = counts.pop() or draft.repeats
+    means = any(words.MEAN.search(column.title) for column in columns)
+    spread = any(words.DEVIATION.fullmatch(column.title) for column in grid.columns)
+    if (means or spread) and draft.repeats is None:
+        draft.repeats = 0
 
 
 def tested(grid: Grid, column: Column) -> bool:
@@ -121,11 +134,11 @@ def open_cells(grid: Grid) -> Iterator[tuple[str, int]]:
     for row, name in _row_names(grid).items():
         for column in _score_columns(grid):
             if OPEN.match(clean(grid.cell(row, column.index))):
-                cell = _cell_name(grid, row, column)
+                cell = cell_name(grid, row, column)
                 yield f"{name}, {cell}" if cell else name, grid.lines[row][column.index]
 
 
-def _cell_name(grid: Grid, row: int, column: Column | None) -> str | None:
+def cell_name(grid: Grid, row: int, column: Column | None) -> str | None:
     """What a score is of: rows and titles together; None for a row that is no score."""
     keys = []
     for each in grid.columns:
@@ -145,7 +158,7 @@ def _cell_name(grid: Grid, row: int, column: Column | None) -> str | None:
 
 def _score(draft: Draft, grid: Grid, row: int, name: str, column: Column | None) -> None:
     """Add the score in one column of a row."""
-    cell = _cell_name(grid, row, column)
+    cell = cell_name(grid, row, column)
     if cell is None:
         return
     if words.PARTS["average"].fullmatch(cell) and column and column.role != "average":
@@ -180,11 +193,17 @@ def _score(draft: Draft, grid: Grid, row: int, name: str, column: Column | None)
         left_out=lost if dropped else None,
         interval=_interval(grid, row, column, text, share),
         place=grid.place.title,
-        repeat=grid.column("seed") is not None,
+        repeat=_is_repeat(grid),
     )
     draft.scores.append(score)
     if read.spread and not score.interval and draft.repeats is None:
         draft.repeats = 0
+
+
+def _is_repeat(grid: Grid) -> bool:
+    """Whether rows are single passes, not means of them."""
+    seed = grid.column("seed")
+    return seed is not None and len(set(column_cells(grid.table, seed.index))) > 1
 
 
 def _absent(draft: Draft, grid: Grid, row: int, name: str, cell: str, text: str, line: int) -> None:
@@ -271,12 +290,12 @@ def _row_facts(draft: Draft, grid: Grid, row: int, name: str, columns: list[Colu
         if column.role == "setting" and setting_of(column.title):
             draft.settings.append((name, column.name, text, line))
         elif column.role == "notes":
-            cell = _cell_name(grid, row, columns[0] if len(columns) == 1 else None) or ""
+            cell = cell_name(grid, row, columns[0] if len(columns) == 1 else None) or ""
             draft.notes.append(Note(name, cell if grid.column("benchmark") else "", text, line))
         elif column.role == "control":
             draft.controls.setdefault(name, text)
         elif column.role == "says" and text.lower() in VERDICTS:
-            cell = _cell_name(grid, row, columns[0]) if grid.column("benchmark") else None
+            cell = cell_name(grid, row, columns[0]) if grid.column("benchmark") else None
             draft.says[name, cell or ""] = VERDICTS[text.lower()]
         elif column.role == "says":
             draft.notes.append(Note(name, "", text, line))
@@ -285,7 +304,7 @@ def _row_facts(draft: Draft, grid: Grid, row: int, name: str, columns: list[Colu
 def _averages(draft: Draft, grid: Grid, names: dict[int, str], columns: list[Column]) -> None:
     """Averages of the scores that stand in their row, or in the rows above them."""
     found = [c for c in grid.columns if c.role == "average" and c not in columns]
-    cells = [_cell_name(grid, row, c) for row in names for c in columns]
+    cells = [cell_name(grid, row, c) for row in names for c in columns]
     of = tuple(dict.fromkeys(cell for cell in cells if cell and not words.NOT_TEST.search(cell)))
     for column in found if len(of) > 1 else ():
         for row, name in names.items():

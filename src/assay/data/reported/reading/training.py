@@ -72,7 +72,9 @@ def reading(text: str) -> Reading | None:
     shown = strip_aside(text)
     read = figure(shown)
     if read is not None and read.count is not None:
-        return (read.values[0] if read.values else None), read.count, read.total
+        value = read.values[0] if read.values else None
+        share = value is not None and value <= 1 and not read.percent
+        return (value.scaleb(2) if value is not None and share else value), read.count, read.total
     if shown.isdecimal():
         return None, int(shown), None
     value = signed(shown)
@@ -91,6 +93,7 @@ def _metric(name: str, title: str, cells: Sequence[tuple[int, Reading]], line: i
         values, counts = tuple(map(Decimal, counts)), ()
     return Metric(
         name=name, steps=steps, values=values, counts=counts, totals=totals,
+        cumulative=bool(words.CUMULATIVE.search(title)),
         meaning=meaning or ("count" if counts and not totals else None), line=line,
     )  # fmt: skip
 

@@ -56,23 +56,29 @@ WHOLE: dict[Role, re.Pattern[str]] = {
     "says": word(r"says, verdict"),
     "control": word(r"control, compared (?:with|to), versus, vs, 对照组?, 比较对象"),
     "items": word(
-        r"n, # ?n, items?, # ?(?:items?|questions?|samples?|problems?|examples?|tasks?), "
+        r"n, # ?n, prompts?, cases?, attempted, tried, n prompts?, "
+        r"总条数, 评测条数, 测试数, 总样本数?, 题目, "
+        r"items?, # ?(?:items?|questions?|samples?|problems?|examples?|tasks?), "
         r"samples?, sample size, "
         r"n[ _]?(?:items|samples|questions|total|examples|problems|eval|test), "
         r"(?:num|number of|no\.? of|total|test) ?"
-        r"(?:items?|samples?|questions?|problems?|examples?|tasks?)?, "
+        r"(?:num|number of|no\.? of|total|test) "
+        r"(?:items?|samples?|questions?|problems?|examples?|tasks?), "
         r"total, questions?, problems?, examples?, size, count, denominator, evaluated, support, "
         r"样本数量?, 样本量, 总数, 题数, 题目数量?, 条数, 总题数, 数量, 测试题数, 评测题数, "
         r"测试条数, 样本"
     ),
     "correct": word(
-        r"correct, right, hits?, passed, passes, solved, successes, wins, n[ _]?correct, "
+        r"correct, right, hits?, passed, passes, solved, successes, wins, n[ _]?(?:correct"
+        r"|right|passed|solved|ok), num (?:right|passed|solved), (?:success|hit|pass"
+        r"|correct|right) count, ok, "
         r"# ?correct, num ?correct, (?:correct|right) (?:answers?|items|count), numerator, "
         r"正确数量?, 答对数?, 通过数量?, 答对题数, 命中数?, 成功数, 做对, 正确题数, 对题数"
     ),
     "excluded": word(
         r"(?:time-?outs?|errors?|failures?|parse failures?|refusals?|invalid|items?) "
         r"(?:excluded|skipped|dropped|removed), (?:超时|解析失败|拒答|失败|无效)(?:剔除|排除), "
+        r"(?:n )?(?:timed out|no answer|unanswered|api errors?|aborted|crashed|timeouts?), "
         r"excluded, skipped, dropped, removed, time-?outs?, parse (?:failures?|errors?), "
         r"unparsed, unparsable, invalid, refusals?, errors?, failures?, crashes, unscored, "
         r"剔除数?, 排除数?, 跳过数?, 超时数?, 解析失败数?, 无效数?, 拒答数?, 报错数?, 失败数?, "
@@ -108,6 +114,7 @@ PARTS: dict[Role, re.Pattern[str]] = {
         r"大小, 卡时, 评分, 训练集?准确率, 重复率"
     ),
     "metric": word(
+        r"groups?, (?:equal|identical|same) rewards?, 奖励相同, 同分, "
         r"(?:error|failure|invalid|refusal) rate, 错误率, 失败率, 拒答率, "
         r"loss, kl, kl[ _]?(?:div\w*|loss), rewards?, returns?, grad(?:ient)?[ _]?norm, entropy, "
         r"advantages?, zero[ _-]?std\w*, zero[ _-]?variance, clip[ _]?(?:frac\w*|ratio|rate), "
@@ -129,6 +136,7 @@ PARTS: dict[Role, re.Pattern[str]] = {
         r"总平均"
     ),
     "score": word(
+        r"values?, 数值, "
         r"acc\.?, accuracy, score, em, exact[ _]?match, pass ?@ ?\d+, pass[ _]?rate, "
         r"success[ _]?rate, success, win[ _]?rate, solve[ _]?rate, hit[ _]?rate, "
         r"(?:correct|right) ?(?:rate|%), maj@\d+, percent(?:age)?(?: correct)?, pct, "
@@ -248,7 +256,9 @@ MEANINGS: tuple[tuple[re.Pattern[str], Meaning], ...] = (
         re.compile(
             r"zero[ _-]?(?:std|variance|adv)|(?:no|without|zero)[ _-]?(?:signal|gradient)"
             r"|dead groups?"
-            r"|all[ _-]?(?:same|equal|correct[ _]or)|零方差|零标准差|无信号|无梯度|全对或全错",
+            r"|all[ _-]?(?:same|equal|correct[ _]or)|(?:equal|identical|same)[ _-]rewards?"
+            r"|degenerate|no[ _-]spread|奖励相同|全部相同|同分|零方差|零标准差|无信号"
+            r"|无梯度|全对或全错",
             re.I,
         ),
         "groups without signal",
@@ -274,6 +284,17 @@ TRENDS: tuple[tuple[re.Pattern[str], Reading], ...] = (
     (re.compile(r"稳定|保持|stable|steady", re.I), "stable"),
 )
 """Remarks beside a metric's readings."""
+CUMULATIVE = re.compile(
+    r"cumul|so far|since (?:the )?start|running (?:total|count)|累计|累积",
+    re.I,
+)
+"""Metrics that count from the start."""
+MANY = word(
+    "(?:n |num |# ?|number of )?(?:seeds|repeats|trials|passes), n seed, 种子数, 重复次数, 次数"
+)
+"""Columns that say how many passes a score is the mean of."""
+MEAN = re.compile(r"(?<![a-z])(?:mean|avg|average)(?![a-z@])|平均|均值", re.I)
+DEVIATION = word("std, stdev, sd, stderr, std\\.? ?(?:dev|err)\\w*, 标准差, 标准误")
 LOSS_ROLES = {
     "loss": re.compile(r"^(?:train(?:ing)?|total|actor)?[ _]?loss$|^总损失$", re.I),
     "part": re.compile(r"^(?:ppo|policy|pg)[ _]?loss$|^策略损失$", re.I),
