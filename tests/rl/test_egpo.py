@@ -48,11 +48,25 @@ def test_diagnostics_of_the_worked_example():
             "share_without_cot": 0.25,
             "bonus_mean": (0.12 + 0.12 + 0.25) / 4,
             "share_capped": 0.25,
+            # The advantages are 1.5, -0.5, -0.5 and -0.5.
+            "bonus_to_advantage": (0.12 + 0.12 + 0.25) / 3,
         }
     )
     fork = DIAGNOSTICS["egpo_scaled_clip"](batch, EXACT)
     assert fork["bonus_mean"] == pytest.approx((0.12 + 0.1 + 0.1) / 4)
     assert fork["share_capped"] == 0.5
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_bonus_beside_the_advantages_does_not_depend_on_silent_groups(form):
+    alone, among = batch_of([[1, 0, 0, 0]]), batch_of([[1, 0, 0, 0], [1, 1, 1, 1], [0, 0]])
+    entropies = [0.3, 0.3, 2.0, 0.0]
+    first = DIAGNOSTICS[form](with_entropy(alone, entropies), EXACT)
+    second = DIAGNOSTICS[form](with_entropy(among, [*entropies, *[9.0] * 6]), EXACT)
+    assert second["bonus_to_advantage"] == pytest.approx(first["bonus_to_advantage"])
+    assert second["bonus_mean"] == pytest.approx(first["bonus_mean"] * 4 / 10)
+    silent = with_entropy(batch_of([[1, 1]]), [9.0, 9.0])
+    assert DIAGNOSTICS[form](silent, EXACT)["bonus_to_advantage"] == 0
 
 
 @pytest.mark.parametrize("form", FORMS)

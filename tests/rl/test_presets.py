@@ -20,6 +20,9 @@ EXPECTED = {
     "reinforce_pp": ("reinforce_pp", "ppo_clip", "token_mean", Clip(0.2, 0.2), True),
     "egpo": ("egpo", "ppo_clip", "token_mean", Clip(0.2, 0.2), True),
     "egpo_scaled_clip": ("egpo_scaled_clip", "ppo_clip", "token_mean", Clip(0.2, 0.2, 3.0), True),
+    "verl_grpo": ("grpo", "ppo_clip", "token_mean", Clip(0.2, 0.2, 3.0), True),
+    "trl_grpo": ("grpo", "ppo_clip", "token_mean", Clip(0.2, 0.2), True),
+    "trl_rloo": ("rloo", "sequence_clip", "seq_mean_token_sum", Clip(0.2, 0.2), True),
 }
 
 

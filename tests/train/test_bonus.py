@@ -21,7 +21,9 @@ from assay.train.state import Batch, TrainingFailure, TrainState
 from tests.tiny_lab import make_tiny_lab
 from tests.train import toys
 
-DIAGNOSTICS = ("cot_tokens_mean", "share_without_cot", "bonus_mean", "share_capped")
+DIAGNOSTICS = (
+    *("cot_tokens_mean", "share_without_cot", "bonus_mean", "bonus_to_advantage", "share_capped"),
+)
 
 
 def egpo(says: dict[int, str], form: str = "egpo") -> Grpo:
@@ -49,17 +51,32 @@ def run(method, steps: int, state: TrainState | None = None, **settings) -> toys
 
 
 @pytest.mark.parametrize("form", ["egpo", "egpo_scaled_clip"])
-def test_a_step_tells_of_its_bonus_under_the_four_names(form: str) -> None:
-    says = dict.fromkeys(range(4), "<think>")
+def test_a_step_tells_of_its_bonus_under_its_names(form: str) -> None:
+    says = dict.fromkeys(range(4), "<think>x</think>")
     (line,) = run(egpo(says, form), 1, max_steps_without_bonus=1).lines
     assert set(DIAGNOSTICS) <= set(line)
-    assert line["bonus_mean"] > 0 and line["cot_tokens_mean"] == 1 - line["share_without_cot"]
-    # Each thought is one token that never closes.
-    assert line["share_cot_unclosed"] == line["cot_tokens_mean"] > 0
+    assert line["bonus_mean"] > 0 and line["bonus_to_advantage"] > 0.1
+    assert line["cot_tokens_mean"] == 1 - line["share_without_cot"] > 0
+    assert line["share_cot_unclosed"] == 0
+
+
+def test_a_thought_that_never_closes_earns_a_bonus_in_the_paper_s_form_and_none_in_the_fork_s() -> (
+    None
+):
+    says = dict.fromkeys(range(4), "<think>")
+    (paper,) = run(egpo(says), 1).lines
+    (fork,) = run(egpo(says, "egpo_scaled_clip"), 1).lines
+    # Each thought is one token.
+    assert paper["share_cot_unclosed"] == paper["cot_tokens_mean"] > 0 < paper["bonus_mean"]
+    assert fork["share_cot_unclosed"] == paper["share_cot_unclosed"]
+    assert fork["bonus_mean"] == fork["cot_tokens_mean"] == 0 and fork["share_without_cot"] == 1
+    # Among thoughts that close, one that does not is silent by itself.
+    (mixed,) = run(egpo({**says, 0: "<think>x</think>"}, "egpo_scaled_clip"), 1).lines
+    assert 0 < mixed["cot_tokens_mean"] == 1 - mixed["share_without_cot"] < 1
 
 
 def test_a_bonus_that_is_always_zero_stops_the_run_after_the_stated_steps() -> None:
-    with pytest.raises(TrainingFailure, match=r"step 3: the entropy bonus was 0 in 3 steps .*100%"):
+    with pytest.raises(TrainingFailure, match=r"step 3: .*below 0\.1% .* in 3 steps .*100%"):
         run(egpo({}), 9, max_steps_without_bonus=3)
     assert len(run(egpo({}), 3, max_steps_without_bonus=4).lines) == 3
     with pytest.raises(TrainingFailure, match="step 3"):
@@ -75,12 +92,12 @@ class Told:
 
     def collect(self, policy, state, recorder) -> Batch:
         signal, bonus = self.bonuses[state.step]
-        told = {} if bonus is None else {"bonus_mean": bonus, "share_without_cot": 0.5}
+        told = {} if bonus is None else {"bonus_to_advantage": bonus, "share_without_cot": 0.5}
         return Batch((), GrpoObjective(), {"signal_share": signal, **told})
 
 
 def test_only_steps_with_signal_count_and_one_bonus_starts_the_count_anew() -> None:
-    silent, empty, kept, heard = (0.5, 0.0), (0.0, None), (0.0, 0.0), (0.5, 0.1)
+    silent, empty, kept, heard = (0.5, 0.9e-3), (0.0, None), (0.0, 0.0), (0.5, 1e-3)
     lines = [silent, empty, kept, silent, heard, silent, empty, silent]
     state = TrainState()
     run(Told(lines), len(lines), state, max_steps_without_bonus=3)
@@ -107,7 +124,9 @@ SHORT = (
 
 def test_a_model_that_never_thinks_stops_an_egpo_run(lab: Path) -> None:
     settings = (*SHORT, "stage.rl.steps=20", "stage.rl.max_steps_without_bonus=2")
-    with pytest.raises(TrainingFailure, match=r"2 steps with signal .* hold no <think>"):
+    with pytest.raises(
+        TrainingFailure, match=r"2 steps with signal .* hold no thought that counts"
+    ):
         start(lab / "tiny.toml", settings, root=lab)
     (run_,) = runs_of(lab, "tiny")
     last = list(read_metrics(run_.metrics))[-1]

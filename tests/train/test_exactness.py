@@ -118,8 +118,16 @@ def ratios(module: nn.Module, packed: Packed, objective: GrpoObjective) -> dict[
     for name, error in errors(our_gradients, exact_gradients).items():
         norm = float(exact_gradients[name].norm())
         assert norm > 0, name
-        found[name] = max(error, FLOOR * norm) / max(theirs[name], FLOOR * norm)
+        floor = FLOOR * norm * terms(packed, objective)
+        found[name] = max(error, floor) / max(theirs[name], floor)
     return found
+
+
+def terms(packed: Packed, objective: GrpoObjective) -> int:
+    """Log-probs whose roundings add up in one factor of the loss: a completion's, where the ratio
+    is a product over it."""
+    whole = objective.loss == "sequence_clip"
+    return int(torch.bincount(packed.episode_S).max()) if whole else 1
 
 
 def assert_as_exact(cases: list[dict[str, float]]) -> None:

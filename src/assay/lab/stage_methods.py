@@ -78,7 +78,7 @@ def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
         case SftStage():
             return Sft(stored_conversations(given, stage.loss_on), stage.batch, given.seed)
         case RftStage():
-            temperature = stage.sampling.temperature
+            temperature = stage.likelihood_temperature
             prompts = sampled_prompts(stage, given)
             return Rft(prompts, stage.keep, stage.batch, temperature, decoder(given))
         case RceStage():
@@ -88,7 +88,7 @@ def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
                 steps,
                 stage.tau.start,
                 stage.tau.start if stage.tau.end is None else stage.tau.end,
-                stage.sampling.temperature,
+                stage.likelihood_temperature,
                 decoder(given),
             )
         case GrpoStage():

@@ -17,6 +17,7 @@ from assay.rl.estimators.whitened import reinforce_pp, reinforce_pp_baseline
 
 __all__ = [
     "ADVANTAGES",
+    "CLOSED_THOUGHT",
     "DIAGNOSTICS",
     "ENTROPY_ESTIMATORS",
     "WHITENED_ESTIMATORS",
@@ -46,6 +47,10 @@ DIAGNOSTICS: dict[str, Callable[[AdvantageInput, AdvantageOptions], dict[str, fl
 
 ENTROPY_ESTIMATORS = frozenset({"egpo", "egpo_scaled_clip"})
 """Estimators that read `entropy_S` and `cot_mask_S`."""
+
+CLOSED_THOUGHT = frozenset({"egpo_scaled_clip"})
+"""Estimators that give no bonus for a thought that never closes: zhangdw156/verl 0350dd9c marks
+the tokens from `<think>` to `</think>` and none where either is missing."""
 
 WHITENED_ESTIMATORS = frozenset({"reinforce_pp", "reinforce_pp_baseline"})
 """Estimators that shift every token by a statistic of the whole batch."""

@@ -12,6 +12,7 @@ from assay.rl.policy_losses.gpg import gpg
 from assay.rl.policy_losses.gspo import gspo
 from assay.rl.policy_losses.ppo_clip import ppo_clip
 from assay.rl.policy_losses.sapo import sapo
+from assay.rl.policy_losses.sequence_clip import sequence_clip
 
 __all__ = ["LOSSES", "Atom", "Clip", "LossFunction", "PolicyLoss", "TokenBatch", "TokenLoss"]
 
@@ -35,4 +36,5 @@ LOSSES: dict[str, PolicyLoss] = {
     "geo_mean": PolicyLoss(geo_mean, "episode"),
     "sapo": PolicyLoss(sapo, "token"),
     "gpg": PolicyLoss(gpg, "token"),
+    "sequence_clip": PolicyLoss(sequence_clip, "episode"),
 }

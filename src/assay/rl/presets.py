@@ -1,8 +1,8 @@
 """Presets: advantage, loss, aggregation, denominator and clip of an algorithm, set together.
 
 Each as its paper has it (or, where said, as the code of its author). KL is no part of a preset:
-its coefficient, estimator and place are the experiment's own. Names in other tools are in
-`elsewhere`.
+its coefficient, estimator and place are the experiment's own. `verl_grpo`, `trl_grpo` and
+`trl_rloo` are what those programs do by default. Names in other tools are in `elsewhere`.
 """
 
 from dataclasses import dataclass, field
@@ -88,5 +88,22 @@ PRESETS: dict[str, Preset] = {
         source="zhangdw156/verl 0350dd9c with verl's defaults: token mean, dual clip 3",
         advantage="egpo_scaled_clip",
         dual_clip=3.0,
+    ),
+    "verl_grpo": Preset(
+        source="verl b178a3cd with adv_estimator = grpo and nothing else set: token mean, dual "
+        "clip 3, no KL",
+        dual_clip=3.0,
+    ),
+    "trl_grpo": Preset(
+        source="TRL f2cd5771, GRPOConfig with nothing set: 1e-4 beside the deviation, mean over "
+        "all tokens of the batch (loss_type = dapo), no KL",
+        advantage_options=AdvantageOptions(epsilon=1e-4),
+    ),
+    "trl_rloo": Preset(
+        source="TRL f2cd5771, RLOOConfig: the clip holds the probability of the whole completion; "
+        'its KL of 0.05 is kl = { coef = 0.05, estimator = "k1", where = "reward" }',
+        advantage="rloo",
+        loss="sequence_clip",
+        aggregation="seq_mean_token_sum",
     ),
 }

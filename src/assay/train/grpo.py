@@ -14,6 +14,7 @@ from torch import Tensor
 from assay.data.episode import Episode, Reward
 from assay.rl.advantages import (
     ADVANTAGES,
+    CLOSED_THOUGHT,
     DIAGNOSTICS,
     ENTROPY_ESTIMATORS,
     AdvantageInput,
@@ -173,7 +174,8 @@ class Grpo:
                 reference_S, _ = score_all(policy, packed, settings.micro_tokens, False)
             packed = packed.with_tokens(reference_S=reference_S)
         thought = self.thought(packed) if with_entropy else None
-        batch = self.advantage_input(packed, episodes, entropy_S, thought)
+        cot_mask_S = None if thought is None else self.heard(packed, thought)
+        batch = self.advantage_input(packed, episodes, entropy_S, cot_mask_S)
         estimator = look_up(ADVANTAGES, settings.advantage, "advantage")
         advantage_S = estimator(beside(batch, counted), settings.advantage_options)
         diagnose = DIAGNOSTICS.get(settings.advantage)
@@ -192,7 +194,7 @@ class Grpo:
         packed: Packed,
         episodes: Sequence[Episode],
         entropy_S: Tensor | None,
-        thought: Thought | None,
+        cot_mask_S: Tensor | None,
     ) -> AdvantageInput:
         """What the estimator reads."""
         rewards_E, _ = rewards_of([episodes])
@@ -215,7 +217,7 @@ class Grpo:
             mask_S=packed.mask_S,
             token_rewards_S=token_rewards_S,
             entropy_S=entropy_S,
-            cot_mask_S=None if thought is None else thought.mask_S,
+            cot_mask_S=cot_mask_S,
         )
 
     def thought(self, packed: Packed) -> Thought | None:
@@ -225,6 +227,12 @@ class Grpo:
             return None
         opened_N = torch.tensor([ends_open(c, thinking) for c in packed.contexts])
         return find_thought(packed.actions_S, packed.offsets_N1, opened_N, thinking)
+
+    def heard(self, packed: Packed, thought: Thought) -> Tensor:
+        """Tokens (S) of thoughts that the estimator gives a bonus for."""
+        if self.settings.advantage not in CLOSED_THOUGHT:
+            return thought.mask_S
+        return thought.mask_S & ~thought.unclosed_N[packed.turn_S]
 
     def minibatches(self, packed: Packed, judged: Sequence[Group], choice: Choice) -> list[Packed]:
         """One packed batch per optimizer update, with the denominators of that update.

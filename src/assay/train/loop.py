@@ -33,6 +33,11 @@ class LoopSettings:
     """Steps with signal in a row whose advantages may go without their estimator's own bonus."""
 
 
+DEAD_BONUS = 1e-3
+"""A bonus of less than this share of the advantages that it is added to counts as none: one answer
+with a thought among hundreds without is still plain GRPO. EGPO's caps are at 0.5 and 0.2."""
+
+
 def train(
     policy: Policy,
     method: Method,
@@ -45,7 +50,7 @@ def train(
 
     Raises TrainingFailure after more than `max_skipped_steps` updates with a non-finite gradient,
     where the rollout gap is larger than allowed, and where the bonus that an estimator is named for
-    was 0 in `max_steps_without_bonus` steps with signal in a row.
+    was below `DEAD_BONUS` in `max_steps_without_bonus` steps with signal in a row.
     """
     while state.step < settings.steps:
         started = time.perf_counter()
@@ -92,17 +97,18 @@ def check_health(state: TrainState, settings: LoopSettings, values: dict[str, fl
 
     if state.without_bonus == settings.max_steps_without_bonus:
         raise TrainingFailure(
-            f"step {state.step}: the entropy bonus was 0 in {state.without_bonus} steps with "
-            f"signal in a row, so that this is plain GRPO; {values['share_without_cot']:.0%} of "
-            "the answers hold no <think> (teach the model to think first, see that the rendering "
-            "lets it, or use algorithm = 'grpo')"
+            f"step {state.step}: the entropy bonus was below {DEAD_BONUS:.1%} of the advantages in "
+            f"{state.without_bonus} steps with signal in a row, so that this is plain GRPO; "
+            f"{values['share_without_cot']:.0%} of the answers hold no thought that counts (teach "
+            "the model to think first, see that the rendering lets it, or use algorithm = 'grpo')"
         )
 
 
 def count_bonus(state: TrainState, values: dict[str, float]) -> None:
     """Count the step where it had signal; steps without any say nothing of the bonus."""
-    if "bonus_mean" in values and values["signal_share"]:
-        state.without_bonus = 0 if values["bonus_mean"] else state.without_bonus + 1
+    if "bonus_to_advantage" in values and values["signal_share"]:
+        alive = values["bonus_to_advantage"] >= DEAD_BONUS
+        state.without_bonus = 0 if alive else state.without_bonus + 1
 
 
 def set_rate(optimizer: torch.optim.Optimizer, settings: LoopSettings, step: int) -> float:

@@ -49,7 +49,16 @@ POLICY = frozenset(
         "sampled_batches",
     }
 )
-THOUGHT = frozenset({"cot_tokens_mean", "share_without_cot", "bonus_mean", "share_capped"})
+THOUGHT = frozenset(
+    {
+        "cot_tokens_mean",
+        "share_without_cot",
+        "share_cot_unclosed",
+        "bonus_mean",
+        "bonus_to_advantage",
+        "share_capped",
+    }
+)
 SELF_CHECK = frozenset(
     {
         "self_check_logp",

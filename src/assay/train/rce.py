@@ -52,6 +52,7 @@ class Rce:
     tau_start: float
     tau_end: float
     temperature: float
+    """At which likelihoods are taken; 1 is maximum likelihood."""
     decode: Callable[[Sequence[int]], str]
 
     def collect(self, policy: Policy, state: TrainState, recorder: Recorder) -> Batch:

@@ -1,8 +1,14 @@
-"""Rejection fine-tuning: sample groups, keep what was rewarded, learn its likelihood."""
+"""Rejection fine-tuning: sample groups, keep what was rewarded, learn its likelihood.
+
+The last minibatch of a round, which may have fewer completions than the others, is weighed by how
+many it has.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from assay.data.episode import Episode
+from assay.rl.packed import Packed
 from assay.rl.policy import Policy
 from assay.train.groups import GroupStream, sample_records, sampling_metrics, value_of
 from assay.train.likelihood import NLL, likelihood_batch
@@ -19,6 +25,7 @@ class Rft:
     batch: int
     """Kept completions per optimizer update."""
     temperature: float
+    """At which likelihoods are taken; 1 is maximum likelihood."""
     decode: Callable[[Sequence[int]], str]
 
     def collect(self, policy: Policy, state: TrainState, recorder: Recorder) -> Batch:
@@ -27,8 +34,7 @@ class Rft:
         episodes = [e for group in groups for e in group]
         kept = [e for e in episodes if (v := value_of(e)) is not None and v >= self.keep]
         updates = tuple(
-            likelihood_batch(kept[i : i + self.batch], self.temperature)
-            for i in range(0, len(kept), self.batch)
+            self.weighed(kept[i : i + self.batch]) for i in range(0, len(kept), self.batch)
         )
         metrics = {
             **sampling_metrics(groups),
@@ -36,3 +42,8 @@ class Rft:
             "tokens": float(sum(int(packed.mask_S.sum()) for packed in updates)),
         }
         return Batch(updates, NLL, metrics, tuple(sample_records(episodes, {}, self.decode)))
+
+    def weighed(self, kept: Sequence[Episode]) -> Packed:
+        """One minibatch, in proportion to its completions."""
+        packed = likelihood_batch(kept, self.temperature)
+        return packed.with_tokens(weight_S=packed.weight_S * (len(kept) / self.batch))

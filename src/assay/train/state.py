@@ -33,7 +33,7 @@ class TrainState:
     skipped: int = 0
     """Updates skipped for a non-finite gradient."""
     without_bonus: int = 0
-    """Steps with signal, in a row, in which the estimator's own bonus was 0 everywhere."""
+    """Steps with signal, in a row, in which the estimator's own bonus was as good as 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from assay.lab.spec.stage import StageSpec
 JUDGING = (
     *("reward", "reward_deadline", "max_abstained_share", "overlong", "mask_truncated"),
     *("algorithm", "advantage", "loss", "aggregation", "clip", "kl", "entropy_coef", "updates"),
-    *("drop_without_signal", "dynamic", "keep", "batch", "tau", "micro_tokens"),
+    *("drop_without_signal", "dynamic", "keep", "batch", "tau", "likelihood_temperature"),
+    *("micro_tokens",),
 )
 """Keys of a stage that have no part in what is sampled."""
 

@@ -106,7 +106,10 @@ class RftStage(SamplingStage):
     keep: float = 1.0
     """Completions with at least this reward are kept."""
     batch: Count = 16
-    """Kept completions per optimizer step."""
+    """Kept completions per optimizer step; a last step of fewer weighs less in proportion."""
+    likelihood_temperature: Positive = 1.0
+    """Logits are divided by it in the likelihood that is learned, at whatever temperature the
+    completions were sampled."""
 
 
 class Tau(Table):
@@ -129,6 +132,9 @@ class RceStage(SamplingStage):
     """Temperature of the weights: small picks the best candidate, large weighs all alike."""
     reward: Reward | None = None
     """A reward by name, or a table of names and weights; required for sampled candidates."""
+    likelihood_temperature: Positive = 1.0
+    """Logits are divided by it in the likelihood that is learned, at whatever temperature the
+    completions were sampled."""
 
     @model_validator(mode="after")
     def _sampled_needs_reward(self) -> Self:
@@ -227,7 +233,7 @@ class GrpoStage(SamplingStage):
     larger."""
     max_steps_without_bonus: Count = 5
     """The run stops after this many steps with signal in a row in which the bonus of `egpo` or
-    `egpo_scaled_clip` was 0 for every answer: it would be plain GRPO."""
+    `egpo_scaled_clip` was below a thousandth of the advantages: it would be plain GRPO."""
 
     @model_validator(mode="after")
     def _terms_make_sense(self) -> Self:

@@ -87,7 +87,8 @@ def _diagnostics(
     batch: AdvantageInput, options: AdvantageOptions, inner: float
 ) -> dict[str, float]:
     """cot_tokens_mean, share_without_cot and bonus_mean over episodes; share_capped over the
-    episodes with an advantage other than 0: those whose entropy reached beyond the cap.
+    episodes with an advantage other than 0: those whose entropy reached beyond the cap; and
+    bonus_to_advantage, the sum of all bonuses over that of all |advantages| without them.
     """
     mask_S = _thought_mask(batch)
     tokens_E = sum_by_episode(batch, torch.ones_like(mask_S), mask_S)
@@ -95,9 +96,12 @@ def _diagnostics(
     beyond_E = inner * _thought_entropy_E(batch) > advantage_E.abs() / options.bonus_cap
     heard_E = advantage_E != 0
     capped = (beyond_E & heard_E).sum() / heard_E.sum().clamp(min=1)
+    bonus_E = _bonus_E(batch, advantage_E, options, inner)
+    size = advantage_E.abs().sum()
     return {
         "cot_tokens_mean": tokens_E.mean().item(),
         "share_without_cot": (tokens_E == 0).double().mean().item(),
-        "bonus_mean": _bonus_E(batch, advantage_E, options, inner).mean().item(),
+        "bonus_mean": bonus_E.mean().item(),
+        "bonus_to_advantage": (bonus_E.sum() / size).item() if size else 0.0,
         "share_capped": capped.item(),
     }
