@@ -56,7 +56,7 @@ def test_the_reported_score_has_its_passes_items_and_the_interval_of_one_pass(re
     (score,) = reported_scores(record, ReportedRun(file="log.toml", run="verl8"))
     assert (score.score, score.passes, score.items) == (0.62, 3, 200)
     assert score.interval == wilson(124, 200), "passes over the same items are no further items"
-    said = "reported as verl8 in log.toml: 62.0%, mean of 3 pass(es) over 200 items (95% interval "
+    said = "reported as verl8 in log.toml: 62.0%, mean of 3 passes over 200 items (95% interval "
     assert said + "55.1% to 68.4%)" in noted(record)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from assay.judge.health_rules import RULES
 from assay.judge.health_words import ENGLISH as HEALTH
+from assay.judge.plural import ONE
 from assay.judge.verdict import ENGLISH
 from assay.lab.comparison import Table
 from assay.report.content import about_evaluation
@@ -49,6 +50,13 @@ def test_the_sentence_about_an_evaluation_has_no_empty_slot(lang, given):
     said = about_evaluation(Table(record, ()), words(lang))
     assert not re.search(r"[,;:，；：]\s*[,;.，；。]|[;,:；，：]\s*$", said), said
     assert ("checked by" in said or "判分程序" in said) == (given != {"checker": ""})
+
+
+def test_every_counted_noun_of_the_english_pages_can_be_one():
+    slip = re.compile(r"\{\w+\} (?:" + "|".join(ONE) + r")\b|\(e?s\)")
+    for name, section in words("en").sections.items():
+        if name != "verdict":
+            assert not {key: text for key, text in section.items() if slip.search(text)}, name
 
 
 def test_verdicts_in_english_are_the_judges():

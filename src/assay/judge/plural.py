@@ -19,6 +19,10 @@ ONE: Mapping[str, str] = {
     "groups": "group",
     "clusters": "cluster",
     "trials": "trial",
+    "answers": "answer",
+    "repeats": "repeat",
+    "prompts": "prompt",
+    "passes": "pass",
 }
 """Nouns that a gap may count, with their singular."""
 NEEDED = "needed "
