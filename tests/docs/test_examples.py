@@ -112,12 +112,12 @@ def test_the_pure_reward_scores_and_abstains(rewards: dict) -> None:
     assert scored[3].value is None
 
 
-def test_the_unsafe_reward_runs_in_a_worker_whose_deadline_is_an_abstention(rewards: dict) -> None:
+def test_the_unsafe_reward_runs_in_a_worker_and_what_never_ends_earns_0(rewards: dict) -> None:
     pairs = [(ROW, Completion(text)) for text in ("aaa", "b", ENDLESS)]
     with RewardRunner(rewards["matches"], 3.0, sandbox="limits-only") as judge:
         scored = judge.score(pairs)
-    assert [reward.value for reward in scored] == [1.0, 0.0, None]
-    assert scored[2].why == "deadline"
+    assert [reward.value for reward in scored] == [1.0, 0.0, 0.0]
+    assert scored[2].outcome == "timed out"
 
 
 def test_the_weights_of_the_page_add_the_two_rewards_up(rewards: dict) -> None:

@@ -210,7 +210,7 @@ def test_the_function_that_a_worker_runs_is_a_part_of_a_reward(name, monkeypatch
 
     monkeypatch.setattr(fingerprints, "find_spec", lambda module: Spec)
     assert source_sha256(TASK.rewards[name]) != known
-    assert rewards.COMPARE.startswith("assay.tasks.math.verify:")
+    assert rewards.JUDGE.startswith("assay.tasks.math.judging:")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Rewards that misbehave on purpose, importable by name so that a worker can run them."""
 
 import os
+import signal
 from dataclasses import asdict
 from pathlib import Path
 
@@ -37,5 +38,21 @@ def repeat(row: Row, completion: Completion) -> Reward:
     return Reward(1.0, why=repr((asdict(row), asdict(completion))))
 
 
-for each in (moody, repeat):
+def dies_once(row: Row, completion: Completion) -> Reward:
+    """Kills its process where the file that the completion names is still there."""
+    if completion.text and Path(completion.text).exists():
+        Path(completion.text).unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Reward(1.0)
+
+
+def noted(row: Row, completion: Completion) -> Reward:
+    """Writes into the file that the completion names how it was asked; raises where told."""
+    file, _, mood = completion.text.partition(" ")
+    with Path(file).open("a") as log:
+        log.write(f"{mood}\n")
+    return moody(row, Completion(mood))
+
+
+for each in (moody, repeat, dies_once, noted):
     each.unsafe = True  # type: ignore[attr-defined]

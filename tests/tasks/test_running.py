@@ -1,7 +1,9 @@
-"""A reward that goes wrong is an abstention with its reason, counted; it is never a zero."""
+"""A reward that goes wrong abstains with its reason, but for what the answer did: that earns 0."""
 
 import os
-from dataclasses import asdict
+from collections import Counter
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +14,7 @@ from assay.sandbox.isolation import isolation_available
 from assay.tasks.running import RewardRunner, WeightedReward, WorkerReward
 from assay.tasks.task import RewardFunction
 from tests.tasks import reward_faults
-from tests.tasks.reward_faults import constant, length, moody, repeat
+from tests.tasks.reward_faults import constant, dies_once, length, moody, noted, repeat
 
 ROW = Row("r", (Message("user", "?"),))
 
@@ -40,31 +42,84 @@ def test_a_pure_reward_runs_here_and_its_exception_is_an_abstention() -> None:
 def test_a_value_that_is_no_finite_number_is_an_abstention(value: float) -> None:
     (reward,) = score(lambda row, completion: Reward(value), "x")
     assert reward.value is None and str(value) in reward.why
+    (reward,) = score(lambda row, c: Reward(value if c.text else 1.0), "x")
+    assert reward == Reward(0.0, {}, f"checker raised: the value is {value}", "checker raised")
 
 
 def test_an_unsafe_reward_runs_elsewhere_and_each_failure_stays_with_its_completion() -> None:
+    """What the answer does twice, and the gold answer does not, is the answer's: it earns 0."""
     texts = ("fine", "raise", "loop", "die", "nan", "fine")
     rewards = score(moody, *texts, deadline=2.0)
-    assert [reward.value for reward in rewards] == [1.0, None, None, None, None, 1.0]
+    assert [reward.value for reward in rewards] == [1.0, 0.0, 0.0, 0.0, 0.0, 1.0]
     assert int(rewards[0].why) != os.getpid()
-    assert [reward.why for reward in rewards[1:5]] == [
-        "exception: KeyError: 'mood'",
-        "deadline",
-        "crash: ended with exit code 1",
-        "the value is nan",
+    assert [(reward.outcome, reward.why) for reward in rewards[1:5]] == [
+        ("checker raised", "checker raised: KeyError: 'mood'"),
+        ("timed out", "timed out: still running at its deadline"),
+        ("checker crashed", "checker crashed: ended with exit code 1"),
+        ("checker raised", "checker raised: the value is nan"),
     ]
 
 
-def test_abstentions_are_counted_by_reason() -> None:
+@pytest.mark.parametrize(
+    ("mood", "why"),
+    [
+        ("raise", "exception: KeyError: 'mood'"),
+        ("loop", "deadline"),
+        ("die", "crash: ended with exit code 1"),
+        ("nan", "exception: the value is nan"),
+    ],
+)
+def test_what_the_gold_answer_does_too_is_the_labs_doing_and_abstains(mood: str, why: str) -> None:
+    row = replace(ROW, gold=mood)
+    with RewardRunner(moody, 1.5, sandbox="limits-only") as runner:
+        bad, good = runner.score([(row, Completion(mood)), (row, Completion("fine"))])
+    assert (bad.value, bad.why, bad.outcome) == (None, why, "")
+    assert good.value == 1.0
+
+
+def test_a_failure_that_a_second_try_does_not_repeat_is_forgotten(tmp_path: Path) -> None:
+    """A worker that was killed from outside says nothing of the answer."""
+    (tmp_path / "first").touch()
+    with RewardRunner(dies_once, 20.0, sandbox="limits-only") as runner:
+        (reward,) = runner.score([(ROW, Completion(str(tmp_path / "first")))])
+    assert reward == Reward(1.0)
+
+
+def test_the_gold_answer_is_tried_once_for_all_answers_to_it(tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    row = replace(ROW, gold=f"{log} fine")
+    with RewardRunner(noted, 20.0, sandbox="limits-only", workers=1) as runner:
+        for _ in range(2):
+            rewards = runner.score([(row, Completion(f"{log} raise"))] * 3)
+            assert [reward.value for reward in rewards] == [0.0] * 3
+    assert Counter(log.read_text().split()) == {"raise": 12, "fine": 1}
+
+
+def test_a_pure_reward_that_raises_on_an_answer_earns_its_lowest_value() -> None:
+    def pure(row: Row, completion: Completion) -> Reward:
+        return Reward(float(completion.text))
+
+    row = replace(ROW, gold="1")
+    with RewardRunner(pure) as runner:
+        raised, right = runner.score([(row, Completion("x")), (row, Completion("1"))])
+        assert (raised.value, raised.outcome) == (0.0, "checker raised")
+        pure.lowest = -1.0  # type: ignore[attr-defined]
+        assert runner.score([(row, Completion("x"))])[0].value == -1.0
+        assert runner.abstained_share == 0.0 and right.value == 1.0
+
+
+def test_abstentions_and_outcomes_are_counted() -> None:
+    rows = {mood: replace(ROW, gold=mood) for mood in ("raise", "die", "fine")}
     with RewardRunner(moody, 20.0, sandbox="limits-only") as runner:
         assert runner.abstained_share == 0.0
-        for text in ("raise", "fine", "raise", "die"):
-            runner.score([(ROW, Completion(text))])
+        for gold, text in (("raise", "raise"), ("fine", "fine"), ("die", "die"), ("fine", "raise")):
+            runner.score([(rows[gold], Completion(text))])
         assert runner.abstentions == {
-            "exception: KeyError: 'mood'": 2,
+            "exception: KeyError: 'mood'": 1,
             "crash: ended with exit code 1": 1,
         }
-        assert (runner.scored, runner.abstained_share) == (4, 0.75)
+        assert runner.outcomes == {"checker raised": 1}
+        assert (runner.scored, runner.abstained_share) == (4, 0.5)
 
 
 def test_rows_and_completions_reach_the_worker_whole() -> None:
@@ -82,7 +137,7 @@ def test_an_unsafe_reward_runs_in_namespaces_unless_the_user_gave_that_up() -> N
         pytest.skip("no namespaces on this machine")
     with RewardRunner(moody) as runner:
         (reward,) = runner.score([(ROW, Completion("write"))])
-    assert reward.value is None and "Read-only file system" in reward.why
+    assert reward.value == 0.0 and "Read-only file system" in reward.why
 
 
 def test_an_unsafe_reward_without_an_importable_name_is_refused() -> None:
@@ -110,7 +165,9 @@ def test_weights_multiply_and_parts_keep_their_names() -> None:
 
 def test_one_part_that_abstains_makes_the_whole_abstain_and_is_named() -> None:
     both = WeightedReward({"length": length, "moody": moody}, {"length": 1.0, "moody": 1.0})
-    good, bad = score(both, "fine", "raise")
+    row = replace(ROW, gold="raise")
+    with RewardRunner(both, 20.0, sandbox="limits-only") as runner:
+        good, bad = runner.score([(row, Completion("fine")), (row, Completion("raise"))])
     assert good.value == 5.0
     assert bad == Reward(
         None, {"length": 5.0, "length/letters": 5.0}, "moody: exception: KeyError: 'mood'"

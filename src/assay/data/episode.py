@@ -43,6 +43,9 @@ class Reward:
     value: float | None
     parts: Mapping[str, float] = field(default_factory=dict)
     why: str = ""
+    outcome: str = ""
+    """What became of the answer, such as "right", "unparsable" or "timed out"; "" where the reward
+    does not tell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from assay.rollout.endpoint import Endpoint, EndpointError, Said, Unanswered
 from assay.rollout.sampling import Sampling, key_state
 from assay.tasks.dialogue import Tools
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import Benchmark, Task
+from assay.tasks.task import Benchmark, Task, error_type
 
 CHUNK = 64
 """Answers recorded together: what an interrupted evaluation asks for again at most."""
@@ -160,7 +160,6 @@ def line(
     seconds: float,
 ) -> dict[str, Any]:
     """One line of an evaluation record."""
-    known = reward.value is not None
     talk = evaluation.made.dialogue and conversation_columns(heard.completion.messages, ())
     return {
         "sample_id": f"{evaluation.record.name}/{BASE}/{item.id}#{repeat}",
@@ -172,7 +171,7 @@ def line(
         "prompt_tokens": heard.said[-1].prompt_tokens if heard.said else None,
         "score": reward.value,
         "parts": json.dumps(dict(reward.parts), sort_keys=True),
-        "error": evaluation.made.classify(item, heard.completion) if known else "",
+        "error": error_type(evaluation.made.classify, item, heard.completion, reward),
         "why": reward.why,
         "ended": heard.completion.ended,
         "seconds": seconds,

@@ -29,7 +29,14 @@ from assay.rollout.sampling import Sampling
 from assay.tasks.dialogue import Dialogue
 from assay.tasks.rendered_dialogue import RenderedDialogue, dialogue_of
 from assay.tasks.running import RewardRunner, WeightedReward
-from assay.tasks.task import BenchmarkOptions, RewardFunction, Task, benchmark, no_error
+from assay.tasks.task import (
+    BenchmarkOptions,
+    RewardFunction,
+    Task,
+    benchmark,
+    error_type,
+    no_error,
+)
 from assay.train.groups import FAILED
 
 CHUNK = 256
@@ -227,7 +234,7 @@ def record_line(
         "prompt_tokens": len(each.turns[-1].context) if each.turns else 0,
         "score": reward.value,
         "parts": json.dumps(dict(reward.parts), sort_keys=True),
-        "error": evaluation.classify(item, completion) if reward.value is not None else "",
+        "error": error_type(evaluation.classify, item, completion, reward),
         "why": reward.why,
         "ended": completion.ended,
         "seconds": seconds,

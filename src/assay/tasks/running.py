@@ -1,11 +1,12 @@
 """Runs rewards as training and evaluation need them: side by side, with deadlines, never a false 0.
 
-A pure reward runs here; one that is slow or unsafe runs in killable workers. Whatever goes wrong
-becomes an abstention that says why, and is counted. Deciding how many are too many is the caller's.
+A pure reward runs here; one that is slow or unsafe runs in killable workers. Where a checker comes
+to no verdict, `no_verdict` says whose doing it was: the answer's, which then earns what a wrong one
+does, or the lab's, which is an abstention that says why. Both are counted. Deciding how many are
+too many is the caller's.
 """
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,23 @@ from importlib import import_module
 from typing import Any, ClassVar, Self
 
 from assay.data.episode import Completion, Reward
+from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Message, Row, ToolCall
 from assay.errors import InputError
 from assay.sandbox.isolation import Mode
 from assay.sandbox.limits import Outcome
 from assay.sandbox.pool import WorkerPool
-from assay.tasks.task import RewardFunction, is_unsafe
+from assay.tasks.no_verdict import (
+    OUTCOMES,
+    Failed,
+    abstention,
+    attempt,
+    earned,
+    gold_completion,
+    known,
+    nothing_earned,
+)
+from assay.tasks.task import RewardFunction, is_unsafe, lowest
 
 DEADLINE_SECONDS = 10.0
 
@@ -39,6 +51,10 @@ class WorkerReward:
     """The reward from the worker's value. Pure."""
     folders: Callable[[], Sequence[str]] = tuple
     """Where the worker's function imports from beside the lab's own path; asked when it starts."""
+    failed: Failed = nothing_earned
+    """The reward where the answer made the worker fail. Pure."""
+    gold: Callable[[Row], Completion] = gold_completion
+    """A right answer to a row, with which a checker that failed is tried. Pure."""
 
     def __call__(self, row: Row, completion: Completion) -> Reward:
         """One completion in a worker of its own; `RewardRunner` is the way to score many."""
@@ -63,11 +79,12 @@ class WeightedReward:
         if silent:
             return Reward(None, flat, "; ".join(silent))
         why = "; ".join(f"{name}: {part.why}" for name, part in parts.items() if part.why)
-        return Reward(sum(self.weights[name] * flat[name] for name in parts), flat, why)
+        outcome = next((part.outcome for part in parts.values() if part.outcome), "")
+        return Reward(sum(self.weights[name] * flat[name] for name in parts), flat, why, outcome)
 
 
 class RewardRunner:
-    """Scores completions; keeps the worker processes between calls and counts abstentions."""
+    """Scores completions; keeps the worker processes between calls and counts what came of them."""
 
     def __init__(
         self,
@@ -84,6 +101,10 @@ class RewardRunner:
         """Completions seen, abstentions included."""
         self.abstentions: Counter[str] = Counter()
         """Why -> how often."""
+        self.outcomes: Counter[str] = Counter()
+        """What became of the answers that were scored -> how often, where the reward tells."""
+        self._gold_checks: dict[str, bool] = {}
+        """Whether a gold answer alone is checked within the limits, by what the worker is asked."""
         self._pools: dict[str, WorkerPool] = {}
 
     def __enter__(self) -> Self:
@@ -118,6 +139,7 @@ class RewardRunner:
             rewards = self._run(self.reward, pairs)
         self.scored += len(rewards)
         self.abstentions.update(reward.why for reward in rewards if reward.value is None)
+        self.outcomes.update(each.outcome for each in rewards if known(each) and each.outcome)
         return rewards
 
     def _run(self, reward: RewardFunction, pairs: Sequence[Pair]) -> list[Reward]:
@@ -125,18 +147,55 @@ class RewardRunner:
             return self._run_in_workers(reward, pairs)
         if is_unsafe(reward):
             return self._run_in_workers(in_worker(reward), pairs)
-        return [_guarded(reward, *pair) for pair in pairs]
+        return [judged_here(reward, *pair) for pair in pairs]
 
     def _run_in_workers(self, reward: WorkerReward, pairs: Sequence[Pair]) -> list[Reward]:
-        asked = [_guarded(reward.ask, *pair) for pair in pairs]
-        open_ = [index for index, answer in enumerate(asked) if not isinstance(answer, Reward)]
-        settled = {i: answer for i, answer in enumerate(asked) if isinstance(answer, Reward)}
+        found = self._tried(reward, pairs)
+        failed = [n for n, each in enumerate(found) if not isinstance(each, Reward)]
+        if failed:
+            self._renew(reward)
+            again = self._tried(reward, [pairs[n] for n in failed])
+            for n, each in zip(failed, again, strict=True):
+                found[n] = (
+                    each if isinstance(each, Reward) else self._blamed(reward, *pairs[n], each)
+                )
+        return [each for each in found if isinstance(each, Reward)]
+
+    def _tried(self, reward: WorkerReward, pairs: Sequence[Pair]) -> list[Reward | Outcome]:
+        """The reward of each pair, or how the reward's parts or its worker failed."""
+        found = [attempt(reward.ask, *pair) for pair in pairs]
+        open_ = [n for n, each in enumerate(found) if not isinstance(each, Reward | Outcome)]
         if open_:
-            pool = self._pool(reward)
-            outcomes = pool.map([asked[index] for index in open_], self.deadline)
-            for index, outcome in zip(open_, outcomes, strict=True):
-                settled[index] = _reward_from(reward, pairs[index], outcome)
-        return [settled[index] for index in range(len(pairs))]
+            outcomes = self._pool(reward).map([found[n] for n in open_], self.deadline)
+            for n, outcome in zip(open_, outcomes, strict=True):
+                failed = outcome.failure is not None
+                found[n] = outcome if failed else attempt(reward.read, *pairs[n], outcome.value)
+        return found
+
+    def _blamed(
+        self, reward: WorkerReward, row: Row, completion: Completion, failure: Outcome
+    ) -> Reward:
+        """What a failure that came twice makes of an answer."""
+        if failure.failure in OUTCOMES and self._gold_is_checked(reward, row):
+            return reward.failed(row, completion, failure)
+        return abstention(failure)
+
+    def _gold_is_checked(self, reward: WorkerReward, row: Row) -> bool:
+        gold = attempt(reward.gold, row)
+        asked = attempt(reward.ask, row, gold)
+        if isinstance(asked, Reward | Outcome):
+            return known(asked)
+        key = sha256_text(canonical_json([reward.worker, asked]))
+        if key not in self._gold_checks:
+            tries = (self._tried(reward, [(row, gold)])[0] for _ in range(2))
+            self._gold_checks[key] = any(map(known, tries))
+        return self._gold_checks[key]
+
+    def _renew(self, reward: WorkerReward) -> None:
+        """The next call of the reward's function gets workers that have served no other."""
+        pool = self._pools.pop(reward.worker, None)
+        if pool is not None:
+            pool.close()
 
     def _pool(self, reward: WorkerReward) -> WorkerPool:
         if reward.worker not in self._pools:
@@ -146,23 +205,14 @@ class RewardRunner:
         return self._pools[reward.worker]
 
 
-def _reward_from(reward: WorkerReward, pair: Pair, outcome: Outcome) -> Reward:
-    if outcome.failure == "deadline":
-        return Reward(None, why="deadline")
-    if outcome.failure is not None:
-        return Reward(None, why=f"{outcome.failure}: {outcome.why}")
-    return _guarded(reward.read, *pair, outcome.value)
-
-
-def _guarded(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The function's result; an abstention where it raises or its value is not a finite number."""
-    try:
-        result = function(*arguments)
-    except Exception as error:  # one bad completion is data, not the end of a run
-        return Reward(None, why=f"exception: {type(error).__name__}: {error}")
-    if isinstance(result, Reward) and result.value is not None and not math.isfinite(result.value):
-        return Reward(None, result.parts, f"the value is {result.value}")
-    return result
+def judged_here(reward: RewardFunction, row: Row, completion: Completion) -> Reward:
+    """The reward of a pure function; where it raises on the gold answer too, an abstention."""
+    found = attempt(reward, row, completion)
+    if isinstance(found, Reward):
+        return found
+    if known(attempt(reward, row, gold_completion(row))):
+        return earned(lowest(reward), {}, found)
+    return abstention(found)
 
 
 def in_worker(function: RewardFunction) -> WorkerReward:
@@ -187,7 +237,10 @@ def in_worker(function: RewardFunction) -> WorkerReward:
     def read(row: Row, completion: Completion, value: Any) -> Reward:
         return Reward(**value)
 
-    return WorkerReward("assay.tasks.running:score_in_worker", ask, read)
+    def failed(row: Row, completion: Completion, failure: Outcome) -> Reward:
+        return earned(lowest(function), {}, failure)
+
+    return WorkerReward("assay.tasks.running:score_in_worker", ask, read, failed=failed)
 
 
 def score_in_worker(

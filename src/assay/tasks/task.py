@@ -27,6 +27,11 @@ def is_unsafe(reward: RewardFunction) -> bool:
     return bool(getattr(reward, "unsafe", False))
 
 
+def lowest(reward: RewardFunction) -> float:
+    """What an answer earns that makes `reward` give up: its attribute `lowest`, else 0."""
+    return float(getattr(reward, "lowest", 0.0))
+
+
 @dataclass(frozen=True, slots=True)
 class BenchmarkOptions:
     """What an evaluation may choose about a benchmark; an option it does not know is an error."""
@@ -66,11 +71,24 @@ class Benchmark:
     """Name and version of the checker, for fingerprints."""
     max_score: float = 1.0
     classify: Callable[[Row, Completion], str] = no_error
-    """The type of a wrong answer's error; "" for a right one."""
+    """The type of a wrong answer's error; "" for a right one. Not asked where the reward says what
+    became of the answer."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The options in force, defaults included, for fingerprints."""
     dialogue: Callable[[Row], Dialogue] | None = None
     """The world of an item that takes several turns; None where one answer is all."""
+
+
+def error_type(
+    classify: Callable[[Row, Completion], str], row: Row, completion: Completion, reward: Reward
+) -> str:
+    """The type of an answer's error for records; "" for a right answer and for an abstention.
+
+    A checker that gave up on an answer is not asked again.
+    """
+    if reward.value is None or reward.outcome == "right":
+        return ""
+    return reward.outcome or classify(row, completion)
 
 
 BenchmarkMaker = Callable[[BenchmarkOptions], Benchmark]

@@ -7,10 +7,12 @@ the training stage (`rl.shaping`).
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
+from assay.sandbox.limits import Outcome
 from assay.tasks.running import WorkerReward
 from assay.tasks.task import RewardFunction
 
@@ -43,6 +45,7 @@ def repetition_penalty(size: int = 3, penalty: float = -1.0) -> RewardFunction:
             return Reward(0.0)
         return Reward(penalty * (1 - len(set(grams)) / len(grams)))
 
+    reward.lowest = penalty  # pyright: ignore[reportFunctionMemberAccess]
     return reward
 
 
@@ -74,7 +77,8 @@ def cosine_scaled(accuracy: WorkerReward, max_length: int) -> WorkerReward:
         if completion.text and not completion.tokens:
             return Reward(None, reward.parts, NO_TOKENS)
         value = cosine_length(reward.value == 1.0, len(completion.tokens), max_length)
-        return Reward(value, {**reward.parts, "accuracy": reward.value}, reward.why)
+        parts = {**reward.parts, "accuracy": reward.value}
+        return Reward(value, parts, reward.why, reward.outcome)
 
     def ask(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
         asked = accuracy.ask(row, completion)
@@ -83,4 +87,7 @@ def cosine_scaled(accuracy: WorkerReward, max_length: int) -> WorkerReward:
     def read(row: Row, completion: Completion, value: Any) -> Reward:
         return shape(accuracy.read(row, completion, value), completion)
 
-    return WorkerReward(accuracy.worker, ask, read)
+    def failed(row: Row, completion: Completion, failure: Outcome) -> Reward:
+        return shape(accuracy.failed(row, completion, failure), completion)
+
+    return replace(accuracy, ask=ask, read=read, failed=failed)

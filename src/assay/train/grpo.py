@@ -289,7 +289,7 @@ def punished(reward: Reward | None, punishment: float) -> Reward | None:
     if reward is None or reward.value is None or OVERLONG in reward.parts:
         return reward
     parts = {**reward.parts, OVERLONG: punishment}
-    return Reward(reward.value + punishment, parts, reward.why)
+    return Reward(reward.value + punishment, parts, reward.why, reward.outcome)
 
 
 def score_all(

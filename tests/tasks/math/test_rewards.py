@@ -1,6 +1,8 @@
 """Right answers score 1, wrong or missing ones 0, and what cannot be judged abstains."""
 
+import functools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,24 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.tasks.math.rewards import REWARD_MAXIMUM, REWARDS, accuracy, reasoning_accuracy
 from assay.tasks.running import RewardRunner, WorkerReward
+
+RIGHT = Reward(1.0, {"format": 1.0, "answer": 1.0}, outcome="right")
+WRONG = Reward(0.0, {"format": 1.0, "answer": 0.0}, outcome="wrong")
+NOTHING = Reward(0.0, {"format": 0.0, "answer": 0.0}, "no final answer", "no answer")
+UNREAD = replace(NOTHING, why="the final answer cannot be parsed", outcome="unparsable")
+
+NOT_READ = Reward(None, why="the gold answer cannot be parsed: forty two")
+
+
+def agreed(reward: Reward) -> Reward:
+    """As math-verify judges by itself."""
+    return replace(reward, parts={**reward.parts, "differs_from_math_verify": 0.0})
+
+
+@functools.cache
+def warm() -> RewardRunner:
+    """One start of the worker for all tests; it ends with them."""
+    return RewardRunner(accuracy, 60.0, workers=1)
 
 
 def row(gold: object) -> Row:
@@ -35,12 +55,12 @@ def test_accuracy_agrees_with_trl(shared: Path, reward: WorkerReward) -> None:
 @pytest.mark.parametrize(
     ("gold", "text", "reward"),
     [
-        ("18", r"\boxed{18}", Reward(1.0, {"format": 1.0, "answer": 1.0})),
-        ("... #### 2,125", "#### 2125", Reward(1.0, {"format": 1.0, "answer": 1.0})),
-        (18, r"\boxed{\$18.00}", Reward(1.0, {"format": 1.0, "answer": 1.0})),
-        ("18", r"\boxed{19}", Reward(0.0, {"format": 1.0, "answer": 0.0})),
-        ("18", "18", Reward(0.0, {"format": 0.0, "answer": 0.0}, "no final answer")),
-        ("18", "", Reward(0.0, {"format": 0.0, "answer": 0.0}, "no final answer")),
+        ("18", r"\boxed{18}", RIGHT),
+        ("... #### 2,125", "#### 2125", RIGHT),
+        (18, r"\boxed{\$18.00}", RIGHT),
+        ("18", r"\boxed{19}", WRONG),
+        ("18", "18", NOTHING),
+        ("18", "", NOTHING),
         ("", r"\boxed{18}", Reward(None, why="the row has no gold answer")),
         (None, r"\boxed{18}", Reward(None, why="the row has no gold answer")),
     ],
@@ -52,43 +72,73 @@ def test_plain_numbers_need_no_worker(gold: object, text: str, reward: Reward) -
 @pytest.mark.parametrize(
     ("gold", "text", "reward"),
     [
-        ("0.5", r"\boxed{\frac{1}{2}}", Reward(1.0, {"format": 1.0, "answer": 1.0})),
-        ("18", "#### 18 eggs", Reward(1.0, {"format": 1.0, "answer": 1.0})),
-        ("2^{10}", r"\boxed{1024}", Reward(1.0, {"format": 1.0, "answer": 1.0})),
-        ("2^{10}", r"\boxed{2}", Reward(0.0, {"format": 1.0, "answer": 0.0})),
-        ("x+1", r"\boxed{1+x}", Reward(1.0, {"format": 1.0, "answer": 1.0})),
-        (r"\frac12", "no box", Reward(0.0, {"format": 0.0, "answer": 0.0}, "no final answer")),
-        (
-            "18",
-            r"\boxed{forty two}",
-            Reward(0.0, {"format": 0.0, "answer": 0.0}, "the final answer cannot be parsed"),
-        ),
-        (
-            "forty two",
-            r"\boxed{forty two}",
-            Reward(None, why="the gold answer cannot be parsed: forty two"),
-        ),
-        ("forty two", "no box", Reward(None, why="the gold answer cannot be parsed: forty two")),
+        ("0.5", r"\boxed{\frac{1}{2}}", agreed(RIGHT)),
+        ("18", "#### 18 eggs", agreed(RIGHT)),
+        ("2^{10}", r"\boxed{1024}", agreed(RIGHT)),
+        ("2^{10}", r"\boxed{2}", agreed(WRONG)),
+        ("x+1", r"\boxed{1+x}", agreed(RIGHT)),
+        (r"\frac12", "no box", NOTHING),
+        ("18", r"\boxed{forty two}", agreed(UNREAD)),
+        (r"\text{Monday}", r"\boxed{Monday}", RIGHT),
+        ("forty two", r"\boxed{forty two}", NOT_READ),
+        ("forty two", r"\boxed{42}", NOT_READ),
+        ("forty two", "no box", NOT_READ),
     ],
 )
-def test_the_rest_is_settled_by_math_verify(gold: str, text: str, reward: Reward) -> None:
-    with RewardRunner(accuracy, 60.0, workers=1) as runner:
-        assert runner.score([(row(gold), Completion(text))]) == [reward]
+def test_the_rest_is_settled_in_a_worker(gold: str, text: str, reward: Reward) -> None:
+    assert warm().score([(row(gold), Completion(text))]) == [reward]
 
 
-def test_an_endless_comparison_is_an_abstention_that_is_counted() -> None:
-    pairs = [(row("7"), Completion(text)) for text in (r"\boxed{9^{9^{9^{9}}}}", r"\boxed{7}")]
-    with RewardRunner(accuracy, 1.5) as runner:
-        endless, right = runner.score(pairs)
-        assert endless.value is None and right.value == 1.0
-        assert runner.abstained_share == 0.5
+HOSTILE = {
+    "a tower of powers": r"9^{9^{9^{9}}}",
+    "a giant factorial": r"99999999999!",
+    "deep nesting": "{" * 4_000 + "1" + "}" * 4_000,
+    "deep roots": r"\sqrt{" * 800 + "1" + "}" * 800,
+    "a million characters": "1+" * 500_000 + "1",
+    "a long sum": "1+" * 4_900 + "1",
+    "a catastrophe for the grammar": r"\frac{" * 900 + "1",
+    "brackets that never close": r"\left(" * 1_600,
+    "a number of 50 MB": "7" * 50_000_000,
+    "a power in a chain": r"x = 2^{3^{4^{5^6}}} = 42",
+}
+
+
+def test_a_model_gains_nothing_by_making_the_checker_give_up() -> None:
+    """10 of 20 right is 50 %, whatever the other 10 do to the checker."""
+    golds = ["42", r"\frac{1}{2}"] * 10
+    texts = golds[:10] + list(HOSTILE.values())
+    pairs = [
+        (row(gold), Completion(f"\\boxed{{{text}}}"))
+        for gold, text in zip(golds, texts, strict=True)
+    ]
+    with RewardRunner(accuracy, 2.0) as runner:
+        rewards = runner.score(pairs)
+        assert [r.value for r in rewards] == [1.0] * 10 + [0.0] * 10, rewards
+        assert (runner.scored, runner.abstained_share) == (20, 0.0)
+        assert runner.outcomes["right"] == 10 and runner.outcomes.total() == 20
+    outcomes = dict(zip(HOSTILE, (r.outcome for r in rewards[10:]), strict=True))
+    assert outcomes["a tower of powers"] in ("timed out", "out of memory")
+    assert outcomes["a million characters"] == outcomes["a number of 50 MB"] == "unparsable"
+
+
+def test_a_gold_answer_that_cannot_be_checked_in_time_is_an_abstention() -> None:
+    pair = (row(r"9^{9^{9^{9}}}"), Completion(r"\boxed{8^{9^{9^{9}}}}"))
+    with RewardRunner(accuracy, 1.0) as runner:
+        (reward,) = runner.score([pair])
+    assert reward.value is None and reward.why.split(":")[0] in ("deadline", "memory")
+
+
+def test_cosine_pays_an_answer_that_makes_the_checker_give_up_as_a_wrong_one() -> None:
+    text = Completion(r"\boxed{9^{9^{9^{9}}}}", tuple(range(4)))
+    with RewardRunner(REWARDS["cosine"], 3.0) as runner:
+        (reward,) = runner.score([(row(r"\frac{1}{2}"), text)])
+    assert reward.value is not None and reward.value < -0.9
+    assert reward.outcome in ("timed out", "out of memory")
 
 
 def test_only_what_follows_the_reasoning_counts() -> None:
     text = r"<think>\boxed{1}</think>\boxed{2}</think> \boxed{3}"
-    assert reasoning_accuracy.ask(row("3"), Completion(text)) == Reward(
-        1.0, {"format": 1.0, "answer": 1.0}
-    )
+    assert reasoning_accuracy.ask(row("3"), Completion(text)) == RIGHT
     unfinished = reasoning_accuracy.ask(row("1"), Completion(r"<think>\boxed{1}"))
     assert isinstance(unfinished, Reward) and unfinished.value == 0.0
 

@@ -1,4 +1,4 @@
-"""Verdicts agree with math-verify's own cases through the worker that the reward uses."""
+"""math-verify's own verdicts in a worker agree with its own cases; rules are `judging`'s."""
 
 import json
 import threading
@@ -10,7 +10,8 @@ from assay.sandbox.limits import Outcome
 from assay.sandbox.pool import WorkerPool
 from assay.sandbox.worker import Worker
 from assay.tasks.math.answers import delimited
-from assay.tasks.math.rewards import COMPARE
+
+COMPARE = "assay.tasks.math.verify:compare"
 
 
 def read(path: Path) -> list[dict]:

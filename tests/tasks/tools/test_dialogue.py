@@ -111,11 +111,23 @@ def test_or_are_written_into_the_message_of_their_turn():
     assert second.messages[-1].content == f"{docs}\n{MORE_FUNCTIONS}"
 
 
-def test_simulators_that_give_no_answer_end_the_episode_with_an_exception(monkeypatch):
-    monkeypatch.setattr("assay.tasks.tools.simulation.DEADLINE_SECONDS", 1.0)
+def test_calls_that_end_the_simulators_end_the_episode_which_is_judged(monkeypatch):
+    monkeypatch.setattr("assay.tasks.tools.simulation.DEADLINE_SECONDS", 2.0)
     row = next(r for r in entries("multi_turn_base") if "power" in function_names(r.tools))
+    said = MultiTurnDialogue(row)
+    said.hears("[power(base=9, exponent=999999999)]", "stop")
+    assert said.asks() is None
+    assert said.messages[-1].role == "tool"
+    assert said.messages[-1].content.startswith("Error during execution: the simulators gave no")
+
+
+def test_simulators_that_fail_by_themselves_end_the_episode_with_an_exception():
+    def broken(row, done, calls):
+        raise SimulatorFailure("the simulators gave no answer")
+
+    row = entries("multi_turn_base")[0]
     with pytest.raises(SimulatorFailure):
-        MultiTurnDialogue(row).hears("[power(base=9, exponent=999999999)]", "stop")
+        MultiTurnDialogue(row, broken).hears("[pwd()]", "stop")
 
 
 def test_a_row_of_several_turns_has_a_dialogue_that_begins_with_the_users_words_alone():

@@ -2,6 +2,7 @@
 
 import functools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,12 @@ from assay.tasks.running import RewardRunner
 from assay.tasks.task import BenchmarkOptions, UnknownNameError, benchmark
 from assay.tasks.tools.bfcl import entries
 from assay.tasks.tools.dialogue import STEP_LIMIT, MultiTurnDialogue, play
-from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS, dialogue_error, heard
+from assay.tasks.tools.dialogue_rewards import (
+    DIALOGUE_REWARDS,
+    dialogue_error,
+    heard,
+    truth_completion,
+)
 from assay.tasks.tools.multi_turn import MULTI_TURN
 from assay.tasks.tools.task import TASK
 from tests.tasks.tools.scripted import a_turn_at_once, in_hermes, in_python
@@ -130,14 +136,37 @@ def test_turns_begin_where_the_user_speaks():
     assert heard(()).turns == ()
 
 
-def test_simulators_that_give_no_answer_are_an_abstention_and_never_a_zero():
-    row = next(
+POWER = "power(base=9, exponent=999999999)"
+
+
+def math_row() -> Row:
+    return next(
         r for r in entries("multi_turn_base") if "MathAPI" in r.extra["entry"]["involved_classes"]
     )
-    completion = conversation(row, [[["power(base=9, exponent=999999999)"]]])
-    with RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], deadline=1.0) as scorer:
-        (reward,) = scorer.score([(row, completion)])
-    assert (reward.value, reward.why) == (None, "deadline")
+
+
+def test_calls_that_end_the_simulators_earn_nothing():
+    """Otherwise a model would be judged on the dialogues alone that it can play."""
+    row = math_row()
+    right, endless = (conversation(row, turns) for turns in (truth(row), [[[POWER]]]))
+    with RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], deadline=3.0) as scorer:
+        rewards = scorer.score([(row, right), (row, endless)])
+        assert scorer.abstained_share == 0.0
+    assert [reward.value for reward in rewards] == [1.0, 0.0]
+    assert rewards[1].outcome in ("timed out", "out of memory")
+
+
+def test_simulators_that_fail_on_the_truth_too_are_an_abstention_and_never_a_zero():
+    row = replace(math_row(), gold=[[POWER]])
+    with RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], deadline=1.5) as scorer:
+        (reward,) = scorer.score([(row, conversation(row, [[["logarithm(value=1, base=1)"]]]))])
+    assert reward.value is None and reward.why.split(":")[0] in ("deadline", "memory")
+
+
+def test_the_truth_as_a_completion_is_right():
+    rows = entries("multi_turn_base")[:5]
+    rewards = scored("dialogue_binary", [(row, truth_completion(row)) for row in rows])
+    assert [reward.value for reward in rewards] == [1.0] * 5
 
 
 def test_a_row_without_simulators_is_an_abstention_that_says_so():

@@ -10,6 +10,7 @@ from assay.tasks.tools.bfcl import entries
 from assay.tasks.tools.multi_turn import MULTI_TURN
 from assay.tasks.tools.simulation import (
     JUDGE,
+    CallsFailed,
     SimulatorFailure,
     ask,
     functions_of,
@@ -125,8 +126,12 @@ def test_long_states_are_those_of_the_long_category():
 def test_a_call_that_never_ends_is_no_answer_and_the_next_one_is(monkeypatch):
     row = next(r for r in entries("multi_turn_base") if "power" in functions_of(r))
     monkeypatch.setattr(simulation, "DEADLINE_SECONDS", 1.0)
-    with pytest.raises(SimulatorFailure, match="deadline: still running"):
+    with pytest.raises(CallsFailed, match="deadline: still running"):
         run_calls(row, [], ["power(base=9, exponent=999999999)"])
+    # What fails without the calls too is not their doing.
+    with pytest.raises(SimulatorFailure, match="deadline: still running") as raised:
+        run_calls(row, ["power(base=9, exponent=999999999)"], ["power(base=3, exponent=2)"])
+    assert not isinstance(raised.value, CallsFailed)
     assert run_calls(row, [], ["power(base=3, exponent=2)"]) == ['{"result": 9}']
 
 

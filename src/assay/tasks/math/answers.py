@@ -8,11 +8,21 @@ from fractions import Fraction
 
 _NUMBER = re.compile(r"(?:\\?\$)?([+-]?)(?:\\?\$)?(\d{1,3}(?:,\d{3})+|\d{1,40})(\.\d{1,40})?\.?")
 _BOX = re.compile(r"\\boxed\s*\{")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_JOINED = re.compile(
+    r"(?:[,;$&/.\\ \t]|\\[()\[\]]|\n(?!\s*\n)|\bor\b|\band\b|\\q?quad"
+    r"|\\text\s*\{\s*(?:or|and)\s*\})*"
+)
+"""What may stand between boxes that are one answer together."""
 _WORD = re.compile(r"[^\W\d_]{3,}")
 
 
 def final_answer(text: str) -> str | None:
-    r"""The last `\boxed{...}` or the rest of the line after the last `####`, whichever is later."""
+    r"""The last `\boxed{...}` or the rest of the line after the last `####`, whichever is later.
+
+    Boxes with nothing but commas, "or" and "and" between them are one answer, a list: who gives
+    several answers is not asked for the last.
+    """
     box, box_end = last_boxed(text)
     marker = text.rfind("####")
     if marker > box_end:
@@ -21,34 +31,32 @@ def final_answer(text: str) -> str | None:
 
 
 def last_boxed(text: str) -> tuple[str | None, int]:
-    r"""The content of the last closed `\boxed{...}` and where it ends; (None, -1) without one.
+    r"""What the last closed boxes that belong together hold and where they end; else (None, -1).
 
     Braces nest to any depth; `\{` and `\}` are text. A box inside a box is part of the outer one.
     """
-    found: tuple[str | None, int] = (None, -1)
+    together: list[str] = []
+    last = -1
     for match in _BOX.finditer(text):
-        if match.start() < found[1]:
+        if match.start() < last:
             continue
         end = _closing_brace(text, match.end())
         if end < 0:
             break  # every later box lies inside this unclosed one
-        found = (text[match.end() : end].strip() or None, end)
-    return found
+        if last < 0 or not _JOINED.fullmatch(text, last + 1, match.start()):
+            together = []
+        together.append(text[match.end() : end].strip())
+        last = end
+    return ", ".join(dict.fromkeys(filter(None, together))) or None, last
 
 
 def _closing_brace(text: str, start: int) -> int:
     """Where the brace that was opened before `start` closes, or -1."""
-    depth, index = 1, start
-    while index < len(text):
-        if text[index] == "\\":
-            index += 1  # the escaped character is text
-        elif text[index] == "{":
-            depth += 1
-        elif text[index] == "}":
-            depth -= 1
-            if depth == 0:
-                return index
-        index += 1
+    depth = 1
+    for mark in _BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(mark[0], 0)
+        if depth == 0:
+            return mark.start()
     return -1
 
 

@@ -10,7 +10,7 @@ from assay.data.formats import read_rows
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.tasks.dialogue import Dialogue
-from assay.tasks.math.rewards import REWARD_MAXIMUM, REWARDS, accuracy, gold_answer
+from assay.tasks.math.rewards import REWARD_MAXIMUM, REWARDS, RULES, accuracy, gold_answer
 from assay.tasks.task import Benchmark, BenchmarkOptions
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
@@ -38,7 +38,7 @@ def gsm8k(options: BenchmarkOptions) -> Benchmark:
         name="math/gsm8k",
         items=tuple(read_rows(options.root / chosen["path"], chosen["format"])),
         score=accuracy,
-        checker=f"math-verify {version('math-verify')}",
+        checker=f"math rules {RULES} over math-verify {version('math-verify')}",
         options=chosen,
     )
 

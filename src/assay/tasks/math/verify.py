@@ -1,4 +1,4 @@
-"""Whether two mathematical answers are equal, by math-verify: the function that workers run.
+"""Whether two mathematical answers are equal, by math-verify alone; `judging` has the rules around.
 
 math-verify's own timeouts rest on SIGALRM, which fails off the main thread, so they are off here;
 the worker's deadline takes their place. Never called in the lab's own process.
@@ -41,6 +41,19 @@ def compare(
     }
     equal = _any_equal(golds, answers, options)
     return {"equal": equal, "gold_read": bool(golds), "answer_read": bool(answers)}
+
+
+def expression(text: str) -> Any:
+    """What math-verify reads a text as, its first reading; None where that is nothing."""
+    targets = list(EXTRACTORS.values())
+    found = parse(text, targets, parsing_timeout=None, raise_on_error=True)  # type: ignore[arg-type]
+    return found[0] if found and not isinstance(found[0], str) else None
+
+
+def is_read(text: str) -> bool:
+    """Whether math-verify reads anything in a text, be it as a text."""
+    targets = list(EXTRACTORS.values())
+    return bool(parse(text, targets, parsing_timeout=None, raise_on_error=True))  # type: ignore[arg-type]
 
 
 def _any_equal(golds: list[Any], answers: list[Any], options: dict[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 A turn begins with the user's message. Then, step by step: the model writes, its calls are executed
 and each result is a tool message; a message without calls, or one that cannot be decoded, ends the
 turn. After more steps of one turn than the row's `step_limit`, upstream's 20 without one, the
-episode is over.
+episode is over, as it is after calls that end the simulators (`CallsFailed`), and is judged so.
 Functions that the entry withheld are offered from their turn on, whose message is upstream's: added
 to the tools, as its handlers of hosted models do (inference_multi_turn_FC), or written into that
 message, as its handlers of local models do, Qwen3's among them (inference_multi_turn_prompting).
@@ -21,9 +21,10 @@ from assay.data.row import Message, Row
 from assay.tasks.dialogue import Asked, Dialogue
 from assay.tasks.tools.call_text import decode_message
 from assay.tasks.tools.multi_turn import messages_of
-from assay.tasks.tools.simulation import run_calls
+from assay.tasks.tools.simulation import CallsFailed, run_calls
 
 STEP_LIMIT = 20
+CALLS_FAILED = "Error during execution"
 MORE_FUNCTIONS = "I have updated some more functions you can choose from. What about now?"
 
 Added = Literal["tools", "text"]
@@ -55,13 +56,18 @@ class MultiTurnDialogue:
         return None if self._over else Asked((*self._row.prompt, *self._said), self._tools)
 
     def hears(self, text: str, ended: Ended = "stop") -> None:
-        """See `Dialogue.hears`. Raises SimulatorFailure."""
+        """See `Dialogue.hears`. Raises SimulatorFailure where that was not the calls' doing."""
         self._said.append(Message("assistant", text))
         calls = [call.source for call in decode_message(text).calls]
         if not calls:
             self._next_turn()
             return
-        results = self._execute(self._row, self._done, calls)
+        try:
+            results = self._execute(self._row, self._done, calls)
+        except CallsFailed as failed:
+            self._said.append(Message("tool", f"{CALLS_FAILED}: {failed}"))
+            self._over = True
+            return
         self._said += [Message("tool", result) for result in results]
         self._done += calls
         self._steps += 1

@@ -10,7 +10,7 @@ truth has calls; upstream judges no others.
 
 A dialogue that was stopped has failed: upstream calls it `multi_turn:force_terminated`, and the
 turn that it was stopped in counts as failed. (As upstream, a dialogue stopped in its last turn is
-judged like a finished one.)
+judged like a finished one.) One whose calls end the simulators earns 0.
 
 Parts: `binary`, `per_turn`, `final_state`, the three values; `calls`, executed calls;
 `refused`, messages and calls that were not executed. `why` says what was refused and how often:
@@ -26,6 +26,8 @@ from typing import Any
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
+from assay.sandbox.limits import Outcome
+from assay.tasks.no_verdict import earned
 from assay.tasks.running import WorkerReward
 from assay.tasks.tools.call_text import Decoded, decode_message
 from assay.tasks.tools.multi_turn import is_multi_turn
@@ -101,7 +103,29 @@ def dialogue_error(row: Row, completion: Completion) -> str:
     return ask(JUDGE, judging(row, said.calls))["error_type"]
 
 
+def _failed(row: Row, completion: Completion, failure: Outcome) -> Reward:
+    """0 for a dialogue whose calls end the simulators."""
+    parts = {"binary": 0.0, "per_turn": 0.0, "final_state": 0.0}
+    return earned(0.0, parts, failure)
+
+
+def truth_completion(row: Row) -> Completion:
+    """A dialogue that makes the calls of the truth, turn by turn."""
+    said: list[Message] = []
+    for turn in row.gold or ():
+        said += [Message("assistant", f"[{call}]") for call in turn]
+        said += [Message("assistant", "Done."), Message("user", "")]
+    return Completion("", messages=tuple(said[:-1]))
+
+
 DIALOGUE_REWARDS = {
-    f"dialogue_{name}": WorkerReward(JUDGE, _ask, partial(_read, name), folders=wheel_folders)
+    f"dialogue_{name}": WorkerReward(
+        JUDGE,
+        _ask,
+        partial(_read, name),
+        folders=wheel_folders,
+        failed=_failed,
+        gold=truth_completion,
+    )
     for name in ("binary", "per_turn", "final_state")
 }

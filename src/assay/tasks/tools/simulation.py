@@ -28,7 +28,11 @@ LIMITS = Limits(output_bytes=16 << 20)
 
 
 class SimulatorFailure(RunFailure):
-    """A simulator gave no answer: the deadline, a limit, or a crash. It says nothing of a model."""
+    """A simulator gave no answer: the deadline, a limit, or a crash."""
+
+
+class CallsFailed(SimulatorFailure):
+    """Calls that ended the simulators: the model's doing, since without them all went well."""
 
 
 def wheel_folders() -> tuple[str]:
@@ -44,8 +48,17 @@ def functions_of(row: Row) -> tuple[str, ...]:
 
 
 def run_calls(row: Row, done: Sequence[str], calls: Sequence[str]) -> list[str]:
-    """What `calls` give in the row's entry after the calls `done`. Raises SimulatorFailure."""
-    return ask(RUN, {**_world(row), "done": list(done), "calls": list(calls)})
+    """What `calls` give in the row's entry after the calls `done`.
+
+    Raises CallsFailed where they end a second, fresh worker too and those before do not; any other
+    SimulatorFailure says nothing of the calls.
+    """
+    request = {**_world(row), "done": list(done), "calls": list(calls)}
+    try:
+        return ask(RUN, request)
+    except SimulatorFailure as error:
+        ask(RUN, {**request, "calls": []})
+        raise CallsFailed(str(error)) from error
 
 
 def judging(row: Row, turns: Sequence[Sequence[Sequence[str]]]) -> dict[str, Any]:
@@ -54,8 +67,11 @@ def judging(row: Row, turns: Sequence[Sequence[Sequence[str]]]) -> dict[str, Any
 
 
 def ask(function: str, arguments: Mapping[str, Any]) -> Any:
-    """One request to one of the two functions. Raises SimulatorFailure."""
+    """One request to one of the two functions, tried twice. Raises SimulatorFailure."""
     outcome = _pool(function, chosen_isolation()).map([arguments], DEADLINE_SECONDS)[0]
+    if outcome.failure is not None:
+        with _new_pool(function, chosen_isolation()) as fresh:
+            outcome = fresh.map([arguments], DEADLINE_SECONDS)[0]
     if outcome.failure is not None:
         raise SimulatorFailure(f"the simulators gave no answer: {outcome.failure}: {outcome.why}")
     return outcome.value
@@ -67,6 +83,8 @@ def _world(row: Row) -> dict[str, Any]:
     return {"entry": needed, "functions": list(functions_of(row))}
 
 
-@functools.cache
-def _pool(function: str, isolation: Mode) -> WorkerPool:
+def _new_pool(function: str, isolation: Mode) -> WorkerPool:
     return WorkerPool(function, WORKERS, LIMITS, isolation, wheel_folders())
+
+
+_pool = functools.cache(_new_pool)

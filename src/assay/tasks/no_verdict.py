@@ -1,0 +1,82 @@
+"""What an answer earns on which a checker came to no verdict, and whose doing that was.
+
+It was the answer's where a second try in a fresh worker fails as well while the gold answer alone
+is checked within the same limits. Such an answer earns what a wrong one earns: a model that could
+make its checker give up on what it does not know would otherwise raise its own score. Everything
+else is the lab's doing, and the reward abstains. Trying is `running`'s part.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Row
+from assay.sandbox.limits import Outcome
+
+OUTCOMES: Mapping[str, str] = {
+    "deadline": "timed out",
+    "cpu": "timed out",
+    "memory": "out of memory",
+    "processes": "too many processes",
+    "output": "too much output",
+    "exception": "checker raised",
+    "crash": "checker crashed",
+}
+"""What an answer can do to a checker, by the kind of failure; another kind is the lab's doing."""
+
+Failed = Callable[[Row, Completion, Outcome], Reward]
+"""The reward of an answer whose doing it was; `Outcome.failure` is one of `OUTCOMES`."""
+
+
+def nothing_earned(row: Row, completion: Completion, failure: Outcome) -> Reward:
+    """0, with the outcome and the failure's own words."""
+    return earned(0.0, {}, failure)
+
+
+def earned(value: float, parts: Mapping[str, float], failure: Outcome) -> Reward:
+    """A reward that says what the answer did to the checker."""
+    outcome = OUTCOMES[failure.failure or "exception"]
+    return Reward(value, parts, f"{outcome}: {failure.why}", outcome)
+
+
+def abstention(failure: Outcome) -> Reward:
+    """The reward where it is not known that the answer was at fault."""
+    if failure.failure == "deadline":
+        return Reward(None, why="deadline")
+    return Reward(None, why=f"{failure.failure}: {failure.why}")
+
+
+def gold_completion(row: Row) -> Completion:
+    """An answer on which a checker must come to a verdict: the gold answer where it is text, else
+    the last assistant message, else an empty one."""
+    if isinstance(row.gold, str):
+        return completion_of(row.gold)
+    last = row.messages[-1] if row.messages else None
+    if last is None or last.role != "assistant":
+        return completion_of("")
+    return completion_of(last.content)
+
+
+def completion_of(text: str) -> Completion:
+    """A completion with this text; its bytes stand for tokens, which some rewards count."""
+    return Completion(text, tuple(text.encode("utf-8", "replace")))
+
+
+def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The function's result; a failed `Outcome` where it raises or its value is no finite number.
+
+    One bad completion is data, not the end of a run.
+    """
+    try:
+        result = function(*arguments)
+    except Exception as error:
+        return Outcome(failure="exception", why=f"{type(error).__name__}: {error}")
+    if isinstance(result, Reward) and result.value is not None and not math.isfinite(result.value):
+        return Outcome(failure="exception", why=f"the value is {result.value}")
+    return result
+
+
+def known(result: Any) -> bool:
+    """Whether a result is a reward that is no abstention."""
+    return isinstance(result, Reward) and result.value is not None

@@ -1,0 +1,158 @@
+"""What counts as the same mathematical answer: a list of cases from both sides, and other judges.
+
+`answer_cases.jsonl` holds completions that are right and completions that are wrong, each with the
+reason; adding a case is adding a line.
+"""
+
+import functools
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Message, Row
+from assay.sandbox.pool import WorkerPool
+from assay.tasks.math import written
+from assay.tasks.math.answers import final_answer
+from assay.tasks.math.rewards import DIFFERS, JUDGE, accuracy
+from assay.tasks.running import RewardRunner
+
+CASES = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "answer_cases.jsonl").read_text().splitlines()
+]
+
+
+def row(gold: str) -> Row:
+    return Row("r", (Message("user", "?"),), gold=gold)
+
+
+@functools.cache
+def judged() -> dict[tuple[str, str], Reward]:
+    """All cases together: the workers start once."""
+    pairs = [(row(case["gold"]), Completion(case["text"])) for case in CASES]
+    with RewardRunner(accuracy, 60.0) as runner:
+        rewards = runner.score(pairs)
+    return {(p[0].gold, p[1].text): r for p, r in zip(pairs, rewards, strict=True)}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['gold']}~{case['text']}")
+def test_right_answers_are_accepted_and_wrong_ones_refused(case: dict) -> None:
+    reward = judged()[case["gold"], case["text"]]
+    assert reward.value == float(case["right"]), (case["why"], reward)
+
+
+def test_the_cases_cover_both_sides() -> None:
+    sides = Counter(case["right"] for case in CASES)
+    assert sides[True] >= 100 and sides[False] >= 100
+    assert len({(case["gold"], case["text"]) for case in CASES}) == len(CASES)
+
+
+def test_differences_to_math_verifys_own_verdict_are_a_part_of_the_reward() -> None:
+    # Its own verdict credits both sides of 41=42, and agrees on 6*7=42.
+    cases = judged()
+    assert cases["42", r"\boxed{41=42}"].parts[DIFFERS] == 1.0
+    assert cases["42", r"\boxed{41=42}"].why == "by the rule: chain"
+    assert cases["42", r"\boxed{6*7=42}"].parts[DIFFERS] == 0.0
+    # Two plain numbers are compared without it.
+    assert DIFFERS not in cases["42", r"\boxed{42.}"].parts
+
+
+SHORT = 80
+"""Characters of an answer that can be a final answer; longer ones are whole solutions."""
+
+OTHERWISE = {
+    "W(x)=1orW(x)=-1": "a chain of =, since nothing separates 'or' from its neighbours",
+    "The solution is $x != 5$": "not LaTeX: math-verify has another reading of it as plain text",
+    "$(0.6,2.6667]$": "2.6667 is no 8/3: the case asks for a precision of 2 digits",
+    "Answer $ \n 9 \n $": "a formula may stand on lines of its own",
+    "Answer $ \\frac{1}{2} \\$ = \\frac{10}{9} $": "1/2 = 10/9 is false",
+    "$(5,2),(7,2)$": "two pairs are not four equations",
+    "1,2": "boxes with words between them are no list",
+    "1000,99": "a comma is no decimal point",
+    "0.111": "0,111 in the gold is no decimal",
+    "$x = 5+5+1 = 1/3 \\approx 11$": "5+5+1 = 1/3 is false",
+    "$\\begin{pmatrix}0.33\\\\0.2 \\end{pmatrix}$": "the case asks for a precision of 2 digits",
+    "-1 + sqrt(3)": "a function written as plain text is not LaTeX",
+    "\\beginboxed{8\\sqrt{6}}": "a misspelt command is not repaired",
+    "0.6054": "the case asks for a precision of 1e-4",
+    "0.002, 5.234": "the case asks for a precision of 1e-3",
+}
+"""Answers of the oracles that are judged otherwise here, and why."""
+
+
+def oracle(shared: Path) -> list[tuple[str, str, bool]]:
+    """Gold, answer and verdict of all three, where both are final answers."""
+    folder = shared / "data" / "oracle"
+
+    def rows(name: str) -> list[dict]:
+        return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+    found = [(r["gold"], r["answer"], bool(r["verdict"])) for r in rows("math_verify_cases.jsonl")]
+    found += [
+        (r["target"], r["output"], r["expected"] == "C")
+        for r in rows("inspect_ai_math_cases.jsonl")
+    ]
+    found += [
+        (r["gold"], r["answer"], bool(r["verdict"]))
+        for r in rows("olympiadbench_judge_cases.jsonl")
+    ]
+    kept = []
+    for gold, answer, verdict in found:
+        pair = (final_answer(gold) or gold, final_answer(answer) or answer)
+        # A gold that is escaped twice is a slip of the case.
+        if max(map(len, pair)) <= SHORT and r"\\frac" not in gold and r"\\left" not in gold:
+            kept.append((pair, answer, verdict))
+    return [(*pair, verdict) for pair, _, verdict in kept]
+
+
+def test_other_judges_agree_but_for_the_differences_that_are_listed(shared: Path) -> None:
+    cases = oracle(shared)
+    assert len(cases) > 130
+    with WorkerPool(JUDGE, 2) as pool:
+        outcomes = pool.map([{"gold": g, "answer": a} for g, a, _ in cases], 60.0)
+    different = [
+        case
+        for case, outcome in zip(cases, outcomes, strict=True)
+        if (outcome.value["equal"] if outcome.value else False) != case[2]
+    ]
+    for gold, answer, verdict in different:
+        print(f"{gold!r} ~ {answer!r}: theirs {verdict}: {OTHERWISE.get(answer, '?')}")
+    print(f"{len(different)} of {len(cases)} cases of other judges are judged otherwise")
+    assert {case[1] for case in different} <= set(OTHERWISE)
+
+
+def test_every_gold_of_the_benchmarks_is_its_own_answer(shared: Path) -> None:
+    folder = shared / "data" / "math"
+    golds = [
+        json.loads(line)["answer"] for line in (folder / "math500.jsonl").read_text().splitlines()
+    ]
+    golds += [
+        json.loads(line)["final_answer"][0]
+        for line in (folder / "olympiadbench.jsonl").read_text().splitlines()
+    ]
+    with WorkerPool(JUDGE, 2) as pool:
+        outcomes = pool.map([{"gold": gold, "answer": gold} for gold in golds], 60.0)
+    failed = [g for g, o in zip(golds, outcomes, strict=True) if not (o.value or {}).get("equal")]
+    assert failed == []
+
+
+@given(st.text(r"()[]{}\,;= ab1$.%^_", max_size=60))
+def test_no_text_breaks_the_string_work(text: str) -> None:
+    plain = written.plain(text)
+    assert written.same_text(plain, plain)
+    assert written.listed(plain) and written.links(plain)
+    for read in (
+        written.brackets,
+        written.without_unit,
+        written.without_percent,
+        written.chosen,
+        written.hedges,
+        written.is_name,
+        written.is_words,
+    ):
+        read(plain)
