@@ -1,6 +1,7 @@
 """A served model is measured item by item: the same scores as in process, abstentions never 0."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,8 +103,16 @@ def test_what_is_not_answered_abstains_with_its_reason_counted(
         raise RuntimeError("no memory")
 
     monkeypatch.setattr("assay.rollout.endpoint.FIRST_PAUSE", 0.001)
+    words = ("--benchmark", BENCHMARK, "--take", TAKEN, "--lab", tmp_path)
     with server(sometimes, monkeypatch):
+        shown = call("eval", f"openai:{MODEL}", *words)
         result = answer(evaluate(tmp_path))["result"]
+    # The interval of the score, not the range that abstentions leave.
+    assert re.search(r"100\.0% \(\d+\.\d% to 100\.0%\)", shown.stdout)
+    loud = "have no score, most often: endpoint: HTTP 500"
+    assert loud in " ".join(shown.stdout.split())
+    # Said when the record is finished, too, which is all that a run of several evaluations shows.
+    assert "warning: base on " in shown.stdout + shown.stderr
     columns = read_columns(Path(result["file"]), ["item_id", "score", "why"])
     evens = [int(i.rpartition("_")[2]) % 2 == 0 for i in columns["item_id"]]
     assert [score is None for score in columns["score"]] == evens and any(evens)

@@ -1,7 +1,6 @@
 """`assay eval TARGET --benchmark NAME`: measures a checkpoint or a model that exists."""
 
 import tomllib
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -61,19 +60,20 @@ def measured(done: Any) -> Outcome:
     from assay.judge.missing import score_range
     from assay.judge.plural import filled
     from assay.lab.answers import find_record
+    from assay.lab.outcomes import recorded_outcomes
     from assay.lab.records import read_scores
     from assay.report.words import score_text
 
     scores = read_scores(done.run, find_record(done.run, done.key), done.checkpoint)
     interval = score_interval(scores)
-    abstentions = reasons(done.file)
+    counted = recorded_outcomes(done.file)
     shown = (scores.mean, interval.low, interval.high)
     score, low, high = (score_text(value, interval) for value in shown)
     size = filled("{items:items}", {"items": len(scores.item_ids)})
     if scores.sources is not None:
         size = filled("{size} in {sources:clusters}", {"size": size, "sources": scores.sources})
-    low, high = score_range(scores)
-    possible = f" ({low:.1%} to {high:.1%} whatever they are)" if scores.missing else ""
+    least, most = score_range(scores)
+    possible = f" ({least:.1%} to {most:.1%} whatever they are)" if scores.missing else ""
     result = {
         "run": str(done.run),
         "evaluation": done.evaluation,
@@ -86,8 +86,10 @@ def measured(done: Any) -> Outcome:
         "clusters": scores.sources,
         "repeats": scores.repeats,
         "abstained": scores.missing,
-        "possible": score_range(scores),
-        "abstentions": abstentions,
+        "possible": (least, most),
+        "abstentions": counted.unscored,
+        "outcomes": counted.outcomes,
+        "differs_from_math_verify": counted.differs,
     }
     words = [
         f"{done.run}@{done.checkpoint} on {done.evaluation}: {score} "
@@ -95,23 +97,14 @@ def measured(done: Any) -> Outcome:
         f"{scores.repeats} repeat(s), {scores.missing} abstained{possible}",
         f"record: {done.file}",
     ]
-    words += [f"abstained {count} times: {why}" for why, count in abstentions.items()]
+    words += [", ".join(f"{name} {count}" for name, count in counted.outcomes.items())]
+    if counted.differs:
+        words.append(f"math-verify by itself would judge otherwise: {counted.differs}")
+    words += [f"abstained {count} times: {why}" for why, count in counted.unscored.items()]
+    words += [f"warning: {text}" for text in [counted.too_many_unscored] if text]
     if not done.made:
         words.insert(0, "this record existed already; nothing was evaluated again")
     return Outcome(result, words)
-
-
-def reasons(file: Path) -> dict[str, int]:
-    """Why answers of a record were not judged, and how often, the most frequent first.
-
-    Reasons are counted by kind: "endpoint: HTTP 400", whatever the server said about it.
-    """
-    from assay.lab.records import read_columns
-
-    columns = read_columns(file, ["score", "why"])
-    pairs = zip(columns["score"], columns["why"], strict=True)
-    kinds = (": ".join(why.split(": ")[:2]) for score, why in pairs if score is None)
-    return dict(Counter(kinds).most_common())
 
 
 def options_of(texts: Sequence[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from assay.data.splits import take
 from assay.lab.endpoint_answers import BASE, EndpointEvaluation, answer_all
 from assay.lab.manifest import about_run
 from assay.lab.manifest_file import Manifest
+from assay.lab.outcomes import warn_of_unscored
 from assay.lab.records import EvaluationRecord
 from assay.lab.session import Session
 from assay.lab.spec.evaluate import EvaluateSpec
@@ -76,7 +77,9 @@ def measure_through(session: Session, evaluation: EndpointEvaluation, endpoint: 
         return evaluation.record.file(session.run.evaluations, BASE)
     with session.reward_runner(evaluation.made.score) as runner:
         folder = session.run.evaluations
-        return answer_all(evaluation, endpoint, folder, session.observer, runner)
+        file = answer_all(evaluation, endpoint, folder, session.observer, runner)
+    warn_of_unscored(session.observer, evaluation.record.name, BASE, file)
+    return file
 
 
 def endpoint_manifest(session: Session) -> Manifest:

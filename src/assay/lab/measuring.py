@@ -11,6 +11,7 @@ from assay.lab.answering import Answers
 from assay.lab.checkpoint_models import start_of
 from assay.lab.evaluate import Evaluation, decode_with, run_evaluation
 from assay.lab.known_answers import Remembering, known_turns
+from assay.lab.outcomes import warn_of_unscored
 from assay.lab.prepare import make_renderer
 from assay.lab.records import read_scores
 from assay.lab.run_directory import RunDirectory
@@ -92,7 +93,7 @@ def measure(session: Session, evaluation: Evaluation, answers: Answers, checkpoi
     renderer = make_renderer(session.base.tokenizer, evaluation.spec.rendering)
     known = known_turns(session.run, evaluation, session.evaluations.values(), checkpoint)
     with session.reward_runner(evaluation.score) as runner:
-        run_evaluation(
+        file = run_evaluation(
             evaluation,
             Remembering(answers, known),
             checkpoint,
@@ -102,6 +103,7 @@ def measure(session: Session, evaluation: Evaluation, answers: Answers, checkpoi
             runner,
             session.base.positions,
         )
+    warn_of_unscored(session.observer, evaluation.name, checkpoint, file)
 
 
 def expand(run: RunDirectory, text: str) -> list[CheckpointReference]:

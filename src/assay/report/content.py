@@ -15,7 +15,6 @@ from assay.report.tables import (
     ABSTAINED,
     OTHER,
     RIGHT,
-    WRONG,
     ResultRow,
     checkpoint_label,
     outcomes,
@@ -239,12 +238,11 @@ def outcome_section(facts: "RunFacts", words: Words) -> list[Section]:
         return []
     rows = outcomes(facts, table)
     totals = [max(sum(column), 1) for column in zip(*(r.counts for r in rows), strict=True)]
-    named = {RIGHT, WRONG, OTHER, ABSTAINED}
     colours = iter(f"e{n}" for n in range(1, 9))
     views = []
     for row in rows:
         widths = [100 * c / total for c, total in zip(row.counts, totals, strict=True)]
-        name = words(f"outcome.{row.name}") if row.name in named else visible(row.name)
+        name = visible(words.known("outcome", row.name))
         views.append(
             {
                 "name": name,
