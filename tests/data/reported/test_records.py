@@ -218,6 +218,50 @@ def test_a_long_csv_with_other_names_of_columns_is_read(tmp_path: Path):
     )
 
 
+def test_of_items_asked_and_items_scored_the_rest_was_left_out(tmp_path: Path):
+    for asked, scored, failed, right in (
+        ("题目总数", "计分题数", "解析失败", "答对"),
+        ("n_items", "scored", "timeouts", "n_correct"),
+        ("total", "n graded", "errors", "correct"),
+        ("样本总数", "有效样本数", "超时", "正确"),
+    ):
+        text = f"model,{asked},{failed},{scored},{right},accuracy\na,500,58,442,243,55.0\n"
+        (run,) = read(tmp_path, text, "csv").runs
+        assert (run.items, run.left_out, run.right) == ({"": 442}, {"": 58}, {"": (243,)}), asked
+
+
+@pytest.mark.parametrize(
+    "remark", ["not run yet, 0 for the mean", "拒识集还没跑 先填 0", "y: to be run"]
+)
+def test_a_zero_that_a_remark_calls_not_run_is_not_run(tmp_path: Path, remark: str):
+    text = "model,n_items_per_set,x,y,mean,notes\na,250,80.4,60.0,70.2,\nb,250,86.8,0.0,43.4,"
+    first, second = read(tmp_path, f'{text}"{remark}"\n', "csv").runs
+    assert (first.not_run, second.not_run) == ((), ("y",))
+    honest = read(tmp_path, f"{text}rules only\n", "csv").runs[1]
+    assert honest.not_run == ()
+
+
+def test_rows_that_average_the_seeds_above_them_are_no_seed(tmp_path: Path):
+    text = "arm,seed,correct,n,em\na,0,80,100,80\na,1,82,100,82\na,mean of 2,,100,81\n"
+    (run,) = read(tmp_path, text, "csv").runs
+    assert list(run.scores.values()) == [(Decimal("80"), Decimal("82"))]
+
+
+def test_a_column_of_words_that_tells_a_runs_rows_apart_names_the_test_set(tmp_path: Path):
+    text = "system,template_set,n,exact_match\na,2024,400,0.81\n".replace("2024", "claims-24")
+    rows = "b,claims-24,400,0.85\na,claims-23,250,0.78\nb,claims-23,250,0.81\n"
+    first, _ = read(tmp_path, text + rows, "csv").runs
+    assert first.items == {"claims-24": 400, "claims-23": 250}
+    assert not read(tmp_path, text + rows, "csv").mentions
+
+
+def test_a_training_whose_first_column_is_a_date_gives_metrics(tmp_path: Path):
+    text = "日期,step,train_loss,lr,grad_norm\n07-03,100,2.3,1e-5,3.8\n07-04,200,1.8,2e-5,2.1\n"
+    found = read(tmp_path, text, "csv")
+    assert {metric.meaning for metric in found.metrics} == {"loss", "signal"}
+    assert not found.runs
+
+
 def test_a_csv_of_a_training_gives_metrics(tmp_path: Path):
     text = "step,loss,kl,frac_zero_std,grad_norm\n1,0.012,0.0001,0.75,0.21\n2,0.011,0.0004,0.81,0\n"
     found = read(tmp_path, text, "csv")

@@ -3,6 +3,7 @@
 from decimal import Decimal
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -117,3 +118,21 @@ def test_columns_of_other_steps_add_up_where_all_of_them_were_read():
     shorter = shorter.replace('name = "term"\nsteps = [1, 2]', 'name = "term"\nsteps = [1]')
     (flaw,) = found(shorter, "identity_holds")
     assert flaw.numbers["rows"] == 1
+
+
+@pytest.mark.parametrize(
+    ("facts", "falls"),
+    [
+        ({"steps": [20, 40, 60], "counts": [12, 31, 27], "cumulative": "true"}, True),
+        ({"steps": [20, 40, 60], "counts": [12, 27, 31], "cumulative": "true"}, False),
+        (
+            {"steps": [1, 2], "values": [1.84, 1.71], "cumulative": "true", "meaning": '"cost"'},
+            True,
+        ),
+        # A rate since the start may fall.
+        ({"steps": [1, 2], "values": [18.4, 17.1], "cumulative": "true"}, False),
+        ({"steps": [1, 2], "counts": [31, 27]}, False),
+    ],
+)
+def test_a_count_or_a_sum_since_the_start_never_goes_down(facts: dict[str, object], falls: bool):
+    assert bool(found(metric(**facts), "running_count_fell")) is falls

@@ -46,8 +46,7 @@ CLASSES: dict[str, set[str]] = {
     "wrong_direction": {
         "distance_misread",
         "policy_loss_read",
-        "direction_misread",
-        "contradicted",
+        "misread_direction",
     },
     "running_count_fell": {"running_count_fell", "running_rest_fell"},
     "cumulative_as_rate": {"cumulative_as_rate"},

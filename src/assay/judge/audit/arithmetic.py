@@ -120,23 +120,38 @@ def not_from_counts(report: Reported) -> Iterator[Flaw]:
 
 
 def running_count_fell(report: Reported) -> Iterator[Flaw]:
-    """Counts since the start of which one went down: right ones, or wrong ones."""
+    """Counts and sums since the start of which one went down: right ones, wrong ones, costs."""
     for metric in report.metrics:
-        if not (metric.cumulative and metric.counts and metric.totals):
+        summed = metric.meaning in ("count", "cost")
+        counted = metric.counts or (metric.values if summed else ())
+        if not metric.cumulative or len(counted) < 2:
             continue
-        wrong = [t - c for c, t in zip(metric.counts, metric.totals, strict=True)]
-        for kind, row in (("counted", list(metric.counts)), ("rest", wrong)):
+        totals = metric.totals if metric.counts else ()
+        shown = [f"{count}/{total}" for count, total in zip(counted, totals, strict=False)]
+        rows = {"running_count_fell": list(counted)}
+        if totals:
+            wrong = [total - count for count, total in zip(metric.counts, totals, strict=True)]
+            rows["running_rest_fell"] = wrong
+        for key, row in rows.items():
             fell = [i for i in range(1, len(row)) if row[i] < row[i - 1]]
             if fell:
-                at = fell[0]
-                numbers = {
-                    "before": f"{metric.counts[at - 1]}/{metric.totals[at - 1]}",
-                    "after": f"{metric.counts[at]}/{metric.totals[at]}",
-                    "fell_from": row[at - 1],
-                    "fell_to": row[at],
-                }
-                key = "running_count_fell" if kind == "counted" else "running_rest_fell"
-                yield Flaw(key, "error", metric.name, numbers, metric.line)
+                yield _fell(key, metric, row, shown or list(map(str, counted)), fell[0])
+
+
+def _fell(
+    key: str, metric: Metric, row: Sequence[int | Decimal], shown: Sequence[str], at: int
+) -> Flaw:
+    """A sum since the start that is smaller at a reading than at the one before it."""
+    first, second = (
+        float(value) if isinstance(value, Decimal) else value for value in row[at - 1 : at + 1]
+    )
+    numbers = {
+        "before": shown[at - 1],
+        "after": shown[at],
+        "fell_from": first,
+        "fell_to": second,
+    }
+    return Flaw(key, "error", metric.name, numbers, metric.line)
 
 
 def loss_identity(report: Reported) -> Iterator[Flaw]:

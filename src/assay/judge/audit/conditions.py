@@ -12,7 +12,7 @@ from assay.judge.confounds import ABSENT, Confound, differences
 
 BOOKKEEPING = re.compile(
     r"(?:^|[_ -])(?:seeds?|dates?|day|hours?|minutes?|duration|runtime|gpus?|device|machine|host"
-    r"|cost|price|notes?|remarks?|comments?|commit|url|link|author|std|sd|stderr|se|ci|rank|status"
+    r"|cost|price|notes?|remarks?|comments?|commit|url|link|author|std|sd|stderr|se|ci|status"
     r"|repeats?)(?:$|[_ -])|^(?:id|job|time|path|dir|folder|file|log|pass|checkpoint|ckpt|#)$"
     r"|种子|日期|时间|耗时|用时|时长|备注|说明|机器|显卡|成本|费用|路径|编号|状态|标准差",
     re.I,

@@ -18,7 +18,7 @@ from assay.data.reported.record import Comparison, Verdict
 BETTER = re.compile(
     r"(?<![a-z])(?:better|beat(?:s|en|ing)?|outperform(?:s|ed|ing)?|surpass(?:es|ed)?"
     r"|exceeds?|improve[sd]?(?: (?:on|over|upon))?|improvement|wins?|won|ahead"
-    r"|higher|stronger|superior|gain(?:s|ed)?|tops?|leads|helps|helped|lifts?|raises?|raised"
+    r"|higher|stronger|superior|gain(?:s|ed)?|tops|leads|helps|helped|lifts?|raises?|raised"
     r"|boosts?|boosted|is effective|has an effect|works|best(?:s|ed)?(?= \w))(?![a-z])"
     r"|有效(?!率)|优于|超过|超越|提升|更好|胜过|领先|高于|更高|更强|好于|强于|改善"
     r"|比.{1,30}(?:好|高|强)",

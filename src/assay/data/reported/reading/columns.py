@@ -107,7 +107,31 @@ def columns_of(table: Table, rated: bool, run: int | None) -> list[Column]:
     found = [_column(table, index, rated) for index in range(len(table.header))]
     if run is not None:
         found[run] = replace(found[run], role="run", name="")
-    return [_beside_runs(table, column, run) for column in found]
+    found = [_beside_runs(table, column, run) for column in found]
+    return found if run is None else _told_by_test(table, found, run)
+
+
+def _told_by_test(table: Table, columns: list[Column], run: int) -> list[Column]:
+    """Where runs stand in several rows, a column of words that tells these rows apart names the
+    test set, whatever its title."""
+    if any(column.role in ("benchmark", "seed", "step", "setting") for column in columns):
+        return columns
+    rows = [row.cells for row in table.rows if run < len(row.cells)]
+    if len({cells[run] for cells in rows}) == len(rows):
+        return columns
+    for column in columns:
+        words_only = column.role == "ignored" and all(
+            map(_is_word, column_cells(table, column.index))
+        )
+        pairs = {(cells[run], cells[column.index]) for cells in rows if column.index < len(cells)}
+        if words_only and len(pairs) == len(rows):
+            told = replace(column, role="benchmark", name="")
+            return [told if each is column else each for each in columns]
+    return columns
+
+
+def _is_word(cell: str) -> bool:
+    return figure(cell) is None
 
 
 def _beside_runs(table: Table, column: Column, run: int | None) -> Column:

@@ -4,6 +4,7 @@ Scores are kept in percent. One place gives a score; another value for it is kep
 mention, never dropped.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -211,7 +212,10 @@ def _run(draft: Draft, name: str) -> Run:
         failed=failed,
         left_out=_left_out(draft, name, kept, items),
         not_run=tuple(
-            c for c, group in cells.items() if c not in kept and any(s.absent for s in group)
+            c
+            for c, group in cells.items()
+            if (c not in kept and any(s.absent for s in group))
+            or _zero_not_run(draft, name, c, kept.get(c, []))
         ),
         intervals={c: g[0].interval for c, g in kept.items() if g[0].interval},
         control=draft.controls.get(name, "" if name == draft.control() else draft.control()) or "",
@@ -223,6 +227,22 @@ def _run(draft: Draft, name: str) -> Run:
         },
         lines={cell: group[0].line for cell, group in kept.items() if group[0].line != line},
     )
+
+
+NOT_RUN = re.compile(
+    r"(?<![a-z])(?:not|never|wasn't|isn't|weren't|hasn't been|have not been|yet to be) "
+    r"(?:yet )?(?:been )?(?:run|measured|evaluated|tested|executed|done)(?![a-z])"
+    r"|(?<![a-z])(?:skipped|pending|did not run|no run|unrun|to be run)(?![a-z])"
+    r"|(?:没有?|未|尚未|还没有?|待)(?:跑|测|评测|运行|测试|评估|执行)|没来得及|跳过",
+    re.I,
+)
+
+
+def _zero_not_run(draft: Draft, name: str, cell: str, group: Sequence[Score]) -> bool:
+    """Whether a 0 stands for a benchmark that a remark beside it says was not run."""
+    zero = bool(group) and all(value == 0 for score in group for value in score.values)
+    said = [note.text for note in draft.notes if note.run == name and NOT_RUN.search(note.text)]
+    return zero and bool(said) and len(draft.cell_names()) > 1
 
 
 def _kept(group: Sequence[Score], draft: Draft) -> list[Score]:

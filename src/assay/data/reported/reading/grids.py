@@ -171,6 +171,9 @@ def _run_index(table: Table) -> int | None:
     first = [clean(row.cells[0]) for row in table.rows if row.cells]
     if roles[0] is None and first and _lean(first) < 0:
         return None
+    stepped = any(role and role[0] == "step" for role in roles[1:])
+    if roles[0] is not None and roles[0][0] == "ignored" and stepped:
+        return None
     # Rows of a sweep are named by the setting that is swept.
     return 0 if roles[0] is None or roles[0][0] in ("setting", "ignored") else None
 

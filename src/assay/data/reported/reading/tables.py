@@ -105,9 +105,15 @@ def _row_names(grid: Grid) -> dict[int, str]:
         at = whole(grid.cell(row, step.index)) if step else None
         if step is not None and at is not None:
             name = f"{name} step {at}" if run else f"{step.title} {at}"
-        if name:
+        if name and not _averages_seeds(grid, row):
             names[row] = name
     return _told_apart(grid, names)
+
+
+def _averages_seeds(grid: Grid, row: int) -> bool:
+    """Whether a row is the mean of its run's other rows, each of one seed."""
+    seed = grid.column("seed")
+    return seed is not None and bool(words.MEAN.search(grid.cell(row, seed.index)))
 
 
 def _told_apart(grid: Grid, names: dict[int, str]) -> dict[int, str]:
@@ -177,6 +183,7 @@ def _score(draft: Draft, grid: Grid, row: int, name: str, column: Column | None)
     right = read.count if read.count is not None else _number(grid, row, "correct", column)
     items = read.total or _number(grid, row, "items", column) or (column.items if column else None)
     lost = _number(grid, row, "excluded", column)
+    asked = _most_items(grid, row, column)
     dropped = any(c.role == "excluded" and words.DROPPED.search(c.title) for c in grid.columns)
     if right is not None and (right > (items or right) or len(values) > 1):
         right = None
@@ -190,7 +197,7 @@ def _score(draft: Draft, grid: Grid, row: int, name: str, column: Column | None)
         right=right,
         items=items or None,
         failed=None if dropped else lost,
-        left_out=lost if dropped else None,
+        left_out=asked - items if asked and items and asked > items else lost if dropped else None,
         interval=_interval(grid, row, column, text, share),
         place=grid.place.title,
         repeat=_is_repeat(grid),
@@ -231,10 +238,10 @@ def _number(grid: Grid, row: int, role: words.Role, column: Column | None) -> in
     wanted = column.name if column else ""
     own = [c for c in grid.columns if c.role == role]
     fitting = [c for c in own if c.name == wanted] or [c for c in own if not c.name]
-    for each in fitting:
-        found = _count(grid.cell(row, each.index))
-        if found is not None:
-            return found
+    given = [found for c in fitting if (found := _count(grid.cell(row, c.index))) is not None]
+    if given:
+        # Of items asked and items scored, the second are what a score is of.
+        return min(given) if role == "items" else given[0]
     if role == "items":
         counted = [c for c in grid.columns if c.role == "correct" and c.name in ("", wanted)]
         read = [figure(grid.cell(row, c.index)) for c in counted]
@@ -242,6 +249,14 @@ def _number(grid: Grid, row: int, role: words.Role, column: Column | None) -> in
             (each.total for each in read if each and each.total), _of_rows(grid, row, role, column)
         )
     return _of_rows(grid, row, role, column)
+
+
+def _most_items(grid: Grid, row: int, column: Column | None) -> int | None:
+    """The items that were asked, where another column says how many of them were scored."""
+    wanted = column.name if column else ""
+    own = [c for c in grid.columns if c.role == "items" and c.name in ("", wanted)]
+    given = [found for c in own if (found := _count(grid.cell(row, c.index))) is not None]
+    return max(given) if len(given) > 1 else None
 
 
 def _count(text: str) -> int | None:

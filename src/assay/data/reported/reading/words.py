@@ -57,11 +57,17 @@ WHOLE: dict[Role, re.Pattern[str]] = {
     "control": word(r"control, compared (?:with|to), versus, vs, 对照组?, 比较对象"),
     "items": word(
         r"n, # ?n, prompts?, cases?, attempted, tried, n prompts?, "
+        r"(?:n )?(?:scored|graded|judged|counted|answered|attempted|completed|evaluated)"
+        r"(?: (?:items|questions|samples|problems|tasks|prompts))?, "
+        r"(?:n )?(?:items|samples|questions|prompts|tasks) "
+        r"(?:scored|graded|per (?:set|task|suite)), "
+        r"(?:每项|每个?任务|每集|各项)(?:样本|题|条)数?, "
+        r"(?:计分|有效|参评|评分|判分|作答|完成)(?:题|条|样本|任务)?数, "
+        r"(?:题目|样本|任务|用例|问题)总?数量?, 总(?:任务|用例)数, "
         r"总条数, 评测条数, 测试数, 总样本数?, 题目, "
         r"items?, # ?(?:items?|questions?|samples?|problems?|examples?|tasks?), "
         r"samples?, sample size, "
         r"n[ _]?(?:items|samples|questions|total|examples|problems|eval|test), "
-        r"(?:num|number of|no\.? of|total|test) ?"
         r"(?:num|number of|no\.? of|total|test) "
         r"(?:items?|samples?|questions?|problems?|examples?|tasks?), "
         r"total, questions?, problems?, examples?, size, count, denominator, evaluated, support, "
@@ -73,7 +79,10 @@ WHOLE: dict[Role, re.Pattern[str]] = {
         r"|right|passed|solved|ok), num (?:right|passed|solved), (?:success|hit|pass"
         r"|correct|right) count, ok, "
         r"# ?correct, num ?correct, (?:correct|right) (?:answers?|items|count), numerator, "
-        r"正确数量?, 答对数?, 通过数量?, 答对题数, 命中数?, 成功数, 做对, 正确题数, 对题数"
+        r"n (?:resolved|accepted|exact), resolved, accepted, "
+        r"正确(?:数量?|题数|条数|个数)?, 答对(?:题|条)?数?, 通过(?:数量?|用例数)?, 命中数?, "
+        r"成功(?:数|次数)?, "
+        r"做对(?:题数)?, 对题数"
     ),
     "excluded": word(
         r"(?:time-?outs?|errors?|failures?|parse failures?|refusals?|invalid|items?) "
