@@ -128,7 +128,7 @@ def running_count_fell(report: Reported) -> Iterator[Flaw]:
             continue
         totals = metric.totals if metric.counts else ()
         shown = [f"{count}/{total}" for count, total in zip(counted, totals, strict=False)]
-        rows = {"running_count_fell": list(counted)}
+        rows: dict[str, Sequence[int | Decimal]] = {"running_count_fell": counted}
         if totals:
             wrong = [total - count for count, total in zip(metric.counts, totals, strict=True)]
             rows["running_rest_fell"] = wrong
