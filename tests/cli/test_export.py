@@ -87,6 +87,7 @@ def test_the_whole_chain_is_one_model_with_template_and_ends(
     template = AutoTokenizer.from_pretrained(folder).chat_template
     assert "qwen3_fc" in template and (folder / "chat_template.jinja").read_text() == template
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
+    assert all(p.stat().st_mode & 0o044 for p in folder.iterdir()), "a server is another user"
 
 
 def test_the_card_says_what_the_records_say(finished_lab: Path, tmp_path: Path) -> None:
@@ -112,6 +113,7 @@ def test_the_card_says_what_the_records_say(finished_lab: Path, tmp_path: Path) 
         "rl · step 4 against base",
     ):
         assert text in card, text
+    assert "machine.platform" not in card, "no hash"
     assert card.startswith("---\nlibrary_name: transformers\n")
     scores = [line for line in card.splitlines() if "(math/gsm8k;" in line]
     assert len(scores) == 4, "this checkpoint and the control, on both evaluations"

@@ -3,6 +3,7 @@
 Hugging Face's front matter comes first. Nothing is measured or judged here.
 """
 
+import re
 from importlib.metadata import version
 from typing import Any
 
@@ -20,6 +21,8 @@ from assay.report.provenance import data_views, leaves
 from assay.report.tables import checkpoint_label, result_rows, stage_rows
 from assay.report.templating import environment
 from assay.report.words import Words, words
+
+HASH = re.compile(r"[0-9a-f]{32,}")
 
 
 def model_card(made: Exported, lang: str = "en") -> str:
@@ -127,7 +130,7 @@ def fingerprints(facts: RunFacts, made: Exported, stages: list[str]) -> list[tup
     others = facts.experiment.stage.keys() - set(stages)
     recorded = [
         (path, value)
-        for path, value, is_hash in leaves(facts.manifest)
-        if is_hash and not any(path.startswith(f"stages.{name}.") for name in others)
+        for path, value, _ in leaves(facts.manifest)
+        if HASH.fullmatch(value) and not any(path.startswith(f"stages.{n}.") for n in others)
     ]
     return [("model.safetensors", made.weights_sha256), *recorded]
