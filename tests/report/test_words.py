@@ -16,7 +16,7 @@ from assay.report.history import CURVES
 from assay.report.words import number, percent, points, visible, words
 from tests.report.synthetic import RECORD
 
-OWN = {"reason", "finding", "advice"}
+OWN = {"reason", "finding", "advice", "evidence", "method"}
 """Sections that translate words of other parts; English needs none."""
 
 

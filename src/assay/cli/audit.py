@@ -41,7 +41,7 @@ def audit(
     judged = _judged(record, items, lang)
     result = {**judged.result, "refused": seen.result["refused"]}
     shown = [*seen.shown, *judged.shown]
-    return Outcome(result, shown, [*seen.findings, *judged.findings])
+    return Outcome(result, shown, [*seen.findings, *judged.findings], lang=lang)
 
 
 def _judged(file: Path, items: int | None, lang: str) -> Outcome:
@@ -54,7 +54,7 @@ def _judged(file: Path, items: int | None, lang: str) -> Outcome:
     flaws = judge(report)
     result = {"file": file, "report": report.model_dump(mode="json"), "flaws": flaws}
     shown = [summary(file, report, flaws, lang)]
-    return Outcome(result, shown, audit_findings(flaws, lang))
+    return Outcome(result, shown, audit_findings(flaws, lang), lang=lang)
 
 
 def _extracted(root: Path, file: Path, model: str, lang: str) -> tuple[Outcome, Path]:
@@ -67,4 +67,5 @@ def _extracted(root: Path, file: Path, model: str, lang: str) -> tuple[Outcome, 
     record = found.file.read_text(encoding="utf-8")
     result = {"file": file, "record": found.file, "text": record, "refused": found.refused}
     shown = [*map(visible, record.splitlines()), extracted(found.file, found.refused, lang)]
-    return Outcome(result, shown, refused_findings(found.refused, lang)), found.file
+    said = refused_findings(found.refused, lang)
+    return Outcome(result, shown, said, lang=lang), found.file

@@ -74,6 +74,8 @@ def compare(
     from assay.lab.controls import arrange
     from assay.report.comparison_page import write_comparison
     from assay.report.comparison_terminal import comparison_shown
+    from assay.report.translated import translated
+    from assay.report.words import words
 
     if any_file(runs):
         table = compare_files(root, runs, control, on, allow or (), metric, format, cluster)
@@ -84,10 +86,10 @@ def compare(
         first, *others = [arm(root, text) for text in arrange(root, runs, control)]
         table = compare_arms(first, others, on=on, allow=allow or ())
     written = write_comparison(table, root, page, lang)
-    shown = [*comparison_shown(table, lang, flips), f"page: {written}"]
+    shown = [*comparison_shown(table, lang, flips), words(lang)("terminal.page", file=written)]
     result = {**table_result(table), "page": written}
-    findings = [*table.left_out, *table.findings]
-    return Outcome(result, shown, findings, exit_code=2 if table.left_out else 0)
+    findings = [translated(each, words(lang)) for each in (*table.left_out, *table.findings)]
+    return Outcome(result, shown, findings, exit_code=2 if table.left_out else 0, lang=lang)
 
 
 def arm(root: Path, text: str) -> "Arm":

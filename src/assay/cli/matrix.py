@@ -73,7 +73,11 @@ def matrix(
     )
     found = make_matrix(root, what, request)
     page = write_matrix(found, root, lang)
-    shown: list[Any] = [*tables(found, catalogue), *sentences(found, catalogue), f"page: {page}"]
+    shown: list[Any] = [
+        *tables(found, catalogue),
+        *sentences(found, catalogue),
+        catalogue("terminal.page", file=page),
+    ]
     return Outcome(
         {**matrix_result(found), "page": page}, shown, warnings=[str(note) for note in found.notes]
     )

@@ -45,6 +45,8 @@ class Outcome:
     """`judge.findings.Finding`."""
     warnings: Sequence[str] = ()
     exit_code: int = 0
+    lang: str = "en"
+    """Of the words around the findings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,7 @@ def print_shown(outcome: Outcome) -> None:
     out = console(sys.stdout)
     for finding in map(plain, outcome.findings):
         if finding["severity"] != "error" or not outcome.exit_code:
-            out.print(finding_text(finding), soft_wrap=True)
+            out.print(finding_text(finding, outcome.lang), soft_wrap=True)
     for item in outcome.shown:
         laid_out = isinstance(item, str) or (isinstance(item, Text) and bool(item.no_wrap))
         out.print(item, soft_wrap=laid_out)
@@ -183,16 +185,17 @@ def print_shown(outcome: Outcome) -> None:
         typer.echo(f"warning: {warning}", err=True)
 
 
-def finding_text(finding: Mapping[str, str]) -> Text:
+def finding_text(finding: Mapping[str, str], lang: str = "en") -> Text:
     """What was found, its evidence, and what to do, each on its own line."""
-    from assay.report.words import visible
+    from assay.report.words import visible, words
 
-    severity = finding["severity"]
-    text = Text.assemble((severity, STYLES[severity]), f": {visible(finding['what'])}")
+    w, severity = words(lang), finding["severity"]
+    name = w(f"severity.{severity}")
+    text = Text.assemble((name, STYLES[severity]), f": {visible(finding['what'])}")
     if finding["evidence"]:
         text.append(f"\n    {visible(finding['evidence'])}", style="dim")
     if finding["fix"]:
-        text.append(f"\n    to do: {visible(finding['fix'])}")
+        text.append(f"\n    {w('terminal.to_do')}: {visible(finding['fix'])}")
     return text
 
 

@@ -60,8 +60,8 @@ def same_answers(twins: Twins) -> Finding:
     if twins.same_weights:
         fix = (
             "a model is compared with itself: training changed nothing, or one was saved or loaded "
+            "as the other"
         )
-        fix += "as the other"
         return Finding("error", "two checkpoints are the same weights", evidence, fix)
     if twins.distinct <= FEW_ANSWERS and twins.items > FEW_ANSWERS:
         fix = "look at what the answers are chosen from: a pool so small leaves nothing to differ"
@@ -83,8 +83,9 @@ def _weights(twins: Twins) -> str:
         return "weights not looked at"
     if twins.same_weights:
         return "the same weights"
-    share = "" if twins.changed_share is None else f" ({twins.changed_share:.2%} of them)"
-    return f"different weights{share}"
+    if twins.changed_share is None:
+        return "different weights"
+    return f"different weights ({twins.changed_share:.2%} of them)"
 
 
 def loss_parts(metrics: Metrics) -> Finding | None:

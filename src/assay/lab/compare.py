@@ -163,9 +163,11 @@ def _entrant(arm: Arm, on: str) -> Entrant:
 
 
 def _left_out(arm: Arm, error: InputError, was_control: bool) -> Finding:
-    what = f"{arm.run} is left out"
-    if was_control:
-        what += "; it was to be the control, and the next run is in its place"
+    what = (
+        f"{arm.run} is left out; it was to be the control, and the next run is in its place"
+        if was_control
+        else f"{arm.run} is left out"
+    )
     return Finding("error", what, f"{error.file}: {error.problem}", error.fix or "")
 
 

@@ -225,11 +225,13 @@ def idle_factors(
     """A finding for every factor that was to differ and does not: then what is compared?"""
     if BASE in (control.checkpoint, other.checkpoint):
         return []
-    names = f"{control.measured.name} and {other.measured.name}"
+    one, two = control.measured.name, other.measured.name
     fix = "was the setting applied, and are these the runs that were meant?"
     what = "the declared factor is the same in both runs"
     wanted = declared(control, other) if vary is None else vary
-    return [Finding("warning", what, f"{path}: {names}", fix) for path in idle(wanted, found)]
+    return [
+        Finding("warning", what, f"{path}: {one} and {two}", fix) for path in idle(wanted, found)
+    ]
 
 
 def check_allowed(allow: Sequence[str], found: Sequence[Confound]) -> None:

@@ -27,6 +27,7 @@ from assay.report.content import (
 from assay.report.drawn import difference_plot, score_bars, score_plot
 from assay.report.flipped import flipped_section
 from assay.report.tables import checkpoint_label
+from assay.report.translated import named_tests, translated
 from assay.report.words import Words, difference_text, number, percent, score_text, visible
 
 SHOWN_VALUE = 60
@@ -222,11 +223,11 @@ def finding_rows(findings: Sequence[Finding], words: Words) -> list[dict[str, st
         {
             "kind": finding.severity,
             "severity": words(f"severity.{finding.severity}"),
-            "what": words.known("finding", finding.what),
+            "what": finding.what,
             "evidence": visible(finding.evidence),
-            "fix": words.known("advice", finding.fix),
+            "fix": finding.fix,
         }
-        for finding in findings
+        for finding in (translated(each, words) for each in findings)
     ]
 
 
@@ -242,6 +243,6 @@ def record_rows(table: Table, labels: dict[str, str], folder: Path) -> list[dict
 
 def method_lines(pairings: Sequence[Pairing], words: Words) -> list[str]:
     """How the figures were made."""
-    tests = "; ".join(sorted({pairing.comparison.method for pairing in pairings}))
+    tests = named_tests([pairing.comparison.method for pairing in pairings], words)
     said = [words("methods.one"), words("methods.two", tests=tests), words("methods.three")]
     return [*said, words("compare.methods_detectable"), words("compare.methods_fairness")]

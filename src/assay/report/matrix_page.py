@@ -14,6 +14,7 @@ from assay.lab.matrix.model import Cell, Matrix, Source
 from assay.report import matrix_view as view
 from assay.report import matrix_words as words_of
 from assay.report.templating import environment
+from assay.report.translated import named_tests
 from assay.report.words import Words, visible, words
 
 FOLDER = "matrices"
@@ -96,11 +97,11 @@ def source_link(source: Source, folder: Path) -> dict[str, str]:
 
 def method_lines(matrix: Matrix, w: Words) -> list[str]:
     """How the figures were made."""
-    tests = sorted({c.comparison.method for c in matrix.measured if c.comparison})
+    tests = named_tests([c.comparison.method for c in matrix.measured if c.comparison], w)
     said = [w("matrix.method_score")]
     if matrix.ratios_to:
         pairs = ", ".join(f"{name} {value:g}" for name, value in matrix.ratios_to.items())
         said.append(w("matrix.method_ratio", pairs=visible(pairs)))
     if tests:
-        said.append(w("matrix.method_tests", tests="; ".join(tests), count=matrix.tally.compared))
+        said.append(w("matrix.method_tests", tests=tests, count=matrix.tally.compared))
     return [*said, w("matrix.method_averages"), w("methods.three"), w("matrix.method_select")]

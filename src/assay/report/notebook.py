@@ -20,6 +20,7 @@ from assay.report.noted import note_lines
 from assay.report.story import selection_section
 from assay.report.tables import checkpoint_label
 from assay.report.templating import cell
+from assay.report.translated import translated
 from assay.report.words import Words, number, score_text, words
 
 
@@ -72,7 +73,7 @@ def recorded(facts: RunFacts, w: Words) -> list[str]:
         lines.append(f"- {cell(against_control(facts, experiment.control, w))}")
     for stage in facts.metrics:
         for found in facts.health(stage):
-            said = worded(found, w.sections)
+            said = translated(worded(found, w.sections), w)
             severity = w(f"severity.{found.severity}")
             lines.append(f"- {severity}: {cell(f'{stage}: {said.what} ({said.evidence})')}")
     return lines

@@ -18,6 +18,7 @@ from assay.lab.milestones import MilestoneState
 from assay.lab.progress import MetricRow, Progress
 from assay.lab.selection import Selection
 from assay.report.tables import checkpoint_label
+from assay.report.translated import translated
 from assay.report.words import Words, number, percent, points, visible
 
 Section = dict[str, Any]
@@ -147,7 +148,7 @@ def finding_views(found: Progress, words: Words) -> list[dict[str, Any]]:
     """What the health rules find at the last step."""
     views = []
     for each in found.findings:
-        said = worded(each, words.sections)
+        said = translated(worded(each, words.sections), words)
         views.append(
             {
                 "kind": each.severity,

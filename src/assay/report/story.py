@@ -4,9 +4,7 @@ Like `content`, it only puts words and units to what other modules counted and j
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
-from assay.judge.findings import Finding
 from assay.judge.health import worded
 from assay.lab.compare import Pairing, Table
 from assay.lab.looks import explained
@@ -19,6 +17,7 @@ from assay.report.facts import RunFacts
 from assay.report.history import Curve, DevScore, curves
 from assay.report.progress import promotion
 from assay.report.tables import StageRow, checkpoint_label, stage_rows
+from assay.report.translated import named_tests, translated
 from assay.report.words import Words, number, percent, visible
 
 SHARES = frozenset(
@@ -135,7 +134,7 @@ def panel(curve: Curve, words: Words) -> Section:
 def finding_section(facts: RunFacts, words: Words) -> list[dict[str, str]]:
     """What the health rules found, stage by stage, and the identity rules in the main table."""
     found = [
-        (stage, worded(each, words.sections))
+        (stage, translated(worded(each, words.sections), words))
         for stage in facts.experiment.stage
         if stage in facts.metrics
         for each in facts.health(stage)
@@ -156,12 +155,6 @@ def finding_section(facts: RunFacts, words: Words) -> list[dict[str, str]]:
     ]
 
 
-def translated(finding: Finding, words: Words) -> Finding:
-    """A finding in the page's language, as far as its words are known."""
-    what, fix = words.known("finding", finding.what), words.known("advice", finding.fix)
-    return replace(finding, what=what, fix=fix)
-
-
 def selection_section(facts: RunFacts, words: Words) -> list[str]:
     """What the best checkpoint of each stage is, and why."""
     said = [
@@ -174,10 +167,10 @@ def selection_section(facts: RunFacts, words: Words) -> list[str]:
 def method_section(facts: RunFacts, words: Words) -> list[str]:
     """How the figures were made."""
     table = facts.main.table if facts.main else None
-    tests = sorted({p.comparison.method for p in _pairings(table)}) if table else []
+    tests = [p.comparison.method for p in _pairings(table)] if table else []
     said = [words("methods.one")]
     if tests:
-        said.append(words("methods.two", tests="; ".join(tests)))
+        said.append(words("methods.two", tests=named_tests(tests, words)))
     said.append(words("methods.three"))
     if any(e.role == "select" for e in facts.experiment.evaluate.values()):
         said.append(words("methods.four"))

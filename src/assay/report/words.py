@@ -3,11 +3,13 @@
 Text that runs wrote (names, errors, answers) is not translated; it is only made safe to show.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from assay.errors import InputError
 from assay.judge.health_words import ENGLISH as HEALTH
@@ -44,13 +46,32 @@ class Words:
         return filled(self.sections[section][name], values)
 
     def known(self, section: str, text: str) -> str:
-        """`text` in this language where the catalogue has it, else as it is."""
-        return self.sections[section].get(text, text)
+        """`text` in this language where the catalogue has it, else as it is.
+
+        A key of the catalogue may have gaps; what `text` has there is looked up in turn.
+        """
+        exact = self.sections[section].get(text)
+        if exact is not None:
+            return exact
+        for key, template in self.sections[section].items():
+            found = _pattern(key).fullmatch(text) if "{" in key else None
+            if found:
+                values = {gap: self.known(section, said) for gap, said in found.groupdict().items()}
+                return filled(template, values)
+        return text
 
     @property
     def verdicts(self) -> Mapping[str, str]:
         """Templates for `judge.verdict.explain`."""
         return self.sections["verdict"]
+
+
+@cache
+def _pattern(key: str) -> re.Pattern[str]:
+    """What a text with gaps matches: each gap is some text in one line."""
+    parts = re.split(r"\{(\w+)\}", key)
+    gaps = [f"(?P<{p}>.+)" if n % 2 else re.escape(p) for n, p in enumerate(parts)]
+    return re.compile("".join(gaps))
 
 
 @cache
@@ -62,7 +83,15 @@ def words(lang: str = "en") -> Words:
     text = (files("assay.report") / "wording" / f"{lang}.toml").read_text(encoding="utf-8")
     sections = tomllib.loads(text)
     # The English sentences of verdicts and health rules belong to `judge`.
-    return Words(lang, {"verdict": ENGLISH, **HEALTH, **sections})
+    return Words(lang, _with_identity_rules({"verdict": ENGLISH, **HEALTH, **sections}))
+
+
+def _with_identity_rules(sections: dict[str, Any]) -> dict[str, Any]:
+    """The sections, with what identity rules say of tables: the words of the health rules."""
+    for own, shared in (("finding", "health"), ("advice", "health_advice")):
+        said = {text: sections[shared][key] for key, text in HEALTH[shared].items()}
+        sections[own] = {**said, **sections[own]}
+    return sections
 
 
 def visible(text: str) -> str:
