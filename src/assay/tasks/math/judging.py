@@ -283,7 +283,7 @@ def _values(gold: str, answer: str) -> Ruling:
     gap, most = abs(given - wanted), abs(wanted)
     if "." not in gold + answer:
         return Ruling(bool(gap <= EXACT * most), "number")
-    if wanted == sympy.floor(wanted):
+    if float(wanted - sympy.floor(wanted)) == 0.0:  # a Float never equals an Integer
         return Ruling(bool(gap <= WHOLE * most), "number")
     places = [place for place in map(written.last_place, (gold, answer)) if place is not None]
     bound = min(APPROXIMATE * most, max(places, default=math.inf))
