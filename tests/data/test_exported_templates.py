@@ -63,6 +63,23 @@ TALKS: dict[str, tuple[Message, ...]] = {
         Message("assistant", "Sunny.", reasoning="Warm."),
         Message("user", "And tomorrow?"),
     ),
+    "a result as a user's text": (
+        *ASKED,
+        Message("assistant", "I look.", reasoning="Look outside."),
+        Message("user", "<tool_response>\n21\n</tool_response>"),
+    ),
+    "line ends before an answer": (
+        *ASKED,
+        Message("assistant", "\n\nSunny.", reasoning="Warm."),
+        Message("user", "<tool_response>\n22\n</tool_response> so?"),
+        Message("assistant", "\n\nNo.", reasoning="\nCold."),
+        Message("tool", "1"),
+    ),
+    "thought in the text": (
+        *ASKED,
+        Message("assistant", "<think>\nLook.\n</think>\n\nSunny."),
+        Message("tool", "1"),
+    ),
     "中文": (
         Message("system", "请简短回答。"),
         Message("user", "苏黎世天气如何？"),
