@@ -285,3 +285,20 @@ def test_two_in_a_hundred_without_a_score_are_not_warned_of(tmp_path: Path):
     found = whole("compare", control, few)
     assert "more than 2 % of the answers have no score" not in marks(found)
     assert found["result"]["lines"][1]["to_control"]["comparison"]["verdict"] == "better"
+
+
+def test_margin_and_non_inferiority_are_asked_for_in_points(tmp_path: Path):
+    right = ["C"] * 200 + ["I"] * 100
+    base, same = inspect_log(tmp_path, "base", right), inspect_log(tmp_path, "same", right)
+    found = result("compare", base, same, "--margin", "0.5", "--non-inferior", "3")
+    judged = found["lines"][1]["to_control"]
+    assert (judged["comparison"]["verdict"], judged["comparison"]["margin"]) == ("undecided", 0.005)
+    assert judged["comparison"]["non_inferiority"]["shown"] is True
+    assert "shown to be no more than 3 points worse" in judged["explanation"]
+    plain = result("compare", base, same)["lines"][1]["to_control"]["comparison"]
+    assert (plain["verdict"], plain["non_inferiority"]) == ("equivalent", None)
+    strict = result("compare", base, same, "--non-inferior", "0.1")["lines"][1]["to_control"]
+    assert strict["comparison"]["non_inferiority"]["shown"] is False
+    assert "non-inferiority not shown" in strict["explanation"]
+    page = Path(found["page"]).read_text()
+    assert "non-inferior" in page

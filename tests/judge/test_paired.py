@@ -77,7 +77,7 @@ def test_repeats_are_averaged_and_the_changing_items_counted():
     assert comparison.difference == pytest.approx(1 / 3)
     assert comparison.repeats == (2, 2)
     assert comparison.changed_between_repeats == (1, 1)
-    assert "sign-flip" in comparison.method
+    assert "cluster-robust t" in comparison.method
 
 
 def test_means_that_cancel_are_no_difference_whatever_rounding_leaves():
@@ -101,7 +101,8 @@ def test_copies_of_one_source_do_not_count_as_evidence():
         ItemScores(item_ids(120), np.repeat(control, 10)[:, None], _each(sources)),
         ItemScores(item_ids(120), np.repeat(other, 10)[:, None], _each(sources)),
     )
-    assert copies.p_value == pytest.approx(once.p_value)
+    # Student's t of 12 sources; mid-p McNemar of 12 items.
+    assert copies.p_value == pytest.approx(once.p_value, abs=0.02)
     assert copies.clusters == 12
     assert copies.interval.half_width > 0.8 * once.interval.half_width
 

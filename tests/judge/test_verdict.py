@@ -37,6 +37,7 @@ BASE = Comparison(
     minimum_detectable_difference=0.085,
     items_needed=1150,
     interval_at=around(-0.01, 0.11),
+    plan_at=lambda alpha: (0.085 * (1 + 0.05 - alpha), 1150),
     gained=50,
     lost=30,
     unchanged=320,

@@ -3,6 +3,7 @@
 A run may also be a file of results that another tool wrote; see `foreign`.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,11 +67,28 @@ def compare(
             "the files have it.",
         ),
     ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, metavar="POINTS", help="How close two scores are equivalent; else 2 points."
+        ),
+    ] = None,
+    non_inferior: Annotated[
+        float | None,
+        typer.Option(
+            "--non-inferior",
+            min=0.0,
+            metavar="POINTS",
+            help="Ask whether the others are at most so many points worse than the control.",
+        ),
+    ] = None,
 ) -> Outcome:
     """Compare runs on the same items, refuse what is not fair, and write the page of it."""
     from assay.cli.foreign import any_file, compare_files
     from assay.cli.results import table_result
+    from assay.judge.verdict import asked_non_inferior, with_margin
     from assay.lab.compare import compare_arms
+    from assay.lab.comparison import judged_again
     from assay.lab.controls import arrange
     from assay.report.comparison_page import write_comparison
     from assay.report.comparison_terminal import comparison_shown
@@ -85,6 +103,10 @@ def compare(
             raise InputError("is for files of other tools", field="--cluster", fix=fix)
         first, *others = [arm(root, text) for text in arrange(root, runs, control)]
         table = compare_arms(first, others, on=on, allow=allow or ())
+    if margin is not None:
+        table = judged_again(table, partial(with_margin, margin=margin / 100))
+    if non_inferior is not None:
+        table = judged_again(table, partial(asked_non_inferior, margin=non_inferior / 100))
     written = write_comparison(table, root, page, lang)
     shown = [*comparison_shown(table, lang, flips), words(lang)("terminal.page", file=written)]
     result = {**table_result(table), "page": written}

@@ -66,6 +66,10 @@ def compare_arms(
         # More items do not help where seeds vary, so no number of items is promised.
         items_needed=None,
         interval_at=found.interval_at,
+        plan_at=lambda alpha: (
+            detectable_from_interval(found.interval_at(1 - alpha).half_width, 1 - alpha),
+            None,
+        ),
         gained=int((differences > 0).sum()),
         lost=int((differences < 0).sum()),
         unchanged=int((differences == 0).sum()),

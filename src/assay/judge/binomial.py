@@ -9,10 +9,11 @@ import numpy as np
 from scipy import special
 
 from assay.errors import InputError
+from assay.judge.agreement import agreeing
 from assay.judge.intervals import LEVEL, Interval, quantile, wilson
 from assay.judge.power import detectable_from_interval
 from assay.judge.rates import independent_difference
-from assay.judge.verdict import MARGIN, Comparison, judged
+from assay.judge.verdict import ALPHA, MARGIN, Comparison, judged
 
 
 class CountsError(InputError):
@@ -56,12 +57,18 @@ def compare_counts(
             )
     before, after = control / control_items, successes / items
     difference = after - before
+    p_value = score_test(control, control_items, successes, items)
+    interval_at = agreeing(
+        lambda level: newcombe(control, control_items, successes, items, level), p_value
+    )
 
-    def interval_at(level: float) -> Interval:
-        return newcombe(control, control_items, successes, items, level)
+    def plan_at(alpha: float) -> tuple[float | None, int | None]:
+        reach = interval_at(1 - alpha).half_width
+        needed = unpaired_items_needed(before, after, alpha=alpha)
+        return detectable_from_interval(reach, 1 - alpha), needed
 
     interval = interval_at(LEVEL)
-    p_value = score_test(control, control_items, successes, items)
+    detectable, needed = plan_at(ALPHA)
     compared = Comparison(
         control_score=before,
         score=after,
@@ -73,14 +80,17 @@ def compare_counts(
         items=min(control_items, items),
         verdict="undecided",
         margin=margin,
-        minimum_detectable_difference=detectable_from_interval(interval.half_width),
-        items_needed=unpaired_items_needed(before, after),
+        minimum_detectable_difference=detectable,
+        items_needed=needed,
         interval_at=interval_at,
+        plan_at=plan_at,
     )
     return judged(compared)
 
 
-def unpaired_items_needed(control: float, score: float, power: float = 0.8) -> int | None:
+def unpaired_items_needed(
+    control: float, score: float, power: float = 0.8, alpha: float = ALPHA
+) -> int | None:
     """Items per run at which two independent proportions are told apart; None when equal.
 
     Fleiss, Levin and Paik 2003, Statistical Methods for Rates and Proportions, 4.14.
@@ -89,6 +99,6 @@ def unpaired_items_needed(control: float, score: float, power: float = 0.8) -> i
         return None
     middle = (control + score) / 2
     spread = control * (1 - control) + score * (1 - score)
-    z = quantile(LEVEL) * np.sqrt(2 * middle * (1 - middle))
+    z = quantile(1 - alpha) * np.sqrt(2 * middle * (1 - middle))
     z += float(special.ndtri(power)) * np.sqrt(spread)
     return int(np.ceil((z / (score - control)) ** 2))

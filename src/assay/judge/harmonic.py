@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from assay.errors import InputError
+from assay.judge.agreement import agreeing, p_value_of
 from assay.judge.intervals import DRAWS, LEVEL, SEED, TIE, Interval, score_interval
 from assay.judge.missing import fillings, unscored_shares
 from assay.judge.paired import compare
@@ -122,6 +123,10 @@ def compare_harmonic(
         minimum_detectable_difference=detectable_from_interval(interval.half_width),
         items_needed=None,
         interval_at=found.interval_at,
+        plan_at=lambda alpha: (
+            detectable_from_interval(found.interval_at(1 - alpha).half_width, 1 - alpha),
+            None,
+        ),
         gained=sum(p.gained or 0 for p in pairs),
         lost=sum(p.lost or 0 for p in pairs),
         unchanged=sum(p.unchanged or 0 for p in pairs),
@@ -144,9 +149,9 @@ def _figures(
     def interval_at(level: float) -> Interval:
         return _difference_interval(control, other, pairs, baselines, level)
 
-    return Figures(
-        before, after, after - before, _sign_flip(control, other, baselines), interval_at
-    )
+    # Limits that know the ends of the scale may hold 0 where the signs of few items do not.
+    p_value = max(_sign_flip(control, other, baselines), p_value_of(interval_at))
+    return Figures(before, after, after - before, p_value, agreeing(interval_at, p_value))
 
 
 def _difference_interval(

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assay.judge.intervals import LEVEL, Interval, bootstrap, tango
+from assay.judge.agreement import agreeing
+from assay.judge.cluster_robust import item_mean, p_value
+from assay.judge.intervals import LEVEL, Interval, difference_interval, tango
 from assay.judge.missing import fillings, unscored_shares
 from assay.judge.power import (
     detectable_from_interval,
@@ -16,12 +18,17 @@ from assay.judge.power import (
     minimum_detectable_difference,
 )
 from assay.judge.scores import Array, ItemScores, ItemsDifferError, ScoreError, cluster_totals
-from assay.judge.significance import EXACT_CLUSTERS, mid_p_mcnemar, sign_flip
-from assay.judge.verdict import ALPHA, MARGIN, Comparison, Figures, IntervalAt, judged
+from assay.judge.significance import mid_p_mcnemar
+from assay.judge.verdict import ALPHA, MARGIN, Comparison, Figures, IntervalAt, PlanAt, judged
 
 ROUNDING = 1e-12
 """Mean differences at most so large are none: thirds that cancel leave 1e-17."""
 COUNTS = "mid-p McNemar, Tango interval"
+MEANS = "cluster-robust t (CR2) of the mean difference"
+FEWEST = 5
+"""With fewer independent items than this nothing is promised."""
+SKEWED_UNITS, SKEWNESS = 50, 1.0
+"""Up to how many independent items, and beyond which skewness, a t test is not to be relied on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +64,9 @@ class _Pairs:
 def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> Comparison:
     """`other` against `control`, paired by item id; differences are other minus control.
 
-    Independent single-pass 0/1 items: mid-p McNemar and Tango's interval. Anything else: a
-    sign-flip permutation test and a cluster bootstrap of the item means over repeats.
+    Independent single-pass 0/1 items: mid-p McNemar and Tango's interval. Anything else: Student's
+    t of the item means over repeats, robust to clusters. At every level the interval leaves out 0
+    exactly where the test rejects.
 
     Raises ItemsDifferError when the runs were scored on different items, scales or clusters,
     ScoreError when no item has a score in both.
@@ -66,7 +74,8 @@ def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> C
     pairs, counts = _pair(control, other), _by_counts(control, other)
     found = figures(control, other)
     lowest, highest = fillings(lambda one, two: figures(one[0], two[0]), [control], [other])
-    detectable, needed = _plan(pairs, found, counts)
+    plan_at = _plan(pairs, found, counts)
+    detectable, needed = plan_at(ALPHA)
     differences = pairs.differences
     compared = Comparison(
         control_score=found.control_score,
@@ -75,13 +84,14 @@ def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> C
         interval=found.interval_at(LEVEL),
         p_value=found.p_value,
         adjusted_p=found.p_value,
-        method=COUNTS if counts else _resampling(pairs),
+        method=COUNTS if counts else MEANS,
         items=len(differences),
         verdict="undecided",
         margin=margin,
         minimum_detectable_difference=detectable,
         items_needed=needed,
         interval_at=found.interval_at,
+        plan_at=plan_at,
         gained=int((differences > 0).sum()),
         lost=int((differences < 0).sum()),
         unchanged=int((differences == 0).sum()),
@@ -92,6 +102,7 @@ def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> C
         unscored_shares=unscored_shares([control], [other]),
         lowest=lowest,
         highest=highest,
+        skewed=not counts and _skewed(pairs),
     )
     return judged(compared)
 
@@ -103,9 +114,9 @@ def figures(control: ItemScores, other: ItemScores) -> Figures:
     """
     pairs = _pair(control, other)
     counts = _by_counts(control, other)
-    p_value, interval_at = _counted(pairs) if counts else _resampled(pairs, control.bounds)
+    p, interval_at = _counted(pairs) if counts else _by_means(pairs, control.bounds)
     means = float(pairs.control.mean()), float(pairs.other.mean())
-    return Figures(*means, pairs.difference, p_value, interval_at)
+    return Figures(*means, pairs.difference, p, interval_at)
 
 
 def _by_counts(control: ItemScores, other: ItemScores) -> bool:
@@ -150,34 +161,40 @@ def check_same_items(control: ItemScores, other: ItemScores) -> None:
 def _counted(pairs: _Pairs) -> tuple[float, IntervalAt]:
     """Mid-p McNemar and Tango's interval."""
     gained, lost = _flips(pairs)
-    items = len(pairs.control)
-    return float(mid_p_mcnemar(gained, lost)), lambda level: tango(gained, lost, items, level)
+    items, p = len(pairs.control), float(mid_p_mcnemar(gained, lost))
+    return p, agreeing(lambda level: tango(gained, lost, items, level), p)
 
 
-def _resampled(pairs: _Pairs, bounds: tuple[float, float]) -> tuple[float, IntervalAt]:
-    """Sign-flip permutation and the cluster bootstrap of the item differences."""
+def _by_means(pairs: _Pairs, bounds: tuple[float, float]) -> tuple[float, IntervalAt]:
+    """Student's t of the mean difference, robust to clusters: test and interval are one."""
     differences, width = pairs.differences, bounds[1] - bounds[0]
+    ends = -width, width
 
     def interval_at(level: float) -> Interval:
-        return bootstrap(differences, pairs.clusters, (-width, width), level)
+        return difference_interval(differences, pairs.clusters, ends, level)
 
-    return sign_flip(pairs.totals), interval_at
+    p = float(p_value(item_mean(differences, pairs.clusters, ends)))
+    return p, agreeing(interval_at, p)
 
 
-def _plan(pairs: _Pairs, found: Figures, counts: bool) -> tuple[float | None, int | None]:
-    """The smallest difference seen with 80 % power, and the items that the one observed takes."""
+def _plan(pairs: _Pairs, found: Figures, counts: bool) -> PlanAt:
+    """What the design sees, and what the observed difference takes, at any alpha."""
     items = len(pairs.control)
-    if counts:
-        gained, lost = _flips(pairs)
+    gained, lost = _flips(pairs)
+
+    def counted(alpha: float) -> tuple[float | None, int | None]:
         discordance = (gained + lost) / items
-        needed = items_needed(discordance, abs(gained - lost) / items)
-        return minimum_detectable_difference(items, discordance), needed
-    # With so few clusters no pattern of signs is rarer than the significance level.
-    if 0.5 ** len(pairs.totals) > ALPHA:
-        return None, None
-    detectable = detectable_from_interval(found.interval_at(LEVEL).half_width)
-    observed = abs(pairs.difference)
-    return detectable, int(np.ceil(items * (detectable / observed) ** 2)) if observed else None
+        needed = items_needed(discordance, abs(gained - lost) / items, alpha=alpha)
+        return minimum_detectable_difference(items, discordance, alpha=alpha), needed
+
+    def by_means(alpha: float) -> tuple[float | None, int | None]:
+        if len(pairs.totals) < FEWEST:
+            return None, None
+        reach = found.interval_at(1 - alpha).half_width
+        detectable, observed = detectable_from_interval(reach, 1 - alpha), abs(pairs.difference)
+        return detectable, int(np.ceil(items * (detectable / observed) ** 2)) if observed else None
+
+    return counted if counts else by_means
 
 
 def _flips(pairs: _Pairs) -> tuple[int, int]:
@@ -185,7 +202,10 @@ def _flips(pairs: _Pairs) -> tuple[int, int]:
     return int((pairs.differences > 0).sum()), int((pairs.differences < 0).sum())
 
 
-def _resampling(pairs: _Pairs) -> str:
-    """The name of the resampling test, saying whether it was exact."""
-    exact = np.count_nonzero(pairs.totals) <= EXACT_CLUSTERS
-    return f"{'exact ' if exact else ''}mid-p sign-flip permutation, cluster bootstrap"
+def _skewed(pairs: _Pairs) -> bool:
+    """Whether SKEWED_UNITS independent items or fewer differ with a skewness beyond SKEWNESS."""
+    totals = pairs.totals
+    spread = float(totals.std())
+    if len(totals) > SKEWED_UNITS or spread < ROUNDING:
+        return False
+    return abs(float(((totals - totals.mean()) ** 3).mean()) / spread**3) > SKEWNESS

@@ -107,10 +107,10 @@ def items_needed(
     return high
 
 
-def detectable_from_interval(half_width: float) -> float:
-    """Smallest difference seen with 80 % power by a test whose 95 % interval has this half-width.
+def detectable_from_interval(half_width: float, level: float = LEVEL) -> float:
+    """Smallest difference seen with 80 % power by a test whose interval has this half-width.
 
-    The normal approximation (z_0.975 + z_0.8) x standard error, for scores that are not counts.
+    The normal approximation (z_level + z_0.8) x standard error, for scores that are not counts.
     """
-    z = quantile(LEVEL)
+    z = quantile(level)
     return half_width * (z + float(special.ndtri(POWER))) / z

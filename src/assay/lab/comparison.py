@@ -3,8 +3,8 @@
 `compare` makes them from records; `report` and the command line show them.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay.judge.confounds import Confound
@@ -135,3 +135,16 @@ class Table:
     def parts(self) -> list[PartState]:
         """The differences, part by part of what runs are made of."""
         return by_part(self.differences)
+
+
+def judged_again(table: Table, change: Callable[[Comparison], Comparison]) -> Table:
+    """The table with every comparison to the control changed, to another margin or a question."""
+    lines = [
+        line
+        if line.to_control is None
+        else replace(
+            line, to_control=replace(line.to_control, comparison=change(line.to_control.comparison))
+        )
+        for line in table.lines
+    ]
+    return replace(table, lines=tuple(lines))

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import special
 
 from assay.data.reported.record import Reported, Run
+from assay.judge.agreement import agreeing
 from assay.judge.binomial import compare_counts
 from assay.judge.intervals import LEVEL, Interval
 from assay.judge.power import detectable_from_interval
@@ -111,9 +112,10 @@ def compare_means(found: Sequence[Comparison]) -> Comparison | None:
         method = "Newcombe, reaches squared and added"
         return Interval(difference - low, difference + high, method, level)
 
-    interval = interval_at(LEVEL)
     error = float(np.sqrt(sum(_null_variance(c) for c in found))) / len(found)
     p_value = 1.0 if error == 0 else float(2 * special.ndtr(-abs(difference) / error))
+    agreed = agreeing(interval_at, p_value)
+    interval = agreed(LEVEL)
     compared = Comparison(
         control_score=before,
         score=after,
@@ -127,7 +129,11 @@ def compare_means(found: Sequence[Comparison]) -> Comparison | None:
         margin=found[0].margin,
         minimum_detectable_difference=detectable_from_interval(interval.half_width),
         items_needed=None,
-        interval_at=interval_at,
+        interval_at=agreed,
+        plan_at=lambda alpha: (
+            detectable_from_interval(agreed(1 - alpha).half_width, 1 - alpha),
+            None,
+        ),
     )
     return judged(compared)
 
