@@ -269,8 +269,8 @@ ENGLISH = {
     "missing undoes equivalent": "equivalent by the answers that have a score, but the missing "
     "scores could undo it",
     "family interval": "the interval is of {level:.2f} %, for {family} comparisons or looks",
-    "skewed": "too few for differences this lopsided: on {units:items} a t test may err in 9 to "
-    "12 % instead of 5",
+    "skewed": "too few for differences this lopsided: on {units:items} a t test errs in more "
+    "than 5 % (9 % of simulations with 10)",
     "non-inferior": "non-inferior: shown to be no more than {margin:g} points worse (at worst "
     "{bound:+.1f}, one-sided {level:.4g} % bound)",
     "non-inferiority not shown": "non-inferiority not shown: it may be more than {margin:g} points "
