@@ -85,7 +85,8 @@ def sections(text: str) -> list[Section]:
     found = [Section((), 1)]
     levels: list[int] = []
     fenced, in_table = False, False
-    for number, raw in enumerate(text.splitlines(), 1):
+    lines = text.splitlines()
+    for number, (raw, after) in enumerate(zip(lines, [*lines[1:], ""], strict=False), 1):
         here = found[-1]
         if FENCE.match(raw):
             fenced, in_table = not fenced, False
@@ -98,14 +99,18 @@ def sections(text: str) -> list[Section]:
             found.append(Section((*path, plain(heading[2])), number))
             in_table = False
         else:
-            in_table = _add(here, number, raw, in_table)
+            begins = "|" in raw and "|" in after and bool(SEPARATOR.match(after))
+            in_table = _add(here, number, raw, in_table, begins)
     return found
 
 
-def _add(section: Section, number: int, raw: str, in_table: bool) -> bool:
-    """Add a line to its section; whether a table goes on after it."""
+def _add(section: Section, number: int, raw: str, in_table: bool, begins: bool) -> bool:
+    """Add a line to its section; whether a table goes on after it.
+
+    Outer bars may be left out of a row; its table `begins` above a separator.
+    """
     text = raw.strip()
-    if text.startswith("|"):
+    if text.startswith("|") or begins or (in_table and "|" in text):
         _add_row(section, number, text, in_table)
         return True
     if not text or RULE.match(text):
@@ -128,7 +133,7 @@ def _add_row(section: Section, number: int, text: str, in_table: bool) -> None:
     if SEPARATOR.match(text) and not table.header and len(table.rows) == 1:
         section.tables[-1] = Table(table.rows[0].cells)
         return
-    cells = re.split(r"(?<!\\)\|", text.strip().strip("|"))
+    cells = re.split(r"(?<!\\)\|", text.removeprefix("|").removesuffix("|"))
     table.rows.append(Row(number, tuple(plain(cell) for cell in cells)))
 
 

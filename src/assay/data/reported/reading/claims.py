@@ -9,111 +9,37 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import pairwise
 
+from assay.data.reported.reading.conclusions import (
+    AGAINST,
+    BASELINE,
+    BETTER,
+    CLAUSE,
+    CREDIT,
+    DOUBTED,
+    EFFECT,
+    FROM,
+    GAINED,
+    HENCE,
+    LISTED,
+    NOT,
+    OBJECT,
+    OTHER_METRIC,
+    P_VALUE,
+    PAIRED,
+    PERCENTAGE,
+    SAME,
+    SUPERLATIVE,
+    TO,
+    WORSE,
+    hedged,
+)
 from assay.data.reported.reading.draft import Draft
 from assay.data.reported.reading.names import Named, Names
 from assay.data.reported.reading.sizes import sentences
+from assay.data.reported.reading.words import NOT_TEST
 from assay.data.reported.record import Comparison, Verdict
-
-BETTER = re.compile(
-    r"(?<![a-z])(?:better|beat(?:s|en|ing)?|outperform(?:s|ed|ing)?|surpass(?:es|ed)?"
-    r"|exceeds?|improve[sd]?(?: (?:on|over|upon))?|improvement|wins?|won|ahead"
-    r"|higher|stronger|superior|gain(?:s|ed)?|tops|leads|helps|helped|lifts?|raises?|raised"
-    r"|boosts?|boosted|is effective|has an effect|works|best(?:s|ed)?(?= \w))(?![a-z])"
-    r"|有效(?!率)|优于|超过|超越|提升|更好|胜过|领先|高于|更高|更强|好于|强于|改善"
-    r"|比.{1,30}(?:好|高|强)",
-    re.I,
-)
-WORSE = re.compile(
-    r"(?<![a-z])(?:worse|hurts?|drop(?:s|ped)?|degrade[sd]?|lower|weaker|inferior|behind"
-    r"|loses?|lost|harms?|declines?|declined|regress(?:es|ed|ion)?|underperform(?:s|ed)?"
-    r"|below|falls?|fell)(?![a-z])"
-    r"|不如|下降|变差|更差|低于|逊于|差于|退步|落后|降低|更低|更弱|比.{1,30}(?:差|低|弱)",
-    re.I,
-)
-SAME = re.compile(
-    r"(?<![a-z])(?:(?:is|are|about|performs?|scores?|does) (?:exactly |roughly "
-    r"|just )?the same(?! (?:\d|items|questions|prompts?|data|seeds?|test|set|problems"
-    r"|settings?|budget|harness|model|size))|the same (?:scores?|accuracy|results?"
-    r"|level) as|equals?(?: to)?|equally (?:good|well|strong)|(?:is|are) identical"
-    r"|identical (?:to|scores?|results?|accuracy)|no (?:\w+ )?(?:difference|effect|gain"
-    r"|improvement|change)|as (?:good|strong|accurate|well) as|on par|matches"
-    r"|equivalent|indistinguishable"
-    r"|does not (?:help|hurt|matter)|ineffective|makes no difference|unaffected"
-    r"|no (?:\w+ )?regression|unchanged|preserv(?:es|ed)|retain(?:s|ed)|intact"
-    r"|did not (?:hurt|change|degrade|help|matter))(?![a-z])"
-    r"|持平|无差异|无效(?!果)|没有(?:任何|什么)?(?:影响|差异|效果|提升|变化|区别)|无影响"
-    r"|无效果|(?:相同|一样(?:好|差)?)(?!的|[题提数设种条])|相当|不影响|没有(?:下降|退化|掉点|变差)|未(?:下降|变差|退化|掉点)|不变|毫无",
-    re.I,
-)
-HEDGED = re.compile(
-    r"(?<![a-z])(?:not (?:statistically |yet )?(?:significant|decided|distinguishable"
-    r"|conclusive|enough|sure|clear|separable|resolved|shown|established|evidence|claim)\w*"
-    r"|insignificant"
-    r"|noise|noisy|undecided|inconclusive|unclear|no (?:\w+ )?(?:claim|conclusion|evidence"
-    r"|verdict|ranking|significant)\w*|cannot|can't|can not|could|may|might|maybe|perhaps"
-    r"|possibly|whether|if|would|should|hope[ds]?|expect(?:ed|s)?|plan(?:s|ned)?"
-    r"|hypothes\w*|suggests?|appears?|seems?|probably|likely|overlap\w*|too (?:few|small"
-    r"|close)|neither|nor|within (?:the )?(?:error|interval|margin|ci)|contains? (?:0|zero)"
-    r"|include[sd]? (?:0|zero)|tentative\w*|do(?:es)? not (?:claim|conclude|say|show)"
-    r"|don't (?:claim|conclude|say)|next|will|smallest)(?![a-z])|\?"
-    r"|不显著|未达显著|无显著|没有显著|噪声|不能|无法|尚不|尚未|不足以|可能|也许|是否|预计"
-    r"|计划|希望|不下结论|不做结论|未定|难以|重叠|区间(?:包含|跨)"
-    r"|待验证|如果|若|似乎|应该|不确定|不宜|期望|假设|？|不作|不声称|未见显著|说明不了|误差范围",
-    re.I,
-)
-NOT = re.compile(
-    r"(?<![a-z])(?:not|never|no longer|isn't|doesn't|didn't|wasn't|without|rather than|no"
-    r"|hardly|barely)\s+(?:\w+\s+){0,2}$|(?:不|没有|没|未|并非|无)[^，,]{0,2}$",
-    re.I,
-)
-EFFECT = re.compile(
-    r"(?<![a-z])(?:no effect|has an effect|is effective|ineffective|works)(?![a-z])"
-    r"|有效(?!率)|无效(?![果])|没有(?:什么)?效果|无效果",
-    re.I,
-)
-"""What is said of one run stands against the baseline."""
-OBJECT = re.compile(
-    r"(?<![a-z])(?:than|over|versus|vs\.?|against|compared (?:to|with)|relative to|as"
-    r"|on par with|behind|below|above|ahead of|upon|from|the|to)(?![a-z])"
-    r"|比|相比于?|较|相对于?|有效(?!率)|优于|超过|超越|胜过|不如|低于|高于|逊于|差于|好于"
-    r"|领先于?|和|与|于",
-    re.I,
-)
-LISTED = re.compile(
-    r"^\s*(?:,|，|、|and|&|/|和|与|以及|及|,\s*and|both|the|runs?|models?)*\s*$", re.I
-)
-CLAUSE = re.compile(
-    r"(?:,|，)?\s*(?<![a-z])(?:but|while|whereas|however|although|though|yet)(?![a-z])\s*,?"
-    r"|，?(?:但是?|而(?!且)|然而|不过|却)|[;；]",
-    re.I,
-)
-BASELINE = re.compile(
-    r"(?<![A-Za-z0-9_-])(?:the )?(?:base(?:line)?|control)(?: model| run"
-    r"| checkpoint)?(?![A-Za-z0-9_-])|基线(?:模型)?|对照(?:组)?|基座(?:模型)?|原始?模型",
-    re.I,
-)
-PAIRED = re.compile(r"(?<![a-z])(?<!un)paired|mcnemar|item by item|per-item|逐题|配对", re.I)
-P_VALUE = re.compile(
-    r"(?<![a-z])p\s*(?:值|-?value)?\s*(?:为|of|is)?\s*([=<＝＜≈])\s*(0?\.\d+)", re.I
-)
-CREDIT = re.compile(
-    r"(?<![a-z])(?:thanks to|due to|because(?: of)?|comes? from|came from|attribut\w+ to"
-    r"|explained by|caused by|credit(?:ed)? to|owing to|is down to|result of"
-    r"|driven by)(?![a-z])"
-    r"|得益于|归功于|归因于|源于|来自于?|来源于|由于|因为|靠的是|归结于|主要靠",
-    re.I,
-)
-"""What comes after is a cause and no claim of its own."""
-AGAINST = re.compile("compared|relative|相比|比|较", re.I)
-OTHER_METRIC = re.compile(
-    r"(?<![a-z])(?:faster|slower|cheaper|loss|kl|reward|entropy|tokens?|length|shorter|longer"
-    r"|latency|memory|speed|time|cost|hours|perplexity|throughput|elo|f1|bleu|rouge|stable"
-    r"|parse|format|variance|stability|compute)(?![a-z])"
-    r"|损失|奖励|熵|长度|耗时|时间|成本|显存|速度|更快|更慢|稳定|格式|吞吐|困惑度",
-    re.I,
-)
-"""What a sentence may compare that is no score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +81,7 @@ class Known:
 
 def verdict_of(text: str) -> tuple[Verdict, int, int] | None:
     """What a clause says, and where its first word that compares stands; None where hedged."""
-    if HEDGED.search(text):
+    if hedged(text):
         return None
     if same := SAME.search(text):
         return "same", same.start(), same.end()
@@ -174,10 +100,11 @@ def verdict_of(text: str) -> tuple[Verdict, int, int] | None:
 
 def claims_in(text: str, known: Known, subject: str = "") -> Iterator[Claim]:
     """The claims of a sentence; `subject` is the run that it stands beside, if it does."""
-    if HEDGED.search(text):
+    if DOUBTED.search(text):
         return
     last: tuple[list[str], list[str]] = ([], [])
-    for clause in clauses(CREDIT.split(text)[0]):
+    said = (part for part in HENCE.split(CREDIT.split(text)[0]) if part and not hedged(part))
+    for clause in (clause for part in said for clause in clauses(part)):
         named = known.named(clause)
         found = verdict_of(clause)
         if found is None or OTHER_METRIC.search(clause):
@@ -232,6 +159,8 @@ def _sides(
     """The runs that a clause is about, and those that they are compared with."""
     if not named:
         return [], []
+    if moved := _moved(clause, named):
+        return [moved[1]], [moved[0]]
     objects: list[str] = []
     subjects: list[str] = []
     previous, is_object = 0, False
@@ -249,6 +178,15 @@ def _sides(
     return subjects, objects
 
 
+def _moved(clause: str, named: Sequence[Named]) -> tuple[str, str] | None:
+    """The two runs of `from A to B`."""
+    for first, second in pairwise(named):
+        begins = FROM.search(clause[: first.start])
+        if begins and TO.match(clause[first.end : second.start]) and first.name != second.name:
+            return first.name, second.name
+    return None
+
+
 def read_claims(draft: Draft, lines: Sequence[tuple[str, int]]) -> None:
     """Add the claims of sentences and of notes beside runs."""
     known = Known.of(draft)
@@ -259,6 +197,8 @@ def read_claims(draft: Draft, lines: Sequence[tuple[str, int]]) -> None:
                 _add(draft, claims_in(sentence, known), sentence, line)
             elif len(named) == 1 and EFFECT.search(sentence):
                 _add(draft, claims_in(sentence, known, named.pop()), sentence, line)
+            else:
+                _add(draft, implied_in(draft, sentence, known), sentence, line)
     for note in draft.notes:
         cells = (note.cell,) if note.cell in draft.cell_names() else ()
         for sentence in sentences(note.text):
@@ -283,6 +223,55 @@ def _add(draft: Draft, found: Iterator[Claim], text: str, line: int) -> None:
                 line=line,
             )
             draft.add("comparisons", part)
+
+
+def implied_in(draft: Draft, text: str, known: Known) -> Iterator[Claim]:
+    """Claims about runs that a sentence does not both name: by their scores, or against the rest.
+
+    `44.0 against 46.5` are the two runs that have these scores of one benchmark; the best is said
+    to be better than the next one, and a gain in points is one over the baseline.
+    """
+    if DOUBTED.search(text) or OTHER_METRIC.search(text) or NOT_TEST.search(text):
+        return
+    parts = [part for part in HENCE.split(CREDIT.split(text)[0]) if part and not hedged(part)]
+    found = next((verdict for part in parts if (verdict := verdict_of(part))), None)
+    if found is None:
+        return
+    cells = tuple(dict.fromkeys(n.name for n in known.cells.find(text)))
+    named = list(dict.fromkeys(n.name for n in known.named(text)))
+    if two := by_scores(draft, text, cells, named):
+        (low, high), cell = two
+        run, control = (low, high) if found[0] == "worse" else (high, low)
+        yield Claim(run, control, found[0], (cell,) if cell else ())
+    elif len(named) == 1 and found[0] == "better" and SUPERLATIVE.search(text):
+        for cell, other in _next_best(draft, named[0], cells):
+            yield Claim(named[0], other, "better", (cell,) if cell else ())
+    elif len(named) == 1 and GAINED.search(text) and known.control not in ("", named[0]):
+        yield Claim(named[0], known.control, found[0], cells)
+
+
+def by_scores(
+    draft: Draft, text: str, cells: Sequence[str], named: Sequence[str]
+) -> tuple[tuple[str, str], str] | None:
+    """The two runs, lower first, that have the two scores printed in a text, and of what."""
+    printed = {Decimal(m[1]) for m in PERCENTAGE.finditer(text)}
+    found = []
+    for cell in cells or [*draft.cell_names(), ""]:
+        scores = {s.run: s.values[0] for s in draft.scores if s.cell == cell and s.values}
+        hits = sorted((value, run) for run, value in scores.items() if value in printed)
+        if len(hits) == 2 == len(printed) and {*named} <= {run for _, run in hits}:
+            found.append(((hits[0][1], hits[1][1]), cell))
+    return found[0] if len(found) == 1 else None
+
+
+def _next_best(draft: Draft, run: str, cells: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The next best run of the one benchmark that there is, or of each that is named."""
+    every = [*draft.cell_names(), *([] if all(s.cell for s in draft.scores) else [""])]
+    for cell in cells or (every if len(every) == 1 else ()):
+        scores = {s.run: s.values[0] for s in draft.scores if s.cell == cell and s.values}
+        mine = scores.pop(run, None)
+        if mine is not None and scores and mine > max(scores.values()):
+            yield cell, max(scores, key=lambda name: scores[name])
 
 
 def _p_value(text: str) -> Decimal | None:

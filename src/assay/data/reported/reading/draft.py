@@ -13,7 +13,7 @@ from typing import Any
 
 from assay.data.reported.known import known
 from assay.data.reported.reading import words
-from assay.data.reported.reading.names import key_of, tidy
+from assay.data.reported.reading.names import Names, key_of, tidy
 from assay.data.reported.record import (
     Average,
     Mention,
@@ -133,8 +133,9 @@ def settle(draft: Draft) -> None:
     places = list(dict.fromkeys(score.place for score in bare))
     if len(places) > 1 and not _one_thing(bare, places):
         draft.scores = [s if s.cell else replace(s, cell=tidy(s.place)) for s in draft.scores]
+    runs = Names(draft.run_names())
     draft.settings = [
-        (spelled.get(key_of(run), run), key, value, line)
+        (spelled.get(key_of(run)) or runs.whole(run) or run, key, value, line)
         for run, key, value, line in draft.settings
     ]
     draft.averages = [

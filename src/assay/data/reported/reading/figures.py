@@ -9,6 +9,7 @@ from decimal import Decimal
 
 NUMBER = r"\d+(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+(?:[eE][-+]?\d+)?"
 PERCENT = r"\s*[%％]"
+WHOLE = r"\d{1,3}(?:,\d{3})+(?!\d)|\d+"
 OF = r"(?:/|／|\bout of\b|\bof\b)"
 SPREAD = re.compile(
     rf"\s*(?:(?:±|\+/-|\+-|\\pm)\s*(?:{NUMBER})(?:{PERCENT})?"
@@ -23,7 +24,7 @@ CHANGE_ASIDE = re.compile(
     rf"\s*[(（]\s*([+−-]\s*(?:{NUMBER}))(?:{PERCENT}|\s*(?:pp|pts?))?\s*[)）]"
 )
 COUNTS = re.compile(
-    rf"(?<![\d./])(\d[\d,]*)\s*{OF}\s*(?:the\s+)?(\d[\d,]*)(?![\d./]|\s*[%％])", re.I
+    rf"(?<![\d./])({WHOLE})\s*{OF}\s*(?:the\s+)?({WHOLE})(?![\d/]|\.\d|\s*[%％])", re.I
 )
 SIZE = re.compile(r"[,，]?\s*[(（]?\s*(?<![A-Za-z])n\s*=\s*(\d[\d,]*)\s*[)）]?", re.I)
 VALUE = re.compile(rf"^(?:~|≈|约)?\s*({NUMBER})({PERCENT})?")

@@ -112,7 +112,15 @@ def _runs_are_columns(table: Table) -> bool:
         if role is None or role[1] or words.CONTROL.fullmatch(title)
     ]
     first = [clean(row.cells[0]) for row in table.rows if row.cells]
+    if _set(first):
+        return not any(_set([title]) for title in titles[1:])
     return _lean(names) - _lean(first) > 0 and not any(known(name) for name in names)
+
+
+def _set(names: Sequence[str]) -> bool:
+    """Whether most names are settings, as in a table of runs with a row for each setting."""
+    found = sum((role_of(title_parts(name)[0]) or ("",))[0] == "setting" for name in names)
+    return 2 * found > len(names)
 
 
 def _holds_names(table: Table, index: int) -> bool:

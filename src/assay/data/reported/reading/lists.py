@@ -11,7 +11,7 @@ from assay.data.reported.reading import words
 from assay.data.reported.reading.blocks import Line, Section
 from assay.data.reported.reading.columns import role_of, setting_of, title_parts
 from assay.data.reported.reading.draft import Draft, Note, Score
-from assay.data.reported.reading.figures import OPEN, Figure, clean, figure
+from assay.data.reported.reading.figures import OPEN, WHOLE, Figure, clean, figure
 from assay.data.reported.reading.names import heading_name, key_of, tidy
 from assay.data.reported.reading.sizes import sentences
 from assay.data.reported.record import Metric
@@ -22,10 +22,12 @@ OPEN_LINE = re.compile(
     r"|待填充?|待补充?|待跑|未完成)(?:\W{0,2}(?:待跑|待填充?|pending))?\s*[)）\]]?[.。]?$",
     re.I,
 )
+SAID = re.compile(r"(?<=[\d%％)）])\s*[(（][^()（）]*[^\W\d_]{2,}[^()（）]*[)）]$")
+"""Words in parentheses after a score."""
 RATE = re.compile(
-    r"(\d+(?:\.\d+)?)\s*[%％]\s*[(（=,，]\s*(?:i\.e\.,? |or |即)?(\d[\d,]*)\s*(?:/|／|of"
-    r"|out of)\s*(\d[\d,]*)"
-    r"|(\d[\d,]*)(?:\s+[a-z]+){0,2}\s*(?:/|／|of|out of)\s*(?:the )?(\d[\d,]*)(?:\s+\w+){0,2}"
+    rf"(\d+(?:\.\d+)?)\s*[%％]\s*[(（=,，]\s*(?:i\.e\.,? |or |即)?({WHOLE})\s*(?:/|／|of"
+    rf"|out of)\s*({WHOLE})"
+    rf"|({WHOLE})(?:\s+[a-z]+){{0,2}}\s*(?:/|／|of|out of)\s*(?:the )?({WHOLE})(?:\s+\w+){{0,2}}"
     r"\s*[)）]?\s*(?:[(（=]|->|→|or|is|are|即"
     r"|[,，]\s*(?:i\.e\.|or|accuracy|准确率|正确率|通过率))\s*(?:i\.e\.,? |or |即"
     r"|为)?(\d+(?:\.\d+)?)\s*[%％]"
@@ -97,7 +99,8 @@ def _labelled(line: Line) -> tuple[str, Figure] | None:
     plain = bool(words.CONTROL.fullmatch(title))
     if not plain and role and role[0] not in ("score", "run", "benchmark", "correct"):
         return None
-    read = figure(re.split(r"[,，;；]\s+(?!n\s*=)|\s+[—–-]\s+|。", rest)[0])
+    shown = re.split(r"[,，;；]\s+(?!n\s*=)|\s+[—–-]\s+|。", rest)[0]
+    read = figure(shown) or _counted(SAID.sub("", rest))
     scored = (role is not None and role[0] == "score") or bool(known(title))
     if read is None or not (read.rated or (scored and read.values)):
         return None
@@ -109,6 +112,12 @@ def _labelled(line: Line) -> tuple[str, Figure] | None:
     if any(not 0 <= value <= 100 for value in values):
         return None
     return label, Figure(values, True, read.count, read.total or items, read.spread)
+
+
+def _counted(text: str) -> Figure | None:
+    """A score with its counts; None for anything else."""
+    read = figure(text)
+    return read if read and read.count is not None else None
 
 
 def _score(

@@ -13,6 +13,11 @@ ASIDE = re.compile(
     re.I,
 )
 """Words in parentheses that are no part of a name."""
+TELLING = re.compile(
+    r"(?<![a-z0-9.])(?:[a-z]+\d[a-z0-9]*|\d+(?:\.\d+)?[a-z]+|sft|grpo|ppo|dpo|orpo|kto|rft|rce|rloo"
+    r"|gspo|dapo|lora|student|teacher|distilled|untrained|zero shot)(?![a-z0-9.])"
+)
+"""Words of a name that tell it from others, where only it has them: `r64` of `lora r64`."""
 NUMBERING = re.compile(
     r"^(?:\d+(?:\.\d+)+(?=\s)|\d+[.)、](?!\d)|[一二三四五六七八九十]+、|[A-Z][.、](?=\s))\s*"
 )
@@ -64,6 +69,10 @@ class Names:
                 found.append(Named(name, match.start(), match.end()))
         return found
 
+    def whole(self, text: str) -> str:
+        """The one name that a text is a form of; "" where it is none."""
+        return self._by_key.get(key_of(text), "")
+
 
 def _spelled(key: str) -> str:
     parts = [re.escape(part) for part in key.split(" ")]
@@ -87,9 +96,17 @@ def _aliases(names: Sequence[str]) -> Iterator[tuple[str, str]]:
         )
         for alias in {without, rest} - {key, ""}:
             short.setdefault(alias, []).append(name)
+    for name, key in keys.items():
+        for part in set(TELLING.findall(key)) - {key}:
+            if name not in short.setdefault(part, []):
+                short[part].append(name)
     for alias, found in short.items():
         letters = re.sub(r"[^a-z\u4e00-\u9fff]", "", alias)
-        if len(found) == 1 and len(letters) > 1 and alias not in FUNCTION_WORDS:
+        if (
+            len(found) == 1
+            and (len(letters) > 1 or TELLING.fullmatch(alias))
+            and alias not in FUNCTION_WORDS
+        ):
             yield alias, found[0]
 
 

@@ -5,8 +5,17 @@ Each is a small vocabulary; a sentence that names no run of the tables says noth
 
 import re
 
-from assay.data.reported.reading.claims import CREDIT, HEDGED, Known
+from assay.data.reported.reading import words
+from assay.data.reported.reading.claims import Known, by_scores
 from assay.data.reported.reading.columns import setting_of
+from assay.data.reported.reading.conclusions import (
+    BETTER,
+    CREDIT,
+    CREDITED,
+    GAINED,
+    OTHER_METRIC,
+    hedged,
+)
 from assay.data.reported.reading.draft import Draft
 from assay.data.reported.reading.restated import read_restated, read_signal
 from assay.data.reported.reading.selection import read_choice
@@ -15,18 +24,37 @@ from assay.data.reported.record import Comparison, Metric, Reading
 
 FAILURES = re.compile(
     r"time-?d?[ -]?outs?|pars(?:e|ing)|unpars\w*|refus\w*|invalid|malformed|error|crash\w*"
-    r"|truncat\w*|no answer|unanswered|empty|fail\w*|exceed\w*|over-?long|超时|解析|拒答"
+    r"|truncat\w*|no answer|unanswered|empty|fail\w*|exceed\w*|over-?long|kill\w*|abort\w*"
+    r"|hung|did not (?:finish|return|parse|complete)|never (?:finished|returned)|超时|解析|拒答"
     r"|无效|格式|报错"
-    r"|出错|截断|崩溃|无答案|未作答|失败|空回复|超长",
+    r"|出错|截断|崩溃|无答案|未作答|失败|空回复|超长|被杀|杀掉|中断|没跑完|未完成|没答",
     re.I,
 )
 LEFT_OUT = re.compile(
     r"(?<![a-z])(?:exclud\w*|skipp\w*|dropp\w*|remov\w*|left out|leav\w* out|discard\w*"
     r"|ignor\w*|filter\w* out|not counted|do(?:es)? not count|omitted|taken out"
-    r"|thrown (?:away|out))(?![a-z])|剔除|不计入|排除|跳过|去掉|丢弃|不计|未计入|不算|去除"
+    r"|thrown (?:away|out)|set aside|not part of|out of the denominator|not in the denominator"
+    r"|(?:do(?:es)? not|don't|are not|were not|aren't|weren't) (?:enter|count\w*|includ\w*"
+    r"|scor\w*))"
+    r"(?![a-z])|没有?算|没计|移出|不进分母|不在分母|剔掉|剔除|不计入|排除|跳过|去掉|丢弃|不计|未计入|不算|去除"
     r"|忽略|不纳入|删去",
     re.I,
 )
+ANSWERED_ONLY = re.compile(
+    r"of the (?:remaining )?\d[\d,]* (?:[a-z]+ )?(?:that|which|who) (?:\w+ )?(?:finish"
+    r"|complet|pars|return"
+    r"|answer|ran|ended|produced|did not|didn't)\w*"
+    r"|(?:only|solely) (?:over|on|among|counting|count|of)? ?(?:the )?(?:\w+ )?(?:parsed"
+    r"|parsable|parseable"
+    r"|finished|valid|completed|answered|successful)"
+    r"|(?:over|among|on|of) (?:the |all )?(?:parsed|parsable|parseable|finished|valid"
+    r"|completed|answered)"
+    r" (?:ones|items|answers|outputs|responses|tasks|episodes|runs|samples|rollouts|calls)"
+    r"|(?:仅|只)(?:统计|计算|算|看|对)[^，。]{0,6}(?:成功|有效|完成|解析|跑完|返回|可解析)"
+    r"|(?:按|以|在)[^，。]{0,8}(?:有效|可解析|跑完|完成|解析成功|返回)的?[^，。]{0,10}(?:算|计|为分母|上)",
+    re.I,
+)
+"""A score of the items with an answer."""
 COUNTED = re.compile(
     r"(?<![a-z])(?:not|never|no|nothing|none|nor|without)\s+(?:\w+\s+){0,3}(?:exclud|skipp"
     r"|dropp|remov|left out|discard|ignor|filter|omit)\w*"
@@ -36,6 +64,10 @@ COUNTED = re.compile(
     r"|成)?(?:错|0|零|失败)|按错|计入分母",
     re.I,
 )
+LONE = re.compile(
+    r"(?<![A-Za-z0-9_.,/-])(?<!/ )\d{1,4}(?![A-Za-z0-9_/-]|[.,]\d|\s*(?:[%％/]|of|out of))"
+)
+"""A whole number that is part of no other."""
 TRAINED_ON = re.compile(
     r"(?<![a-z])train(?:ing|ed)?(?![a-z])|rollouts?|训练|轨迹|数据集?清洗|数据中", re.I
 )
@@ -46,11 +78,18 @@ WORKS = re.compile(
     r"|is effective)",
     re.I,
 )
+FROM_TO = re.compile(
+    r"\d\s*[%％]?(?:\s*[(（][^()（）]*[)）])?\s*(?:to|→|->|到|升至|涨到)\s*\d", re.I
+)
 RISES = re.compile(
-    r"increas|(?<![a-z])ris(?:es?|ing)|(?<![a-z])grow|climb|goes up|增加|上升|升高|增大|上涨", re.I
+    r"increas|(?<![a-z])ris(?:es?|ing)|(?<![a-z])grow|climb|goes up"
+    r"|增加|上升|升高|增大|上涨|走高|变多|涨",
+    re.I,
 )
 FALLS = re.compile(
-    r"decreas|(?<![a-z])fall|(?<![a-z])drop|declin|shrink|goes down|下降|降低|减小|下滑", re.I
+    r"decreas|(?<![a-z])fall|(?<![a-z])drop|declin|shrink|goes down"
+    r"|下降|降低|减小|下滑|走低|变少|降到|掉到",
+    re.I,
 )
 READS: tuple[tuple[re.Pattern[str], Reading], ...] = (
     (re.compile(r"偏离|远离|moves? away|drift|diverg", re.I), "away"),
@@ -59,7 +98,9 @@ READS: tuple[tuple[re.Pattern[str], Reading], ...] = (
         re.compile(
             r"(?:模型|策略|model|policy)\S{0,4}\s*(?:在|is|are|keeps?)?\s*(?:持续"
             r"|不断)?(?:学习|学到|变好|进步"
-            r"|learn|improv|getting better)",
+            r"|learn|improv|getting better)"
+            r"|越来越(?:好|干净|稳|准|强|可靠)|getting (?:better|cleaner|stronger|more reliable)"
+            r"|(?:still|steadily|keeps?|is|are) improving|(?:keeps?|is|are|still) learning",
             re.I,
         ),
         "better",
@@ -90,20 +131,19 @@ def read_practice(draft: Draft, lines: list[tuple[str, int]]) -> None:
 
 def _left_out(draft: Draft, known: Known, text: str, subject: str) -> None:
     """Items without an answer that do not count in the scores: of whom, and how many."""
-    if not (FAILURES.search(text) and LEFT_OUT.search(text)):
+    answered = ANSWERED_ONLY.search(text)
+    if not answered and not (FAILURES.search(text) and LEFT_OUT.search(text)):
         return
     if COUNTED.search(text) or TRAINED_ON.search(text):
         return
     draft.left_out = True
     named = known.named(text)
-    numbers = [
-        (m.start(), int(m[0])) for m in re.finditer(r"(?<![\d.\w-])\d{1,4}(?![\d.%\w-])", text)
-    ]
+    numbers = [(m.start(), int(m[0])) for m in LONE.finditer(text)]
     cells = [cell.name for cell in known.cells.find(text)]
     whom = list(dict.fromkeys(n.name for n in named)) or (
         [subject] if subject else draft.run_names()
     )
-    if not numbers:
+    if not numbers or answered:
         return
     for name in whom:
         at = next((n.end for n in named if n.name == name), 0)
@@ -113,21 +153,46 @@ def _left_out(draft: Draft, known: Known, text: str, subject: str) -> None:
 
 def _credit(draft: Draft, known: Known, text: str, line: int, subject: str) -> None:
     """A gain that is put down to one setting, between two runs."""
-    cause, works = CREDIT.search(text), WORKS.search(text)
-    if HEDGED.search(text) or not (cause or works):
+    what = _cause(text)
+    if hedged(text) or not what or OTHER_METRIC.search(text):
         return
-    what = text[cause.end() :] if cause else (works[1] or works[2] if works else "")
     keys = _settings_in(draft, what)
     named = list(dict.fromkeys(n.name for n in known.named(text)))
-    named = named or ([subject] if subject else [])
+    cells = [n.name for n in known.cells.find(text)]
+    two = by_scores(draft, text, cells, named) if len(named) < 2 else None
+    named = list(two[0][::-1]) if two else named or ([subject] if subject else [])
     if len(named) == 1 and known.control and known.control != named[0]:
         named.append(known.control)
     runs = draft.run_names()
     named = runs[::-1] if not named and len(runs) == 2 else named
-    if len(named) == 2 and len(keys) == 1:
-        first, second = named if named[0] != known.control else named[::-1]
+    if len(named) == 2 and len(keys) <= 1 and (keys or _gain(text)):
+        first, second = named if _better(draft, *named) else named[::-1]
         part = Comparison(run=first, control=second, says="better", vary=tuple(keys), line=line)
         draft.add("comparisons", part)
+
+
+def _cause(text: str) -> str:
+    """What a sentence puts an effect down to; "" where it does not."""
+    if works := WORKS.search(text):
+        return works[1] or works[2]
+    if before := CREDITED.search(text):
+        return re.split(r"[,，;；。]", text[: before.start()])[-1]
+    after = CREDIT.search(text)
+    return text[after.end() :] if after else ""
+
+
+def _gain(text: str) -> bool:
+    """Whether a sentence speaks of a gain."""
+    return bool(BETTER.search(text) or GAINED.search(text) or FROM_TO.search(text))
+
+
+def _better(draft: Draft, first: str, second: str) -> bool:
+    """Whether the first of two runs has the higher score of what both have."""
+    mine, theirs = (
+        {s.cell: s.values[0] for s in draft.scores if s.run == name and s.values}
+        for name in (first, second)
+    )
+    return sum(mine[cell] - theirs[cell] for cell in mine.keys() & theirs.keys()) > 0
 
 
 def _settings_in(draft: Draft, text: str) -> list[str]:
@@ -164,4 +229,6 @@ def _direction(draft: Draft, text: str, line: int) -> None:
 
 def _metric(name: str, text: str) -> re.Match[str] | None:
     """Where a metric stands in a text as a word of its own."""
-    return re.search(rf"(?<![A-Za-z_]){re.escape(name)}(?![A-Za-z_=])", text, re.I)
+    bare = words.CUMULATIVE.sub("", name).strip(" _-()（）") or name
+    spelled = "|".join(re.escape(form) for form in (name, bare))
+    return re.search(rf"(?<![A-Za-z_])(?:{spelled})(?![A-Za-z_=])", text, re.I)

@@ -4,7 +4,8 @@ import re
 from decimal import Decimal
 
 from assay.data.reported.reading import words
-from assay.data.reported.reading.claims import HEDGED, Known
+from assay.data.reported.reading.claims import Known
+from assay.data.reported.reading.conclusions import hedged
 from assay.data.reported.reading.draft import Draft
 from assay.data.reported.record import Mention, Metric
 
@@ -53,7 +54,7 @@ def read_restated(draft: Draft, known: Known, text: str, line: int) -> None:
     """A score of one run that a sentence prints again, where it says of which benchmark."""
     named = list(dict.fromkeys(n.name for n in known.named(text)))
     printed = list(PRINTED.finditer(text))
-    if len(named) != 1 or len(printed) != 1 or HEDGED.search(text) or OTHER.search(text):
+    if len(named) != 1 or len(printed) != 1 or hedged(text) or OTHER.search(text):
         return
     (match,) = printed
     if not REACHES.search(text[: match.start()]):
@@ -92,7 +93,7 @@ def _rounds_to(value: Decimal, said: Decimal) -> bool:
 def read_signal(draft: Draft, text: str, line: int) -> None:
     """`80 % of groups had equal rewards`: a share of groups without signal."""
     match = SIGNAL.search(text)
-    if match and NO_SIGNAL.search(text) and not HEDGED.search(text):
+    if match and NO_SIGNAL.search(text) and not hedged(text):
         value = Decimal(match[1])
         meaning = "groups without signal"
         if value <= 100 and all(m.meaning != meaning for m in draft.metrics.values()):

@@ -5,6 +5,7 @@ import re
 from assay.data.reported.reading.claims import Known
 from assay.data.reported.reading.draft import Draft
 from assay.data.reported.reading.sizes import number, sentences
+from assay.data.reported.reading.words import NOT_TEST
 from assay.data.reported.record import Search
 
 CHOSEN = re.compile(
@@ -80,6 +81,28 @@ BY_TEST = re.compile(
 """The test as what chose, where the choice is elsewhere said to be made by other scores."""
 
 
+SWEPT = re.compile(
+    r"(?<![a-z])(?:checkpoints?|ckpts?|steps?|epochs?|seeds?|prompts?|templates?|temperatures?"
+    r"|learning rates?|lrs?|configs?|configurations?|sweep|grid|snapshots?|thresholds?)(?![a-z])"
+    r"|检查点|第?\s*\d*\s*[步轮]|种子|提示词|模板|温度|学习率|超参|权重|阈值",
+    re.I,
+)
+BEST = re.compile(
+    r"(?<![a-z])(?:best|highest|peak\w*|top|max(?:imum)?|tops|strongest|by|according to)(?![a-z])"
+    r"|最好|最佳|最高|最优|峰值|按|根据|依据",
+    re.I,
+)
+TAKEN = re.compile(
+    r"(?<![a-z])(?:releas\w+|ship\w*|report\w*|keep|kept|pick\w*|select\w*|choos\w+|chose\w*"
+    r"|us(?:e|ed|ing)|go(?:es|ing)? (?:with|out)|went with|tak(?:e|en|ing)|took|deploy\w*"
+    r"|publish\w*"
+    r"|promot\w+|submit\w*|final|headline|model card|quote\w*)(?![a-z])"
+    r"|发布|上线|选|挑|采用|定为|定稿|交付|上报|报告|汇报|取|用它|最终|对外|提交|写进",
+    re.I,
+)
+"""That the best point of several is the one that is reported."""
+
+
 def _on_dev(text: str) -> bool:
     """Whether a log says somewhere that it chose by other scores than those of the test."""
     return any(
@@ -89,10 +112,12 @@ def _on_dev(text: str) -> bool:
 
 def read_choice(draft: Draft, known: Known, text: str, line: int, subject: str) -> None:
     """Add the choice of a run by the reported scores; `subject` is the run of a note."""
-    if NOT_CHOSEN.search(text) or not CHOSEN.search(text):
+    if NOT_CHOSEN.search(text) or not (CHOSEN.search(text) or TAKEN.search(text)):
         return
-    on_test = POINTS.search(text) and ON_TEST.search(text)
-    if on_test and _on_dev(draft.text) and not BY_TEST.search(text):
+    benchmark = any(not NOT_TEST.search(n.name) for n in known.cells.find(text))
+    taken = SWEPT.search(text) and BEST.search(text) and TAKEN.search(text)
+    on_test = (POINTS.search(text) and ON_TEST.search(text)) or (taken and benchmark)
+    if on_test and _on_dev(draft.text) and not (BY_TEST.search(text) or (taken and benchmark)):
         return
     if ON_DEV.search(text) or not (on_test or BEST_OF.search(text)):
         return

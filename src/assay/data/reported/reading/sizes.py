@@ -12,10 +12,13 @@ SIZE = re.compile(
     r"|(?<![\d./])(\d[\d,]*)[- ]+(?:[a-z-]+[- ]+){0,4}?(?:items?|questions?|problems?"
     r"|prompts?|tasks?|examples?|samples?|instances?|cases?|dialogs?|dialogues?|puzzles?"
     r"|scenarios?|records?|exercises?|conversations?|queries)(?![a-z])"
-    r"|(?<![\d./])(\d[\d,]*)\s*(?:道|个|条)?\s*(?:测试|评测)?(?:题目?|问题|样本|样例|用例|条目)"
+    r"|(?<![\d./])(\d[\d,]*)\s*(?:道|个|条|份|封|篇|例)?\s*(?:测试|评测)?(?:题目?|问题|样本|样例"
+    r"|用例|条目|任务|工单|案例|指令|对话|邮件|合同|请求|查询|病例|文档|句子?)"
+    r"|(?:test|eval(?:uation)?|held[- ]out|benchmark)(?:[ -]?(?:set|split|suite|data))?"
+    r"\s*(?:[:=(]|is|has|of|with|contains|holds)\s*(\d[\d,]*)\s+(?!%)[a-z]+"
     r"|(?:共|各|每个?|均为?|全部)\s*(\d[\d,]*)\s*(?:条|道|个|题)"
     r"|(?:evaluated|tested|scored|measured) on (?:the )?(?:\w+ )?(\d[\d,]*)(?![\d.%])"
-    r"|(?<![\d.])(\d[\d,]*)\s*(?:条|道)"
+    r"|(?<![\d.])(\d[\d,]*)\s*(?:条|道|份|封|篇|例)"
     r"|(?:样本[量数]|题[量数]|总数)\s*(?:为|是|均为|[:：=])?\s*(\d[\d,]*)",
     re.I,
 )
@@ -85,6 +88,9 @@ def _sizes(draft: Draft, cells: Names, sentence: str) -> list[int]:
     rest = []
     named = cells.find(sentence)
     breaks = [0, *(m.end() for m in BREAK.finditer(sentence)), len(sentence)]
+    for cell in named if LISTED.search(sentence) else ():
+        if match := BESIDE.match(sentence[cell.end :]):
+            draft.sizes.setdefault(cell.name, int(match[1].replace(",", "")))
     for match in SIZE.finditer(sentence):
         size = int(next(group for group in match.groups() if group).replace(",", ""))
         start = max(place for place in breaks if place <= match.start())
@@ -102,5 +108,14 @@ def _sizes(draft: Draft, cells: Names, sentence: str) -> list[int]:
     return rest
 
 
+LISTED = re.compile(
+    r"(?<![a-z])(?:items|sizes?|questions|problems|examples|samples|prompts|tasks|n)(?![a-z])"
+    r"|题|条|样本|数量|规模",
+    re.I,
+)
+BESIDE = re.compile(
+    r"^\s*(?:\([^()\d]*\)|（[^（）\d]*）)?\s*[:：=(（]?\s*(\d[\d,]*)(?![\d.]|,\d|\s*[%％])"
+)
+"""`Items: GSM8K 1319, IFEval 541`: a number of items beside each benchmark."""
 BREAK = re.compile(r"[,，](?!\d)|[()（）:：]|(?<![a-z])and(?![a-z])|和|与")
 """What a number of items stands between, for the words that say of what it is."""

@@ -1,8 +1,9 @@
 """Tables of a training: rows or columns of steps with loss, KL, reward and so on, as metrics."""
 
+import re
 from collections.abc import Sequence
 from decimal import Decimal
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 from assay.data.reported.reading import words
 from assay.data.reported.reading.columns import change_of, strip_aside
@@ -12,6 +13,8 @@ from assay.data.reported.reading.grids import STEP_NAME, Grid
 from assay.data.reported.reading.tables import tested
 from assay.data.reported.record import Change, Identity, Meaning, Metric
 
+RATE = re.compile("rate|ratio|share|percent|%|率|占比", re.I)
+"""Names of metrics that are counts over trials."""
 Reading = tuple[Decimal | None, int | None, int | None]
 """A value, its count and the trials it is of."""
 
@@ -53,6 +56,7 @@ def _read_run(draft: Draft, grid: Grid, run: str, rows: Sequence[tuple[int, int]
         _change(draft, grid, column.index, draft.metrics[name])
     _trends(draft, grid, made)
     _identity(draft, made, grid.lines[0][0])
+    _count_columns(draft, list(made.values()))
     _since_the_start(draft, list(made.values()))
     return bool(made)
 
@@ -139,6 +143,26 @@ def _identity(draft: Draft, columns: dict[str, str], line: int) -> None:
                 roles.setdefault(role, name)
     if roles.keys() == words.LOSS_ROLES.keys():
         draft.add("identities", Identity(**roles, line=line))
+
+
+def _count_columns(draft: Draft, names: Sequence[str]) -> None:
+    """A rate that is one column of counts over another is given their counts and trials."""
+    metrics = [draft.metrics[name] for name in names]
+    counted = [m for m in metrics if m.counts and not m.totals]
+    for rate in [m for m in metrics if not m.counts and RATE.search(m.name)]:
+        for part, all_of in permutations(counted, 2):
+            if _rate_of(rate, part.counts, all_of.counts):
+                update = {"counts": part.counts, "totals": all_of.counts}
+                draft.metrics[rate.name] = rate.model_copy(update=update)
+
+
+def _rate_of(metric: Metric, counts: Sequence[int], totals: Sequence[int]) -> bool:
+    """Whether most readings are counts over totals, in percent, but for their rounding."""
+    rows = list(zip(metric.values, counts, totals, strict=False))
+    if not all(count <= total and total for _, count, total in rows):
+        return False
+    near = [abs(float(v) - 100 * c / t) < 0.05 * float(v) for v, c, t in rows]
+    return len(rows) > 1 and 3 * sum(near) >= 2 * len(near)
 
 
 def _since_the_start(draft: Draft, names: Sequence[str]) -> None:

@@ -124,7 +124,8 @@ PARTS: dict[Role, re.Pattern[str]] = {
     ),
     "metric": word(
         r"groups?, (?:equal|identical|same) rewards?, 奖励相同, 同分, "
-        r"(?:error|failure|invalid|refusal) rate, 错误率, 失败率, 拒答率, "
+        r"(?:error|failure|invalid|refusal|timeout|crash) rate, 错误率, 失败率, 拒答率, 报错率, "
+        r"出错率, 超时率, 崩溃率, cumul\w*, so far, since (?:the )?start, 累计, 累积, "
         r"loss, kl, kl[ _]?(?:div\w*|loss), rewards?, returns?, grad(?:ient)?[ _]?norm, entropy, "
         r"advantages?, zero[ _-]?std\w*, zero[ _-]?variance, clip[ _]?(?:frac\w*|ratio|rate), "
         r"frac\w* clipped, truncat\w*, without signal, no signal, dead groups?, "
@@ -264,10 +265,15 @@ MEANINGS: tuple[tuple[re.Pattern[str], Meaning], ...] = (
     (
         re.compile(
             r"zero[ _-]?(?:std|variance|adv)|(?:no|without|zero)[ _-]?(?:signal|gradient)"
-            r"|dead groups?"
+            r"|dead groups?|(?:same|identical|equal|no difference in|one) (?:reward|score)"
+            r"|(?:reward|score)s? (?:all )?(?:tied|identical|equal|the same)|tied groups?"
+            r"|uninformative"
+            r"|saturated|zero[ _-]?spread|(?:std|variance|advantage)\s*(?:=|==|of)?\s*0"
+            r"|flat groups?"
             r"|all[ _-]?(?:same|equal|correct[ _]or)|(?:equal|identical|same)[ _-]rewards?"
             r"|degenerate|no[ _-]spread|奖励相同|全部相同|同分|零方差|零标准差|无信号"
-            r"|无梯度|全对或全错",
+            r"|无梯度|全对|全错|全(?:部|都)?(?:相同|一样|一致)|(?:奖励|reward|得分|分数)\S{0,4}(?:相同|一样|一致)"
+            r"|(?:优势|advantage|方差|标准差|std)\s*(?:全?为|=|是)\s*(?:0|零)|零优势|没有差异|无差异|饱和",
             re.I,
         ),
         "groups without signal",
@@ -281,7 +287,10 @@ MEANINGS: tuple[tuple[re.Pattern[str], Meaning], ...] = (
     (re.compile(r"(?<![a-z])kl(?![a-z])|散度", re.I), "distance"),
     (re.compile(r"(?:ppo|policy|pg|actor)[ _]?loss|策略损失", re.I), "policy loss"),
     (re.compile(r"loss|损失", re.I), "loss"),
-    (re.compile(r"错误|error|fail|失败", re.I), "error rate"),
+    (
+        re.compile(r"错误|报错|出错|超时|error|fail|失败|time-?out|crash|invalid", re.I),
+        "error rate",
+    ),
     (re.compile(r"成本|费用|cost", re.I), "cost"),
     (re.compile(r"正确|准确|acc|score|得分|success|reward|奖励|成功|通过|pass", re.I), "score"),
 )
