@@ -1,7 +1,8 @@
 """Scores, counts, settings and notes of a table whose rows are runs."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
 
 from assay.data.reported.reading import words
 from assay.data.reported.reading.changes import read_changes
@@ -189,6 +190,8 @@ def _score(draft: Draft, grid: Grid, row: int, name: str, column: Column | None)
         right = None
     if not values and right is None:
         return
+    if asked is None and _counts_answered(values, right, items, lost):
+        asked, items = items, (items or 0) - (lost or 0)
     score = Score(
         run=name,
         cell=cell,
@@ -249,6 +252,17 @@ def _number(grid: Grid, row: int, role: words.Role, column: Column | None) -> in
             (each.total for each in read if each and each.total), _of_rows(grid, row, role, column)
         )
     return _of_rows(grid, row, role, column)
+
+
+def _counts_answered(
+    values: Sequence[Decimal], right: int | None, items: int | None, lost: int | None
+) -> bool:
+    """Whether a score is the right ones of the items that were answered, not of all."""
+    if not (values and right and items and lost and lost < items):
+        return False
+    unit = Decimal(1).scaleb(values[0].as_tuple().exponent)  # type: ignore[arg-type]
+    of_all, of_answered = (Decimal(100 * right) / n for n in (items, items - lost))
+    return abs(values[0] - of_all) > unit >= abs(values[0] - of_answered)
 
 
 def _most_items(grid: Grid, row: int, column: Column | None) -> int | None:

@@ -45,7 +45,7 @@ WHOLE: dict[Role, re.Pattern[str]] = {
         r"训练步数?, 迭代(?:次数)?, 步, 轮数?"
     ),
     "seed": word(
-        r"seeds?, random seed, repeats?, trials?, replicates?, run id, 随机种子, 种子, "
+        r"seeds?, random seed, repeats?, trials?, replicates?, 随机种子, 种子, "
         r"重复(?:次数)?, 第几次"
     ),
     "notes": word(
@@ -64,6 +64,7 @@ WHOLE: dict[Role, re.Pattern[str]] = {
         r"(?:每项|每个?任务|每集|各项)(?:样本|题|条)数?, "
         r"(?:计分|有效|参评|评分|判分|作答|完成)(?:题|条|样本|任务)?数, "
         r"(?:题目|样本|任务|用例|问题)总?数量?, 总(?:任务|用例)数, "
+        r"num total, total num, 题量, 总题量, "
         r"总条数, 评测条数, 测试数, 总样本数?, 题目, "
         r"items?, # ?(?:items?|questions?|samples?|problems?|examples?|tasks?), "
         r"samples?, sample size, "
@@ -90,12 +91,14 @@ WHOLE: dict[Role, re.Pattern[str]] = {
         r"(?:n )?(?:timed out|no answer|unanswered|api errors?|aborted|crashed|timeouts?), "
         r"excluded, skipped, dropped, removed, time-?outs?, parse (?:failures?|errors?), "
         r"unparsed, unparsable, invalid, refusals?, errors?, failures?, crashes, unscored, "
-        r"剔除数?, 排除数?, 跳过数?, 超时数?, 解析失败数?, 无效数?, 拒答数?, 报错数?, 失败数?, "
-        r"丢弃数?"
+        r"剔除数?, 排除数?, 跳过数?, (?:编译|运行|执行|生成|请求)?超时(?:数|题数)?, "
+        r"(?:格式|编译|运行|调用)(?:错误|失败)数?, 解析失败数?, 无效数?, 拒答数?, 报错数?, "
+        r"失败数?, 丢弃数?"
     ),
     "run": word(
         r"(?:base |language )?models?, systems?, methods?, checkpoints?, ckpts?, runs?, "
-        r"run ?names?, variants?, experiments?, exps?, exp ?names?, arms?, approach(?:es)?, "
+        r"run ?(?:names?|ids?), variants?, experiments?, exps?, exp ?names?, arms?, "
+        r"approach(?:es)?, "
         r"polic(?:y|ies), recipes?, configs?, configurations?, conditions?, algorithms?, names?, "
         r"stages?, setups?, agents?, entr(?:y|ies), candidates?, settings?, strateg(?:y|ies), "
         r"模型, 方法, 版本, 系统, 检查点, 实验, 方案, 配置, 名称, 组别, 策略, 算法, 运行, 阶段, "
