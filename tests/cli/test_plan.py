@@ -61,7 +61,7 @@ def test_the_table_names_its_columns_the_cheapest_and_what_is_not_known(root):
     text = call("plan", "sft", "rl", "--difference", 5, "--repeats", 2, "--lab", root).stdout
     words = " ".join(text.split())
     assert "Designs that see 5.0 points with 80 % power" in words
-    assert "The fewest answers" in words and "Smallest difference seen, points" in words
+    assert "The fewest answers" in words and "Seen with 80 % power, points" in words
     assert "repeats are counted as worth nothing" in words
     assert "two checkpoints, not two methods" in words
 

@@ -122,13 +122,13 @@ def test_a_corrected_p_value_changes_the_verdict_and_keeps_the_raw_one():
     corrected = adjusted(sure, by, by, 3)
     assert (corrected.verdict, corrected.p_value, corrected.adjusted_p) == ("undecided", 0.03, 0.09)
     assert corrected.interval.level == pytest.approx(1 - 0.05 / 3)
-    assert "98.33 %, for 3 comparisons" in explain(corrected)
+    assert "98.33 %, are after correction for 3 comparisons" in explain(corrected)
 
 
 def test_undecided_says_what_the_design_can_see_and_what_it_would_take():
     said = explain(BASE)
     assert "undecided: +5.0 points (-1.0 to +11.0) on 400 items, p = 0.2" in said
-    assert "8.5 points or more with 80 % power" in said
+    assert "8.5 points or more are seen with 80 % power" in said
     assert "would take 1150 items" in said
     assert "margin of 2 points is rarely reachable under 1000 items" in said
 

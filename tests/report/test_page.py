@@ -90,8 +90,8 @@ def test_an_undecided_difference_is_called_so_with_what_can_be_detected(tmp_path
     cell_ = page.row("rl · step 30", "3.3%")[4]
     smallest = f"{(comparison.minimum_detectable_difference or 0) * 100:.1f}"
     assert cell_.startswith("undecided")
-    assert f"this design sees {smallest} points or more" in cell_
-    assert f"differences of {smallest} points or more with 80 % power" in page.source
+    assert f"{smallest} points or more are seen with 80 % power" in cell_
+    assert f"differences of {smallest} points or more are seen with 80 % power" in page.source
 
 
 def test_abstentions_are_shown(demo, page, markdown):

@@ -108,3 +108,26 @@ def test_only_line_ends_and_tabs_survive_of_the_control_characters():
     shown = visible("".join(map(chr, range(32))) + "\x7f\x9b")
     assert [c for c in shown if ord(c) < 32] == ["\t", "\n"]
     assert "\x7f" not in shown and "\x9b" not in shown
+
+
+POWER = {"en": "seen with 80 % power", "zh": "以 80% 功效"}
+BARE = {"compare.detectable", "compare.detectable_plain"}
+"""Cells of a column whose head says it."""
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_smallest_difference_says_with_what_power_it_is_seen(lang):
+    for name, section in words(lang).sections.items():
+        for key, text in section.items():
+            if "smallest" in gaps(text) and f"{name}.{key}" not in BARE:
+                assert POWER[lang] in text, f"{name}.{key}"
+    head = words(lang)("compare.smallest")
+    assert POWER[lang] in head or head == "Seen with 80 % power"
+    assert words(lang)("plan.smallest", power=90).count("90") == 1
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_power_is_always_written_alike(lang):
+    texts = [t for section in words(lang).sections.values() for t in section.values()]
+    other = re.compile(r"80% power|visible differ" if lang == "en" else r"80 %|的功效|看出|看到")
+    assert not [text for text in texts if other.search(text)]

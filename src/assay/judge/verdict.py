@@ -246,7 +246,7 @@ ENGLISH = {
     "undecided": "undecided: {signed:+.1f} points ({low:+.1f} to {high:+.1f}) on {items:items}, "
     "p = {p:.2g}",
     "not comparable": "not comparable: differs in {confounds}",
-    "detectable": "this design sees differences of {smallest:.1f} points or more with 80 % power",
+    "detectable": "differences of {smallest:.1f} points or more are seen with 80 % power",
     "nothing detectable": "no difference is seen with 80 % power: too few independent items",
     "items needed": "a difference of this size would take {needed:needed items}",
     "margin rarely reachable": "the equivalence margin of {margin:g} points is rarely reachable "
@@ -268,7 +268,8 @@ ENGLISH = {
     "scores could undo it",
     "missing undoes equivalent": "equivalent by the answers that have a score, but the missing "
     "scores could undo it",
-    "family interval": "the interval is of {level:.2f} %, for {family} comparisons or looks",
+    "family interval": "p and the interval, of {level:.2f} %, are after correction for "
+    "{family} comparisons or looks",
     "skewed": "too few for differences this lopsided: on {units:items} a t test errs in more "
     "than 5 % (9 % of simulations with 10)",
     "non-inferior": "non-inferior: shown to be no more than {margin:g} points worse (at worst "
@@ -282,7 +283,7 @@ ENGLISH = {
     "({tost_level:g} % interval {tost_low:+.3g} to {tost_high:+.3g})",
     "undecided plain": "undecided: {signed:+.3g} ({low:+.3g} to {high:+.3g}) on "
     "{items:items}, p = {p:.2g}",
-    "detectable plain": "this design sees differences of {smallest:.3g} or more with 80 % power",
+    "detectable plain": "differences of {smallest:.3g} or more are seen with 80 % power",
     "margin rarely reachable plain": "the equivalence margin of {margin:g} is rarely reachable "
     "under {threshold} items",
     "within margin plain": "the interval lies within the margin of {margin:g}: a real difference, "

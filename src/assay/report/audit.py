@@ -13,6 +13,14 @@ from assay.judge.audit.flaw import Flaw
 from assay.judge.findings import Finding
 from assay.report.words import Words, visible, words
 
+CLAUSES = {
+    "family": ("of_family", "corrected"),
+    "needed": ("takes", "takes_unpaired", "takes_trials"),
+}
+"""Parts of sentences that are left out where their figure says nothing."""
+NOTHING = {"family": 1, "needed": 0}
+"""One comparison is no family, and no number of items shows a difference of 0."""
+
 
 def audit_findings(flaws: Sequence[Flaw], lang: str = "en") -> list[Finding]:
     """Each flaw as a finding: what it is, its evidence with its line, what would settle it.
@@ -65,6 +73,9 @@ def _finding(flaw: Flaw, w: Words) -> Finding:
     ):
         if isinstance(values.get(name), str):
             values[name] = w.known(section, str(values[name]))
+    for figure, clauses in CLAUSES.items():
+        said = int(flaw.numbers.get(figure, 0)) > NOTHING[figure]
+        values |= {name: w(f"audit.{name}", **values) if said else "" for name in clauses}
     evidence = w(f"audit_evidence.{flaw.key}", **values)
     if flaw.line is not None:
         evidence = w("audit.line", line=flaw.line, evidence=evidence)

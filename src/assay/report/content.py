@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from assay.judge.intervals import Interval
-from assay.judge.verdict import Comparison
+from assay.judge.verdict import Comparison, as_scored
 from assay.lab.compare import Line, Pairing, Table
 from assay.report.charts import interval_bar
 from assay.report.drawn import score_bars, score_plot
@@ -195,6 +195,8 @@ def detectable(found: Comparison, words: Words) -> str:
     """What the design can see, beside a verdict that it could not reach."""
     if found.verdict != "undecided":
         return ""
+    if as_scored(found) != "undecided":
+        return words("table.undone")
     smallest = found.minimum_detectable_difference
     if smallest is None:
         return words("table.nothing_detectable")

@@ -9,6 +9,7 @@ from typing import Any
 
 from assay.judge.averages import Average
 from assay.judge.intervals import Interval
+from assay.judge.plural import filled
 from assay.judge.verdict import Comparison, explain
 from assay.lab.matrix.model import Cell, Margin, Matrix, Place, Value
 from assay.report.charts import interval_bar
@@ -130,9 +131,13 @@ def explained(found: Comparison, matrix: Matrix, words: Words) -> str:
         return words.verdicts["not comparable"].format(confounds=", ".join(found.confounds))
     verdict = words(f"verdict_name.{found.verdict}")
     change = change_limits(found.difference, found.interval, matrix, words)
-    return words(
+    said = words(
         "matrix.ratio_verdict", verdict=verdict, change=change, p=f"{found.adjusted_p:.2g}"
     )
+    if found.family == 1:
+        return said
+    figures = {"level": found.interval.level * 100, "family": found.family}
+    return f"{said}; {filled(words.verdicts['family interval'], figures)}"
 
 
 def average_view(margin: Margin, matrix: Matrix, words: Words) -> Section | None:

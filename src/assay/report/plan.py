@@ -20,14 +20,15 @@ def plan_shown(pilot: Pilot, wish: Wish, plan: Plan, lang: str = "en") -> list[R
     """The table of designs, then the cheapest and what the pilot does not tell."""
     w = words(lang)
     heads = ("items", "repeats", "seeds", "smallest", "answers")
-    view = Table(*(w(f"plan.{head}") for head in heads), box=None, header_style="bold")
+    power = 100 * plan.power
+    view = Table(*(w(f"plan.{head}", power=power) for head in heads), box=None, header_style="bold")
     for each in plan.designs:
         view.add_row(*_cells(each, w), style="bold" if each is plan.cheapest else "")
     level = plan.designs[0].design.alpha
     title = w(
         "plan.title",
         difference=100 * plan.difference,
-        power=100 * plan.power,
+        power=power,
         arms=wish.arms,
         level=100 * level,
     )

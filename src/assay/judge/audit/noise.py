@@ -135,6 +135,8 @@ def figures(found: Comparison) -> dict[str, float | int | str]:
         "items": found.items,
         "smallest": (found.minimum_detectable_difference or 0) * 100,
         "needed": found.items_needed or 0,
+        "family": found.family,
+        "level": found.interval.level * 100,
     }
 
 
