@@ -17,6 +17,7 @@ from assay.data.reported.reading.practice import read_practice
 from assay.data.reported.reading.sizes import read_sizes
 from assay.data.reported.reading.tables import is_training, read_scores
 from assay.data.reported.reading.training import read_training
+from assay.data.reported.reading.words import CUMULATIVE
 from assay.data.reported.record import Reported
 
 RATED = re.compile(
@@ -24,6 +25,8 @@ RATED = re.compile(
     r"|准确率|得分|通过率|成功率|百分",
     re.I,
 )
+
+NOT_RUNNING = re.compile(r"(?<![a-z])(?:not|no|never|rather than)(?![a-z])|不是|非累|并非", re.I)
 
 
 def read_markdown(text: str, file: Path) -> Reported:
@@ -72,4 +75,5 @@ def place_of(section: Section, table: Table) -> Place:
         title=title,
         rated=bool(RATED.search(around)),
         benchmark=named[0].name if len(named) == 1 else "",
+        running=bool(CUMULATIVE.search(around)) and not NOT_RUNNING.search(around),
     )

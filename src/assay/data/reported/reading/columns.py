@@ -62,7 +62,11 @@ def title_parts(title: str) -> tuple[str, int | None, bool]:
         size = SIZED.search(inside.strip())
         if size:
             items = int(decimal(next(group for group in size.groups() if group)))
-        elif not UNIT.match(inside.strip()) and not words.PARTS["spread"].search(inside):
+        elif (
+            not words.WHOLE["items"].fullmatch(inside.strip())
+            and not UNIT.match(inside.strip())
+            and not words.PARTS["spread"].search(inside)
+        ):
             kept.append(inside.strip())
     bare = re.sub(r"_", " ", INSIDE.sub(" ", shown))
     bare = re.sub(r"[,，;；]?\s*[%％]$", "", bare.strip()).strip(" :：,，")
@@ -173,6 +177,8 @@ def _column(table: Table, index: int, rated: bool) -> Column:
         scored = index > 0 and _looks_scored(title, cells, percent or rated)
         return Column(index, "score" if scored else "ignored", title, items, percent, title)
     role, rest = known
+    if index == 0 and role == "score" and cells and not any(map(_is_score, cells)):
+        role, rest = "run", ""
     whole_numbers = any(whole(cell) is not None for cell in cells)
     scored = bool(cells) and all(map(_is_score, cells))
     if role in ("items", "correct", "excluded", "step") and cells and not whole_numbers:

@@ -33,8 +33,8 @@ SAME = re.compile(
     r"|does not (?:help|hurt|matter)|ineffective|makes no difference|unaffected"
     r"|no (?:\w+ )?regression|unchanged|preserv(?:es|ed)|retain(?:s|ed)|intact"
     r"|did not (?:hurt|change|degrade|help|matter))(?![a-z])"
-    r"|持平|无差异|无效(?!果)|没有(?:任何|什么)?(?:影响|差异|效果|提升|变化|区别)|无影响"
-    r"|无效果|(?:相同|一样(?:好|差)?)(?!的|[题提数设种条])|相当|不影响|没有(?:下降|退化|掉点|变差)|未(?:下降|变差|退化|掉点)|不变|毫无",
+    r"|持平|无差异|无效(?!果)|没有(?:任何|什么)?(?:损失|影响|差异|效果|提升|变化|区别)|无影响"
+    r"|无效果|(?<!题目)(?<!题)(?<!设置)(?<!数据)(?<!配置)(?<!条件)(?:相同|一样(?:好|差|准|强)?)(?!的|[题提数设种条])|相当|不影响|没有(?:下降|退化|掉点|变差)|未(?:下降|变差|退化|掉点)|不变|毫无",
     re.I,
 )
 DOUBTED = re.compile(
@@ -127,7 +127,7 @@ CREDIT = re.compile(
     r"|explained by|caused by|credit(?:ed)? to|owing to|is down to|result of"
     r"|driven by|made the difference|what (?:helped|did it|worked)(?: (?:here|was|is))*"
     r"|the reason is)(?![a-z])"
-    r"|得益于|归功于|归因于|源于|来自于?|来源于|由于|因为|靠的是|归结于|主要靠",
+    r"|得益于|归功于|归因于|源于|来自于?|来源于|由于|因为|靠的是|归结于|主要靠|全靠|就够了",
     re.I,
 )
 """What comes after is a cause and no claim of its own."""
@@ -147,7 +147,7 @@ OTHER_METRIC = re.compile(
     r"(?<![a-z])(?:faster|slower|cheaper|loss|kl|reward|entropy|tokens?|length|shorter|longer"
     r"|latency|memory|speed|time|cost|hours|perplexity|throughput|elo|f1|bleu|rouge|stable"
     r"|parse|format|variance|stability|compute)(?![a-z])"
-    r"|损失|奖励|熵|长度|耗时|时间|成本|显存|速度|更快|更慢|稳定|格式|吞吐|困惑度",
+    r"|(?<!任何)(?<!没有)(?<!无)损失|奖励|熵|长度|耗时|时间|成本|显存|速度|更快|更慢|稳定|格式|吞吐|困惑度",
     re.I,
 )
 """What a sentence may compare that is no score."""

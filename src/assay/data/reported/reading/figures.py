@@ -89,7 +89,8 @@ def clean(text: str) -> str:
 def missing(text: str) -> bool:
     """Whether a cell is open or says that nothing was measured."""
     shown = clean(text)
-    return bool(OPEN.match(shown) or ABSENT.match(shown))
+    bare = ASIDE.sub("", shown) or shown
+    return bool(OPEN.match(shown) or ABSENT.match(bare))
 
 
 def figure(text: str) -> Figure | None:

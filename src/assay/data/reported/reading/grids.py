@@ -10,8 +10,16 @@ from dataclasses import dataclass, replace
 from assay.data.reported.known import known
 from assay.data.reported.reading import words
 from assay.data.reported.reading.blocks import Row, Table
-from assay.data.reported.reading.columns import Column, columns_of, role_of, title_parts
+from assay.data.reported.reading.columns import (
+    Column,
+    column_cells,
+    columns_of,
+    role_of,
+    setting_of,
+    title_parts,
+)
 from assay.data.reported.reading.figures import clean, figure, whole
+from assay.data.reported.reading.proportions import with_counts
 from assay.data.reported.reading.words import Role
 
 STEP_NAME = re.compile(
@@ -31,6 +39,8 @@ class Place:
     """Whether the words around it speak of scores."""
     benchmark: str = ""
     """The benchmark that its heading or the line above it names."""
+    running: bool = False
+    """Whether the words above it say that it counts from the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +93,19 @@ def grid_of(table: Table, place: Place) -> Grid:
         for row in table.rows
     ]
     rows = [row for row, label in zip(table.rows, labels, strict=True) if label.role == "run"]
-    columns = columns_of(Table(table.header, rows), place.rated, run)
+    shown = Table(table.header, rows)
+    columns = with_counts(shown, columns_of(shown, place.rated, run))
+    if turned:
+        columns = [_never_run(shown, column) for column in columns]
     if run is None and corner is None:
         columns[0] = replace(columns[0], role="benchmark", name="")
     return Grid(place, table, columns, labels, turned, lines)
+
+
+def _never_run(table: Table, column: Column) -> Column:
+    """A benchmark of which no run has a result is one all the same."""
+    empty = column.role == "ignored" and column.title and not column_cells(table, column.index)
+    return replace(column, role="score") if empty else column
 
 
 def _runs_are_columns(table: Table) -> bool:
@@ -102,7 +121,12 @@ def _runs_are_columns(table: Table) -> bool:
         return False
     corner = roles[0][0] if roles[0] else None
     plain = any(r and r[0] in ("score", "correct") and not r[1] for r in others)
-    if corner in ("run", "step", "seed") or plain:
+    if corner in ("run", "step", "seed"):
+        return False
+    first = [clean(row.cells[0]) for row in table.rows if row.cells]
+    if _averaged(first) and _lean(first) <= 0:
+        return True
+    if plain:
         return False
     if corner == "benchmark" or words.PARAMETER.fullmatch(titles[0]):
         return True
@@ -111,15 +135,20 @@ def _runs_are_columns(table: Table) -> bool:
         for title, role in zip(titles[1:], others, strict=True)
         if role is None or role[1] or words.CONTROL.fullmatch(title)
     ]
-    first = [clean(row.cells[0]) for row in table.rows if row.cells]
     if _set(first):
         return not any(_set([title]) for title in titles[1:])
     return _lean(names) - _lean(first) > 0 and not any(known(name) for name in names)
 
 
+def _averaged(names: Sequence[str]) -> bool:
+    """Whether the last of several names is an average of those above it."""
+    last = role_of(title_parts(names[-1])[0]) if len(names) > 2 else None
+    return last is not None and last[0] == "average"
+
+
 def _set(names: Sequence[str]) -> bool:
     """Whether most names are settings, as in a table of runs with a row for each setting."""
-    found = sum((role_of(title_parts(name)[0]) or ("",))[0] == "setting" for name in names)
+    found = sum(bool(setting_of(title_parts(name)[0])) for name in names)
     return 2 * found > len(names)
 
 
@@ -183,7 +212,8 @@ def _run_index(table: Table) -> int | None:
     if roles[0] is not None and roles[0][0] == "ignored" and stepped:
         return None
     # Rows of a sweep are named by the setting that is swept.
-    return 0 if roles[0] is None or roles[0][0] in ("setting", "ignored") else None
+    worded = roles[0] is not None and roles[0][0] == "score" and _holds_names(table, 0)
+    return 0 if worded or roles[0] is None or roles[0][0] in ("setting", "ignored") else None
 
 
 def _label(text: str, turned: bool) -> Label:

@@ -16,7 +16,7 @@ from assay.data.reported.reading.names import heading_name, key_of, tidy
 from assay.data.reported.reading.sizes import sentences
 from assay.data.reported.record import Metric
 
-LABELLED = re.compile(r"^(.{1,60}?)\s*(?:[:：=]|\s[—–-]|→)\s*(.+)$")
+LABELLED = re.compile(r"^(.{1,60}?)\s*(?:[:：=|]|\s[—–-]|→)\s*(.+)$")
 OPEN_LINE = re.compile(
     r"^[（(\[]?\s*(?:tbd|tba|to-?do|to be (?:filled in|done)|not (?:run|finished) yet|pending"
     r"|待填充?|待补充?|待跑|未完成)(?:\W{0,2}(?:待跑|待填充?|pending))?\s*[)）\]]?[.。]?$",
@@ -93,7 +93,7 @@ def _labelled(line: Line) -> tuple[str, Figure] | None:
     match = LABELLED.match(line.text)
     if match is None:
         return None
-    label, rest = clean(match[1]), match[2].strip().rstrip(".。;；")
+    label, rest = clean(match[1]), match[2].replace("|", " ").strip().rstrip(".。;；")
     title, items, _ = title_parts(label)
     role = role_of(title)
     plain = bool(words.CONTROL.fullmatch(title))

@@ -25,7 +25,8 @@ from assay.data.reported.record import Comparison, Metric, Reading
 FAILURES = re.compile(
     r"time-?d?[ -]?outs?|pars(?:e|ing)|unpars\w*|refus\w*|invalid|malformed|error|crash\w*"
     r"|truncat\w*|no answer|unanswered|empty|fail\w*|exceed\w*|over-?long|kill\w*|abort\w*"
-    r"|hung|did not (?:finish|return|parse|complete)|never (?:finished|returned)|超时|解析|拒答"
+    r"|hung|did not (?:finish|return|parse|complete)|never (?:finished|returned)"
+    r"|(?:step|time|token|turn) limit|hit the (?:limit|cap)|到上限|超时|解析|拒答"
     r"|无效|格式|报错"
     r"|出错|截断|崩溃|无答案|未作答|失败|空回复|超长|被杀|杀掉|中断|没跑完|未完成|没答",
     re.I,
@@ -79,15 +80,16 @@ WORKS = re.compile(
     re.I,
 )
 FROM_TO = re.compile(
-    r"\d\s*[%％]?(?:\s*[(（][^()（）]*[)）])?\s*(?:to|→|->|到|升至|涨到)\s*\d", re.I
+    r"\d\s*[%％]?(?:\s*[(（][^()（）]*[)）])?\s*(?:to|→|->|(?:走|升|涨|降|跌|变)?到|升至|降至)\s*\d",
+    re.I,
 )
 RISES = re.compile(
-    r"increas|(?<![a-z])ris(?:es?|ing)|(?<![a-z])grow|climb|goes up"
+    r"increas|(?<![a-z])ris(?:es?|ing)|(?<![a-z])grow|climb|(?:goes|going|went) up"
     r"|增加|上升|升高|增大|上涨|走高|变多|涨",
     re.I,
 )
 FALLS = re.compile(
-    r"decreas|(?<![a-z])fall|(?<![a-z])drop|declin|shrink|goes down"
+    r"decreas|(?<![a-z])fall|(?<![a-z])drop|declin|shrink|(?:goes|going|went) down|lower and lower"
     r"|下降|降低|减小|下滑|走低|变少|降到|掉到",
     re.I,
 )
@@ -100,7 +102,8 @@ READS: tuple[tuple[re.Pattern[str], Reading], ...] = (
             r"|不断)?(?:学习|学到|变好|进步"
             r"|learn|improv|getting better)"
             r"|越来越(?:好|干净|稳|准|强|可靠)|getting (?:better|cleaner|stronger|more reliable)"
-            r"|(?:still|steadily|keeps?|is|are) improving|(?:keeps?|is|are|still) learning",
+            r"|(?:still|steadily|keeps?|is|are) improving|(?:keeps?|is|are|still) learning"
+            r"|(?:policy|model|agent) (?:keeps?|is) (?:\w+ )?(?:succeed\w*|winning|solving)",
             re.I,
         ),
         "better",
@@ -214,14 +217,14 @@ def _settings_in(draft: Draft, text: str) -> list[str]:
 
 def _direction(draft: Draft, text: str, line: int) -> None:
     """What a sentence concludes from the rise or fall of a metric of a training table."""
-    if not (RISES.search(text) or FALLS.search(text)):
+    if not any(moves.search(text) for moves in (RISES, FALLS, FROM_TO)):
         return
     reads = next((reads for pattern, reads in READS if pattern.search(text)), None)
     places = [(found.start(), name) for name in draft.metrics if (found := _metric(name, text))]
     if reads is None or not places:
         return
     # The metric that the sentence begins with is the one it is about.
-    name = min(places)[1]
+    name = min(places, key=lambda place: (place[0], -len(place[1])))[1]
     metric: Metric = draft.metrics[name]
     if metric.reads is None:
         draft.metrics[name] = metric.model_copy(update={"reads": reads, "line": line})
@@ -231,4 +234,5 @@ def _metric(name: str, text: str) -> re.Match[str] | None:
     """Where a metric stands in a text as a word of its own."""
     bare = words.CUMULATIVE.sub("", name).strip(" _-()（）") or name
     spelled = "|".join(re.escape(form) for form in (name, bare))
-    return re.search(rf"(?<![A-Za-z_])(?:{spelled})(?![A-Za-z_=])", text, re.I)
+    shown = re.sub("validation", "val", text, flags=re.I)
+    return re.search(rf"(?<![A-Za-z_])(?:{spelled})(?![A-Za-z_=])", shown, re.I)

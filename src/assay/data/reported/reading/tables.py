@@ -102,7 +102,8 @@ def _row_names(grid: Grid) -> dict[int, str]:
         if run and not grid.turned and setting_of(run.title):
             name = f"{run.title} {name}"
         if grid.turned and label.name:
-            name = tidy(label.name)
+            plain = words.PARTS["score"].fullmatch(label.name)
+            name = heading_name(grid.place.title) if plain else tidy(label.name)
         at = whole(grid.cell(row, step.index)) if step else None
         if step is not None and at is not None:
             name = f"{name} step {at}" if run else f"{step.title} {at}"
@@ -401,6 +402,6 @@ def is_training(grid: Grid) -> bool:
     named_steps = bool(named) and all(STEP_NAME.match(name) for name in named)
     measured = [c for c in grid.columns if c.role == "metric"]
     corner = grid.table.header[0]
-    return (stepped and bool(measured)) or (
+    return (stepped and (bool(measured) or grid.place.running)) or (
         named_steps and (bool(measured) or bool(re.search("metric|指标", corner, re.I)))
     )

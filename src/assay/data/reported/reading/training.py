@@ -52,6 +52,8 @@ def _read_run(draft: Draft, grid: Grid, run: str, rows: Sequence[tuple[int, int]
         name = name if name not in draft.metrics else f"{name} ({grid.place.title})"
         line = grid.lines[rows[0][0]][column.index]
         draft.metrics.setdefault(name, _metric(name, title, known, line))
+        if grid.place.running:
+            _running(draft, name)
         made[title] = name
         _change(draft, grid, column.index, draft.metrics[name])
     _trends(draft, grid, made)
@@ -102,6 +104,13 @@ def _metric(name: str, title: str, cells: Sequence[tuple[int, Reading]], line: i
     )  # fmt: skip
 
 
+def _running(draft: Draft, name: str) -> None:
+    """Counts of a table that counts from the start, where both they and their trials rise."""
+    metric = draft.metrics[name]
+    if metric.counts and metric.totals and _rises(metric.totals):
+        draft.metrics[name] = metric.model_copy(update={"cumulative": True})
+
+
 def meaning_of(name: str) -> Meaning | None:
     """What a metric's name says that it measures."""
     return next((meaning for pattern, meaning in words.MEANINGS if pattern.search(name)), None)
@@ -150,6 +159,11 @@ def _count_columns(draft: Draft, names: Sequence[str]) -> None:
     metrics = [draft.metrics[name] for name in names]
     counted = [m for m in metrics if m.counts and not m.totals]
     for rate in [m for m in metrics if not m.counts and RATE.search(m.name)]:
+        beside = [m for m in metrics if m.counts and m.totals]
+        for both in beside:
+            if _rate_of(rate, both.counts, both.totals):
+                kept = {"counts": both.counts, "totals": both.totals, "cumulative": both.cumulative}
+                draft.metrics[rate.name] = rate.model_copy(update=kept)
         for part, all_of in permutations(counted, 2):
             if _rate_of(rate, part.counts, all_of.counts):
                 update = {"counts": part.counts, "totals": all_of.counts}

@@ -109,7 +109,7 @@ WHOLE: dict[Role, re.Pattern[str]] = {
         r"categor(?:y|ies), subsets?, domains?, subtasks?, metrics?, subjects?, splits?, levels?, "
         r"task names?, bench, skills?, measures?, quantit(?:y|ies), 测试集, 任务, 基准, 评测集?, "
         r"数据集, 类别, 子集, 指标, 科目, 评测项, 评测任务, 难度, 领域, 基准测试, 评测基准, 测试, "
-        r"项目"
+        r"项目, 集合, 评测集合, 场景, 语种, 方言"
     ),
 }
 """Columns whose whole title has a role."""
@@ -128,7 +128,8 @@ PARTS: dict[Role, re.Pattern[str]] = {
     "metric": word(
         r"groups?, (?:equal|identical|same) rewards?, 奖励相同, 同分, "
         r"(?:error|failure|invalid|refusal|timeout|crash) rate, 错误率, 失败率, 拒答率, 报错率, "
-        r"出错率, 超时率, 崩溃率, cumul\w*, so far, since (?:the )?start, 累计, 累积, "
+        r"出错率, 超时率, 崩溃率, cumul\w*, so far, 累计, 累积, "
+        r"since (?:the )?(?:start|launch|beginning), "
         r"loss, kl, kl[ _]?(?:div\w*|loss), rewards?, returns?, grad(?:ient)?[ _]?norm, entropy, "
         r"advantages?, zero[ _-]?std\w*, zero[ _-]?variance, clip[ _]?(?:frac\w*|ratio|rate), "
         r"frac\w* clipped, truncat\w*, without signal, no signal, dead groups?, "
@@ -306,7 +307,8 @@ TRENDS: tuple[tuple[re.Pattern[str], Reading], ...] = (
 )
 """Remarks beside a metric's readings."""
 CUMULATIVE = re.compile(
-    r"cumul|so far|since (?:the )?start|running (?:total|count)|累计|累积",
+    r"cumul|so far|since (?:the )?(?:start|launch|beginning|step 0|boot)|running (?:total|count)"
+    r"|累计|累积|从启动起|自启动|从头",
     re.I,
 )
 """Metrics that count from the start."""
