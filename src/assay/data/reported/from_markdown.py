@@ -5,16 +5,17 @@ and lists come first, because sentences are understood by the runs and benchmark
 """
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from assay.data.reported.known import known
-from assay.data.reported.reading.blocks import Section, Table, leaves, sections
+from assay.data.reported.reading.blocks import Line, Section, Table, leaves, sections
 from assay.data.reported.reading.claims import read_claims
 from assay.data.reported.reading.draft import Draft, finished, settle
 from assay.data.reported.reading.grids import Place, grid_of
 from assay.data.reported.reading.lists import read_asides, read_lists, read_open, read_rates
 from assay.data.reported.reading.practice import read_practice
-from assay.data.reported.reading.sizes import read_sizes
+from assay.data.reported.reading.sizes import SIZE, read_sizes
 from assay.data.reported.reading.tables import is_training, read_scores
 from assay.data.reported.reading.training import read_training
 from assay.data.reported.reading.words import CUMULATIVE
@@ -44,7 +45,8 @@ def read_markdown(text: str, file: Path) -> Reported:
     settle(draft)
     lines = [(line.text, line.number) for section in found for line in section.lines]
     read_asides(draft, found)
-    read_sizes(draft, [(section.title, section.texts) for section in found])
+    places = [(section.title, section.texts) for section in found]
+    read_sizes(draft, [*places, *(place for section in found for place in _introduced(section))])
     read_practice(draft, lines)
     read_claims(draft, lines)
     for section in found:
@@ -53,6 +55,13 @@ def read_markdown(text: str, file: Path) -> Reported:
         if section.path and section.empty:
             draft.left_open(section.title, 1, section.line)
     return finished(draft)
+
+
+def _introduced(section: Section) -> Iterator[tuple[str, list[Line]]]:
+    """The lines with a colon of a section that introduce something, and what says its size."""
+    for line in section.paragraphs:
+        if line.text.endswith((":", "：")):
+            yield line.text, [line] if SIZE.search(line.text) else section.texts
 
 
 def read_table(draft: Draft, table: Table, place: Place) -> None:
@@ -73,6 +82,7 @@ def place_of(section: Section, table: Table) -> Place:
     title = section.title
     return Place(
         title=title,
+        scope=section.scope(first),
         rated=bool(RATED.search(around)),
         benchmark=named[0].name if len(named) == 1 else "",
         running=bool(CUMULATIVE.search(around)) and not NOT_RUNNING.search(around),

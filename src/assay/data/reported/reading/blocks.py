@@ -67,6 +67,12 @@ class Section:
         """Its heading and lines."""
         return [Line(self.line, self.title), *self.lines]
 
+    def scope(self, number: int) -> str:
+        """The line with a colon that stands above a line of the section, else its heading."""
+        above = [line for line in self.paragraphs if line.number < number]
+        ends = bool(above) and above[-1].text.endswith((":", "："))
+        return above[-1].text if ends else self.title
+
     @property
     def empty(self) -> bool:
         """Whether nothing stands under the heading."""

@@ -194,7 +194,9 @@ def read_claims(draft: Draft, lines: Sequence[tuple[str, int]]) -> None:
         for sentence in sentences(text):
             named = {n.name for n in known.named(sentence)}
             if len(named) > 1:
-                _add(draft, claims_in(sentence, known), sentence, line)
+                direct = list(claims_in(sentence, known))
+                told = direct or list(implied_in(draft, sentence, known))
+                _add(draft, iter(told), sentence, line)
             elif len(named) == 1 and EFFECT.search(sentence):
                 _add(draft, claims_in(sentence, known, named.pop()), sentence, line)
             else:

@@ -75,8 +75,8 @@ SUPERLATIVE = re.compile(
     r"(?<![a-z])(?:best(?! (?:checkpoint|ckpt|step|epoch|seed|run of|of))|strongest|winner|wins|won"
     r"|tops|topped|on top|leads|ahead of (?:the rest|all|everything|every)"
     r"|beats (?:all|every|the rest)"
-    r"|stands? out|dominates)(?![a-z])"
-    r"|最好|最强|最优(?!化)|胜出|夺冠|第一|完胜|碾压",
+    r"|stands? out|dominates|(?:is|performs|does|looks) (?:\w+ )?(?:better|stronger))(?![a-z])"
+    r"|更好|更强|更优|最好|最强|最优(?!化)|胜出|夺冠|第一|完胜|碾压",
     re.I,
 )
 """What is said of one run against all others."""

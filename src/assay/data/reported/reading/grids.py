@@ -39,6 +39,8 @@ class Place:
     """Whether the words around it speak of scores."""
     benchmark: str = ""
     """The benchmark that its heading or the line above it names."""
+    scope: str = ""
+    """What introduces it: the line with a colon above it, else its heading."""
     running: bool = False
     """Whether the words above it say that it counts from the start."""
 

@@ -142,7 +142,15 @@ def _score(
         run, of = tidy(cell or title), _benchmark_of(section)
     if run and (read.values or read.count is not None):
         draft.scores.append(
-            Score(run, of, line.number, read.values, read.count, read.total, place=section.title)
+            Score(
+                run,
+                of,
+                line.number,
+                read.values,
+                read.count,
+                read.total,
+                place=section.scope(line.number),
+            )
         )
 
 

@@ -203,7 +203,7 @@ def _score(draft: Draft, grid: Grid, row: int, name: str, column: Column | None)
         failed=None if dropped else lost,
         left_out=asked - items if asked and items and asked > items else lost if dropped else None,
         interval=_interval(grid, row, column, text, share),
-        place=grid.place.title,
+        place=grid.place.scope,
         repeat=_is_repeat(grid),
     )
     draft.scores.append(score)
@@ -221,7 +221,7 @@ def _absent(draft: Draft, grid: Grid, row: int, name: str, cell: str, text: str,
     """A cell that says that there is no result; one to be filled in is counted elsewhere."""
     if missing(text) and not OPEN.match(clean(text)):
         draft.scores.append(
-            Score(run=name, cell=cell, line=line, absent=True, place=grid.place.title)
+            Score(run=name, cell=cell, line=line, absent=True, place=grid.place.scope)
         )
 
 
@@ -363,7 +363,7 @@ def _average_rows(draft: Draft, grid: Grid, names: dict[int, str], columns: list
             continue
         of = tuple(
             dict.fromkeys(
-                s.cell for s in draft.scores if s.run == name and s.place == grid.place.title
+                s.cell for s in draft.scores if s.run == name and s.place == grid.place.scope
             )
         )
         for column in columns[:1]:
