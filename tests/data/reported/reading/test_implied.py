@@ -77,3 +77,43 @@ def test_the_best_point_on_a_benchmark_that_is_then_reported_is_a_choice_by_the_
 
 def test_the_highest_score_of_a_table_is_no_choice():
     assert not said("grpo-2 has the highest Alpha of all checkpoints.").searches
+
+
+@pytest.mark.parametrize(
+    ("sentence", "of"),
+    [
+        ("sft reaches 47.5 on Alpha and grpo-2 reaches 46.0 on Alpha.", ["sft"]),
+        ("On Alpha sft is at 44.0, grpo-2 is at 49.5.", ["grpo-2"]),
+        ("Alpha 上 sft 为 44.0，grpo-2 为 49.5。", ["grpo-2"]),
+        ("sft reaches 47.5.", []),
+        ("Alpha: sft would reach 47.5.", []),
+        ("sft gets 44% and grpo-2 gets 46% on Alpha.", []),
+    ],
+)
+def test_each_score_that_is_printed_again_is_held_against_that_of_its_run(
+    sentence: str, of: list[str]
+):
+    assert [mention.of for mention in said(sentence).mentions] == of
+
+
+@pytest.mark.parametrize(
+    ("sentence", "changes"),
+    [
+        ("sft is up 6.0 points over base on Alpha.", ["40.0 44.0 6.0"]),
+        ("Alpha 上 sft 比 base 高出 6.0 个百分点。", ["40.0 44.0 6.0"]),
+        ("sft is up 6.0 points over base.", []),
+        ("sft is up by about 6.0 points over base on Alpha.", []),
+        ("sft gained 6.0 points on Alpha.", []),
+    ],
+)
+def test_a_difference_in_points_of_two_named_runs_is_a_printed_change(
+    sentence: str, changes: list[str]
+):
+    found = said(sentence).changes
+    assert [f"{c.before} {c.after} {c.says}" for c in found] == changes
+
+
+def test_numbers_of_a_terminal_are_a_table():
+    log = "```\nstep  reward  zero_std_groups\n10    0.031   61/64\n20    0.029   62/64\n```\n"
+    assert [m.name for m in said(log).metrics if m.meaning == "groups without signal"]
+    assert not said("```\nfor x in y:\n  a  b\n  1  2\n```\n").metrics

@@ -95,6 +95,8 @@ def sections(text: str) -> list[Section]:
     for number, (raw, after) in enumerate(zip(lines, [*lines[1:], ""], strict=False), 1):
         here = found[-1]
         if FENCE.match(raw):
+            if fenced:
+                here.tables.extend(aligned(here.code))
             fenced, in_table = not fenced, False
         elif fenced:
             here.code.append(Line(number, raw.strip()))
@@ -108,6 +110,16 @@ def sections(text: str) -> list[Section]:
             begins = "|" in raw and "|" in after and bool(SEPARATOR.match(after))
             in_table = _add(here, number, raw, in_table, begins)
     return found
+
+
+def aligned(lines: list[Line]) -> Iterator[Table]:
+    """The table that lines of a terminal make: names, then as many numbers in each line."""
+    rows = [(line.number, tuple(re.split(r"\s{2,}|\t", line.text))) for line in lines if line.text]
+    header = rows[0][1] if rows else ()
+    body = [Row(number, cells) for number, cells in rows[1:]]
+    alike = len(body) > 1 and all(len(row.cells) == len(header) for row in body)
+    if alike and len(header) > 1 and not any(cell[:1].isdigit() for cell in header):
+        yield Table(header, body)
 
 
 def _add(section: Section, number: int, raw: str, in_table: bool, begins: bool) -> bool:

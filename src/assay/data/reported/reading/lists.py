@@ -11,10 +11,10 @@ from assay.data.reported.reading import words
 from assay.data.reported.reading.blocks import Line, Section
 from assay.data.reported.reading.columns import role_of, setting_of, title_parts
 from assay.data.reported.reading.draft import Draft, Note, Score
-from assay.data.reported.reading.figures import OPEN, WHOLE, Figure, clean, figure
+from assay.data.reported.reading.figures import OPEN, WHOLE, Figure, clean, figure, signed
 from assay.data.reported.reading.names import heading_name, key_of, tidy
 from assay.data.reported.reading.sizes import sentences
-from assay.data.reported.record import Metric
+from assay.data.reported.record import Change, Metric
 
 LABELLED = re.compile(r"^(.{1,60}?)\s*(?:[:：=|]|\s[—–-]|→)\s*(.+)$")
 OPEN_LINE = re.compile(
@@ -49,6 +49,8 @@ def read_lists(draft: Draft, sections: list[Section]) -> None:
         for line in section.items:
             _setting(draft, section, line)
             found = _labelled(line)
+            if not found:
+                _gain(draft, section, line)
             if found:
                 _score(draft, section, line, *found, again=len(labels[key_of(found[0])]) > 1)
 
@@ -112,6 +114,18 @@ def _labelled(line: Line) -> tuple[str, Figure] | None:
     if any(not 0 <= value <= 100 for value in values):
         return None
     return label, Figure(values, True, read.count, read.total or items, read.spread)
+
+
+def _gain(draft: Draft, section: Section, line: Line) -> None:
+    """`- gain: +9.0 points` under two scores is the change from the first to the second."""
+    match = LABELLED.match(line.text)
+    says = signed(match[2]) if match and words.PARTS["change"].fullmatch(match[1]) else None
+    here = [s for s in draft.scores if s.place == section.scope(line.number)]
+    if says is None or len(here) != 2 or any(len(s.values) != 1 for s in here):
+        return
+    (before,), (after,) = (score.values for score in here)
+    of = " → ".join(score.run for score in here)
+    draft.add("changes", Change(of=of, before=before, after=after, says=says[0], line=line.number))
 
 
 def _counted(text: str) -> Figure | None:

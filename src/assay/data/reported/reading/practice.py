@@ -17,7 +17,7 @@ from assay.data.reported.reading.conclusions import (
     hedged,
 )
 from assay.data.reported.reading.draft import Draft
-from assay.data.reported.reading.restated import read_restated, read_signal
+from assay.data.reported.reading.restated import read_gap, read_restated, read_signal
 from assay.data.reported.reading.selection import read_choice
 from assay.data.reported.reading.sizes import sentences
 from assay.data.reported.record import Comparison, Metric, Reading
@@ -127,6 +127,7 @@ def read_practice(draft: Draft, lines: list[tuple[str, int]]) -> None:
             read_choice(draft, known, sentence, line, subject)
             _left_out(draft, known, sentence, subject)
             read_restated(draft, known, sentence, line)
+            read_gap(draft, known, sentence, line)
             read_signal(draft, sentence, line)
             _credit(draft, known, sentence, line, subject)
             _direction(draft, sentence, line)

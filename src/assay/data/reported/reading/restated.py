@@ -1,13 +1,14 @@
 """Numbers of tables that sentences print again, and numbers that stand in sentences alone."""
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 
 from assay.data.reported.reading import words
 from assay.data.reported.reading.claims import Known
-from assay.data.reported.reading.conclusions import hedged
+from assay.data.reported.reading.conclusions import PERCENTAGE, hedged
 from assay.data.reported.reading.draft import Draft
-from assay.data.reported.record import Mention, Metric
+from assay.data.reported.record import Change, Mention, Metric
 
 REACHES = re.compile(
     r"(?<![a-z])(?:reach(?:es|ed)?|scor(?:es|ed)|gets?|got|achiev(?:es|ed)|obtains?"
@@ -34,6 +35,20 @@ OTHER = re.compile(
     re.I,
 )
 """Sentences with these words may speak of another number of the same run."""
+GAP = re.compile(
+    r"(?<![a-z])(?:up|by|gains?|gained|gain of|adds?|improvement of|lead of|leads by|ahead by)\s+"
+    r"(?:of )?[+＋]?(\d+\.\d+)\s*(?:pp|pts?|points?|percentage points?)(?![a-z])"
+    r"|(?:高出?|涨|提升|多|领先|增益|相差|升)了?\s*[+＋]?(\d+\.\d+)\s*个?(?:百分)?点",
+    re.I,
+)
+"""A difference in points, to its digits."""
+ROUGH = re.compile(
+    r"(?<![a-z])(?:about|around|roughly|nearly|almost|more than|less than|at least|up to|CI"
+    r"|interval|train|dev|val|average|mean|relative|each|both|p\s*[=<])(?![a-z])"
+    r"|约|左右|接近|超过|不到|至少|区间|训练|验证|平均|相对|都|分别|各",
+    re.I,
+)
+"""Words with which a difference may be one of other numbers, or no exact one."""
 SIGNAL = re.compile(
     r"(\d{1,3}(?:\.\d+)?)\s*[%％]\s*(?:of (?:the |all |our )?)?(?:\w+ ){0,2}?(?:groups"
     r"|prompts|的?(?:组|prompt|分组|提示|问题))",
@@ -51,36 +66,48 @@ NO_SIGNAL = re.compile(
 
 
 def read_restated(draft: Draft, known: Known, text: str, line: int) -> None:
-    """A score of one run that a sentence prints again, where it says of which benchmark."""
-    named = list(dict.fromkeys(n.name for n in known.named(text)))
-    printed = list(PRINTED.finditer(text))
-    if len(named) != 1 or len(printed) != 1 or hedged(text) or OTHER.search(text):
+    """Scores that a sentence prints again, each beside its run, of a benchmark that it says."""
+    if hedged(text) or OTHER.search(text):
         return
-    (match,) = printed
-    if not REACHES.search(text[: match.start()]):
-        return
-    scores = {s.cell: s for s in draft.scores if s.run == named[0] and s.values}
     cells = list(dict.fromkeys(n.name for n in known.cells.find(text)))
-    cell = (
-        cells[0]
-        if len(cells) == 1
-        else next(iter(scores))
-        if len(scores) == 1 and not cells
-        else None
-    )
-    if (
-        cell is None
-        or cell not in scores
-        or scores[cell].line == line
-        or words.NOT_TEST.search(cell)
-    ):
+    for part in re.split(r"[,，;；、](?!\d)|(?<![a-z])(?:and|while|whereas)(?![a-z])", text):
+        named = list(dict.fromkeys(n.name for n in known.named(part)))
+        printed = list(PRINTED.finditer(part)) or list(PERCENTAGE.finditer(part))
+        if len(named) == len(printed) == 1 and REACHES.search(part[: printed[0].start()]):
+            own = [n.name for n in known.cells.find(part)] or cells
+            _again(draft, named[0], own, Decimal(printed[0][1]), line)
+
+
+def _again(draft: Draft, run: str, cells: Sequence[str], said: Decimal, line: int) -> None:
+    """Add a score that is printed again, where it is another one than before."""
+    scores = {s.cell: s for s in draft.scores if s.run == run and s.values}
+    of = list(dict.fromkeys(cells)) or list(scores)
+    score = scores.get(of[0]) if len(of) == 1 else None
+    if score is None or score.line == line or words.NOT_TEST.search(of[0]):
         return
-    said = Decimal(match[1])
-    if not any(_rounds_to(value, said) for value in scores[cell].values):
-        found = Mention(
-            of=named[0], place=f"line {line}", cell=cell, scores={cell: (said,)}, line=line
+    if not any(_rounds_to(value, said) for value in score.values):
+        again = {of[0]: (said,)}
+        draft.add(
+            "mentions", Mention(of=run, place=f"line {line}", cell=of[0], scores=again, line=line)
         )
-        draft.add("mentions", found)
+
+
+def read_gap(draft: Draft, known: Known, text: str, line: int) -> None:
+    """A difference of two named runs on one benchmark, printed in points."""
+    gaps = list(GAP.finditer(text))
+    named = list(dict.fromkeys(n.name for n in known.named(text)))
+    if len(gaps) != 1 or len(named) != 2 or hedged(text) or ROUGH.search(text):
+        return
+    first, second = ({s.cell: s for s in draft.scores if s.run == n and s.values} for n in named)
+    told = list(dict.fromkeys(n.name for n in known.cells.find(text)))
+    shared = [cell for cell in first if cell in second and cell in (told or [cell])]
+    if len(shared) == 1:
+        low, high = sorted(s[shared[0]].values[0] for s in (first, second))
+        of = " → ".join(sorted(named, key=lambda n: n != named[0]))
+        change = Change(
+            of=of, before=low, after=high, says=Decimal(gaps[0][1] or gaps[0][2]), line=line
+        )
+        draft.add("changes", change)
 
 
 def _rounds_to(value: Decimal, said: Decimal) -> bool:

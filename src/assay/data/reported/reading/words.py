@@ -268,7 +268,8 @@ NOT_TEST = re.compile(
 MEANINGS: tuple[tuple[re.Pattern[str], Meaning], ...] = (
     (
         re.compile(
-            r"zero[ _-]?(?:std|variance|adv)|(?:no|without|zero)[ _-]?(?:signal|gradient)"
+            r"zero[ _-]?(?:reward[ _-])?(?:std|variance|adv)|(?:no|without"
+            r"|zero)[ _-]?(?:signal|gradient)"
             r"|dead groups?|(?:same|identical|equal|no difference in|one) (?:reward|score)"
             r"|(?:reward|score)s? (?:all )?(?:tied|identical|equal|the same)|tied groups?"
             r"|uninformative"
