@@ -1,5 +1,6 @@
 """Chinese pages are wholly Chinese: every English text of the code has its translation."""
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 import assay
 from assay.judge.findings import Finding
 from assay.judge.identity import Twins, contradictory_answers, loss_parts, same_answers
+from assay.report.provenance import dropped_for
 from assay.report.translated import named_tests, translated
 from assay.report.words import words
 from tests.report.english import Module
@@ -89,3 +91,26 @@ def test_a_method_of_two_parts_is_told_part_by_part():
     assert named_tests(several, words("en")) == several[0]
     said = named_tests(several, words("zh"))
     assert said.count("Tango 区间") == 1 and "种子当作重复" in said and "seeds" not in said
+
+
+REASONS = {
+    "data.turns": ("NO_TURN", "NO_CALL"),
+    "data.formats": ("UNTRAINED",),
+    "data.remarks": ("UNDECLARED", "NO_TOOLS"),
+    "data.sources.hardgen": ("NO_RESULTS", "UNKNOWN_ROLE", "NO_TEXT"),
+    "data.python_calls": ("SYNTAX", "NO_CALLS", "NO_LITERAL", "NO_JSON", "UNPACKED", "TWICE"),
+    "lab.row_filters": ("TOO_LONG", "LONGER", "SHORTER"),
+    "tasks.disjoint": ("EXACT", "NORMALISED", "PATH", "FUNCTION"),
+}
+
+
+@pytest.mark.parametrize("module", REASONS)
+def test_every_reason_to_leave_a_row_out_is_said_in_chinese(module):
+    loaded = import_module(f"assay.{module}")
+    for name in REASONS[module]:
+        reason = getattr(loaded, name)
+        assert english_in(dropped_for(reason, words("zh")), "max_prompt_tokens") != english_in(
+            reason, "max_prompt_tokens"
+        )
+        assert dropped_for(f"{reason} (bfcl/x)", words("zh")).endswith(" (bfcl/x)")
+        assert dropped_for(reason, words("en")) == reason

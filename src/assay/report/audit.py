@@ -61,7 +61,7 @@ def _refused(refused: Refused, w: Words) -> Finding:
 
 
 def _finding(flaw: Flaw, w: Words) -> Finding:
-    values: dict[str, object] = {"about": one_line(flaw.about)}
+    values: dict[str, object] = {"about": one_line(flaw.about) or w("audit.whole")}
     for name, value in flaw.numbers.items():
         values[name] = one_line(value) if isinstance(value, str) else value
     for name in ("place", "other"):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.judge.confounds import Confound
+from assay.judge.confounds import ABSENT, Confound
 from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison
@@ -206,13 +206,15 @@ def difference_row(difference: Confound, words: Words) -> dict[str, str]:
     """One value in which two runs differ."""
     return {
         "path": visible(difference.path),
-        "control": _shown(difference.control),
-        "other": _shown(difference.other),
+        "control": _shown(difference.control, words),
+        "other": _shown(difference.other, words),
         "kind": words(f"compare.kind_{difference.kind}"),
     }
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, words: Words) -> str:
+    if value == ABSENT:
+        return words("compare.absent")
     text = " ".join(visible(str(value)).split())
     return text if len(text) <= SHOWN_VALUE else f"{text[:SHOWN_VALUE]} …"
 

@@ -52,7 +52,7 @@ def data_views(facts: RunFacts, words: Words) -> list[DataView]:
         leakage = words("data.no_check") if not against else ""
         if against and "total" in found:
             leakage = words("data.disjoint", benchmarks=against, count=number(leaked))
-        shown = tuple((_reason(why, words), number(count)) for why, count in dropped.items())
+        shown = tuple((dropped_for(why, words), number(count)) for why, count in dropped.items())
         views.append(DataView(name, spec.source, about, shown, leakage))
     return views
 
@@ -93,7 +93,10 @@ def _count(rows: Any) -> int:
     return rows if isinstance(rows, int) else len(rows)
 
 
-def _reason(why: str, words: Words) -> str:
+def dropped_for(why: str, words: Words) -> str:
     """The reason in the reader's language; what stands in brackets behind it is kept."""
-    reason, bracket, rest = why.partition(" (")
+    known = words.known("reason", why)
+    reason, bracket, rest = why.rpartition(" (")
+    if known != why or not bracket:
+        return known
     return words.known("reason", reason) + bracket + rest

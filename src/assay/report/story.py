@@ -49,7 +49,7 @@ def example_section(found: Examples | None, words: Words) -> Section | None:
 def answer_view(label: str, answer: Answer, words: Words) -> dict[str, str]:
     """One answer with its score."""
     if answer.score is None:
-        result = words("answer.abstained", why=answer.why)
+        result = words("answer.abstained", why=answer.why or "–")
     elif answer.error:
         result = words("answer.error", score=number(answer.score), error=visible(answer.error))
     else:
@@ -112,7 +112,7 @@ def about_stage(row: StageRow, words: Words) -> str:
         minutes=f"{row.seconds / 60:.1f}",
         optimizer=row.optimizer,
         adapt=row.adapt,
-        detail=row.detail,
+        detail=words("stage.detail", detail=row.detail) if row.detail else "",
     )
 
 

@@ -31,7 +31,11 @@ def several_factors(report: Reported) -> Iterator[Flaw]:
         found = pair.differs
         if pair.confounded:
             shown = "; ".join(f"{c.path}: {c.control} → {c.other}" for c in found)
-            numbers = {"count": len(found), "what": shown, "vary": ", ".join(pair.vary) or "–"}
+            numbers = {
+                "count": len(found),
+                "what": shown,
+                "vary": ", ".join(pair.vary) or "–",
+            }
             yield Flaw("several_factors", _severity(pair), pair.name, numbers, pair.line)
 
 
