@@ -1,7 +1,10 @@
 """How results were made, in sentences: choices on the test, failures left out, causes, repeats."""
 
+from pathlib import Path
+
 import pytest
 
+from assay.data.reported.from_markdown import read_markdown
 from tests.data.reported.reading.logs import said
 
 
@@ -86,3 +89,21 @@ def test_a_share_of_groups_without_signal_may_stand_in_a_sentence():
     (metric,) = said("In 87% of the groups all rewards were equal.").metrics
     assert (metric.meaning, str(metric.values[0])) == ("groups without signal", "87")
     assert not said("87% of the prompts are in English.").metrics
+
+
+def test_settings_of_a_list_item_are_those_of_its_run_and_scores_are_none():
+    settings = "- sft: lr 1e-5, top-k = 5, memory 40GB\n- grpo-2: lr 1e-6, top-k = 20, 44% right\n"
+    found = {run.name: run.settings for run in said(settings).runs}
+    assert found["sft"]["top k"] == "5" and found["grpo-2"]["top k"] == "20"
+    assert not {"memory", "44%"} & found["sft"].keys()
+
+
+def test_the_best_of_a_list_of_seeds_that_is_reported_is_a_choice():
+    seeds = "# DPO\n- seed 1: 61.2%\n- seed 2: 63.4%\n- seed 3: 60.8%\n\n{}\n"
+    for sentence, chosen in (
+        ("We report 63.4%, the best seed.", 1),
+        ("The mean of the seeds is reported.", 0),
+        ("Seed 2 is the best seed.", 0),
+    ):
+        report = read_markdown(seeds.format(sentence), Path("log.md"))
+        assert len(report.searches) == chosen, sentence

@@ -22,6 +22,7 @@ OPEN_LINE = re.compile(
     r"|待填充?|待补充?|待跑|未完成)(?:\W{0,2}(?:待跑|待填充?|pending))?\s*[)）\]]?[.。]?$",
     re.I,
 )
+SETTING = re.compile(r"^([^\d=:：]{1,20}?)\s*(?:([=:：])\s*|\s)([^\s%％]{1,20})$")
 SAID = re.compile(r"(?<=[\d%％)）])\s*[(（][^()（）]*[^\W\d_]{2,}[^()（）]*[)）]$")
 """Words in parentheses after a score."""
 RATE = re.compile(
@@ -48,6 +49,7 @@ def read_lists(draft: Draft, sections: list[Section]) -> None:
         _repeats(draft, section)
         for line in section.items:
             _setting(draft, section, line)
+            _described(draft, line)
             found = _labelled(line)
             if not found:
                 _gain(draft, section, line)
@@ -88,6 +90,17 @@ def _setting(draft: Draft, section: Section, line: Line) -> None:
     key = setting_of(match[1]) if match else ""
     if match and key and section.title and not (figure(match[2]) or Figure()).rated:
         draft.settings.append((heading_name(section.title), key, clean(match[2]), line.number))
+
+
+def _described(draft: Draft, line: Line) -> None:
+    """`- run: lr 1e-5, top-k = 5`: settings of a run, each by a known name or with a sign."""
+    match = LABELLED.match(line.text)
+    for part in re.split(r"[,，;；、]\s*", match[2]) if match else ():
+        pair = SETTING.match(part.strip())
+        key = setting_of(pair[1]) if pair else ""
+        if pair and match and (key or (pair[2] and role_of(pair[1]) is None)):
+            told = (tidy(match[1]), key or key_of(pair[1]), pair[3].rstrip(".。"), line.number)
+            draft.settings.append(told)
 
 
 def _labelled(line: Line) -> tuple[str, Figure] | None:

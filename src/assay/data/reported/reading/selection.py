@@ -115,8 +115,9 @@ def read_choice(draft: Draft, known: Known, text: str, line: int, subject: str) 
     if NOT_CHOSEN.search(text) or not (CHOSEN.search(text) or TAKEN.search(text)):
         return
     benchmark = any(not NOT_TEST.search(n.name) for n in known.cells.find(text))
+    swept = sum(bool(SWEPT.search(name)) for name in draft.run_names()) > 2
     taken = SWEPT.search(text) and BEST.search(text) and TAKEN.search(text)
-    on_test = (POINTS.search(text) and ON_TEST.search(text)) or (taken and benchmark)
+    on_test = (POINTS.search(text) and ON_TEST.search(text)) or (taken and (benchmark or swept))
     if on_test and _on_dev(draft.text) and not (BY_TEST.search(text) or (taken and benchmark)):
         return
     if ON_DEV.search(text) or not (on_test or BEST_OF.search(text)):

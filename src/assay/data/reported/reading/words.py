@@ -169,7 +169,8 @@ SETTINGS: dict[str, re.Pattern[str]] = {
     ),
     "base": word(
         r"base(?: model| checkpoint| ckpt)?, init(?:iali[sz]ation|ial model)?, "
-        r"start(?:ing point)?, backbone, 基座(?:模型)?, 基础模型, 底座, 初始化, 起点"
+        r"start(?:ing point)?, backbone, 基座(?:模型)?, 基础模型, 底座, 初始化, 起点, "
+        r"generator, 生成器"
     ),
     "learning_rate": word(r"lr, learning rate, peak lr, 学习率"),
     "beta": word(r"beta, β, kl ?(?:coef\w*|beta|weight|penalty), kl ?系数"),
