@@ -16,6 +16,8 @@ from rich.console import Console, RenderableType
 from assay.cli.output import finding_text, plain
 from assay.judge.audit.rules import audit
 from assay.judge.findings import Finding
+from assay.lab.foreign import read_all_metrics, read_sides, summaries
+from assay.lab.foreign_compare import compare_named
 from assay.lab.matrix.request import Request, make_matrix
 from assay.lab.plan import Wish, designs, typed
 from assay.lab.progress import progress
@@ -23,13 +25,18 @@ from assay.lab.status import read_status
 from assay.report.audit import audit_findings, summary
 from assay.report.comparison_page import write_comparison
 from assay.report.comparison_terminal import comparison_shown
+from assay.report.examples import Answer
+from assay.report.foreign import score_remarks, score_table
 from assay.report.matrix_page import write_matrix
 from assay.report.notebook import notebook
 from assay.report.page import write_progress, write_report
 from assay.report.plan import plan_shown
 from assay.report.progress_terminal import progress_view
+from assay.report.story import about_stage, answer_view
+from assay.report.tables import StageRow
 from assay.report.terminal import final_table, summary_line
 from assay.report.watching import Seen, watch_view
+from assay.report.words import words
 from tests.judge.audit.faults import FAULTS, record
 from tests.lab.pivot_lab import DEV, LAST, make_pivot_lab, ones, score
 from tests.lab.watched import change_metrics, watched_run
@@ -43,7 +50,7 @@ SETTINGS = """temperature parser lenient examples batch epochs algorithm prompts
 sampling lr adamw full grpo egpo"""
 LABS = """rl sft train dev test run demo tools base best sampled format name arguments early late
 hopeful fine done trunkated"""
-RECORDS = "data calls average total part term old new beta clip table code fallback errors"
+RECORDS = "score data calls average total part term old new beta clip table code fallback errors"
 """Names in the test labs, and in the records that are audited."""
 ALLOWED = set(" ".join((TERMS, SETTINGS, LABS, RECORDS)).split())
 WRITTEN = ("Function calls by SFT, then GRPO with a strict reward", "answers end by themselves")
@@ -102,6 +109,7 @@ def texts(request, tmp_path_factory) -> tuple[str, dict[str, str]]:
         "matrix": matrix(root / "matrix", lang).read_text(encoding="utf-8"),
         "plan": drawn(*plan_shown(pilot, wish, designs(pilot, wish), lang)),
     }
+    shown |= foreign(root, lang)
     return lang, {**shown, **{f"audit {key}": audited(key, lang) for key in FAULTS}}
 
 
@@ -113,6 +121,32 @@ def matrix(root: Path, lang: str) -> Path:
         score(run, LAST, ones(10 + 9 * index, 40), DEV, first=500)
     made = make_matrix(lab.root, ["g*"], Request(rows=BATCH, columns=RATE, baseline="g0"))
     return write_matrix(made, lab.root, lang=lang).with_suffix(".md")
+
+
+def foreign(root: Path, lang: str) -> dict[str, str]:
+    """Two runs of another tool, one of them with an answer without a score."""
+    for name, wrong in (("m1", 12), ("m2", 9)):
+        rows = [f"{i},{'' if i == 3 and name == 'm2' else int(i >= wrong)}" for i in range(30)]
+        (root / f"{name}.csv").write_text("item,score\n" + "\n".join(rows) + "\n", "utf-8")
+    files = [str(root / f"{name}.csv") for name in ("m1", "m2")]
+    table = compare_named(files, lambda name: read_sides(name, None, None, None))
+    page = write_comparison(table, root, root / "foreign.html", lang)
+    found = [s for file in files for s in summaries(read_all_metrics(file, None, None, None))]
+    w = words(lang)
+    return {
+        "foreign": page.with_suffix(".md").read_text(encoding="utf-8"),
+        "foreign compared": drawn(*comparison_shown(table, lang)),
+        "foreign scores": drawn(score_table(found, w), *score_remarks(found, w)),
+    }
+
+
+def test_what_is_not_known_leaves_no_sign_behind():
+    for lang in ("en", "zh"):
+        w = words(lang)
+        row = StageRow("sft", "sft", "base", "train", 3, "adamw", "full", "", 60.0)
+        answer = Answer("id", "text", None, "", "", "stop", None)
+        for said in (about_stage(row, w), answer_view("x", answer, w)["result"]):
+            assert not EMPTY.search(said), said
 
 
 def audited(key: str, lang: str) -> str:
