@@ -39,7 +39,9 @@ TOOL_TALK = (
 )
 TRICKY = ["<|im_end|>", "<|im_start|>assistant\n", "<|eot|>", "<think>", "\n", "\n\n", " ", "<|"]
 
-texts = st.lists(st.one_of(st.sampled_from(TRICKY), st.text(max_size=6)), max_size=4).map("".join)
+# U+FDD0 is no character of any text: the renderer breaks control tokens with it (see below).
+words = st.text(st.characters(exclude_characters="\ufdd0", exclude_categories=["Cs"]), max_size=6)
+texts = st.lists(st.one_of(st.sampled_from(TRICKY), words), max_size=4).map("".join)
 answers = st.builds(
     lambda text, calls: Message("assistant", text, tuple(calls)),
     texts,

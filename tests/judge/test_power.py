@@ -69,7 +69,7 @@ def test_a_difference_of_zero_needs_no_number_of_items():
     assert predicted_power(100, 0.0, 0.0) == 0.0
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(20, 2000), st.floats(0, 1), st.floats(0.001, 1))
 def test_power_is_a_probability_that_ignores_the_sign(items, discordance, difference):
     power = predicted_power(items, discordance, difference)

@@ -80,6 +80,16 @@ def test_a_name_that_has_a_run_is_refused_unless_new(tmp_path):
     assert set(runs_of(tmp_path, "demo")) == {first, second}
 
 
+def test_runs_are_in_the_order_in_which_they_were_made_whatever_the_clock_says(tmp_path):
+    made = [make(tmp_path) for _ in range(20)]
+    assert runs_of(tmp_path, "demo") == made
+    later = [
+        make(tmp_path, id_="20990101T000000Z-fffffe"),
+        *(make(tmp_path) for _ in range(3)),
+    ]
+    assert runs_of(tmp_path, "demo") == [*made, *later]
+
+
 def test_a_run_that_could_not_be_made_leaves_nothing(tmp_path, monkeypatch):
     def fail(*_: object) -> None:
         raise OSError("disk full")

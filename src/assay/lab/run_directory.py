@@ -4,8 +4,10 @@ What the files in it say is in `status`, `metrics`, `manifest` and `records`.
 """
 
 import os
+import re
 import secrets
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,7 +86,7 @@ def create_run(root: Path, name: str, *, seed: int, spec: str, new: bool = False
         fix = f"continue with 'assay resume {name}', or start another with --new"
         raise RunExists(f"a run named {name!r} exists", fix=fix)
     now = datetime.now(UTC)
-    run = RunDirectory(root, name, f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}")
+    run = RunDirectory(root, name, _next_id(runs_of(root, name), now))
     # Under a hidden name until it is whole, so that no listing ever meets half a run.
     draft = run.path.with_name(f".{run.id}")
     draft.mkdir(parents=True)
@@ -98,6 +100,21 @@ def create_run(root: Path, name: str, *, seed: int, spec: str, new: bool = False
         raise
     sync(run.path.parent)
     return run
+
+
+def _next_id(earlier: Sequence[RunDirectory], now: datetime) -> str:
+    """An id that sorts after those of earlier runs, also within one second and where the clock was
+    set back: UTC time and six random hexadecimal digits."""
+    fresh = f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    last = earlier[-1].id if earlier else ""
+    if fresh > last:
+        return fresh
+    stamp, _, digits = last.partition("-")
+    if not re.fullmatch(r"[0-9a-f]{6}", digits) or digits == "f" * 6:
+        return f"{last}0"
+    above = int(digits, 16) + 1
+    # Close above the last one, so that many runs of one second find room.
+    return f"{stamp}-{above + secrets.randbelow(min(4096, 0x1000000 - above)):06x}"
 
 
 def runs_of(root: Path, name: str) -> list[RunDirectory]:

@@ -54,7 +54,7 @@ CLASSES: dict[str, set[str]] = {
     "effect_without_control": {"effect_without_control", "never_run"},
 }
 """Class of a planted fault -> the findings that name it."""
-RECALL = {".md": 0.65, ".csv": 0.78, ".toml": 1.0}
+RECALL = {".md": 0.69, ".csv": 0.78, ".toml": 1.0}
 """Shares of the faults of each format that are found at least."""
 MOST_ALARMS = 1
 """Sound logs, of 36, in which something is found."""
