@@ -15,7 +15,7 @@ from assay.judge.missing import fillings, unscored_shares
 from assay.judge.paired import check_same_items
 from assay.judge.power import detectable_from_interval
 from assay.judge.scores import Array, ItemScores, ScoreError
-from assay.judge.seeds import crossed_error
+from assay.judge.seeds import aligned, crossed_error
 from assay.judge.verdict import MARGIN, Comparison, Figures, judged
 
 
@@ -137,17 +137,5 @@ def _align(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> _Arms:
             f"{len(control)} and {len(other)} runs: a method needs at least two seeds per arm",
             fix="compare single runs as checkpoints",
         )
-    first = control[0]
-    for run in (*control, *other):
-        check_same_items(first, run)
-    order = sorted(first.item_ids)
-    means = [dict(zip(r.item_ids, r.item_means, strict=True)) for r in (*control, *other)]
-    table = np.array([[run[item] for item in order] for run in means])
-    scored = np.logical_not(np.isnan(table).any(0))
-    if not scored.any():
-        raise ScoreError("no item has a score in every run")
-    clusters = None
-    if first.clusters is not None:
-        source = dict(zip(first.item_ids, first.clusters, strict=True))
-        clusters = tuple(source[i] for i, keep in zip(order, scored, strict=True) if keep)
-    return _Arms(table[: len(control), scored], table[len(control) :, scored], clusters)
+    (control_SI, other_SI), clusters = aligned(control, other)
+    return _Arms(control_SI, other_SI, clusters)
