@@ -53,7 +53,7 @@ def test_the_record_is_written_to_be_seen_and_judged_by_a_second_command(tmp_pat
     report, model = report_in(tmp_path, RECORD)
     seen = call("audit", report, "--extract-with", model)
     assert seen.exit_code == 0 and "scores = 72.4" in seen.stdout
-    assert "inside noise" not in seen.stdout and "0 numbers or claims refused" in seen.stdout
+    assert "inside noise" not in seen.stdout and "numbers and claims refused: 0" in seen.stdout
     judged = call("audit", tmp_path / "log.txt.record.toml").stdout
     assert "warning: sft / base: called better, but undecided" in judged
     assert "line 3" in judged

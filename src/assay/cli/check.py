@@ -20,6 +20,7 @@ def check(
 ) -> Outcome:
     """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
     from assay.cli.progress import progress
+    from assay.judge.plural import filled
     from assay.lab.check import check_experiment
     from assay.report.drawn import histogram_line
 
@@ -35,6 +36,7 @@ def check(
     ]
     found = Counter(finding.severity for finding in report.findings)
     counts = {severity: found[severity] for severity in ("error", "warning", "note")}
-    words = f"{file}: {counts['error']} errors, {counts['warning']} warnings"
+    counted = {"file": file, "errors": counts["error"], "warnings": counts["warning"]}
+    words = filled("{file}: {errors:errors}, {warnings:warnings}", counted)
     result = {"counts": counts, "numbers": report.numbers, "histograms": report.histograms}
     return Outcome(result, [*numbers, words], report.findings, exit_code=2 if report.failed else 0)

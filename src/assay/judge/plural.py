@@ -23,6 +23,11 @@ ONE: Mapping[str, str] = {
     "repeats": "repeat",
     "prompts": "prompt",
     "passes": "pass",
+    "errors": "error",
+    "warnings": "warning",
+    "notes": "note",
+    "results": "result",
+    "comparisons": "comparison",
 }
 """Nouns that a gap may count, with their singular."""
 NEEDED = "needed "
