@@ -3,6 +3,8 @@
 import os
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,3 +102,8 @@ def test_without_namespaces_a_worker_is_refused_unless_the_user_chose_limits_onl
 def test_a_tool_that_fails_is_not_available_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Isolation("unshare --user", ("sh", "-c", "echo refused >&2; exit 3"))
     assert isolation._try(broken) == "refused"
+
+
+def test_limits_only_needs_no_libseccomp() -> None:
+    code = "import sys; sys.modules['pyseccomp'] = None; import assay.sandbox.supervisor"
+    subprocess.run([sys.executable, "-c", code], check=True)

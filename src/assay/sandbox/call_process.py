@@ -13,14 +13,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
-
-from pyseccomp import SyscallFilter
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from assay.sandbox.limits import Limits
 from assay.sandbox.namespaces import enter_private_call, enter_private_root
 from assay.sandbox.pipes import encode_line, write_all
 from assay.sandbox.system_calls import system_call_filter
+
+if TYPE_CHECKING:
+    from pyseccomp import SyscallFilter
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -41,7 +42,7 @@ class Privacy:
     """What may be read (`namespaces.visible_paths`)."""
     user: int
     """The user id to take; 0 to stay the user namespace's own."""
-    system_calls: SyscallFilter
+    system_calls: "SyscallFilter"
     """Made before the call's process, which could not find the library any more."""
 
 

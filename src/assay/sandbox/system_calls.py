@@ -7,10 +7,14 @@ that no network namespace holds (vsock) or that nobody needs. Needs libseccomp 2
 seccomp filters (CONFIG_SECCOMP_FILTER, in every distribution's since Linux 3.5).
 """
 
+from __future__ import annotations
+
 import errno
 import socket
+from typing import TYPE_CHECKING
 
-import pyseccomp
+if TYPE_CHECKING:
+    from pyseccomp import SyscallFilter
 
 REFUSED = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp"),
@@ -32,11 +36,14 @@ FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
 """All of which reach nothing outside the call's network namespace and private folders."""
 
 
-def system_call_filter() -> pyseccomp.SyscallFilter:
+def system_call_filter() -> SyscallFilter:
     """The filter, to be loaded by each call: `load()` also holds for all that it starts.
 
-    Raises RuntimeError where libseccomp is older than the calls named here.
+    Raises RuntimeError without libseccomp, OSError where it is older than the calls named here.
     """
+    # Here, because it looks for the library when imported: "limits-only" works without it.
+    import pyseccomp
+
     found = pyseccomp.SyscallFilter(defaction=pyseccomp.ALLOW)
     refuse = pyseccomp.ERRNO(errno.EPERM)
     for name in REFUSED:
