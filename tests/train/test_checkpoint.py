@@ -6,12 +6,15 @@ from collections import namedtuple
 import pytest
 import torch
 
+from assay.models.folder import ModelFolderError
 from assay.models.state import StateDictMismatch
 from assay.train import checkpoint
 from assay.train.checkpoint import (
     CheckpointDamaged,
     CheckpointExists,
     DiskFull,
+    NotContinuable,
+    check_checkpoint,
     load_checkpoint,
     save_checkpoint,
     steps_in,
@@ -76,14 +79,59 @@ def test_a_write_that_dies_half_way_leaves_no_checkpoint_and_the_next_one_succee
     assert steps_in(tmp_path) == [3]
 
 
-def test_only_the_newest_checkpoint_keeps_its_optimizer(tmp_path):
+def test_the_two_newest_checkpoints_keep_their_optimizer(tmp_path):
     policy, optimizer = trained()
-    first = save_checkpoint(tmp_path, policy, optimizer, TrainState(1))
-    second = save_checkpoint(tmp_path, policy, optimizer, TrainState(2))
-    assert steps_in(tmp_path) == [1, 2]
-    load_checkpoint(second, policy, optimizer)
-    with pytest.raises(CheckpointDamaged, match=r"optimizer\.pt is missing"):
+    first, second, third = (
+        save_checkpoint(tmp_path, policy, optimizer, TrainState(step)) for step in (1, 2, 3)
+    )
+    assert steps_in(tmp_path) == [1, 2, 3]
+    for folder in (second, third):
+        assert load_checkpoint(folder, policy, optimizer).step in (2, 3)
+    with pytest.raises(NotContinuable, match=r"optimizer\.pt is missing"):
         load_checkpoint(first, policy, optimizer)
+    check_checkpoint(first, fix="")
+
+
+FILES = ("module.safetensors", "optimizer.pt", "random.pt", "state.json")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("change", ["cut", "empty", "one bit"])
+@pytest.mark.parametrize("checksums", [True, False])
+def test_a_cut_or_changed_file_is_named_in_one_line_and_nothing_is_restored(
+    tmp_path, name, change, checksums
+):
+    policy, optimizer = trained()
+    folder = save_checkpoint(tmp_path, policy, optimizer, TrainState(7))
+    if not checksums:
+        (folder / "checksums.json").unlink()
+        if change == "one bit":
+            pytest.skip("without checksums nobody can tell")
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 4
+    kept = {"cut": len(content) // 2, "empty": 0, "one bit": len(content)}[change]
+    (folder / name).write_bytes(content[:kept])
+    other, fresh = trained(seed=5)
+    before, drawn = other.weight.clone(), torch.get_rng_state()
+    error = ModelFolderError if not checksums and name == FILES[0] else CheckpointDamaged
+    with pytest.raises(error) as found:
+        load_checkpoint(folder, other, fresh)
+    assert str(found.value).startswith(f"{folder / name}: ")
+    assert "\n" not in str(found.value) and len(str(found.value)) < len(str(folder)) + 250
+    assert torch.equal(other.weight, before) and torch.equal(torch.get_rng_state(), drawn)
+
+
+def test_a_state_of_other_fields_is_named(tmp_path):
+    policy, optimizer = trained()
+    folder = save_checkpoint(tmp_path, policy, optimizer, TrainState(7))
+    (folder / "checksums.json").unlink()
+    (folder / "state.json").write_text('{"step": 7, "mood": 1}')
+    with pytest.raises(CheckpointDamaged, match=r"state\.json: cannot be read: .*mood"):
+        load_checkpoint(folder, policy, optimizer)
+    (folder / "state.json").write_text('{"step": 7}')
+    torch.save({"something": 1}, folder / "optimizer.pt")
+    with pytest.raises(CheckpointDamaged, match=r"optimizer\.pt: does not hold state and param"):
+        load_checkpoint(folder, policy, optimizer)
 
 
 def test_weights_of_another_shape_are_refused_by_name(tmp_path):

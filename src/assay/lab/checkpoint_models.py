@@ -25,6 +25,7 @@ from assay.models.precision import Precision
 from assay.models.stacked import stand_on
 from assay.models.weights import load_weights
 from assay.rollout.language import LanguagePolicy
+from assay.train.checkpoint import check_checkpoint
 
 BASE = CheckpointReference(None)
 
@@ -44,12 +45,15 @@ class ModelShelf:
         return load_model(self.base, self.precision)
 
     def plain(self, reference: CheckpointReference) -> PreTrainedModel:
-        """The model of a checkpoint with any adapter merged, freshly read."""
+        """The model of a checkpoint with any adapter merged, freshly read.
+
+        Raises CheckpointDamaged where a file of it is not as it was written.
+        """
         reference = resolve_checkpoint(self.run, reference)
         if reference.stage is None:
             return self.load_base().model
         stage = self.experiment.stage[reference.stage]
-        checkpoint = checkpoint_directory(self.run, reference)
+        checkpoint = checked_directory(self.run, reference)
         if isinstance(stage.adapt, LoraAdapt):
             adapted, _ = adapt(self.plain(start_of(stage)), stage)
             assert isinstance(adapted, PeftModel)
@@ -97,6 +101,18 @@ class ModelShelf:
             return None
         frozen = copy.deepcopy(start) if from_start else self.load_base().model
         return frozen.requires_grad_(False).eval()
+
+
+def checked_directory(run: RunDirectory, reference: CheckpointReference) -> Path:
+    """The folder of a checkpoint once each file is seen to be as it was written.
+
+    Raises RunNotFound, CheckpointDamaged.
+    """
+    found = checkpoint_directory(run, reference)
+    start = f"{found.parent.name}.step-0"
+    fix = f"restore it, or train the stage again: assay resume {run} --from {start}"
+    check_checkpoint(found, fix)
+    return found
 
 
 def start_of(stage: StageSpec) -> CheckpointReference:

@@ -9,6 +9,8 @@ from assay.lab.run_directory import RunDirectory
 from assay.lab.stored import FIX, read_json
 
 Manifest = dict[str, Any]
+PUT_ASIDE = "put_aside"
+"""Key under `time`: what a run no longer goes on from, see `aside`."""
 TABLES = ("base_weights", "data", "stages", "evaluation")
 
 

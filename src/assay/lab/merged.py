@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, sha256_text
 from assay.errors import InputError
-from assay.lab.checkpoint_models import ModelShelf
+from assay.lab.checkpoint_models import ModelShelf, checked_directory
 from assay.lab.run_directory import RunDirectory
 from assay.lab.run_names import checkpoint_directory, find_run, parse_run_name, resolve_checkpoint
 from assay.lab.spec.read import read_experiment
@@ -30,8 +30,11 @@ def model_folder(source: str, root: Path) -> Path:
 
 
 def run_folder(name: str, root: Path) -> Path:
-    """The folder of `NAME@STAGE.last` and the like as a whole model. Raises RunNotFound."""
-    run, reference, folder = run_checkpoint(name, root)
+    """The folder of `NAME@STAGE.last` and the like as a whole model. Raises RunNotFound,
+    CheckpointDamaged.
+    """
+    run, reference, _ = run_checkpoint(name, root)
+    folder = checked_directory(run, reference)
     return merged_folder(run, reference, folder) if (folder / ADAPTER).is_file() else folder
 
 

@@ -35,16 +35,20 @@ def mark_protected(run: RunDirectory, path: Path, why: str) -> None:
     note_run(run)
 
 
-def guard_delete(root: Path, path: Path) -> None:
-    """Raise ProtectedPath where something in `path`, or `path` as a part of it, is protected."""
+def guard_delete(root: Path, path: Path, within: Path | None = None) -> None:
+    """Raise ProtectedPath where something in `path`, or `path` as a part of it, is protected.
+
+    References from inside `within` do not count, which is `path` itself unless it is said.
+    """
     # A deletion cannot be taken back, so it is judged by the folders and not by an old index.
     rebuild_index(root)
-    here = path.resolve().relative_to(root.resolve()).as_posix()
+    here = _lab_path(root, path)
+    inner = _lab_path(root, within or path)
     for target, why in protected_paths(root).items():
         if _touch(here, target):
             raise ProtectedPath(f"{target} is protected: {why}", file=path)
     for source, target in references(root):
-        if _touch(here, target) and not _inside(source, here):
+        if _touch(here, target) and not _inside(source, inner):
             fix = f"delete {source} first, if nobody needs it"
             raise ProtectedPath(f"{source} refers to {target}", file=path, fix=fix)
 
@@ -102,6 +106,10 @@ def _named(root: Path, name: str) -> tuple[RunDirectory, Path]:
     if reference.checkpoint is None:
         return run, run.path
     return run, checkpoint_directory(run, reference.checkpoint)
+
+
+def _lab_path(root: Path, path: Path) -> str:
+    return path.resolve().relative_to(root.resolve()).as_posix()
 
 
 def _touch(one: str, other: str) -> bool:

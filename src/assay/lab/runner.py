@@ -45,6 +45,7 @@ from assay.lab.prepare import describe, find_part, make_renderer
 from assay.lab.recorder import RunRecorder
 from assay.lab.registry import note_run
 from assay.lab.reports import why_due
+from assay.lab.restore import is_whole, restore
 from assay.lab.run_directory import RunDirectory, RunExists, create_run
 from assay.lab.run_names import checkpoint_steps
 from assay.lab.selection import read_selection
@@ -63,9 +64,7 @@ from assay.lab.stage_methods import (
 from assay.lab.status import hold_lab, hold_run, read_status, stored_status, write_status
 from assay.models.optimizer import make_optimizer
 from assay.rollout.language import LanguagePolicy
-from assay.train.checkpoint import load_checkpoint
 from assay.train.loop import train
-from assay.train.state import TrainState
 
 
 class NothingToResume(InputError):
@@ -210,7 +209,8 @@ def run_stage(session: Session, name: str) -> None:
         check_guards(session.experiment, session.run, name, done[-1])
     choosing = selectors(session, name)
     chosen = not choosing or read_selection(session.run.path, name) is not None
-    if done and done[-1] >= steps and chosen:
+    finished = done and done[-1] >= steps and chosen
+    if finished and (later_begun(session, name) or is_whole(session.run, name, done[-1])):
         return
     for evaluation in choosing[:1]:
         # What training started from is what a later checkpoint has to be better than.
@@ -223,21 +223,22 @@ def run_stage(session: Session, name: str) -> None:
         f"trained ({adaptation.share:.1%})"
     )
     fit_activations(session, stage, policy.module, adaptation)
-    train_stage(session, name, stage, policy, steps, done)
+    train_stage(session, name, stage, policy, steps)
     choose(session, name)
     del policy
     gc.collect()
 
 
+def later_begun(session: Session, name: str) -> bool:
+    """Whether a stage after this one has a checkpoint."""
+    stages = list(session.experiment.stage)
+    return any(checkpoint_steps(session.run, s) for s in stages[stages.index(name) + 1 :])
+
+
 def train_stage(
-    session: Session,
-    name: str,
-    stage: StageSpec,
-    policy: LanguagePolicy,
-    steps: int,
-    done: Sequence[int],
+    session: Session, name: str, stage: StageSpec, policy: LanguagePolicy, steps: int
 ) -> None:
-    """The stage's loop, continued from the newest checkpoint if there is one."""
+    """The stage's loop, continued from the newest whole checkpoint if there is one."""
     options = stage.optimizer
     optimizer = make_optimizer(
         policy.module.parameters(),
@@ -246,6 +247,7 @@ def train_stage(
         weight_decay=options.weight_decay,
         betas=options.betas,
     )
+    state = restore(session.run, name, policy, optimizer, session.observer)
     recorder = RunRecorder(
         session.run,
         name,
@@ -254,15 +256,12 @@ def train_stage(
         session.observer,
         beside=partial(session.complete, stage),
         after_checkpoint=lambda answers, step: select(session, name, answers, step),
-        guards=watch_stage(session.experiment, session.run, name, done[-1] if done else 0),
+        guards=watch_stage(session.experiment, session.run, name, state.step),
         due=lambda step: why_due(session.experiment, name, step, steps),
     )
-    state = TrainState()
-    if done:
-        state = load_checkpoint(session.run.checkpoint(name, done[-1]), policy, optimizer)
     truncate_metrics(session.run.metrics, name, state.step)
     session.observer.stage(name, stage.method, state.step, steps)
-    if done:
+    if state.step:
         select(session, name, policy, state.step)
     runner = None
     if isinstance(stage, SamplingStage) and stage.reward is not None:  # type: ignore[attr-defined]

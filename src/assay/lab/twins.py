@@ -56,18 +56,24 @@ def _twins(one: Measured, other: Measured, greedy: bool, known: Weights) -> Twin
 
 
 def weights(one: Place, other: Place) -> Weights:
-    """Whether two checkpoints have the same weights, by fingerprint or value by value."""
-    folders = [_folder(place) for place in (one, other)]
+    """Whether two checkpoints have the same weights, by fingerprint or value by value.
+
+    Raises CheckpointDamaged.
+    """
+    left, right = (_folder(place) for place in (one, other))
     bases = [read_manifest(p.run).get("base_weights", {}).get("sha256") for p in (one, other)]
-    if folders == [None, None]:
+    if left is None and right is None:
         both_base = one.checkpoint == other.checkpoint == "base"
         same = bases[0] == bases[1] if both_base and None not in bases else None
         return same, None
-    if None in folders:
+    if left is None or right is None:
         return None, None
     from assay.models.same_weights import compare_weights  # loads torch, which a table does without
+    from assay.train.checkpoint import check_checkpoint
 
-    found = compare_weights(*[folder for folder in folders if folder is not None])
+    for folder in (left, right):
+        check_checkpoint(folder, "restore it: whether the weights are the same cannot be told")
+    found = compare_weights(left, right)
     if found is None:
         return None, None
     # An adapter is a difference to its base: the same adapter on another base is another model.

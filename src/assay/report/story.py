@@ -4,10 +4,12 @@ Like `content`, it only puts words and units to what other modules counted and j
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from assay.judge.health import worded
 from assay.lab.compare import Pairing, Table
 from assay.lab.looks import explained
+from assay.lab.manifest_file import PUT_ASIDE
 from assay.lab.selection import read_selection
 from assay.report.charts import curve_panel, dev_chart, reward_columns
 from assay.report.content import Section, interval_text
@@ -205,8 +207,19 @@ def warnings(facts: RunFacts, words: Words) -> list[str]:
         found.append(words("page.running", status=name, message=message))
     if facts.experiment.as_reported:
         found.append(words("page.as_reported"))
+    found += [
+        _put_aside(noted, words) for noted in facts.manifest.get("time", {}).get(PUT_ASIDE, ())
+    ]
     for name, stage in facts.experiment.stage.items():
         if stage.other_rendering_than:
             apart = ", ".join(stage.other_rendering_than)
             found.append(words("page.other_rendering", stage=name, evaluations=apart))
     return found
+
+
+def _put_aside(noted: Mapping[str, Any], words: Words) -> str:
+    """Why a part of the run was trained twice, and where the first time lies."""
+    given = {"start": noted["start"], "folder": noted["folder"], "at": noted["at"]}
+    if not noted["damage"]:
+        return words("page.started_over", **given)
+    return words("page.damaged", file=noted["damage"], **given)

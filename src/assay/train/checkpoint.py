@@ -1,9 +1,11 @@
 """Checkpoints of a training stage: complete or absent, never overwritten.
 
 A checkpoint is a folder step-000040 with weights (safetensors), optimizer state, torch's random
-state and counters, written under a temporary name, put on disk and renamed. Only the newest
-checkpoint of a stage keeps its optimizer state: it is what a stopped stage continues from, and
-twice as large as the weights. Which checkpoints are made, and which is best, is decided elsewhere.
+state, counters and the sha256 of each of these files, written under a temporary name, put on disk
+and renamed. Who loads it compares them first. Only the two newest checkpoints of a stage keep their
+optimizer state, which is twice as large as the weights: a stopped stage continues from the newest,
+or from the one before it should that be damaged. Which checkpoints are made, and which is best, is
+decided elsewhere.
 """
 
 import json
@@ -12,14 +14,17 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
+from assay.data.checksums import find_damage, write_checksums
 from assay.data.files import sync
 from assay.errors import InputError
+from assay.models.folder import check_whole
 from assay.models.state import strict_load, untied_state
 from assay.models.weights import load_weights, save_weights
 from assay.rl.policy import Policy
@@ -29,6 +34,8 @@ STATE = "state.json"
 MODULE = "module.safetensors"
 OPTIMIZER = "optimizer.pt"
 RANDOM = "random.pt"
+CONTINUABLE = 2
+"""Checkpoints of a stage that keep their optimizer state, the newest ones."""
 HEADROOM = 64 * 2**20
 """Bytes that must stay free beside a checkpoint, for records and pages."""
 
@@ -42,7 +49,11 @@ class CheckpointExists(InputError):
 
 
 class CheckpointDamaged(InputError):
-    """A checkpoint lacks a file that continuing needs."""
+    """A file of a checkpoint is missing, or is not as it was written."""
+
+
+class NotContinuable(InputError):
+    """A whole checkpoint whose optimizer state was removed."""
 
 
 def step_name(step: int) -> str:
@@ -81,12 +92,13 @@ def save_checkpoint(
     torch.save(optimizer.state_dict(), temporary / OPTIMIZER)
     torch.save({"cpu": torch.get_rng_state()}, temporary / RANDOM)
     (temporary / STATE).write_text(json.dumps(asdict(state)) + "\n", encoding="utf-8")
+    write_checksums(temporary)
     for file in sorted(temporary.rglob("*")):
         sync(file)
     sync(temporary)
     os.rename(temporary, target)  # noqa: PTH104 (a plain rename fails where the target exists)
     sync(folder)
-    drop_older_optimizers(folder, state.step)
+    drop_optimizers(folder, keep=CONTINUABLE)
     return target
 
 
@@ -103,14 +115,20 @@ def read_module(module: torch.nn.Module, folder: Path) -> None:
     if isinstance(module, PreTrainedModel | PeftModel):
         load_weights(module, folder)
     else:
+        check_whole(folder / MODULE)
         strict_load(module, load_file(folder / MODULE), file=folder)
 
 
-def drop_older_optimizers(folder: Path, newest: int) -> None:
-    """Remove the optimizer state of all checkpoints before the newest."""
-    for step in steps_in(folder):
-        if step < newest:
-            (folder / step_name(step) / OPTIMIZER).unlink(missing_ok=True)
+def drop_optimizers(folder: Path, keep: int = 0) -> None:
+    """Remove the optimizer state of the checkpoints in a stage's folder but the `keep` newest."""
+    steps = steps_in(folder)
+    for step in steps[: len(steps) - keep]:
+        (folder / step_name(step) / OPTIMIZER).unlink(missing_ok=True)
+
+
+def continuable(checkpoint: Path) -> bool:
+    """Whether a checkpoint still has its optimizer state."""
+    return (checkpoint / OPTIMIZER).is_file()
 
 
 def check_space(folder: Path, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -127,19 +145,55 @@ def check_space(folder: Path, module: torch.nn.Module, optimizer: torch.optim.Op
         )
 
 
+def check_checkpoint(checkpoint: Path, fix: str, *, optimizer: bool = False) -> None:
+    """Raise CheckpointDamaged, with `fix`, unless every file is as it was written.
+
+    The optimizer's state counts where `optimizer` says so: it may have been removed, and only a
+    stage that continues reads it. Checkpoints of older versions have no checksums to compare.
+    """
+    for damage in find_damage(checkpoint, unless=() if optimizer else (OPTIMIZER,)):
+        raise CheckpointDamaged(damage.problem, file=damage.file, fix=fix)
+
+
 def load_checkpoint(
     checkpoint: Path, policy: Policy, optimizer: torch.optim.Optimizer
 ) -> TrainState:
     """Restore weights, optimizer and random state; returns the counters. Strict in all of them.
 
-    Raises CheckpointDamaged for a missing file, StateDictMismatch for weights that do not fit.
+    Raises CheckpointDamaged for a missing, cut or changed file, NotContinuable for a checkpoint
+    without its optimizer state, both before anything is restored; StateDictMismatch for weights
+    that do not fit.
     """
-    for name in (STATE, OPTIMIZER, RANDOM):
-        if not (checkpoint / name).is_file():
-            fix = "only a stage's newest checkpoint can be continued from"
-            raise CheckpointDamaged(f"{name} is missing", file=checkpoint, fix=fix)
+    if not continuable(checkpoint):
+        fix = "only an unfinished stage's two newest checkpoints can be continued from"
+        raise NotContinuable(f"{OPTIMIZER} is missing", file=checkpoint, fix=fix)
+    fix = "restore it, or continue from the checkpoint before"
+    check_checkpoint(checkpoint, fix, optimizer=True)
+    state = _read_state(checkpoint / STATE, fix)
+    moments = _read_tensors(checkpoint / OPTIMIZER, fix, "state", "param_groups")
+    random = _read_tensors(checkpoint / RANDOM, fix, "cpu")
     read_module(policy.module, checkpoint)
-    optimizer.load_state_dict(torch.load(checkpoint / OPTIMIZER, weights_only=True))
-    torch.set_rng_state(torch.load(checkpoint / RANDOM, weights_only=True)["cpu"])
+    optimizer.load_state_dict(moments)
+    torch.set_rng_state(random["cpu"])
     policy.updated()
-    return TrainState(**json.loads((checkpoint / STATE).read_text(encoding="utf-8")))
+    return state
+
+
+def _read_state(file: Path, fix: str) -> TrainState:
+    try:
+        return TrainState(**json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        problem = f"cannot be read: {' '.join(str(error).split())}"
+        raise CheckpointDamaged(problem, file=file, fix=fix) from error
+
+
+def _read_tensors(file: Path, fix: str, *keys: str) -> dict[str, Any]:
+    try:
+        found = torch.load(file, weights_only=True)
+        whole = all(key in found for key in keys)
+    except Exception as error:  # whatever the reader meets in a file that was cut or changed
+        problem = "is missing, cut short or something else"
+        raise CheckpointDamaged(problem, file=file, fix=fix) from error
+    if not whole:
+        raise CheckpointDamaged(f"does not hold {' and '.join(keys)}", file=file, fix=fix)
+    return found

@@ -14,7 +14,7 @@ from assay.lab.session import Session
 from assay.lab.spec.stage import StageSpec
 from assay.rl.policy import Policy
 from assay.rollout.language import LanguagePolicy
-from assay.train.checkpoint import read_module, step_name, steps_in
+from assay.train.checkpoint import check_checkpoint, read_module, step_name, steps_in
 from assay.train.state import Batch
 from assay.train.update import accumulate
 
@@ -53,7 +53,7 @@ def start_name(session: Session, stage: StageSpec) -> str:
 def load_policy(session: Session, name: str, stage: StageSpec, weights: Weights) -> LanguagePolicy:
     """The stage's policy with these weights, its KL reference as `stage` says.
 
-    Raises BaseChanged where the run's base model is another than it was.
+    Raises BaseChanged where the run's base model is another than it was, CheckpointDamaged.
     """
     check_base(session)
     # A stage draws its adapter's first weights from this seed.
@@ -62,6 +62,7 @@ def load_policy(session: Session, name: str, stage: StageSpec, weights: Weights)
     fit_activations(session, stage, policy.module, adaptation)
     folder = checkpoint_folder(session, name, weights)
     if folder is not None:
+        check_checkpoint(folder, "restore it, or name another step")
         read_module(policy.module, folder)
     return policy
 
