@@ -25,7 +25,7 @@ def called(function: object, content: object = "") -> dict:
 @pytest.fixture
 def hardgen(tmp_path: Path) -> Path:
     file = tmp_path / "hardgen.jsonl"
-    lines = [{"id": n, **(BROKEN if n == 3 else GOOD)} for n in range(5)]
+    lines = [{"id": n, "number": n, **(BROKEN if n == 3 else GOOD)} for n in range(5)]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return file
 
@@ -103,3 +103,28 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(tmp_path: Path) 
     (tmp_path / "a.jsonl").write_text(json.dumps({"\x1b[2J": 1}) + "\n")
     result = call("convert", tmp_path / "a.jsonl", tmp_path / "b.jsonl", "--to", "swift")
     assert "\x1b" not in result.stderr + result.stdout and result.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("split", "words"),
+    [
+        ("1", "1 may mean one row or all of them"),
+        ("1.0", "1.0 may mean one row or all of them"),
+        ("2.5", "2.5 is no share"),
+        ("nan", "nan is no share"),
+        ("-3", "must be more than 0"),
+        ("half", "'half' is no number"),
+    ],
+)
+def test_a_split_that_is_neither_share_nor_rows_is_one_line(
+    hardgen: Path, tmp_path: Path, split: str, words: str
+) -> None:
+    result = call("convert", hardgen, tmp_path / "out", "--to", "trl", f"--split={split}")
+    assert_one_line(result, "--split: ", words, "a share such as 0.1, or a number of rows")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_whole_number_splits_off_so_many_rows(hardgen: Path, tmp_path: Path) -> None:
+    options = ("--to", "trl", "--split", "3", "--json")
+    found = answer(call("convert", hardgen, tmp_path / "out", *options))["result"]["rows"]
+    assert [found[str(tmp_path / "out" / f"{side}.jsonl")] for side in ("train", "test")] == [1, 3]

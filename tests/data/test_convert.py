@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from assay.data.convert import NO_ANSWER, ConvertError, Wanted, convert
+from assay.data.duplicates import SAME, content_digest
 from assay.data.formats import UnknownFormatError, read_rows
 from assay.data.recognise import recognise
 from assay.data.record import DataError
@@ -82,6 +83,27 @@ def test_every_format_leads_back_to_the_rows(source: Path, tmp_path: Path) -> No
     assert [replace(row, origin="") for row in read_rows(tmp_path / "c.jsonl", "messages")] == rows
 
 
+def test_trl_is_written_with_the_last_answer_as_the_completion_and_nothing_is_lost(
+    source: Path, tmp_path: Path
+) -> None:
+    made = convert(source, tmp_path / "out", Wanted(("trl", "verl"), dev=5))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        *("train.jsonl", "test.jsonl"),
+        *("train.parquet", "test.parquet"),
+    }
+    assert made.rows[str(tmp_path / "out" / "test.jsonl")] == 5
+    assert not any(made.losses.values())
+    original = {row.id: replace(row, origin="") for row in read_rows(source, "messages")}
+    for side in ("train", "test"):
+        file = tmp_path / "out" / f"{side}.jsonl"
+        assert recognise(file) == "trl"
+        for value in map(json.loads, file.read_text().splitlines()):
+            assert value["completion"] == [{"role": "assistant", "content": "Done."}]
+            assert [m["role"] for m in value["prompt"]] == ["user", "assistant", "tool"]
+        back = read_rows(file, "trl")
+        assert [replace(row, origin="") for row in back] == [original[row.id] for row in back]
+
+
 def test_a_row_that_nothing_can_reward_is_left_out_of_every_file(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(
         json.dumps(talk(0)) + "\n" + json.dumps(talk(1, "user")) + "\n"
@@ -136,11 +158,12 @@ def test_no_row_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
 
 
 REAL = {
-    "glaive_toolcall_en": (150, "messages"),
-    "glaive_toolcall_zh": (150, "messages"),
-    "reason_tool_use_demo": (25, "messages"),
-    "taubench_gpt4o_airline": (100, "messages"),
+    "glaive_toolcall_en": (150, 7, "messages"),
+    "glaive_toolcall_zh": (150, 7, "messages"),
+    "reason_tool_use_demo": (25, 0, "messages"),
+    "taubench_gpt4o_airline": (100, 0, "messages"),
 }
+"""Rows of each file, how many of them say what an earlier one says, and the format."""
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -148,13 +171,15 @@ def test_real_rows_are_recognised_converted_and_come_back(
     shared: Path, tmp_path: Path, name: str
 ) -> None:
     file = shared / "data" / "tool" / f"{name}.jsonl"
-    count, format = REAL[name]
+    count, doubles, format = REAL[name]
     assert recognise(file) == format
     made = convert(file, tmp_path / "out", Wanted(("verl", "swift"), expand="each_turn", dev=0.2))
-    real = read_rows(file, format)
+    every = read_rows(file, format)
+    real = list({content_digest(row): row for row in every}.values())
     answers = [m for row in real for m in row.messages if m.role == "assistant"]
     back = {s: read_rows(tmp_path / "out" / f"{s}.parquet", "verl") for s in ("train", "test")}
-    assert len(real) == count and made.dropped == {}
+    assert (len(every), len(real)) == (count, count - doubles)
+    assert made.dropped == ({SAME: doubles} if doubles else {})
     assert sum(map(len, back.values())) == len(answers)
     targets = [row.messages[-1] for side in back.values() for row in side]
     assert sorted(map(repr, targets)) == sorted(map(repr, answers))

@@ -11,13 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.data.formats import FORMATS, UnknownFormatError, read_rows, record_reader, write_rows
+from assay.data.duplicates import SAME, conflicts
+from assay.data.formats import (
+    FORMATS,
+    UnknownFormatError,
+    iter_items,
+    read_rows,
+    record_reader,
+    write_rows,
+)
+from assay.data.loaded import gather
+from assay.data.recognise import recognise
 from assay.data.record import DataError
 from assay.data.row import Message, Row, ToolCall
 from assay.data.sources.swift import CALL_IDS, MERGED, REASONING
 
 WEATHER = {"name": "get_weather", "parameters": {"type": "dict", "properties": {}}}
 ASK = {"role": "user", "content": "Weather?"}
+TOLD = {"role": "assistant", "content": "Sunny."}
 OPENAI_CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
 
 texts = st.text(max_size=8)
@@ -208,6 +219,75 @@ def test_two_rows_with_one_id_are_an_error_that_names_both(tmp_path: Path) -> No
     path = write_lines(tmp_path / "a.jsonl", {"messages": [ASK]}, {"messages": [ASK]})
     with pytest.raises(DataError, match=r"a.jsonl:2: id: .* is also the id of .*a.jsonl:1 "):
         read_rows(path, "messages")
+
+
+def test_rows_that_say_the_same_are_left_out_and_counted(tmp_path: Path) -> None:
+    same = {"messages": [ASK, TOLD], "tools": [WEATHER]}
+    lines = [
+        same,
+        {"messages": [ASK, {**TOLD, "content": "Rain."}], "tools": [WEATHER]},
+        {**same, "id": "again"},
+        {"tools": [WEATHER], "messages": [ASK, TOLD]},
+        {**same, "id": "other source", "source": "b"},
+        {**same, "gold": 1},
+        {**same, "tools": []},
+    ]
+    path = write_lines(tmp_path / "a.jsonl", *lines)
+    loaded = gather(iter_items(path, "messages"))
+    assert [row.origin.rpartition(":")[2] for row in loaded.rows] == ["1", "2", "5", "6", "7"]
+    assert loaded.dropped == {SAME: ("again", loaded.rows[0].id)}
+    # Nothing is left out of a benchmark's items: what is measured is the file as it is.
+    with pytest.raises(DataError, match=r"a.jsonl:4: id: .* is also the id of .*a.jsonl:1 "):
+        read_rows(path, "messages")
+
+
+def test_one_id_for_two_rows_that_say_something_else_is_an_error(tmp_path: Path) -> None:
+    rain = {"messages": [ASK, {**TOLD, "content": "Rain."}], "id": 1}
+    path = write_lines(tmp_path / "a.jsonl", {"messages": [ASK, TOLD], "id": 1}, rain)
+    with pytest.raises(
+        DataError, match=r"a.jsonl:2: id: '1' .*a.jsonl:1, which says something else"
+    ):
+        list(iter_items(path, "messages"))
+
+
+def test_rows_that_ask_the_same_and_answer_differently_are_named(tmp_path: Path) -> None:
+    rows = [
+        Row("a", (Message("user", "x"), Message("assistant", "1"))),
+        Row("b", (Message("user", "x"), Message("assistant", "2"))),
+        Row("c", (Message("user", "x"), Message("assistant", "1"))),
+        Row("d", (Message("user", "x"), Message("assistant", "2")), tools=(WEATHER,)),
+        Row("e", (Message("user", "y"), Message("assistant", "2")), gold=1),
+        Row("f", (Message("user", "y"), Message("assistant", "3")), gold=1),
+    ]
+    assert conflicts(rows) == [("b", "a")]
+
+
+PAIR = {"prompt": "Weather?", "chosen": "Sunny.", "rejected": "No."}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (PAIR, "chosen, rejected: pairs of a chosen and a rejected answer, for DPO"),
+        ({"chosen": [ASK, {"role": "assistant", "content": "a"}], "rejected": [ASK]}, "for DPO"),
+        ({**PAIR, "messages": [ASK]}, "for DPO"),
+        ({"messages": [ASK], "rejected_response": "No."}, "rejected_response: pairs of"),
+        ({"prompt": "x", "completion": "y", "label": False}, "completion, label: .* for KTO"),
+        ({"prompt": "x", "completions": ["y"], "labels": [True]}, "process reward model"),
+    ],
+)
+@pytest.mark.parametrize("format", ["trl", "messages", "swift", "hermes", None])
+def test_preference_data_is_refused_by_name_with_what_to_do(
+    tmp_path: Path, value: dict[str, Any], words: str, format: str | None
+) -> None:
+    path = write_lines(tmp_path / "a.jsonl", value)
+    with pytest.raises(DataError, match=rf"a.jsonl:1: .*{words}.*no stage trains \(for sft"):
+        recognise(path) if format is None else list(iter_items(path, format))
+
+
+def test_columns_that_only_look_like_preferences_are_kept(tmp_path: Path) -> None:
+    value = {"prompt": "x", "completion": "y", "label": "easy", "chosen": True, "rejected": None}
+    assert read_one(tmp_path, value, "trl").extra["label"] == "easy"
 
 
 def test_swift_merges_text_and_calls_into_one_turn(tmp_path: Path) -> None:

@@ -46,6 +46,38 @@ def test_no_conversation_is_on_both_sides_whatever_the_order(
     assert {r.id for r in again.dev} == {r.id for r in split.dev}
 
 
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=2, max_size=12),
+    dev=st.integers(2, 40),
+    seed=st.integers(0, 3),
+)
+def test_an_integer_is_a_number_of_rows_in_whole_conversations(
+    sizes: list[int], dev: int, seed: int
+) -> None:
+    rows = [row(10 * n + i, f"c{n}") for n, size in enumerate(sizes) for i in range(size)]
+    try:
+        split = split_by_conversation(rows, dev, seed)
+    except SplitError:
+        # All conversations are needed to have so many rows.
+        last = min(sizes) if dev <= sum(sizes) else 0
+        assert dev > sum(sizes) - max(sizes) or dev > sum(sizes) - last
+        return
+    held = [r.conversation for r in split.dev]
+    assert len(split.dev) >= dev and split.train
+    assert {r.conversation for r in split.train}.isdisjoint(held)
+    # One conversation fewer would not have been enough.
+    assert len(split.dev) - max(held.count(name) for name in held) < dev
+    single = [row(n) for n in range(50)]
+    assert len(split_by_conversation(single, dev, seed).dev) == dev
+
+
+def test_a_larger_dev_part_holds_the_smaller_one_whether_rows_or_share() -> None:
+    few, more = (split_by_conversation(ROWS, dev).dev for dev in (5, 0.2))
+    assert len(few) == 5 and len(more) == 10 and set(map(id, few)) <= set(map(id, more))
+    with pytest.raises(SplitError, match=r"50 of 50 rows .*both sides need at least one"):
+        split_by_conversation(ROWS, 50)
+
+
 def test_a_row_without_a_conversation_is_one_under_its_own_id() -> None:
     assert conversation_of(row(1)) == conversation_of(row(2, "r1")) == "r1"
 

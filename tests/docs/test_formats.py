@@ -26,7 +26,7 @@ CALLS = Message("assistant", "", (ToolCall("get_weather", {"city": "Oslo"}),))
 def write(folder: Path, format: str, copies: int = 1) -> Path:
     file = folder / f"{format}.jsonl"
     value = json.loads(EXAMPLES[format])
-    lines = [{**value, "id": f"r{n}"} for n in range(copies)]
+    lines = [{**value, "id": f"r{n}", "number": n} for n in range(copies)]
     file.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
     return file
 

@@ -9,6 +9,7 @@ from assay.data.episode import Episode, Reward, Turn
 from assay.data.row import Row
 from assay.judge.findings import Finding
 from assay.judge.intervals import wilson
+from assay.lab.check import check_experiment
 from assay.lab.checks import room
 from assay.lab.checks.probe import told
 from assay.lab.checks.rows import well_formed
@@ -60,6 +61,32 @@ def test_left_out_rows_are_counted_by_reason(lab: Path) -> None:
     finding = found(look(lab, "data.sums.max_prompt_tokens=300"), "longer than max_prompt_tokens")
     assert finding.severity == "note" and "1 of 17" in finding.evidence
     assert finding.evidence.endswith("long")
+
+
+def test_rows_that_say_the_same_are_dropped_counted_and_never_fatal(lab: Path) -> None:
+    lines = (lab / "sums.jsonl").read_text().splitlines(keepends=True)
+    (lab / "sums.jsonl").write_text("".join([*lines, lines[0], lines[1].replace('1+2"', 'two"')]))
+    report = look(lab)
+    finding = found(report, "data.sums: rows left out: says the same as an earlier row")
+    assert finding.severity == "note" and "2 of 18 (11.1%): 1+1, two" in finding.evidence
+    numbers = report.numbers["data.sums"]
+    assert (numbers["rows_in_source"], numbers["train_rows"], numbers["dev_rows"]) == (18, 12, 4)
+    # The row that stays is not taken for one that was dropped, though its id is the same.
+    first = look(lab, 'data.sums.take={ rows = 8, how = "first" }')
+    assert found(first, "data.sums: the first 8 of 16 rows are taken")
+
+
+def test_rows_that_ask_the_same_and_have_other_answers_are_named(lab: Path) -> None:
+    add_row(lab / "sums.jsonl", "1 + 1 = ?", r"\boxed{3}", "other", gold="3")
+    words = "data.sums: rows ask the same and have other answers"
+    report = look(lab)
+    finding = found(report, words)
+    assert finding.severity == "warning" and "1 of 17 (5.9%): other (1+1)" in finding.evidence
+    assert report.numbers["data.sums"]["other_answers"] == 1
+    # Where answers are only imitated, several may be right.
+    file = lab / "tiny.toml"
+    file.write_text(file.read_text().partition("[stage.rl]")[0])
+    assert found(check_experiment(file, root=lab), words).severity == "note"
 
 
 def test_a_row_without_an_answer_stops_sft(lab: Path) -> None:
@@ -154,7 +181,7 @@ def test_a_tokenizer_that_changes_answers_on_the_way_through_text_is_found(lab: 
 @pytest.mark.parametrize("question", ["7 + 7 = ?", "7  +  7 =  ??"])
 def test_a_training_question_in_the_report_is_an_error(lab: Path, question: str) -> None:
     for n in range(4):
-        add_row(lab / "sums.jsonl", "7 + 7 = ?", r"\boxed{14}", f"train{n}", gold="14")
+        add_row(lab / "sums.jsonl", "7 + 7 = ?", f"{n}: \\boxed{{14}}", f"train{n}", gold="14")
     add_row(lab / "test.jsonl", question, r"\boxed{14}", "leaked", gold="14")
     finding = found(look(lab), "data.sums is trained on and holds questions of evaluate.test")
     assert finding.severity == "error" and "train" in finding.evidence
@@ -165,7 +192,7 @@ def test_a_training_question_in_the_report_is_an_error(lab: Path, question: str)
 def test_a_training_question_among_dev_rows_is_a_warning(lab: Path) -> None:
     write_rows(lab / "sums.jsonl", [(a, b) for a in range(1, 5) for b in range(1, 5)])
     for n in range(12):
-        add_row(lab / "sums.jsonl", "7 + 7 = ?", r"\boxed{14}", f"twice{n}", gold="14")
+        add_row(lab / "sums.jsonl", "7 + 7 = ?", f"{n}: \\boxed{{14}}", f"twice{n}", gold="14")
     finding = found(look(lab), "data.sums is trained on and holds questions of evaluate.dev")
     assert finding.severity == "warning" and "twice" in finding.evidence
 

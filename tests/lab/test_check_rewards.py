@@ -8,6 +8,7 @@ import pytest
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.lab.check import Report, check_experiment
+from assay.lab.checks.gold import exchanged_pairs
 from assay.tasks.math import rewards as math_rewards
 from tests.lab.sound_lab import SEARCH, add_row, found, look, make_sound_lab, silent
 
@@ -122,6 +123,46 @@ def test_a_reward_for_cut_answers_is_found(lab: Path, monkeypatch: pytest.Monkey
     report = look(lab, use_reward(monkeypatch, value))
     assert found(report, "cut answers earn the full reward").severity == "error"
     assert silent(report, "exchanged answers")
+
+
+def test_rows_that_all_have_one_short_answer_are_sound(lab: Path) -> None:
+    # Nothing can be exchanged, so that a part that judges form is not taken for one that judges
+    # correctness: an empty answer repeats nothing and earns all that `repetition` gives.
+    (lab / "sums.jsonl").unlink()
+    for n in range(16):
+        add_row(lab / "sums.jsonl", f"{30 + n} - {21 + n} = ?", r"\boxed{9}", f"r{n}", gold="9")
+    report = look(lab)
+    assert report.numbers["stage.rl"]["gold_full_share: accuracy"] == 1
+    assert not report.failed and silent(report, "full reward")
+
+
+def test_every_answer_is_exchanged_for_another_one_where_there_is_any() -> None:
+    # Pairs at half the length would be alike here, and prove nothing.
+    assert exchanged_pairs([1, 2, 1, 2], int.__eq__) == [(1, 2), (2, 1), (1, 2), (2, 1)]
+    assert exchanged_pairs([9, 9, 8], int.__eq__) == [(9, 8), (9, 8), (8, 9)]
+    assert exchanged_pairs([9, 9, 9], int.__eq__) == exchanged_pairs([], int.__eq__) == []
+
+
+def test_a_reward_that_hides_behind_answers_that_are_all_alike_is_a_warning(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (lab / "sums.jsonl").unlink()
+    for n in range(16):
+        add_row(lab / "sums.jsonl", f"{30 + n} - {21 + n} = ?", r"\boxed{9}", f"r{n}", gold="9")
+    report = look(lab, use_reward(monkeypatch, lambda row, text: not text or right(row, text)))
+    finding = found(report, "empty answers earn the full reward")
+    assert finding.severity == "warning" and "one answer hide" in finding.fix
+
+
+def test_answers_that_stand_before_their_explanation_are_sound(lab: Path) -> None:
+    (lab / "sums.jsonl").unlink()
+    for n in range(16):
+        answer = f"\\boxed{{{n + 50}}}, since {n} and fifty are together that much and no more."
+        add_row(lab / "sums.jsonl", f"{n} + 50 = ?", answer, f"r{n}", gold=str(n + 50))
+    report = look(lab)
+    assert not report.failed and silent(report, "cut answers")
+    finding = found(report, "stage.rl: the first half of gold answers earns the full reward")
+    assert finding.severity == "note" and "12 of 12" in finding.evidence
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from assay.lab.spec.overrides import OverrideError
 from assay.lab.spec.read import SpecError, read_experiment
 from assay.lab.spec.stage import GrpoStage, SftStage
+from assay.lab.spec.toml_write import experiment_toml
 from assay.lab.spec.training import LoraAdapt
 from tests.lab.spec_texts import TEXT, write_spec
 
@@ -49,7 +50,8 @@ def message(file: Path, *overrides: str) -> str:
         (
             "dev = 0.05",
             "dev = 1.0",
-            "e.toml:11: data.train.split.dev: must be less than 1, not 1.0",
+            "e.toml:11: data.train.split.dev: 1.0 may mean one row or all of them "
+            "(a share such as 0.1, or a number of rows such as 60)",
         ),
         (
             "coef = 0.001",
@@ -350,3 +352,28 @@ def test_budgets_are_numbers_above_zero(tmp_path):
     file = write_spec(tmp_path, ('name = "verl8"', 'name = "verl8"\nbudget = { seconds = 0 }'))
     with pytest.raises(SpecError, match=r"e\.toml:2: budget\.seconds: "):
         read_experiment(file)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("1", "1 may mean one row or all of them"),
+        ("60.0", "60.0 is no share, and a number of rows is an integer"),
+        ("0", "must be more than 0, not 0"),
+        ("-0.1", "must be more than 0, not -0.1"),
+        ('"0.1"', "expected a number or an integer"),
+        ("true", "expected a number or an integer"),
+    ],
+)
+def test_a_dev_part_that_is_neither_share_nor_rows_is_one_clear_line(tmp_path, value, words):
+    said = message(write_spec(tmp_path, ("dev = 0.05", f"dev = {value}")))
+    assert said.startswith(f"e.toml:11: data.train.split.dev: {words}")
+
+
+@pytest.mark.parametrize(("value", "kind"), [("60", int), ("0.05", float), ("2", int)])
+def test_a_dev_part_keeps_its_kind_through_the_written_experiment(tmp_path, value, kind):
+    made = read_experiment(write_spec(tmp_path, ("dev = 0.05", f"dev = {value}")))
+    (tmp_path / "again.toml").write_text(experiment_toml(made))
+    for each in (made, read_experiment(tmp_path / "again.toml")):
+        split = each.data["train"].split
+        assert split is not None and type(split.dev) is kind and split.dev == kind(value)

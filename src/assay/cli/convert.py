@@ -35,13 +35,18 @@ def convert(
             metavar="OUT", help="The file to write; a folder with --split or several --to."
         ),
     ],
-    to: Annotated[list[str], typer.Option(help="verl, swift or messages; may be given twice.")],
+    to: Annotated[
+        list[str], typer.Option(help="verl, swift, trl or messages; may be given twice.")
+    ],
     from_: Annotated[
         str | None, typer.Option("--from", help="The format of IN; else it is recognised.")
     ] = None,
     split: Annotated[
-        float | None,
-        typer.Option(help="Share of the conversations that go to test.*; the others to train.*."),
+        str | None,
+        typer.Option(
+            metavar="SHARE|ROWS",
+            help="What goes to test.*, the rest to train.*: 0.1 of the conversations, or 60 rows.",
+        ),
     ] = None,
     expand: Annotated[
         Expand | None,
@@ -60,11 +65,25 @@ def convert(
         format=from_,
         expand=expand.value if expand else None,
         keep_undeclared=undeclared_calls is Undeclared.keep,
-        dev=split,
+        dev=None if split is None else dev_side(split),
     )
     made = make(source, target, wanted)
     said = " (recognised)" if from_ is None else ""
     return Outcome(made, [f"{source}: {made.format}{said}", *shown(made)])
+
+
+def dev_side(text: str) -> float | int:
+    """What `--split` says: an integer is a number of rows. Raises InputError."""
+    from assay.data.splits import DEV_FIX, dev_problem
+    from assay.errors import InputError
+
+    try:
+        dev = int(text) if text.strip().isdecimal() else float(text)
+    except ValueError:
+        raise InputError(f"{text!r} is no number", field="--split", fix=DEV_FIX) from None
+    if problem := dev_problem(dev):
+        raise InputError(problem, field="--split", fix=DEV_FIX)
+    return dev
 
 
 def shown(made: "Converted") -> list[str]:

@@ -22,7 +22,12 @@ from assay.data.splits import conversation_of, dev_conversations
 from assay.data.turns import Expand
 from assay.errors import InputError, nearest
 
-ENDINGS = {"verl": (".parquet", ".jsonl"), "messages": (".jsonl",), "swift": (".jsonl",)}
+ENDINGS = {
+    "verl": (".parquet", ".jsonl"),
+    "messages": (".jsonl",),
+    "swift": (".jsonl",),
+    "trl": (".jsonl",),
+}
 """Formats that conversations are converted to, and what their files end in, the usual first."""
 
 
@@ -45,8 +50,9 @@ class Wanted:
     """Of the file that is read; None: recognised."""
     expand: Expand | None = None
     keep_undeclared: bool = True
-    dev: float | None = None
-    """Share of the conversations on the test side; None: no split."""
+    dev: float | int | None = None
+    """What goes to the test side: a share of the conversations, or a number of rows; None: no
+    split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +172,11 @@ def _refuse_overwriting(path: Path) -> None:
 
 
 def _write(
-    rows: Iterator[Row], places: Sequence[Place], dev: float | None, scratch: Path, tally: _Tally
+    rows: Iterator[Row],
+    places: Sequence[Place],
+    dev: float | int | None,
+    scratch: Path,
+    tally: _Tally,
 ) -> tuple[dict[str, tuple[int, int]], dict[str, dict[str, int]]]:
     """Write every place below `scratch`. Returns rows and conversations by side, losses by file."""
     first = next(rows, None)
@@ -198,12 +208,12 @@ class _Seen:
 
     def __init__(self) -> None:
         self.rows = 0
-        self.conversations: set[str] = set()
+        self.conversations: Counter[str] = Counter()
 
     def count(self, rows: Iterable[Row]) -> Iterator[Row]:
         for row in rows:
             self.rows += 1
-            self.conversations.add(conversation_of(row))
+            self.conversations[conversation_of(row)] += 1
             yield row
 
     def numbers(self) -> tuple[int, int]:

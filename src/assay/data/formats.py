@@ -10,10 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from assay.data.conversation import cut_untrained
+from assay.data.duplicates import refuse_doubles, without_duplicates
 from assay.data.json_array import begins_array, read_array
 from assay.data.jsonl import read_jsonl, write_jsonl
 from assay.data.loaded import Item, LeftOut, Remark
 from assay.data.parquet import read_parquet, write_parquet
+from assay.data.preferences import refuse_preferences
 from assay.data.record import DataError, Record
 from assay.data.remarks import NO_TOOLS, UNDECLARED, remarks, undeclared_calls
 from assay.data.row import Row
@@ -42,11 +44,16 @@ def read_records(path: str | Path) -> Iterator[Record]:
     return read_array(path) if begins_array(path) else read_jsonl(path)
 
 
+def conversation_records(path: Path) -> Iterator[Record]:
+    """The same where each is to become a row. Raises DataError for preference data too."""
+    return map(refuse_preferences, read_records(path))
+
+
 def record_reader(parse: Callable[[Record], Row]) -> Reader:
     """A reader of JSON lines or parquet from a function that parses one record."""
 
     def read(path: Path) -> Iterator[Item]:
-        return map(_trained_part, map(parse, read_records(path)))
+        return map(_trained_part, map(parse, conversation_records(path)))
 
     return read
 
@@ -55,7 +62,7 @@ def items_reader(parse: Callable[[Record], Iterable[Item]]) -> Reader:
     """The same from a function that may also leave a record out, or remark on it."""
 
     def read(path: Path) -> Iterator[Item]:
-        for record in read_records(path):
+        for record in conversation_records(path):
             yield from parse(record)
 
     return read
@@ -96,33 +103,37 @@ PLACED = {"verl": verl.placed}
 def iter_items(path: str | Path, format: str) -> Iterator[Item]:
     """All that a file gives, one by one, in its order.
 
-    Raises UnknownFormatError, and DataError for the first bad record, for two rows with one id (it
-    names both lines) and for a file without records.
+    A row that says the same as an earlier one is left out (`duplicates`).
+
+    Raises UnknownFormatError, and DataError for the first bad record, for two rows that share an id
+    alone (it names both lines), for preference data and for a file without records.
     """
-    if format not in FORMATS:
-        raise UnknownFormatError(f"unknown format {format!r}", fix=nearest(format, FORMATS))
-    seen: dict[str, str] = {}
-    empty = True
-    for item in FORMATS[format](Path(path)):
-        empty = False
-        if isinstance(item, Row):
-            _refuse_double(item, seen)
-        yield item
-    if empty:
-        raise DataError("holds no rows", file=path)
+    return without_duplicates(_every_item(path, format))
 
 
 def iter_rows(path: str | Path, format: str) -> Iterator[Row]:
     """The rows of a file one by one, none left out.
 
-    Raises what `iter_items` raises, and DataError for a conversation that it would leave out.
+    Raises what `iter_items` raises, and DataError for two rows with one id and for a conversation
+    that `iter_items` would leave out for another reason than that it says the same.
     """
-    for item in iter_items(path, format):
+    for item in refuse_doubles(_every_item(path, format)):
         if isinstance(item, LeftOut):
             file, _, line = item.origin.rpartition(":")
             raise DataError(item.reason, file=file, line=int(line), fix="take it out of the file")
         if isinstance(item, Row):
             yield item
+
+
+def _every_item(path: str | Path, format: str) -> Iterator[Item]:
+    if format not in FORMATS:
+        raise UnknownFormatError(f"unknown format {format!r}", fix=nearest(format, FORMATS))
+    empty = True
+    for item in FORMATS[format](Path(path)):
+        empty = False
+        yield item
+    if empty:
+        raise DataError("holds no rows", file=path)
 
 
 def read_rows(path: str | Path, format: str) -> list[Row]:
@@ -177,12 +188,3 @@ def write_rows(
             f"format {format!r} is not written as parquet", fix="end it in .jsonl"
         )
     return losses
-
-
-def _refuse_double(row: Row, seen: dict[str, str]) -> None:
-    if row.id in seen:
-        file, _, line = row.origin.rpartition(":")
-        problem = f"{row.id!r} is also the id of {seen[row.id]}"
-        fix = "drop one of the two, or give them ids of their own"
-        raise DataError(problem, file=file, line=int(line), field="id", fix=fix)
-    seen[row.id] = row.origin

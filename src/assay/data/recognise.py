@@ -5,18 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.formats import FORMATS, UnknownFormatError, read_records
+from assay.data.preferences import refuse_preferences
 
 LOOKED_AT = 20
 """Records: a conversation without a call says little about how calls are written."""
 
 
 def recognise(path: str | Path) -> str:
-    """The format of a file. Raises DataError where it cannot be read, UnknownFormatError where its
-    first records look like none.
+    """The format of a file. Raises DataError where it cannot be read or holds preference data,
+    UnknownFormatError where its first records look like none.
     """
     first: dict[str, Any] = {}
     for record in islice(read_records(path), LOOKED_AT):
-        first = first or dict(record.value)
+        first = first or dict(refuse_preferences(record).value)
         found = _format_of(record.value)
         if found is not None:
             return found

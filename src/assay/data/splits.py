@@ -4,8 +4,10 @@ Both choices are made by hashes of ids with the seed, so they do not depend on t
 rows, and hardly on rows that come or go. Nothing here reads files.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice
 from typing import Literal
 
 from assay.data.hashing import sha256_text
@@ -53,25 +55,53 @@ def take(rows: Sequence[Row], count: int, how: How, seed: int = 0) -> Taken:
     return Taken(tuple(row for row in rows if row.id in chosen), how, seed, len(rows))
 
 
-def split_by_conversation(rows: Sequence[Row], dev: float, seed: int = 0) -> Split:
-    """Put the share `dev` of the conversations, rounded to a whole number, on the dev side.
+def split_by_conversation(rows: Sequence[Row], dev: float | int, seed: int = 0) -> Split:
+    """Put conversations on the dev side: a share of them, or so many that it has `dev` rows.
 
-    Raises SplitError if one side would be empty.
+    See `dev_conversations`. Raises SplitError if one side would be empty.
     """
-    chosen = dev_conversations({conversation_of(row) for row in rows}, dev, seed)
+    chosen = dev_conversations(Counter(map(conversation_of, rows)), dev, seed)
     return Split(
         train=tuple(row for row in rows if conversation_of(row) not in chosen),
         dev=tuple(row for row in rows if conversation_of(row) in chosen),
     )
 
 
-def dev_conversations(conversations: set[str], dev: float, seed: int = 0) -> frozenset[str]:
-    """The conversations that a split puts on the dev side. Raises SplitError."""
-    count = round(dev * len(conversations))
-    if not 0 < count < len(conversations):
-        problem = f"a share of {dev} of {len(conversations)} conversations is {count}"
-        raise SplitError(problem, field="split.dev", fix="both sides need at least one")
-    return frozenset(_draw(conversations, count, seed))
+def dev_conversations(
+    rows_of: Mapping[str, int], dev: float | int, seed: int = 0
+) -> frozenset[str]:
+    """The conversations that a split puts on the dev side; `rows_of` counts the rows of each.
+
+    A float is a share of the conversations, rounded to a whole number of them. An integer is a
+    number of rows: conversations are drawn until the side has so many, and as they stay whole, the
+    last of them may bring more. Raises SplitError where one side would be empty.
+    """
+    names = _draw(set(rows_of), len(rows_of), seed)
+    if isinstance(dev, int):
+        # Rows on the dev side before each conversation is drawn.
+        before = accumulate((rows_of[name] for name in names), initial=0)
+        count = sum(rows < dev for rows in islice(before, len(names)))
+        asked = f"{dev} of {sum(rows_of.values())} rows in {len(rows_of)} conversations"
+    else:
+        count = round(dev * len(names))
+        asked = f"a share of {dev} of {len(names)} conversations is {count}"
+    if not 0 < count < len(names):
+        raise SplitError(asked, field="split.dev", fix="both sides need at least one")
+    return frozenset(names[:count])
+
+
+DEV_FIX = "a share such as 0.1, or a number of rows such as 60"
+
+
+def dev_problem(dev: float | int) -> str:
+    """Why `dev` says neither a share nor a number of rows; "" where it does."""
+    if dev <= 0:
+        return f"must be more than 0, not {dev}"
+    if dev == 1:
+        return f"{dev} may mean one row or all of them"
+    if isinstance(dev, float) and not dev < 1:
+        return f"{dev} is no share, and a number of rows is an integer"
+    return ""
 
 
 def conversation_of(row: Row) -> str:

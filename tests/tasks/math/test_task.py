@@ -90,6 +90,32 @@ def test_the_target_ends_in_the_boxed_gold(content: str, gold: str | None, targe
     assert MATH.target(Row("r", messages, gold=gold or content)) == Message("assistant", target)
 
 
+@pytest.mark.parametrize(
+    ("content", "gold", "target"),
+    [
+        ("2+2 = 4\n#### 4", "4", "2+2 = 4\nThe final answer is \\boxed{4}."),
+        ("So it is \\boxed{4}.", "4", "So it is \\boxed{4}."),
+        ("4", "4", "The final answer is \\boxed{4}."),
+        ("\\frac{1}{2}", "\\frac{1}{2}", "The final answer is \\boxed{\\frac{1}{2}}."),
+        ("Paris, I think.", "", "Paris, I think."),
+    ],
+)
+def test_where_no_gold_is_given_the_last_assistant_message_holds_it(
+    runner: RewardRunner, content: str, gold: str, target: str
+) -> None:
+    row = Row("r", (Message("user", "?"), Message("assistant", content, reasoning="hm")))
+    assert gold_answer(row) == gold
+    assert MATH.target(row) == Message("assistant", target, reasoning="hm")
+    assert content not in "".join(message.content for message in MATH.prompt(row))
+    right, wrong = runner.score([(row, Completion(target)), (row, Completion("\\boxed{7}"))])
+    assert (right.value, wrong.value) == ((1.0, 0.0) if gold else (None, None))
+
+
+def test_a_given_gold_goes_before_what_the_assistant_says() -> None:
+    row = Row("r", (Message("user", "?"), Message("assistant", "It is \\boxed{5}.")), gold="4")
+    assert gold_answer(row) == "4"
+
+
 def test_a_row_without_gold_has_no_target() -> None:
     with pytest.raises(NoTargetError, match="file:3"):
         MATH.target(Row("r", (Message("user", "?"),), origin="file:3"))

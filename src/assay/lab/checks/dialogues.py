@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from assay.data.episode import Completion, Ended, Reward
 from assay.data.rendering import Renderer
 from assay.data.row import Row
-from assay.lab.checks.gold import CONTROLS, Runner, Trial, Tried
+from assay.lab.checks.gold import CONTROLS, Runner, Trial, Tried, begun_length, exchanged_pairs
 from assay.lab.checks.subject import target_messages
 from assay.lab.evaluate import decode_with
 from assay.lab.prepare import make_renderer
@@ -83,14 +83,9 @@ def try_dialogues(
     runner_of: Runner,
 ) -> Trial:
     """Score gold conversations and wrong ones."""
-    half = len(golds) // 2
-    swaps = [
-        (one, other)
-        for a, b in zip(golds[:half], golds[half:], strict=False)
-        for one, other in ((a, b), (b, a))
-        if one.script != other.script
-    ]
+    swaps = exchanged_pairs(golds, lambda one, other: one.script == other.script)
     cut = [tuple(text[: len(text) // 2] for text in gold.script) for gold in golds]
+    begun = [tuple(text[: begun_length(text)] for text in gold.script) for gold in golds]
     with runner_of(function) as runner:
 
         def score(played: Sequence[tuple[Row, Completion | Reward]]) -> list[Reward]:
@@ -98,8 +93,9 @@ def try_dialogues(
 
         rewards = score([(gold.row, gold.played) for gold in golds])
         empty = score([(gold.row, play(world, gold.row, ())) for gold in golds])
-        short = score(
-            [(g.row, play(world, g.row, c, "length")) for g, c in zip(golds, cut, strict=True)]
+        short, shortest = (
+            score([(g.row, play(world, g.row, c, "length")) for g, c in zip(golds, s, strict=True)])
+            for s in (cut, begun)
         )
         swapped = score([(one.row, play(world, one.row, other.script)) for one, other in swaps])
     home = {gold.row.id: r.value for gold, r in zip(golds, rewards, strict=True)}
@@ -109,6 +105,7 @@ def try_dialogues(
         tuple((gold.row.id, r) for gold, r in zip(golds, rewards, strict=True)),
         tuple(Tried(g.row.id, r.value, None) for g, r in zip(golds, empty, strict=True)),
         tuple(Tried(g.row.id, r.value, None) for g, r in zip(golds, short, strict=True)),
+        tuple(Tried(g.row.id, r.value, None) for g, r in zip(golds, shortest, strict=True)),
         tuple(
             Tried(one.row.id, r.value, home[other.row.id])
             for (one, other), r in zip(swaps, swapped, strict=True)

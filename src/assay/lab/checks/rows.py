@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from assay.data.duplicates import conflicts
 from assay.data.record import DataError, Record
 from assay.data.remarks import NO_TOOLS, UNDECLARED
 from assay.data.row import Row
 from assay.data.tools import parse_tools
 from assay.judge.findings import Finding
-from assay.lab.checks.subject import Number, Seen, Subject, share_of, some
+from assay.lab.checks.subject import Number, Seen, Subject, reward_uses, share_of, some
 from assay.lab.evaluate import Evaluation
 from assay.lab.prepare import DataSet, find_part
 from assay.lab.row_filters import LONGER, SHORTER, TOO_LONG, Shift
@@ -34,6 +35,7 @@ def rows(subject: Subject) -> Seen:
         yield from left_out(place, data)
         yield from remarked(place, data)
         yield from well_formed(place, data.train + data.dev)
+        yield from contradicting(subject, name)
     for name, evaluation in subject.session.evaluations.items():
         yield Number(f"evaluate.{name}", "items", len(evaluation.items))
         yield from well_formed(f"evaluate.{name}", evaluation.items)
@@ -98,6 +100,25 @@ def well_formed(place: str, found: Sequence[Row]) -> Seen:
                 row.origin or row.id,
                 error.fix or "mend the tool's schema",
             )
+
+
+def contradicting(subject: Subject, name: str) -> Seen:
+    """Rows that ask the same and have another answer: good for imitation, not for a reward."""
+    data = subject.session.sets[name]
+    rows_ = data.train + data.dev
+    found = conflicts(rows_)
+    if not found:
+        return
+    rewarded = any(use.data.removesuffix(".dev") == name for use in reward_uses(subject.session))
+    yield Number(f"data.{name}", "other_answers", len(found))
+    yield Finding(
+        "warning" if rewarded else "note",
+        f"data.{name}: rows ask the same and have other answers",
+        f"{share_of(len(found), len(rows_))}: {some([f'{id_} ({first})' for id_, first in found])}",
+        "what earns the reward in one row earns none in the other: mend the answers, or keep one"
+        if rewarded
+        else "nothing, if several answers are right",
+    )
 
 
 def without_answers(subject: Subject) -> Seen:

@@ -89,9 +89,10 @@ def first_subsets(subject: Subject) -> Seen:
     for name, spec in session.experiment.data.items():
         if spec.take is not None and spec.take.how == "first":
             # The first rows are taken of those that were not dropped before.
-            gone = {id_ for ids in session.sets[name].dropped.values() for id_ in ids}
-            rows = load_rows(spec, session.task, session.run.root).rows
-            left = [row for row in rows if row.id not in gone]
+            loaded = load_rows(spec, session.task, session.run.root)
+            dropped = session.sets[name].dropped.items()
+            gone = {id_ for why, ids in dropped if why not in loaded.dropped for id_ in ids}
+            left = [row for row in loaded.rows if row.id not in gone]
             yield from unlike(f"data.{name}", left, spec.take)
     for name, spec in session.experiment.evaluate.items():
         if spec.take is not None and spec.take.how == "first" and spec.benchmark is not None:

@@ -1,9 +1,10 @@
 """The `[data.NAME]` tables: where rows come from, which are taken and how they are split."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
+from assay.data.splits import DEV_FIX, dev_problem
 from assay.lab.spec.table import Count, Many, Table, refused
 
 
@@ -19,10 +20,19 @@ class Take(Table):
 class Split(Table):
     """How rows are divided into a training part and a dev part that never meet."""
 
-    dev: Annotated[float, Field(gt=0, lt=1)]
-    """Share of the conversations that go to the dev part, named `NAME.dev`."""
+    dev: float | int
+    """What goes to the dev part, named `NAME.dev`: a number below 1 is a share of the
+    conversations, an integer from 2 on a number of rows. Conversations stay whole, so that the last
+    one may bring a few rows more."""
     by: Literal["conversation"] = "conversation"
     """Rows of one conversation always fall on the same side."""
+
+    @model_validator(mode="after")
+    def _dev_is_a_share_or_a_number_of_rows(self) -> Self:
+        problem = dev_problem(self.dev)
+        if problem:
+            raise refused("dev", problem, DEV_FIX)
+        return self
 
 
 class DataSpec(Table):

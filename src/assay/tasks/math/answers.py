@@ -15,6 +15,8 @@ _JOINED = re.compile(
 )
 """What may stand between boxes that are one answer together."""
 _WORD = re.compile(r"[^\W\d_]{3,}")
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_LONGEST_BARE = 80
 
 
 def final_answer(text: str) -> str | None:
@@ -58,6 +60,14 @@ def _closing_brace(text: str, start: int) -> int:
         if depth == 0:
             return mark.start()
     return -1
+
+
+def is_bare(text: str) -> bool:
+    """Whether a text is a mathematical answer and nothing else: one short line without words."""
+    line = text.strip()
+    if not line or len(line) > _LONGEST_BARE or "\n" in line:
+        return False
+    return _WORD.search(_COMMAND.sub("", line)) is None
 
 
 def number(text: str) -> Fraction | None:

@@ -18,7 +18,7 @@ from typing import Any
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.sandbox.limits import Outcome
-from assay.tasks.math.answers import final_answer, number
+from assay.tasks.math.answers import final_answer, is_bare, number
 from assay.tasks.no_verdict import completion_of, earned
 from assay.tasks.running import WorkerReward
 from assay.tasks.task import RewardFunction
@@ -37,9 +37,16 @@ DIFFERS = "differs_from_math_verify"
 
 
 def gold_answer(row: Row) -> str:
-    r"""What follows `####` or stands in `\boxed{}` in the gold, else all of it; "" for none."""
-    gold = "" if row.gold is None else str(row.gold)
-    return final_answer(gold) or gold.strip()
+    r"""What follows `####` or stands in `\boxed{}` in the gold, else all of it; "" for none.
+
+    A row without a gold has its answer in the assistant message that it ends with: the final answer
+    there, else the whole message where that is an answer alone, such as `9`.
+    """
+    if row.gold is not None:
+        gold = str(row.gold)
+        return final_answer(gold) or gold.strip()
+    said = "".join(message.content for message in row.messages[len(row.prompt) :]).strip()
+    return final_answer(said) or (said if is_bare(said) else "")
 
 
 def gold_completion(row: Row) -> Completion:

@@ -62,17 +62,20 @@ class MathTask:
     def target(self, row: Row) -> Message:
         """The gold steps, without calculator annotations, and the gold answer in a box.
 
-        Raises NoTargetError for a row without a gold answer.
+        A row that has neither gold nor final answer is trained on as it stands. Raises
+        NoTargetError for one that does not even end with an assistant message.
         """
         gold = gold_answer(row)
-        if not gold:
-            raise NoTargetError(f"row {row.id} has no gold answer", file=row.origin or None)
         last = row.messages[-1]
-        steps = last.content if last.role == "assistant" else ""
-        steps = CALCULATOR.sub("", steps.rpartition("####")[0] or steps).strip()
-        if rf"\boxed{{{gold}}}" in steps:
-            return Message("assistant", steps)
-        return Message("assistant", f"{steps}\nThe final answer is \\boxed{{{gold}}}.".strip())
+        said = last.content if last.role == "assistant" else ""
+        if not gold and not said.strip():
+            raise NoTargetError(f"row {row.id} has no gold answer", file=row.origin or None)
+        steps = CALCULATOR.sub("", said.rpartition("####")[0] or said).strip()
+        if steps == gold:
+            steps = ""
+        if gold and rf"\boxed{{{gold}}}" not in steps:
+            steps = f"{steps}\nThe final answer is \\boxed{{{gold}}}.".strip()
+        return Message("assistant", steps, reasoning=last.reasoning)
 
     def dialogue(self, row: Row) -> Dialogue | None:
         """None: every row is one question with one answer."""

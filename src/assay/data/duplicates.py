@@ -1,0 +1,91 @@
+"""Rows of a source that say the same as an earlier one: left out and counted.
+
+A row says the same where everything but its id, its conversation and the place it was read from is
+equal. Two rows that say something else under one id are an error: records and random numbers go by
+ids. Rows that ask the same and answer differently are kept; `conflicts` names them.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from assay.data.conversation import stored_messages
+from assay.data.hashing import canonical_json
+from assay.data.loaded import Item, LeftOut
+from assay.data.record import DataError
+from assay.data.row import Row
+
+SAME = "says the same as an earlier row"
+
+
+def without_duplicates(items: Iterable[Item]) -> Iterator[Item]:
+    """The items with every row that says the same as an earlier one left out.
+
+    Raises DataError for two rows that share an id and nothing else; it names both lines.
+    """
+    ids: dict[str, tuple[str, bytes]] = {}
+    said: set[bytes] = set()
+    for item in items:
+        if not isinstance(item, Row):
+            yield item
+            continue
+        digest = content_digest(item)
+        origin, before = ids.setdefault(item.id, (item.origin, digest))
+        if before != digest:
+            raise same_id(item, f"{origin}, which says something else")
+        yield LeftOut(item.id, SAME, item.origin) if digest in said else item
+        said.add(digest)
+
+
+def refuse_doubles(items: Iterable[Item]) -> Iterator[Item]:
+    """The items, all of them. Raises DataError for two rows with one id; it names both lines."""
+    ids: dict[str, str] = {}
+    for item in items:
+        if isinstance(item, Row) and ids.setdefault(item.id, item.origin) != item.origin:
+            raise same_id(item, ids[item.id])
+        yield item
+
+
+def content_digest(row: Row) -> bytes:
+    """16 bytes that are the same for rows that say the same."""
+    content = [stored_messages(row.messages), list(row.tools), row.gold, dict(row.extra)]
+    # Columns of parquet may hold what JSON has no word for, such as dates.
+    text = json.dumps(content, sort_keys=True, default=repr)
+    return hashlib.blake2b(text.encode("ascii"), digest_size=16).digest()
+
+
+def same_id(row: Row, earlier: str) -> DataError:
+    """The error about a row whose id an `earlier` one, told by its place, has as well."""
+    file, _, line = row.origin.rpartition(":")
+    problem = f"{row.id!r} is also the id of {earlier}"
+    fix = "drop one of the two, or give them ids of their own"
+    return DataError(problem, file=file, line=int(line), field="id", fix=fix)
+
+
+def conflicts(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Ids of rows, each with that of the first row that asks the same and has another answer.
+
+    The answer is the gold where there is one, else the final assistant message.
+    """
+    first: dict[str, tuple[str, str]] = {}
+    found = []
+    for row in rows:
+        asked = canonical_json([stored_messages(row.prompt), list(row.tools), _world(row)])
+        answer = canonical_json(_answer(row))
+        id_, wanted = first.setdefault(asked, (row.id, answer))
+        if wanted != answer:
+            found.append((row.id, id_))
+    return found
+
+
+def _answer(row: Row) -> Any:
+    if row.gold is not None:
+        return row.gold
+    return [asdict(message) for message in row.messages[len(row.prompt) :]]
+
+
+def _world(row: Row) -> Any:
+    """What a row of several turns asks beside its messages."""
+    return row.extra.get("entry")
