@@ -1,6 +1,7 @@
 """`assay run` and `assay resume`: what they do with runs that exist, and what they show."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,18 @@ def test_resume_finishes_an_interrupted_run(lab: TinyLab, monkeypatch: pytest.Mo
     result = call("resume", "tiny", "--lab", lab.root, "--json")
     assert result.exit_code == 0, result.stderr
     assert answer(result)["result"]["status"] == "finished"
+
+
+def test_a_run_that_was_killed_before_its_page_gets_it_by_resume(trained: TinyLab):
+    """`trained` was run without the command line, so that nobody has written its page."""
+    page = only_run(trained) / "report.html"
+    assert not page.exists()
+    result = call("resume", "tiny", "--lab", trained.root)
+    assert result.exit_code == 0, result.stderr
+    assert "its page is written now" in result.stdout and page.exists()
+    assert_one_line(call("resume", "tiny", "--lab", trained.root), "is finished", "--new")
+    os.utime(page, ns=(0, 0))
+    assert call("resume", "tiny", "--lab", trained.root).exit_code == 0
 
 
 def test_new_starts_another_run_of_the_name(lab: TinyLab, monkeypatch: pytest.MonkeyPatch):

@@ -2,12 +2,21 @@
 
 import hashlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from assay.data import files
-from assay.data.files import atomic_path, atomic_write_bytes, atomic_write_text, sha256_file
+from assay.data.files import (
+    atomic_path,
+    atomic_write_bytes,
+    atomic_write_text,
+    new_folder,
+    remove_leftovers,
+    sha256_file,
+)
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -38,6 +47,43 @@ def test_files_have_the_rights_that_other_new_files_have(tmp_path: Path) -> None
     (tmp_path / "b").write_text("x")
     modes = {(tmp_path / name).stat().st_mode for name in "ab"}
     assert len(modes) == 1 and os.access(tmp_path / "a", os.R_OK)
+
+
+LEFT = """
+import os, sys
+from pathlib import Path
+from assay.data.files import atomic_path, new_folder
+folder = Path(sys.argv[1])
+with atomic_path(folder / "inner" / "a.txt") as file, new_folder(folder / "out") as made:
+    file.write_text("half")
+    (made / "b.txt").write_text("half")
+    print("writing", flush=True)
+    sys.stdin.read(1)
+    os._exit(9)
+"""
+
+
+def test_what_a_killed_process_left_goes_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:
+    (tmp_path / ".hidden").write_text("the user's own")
+    command = [sys.executable, "-c", LEFT, str(tmp_path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "writing\n"
+        assert remove_leftovers(tmp_path) == []
+        process.communicate("x")
+    left = sorted(tmp_path.rglob("*.part"))
+    assert [path.is_dir() for path in left] == [True, False]
+    assert remove_leftovers(tmp_path) == left
+    assert sorted(p.name for p in tmp_path.rglob("*")) == [".hidden", "inner"]
+
+
+def test_a_folder_that_is_made_again_takes_the_place_of_what_a_kill_left(tmp_path: Path) -> None:
+    other, own = tmp_path / ".other.0123456789abcdef.part", tmp_path / ".out[1].0123.part"
+    for folder in (other, own):
+        folder.mkdir()
+    with new_folder(tmp_path / "out[1]") as made:
+        (made / "a").touch()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "out[1]"]
 
 
 def test_the_hash_of_a_file_is_that_of_its_bytes(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from assay.lab.evaluate_again import find_named
 from assay.lab.merged import run_folder
 from assay.lab.observer import Silent
+from assay.lab.protection import mark_protected
 from assay.lab.run_directory import RunDirectory, runs_of
 from assay.lab.runner import experiment_of, resume, start
 from assay.lab.session import Session
@@ -162,3 +163,19 @@ def test_checkpoints_without_checksums_load_as_before(unbroken: RunDirectory) ->
     assert reference is not None
     Session(experiment_of(run), run, 7, Silent()).shelf.plain(reference)
     same(run, unbroken)
+
+
+def test_a_finished_run_keeps_no_optimizer_state_but_a_protected_one(
+    unbroken: RunDirectory,
+) -> None:
+    assert not list(unbroken.path.rglob("optimizer.pt"))
+    run = interrupted(unbroken, "rl", 1)
+    assert len(list(run.path.rglob("optimizer.pt"))) == 2
+    left = run.path / "samples" / "rl" / ".step-000002.parquet.0123456789abcdef.part"
+    (run.checkpoints("rl") / ".step-000003.part").mkdir(parents=True)
+    left.touch()
+    mark_protected(run, run.checkpoint("sft", 6), "to go on from")
+    resume(run)
+    (kept,) = run.path.rglob("optimizer.pt")
+    assert kept.parent == run.checkpoint("sft", 6)
+    assert not list(run.path.rglob("*.part"))

@@ -1,4 +1,7 @@
-"""`assay resume NAME`: continues an interrupted or failed run, then shows its results."""
+"""`assay resume NAME`: continues an interrupted or failed run, then shows its results.
+
+A finished run that was killed before it had its page gets the page.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -27,8 +30,12 @@ def resume(
     from assay.cli.results import run_results
     from assay.lab.run_names import find_run, parse_run_name
     from assay.report.during import Reporting
+    from assay.report.page import lacks_page
 
     found = find_run(root, parse_run_name(run))
+    if lacks_page(found):
+        result, shown = run_results(found, lang)
+        return Outcome(result, [f"{found}: was finished; its page is written now", *shown])
     with executing(root, found.name):
         from assay.lab.runner import resume as resume_run
 

@@ -1,8 +1,12 @@
 """Files and folders that are either the old or the new, never half of the new; and sha256.
 
-Nothing here knows what is in a file.
+What is being written has a hidden name that ends in `.part` and is locked until it takes its own,
+so that what a killed process left can be told from the work of a living one. Nothing here knows
+what is in a file.
 """
 
+import fcntl
+import glob
 import hashlib
 import os
 import secrets
@@ -12,6 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from assay.errors import InputError
+
+PART = ".part"
+"""How the name of what is not whole yet ends."""
 
 
 class FolderTaken(InputError):
@@ -28,8 +35,11 @@ def new_folder(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     refuse_taken(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*{PART}"):
+        remove_left(left)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{PART}")
     temporary.mkdir()
+    handle = _lock(temporary)
     try:
         yield temporary
         for inner in sorted(temporary.rglob("*")):
@@ -39,6 +49,7 @@ def new_folder(path: str | Path) -> Iterator[Path]:
         temporary.rename(path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        os.close(handle)
     sync(path.parent)
 
 
@@ -58,13 +69,16 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{PART}")
+    temporary.touch()
+    handle = _lock(temporary)
     try:
         yield temporary
         sync(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+        os.close(handle)
     sync(path.parent)
 
 
@@ -77,6 +91,42 @@ def atomic_write_bytes(path: str | Path, content: bytes) -> None:
 def atomic_write_text(path: str | Path, content: str) -> None:
     """Write `content` to `path` as UTF-8 with the line ends it has, whole or not at all."""
     atomic_write_bytes(path, content.encode("utf-8"))
+
+
+def remove_leftovers(folder: Path) -> list[Path]:
+    """Remove what killed processes left half written in a folder and those inside it.
+
+    What a living process is writing stays. A folder that is written without a lock of its own, as a
+    checkpoint is, must be another lock's: the caller holds that.
+    """
+    return [path for path in sorted(folder.rglob(f".*{PART}")) if remove_left(path)]
+
+
+def remove_left(path: Path) -> bool:
+    """Remove a half written file or folder unless a living process is at it; False if one is."""
+    try:
+        handle = _lock(path, wait=False)
+    except (FileNotFoundError, BlockingIOError):  # gone already, or somebody is writing it
+        return False
+    try:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+    return True
+
+
+def _lock(path: Path, wait: bool = True) -> int:
+    """Lock a file or folder until the returned handle is closed, or the process dies."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
 
 
 def sync(path: Path) -> None:

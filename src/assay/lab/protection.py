@@ -53,6 +53,12 @@ def guard_delete(root: Path, path: Path, within: Path | None = None) -> None:
             raise ProtectedPath(f"{source} refers to {target}", file=path, fix=fix)
 
 
+def is_marked(run: RunDirectory, path: Path) -> bool:
+    """Whether a file or folder of a run was marked protected, or something in it or around it."""
+    here = path.relative_to(run.path).as_posix()
+    return any(_touch(here, marked) for marked in read_protected(run))
+
+
 def guard_overwrite(root: Path, path: Path) -> None:
     """Raise ProtectedPath where writing to `path` would replace something that is protected."""
     if path.exists():

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from assay.data.files import remove_leftovers
 from assay.errors import AssayError, InputError
 from assay.lab.activations import fit_activations
 from assay.lab.endpoint_runs import endpoint_manifest, is_endpoint, work_through_endpoint
@@ -42,6 +43,7 @@ from assay.lab.metrics import read_metrics, truncate_metrics
 from assay.lab.observer import Observer, Silent
 from assay.lab.parting import refuse_other_renderings
 from assay.lab.prepare import describe, find_part, make_renderer
+from assay.lab.protection import is_marked
 from assay.lab.recorder import RunRecorder
 from assay.lab.registry import note_run
 from assay.lab.reports import why_due
@@ -64,6 +66,7 @@ from assay.lab.stage_methods import (
 from assay.lab.status import hold_lab, hold_run, read_status, stored_status, write_status
 from assay.models.optimizer import make_optimizer
 from assay.rollout.language import LanguagePolicy
+from assay.train.checkpoint import drop_optimizer
 from assay.train.loop import train
 
 
@@ -146,8 +149,10 @@ def execute(session: Session) -> None:
 def proceed(session: Session) -> None:
     """The same for a run that this process holds."""
     note(session, status="running", message="", finished="", guard="")
+    remove_leftovers(session.run.path)
     try:
         work(session)
+        drop_optimizer_states(session)
     except GuardFired as stopped:
         note(session, status="failed", message=str(stopped), guard=" ".join(stopped.guards))
         status = stored_status(session.run.path)
@@ -197,6 +202,15 @@ def work(session: Session) -> None:
     for evaluation in session.evaluations.values():
         if evaluation.spec.role == "report":
             report(session, evaluation)
+
+
+def drop_optimizer_states(session: Session) -> None:
+    """Remove what only an unfinished run continues from, but for what is protected."""
+    for name in session.experiment.stage:
+        for step in checkpoint_steps(session.run, name):
+            checkpoint = session.run.checkpoint(name, step)
+            if not is_marked(session.run, checkpoint):
+                drop_optimizer(checkpoint)
 
 
 def run_stage(session: Session, name: str) -> None:

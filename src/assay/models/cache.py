@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -32,12 +33,13 @@ def built_once(target: Path, build: Callable[[Path], None]) -> Path:
 
     A lock beside it keeps other processes waiting; the directory is built under a temporary name,
     fsynced and renamed, so that `target` is either absent or whole. When `build` raises, nothing
-    is left behind.
+    is left behind; what a killed process left goes before the next one builds.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(target.with_name(target.name + ".lock")):
         if target.is_dir():
             return target
+        _remove_leftovers(target)
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         try:
             # mkdtemp makes it private; a shared cache must be readable as any other directory.
@@ -50,3 +52,11 @@ def built_once(target: Path, build: Callable[[Path], None]) -> Path:
             shutil.rmtree(temporary, ignore_errors=True)
         fsync_path(target.parent)
     return target
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Whoever built under these names did so under the lock that the caller holds."""
+    ours = re.compile(re.escape(f".{target.name}-") + "[a-z0-9_]{8}")  # as mkdtemp names them
+    for path in target.parent.iterdir():
+        if ours.fullmatch(path.name):
+            shutil.rmtree(path)

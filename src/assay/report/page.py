@@ -13,6 +13,7 @@ from assay.data.files import atomic_write_text
 from assay.lab.progress import progress
 from assay.lab.reports import note_report, report_file
 from assay.lab.run_directory import RunDirectory
+from assay.lab.status import STATUS, stored_status
 from assay.report import content, story
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
@@ -45,6 +46,14 @@ def write_report(run: RunDirectory, lang: str = "en", span: Span = Span()) -> Pa
     for name, template in ((MARKDOWN, "page.md.j2"), (HTML, "page.html.j2")):
         atomic_write_text(run.path / name, environment().get_template(template).render(values))
     return run.path / HTML
+
+
+def lacks_page(run: RunDirectory) -> bool:
+    """Whether a finished run was killed before its page: it has none, or an older one."""
+    if stored_status(run.path).status != "finished":
+        return False
+    page, ended = run.path / HTML, run.path / STATUS
+    return not page.exists() or page.stat().st_mtime_ns < ended.stat().st_mtime_ns
 
 
 def write_progress(run: RunDirectory, stage: str, step: int, why: str, lang: str = "en") -> Path:

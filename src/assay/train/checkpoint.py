@@ -119,11 +119,16 @@ def read_module(module: torch.nn.Module, folder: Path) -> None:
         strict_load(module, load_file(folder / MODULE), file=folder)
 
 
-def drop_optimizers(folder: Path, keep: int = 0) -> None:
+def drop_optimizers(folder: Path, keep: int) -> None:
     """Remove the optimizer state of the checkpoints in a stage's folder but the `keep` newest."""
     steps = steps_in(folder)
     for step in steps[: len(steps) - keep]:
-        (folder / step_name(step) / OPTIMIZER).unlink(missing_ok=True)
+        drop_optimizer(folder / step_name(step))
+
+
+def drop_optimizer(checkpoint: Path) -> None:
+    """Remove the optimizer state of a checkpoint: it is no longer to be continued from."""
+    (checkpoint / OPTIMIZER).unlink(missing_ok=True)
 
 
 def continuable(checkpoint: Path) -> bool:
