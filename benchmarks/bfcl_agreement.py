@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from environments import environment
-from scripted import VARIANTS, Script, ScriptedSampler, Verdicts, known_to_differ, scripts_of
+from scripted import VARIANTS, Script, ScriptedDecoder, Verdicts, known_to_differ, scripts_of
 from transformers import AutoTokenizer
 
 from assay.data.rendering import Renderer
@@ -96,7 +96,7 @@ def judged_upstream(scripts: Sequence[Script]) -> tuple[Verdicts, list[str]]:
         (root / "test_case_ids_to_generate.json").write_text(json.dumps(by_category))
         tokenizer = AutoTokenizer.from_pretrained(folder)
         renderer = Renderer(tokenizer, "hermes")
-        sampler = ScriptedSampler(tokenizer, renderer.end_token, scripts)
+        sampler = ScriptedDecoder(tokenizer, renderer.end_token, scripts)
         ends = frozenset({renderer.end_token})
         served = Served(MODEL, renderer, ends, CONTEXT, sampler, folder)
         with running(served, TOKEN, 0) as address:
@@ -114,7 +114,7 @@ def judged_upstream(scripts: Sequence[Script]) -> tuple[Verdicts, list[str]]:
         return verdicts(root, by_category), asked_otherwise(tokenizer, sampler)
 
 
-def asked_otherwise(tokenizer: Any, sampler: ScriptedSampler) -> list[str]:
+def asked_otherwise(tokenizer: Any, sampler: ScriptedDecoder) -> list[str]:
     """Entries that BFCL asked with another first prompt than Assay's benchmark does."""
     here = Renderer(tokenizer, "qwen3_fc")
     return [

@@ -1,6 +1,6 @@
 """A scripted model for BFCL's entries: right for some, wrong for others, the same at every call.
 
-`Script` holds one entry's answers and can be judged by Assay; `ScriptedSampler` stands where the
+`Script` holds one entry's answers and can be judged by Assay; `ScriptedDecoder` stands where the
 engine stands behind a server, and finds the entry by the question in the prompt. Asking BFCL is
 `bfcl_agreement`'s part.
 """
@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assay.data.episode import Completion, Turn
+import numpy as np
+
+from assay.data.episode import Completion
 from assay.data.row import Row, ToolCall
 from assay.rl.policy import SampleKey
-from assay.rollout.engine import Watch
+from assay.rollout import buckets
+from assay.rollout.continuous import Step
 from assay.rollout.sampling import Sampling
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import Benchmark, BenchmarkOptions, benchmark, task
@@ -215,8 +218,8 @@ def as_json(row: Row, source: str) -> ToolCall:
 
 
 @dataclass(frozen=True)
-class ScriptedSampler:
-    """Answers prompts in ChatML from scripts; see `assay.lab.serving.batching.BatchSampler`."""
+class ScriptedDecoder:
+    """Answers prompts in ChatML from scripts; see `assay.lab.serving.batching.Decoder`."""
 
     tokenizer: Any
     end_token: int
@@ -224,27 +227,38 @@ class ScriptedSampler:
     asked: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Entry -> the first prompt that came for it."""
 
-    def sample(
-        self,
-        contexts: Sequence[tuple[int, ...]],
-        keys: Sequence[SampleKey],
-        sampling: Sampling,
-        policy_version: int = 0,
-        watch: Watch | None = None,
-    ) -> list[Turn]:
-        """One scripted turn per context. Raises LookupError for a question of no script."""
-        return [self.turn(context, sampling.max_tokens) for context in contexts]
+    rows: dict[buckets.Row, list[int]] = field(default_factory=dict)
+    """What is still to be said in each."""
 
-    def turn(self, context: tuple[int, ...], limit: int) -> Turn:
-        """The answer to one prompt, cut at the limit as a model's would be."""
+    def join(self, context: Sequence[int], key: SampleKey, sampling: Sampling) -> buckets.Row:
+        """Begin the scripted answer. Raises LookupError for a question of no script."""
+        row = buckets.Row(list(context), len(context), np.uint64(0), sampling)
+        self.rows[row] = self.answer(tuple(context))
+        return row
+
+    def step(self) -> Step:
+        """One token of each answer."""
+        step = Step()
+        for row, left in self.rows.items():
+            step.drawn.append((row, left.pop(0), 0.0))
+        return step
+
+    def leave(self, row: buckets.Row) -> None:
+        """Forget an answer."""
+        del self.rows[row]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.rows.clear()
+
+    def answer(self, context: tuple[int, ...]) -> list[int]:
+        """The tokens of the answer to one prompt."""
         question, turn, step = place(self.tokenizer.decode(context, skip_special_tokens=False))
         (script,) = [s for s in self.scripts if question == s.question]
         if (turn, step) == (0, 0):
             self.asked[script.entry] = context
         said = self.tokenizer.encode(script.says(turn, step), add_special_tokens=False)
-        actions = (*said, self.end_token)[:limit]
-        ended = "stop" if len(said) < limit else "length"
-        return Turn(context, actions, (True,) * len(actions), (0.0,) * len(actions), ended)
+        return [*said, self.end_token]
 
 
 def place(prompt: str) -> tuple[str, int, int]:

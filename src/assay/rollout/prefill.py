@@ -42,25 +42,32 @@ class Prompts:
         if self.conversations is None:
             return
         slot, fed = row // cache.slots, len(turn.actions) - 1
-        length = len(turn.context)
         tokens = turn.context + turn.actions[:fed]
-        if self.conversations.count(tokens) * BLOCK + BLOCK > len(tokens):
-            return
-        layers = zip(
-            cache.prompt_keys, cache.prompt_values, cache.own_keys, cache.own_values, strict=True
-        )
-        whole = torch.stack(
-            [
-                torch.stack(
-                    [
-                        torch.cat([prompt[slot, :, :length], own[row, :, :fed]], dim=1)
-                        for prompt, own in ((prompt_key, own_key), (prompt_value, own_value))
-                    ]
-                )
-                for prompt_key, prompt_value, own_key, own_value in layers
-            ]
-        )
-        self.conversations.add(tokens, whole)
+        remember(self.conversations, cache, slot, row, len(turn.context), tokens)
+
+
+def remember(
+    store: PrefixStore, cache: Cache, slot: int, row: int, length: int, tokens: Sequence[int]
+) -> None:
+    """Store keys and values: of `length` tokens from the prompt slot, of the rest from the row."""
+    if store.count(tokens) * BLOCK + BLOCK > len(tokens):
+        return
+    fed = len(tokens) - length
+    layers = zip(
+        cache.prompt_keys, cache.prompt_values, cache.own_keys, cache.own_values, strict=True
+    )
+    whole = torch.stack(
+        [
+            torch.stack(
+                [
+                    torch.cat([prompt[slot, :, :length], own[row, :, :fed]], dim=1)
+                    for prompt, own in ((prompt_key, own_key), (prompt_value, own_value))
+                ]
+            )
+            for prompt_key, prompt_value, own_key, own_value in layers
+        ]
+    )
+    store.add(tokens, whole)
 
 
 def cache_shape(model: InferenceModel) -> CacheShape:
@@ -125,24 +132,43 @@ def held(cache: Cache, slot: int, length: int) -> Tensor:
     )
 
 
+@dataclass(frozen=True)
+class Span:
+    """Tokens behind..stop of a context, for a prompt slot that holds those before them."""
+
+    slot: int
+    context: Sequence[int]
+    behind: int
+    stop: int
+    asked: bool
+    """Whether the logits after the last of them are wanted."""
+
+
 def compute(prompts: Prompts, cache: Cache, placed: Sequence[Placed], *, logits: bool) -> Tensor:
     """Run the tokens that no store has through the model; logits of each last one if asked."""
+    spans = [
+        Span(slot, context, copy_stored(prompts.store, cache, slot, context), len(context), logits)
+        for slot, context in placed
+    ]
+    prompts.prefilled += sum(span.stop - span.behind for span in spans)
+    return compute_spans(prompts.model, cache, spans)
+
+
+def compute_spans(model: InferenceModel, cache: Cache, spans: Sequence[Span]) -> Tensor:
+    """Run spans through the model in one pass; logits (K, V) after the K that ask for them."""
     segments, tokens, positions = [], [], []
-    for slot, context in placed:
-        behind = copy_stored(prompts.store, cache, slot, context)
+    for span in spans:
         start = len(tokens)
-        tokens += context[behind:]
-        positions += range(behind, len(context))
-        segments.append(Segment(slot, behind, start, len(tokens)))
-        cache.prompt_lengths_U[slot] = len(context)
-    prompts.prefilled += len(tokens)
-    device = prompts.model.device
-    keep = [segment.stop - 1 for segment in segments] if logits else []
-    return prompts.model.forward(
-        torch.tensor(tokens, device=device),
-        torch.tensor(positions, device=device),
+        tokens += span.context[span.behind : span.stop]
+        positions += range(span.behind, span.stop)
+        segments.append(Segment(span.slot, span.behind, start, len(tokens)))
+        cache.prompt_lengths_U[span.slot] = span.stop
+    ends = [s.stop - 1 for span, s in zip(spans, segments, strict=True) if span.asked]
+    return model.forward(
+        torch.tensor(tokens, device=model.device),
+        torch.tensor(positions, device=model.device),
         PrefillPlan(cache, segments),
-        torch.tensor(keep, dtype=torch.long, device=device),
+        torch.tensor(ends, dtype=torch.long, device=model.device),
     )
 
 

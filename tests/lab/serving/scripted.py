@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 from starlette.testclient import TestClient
 
-from assay.data.episode import Turn
 from assay.data.rendering import Renderer
 from assay.lab.serving.app import Endpoint
 from assay.lab.serving.batching import Batcher
 from assay.lab.serving.served import Served
 from assay.rl.policy import SampleKey
-from assay.rollout.engine import Watch
+from assay.rollout.buckets import Row
+from assay.rollout.continuous import Step
 from assay.rollout.sampling import Sampling
 from tests.models.folders import tiny_tokenizer
 
@@ -24,41 +24,48 @@ Answer = Callable[[str, SampleKey], str]
 
 
 class Says:
-    """Samples what `answer` says to the prompt's text, one token a step, as the engine would."""
+    """Draws what `answer` says to the prompt's text, one token a step, as the engine would."""
 
     def __init__(self, answer: Answer):
         self.tokenizer = tiny_tokenizer()
         self.answer = answer
-        self.batches: list[list[str]] = []
-        self.limits: list[int] = []
+        self.prompts: list[str] = []
+        """In the order of their coming."""
+        self.settings: list[Sampling] = []
+        self.rows: dict[Row, tuple[str, SampleKey]] = {}
+        """What is under way, with its prompt."""
         self.released = threading.Event()
+        """Without it no step is made."""
         self.released.set()
 
-    def sample(
-        self,
-        contexts: Sequence[tuple[int, ...]],
-        keys: Sequence[SampleKey],
-        sampling: Sampling,
-        policy_version: int = 0,
-        watch: Watch | None = None,
-    ) -> list[Turn]:
-        prompts = [str(self.tokenizer.decode(list(context))) for context in contexts]
-        self.batches.append(prompts)
-        self.limits.append(sampling.max_tokens)
+    def join(self, context: Sequence[int], key: SampleKey, sampling: Sampling) -> Row:
+        prompt = str(self.tokenizer.decode(list(context)))
+        self.prompts.append(prompt)
+        self.settings.append(sampling)
+        row = Row(list(context), len(context), np.uint64(0), sampling)
+        self.rows[row] = prompt, key
+        return row
+
+    def step(self) -> Step:
         assert self.released.wait(20)
-        said = [self.answer(prompt, key) for prompt, key in zip(prompts, keys, strict=True)]
-        turns = []
-        for number, (context, text) in enumerate(zip(contexts, said, strict=True)):
-            tokens = [*self.tokenizer.encode(text), end_token(self.tokenizer)]
-            drawn = tokens[: sampling.max_tokens]
-            for count, token in enumerate(drawn, 1):
-                if watch is not None and watch(np.array([number]), np.array([token]))[0]:
-                    drawn = drawn[:count]
-                    break
-            ended = "stop" if len(drawn) == len(tokens) else "length"
-            logps = tuple(-float(n) for n in range(len(drawn)))
-            turns.append(Turn(context, tuple(drawn), (True,) * len(drawn), logps, ended))
-        return turns
+        step = Step()
+        for row, (prompt, key) in list(self.rows.items()):
+            try:
+                said = self.answer(prompt, key)
+            except Exception as error:
+                del self.rows[row]
+                step.failed.append((row, error))
+                continue
+            script = [*self.tokenizer.encode(said), end_token(self.tokenizer)]
+            step.drawn.append((row, script[row.drawn], -float(row.drawn)))
+            row.tokens.append(script[row.drawn])
+        return step
+
+    def leave(self, row: Row) -> None:
+        del self.rows[row]
+
+    def clear(self) -> None:
+        self.rows.clear()
 
 
 def end_token(tokenizer) -> int:
@@ -73,11 +80,16 @@ def served(sampler: Says, context: int = CONTEXT) -> Served:
     return Served(MODEL, renderer, ends, context, sampler, Path("nowhere"))
 
 
+def batching(sampler: Says) -> Batcher:
+    """The scripted model's batcher."""
+    return Batcher(sampler, frozenset({end_token(sampler.tokenizer)}))
+
+
 @contextmanager
 def client(answer: Answer | str) -> Iterator[tuple[TestClient, Says]]:
     """A client of the application, with the token."""
     sampler = Says(answer if callable(answer) else lambda *_: answer)
-    batcher = Batcher(sampler)
+    batcher = batching(sampler)
     app = Endpoint(served(sampler), batcher, TOKEN).app()
     with TestClient(app, headers=HEADERS, raise_server_exceptions=False) as test_client:
         yield test_client, sampler

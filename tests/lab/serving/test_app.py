@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from assay.lab.serving.app import MOST_BYTES, Endpoint
-from assay.lab.serving.batching import Batcher
-from tests.lab.serving.scripted import CONTEXT, HEADERS, MODEL, TOKEN, Says, client, served
+from tests.lab.serving.scripted import (
+    CONTEXT,
+    HEADERS,
+    MODEL,
+    TOKEN,
+    Says,
+    batching,
+    client,
+    served,
+)
 
 TOOL = {
     "type": "function",
@@ -41,7 +49,7 @@ def test_a_chat_is_answered_with_text_usage_and_reason() -> None:
     assert choice["message"] == {"role": "assistant", "content": "Hello!"}
     assert choice["finish_reason"] == "stop" and answer["object"] == "chat.completion"
     prompt = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-    assert sampler.batches == [[prompt]]
+    assert sampler.prompts == [prompt]
     counted = len(sampler.tokenizer.encode(prompt))
     assert answer["usage"] == {
         "prompt_tokens": counted,
@@ -59,7 +67,7 @@ def test_calls_come_back_as_tool_calls_and_the_text_beside_them_stays() -> None:
     first, second = choice["message"]["tool_calls"]
     assert first["function"] == {"name": "add", "arguments": '{"a": 1}'}
     assert first["id"] != second["id"] and first["type"] == "function"
-    assert '"name": "add"' in sampler.batches[0][0]
+    assert '"name": "add"' in sampler.prompts[0]
 
 
 @pytest.mark.parametrize("body", [{}, {"tools": [TOOL], "tool_choice": "none"}])
@@ -67,7 +75,7 @@ def test_without_tools_a_call_is_text(body: dict) -> None:
     with client(CALL) as (http, sampler):
         choice = http.post(CHAT, json={**HELLO, **body}).json()["choices"][0]
     assert choice["message"] == {"role": "assistant", "content": CALL}
-    assert "# Tools" not in sampler.batches[0][0]
+    assert "# Tools" not in sampler.prompts[0]
 
 
 def test_a_broken_call_is_shown_as_it_is() -> None:
@@ -88,7 +96,7 @@ def test_a_conversation_with_calls_and_results_is_rendered_as_in_training() -> N
     with client("Two.") as (http, sampler):
         body = {"model": MODEL, "messages": talk, "tools": [TOOL]}
         assert http.post(CHAT, json=body).status_code == 200
-    (prompt,) = sampler.batches[0]
+    (prompt,) = sampler.prompts
     assert '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call><|im_end|>' in prompt
     assert "<tool_response>\n2\n</tool_response>" in prompt
 
@@ -165,26 +173,6 @@ def test_the_pieces_of_a_stream_add_up_to_the_whole_answer(text: str, stop, tool
     assert pieces[-1]["choices"][0]["finish_reason"] == whole["finish_reason"]
 
 
-def test_requests_that_arrive_together_are_sampled_together() -> None:
-    with client("x") as (http, sampler):
-        sampler.released.clear()
-        threads = [
-            threading.Thread(target=lambda n=n: http.post(COMPLETIONS, json={**ONCE, **n}))
-            for n in [
-                {"prompt": "first"},
-                *[{"prompt": f"p{i}", "max_tokens": 9 + i} for i in range(4)],
-            ]
-        ]
-        for thread in threads:
-            thread.start()
-            time.sleep(0.1)
-        sampler.released.set()
-        for thread in threads:
-            thread.join()
-    assert [len(batch) for batch in sampler.batches] == [1, 4]
-    assert sampler.limits == [16, 12]
-
-
 @pytest.mark.parametrize(
     ("body", "parameter"),
     [
@@ -218,7 +206,7 @@ def test_what_cannot_be_done_is_refused_by_name(body: dict, parameter: str) -> N
     error = refused.json()["error"]
     assert refused.status_code == 400 and error["param"] == parameter, error
     assert error["type"] == "invalid_request_error" and error["message"] and error["code"]
-    assert not sampler.batches
+    assert not sampler.prompts
 
 
 @pytest.mark.parametrize(
@@ -270,7 +258,7 @@ def test_without_the_token_nothing_is_sampled(header: str) -> None:
             assert refused.status_code == 401
             assert refused.json()["error"]["type"] == "authentication_error"
             assert "secret" not in refused.text
-    assert not sampler.batches
+    assert not sampler.prompts
 
 
 def test_models_are_listed_without_a_token_but_not_with_a_wrong_one() -> None:
@@ -302,7 +290,7 @@ def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(size: int) -> 
     error = refused.json()["error"]
     assert error["code"] == "context_length_exceeded"
     assert str(size) in error["message"] and str(CONTEXT) in error["message"]
-    assert fits.status_code == 200 and len(sampler.batches) == 1
+    assert fits.status_code == 200 and len(sampler.prompts) == 1
 
 
 def test_a_model_that_fails_is_a_500_without_a_traceback_and_the_server_goes_on(capsys) -> None:
@@ -319,40 +307,38 @@ def test_a_model_that_fails_is_a_500_without_a_traceback_and_the_server_goes_on(
     assert "no memory" in capsys.readouterr().err
 
 
-def test_a_request_that_fails_does_not_fail_the_others_of_its_batch() -> None:
+def test_a_request_that_fails_does_not_fail_the_others_beside_it() -> None:
     def answer(prompt: str, key: object) -> str:
         if "bad" in prompt:
             raise RuntimeError("no memory")
         return "a fine answer"
 
-    body = {**ONCE, "stream": True, "stop": " answer"}
+    body = {**ONCE, "prompt": ["first", "good"], "stream": True, "stop": " answer"}
     with client(answer) as (http, sampler):
         sampler.released.clear()
         answers: dict[str, str] = {}
 
-        def ask(prompt: str) -> None:
-            answers[prompt] = http.post(COMPLETIONS, json={**body, "prompt": prompt}).text
+        def ask(name: str, prompt: object) -> None:
+            answers[name] = http.post(COMPLETIONS, json={**body, "prompt": prompt}).text
 
-        threads = [
-            threading.Thread(target=ask, args=(p,)) for p in ("first", "good", "bad", "better")
-        ]
+        wanted = {"fine": ["first", "good"], "bad": "bad"}
+        threads = [threading.Thread(target=ask, args=one) for one in wanted.items()]
         for thread in threads:
             thread.start()
-            time.sleep(0.1)
         sampler.released.set()
         for thread in threads:
             thread.join()
-    assert [len(batch) for batch in sampler.batches] == [1, 3, 1, 1, 1]
     assert "internal_error" in answers["bad"]
-    for prompt in ("good", "better"):
-        texts = [piece["choices"][0]["text"] for piece in events(answers[prompt])]
-        assert "".join(texts) == "a fine"
+    said = {0: "", 1: ""}
+    for piece in events(answers["fine"]):
+        said[piece["choices"][0]["index"]] += piece["choices"][0]["text"]
+    assert said == {0: "a fine", 1: "a fine"}
 
 
 def test_a_server_that_stops_answers_503_instead_of_half_an_answer() -> None:
     sampler = Says(lambda *_: "a long answer")
     sampler.released.clear()
-    batcher = Batcher(sampler)
+    batcher = batching(sampler)
     with TestClient(Endpoint(served(sampler), batcher, TOKEN).app(), headers=HEADERS) as http:
         answers: list = []
         threads = [

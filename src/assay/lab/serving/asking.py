@@ -131,7 +131,7 @@ def ready(
             job = Job(context, SampleKey(seed, f"prompt {prompt}", sample), sampling)
             choice = Choice(len(choices), job, Growing(speech), prompt)
             if request.stream or request.stops or stop_tokens:
-                job.listen = partial(listen, choice, stop_tokens)
+                job.hears = partial(hears, choice, stop_tokens)
             choices.append(choice)
     return Asked(request, tuple(choices), speech, tools)
 
@@ -161,16 +161,11 @@ def settings(request: Asking, max_tokens: int) -> Sampling:
     )
 
 
-def listen(choice: Choice, stop_tokens: frozenset[int]) -> Callable[[int], bool]:
-    """Take the tokens of a choice as they are drawn; True where a stop text or token ends it."""
-    choice.growing = Growing(choice.growing.speech)
-
-    def hears(token: int) -> bool:
-        if token in stop_tokens:
-            return True
-        choice.growing.add(token)
-        if choice.tell is not None:
-            choice.tell(choice)
-        return choice.growing.stopped
-
-    return hears
+def hears(choice: Choice, stop_tokens: frozenset[int], token: int) -> bool:
+    """Take a token of a choice as it is drawn; True where a stop text or token ends it."""
+    if token in stop_tokens:
+        return True
+    choice.growing.add(token)
+    if choice.tell is not None:
+        choice.tell(choice)
+    return choice.growing.stopped

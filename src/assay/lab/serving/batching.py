@@ -1,44 +1,41 @@
-"""Requests that wait together are sampled together, in one thread beside the server's.
+"""Requests are sampled together, in one thread beside the server's; they join between two steps.
 
-Nothing about HTTP or text is known here. Who samples is a `BatchSampler`: the lab's own engine, or
-a scripted one in tests. What is drawn for a job follows from its key alone, so that company never
-changes an answer (but for the last bits of the matrix products).
+Nothing about HTTP or text is known here. Who samples is a `Decoder`: the lab's own continuous
+batch, or a scripted one in tests. What is drawn for a job follows from its key alone, so that
+company never changes an answer (but for the last bits of the matrix products).
 """
 
 import queue
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, field
 from typing import Protocol
-
-import numpy as np
 
 from assay.data.episode import Turn
 from assay.rl.policy import SampleKey
-from assay.rollout.engine import Watch
+from assay.rollout.buckets import Row
+from assay.rollout.continuous import Step
 from assay.rollout.sampling import Sampling
 
-GATHER_SECONDS = 0.01
-"""How long the first waiting request waits for company."""
-MOST_TOGETHER = 256
-"""Jobs of one batch; the engine keeps as many rows as fit."""
 
+class Decoder(Protocol):
+    """Draws tokens for completions that come and go; see `rollout.continuous.ContinuousBatch`."""
 
-class BatchSampler(Protocol):
-    """Samples one turn per context, and asks `watch` about every token."""
+    def join(self, context: Sequence[int], key: SampleKey, sampling: Sampling) -> Row:
+        """Queue a completion."""
+        ...
 
-    def sample(
-        self,
-        contexts: Sequence[tuple[int, ...]],
-        keys: Sequence[SampleKey],
-        sampling: Sampling,
-        policy_version: int = 0,
-        watch: Watch | None = None,
-    ) -> list[Turn]:
-        """See `rollout.language.LocalSampler`."""
+    def step(self) -> Step:
+        """At most one token for each completion."""
+        ...
+
+    def leave(self, row: Row) -> None:
+        """Forget a completion that has not failed."""
+        ...
+
+    def clear(self) -> None:
+        """Forget all."""
         ...
 
 
@@ -49,28 +46,40 @@ class Job:
     context: tuple[int, ...]
     key: SampleKey
     sampling: Sampling
-    listen: Callable[[], Callable[[int], bool]] | None = None
-    """Begins to listen: what it returns is told each token as it is drawn, and says True where the
-    completion ends. One that is sampled again is listened to anew."""
+    hears: Callable[[int], bool] | None = None
+    """Is told each token as it is drawn, and says True where the completion ends."""
     cancelled: bool = False
-    """Nobody waits any more: the completion ends at its next token."""
+    """Nobody waits any more: the completion leaves before the next step."""
     done: Future[Turn] = field(default_factory=Future)
 
-    @property
-    def company(self) -> tuple[float, float, int, int]:
-        """Jobs that agree here are sampled in one call: limits of tokens up to a factor of two."""
-        one = self.sampling
-        return one.temperature, one.top_p, one.top_k, (one.max_tokens - 1).bit_length()
+
+@dataclass(eq=False)
+class Running:
+    """A job under way and what was drawn for it."""
+
+    job: Job
+    row: Row
+    actions: list[int] = field(default_factory=list)
+    logps: list[float] = field(default_factory=list)
+
+    def turn(self, stopped: bool) -> Turn:
+        """What was drawn, as a turn."""
+        mask = (True,) * len(self.actions)
+        ended = "stop" if stopped else "length"
+        return Turn(self.job.context, tuple(self.actions), mask, tuple(self.logps), ended)
 
 
 class Batcher:
     """Takes jobs from any thread and gives each its turn."""
 
-    def __init__(self, sampler: BatchSampler):
-        self.sampler = sampler
+    def __init__(self, decoder: Decoder, end_tokens: frozenset[int]):
+        """A turn ends with one of `end_tokens` at the latest."""
+        self.decoder = decoder
+        self.end_tokens = end_tokens
         self._jobs: queue.Queue[Job | None] = queue.Queue()
         self._open: set[Job] = set()
         self._closed = False
+        self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="assay-sampling", daemon=True)
         self._thread.start()
 
@@ -81,89 +90,78 @@ class Batcher:
 
     def submit(self, job: Job) -> None:
         """Queue a job; `job.done` gets its turn, or the exception that sampling raised."""
-        if self._closed:
-            job.done.set_exception(CancelledError())
-            return
         self._open.add(job)
         job.done.add_done_callback(lambda _: self._open.discard(job))
-        self._jobs.put(job)
+        with self._closing:
+            if not self._closed:
+                self._jobs.put(job)
+                return
+        job.done.set_exception(CancelledError())
 
     def close(self) -> None:
-        """End what is under way at its next token, refuse what waits, and stop the thread."""
-        self._closed = True
-        for job in list(self._open):
-            job.cancelled = True
-        self._jobs.put(None)
+        """End what is under way before its next token, refuse what waits, and stop the thread."""
+        with self._closing:
+            self._closed = True
+            self._jobs.put(None)
         self._thread.join()
+        for job in self._arrived():
+            job.done.set_exception(CancelledError())
 
     def _work(self) -> None:
-        while (first := self._jobs.get()) is not None:
-            time.sleep(GATHER_SECONDS)
-            waiting = [first, *islice(self._waiting(), MOST_TOGETHER - 1)]
-            groups: dict[tuple[float, float, int, int], list[Job]] = {}
-            for job in waiting:
-                groups.setdefault(job.company, []).append(job)
-            for group in groups.values():
-                self._sample([job for job in group if not self._gone(job)])
-            if self._closed:
-                break
-        for job in self._waiting():
-            self._gone(job)
+        running: dict[Row, Running] = {}
+        while not self._closed:
+            for job in self._arrived(wait=not running):
+                self._join(job, running)
+            try:
+                self._drop([one for one in running.values() if one.job.cancelled], running)
+                if running:
+                    self._step(running)
+            except Exception as error:  # the requests are told; the server goes on
+                self.decoder.clear()
+                for one in running.values():
+                    one.job.done.set_exception(error)
+                running.clear()
+        self._drop(list(running.values()), running)
 
-    def _waiting(self) -> Iterator[Job]:
-        """Jobs that are there already."""
-        while not self._jobs.empty():
-            job = self._jobs.get()
-            if job is None:
-                self._closed = True
-                return
-            yield job
-
-    def _gone(self, job: Job) -> bool:
-        """Whether nobody waits for a job; it is then over."""
-        if not job.done.done() and (job.cancelled or self._closed):
-            job.done.set_exception(CancelledError())
-        return job.done.done()
-
-    def _sample(self, jobs: list[Job]) -> None:
-        if not jobs:
-            return
-        limit = max(job.sampling.max_tokens for job in jobs)
+    def _join(self, job: Job, running: dict[Row, Running]) -> None:
         try:
-            turns = self.sampler.sample(
-                [job.context for job in jobs],
-                [job.key for job in jobs],
-                replace(jobs[0].sampling, max_tokens=limit),
-                watch=watching(jobs),
-            )
-        except Exception as error:  # the request is told; the server goes on
-            if len(jobs) == 1:
-                jobs[0].done.set_exception(error)
-                return
-            # One request shall not fail for another's sake: each is sampled again, alone.
-            for job in jobs:
-                self._sample([job])
-            return
-        for job, turn in zip(jobs, turns, strict=True):
-            # A turn that was cut because nobody waits, or because the server ends, is no answer.
-            if not self._gone(job):
-                job.done.set_result(turn)
+            row = self.decoder.join(job.context, job.key, job.sampling)
+            running[row] = Running(job, row)
+        except Exception as error:
+            job.done.set_exception(error)
 
+    def _arrived(self, wait: bool = False) -> list[Job]:
+        """Jobs that came since, at least one or the end if they are to be waited for."""
+        found = [self._jobs.get()] if wait else []
+        while not self._jobs.empty():
+            found.append(self._jobs.get())
+        return [job for job in found if job is not None]
 
-def watching(jobs: Sequence[Job]) -> Watch:
-    """What ends each job's turn: its own limit, its listener, or that nobody waits."""
-    drawn = [0] * len(jobs)
-    listening = [job.listen() if job.listen is not None else None for job in jobs]
+    def _drop(self, unwanted: Sequence[Running], running: dict[Row, Running]) -> None:
+        for one in unwanted:
+            self._end(one, running)
+            one.job.done.set_exception(CancelledError())
 
-    def over(number: int, token: int) -> bool:
-        job = jobs[number]
-        drawn[number] += 1
-        hears = listening[number]
-        ended = hears is not None and hears(token)
-        return ended or job.cancelled or drawn[number] >= job.sampling.max_tokens
+    def _end(self, one: Running, running: dict[Row, Running]) -> None:
+        self.decoder.leave(one.row)
+        del running[one.row]
 
-    def watch(turns_A: np.ndarray, tokens_A: np.ndarray) -> np.ndarray:
-        pairs = zip(turns_A.tolist(), tokens_A.tolist(), strict=True)
-        return np.array([over(number, token) for number, token in pairs], dtype=bool)
-
-    return watch
+    def _step(self, running: dict[Row, Running]) -> None:
+        """One step; each job is told what became of it."""
+        step = self.decoder.step()
+        for row, error in step.failed:
+            running.pop(row).job.done.set_exception(error)
+        for row, token, logp in step.drawn:
+            one = running[row]
+            one.actions.append(token)
+            one.logps.append(logp)
+            stopped = token in self.end_tokens
+            try:
+                heard = one.job.hears is not None and one.job.hears(token)
+            except Exception as error:  # the request is told; the others go on
+                self._end(one, running)
+                one.job.done.set_exception(error)
+                continue
+            if stopped or heard or len(one.actions) >= one.job.sampling.max_tokens:
+                self._end(one, running)
+                one.job.done.set_result(one.turn(stopped))

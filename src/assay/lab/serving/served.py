@@ -16,13 +16,14 @@ from assay.lab.merged import model_folder
 from assay.lab.observer import Silent
 from assay.lab.prepare import make_renderer
 from assay.lab.runner import experiment_of
-from assay.lab.serving.batching import BatchSampler
+from assay.lab.serving.batching import Decoder
 from assay.lab.session import Session
 from assay.lab.status import stored_status
+from assay.models.inference import inference_model
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.models.source import EXAMPLES
-from assay.rollout.language import LocalSampler
+from assay.rollout.continuous import ContinuousBatch
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Served:
     end_tokens: frozenset[int]
     context_tokens: int
     """The most tokens that a prompt and its completion may have together."""
-    sampler: BatchSampler
+    decoder: Decoder
     folder: Path
     """Where a client that renders by itself finds config and tokenizer."""
 
@@ -61,8 +62,7 @@ def opened(root: Path, target: str, rendering: str, name: str | None = None) -> 
         session = Session(experiment_of(run), run, stored_status(run.path).seed, Silent())
         model, folder = session.shelf.plain(reference), session.shelf.base
         tokenizer, ends = session.base.tokenizer, session.base.end_tokens
-    sampler = LocalSampler(model, ends, precision.compute)
+    decoder = ContinuousBatch(inference_model(model, precision.compute))
     limit = model.config.get_text_config().max_position_embeddings
     renderer = make_renderer(tokenizer, rendering)
-    with sampler.conversations():
-        yield Served(name or target, renderer, ends, limit, sampler, folder)
+    yield Served(name or target, renderer, ends, limit, decoder, folder)

@@ -63,7 +63,7 @@ def running(served: Served, token: str, port: int) -> Iterator[Address]:
     import uvicorn
 
     listening = bound(port)
-    batcher = Batcher(served.sampler)
+    batcher = Batcher(served.decoder, served.end_tokens)
     endpoint = Endpoint(served, batcher, token)
     config = uvicorn.Config(
         endpoint.app(),
