@@ -220,3 +220,13 @@ def test_a_record_keeps_the_source_of_its_items(tmp_path: Path):
     scores = read_scores(run, RECORD, "base")
     assert scores.sources == 1, "a chunk of an earlier version has no sources, its items may"
     assert scores.clusters == ("scene", "scene")
+
+
+def test_half_a_surrogate_pair_costs_one_character_and_not_the_file(tmp_path):
+    said = {"messages": "[]", "turns": []}
+    broken = line("a", 0) | {"output": "x\ud800", "why": "\udfff", "messages": '["\ud83d"]'}
+    write_table(tmp_path / "r.parquet", [broken | {"turns": []}, line("b", 0) | said], ANSWERS)
+    table = pq.read_table(tmp_path / "r.parquet")
+    assert table["output"].to_pylist() == ["x\ufffd", ""]
+    assert table["why"].to_pylist() == ["\ufffd", ""]
+    assert json.loads(table["messages"].to_pylist()[0]) == ["\ufffd"]

@@ -1,25 +1,28 @@
 """Answers of a model behind an endpoint, judged and recorded item by item.
 
 The endpoint gives text alone, so a line has no tokens, and its counts are the server's; of a
-dialogue it keeps what was said. An answer
-that did not come, or a dialogue whose world failed, is an abstention that says why; it is never a
-wrong answer. Runs and their manifests are `endpoint_runs`' part.
+dialogue it keeps what was said. An answer that did not come or cannot be kept, or a dialogue whose
+world failed, is an abstention that says why; it is never a wrong answer. Every reply is in
+`reply_journal` before it is used. Runs and their manifests are `endpoint_runs`' part.
 """
 
 import json
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from assay.data.conversation import dump_messages
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.lab.conversation_records import conversation_columns
 from assay.lab.observer import Observer
 from assay.lab.records import EvaluationRecord, RecordWriter
+from assay.lab.reply_journal import NotJournalled, Place, ReplyJournal, request_hash
+from assay.lab.request_slots import RequestSlots, Stopped
 from assay.lab.spec.evaluate import EvaluateSpec
 from assay.rl.policy import SampleKey
 from assay.rollout.endpoint import Endpoint, EndpointError, Said, Unanswered
@@ -29,9 +32,13 @@ from assay.tasks.running import RewardRunner
 from assay.tasks.task import Benchmark, Task, error_type
 
 CHUNK = 64
-"""Answers recorded together: what an interrupted evaluation asks for again at most."""
+"""Answers judged and recorded together."""
 TOGETHER = 8
 """Requests that the endpoint is asked at once."""
+WAITING = 64
+"""Items under way at once, those included that wait before they ask again."""
+MOST_COUNTED = 2**31 - 1
+"""What the column of a record holds."""
 BASE = "base"
 """The name of the only checkpoint that an endpoint has."""
 
@@ -68,7 +75,8 @@ class Heard:
     def counted(self, name: str) -> int | None:
         """The sum of one of the server's token counts; None where it did not count every answer."""
         counts = [getattr(one, name) for one in self.said]
-        return None if None in counts or not counts else sum(counts)
+        whole = None if None in counts or not counts else sum(counts)
+        return None if whole is None or whole > MOST_COUNTED else whole
 
 
 def answer_all(
@@ -78,31 +86,62 @@ def answer_all(
     observer: Observer,
     runner: RewardRunner,
 ) -> Path:
-    """Ask and judge what the record lacks; returns the record's file. Raises EndpointError."""
+    """Ask and judge what the record lacks; returns the record's file.
+
+    Raises EndpointError, and DamagedFile for a journal of replies that cannot be read.
+    """
     jobs = [(i, r) for i in range(len(evaluation.items)) for r in range(evaluation.spec.repeats)]
     name = evaluation.record.name
     with RecordWriter(folder, evaluation.record, BASE) as writer:
-        for start in range(0, len(jobs), CHUNK):
-            if writer.has_chunk(start // CHUNK):
-                continue
-            observer.evaluation(name, BASE, start, len(jobs))
-            lines = chunk_lines(evaluation, endpoint, jobs[start : start + CHUNK], runner)
-            writer.write_chunk(start // CHUNK, lines)
+        starts = [n for n in range(0, len(jobs), CHUNK) if not writer.has_chunk(n // CHUNK)]
+        chunks = [jobs[start : start + CHUNK] for start in starts]
+        with asking(evaluation, endpoint, writer.parts, chunks) as coming:
+            for start, chunk, waiting in zip(starts, chunks, coming, strict=True):
+                observer.evaluation(name, BASE, start, len(jobs))
+                started = time.perf_counter()
+                heard = [each.result() for each in waiting]
+                lines = chunk_lines(evaluation, chunk, heard, runner, started)
+                writer.write_chunk(start // CHUNK, lines)
         file = writer.finish()
     observer.evaluation(name, BASE, len(jobs), len(jobs))
     return file
 
 
-def chunk_lines(
+@contextmanager
+def asking(
     evaluation: EndpointEvaluation,
     endpoint: Endpoint,
+    parts: Path,
+    chunks: Sequence[Sequence[tuple[int, int]]],
+) -> Iterator[list[list[Future[Heard]]]]:
+    """What comes of the (item, repeat) pairs of each chunk; asked side by side.
+
+    Where the block ends before all is answered, no further request is sent.
+    """
+    slots = RequestSlots(TOGETHER)
+    asker = replace(endpoint, pause=slots.pause)
+    threads = ThreadPoolExecutor(WAITING, thread_name_prefix="assay-endpoint")
+    with ReplyJournal(parts) as journal:
+
+        def one(job: tuple[int, int]) -> Heard:
+            with slots.held():
+                return ask(evaluation, asker, job, journal)
+
+        try:
+            yield [[threads.submit(one, job) for job in chunk] for chunk in chunks]
+        finally:
+            slots.close()
+            threads.shutdown(cancel_futures=True)
+
+
+def chunk_lines(
+    evaluation: EndpointEvaluation,
     jobs: Sequence[tuple[int, int]],
+    heard: Sequence[Heard],
     runner: RewardRunner,
+    started: float,
 ) -> list[dict[str, Any]]:
     """The record's lines of some (item, repeat) pairs."""
-    started = time.perf_counter()
-    with ThreadPoolExecutor(TOGETHER, thread_name_prefix="assay-endpoint") as threads:
-        heard = list(threads.map(partial(ask, evaluation, endpoint), jobs))
     rewards = [Reward(None, why=each.failure) for each in heard]
     fresh = [n for n, each in enumerate(heard) if not each.failure]
     pairs = [(evaluation.items[jobs[n][0]], heard[n].completion) for n in fresh]
@@ -115,16 +154,23 @@ def chunk_lines(
     ]
 
 
-def ask(evaluation: EndpointEvaluation, endpoint: Endpoint, job: tuple[int, int]) -> Heard:
-    """The answer to one item, or the dialogue with it. Raises EndpointError."""
+def ask(
+    evaluation: EndpointEvaluation,
+    endpoint: Endpoint,
+    job: tuple[int, int],
+    journal: ReplyJournal,
+) -> Heard:
+    """The answer to one item, or the dialogue with it.
+
+    Raises EndpointError, NotJournalled, and Stopped.
+    """
     item, repeat = evaluation.items[job[0]], job[1]
-    # Servers take seeds of 31 bits; equal items of another seed shall differ.
-    seed = key_state(SampleKey(evaluation.seed, item.id, repeat)) >> 33
     said: list[Said] = []
 
     def say(messages: Sequence[Message], tools: Tools) -> Said:
-        sampling, rendering = evaluation.sampling, evaluation.spec.rendering
-        said.append(endpoint.say(messages, tools, sampling, rendering, seed))
+        sent = [dump_messages(tuple(messages)), list(tools)]
+        place = Place(item.id, repeat, len(said), request_hash(sent))
+        said.append(reply(evaluation, endpoint, journal, place, messages, tools))
         return said[-1]
 
     messages: tuple[Message, ...] = ()
@@ -133,7 +179,7 @@ def ask(evaluation: EndpointEvaluation, endpoint: Endpoint, job: tuple[int, int]
             say(evaluation.task.prompt(item), item.tools)
         else:
             messages = converse(evaluation.made.dialogue(item), say)
-    except EndpointError:
+    except (EndpointError, NotJournalled, Stopped):
         raise
     except Unanswered as error:
         return Heard(Completion(""), tuple(said), f"endpoint: {error}")
@@ -141,6 +187,33 @@ def ask(evaluation: EndpointEvaluation, endpoint: Endpoint, job: tuple[int, int]
         return Heard(Completion(""), tuple(said), f"environment: {type(error).__name__}: {error}")
     text = "\n".join(one.text for one in said)
     return Heard(Completion(text, (), said[-1].ended, messages), tuple(said))
+
+
+def reply(
+    evaluation: EndpointEvaluation,
+    endpoint: Endpoint,
+    journal: ReplyJournal,
+    place: Place,
+    messages: Sequence[Message],
+    tools: Tools,
+) -> Said:
+    """What the journal or else the endpoint has to one request. Raises Unanswered, EndpointError.
+
+    A failure is put down like an answer: it may have been paid for too.
+    """
+    came = journal.known(place)
+    if came is None:
+        # Servers take seeds of 31 bits; equal items of another seed shall differ.
+        seed = key_state(SampleKey(evaluation.seed, place.item, place.repeat)) >> 33
+        try:
+            sampling, rendering = evaluation.sampling, evaluation.spec.rendering
+            came = endpoint.say(messages, tools, sampling, rendering, seed)
+        except Unanswered as error:
+            came = error
+        journal.add(place, came)
+    if isinstance(came, Unanswered):
+        raise came
+    return came
 
 
 def converse(dialogue: Any, say: Say) -> tuple[Message, ...]:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from assay.data.files import atomic_path, atomic_write_text
 from assay.data.hashing import canonical_json, sha256_text
+from assay.data.whole_text import whole_text
 from assay.errors import InputError
 from assay.judge.scores import ItemScores, item_scores
 from assay.lab.conversation_records import COLUMNS, NAMES
@@ -81,8 +82,14 @@ def write_table(file: Path, lines: Sequence[Line], schema: pa.Schema) -> None:
         schema = pa.schema([*schema, *COLUMNS])
     # Arrow would take an absent column for null and leave an unknown one out.
     assert all(line.keys() == set(schema.names) for line in lines), "columns are not the schema's"
+    kept = [{name: _keepable(value) for name, value in line.items()} for line in lines]
     with atomic_path(file) as temporary:
-        pq.write_table(pa.Table.from_pylist([dict(line) for line in lines], schema), temporary)
+        pq.write_table(pa.Table.from_pylist(kept, schema), temporary)
+
+
+def _keepable(value: Any) -> Any:
+    # What a world or a checker makes of an answer may hold half of a surrogate pair.
+    return whole_text(value) if isinstance(value, str) else value
 
 
 def write_samples(file: Path, lines: Sequence[Line]) -> None:

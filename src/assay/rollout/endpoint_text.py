@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from assay.data.jsonl import load_json
 from assay.data.renderings.hermes import think_text
 from assay.data.tools import function_of
+from assay.data.whole_text import whole_text
 
 TYPES = {
     "dict": "object",
@@ -41,8 +43,16 @@ _NAME = re.compile(r"[^A-Za-z0-9_-]")
 REASONING = ("reasoning_content", "reasoning")
 
 
+MOST_TOKENS = 10_000_000
+"""That one answer can have read or written: more is no count. No model reads so many."""
+
+
 class Garbled(ValueError):
     """An answer that is not what OpenAI's interface promises."""
+
+
+class Unusable(Garbled):
+    """A model's own answer, made and paid for, with something in it that cannot be kept."""
 
 
 @dataclass(frozen=True)
@@ -127,28 +137,72 @@ def chat_text(answer: Any, names: Portable) -> tuple[str, str]:
     choice = _choice(answer)
     message = choice.get("message")
     if not isinstance(message, dict):
-        raise Garbled("the choice has no message")
+        raise Unusable("the choice has no message")
     content = message.get("content")
     if content is not None and not isinstance(content, str):
-        raise Garbled("the content is no text")
+        raise Unusable("the content is no text")
     reasoning = next((message[key] for key in REASONING if message.get(key)), "")
     if not isinstance(reasoning, str):
-        raise Garbled("the reasoning is no text")
+        raise Unusable("the reasoning is no text")
     calls = message.get("tool_calls") or []
     if not isinstance(calls, list):
-        raise Garbled("the tool calls are no list")
+        raise Unusable("the tool calls are no list")
     written = "\n".join(_call_text(call, names) for call in calls)
     text = think_text(reasoning) + (content or "")
     whole = f"{text}\n{written}" if text and written else text + written
-    return whole, str(choice.get("finish_reason"))
+    return _keepable(whole), str(choice.get("finish_reason"))
 
 
 def completion_text(answer: Any) -> tuple[str, str]:
     """The text of a completion and its finish reason. Raises Garbled."""
     choice = _choice(answer)
     if not isinstance(choice.get("text"), str):
-        raise Garbled("the choice has no text")
-    return choice["text"], str(choice.get("finish_reason"))
+        raise Unusable("the choice has no text")
+    return _keepable(choice["text"]), str(choice.get("finish_reason"))
+
+
+def read_answer(body: bytes) -> Any:
+    """The JSON of an answer.
+
+    Raises Garbled for what is no JSON at all, as a proxy's page is, and Unusable for what Python's
+    parser takes or refuses on its own account: NaN, Infinity, thousands of digits, nesting without
+    end.
+    """
+    try:
+        return load_json(body.decode("utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise Garbled(str(error)) from error
+    except ValueError as error:
+        raise Unusable(str(error)) from error
+
+
+def token_counts(answer: Any) -> tuple[int | None, int | None]:
+    """The server's counts of the prompt's and the answer's tokens, None where it gives none.
+
+    Raises Unusable for a count that is none.
+    """
+    usage = answer.get("usage")
+    if usage is None:
+        return None, None
+    if not isinstance(usage, dict):
+        raise Unusable("the usage is no object")
+    return _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+
+
+def _count(usage: Mapping[str, Any], name: str) -> int | None:
+    count = usage.get(name)
+    if count is None:
+        return None
+    if type(count) is not int or not 0 <= count <= MOST_TOKENS:
+        raise Unusable(f"the usage's {name} is no number of tokens")
+    return count
+
+
+def _keepable(text: str) -> str:
+    """The text. Raises Unusable for half of a surrogate pair, which no file can hold."""
+    if whole_text(text) != text:
+        raise Unusable("the text holds half of a surrogate pair")
+    return text
 
 
 def _choice(answer: Any) -> dict[str, Any]:
@@ -161,9 +215,12 @@ def _choice(answer: Any) -> dict[str, Any]:
 def _call_text(call: Any, names: Portable) -> str:
     made = call.get("function") if isinstance(call, dict) else None
     if not isinstance(made, dict) or not isinstance(made.get("name"), str):
-        raise Garbled("a tool call has no function")
+        raise Unusable("a tool call has no function")
     name = json.dumps(names.here.get(made["name"], made["name"]), ensure_ascii=False)
     arguments = made.get("arguments")
     if not isinstance(arguments, str):
-        arguments = json.dumps(arguments, ensure_ascii=False)
+        try:
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        except RecursionError as error:
+            raise Unusable("a tool call's arguments are nested too deeply") from error
     return f'<tool_call>\n{{"name": {name}, "arguments": {arguments or "{}"}}}\n</tool_call>'
