@@ -1,7 +1,6 @@
 """Every changed bit, cut and lost file of a folder is found, and named."""
 
 import hashlib
-import json
 from pathlib import Path
 
 import pytest
@@ -41,9 +40,6 @@ def test_one_changed_bit_anywhere_is_found_in_its_file(folder: Path, name: str, 
         found = find_damage(folder)
     finally:
         file.write_bytes(before)
-    if name == CHECKSUMS and not found:
-        assert json.loads(changed)["files"] == json.loads(before)["files"]
-        return
     assert [damage.file for damage in found] == [file]
 
 

@@ -29,6 +29,7 @@ from assay.cli.run import run
 from assay.cli.runs import runs
 from assay.cli.serve import serve
 from assay.cli.show import show
+from assay.cli.verify import verify
 from assay.cli.watch import watch
 
 VERBS = {
@@ -48,6 +49,7 @@ VERBS = {
     "replay": replay,
     "runs": runs,
     "show": show,
+    "verify": verify,
     "protect": protect,
     "delete": delete,
     "export": export,

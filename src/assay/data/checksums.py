@@ -29,7 +29,8 @@ def write_checksums(folder: Path) -> None:
     """Write the file for all others that lie in `folder`, each by its path inside."""
     names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
     files = {name: sha256_file(folder / name) for name in names if name != CHECKSUMS}
-    record = {"schema": SCHEMA, "files": files, "sha256": _own(files)}
+    record: dict[str, Any] = {"schema": SCHEMA, "files": files}
+    record["sha256"] = _own(record)
     (folder / CHECKSUMS).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
@@ -40,9 +41,9 @@ def recorded_checksums(folder: Path) -> Mapping[str, str] | Damage | None:
         return None
     try:
         record: Any = json.loads(file.read_bytes())
-        if record["sha256"] == _own(record["files"]):
+        if record.pop("sha256") == _own(record):
             return record["files"]
-    except (ValueError, RecursionError, TypeError, KeyError):
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
         pass  # it is something else than what was written, as below
     return Damage(file, "is damaged: it does not hold what was written")
 
@@ -72,6 +73,6 @@ def compare(file: Path, *expected: str) -> Damage | None:
     return Damage(file, problem)
 
 
-def _own(files: Mapping[str, str]) -> str:
-    """What the record says of itself."""
-    return sha256_text(canonical_json(files))
+def _own(record: Mapping[str, Any]) -> str:
+    """What the record says of the rest of itself."""
+    return sha256_text(canonical_json(record))

@@ -129,6 +129,17 @@ def _lock(path: Path, wait: bool = True) -> int:
     return handle
 
 
+def append_line(file: Path, line: str) -> None:
+    """Add a line to a journal. What a kill left of the last one goes first."""
+    with file.open("ab+") as stream:
+        if stream.tell():
+            stream.seek(-1, os.SEEK_END)
+            if stream.read(1) != b"\n":
+                stream.seek(0)
+                stream.truncate(stream.read().rfind(b"\n") + 1)
+        stream.write(line.encode("utf-8") + b"\n")
+
+
 def sync(path: Path) -> None:
     """Wait until the file or folder at `path` is on the disk."""
     handle = os.open(path, os.O_RDONLY)

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assay.data.files import atomic_write_text
 from assay.errors import InputError, RunFailure
+from assay.lab.listed import write_listed
 from assay.lab.metrics import read_metrics
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.experiment import Experiment
@@ -161,7 +161,7 @@ def pass_guards(run: RunDirectory, guards: Sequence[str], stage: str, step: int)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     entries = [{"guard": name, "stage": stage, "step": step, "at": now} for name in guards]
     text = json.dumps([*_read(run.path), *entries], indent=2)
-    atomic_write_text(run.path / PASSED, text + "\n")
+    write_listed(run.path, run.path / PASSED, text + "\n")
 
 
 def passed_steps(run: Path, stage: str) -> dict[str, int]:

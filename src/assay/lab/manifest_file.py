@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from assay.data.files import atomic_write_text
 from assay.errors import InputError
+from assay.lab.listed import write_listed
 from assay.lab.run_directory import RunDirectory
 from assay.lab.stored import FIX, read_json
 
@@ -20,7 +20,8 @@ class DamagedManifest(InputError):
 
 def write_manifest(run: RunDirectory, manifest: Manifest) -> None:
     """Write the manifest, whole or not at all."""
-    atomic_write_text(run.manifest, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    write_listed(run.path, run.manifest, text)
 
 
 def read_manifest(run: RunDirectory) -> Manifest:

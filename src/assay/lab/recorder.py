@@ -13,6 +13,7 @@ import torch
 from assay.data.episode import Reward
 from assay.lab.conversation_records import conversation_columns
 from assay.lab.guards import GuardFired, GuardWatch
+from assay.lab.history import keep_history
 from assay.lab.metrics import append_metrics
 from assay.lab.observer import Observer
 from assay.lab.records import read_samples, write_samples
@@ -59,7 +60,7 @@ class RunRecorder:
     def samples(self, step: int, records: Sequence[SampleRecord]) -> None:
         """Write the step's completions, whole or not at all."""
         lines = [sample_line(self.stage, step, record) for record in records]
-        write_samples(self.run.samples(self.stage, step), lines)
+        write_samples(self.run.samples(self.stage, step), lines, self.run.path)
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Append the step's line, note how far the run is, and tell the observer."""
@@ -80,7 +81,7 @@ class RunRecorder:
         due = self.checkpoint_every and state.step % self.checkpoint_every == 0
         fired = self.guards.fired()
         if due or fired or state.step == self.steps:
-            save_checkpoint(self.folder, policy, optimizer, state, self.beside)
+            save_checkpoint(self.folder, policy, optimizer, state, self.complete)
         if fired:
             raise GuardFired(fired)
         if due or state.step == self.steps:
@@ -88,6 +89,11 @@ class RunRecorder:
         why = self.due(state.step)
         if why:
             self.observer.report(self.run, self.stage, state.step, why)
+
+    def complete(self, folder: Path) -> None:
+        """Put beside the weights what makes the model whole, and what the metrics are by now."""
+        self.beside(folder)
+        keep_history(self.run.metrics, folder)
 
     @property
     def folder(self) -> Path:

@@ -11,12 +11,13 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from assay.data.files import atomic_path, atomic_write_text
+from assay.data.files import atomic_path
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.whole_text import whole_text
 from assay.errors import InputError
 from assay.judge.scores import ItemScores, item_scores
 from assay.lab.conversation_records import COLUMNS, NAMES
+from assay.lab.listed import listed_path, write_listed
 from assay.lab.run_directory import RunDirectory
 
 SCHEMA = 1
@@ -70,9 +71,12 @@ class DamagedRecord(InputError):
     """A file of a run that cannot be read."""
 
 
-def write_table(file: Path, lines: Sequence[Line], schema: pa.Schema) -> None:
+def write_table(
+    file: Path, lines: Sequence[Line], schema: pa.Schema, run: Path | None = None
+) -> None:
     """Write lines as one parquet file, whole or not at all; each has every column of the schema.
 
+    It is entered into the checksums of the run in folder `run`, if it is a file of one.
     Lines of conversations have those of `conversation_records` as well, lines of items that may
     share a source CLUSTER.
     """
@@ -83,7 +87,7 @@ def write_table(file: Path, lines: Sequence[Line], schema: pa.Schema) -> None:
     # Arrow would take an absent column for null and leave an unknown one out.
     assert all(line.keys() == set(schema.names) for line in lines), "columns are not the schema's"
     kept = [{name: _keepable(value) for name, value in line.items()} for line in lines]
-    with atomic_path(file) as temporary:
+    with listed_path(run, file) if run else atomic_path(file) as temporary:
         pq.write_table(pa.Table.from_pylist(kept, schema), temporary)
 
 
@@ -92,9 +96,9 @@ def _keepable(value: Any) -> Any:
     return whole_text(value) if isinstance(value, str) else value
 
 
-def write_samples(file: Path, lines: Sequence[Line]) -> None:
-    """Write the completions of one step."""
-    write_table(file, lines, SAMPLES)
+def write_samples(file: Path, lines: Sequence[Line], run: Path | None = None) -> None:
+    """Write the completions of one step of the run in folder `run`."""
+    write_table(file, lines, SAMPLES, run)
 
 
 def read_samples(file: Path) -> list[dict[str, Any]]:
@@ -185,6 +189,7 @@ class RecordWriter:
     """Writes one record in chunks; chunks that a killed process left are taken over."""
 
     def __init__(self, evaluations: Path, record: EvaluationRecord, checkpoint: str):
+        self.run = evaluations.parent
         self.file = record.file(evaluations, checkpoint)
         self.parts = self.file.with_suffix(".parts")
         self.record = record
@@ -192,9 +197,8 @@ class RecordWriter:
     def __enter__(self) -> Self:
         self.parts.mkdir(parents=True, exist_ok=True)
         description = {"schema": SCHEMA, **asdict(self.record)}
-        atomic_write_text(
-            self.file.parent / "evaluation.json", json.dumps(description, indent=2) + "\n"
-        )
+        text = json.dumps(description, indent=2) + "\n"
+        write_listed(self.run, self.file.parent / "evaluation.json", text)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -217,7 +221,7 @@ class RecordWriter:
         """Merge the chunks into the record."""
         if not self.file.exists():
             tables = [pq.read_table(part) for part in sorted(self.parts.glob("*.parquet"))]
-            with atomic_path(self.file) as temporary:
+            with listed_path(self.run, self.file) as temporary:
                 # A chunk that an earlier version left may lack a column.
                 whole = pa.concat_tables(tables, promote_options="default")
                 pq.write_table(whole, temporary)

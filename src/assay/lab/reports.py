@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from assay.data.files import append_line
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.experiment import Experiment
 from assay.lab.status import read_status
@@ -42,8 +43,7 @@ def why_due(experiment: Experiment, stage: str, step: int, steps: int) -> str:
 def note_report(run: RunDirectory, stage: str, step: int, why: str) -> None:
     """Enter a report into the journal."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    with (run.path / JOURNAL).open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(asdict(ReportEntry(stage, step, why, now))) + "\n")
+    append_line(run.path / JOURNAL, json.dumps(asdict(ReportEntry(stage, step, why, now))))
 
 
 def note_asked(run: RunDirectory) -> None:

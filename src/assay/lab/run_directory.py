@@ -14,6 +14,7 @@ from pathlib import Path
 
 from assay.data.files import sync
 from assay.errors import InputError
+from assay.lab.listed import write_listed
 from assay.lab.status import STATUS, Status, write_status
 
 RUNS = "runs"
@@ -91,8 +92,7 @@ def create_run(root: Path, name: str, *, seed: int, spec: str, new: bool = False
     draft = run.path.with_name(f".{run.id}")
     draft.mkdir(parents=True)
     try:
-        (draft / run.spec.name).write_text(spec, encoding="utf-8")
-        sync(draft / run.spec.name)
+        write_listed(draft, draft / run.spec.name, spec)
         write_status(draft, Status(seed=seed, started=now.isoformat(timespec="seconds")))
         draft.rename(run.path)
     except BaseException:

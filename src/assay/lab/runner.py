@@ -28,6 +28,7 @@ from assay.lab.guards import (
     unseen,
     watch_stage,
 )
+from assay.lab.history import check_history
 from assay.lab.launch import begun, way_on
 from assay.lab.manifest import check_manifest, make_manifest, write_manifest
 from assay.lab.measuring import (
@@ -225,6 +226,7 @@ def run_stage(session: Session, name: str) -> None:
     chosen = not choosing or read_selection(session.run.path, name) is not None
     finished = done and done[-1] >= steps and chosen
     if finished and (later_begun(session, name) or is_whole(session.run, name, done[-1])):
+        check_history(session.run, name, done[-1])
         return
     for evaluation in choosing[:1]:
         # What training started from is what a later checkpoint has to be better than.
@@ -262,6 +264,8 @@ def train_stage(
         betas=options.betas,
     )
     state = restore(session.run, name, policy, optimizer, session.observer)
+    if state.step:
+        check_history(session.run, name, state.step)
     recorder = RunRecorder(
         session.run,
         name,

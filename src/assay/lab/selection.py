@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from assay.data.files import atomic_write_text
+from assay.lab.listed import write_listed
 from assay.lab.stored import as_entry, read_json
 
 SELECTION = "selection.json"
@@ -38,7 +38,7 @@ class Selection:
 def write_selection(run: Path, stage: str, selection: Selection) -> None:
     """Note what was chosen for `stage` in the run folder."""
     chosen = _read(run) | {stage: asdict(selection)}
-    atomic_write_text(run / SELECTION, json.dumps(chosen, indent=2) + "\n")
+    write_listed(run, run / SELECTION, json.dumps(chosen, indent=2) + "\n")
 
 
 def read_selection(run: Path, stage: str) -> Selection | None:
