@@ -101,8 +101,11 @@ def test_a_head_that_contradicts_its_tie_stops_the_load(save_model: SaveModel) -
     [
         ({"architectures": ["LlamaForSequenceClassification"]}, "ForSequence.*LlamaForCausalLM"),
         ({"architectures": ["Qwen2ForCausalLM"]}, "Qwen2ForCausalLM.*LlamaForCausalLM"),
-        ({"model_type": "vit", "architectures": ["ViTModel"]}, "ViTModel, not a causal"),
-        ({"model_type": "nonsense"}, "not a known model config"),
+        (
+            {"model_type": "vit", "architectures": ["ViTModel"]},
+            r"'vit' \(ViTModel\) can be neither",
+        ),
+        ({"model_type": "nonsense"}, "'nonsense'.*llama, mistral, qwen2, qwen3"),
     ],
 )
 def test_other_architectures_are_refused_with_both_names(

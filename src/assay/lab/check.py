@@ -24,6 +24,7 @@ from assay.lab.checks.subject import Histogram, Number, Seen, Subject
 from assay.lab.checks.trained import trained
 from assay.lab.endpoint_runs import endpoint_evaluations, endpoint_for, is_endpoint
 from assay.lab.observer import Observer, Silent
+from assay.lab.opening import refuse_unopenable
 from assay.lab.run_directory import RunDirectory
 from assay.lab.session import Session
 from assay.lab.spec.names import check_names
@@ -102,6 +103,7 @@ def opening_error(session: Session) -> Finding | None:
             endpoint_for(session)
             endpoint_evaluations(session)
             return None
+        refuse_unopenable(session.experiment, session.run.root)
         for part in ("base", "sets", "evaluations"):
             getattr(session, part)
     except InputError as error:

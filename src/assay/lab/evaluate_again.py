@@ -5,7 +5,8 @@ a manifest. A record that exists is not made again.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from json import dumps, loads
 from pathlib import Path
@@ -23,18 +24,18 @@ from assay.lab.endpoint_runs import (
 from assay.lab.evaluate import Evaluation, make_evaluation
 from assay.lab.manifest_file import read_manifest
 from assay.lab.measuring import measure_stored
-from assay.lab.merged import model_folder
 from assay.lab.observer import Observer
+from assay.lab.opening import refuse_unopenable
 from assay.lab.registry import note_run
 from assay.lab.run_directory import RunDirectory, create_run, runs_of
 from assay.lab.run_names import find_run, parse_run_name, resolve_checkpoint
-from assay.lab.runner import execute, experiment_of
+from assay.lab.runner import execute, experiment_of, note, noted
 from assay.lab.session import Session
 from assay.lab.spec.evaluate import EvaluateSpec
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.references import CheckpointReference, checkpoint_name
 from assay.lab.spec.toml_write import experiment_toml
-from assay.lab.status import hold_run, stored_status
+from assay.lab.status import RunBusy, hold_run, stored_status
 from assay.lab.trained_items import Trained, trained_rows
 from assay.models.source import EXAMPLES
 from assay.rollout.endpoint import endpoint_of
@@ -78,7 +79,21 @@ def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observ
     run, reference = find_target(root, target, spec.benchmark or "", observer)
     session = Session(experiment_of(run), run, stored_status(run.path).seed, observer)
     spec = spec.model_copy(update={"rendering": rendering_for(session.experiment, reference)})
-    made = make_evaluation(
+    name = checkpoint_name(reference)
+    with failure_noted(session):
+        evaluation = known_evaluation(run, made_again(session, spec))
+        check_base(session)
+        finished = evaluation.record.finished(run, name)
+        if not finished:
+            with held_and_noted(session):
+                measure_stored(session, evaluation, reference)
+    file = evaluation.record.file(run.evaluations, name)
+    return Evaluated(run, evaluation.name, evaluation.record.key, name, not finished, file)
+
+
+def made_again(session: Session, spec: EvaluateSpec) -> Evaluation:
+    """The evaluation of `spec` on its benchmark, under a name of its own."""
+    return make_evaluation(
         evaluation_name(spec),
         spec,
         session.task,
@@ -88,16 +103,6 @@ def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observ
         rows_still_there(session),
         session.run.root,
     )
-    evaluation = known_evaluation(run, made)
-    name = checkpoint_name(reference)
-    check_base(session)
-    finished = evaluation.record.finished(run, name)
-    if not finished:
-        with hold_run(run.path):
-            measure_stored(session, evaluation, reference)
-        note_run(run)
-    file = evaluation.record.file(run.evaluations, name)
-    return Evaluated(run, evaluation.name, evaluation.record.key, name, not finished, file)
 
 
 def rendering_for(experiment: Experiment, reference: CheckpointReference) -> str:
@@ -117,14 +122,46 @@ def evaluate_endpoint(root: Path, target: str, spec: EvaluateSpec, observer: Obs
     name = endpoint_run_name(skill, target, endpoint.url)
     run = model_run_named(root, target, skill, name, observer, endpoint.url)
     session = Session(experiment_of(run), run, stored_status(run.path).seed, observer)
-    made = make_endpoint_evaluation(evaluation_name(spec), spec, session)
-    finished = made.record.finished(run, BASE)
-    if not finished:
-        with hold_run(run.path):
-            measure_through(session, made, endpoint)
-        note_run(run)
+    with failure_noted(session):
+        made = make_endpoint_evaluation(evaluation_name(spec), spec, session)
+        finished = made.record.finished(run, BASE)
+        if not finished:
+            with held_and_noted(session):
+                measure_through(session, made, endpoint)
     file = made.record.file(run.evaluations, BASE)
     return Evaluated(run, made.record.name, made.record.key, BASE, not finished, file)
+
+
+@contextmanager
+def held_and_noted(session: Session) -> Iterator[None]:
+    """Hold the run while it is measured. The status of one that holds measurements alone says how
+    the last one ended; that of a run with stages is about its training.
+    """
+    with hold_run(session.run.path):
+        if holds_measurements(session):
+            with noted(session):
+                yield
+        else:
+            yield
+    note_run(session.run)
+
+
+@contextmanager
+def failure_noted(session: Session) -> Iterator[None]:
+    """No run that holds measurements alone is finished before one of them is."""
+    try:
+        yield
+    except RunBusy:
+        raise
+    except Exception as error:
+        if holds_measurements(session) and not any(session.run.evaluations.glob("*/[!.]*.parquet")):
+            note(session, status="failed", message=str(error))
+        raise
+
+
+def holds_measurements(session: Session) -> bool:
+    """Whether the run is one of those that `model_run_named` makes."""
+    return not session.experiment.stage and not session.experiment.evaluate
 
 
 def evaluation_name(spec: EvaluateSpec) -> str:
@@ -204,15 +241,17 @@ def model_run(root: Path, source: str, benchmark: str, observer: Observer) -> Ru
 def model_run_named(
     root: Path, source: str, skill: str, name: str, observer: Observer, endpoint: str | None = None
 ) -> RunDirectory:
-    """The run of this name, made where there is none."""
-    if known := runs_of(root, name):
+    """The run of this name, made where there is none that came as far as its manifest.
+
+    A model that cannot be opened leaves no run behind.
+    """
+    if known := [run for run in runs_of(root, name) if run.manifest.exists()]:
         return known[-1]
-    if endpoint is None:
-        model_folder(source, root)  # a model that is not there shall not leave a run behind
     about = f"Holds the evaluations of {source}; trains nothing"
     experiment = Experiment(name=name, about=about, model=source, endpoint=endpoint, task=skill)
     (seed,) = experiment.seeds
-    run = create_run(root, name, seed=seed, spec=experiment_toml(experiment))
+    refuse_unopenable(experiment, root)
+    run = create_run(root, name, seed=seed, spec=experiment_toml(experiment), new=True)
     execute(Session(experiment, run, seed, observer))
     return run
 

@@ -5,8 +5,6 @@ Whole checkpoints are used where they lie.
 
 from pathlib import Path
 
-from transformers import AutoTokenizer
-
 from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, sha256_text
 from assay.errors import InputError
@@ -19,6 +17,7 @@ from assay.models.cache import built_once, cache_root
 from assay.models.folder import ADAPTER
 from assay.models.precision import choose_precision
 from assay.models.source import parse_source, resolve
+from assay.models.tokenizer import read_tokenizer
 from assay.models.weights import save_weights
 
 
@@ -54,7 +53,7 @@ def merged_folder(run: RunDirectory, reference: CheckpointReference, adapter: Pa
     shelf = ModelShelf(experiment, run, base, choose_precision("fp32", "cpu"))
 
     def build(target: Path) -> None:
-        save_weights(shelf.plain(reference), target, AutoTokenizer.from_pretrained(adapter))
+        save_weights(shelf.plain(reference), target, read_tokenizer(adapter))
 
     stage = experiment.stage[resolve_checkpoint(run, reference).stage or ""]
     whole, between = shelf.ground(stage)

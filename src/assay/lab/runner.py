@@ -42,6 +42,7 @@ from assay.lab.measuring import (
 )
 from assay.lab.metrics import read_metrics, truncate_metrics
 from assay.lab.observer import Observer, Silent
+from assay.lab.opening import refuse_unopenable
 from assay.lab.parting import refuse_other_renderings
 from assay.lab.prepare import describe, find_part, make_renderer
 from assay.lab.protection import is_marked
@@ -85,11 +86,12 @@ def start(
 ) -> list[RunDirectory]:
     """Run an experiment file, once per seed; returns the runs.
 
-    Raises SpecError, and RunExists unless `new` where runs of the name have begun, be it in the
-    same instant.
+    Raises SpecError, what `refuse_unopenable` does, and RunExists unless `new` where runs of the
+    name have begun, be it in the same instant.
     """
     experiment = read_experiment(file, overrides)
     check_names(experiment, file, overrides)
+    refuse_unopenable(experiment, root)
     runs = []
     for index, seed in enumerate(experiment.seeds):
         with fresh_run(root, experiment, seed, new=new or index > 0) as run:
@@ -124,6 +126,10 @@ def resume(
     wish without such a guard raises NoGuardToPass.
     """
     status = read_status(run.path)
+    experiment = read_experiment(run.spec)
+    if not experiment.stage and not experiment.evaluate:
+        fix = "repeat the 'assay eval' that it was made by"
+        raise NothingToResume(f"run {run} holds what was measured, and trains nothing", fix=fix)
     if status.status == "finished":
         raise NothingToResume(f"run {run} is finished", fix="start another with --new")
     if status.guard and not past_guard:
@@ -133,7 +139,6 @@ def resume(
         raise NoGuardToPass(f"no guard stopped {run}", fix="resume it without --past-guard")
     if status.guard:
         pass_guards(run, status.guard.split(), status.stage, status.step)
-    experiment = read_experiment(run.spec)
     execute(Session(experiment, run, status.seed, observer or Silent()))
     return run
 
@@ -149,11 +154,18 @@ def execute(session: Session) -> None:
 
 def proceed(session: Session) -> None:
     """The same for a run that this process holds."""
+    with noted(session):
+        work(session)
+        drop_optimizer_states(session)
+
+
+@contextmanager
+def noted(session: Session) -> Iterator[None]:
+    """Note in the run's status that it is at work, and how the work ended."""
     note(session, status="running", message="", finished="", guard="")
     remove_leftovers(session.run.path)
     try:
-        work(session)
-        drop_optimizer_states(session)
+        yield
     except GuardFired as stopped:
         note(session, status="failed", message=str(stopped), guard=" ".join(stopped.guards))
         status = stored_status(session.run.path)

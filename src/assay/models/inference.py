@@ -114,7 +114,7 @@ class InferenceModel:
 
 
 def inference_model(module: nn.Module, dtype: torch.dtype) -> InferenceModel:
-    """Lay out a model of a plain family (see `scoring.PLAIN_HEADS`) for products in `dtype`.
+    """Lay out a model of a plain family (see `supported.FAMILIES`) for products in `dtype`.
 
     Embedding and norms are the module's own where they have the wanted type: lay it out again
     after the weights changed. Raises HeadUnsupported for another family, and AttentionUnsupported

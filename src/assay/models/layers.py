@@ -37,7 +37,7 @@ Again = Callable[[Tensor, Callable[[], Tensor]], AbstractContextManager[None]]
 def run_layers(
     base: Any, hidden_TD: Tensor, positions_T: Tensor, plan: AttentionPlan, keep_K: Tensor
 ) -> Tensor:
-    """Normalised hidden states (K, D) behind the last layer of a family in `PLAIN_HEADS`.
+    """Normalised hidden states (K, D) behind the last layer of a family in `FAMILIES`.
 
     Weights are float32 or wider. Raises AttentionUnsupported for attention that plans do not
     compute.

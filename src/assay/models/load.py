@@ -10,27 +10,32 @@ from typing import Any
 
 import torch
 from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
-from assay.errors import InputError
+from assay.data.renderings.template import apply_template, template_source
+from assay.data.row import Message
 from assay.models.allocator import keep_freed_memory
-from assay.models.folder import CONFIG, check_model_folder
+from assay.models.folder import check_model_folder
+from assay.models.headers import refuse_oversized
 from assay.models.precision import Precision
 from assay.models.quiet import quiet_transformers
-from assay.models.rotary import refuse_length_dependent
-from assay.models.state import Mismatch, StateDictMismatch, weight_fingerprint
+from assay.models.state import (
+    Mismatch,
+    StateDictMismatch,
+    refuse_not_finite,
+    weight_fingerprint,
+)
+from assay.models.supported import ModelUnsupported, read_config, read_object, refuse_ids
+from assay.models.tokenizer import read_tokenizer
 
-
-class ModelUnsupported(InputError):
-    """The folder holds something that is not a causal language model, or not a consistent one."""
+GENERATION = "generation_config.json"
+MASTER_BYTES = 4
+"""Of a weight in main memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +53,12 @@ def load_model(directory: Path, precision: Precision) -> LoadedModel:
     """Load the causal language model in `directory` with master weights of `precision`.
 
     The model's own sampling defaults are dropped: only its end tokens are kept.
-    Raises ModelFolderError, ModelUnsupported, RotaryUnsupported, StateDictMismatch (with every
-    key).
+    Raises what `check_loadable` does, StateDictMismatch (with every key) and NotFinite.
     """
     keep_freed_memory()
-    check_model_folder(directory)
-    config = read_config(directory)
-    tokenizer = AutoTokenizer.from_pretrained(directory)
+    config, tokenizer = check_loadable(directory)
     model = _load_strictly(directory, config, precision.master)
-    _check_token_ids(directory, config, tokenizer)
+    refuse_not_finite([*model.named_parameters(), *model.named_buffers()], directory)
     ends = end_token_ids(model, tokenizer)
     model.generation_config = GenerationConfig(
         eos_token_id=sorted(ends), pad_token_id=config.get_text_config().pad_token_id
@@ -66,29 +68,17 @@ def load_model(directory: Path, precision: Precision) -> LoadedModel:
     return LoadedModel(model, tokenizer, fingerprint, ends)
 
 
-def read_config(directory: Path) -> PreTrainedConfig:
-    """The model's config; ModelUnsupported unless its architecture is a known causal LM.
+def check_loadable(directory: Path) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
+    """Config and tokenizer of a model that can be loaded, as far as is known without its weights.
 
-    Raises RotaryUnsupported as well.
+    Raises ModelFolderError, ModelUnsupported, RotaryUnsupported, TokenizerError, RenderingError.
     """
-    file = directory / CONFIG
-    try:
-        config = AutoConfig.from_pretrained(directory)
-    except (ValueError, OSError) as error:
-        why = str(error).splitlines()[0]
-        raise ModelUnsupported(f"not a known model config: {why}", file=file) from error
-    causal = getattr(MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None), "__name__", None)
-    stated = config.architectures or []
-    if causal is None or (stated and causal not in stated):
-        found = ", ".join(stated) or config.model_type
-        raise ModelUnsupported(
-            f"architecture is {found}, not a causal language model",
-            file=file,
-            field="architectures",
-            fix=f"expected {causal or 'a ...ForCausalLM that Transformers knows'}",
-        )
-    refuse_length_dependent(config.get_text_config(), file)
-    return config
+    check_model_folder(directory)
+    config = read_config(directory)
+    refuse_oversized(directory, config, MASTER_BYTES)
+    tokenizer = read_tokenizer(directory)
+    _check_token_ids(directory, config, tokenizer)
+    return config, tokenizer
 
 
 def _load_strictly(
@@ -102,6 +92,7 @@ def _load_strictly(
             dtype=dtype,
             attn_implementation="sdpa",
             use_safetensors=True,
+            trust_remote_code=False,
             # A wrong shape would otherwise raise before the other keys are known.
             ignore_mismatched_sizes=True,
             output_loading_info=True,
@@ -136,7 +127,7 @@ def _broken_ties(model: PreTrainedModel) -> tuple[tuple[str, str], ...]:
 def _check_token_ids(
     directory: Path, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    """Raise ModelUnsupported when the tokenizer knows ids that the embedding does not."""
+    """Raise ModelUnsupported when tokenizer or end tokens have ids that the embedding has not."""
     size = config.get_text_config().vocab_size
     highest = max(tokenizer.get_vocab().values())
     if highest >= size:
@@ -145,6 +136,9 @@ def _check_token_ids(
             file=directory,
             fix="use the tokenizer that belongs to these weights",
         )
+    file = directory / GENERATION
+    if file.is_file():
+        refuse_ids(read_object(file).get("eos_token_id"), size, file, "eos_token_id")
 
 
 def end_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
@@ -165,8 +159,8 @@ def chat_end_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
     """
     if not tokenizer.chat_template:
         return None
-    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    text = str(tokenizer.apply_chat_template(messages, tokenize=False))
+    messages = (Message("user", "a"), Message("assistant", "b"))
+    text = apply_template(tokenizer, template_source(tokenizer), messages, (), False)
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     while ids and not str(tokenizer.decode(ids[-1:])).strip():
         ids.pop()

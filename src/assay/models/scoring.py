@@ -21,11 +21,9 @@ from assay.models.attention import TreePlan
 from assay.models.head import Reads, head_logps
 from assay.models.layers import run_layers
 from assay.models.rotary import refuse_length_dependent
+from assay.models.supported import FAMILIES
 from assay.models.transfer import moved
 from assay.models.tree_attention import Tree
-
-PLAIN_HEADS = ("llama", "mistral", "qwen2", "qwen3")
-"""Model types whose scores are the output projection of the last hidden state and nothing else."""
 
 
 class HeadUnsupported(InputError):
@@ -176,10 +174,10 @@ def plain_head(causal: PreTrainedModel) -> nn.Linear:
     Raises HeadUnsupported elsewhere, and RotaryUnsupported.
     """
     head = causal.get_output_embeddings()
-    if causal.config.model_type not in PLAIN_HEADS or type(head) is not nn.Linear:
+    if causal.config.model_type not in FAMILIES or type(head) is not nn.Linear:
         raise HeadUnsupported(
             f"{type(causal).__name__} does not score words by a plain projection",
-            fix=f"use a model of type {', '.join(PLAIN_HEADS)}, its head without an adapter",
+            fix=f"use a model of type {', '.join(FAMILIES)}, its head without an adapter",
         )
     refuse_length_dependent(causal.config)
     return head

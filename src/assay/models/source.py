@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from assay.errors import InputError, nearest
-from assay.models.folder import check_model_folder
+from assay.models.folder import CONFIG, check_model_folder
 
 Kind = Literal["hf", "path", "pypi", "run", "openai"]
 EXAMPLES = {
@@ -90,6 +90,16 @@ def _from_wheel(name: str) -> Path:
     return converted_directory(name)
 
 
+def refuse_unsupported(directory: Path) -> None:
+    """Raise ModelUnsupported where the folder's config is there and says that nothing can be done
+    with its weights.
+    """
+    from assay.models.supported import read_config
+
+    if (directory / CONFIG).is_file():
+        read_config(directory)
+
+
 def _from_hub(name: str) -> Path:
     """A snapshot of a Hugging Face repository, in Hugging Face's own cache."""
     from huggingface_hub import snapshot_download
@@ -101,6 +111,8 @@ def _from_hub(name: str) -> Path:
     )
 
     try:
+        # Some kilobytes say whether the gigabytes are worth fetching.
+        refuse_unsupported(Path(snapshot_download(name, allow_patterns=[CONFIG])))
         return Path(snapshot_download(name, allow_patterns=HUB_FILES))
     except GatedRepoError as error:
         problem, fix, cause = (

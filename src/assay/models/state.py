@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from assay.errors import InputError
+from assay.errors import MOST_NAMES, InputError
 
 Shape = tuple[int, ...]
 
@@ -26,6 +26,10 @@ class StateDictMismatch(InputError):
             fix="nothing was loaded; use the checkpoint of exactly this model",
         )
         self.mismatch = mismatch
+
+
+class NotFinite(InputError):
+    """Weights hold infinities, or what is no number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +110,32 @@ def copy_strictly(
     """Copy `given` into the tensors of `expected` in place; dtypes and devices may differ.
 
     Raises StateDictMismatch, before anything is copied, when a key is missing, unexpected or
-    wrongly shaped, or when tied weights differ.
+    wrongly shaped, or when tied weights differ, and NotFinite.
     """
     mismatch = compare(expected, given)
     if mismatch:
         raise StateDictMismatch(mismatch, file=file)
+    refuse_not_finite(given.items(), file)
     with torch.no_grad():
         for name, tensor in given.items():
             expected[name].copy_(tensor)
+
+
+def refuse_not_finite(tensors: Iterable[tuple[str, Tensor]], file: object) -> None:
+    """Raise NotFinite, with the names, where a tensor holds an infinity or what is no number."""
+    wrong = [name for name, tensor in tensors if not is_finite(tensor)]
+    if wrong:
+        names = ", ".join(wrong[:MOST_NAMES])
+        names += f" and {len(wrong) - MOST_NAMES} more" if len(wrong) > MOST_NAMES else ""
+        problem = f"weights that are not finite: {names}"
+        raise NotFinite(problem, file=str(file), fix="copy or download them again")
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether every value is a finite number. Least and greatest are, or are not, as all are."""
+    if not tensor.numel() or not tensor.is_floating_point():
+        return True
+    return bool(torch.isfinite(torch.stack(torch.aminmax(tensor.detach()))).all())
 
 
 def strict_load(model: nn.Module, state: Mapping[str, Tensor], *, file: object = None) -> None:

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-import jinja2
-
 from assay.data.conversation import dump_messages
+from assay.data.renderings.bounded import ends
 from assay.data.renderings.jinja_texts import DATE, undressed
 from assay.data.row import Message, ToolCall
 from assay.data.tools import openai_tool
@@ -23,6 +22,8 @@ CHATML = (
 )
 """Turns for tokenizers that have ChatML's tokens and no template."""
 
+
+MEND = "restore the model's own template"
 
 PROBE = "qzxprobe"
 """A word that no template writes by itself."""
@@ -59,16 +60,31 @@ def render_template(
     source = template_source(tokenizer, bool(tools))
     _refuse_clock(source)
     _refuse_silence(tokenizer, source, messages, tools)
-    return _apply(tokenizer, source, messages, tools, generation)
+    return apply_template(tokenizer, source, messages, tools, generation)
 
 
-def _apply(
+def check_template(tokenizer: Any) -> None:
+    """Raise RenderingError unless the tokenizer's own templates, where it has any, end and write a
+    question and an answer.
+    """
+    if not tokenizer.chat_template:
+        return
+    messages = (Message("user", PROBE), Message("assistant", PROBE))
+    for source in dict.fromkeys(template_source(tokenizer, tools) for tools in (False, True)):
+        if not ends(source):
+            raise RenderingError("the chat template does not end, or fills the memory", fix=MEND)
+        if apply_template(tokenizer, source, messages, (), False).count(PROBE) < len(messages):
+            raise RenderingError("the chat template does not write the messages", fix=MEND)
+
+
+def apply_template(
     tokenizer: Any,
     source: str,
     messages: Sequence[Message],
     tools: Sequence[Mapping[str, Any]],
     generation: bool,
 ) -> str:
+    """What the template `source` writes, whatever it leaves out. Raises RenderingError."""
     try:
         return tokenizer.apply_chat_template(
             _template_messages(messages),
@@ -78,8 +94,10 @@ def _apply(
             tokenize=False,
             date_string=DATE,
         )
-    except (jinja2.TemplateError, TypeError) as error:
-        raise RenderingError(f"the chat template failed: {error}") from error
+    except Exception as error:
+        # A template is a program: it can raise whatever a program can.
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise RenderingError(f"the chat template failed: {why}", fix=MEND) from error
 
 
 def _template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -121,7 +139,7 @@ def writes(tokenizer: Any, source: str, what: str) -> bool:
         messages.append(Message("tool", PROBE if what == "tool results" else "c", (), call.id))
     tool = {"name": PROBE, "description": "", "parameters": {"type": "object", "properties": {}}}
     try:
-        return PROBE in _apply(
+        return PROBE in apply_template(
             tokenizer, source, messages, [tool] if what == "tools" else [], False
         )
     except RenderingError:

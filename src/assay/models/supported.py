@@ -1,0 +1,170 @@
+"""Which models can be trained and sampled here, as far as their config.json says.
+
+Nothing but that file is read. What its weight files hold is compared in `headers`, what attention
+and head do with the numbers is `attention`'s and `scoring`'s part.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, PreTrainedConfig
+from transformers.activations import ACT2FN
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from assay.errors import InputError
+from assay.models.folder import CONFIG
+from assay.models.quiet import quiet_transformers
+from assay.models.rotary import refuse_length_dependent, rotary_kinds
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+"""Model types whose layers are computed here and whose vocabulary scores are the output projection
+of the last hidden state and nothing else."""
+SIZES = (
+    *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads"),
+    *("num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings"),
+)
+"""Fields that hold whole numbers from 1 up; an absent one follows from the others."""
+
+
+class ModelUnsupported(InputError):
+    """The folder holds something that is not a causal language model, or not a consistent one."""
+
+
+def read_config(directory: Path) -> PreTrainedConfig:
+    """The model's config. Raises ModelUnsupported unless it is that of a model that can be sampled
+    here, and RotaryUnsupported.
+    """
+    file = directory / CONFIG
+    stated = read_object(file)
+    refuse_family(stated, file)
+    try:
+        with quiet_transformers():
+            config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
+    except Exception as error:
+        raise ModelUnsupported(f"not a known model config: {reason(error)}", file=file) from error
+    refuse_architecture(config, file)
+    refuse_sizes(config, file)
+    refuse_length_dependent(config.get_text_config(), file)
+    refuse_window(config, file)
+    return config
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """The JSON object of a file beside a model. Raises ModelUnsupported."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        fix = "copy or download it again"
+        raise ModelUnsupported(f"is not JSON: {reason(error)}", file=file, fix=fix) from error
+    if not isinstance(found, dict):
+        raise ModelUnsupported("is no JSON object", file=file, fix="copy or download it again")
+    return found
+
+
+def refuse_family(stated: Mapping[str, Any], file: Path) -> None:
+    """Raise ModelUnsupported for a family that nothing here computes, and for quantised weights."""
+    family = stated.get("model_type")
+    if family not in FAMILIES:
+        names = stated.get("architectures")
+        named = f" ({', '.join(map(str, names))})" if isinstance(names, list) and names else ""
+        raise ModelUnsupported(
+            f"{shown(family)}{named} can be neither trained nor sampled here",
+            file=file,
+            field="model_type",
+            fix=f"use a model of one of the families {', '.join(FAMILIES)}",
+        )
+    if stated.get("quantization_config") is not None:
+        raise ModelUnsupported(
+            "quantised weights can be neither trained nor sampled here",
+            file=file,
+            field="quantization_config",
+            fix="use the model as it was before it was quantised",
+        )
+
+
+def refuse_architecture(config: PreTrainedConfig, file: Path) -> None:
+    """Raise ModelUnsupported unless the config names the causal model of its family, or none."""
+    causal: str = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__name__  # type: ignore[union-attr]
+    stated = config.architectures or []
+    if stated and stated != [causal]:
+        problem = f"is {shown(stated)}, not {[causal]}"
+        raise ModelUnsupported(problem, file=file, field="architectures")
+
+
+def refuse_sizes(config: Any, file: Path) -> None:
+    """Raise ModelUnsupported for numbers and names of which no layer can be made."""
+    for name in SIZES:
+        value = getattr(config, name, None)
+        if value is not None and (type(value) is not int or value < 1):
+            raise unusable(name, value, file)
+    if config.num_attention_heads % config.num_key_value_heads:
+        raise unusable("num_key_value_heads", config.num_key_value_heads, file)
+    if not 0 <= config.rms_norm_eps < math.inf:
+        raise unusable("rms_norm_eps", config.rms_norm_eps, file)
+    if config.hidden_act not in ACT2FN:
+        raise unusable("hidden_act", config.hidden_act, file)
+    for kind in rotary_kinds(config.rope_parameters):
+        if kind != "default" and kind not in ROPE_INIT_FUNCTIONS:
+            raise unusable("rope_parameters.rope_type", kind, file)
+    for name in ("eos_token_id", "pad_token_id"):
+        refuse_ids(getattr(config, name), config.vocab_size, file, name)
+
+
+def refuse_ids(ids: Any, vocabulary: int, file: Path, field: str) -> None:
+    """Raise ModelUnsupported unless `ids` is None, a token id or a list of them."""
+    for id_ in ids if isinstance(ids, list) else [] if ids is None else [ids]:
+        if type(id_) is not int or not 0 <= id_ < vocabulary:
+            problem = f"{shown(id_)} is no token id"
+            raise ModelUnsupported(problem, file=file, field=field, fix=f"0 to {vocabulary - 1}")
+
+
+def unusable(field: str, value: Any, file: Path) -> ModelUnsupported:
+    """The error about one value of a config."""
+    problem = f"no model can be made with {shown(value)}"
+    return ModelUnsupported(problem, file=file, field=field, fix="restore the model's own config")
+
+
+def shown(value: Any) -> str:
+    """A value of a config for a message of one line."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+def refuse_window(config: Any, file: Path) -> None:
+    """Raise ModelUnsupported where layers see only so many tokens back: no plan computes that.
+
+    Mistral's layers read the window off the config, those of the Qwen family by their types.
+    """
+    window = config.sliding_window if config.model_type == "mistral" else None
+    if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
+        window = config.sliding_window
+    if window is not None:
+        raise ModelUnsupported(
+            f"attention with a sliding window of {shown(window)} tokens is not computed here",
+            file=file,
+            field="sliding_window",
+            fix=f"null there answers alike up to {shown(window)} tokens of context; else use "
+            f"another model of the families {', '.join(FAMILIES)}",
+        )
+
+
+def refuse_untrainable(config: PreTrainedConfig, file: Path) -> None:
+    """Raise ModelUnsupported for what can be sampled and not trained: dropout in attention."""
+    dropout = getattr(config, "attention_dropout", 0)
+    if dropout:
+        raise ModelUnsupported(
+            f"attention dropout of {shown(dropout)} is not trained here",
+            file=file,
+            field="attention_dropout",
+            fix="set it to 0",
+        )
+
+
+def reason(error: Exception) -> str:
+    """What an error of another library says, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = " ".join(lines[:2])
+    return said if len(said) <= 200 else f"{said[:200]}..."

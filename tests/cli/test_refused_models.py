@@ -1,0 +1,121 @@
+"""Models that nothing can be done with end in one line, with no run made and no weight read."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.lab import evaluate_again
+from assay.lab.merged import model_folder
+from tests.cli.conftest import TinyLab, answer, assert_one_line, call
+
+
+def evaluation(lab: TinyLab, *more: object) -> tuple[object, ...]:
+    """`assay eval` of the lab's model on two items."""
+    given = ("--option", f"path={lab.root / 'test.jsonl'}", "--option", "format=messages")
+    benchmark = ("--benchmark", "math/gsm8k", "--max-tokens", 4, "--take", 2)
+    return ("eval", "path:model", "--lab", lab.root, *benchmark, *given, *more)
+
+
+def edit(lab: TinyLab, file: str, **changes: object) -> None:
+    path = lab.root / "model" / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}, ("gpt2", "llama, mistral")),
+        (
+            {
+                "model_type": "mistral",
+                "architectures": ["MistralForCausalLM"],
+                "sliding_window": 16,
+            },
+            ("sliding_window", "llama, mistral"),
+        ),
+        ({"num_hidden_layers": 10**6}, ("num_hidden_layers", "1000000 layers")),
+        ({"hidden_size": 10**9}, ("config.json", "asks for at least")),
+    ],
+)
+def test_no_verb_works_on_what_its_config_refuses(
+    lab: TinyLab, changes: dict[str, object], words: tuple[str, ...]
+) -> None:
+    edit(lab, "config.json", **changes)
+    target = ("path:model", "--benchmark", "math/gsm8k", "--lab", lab.root)
+    for arguments in (
+        ("check", lab.file, "--lab", lab.root),
+        ("run", lab.file, "--lab", lab.root),
+        ("eval", *target),
+    ):
+        assert_one_line(call(*arguments), "config.json", *words)
+    assert not (lab.root / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("tokenizer.json", '{"a', "is not JSON"),
+        ("chat_template.jinja", "{{ nope.there }}", "'nope' is undefined"),
+    ],
+)
+def test_no_run_is_made_with_a_damaged_tokenizer_or_template(
+    lab: TinyLab, file: str, content: str, words: str
+) -> None:
+    (lab.root / "model" / file).write_text(content)
+    for arguments in (("run", lab.file, "--lab", lab.root), evaluation(lab)):
+        assert_one_line(call(*arguments), file, words)
+    assert not (lab.root / "runs").exists()
+
+
+def listed(lab: TinyLab) -> list[dict[str, object]]:
+    return answer(call("runs", "--lab", lab.root, "--json"))["result"]
+
+
+def test_an_evaluation_that_failed_is_not_listed_as_finished(
+    lab: TinyLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("out of memory")
+
+        broken.setattr(evaluate_again, "measure_stored", fail)
+        assert call(*evaluation(lab)).exit_code == 1
+        (failed,) = listed(lab)
+        assert (failed["status"], failed["score"]) == ("failed", None)
+        assert "out of memory" in str(failed["message"])
+    shown = call("compare", f"{failed['name']}@base", f"{failed['name']}@base", "--lab", lab.root)
+    assert shown.exit_code == 2
+    assert_one_line(call("resume", failed["name"], "--lab", lab.root), "assay eval")
+    assert call(*evaluation(lab)).exit_code == 0
+    (finished,) = listed(lab)
+    assert (finished["id"], finished["status"]) == (failed["id"], "finished")
+    with monkeypatch.context() as broken:
+        broken.setattr(evaluate_again, "measure_stored", fail)
+        assert call(*evaluation(lab, "--repeats", 2)).exit_code == 1
+    assert [run["status"] for run in listed(lab)] == ["failed"]
+
+
+def test_an_evaluation_that_could_not_begin_is_not_listed_as_finished(lab: TinyLab) -> None:
+    assert_one_line(call(*evaluation(lab, "--option", "pth=1")), "pth")
+    assert [run["status"] for run in listed(lab)] == ["failed"]
+    assert call(*evaluation(lab)).exit_code == 0
+    assert call(*evaluation(lab, "--option", "pth=1")).exit_code == 2
+    assert [run["status"] for run in listed(lab)] == ["finished"]
+
+
+def test_a_model_of_the_hub_is_refused_before_its_weights_are_fetched(
+    lab: TinyLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(lab, "config.json", model_type="gpt2", architectures=["GPT2LMHeadModel"])
+    asked: list[list[str]] = []
+
+    def snapshot(name: str, *, allow_patterns: list[str]) -> str:
+        asked.append(allow_patterns)
+        return str(lab.root / "model")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    with pytest.raises(Exception, match="'gpt2'"):
+        model_folder("hf:some/thing", Path())
+    assert asked == [["config.json"]]

@@ -1,0 +1,252 @@
+"""A model that cannot be computed is known by its config.json, before anything else is read."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from assay.errors import InputError
+from assay.models import load
+from assay.models.headers import held, least_weights
+from assay.models.inference import inference_model
+from assay.models.load import check_loadable, load_model
+from assay.models.precision import choose_precision
+from assay.models.state import NotFinite
+from assay.models.supported import (
+    FAMILIES,
+    ModelUnsupported,
+    read_config,
+    refuse_untrainable,
+)
+from tests.models.conftest import SaveModel
+from tests.models.folders import tiny_model
+
+FP32 = choose_precision("fp32", "cpu")
+SIZES: dict[str, Any] = {
+    "vocab_size": 259,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "eos_token_id": 256,
+    "bos_token_id": None,
+}
+
+HUGE = b'{"model_type": "llama", "hidden_size": ' + b"9" * 5000 + b"}"
+"""Python reads no integer of so many digits."""
+
+
+def mistral(window: int | None) -> MistralForCausalLM:
+    return MistralForCausalLM(MistralConfig(**SIZES, sliding_window=window))
+
+
+def qwen2(windowed: bool) -> Qwen2ForCausalLM:
+    config = Qwen2Config(
+        **SIZES, use_sliding_window=windowed, sliding_window=16, max_window_layers=1
+    )
+    return Qwen2ForCausalLM(config)
+
+
+def gpt2() -> GPT2LMHeadModel:
+    sizes: dict[str, Any] = {"vocab_size": 259, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    return GPT2LMHeadModel(GPT2Config(**sizes, eos_token_id=256, bos_token_id=256))
+
+
+def edit(folder: Path, **changes: object) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def refusal(folder: Path) -> InputError:
+    """What the folder is refused with, in one line, although no weight can be read."""
+    (folder / "model.safetensors").write_bytes(b"")
+    with pytest.raises(InputError) as caught:
+        read_config(folder)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize("make", [gpt2, lambda: mistral(16), lambda: qwen2(True)])
+def test_what_cannot_be_computed_names_the_families_that_can(
+    save_model: SaveModel, make: Callable[[], Any]
+) -> None:
+    error = refusal(save_model(make()))
+    assert isinstance(error, ModelUnsupported)
+    assert all(family in str(error) for family in FAMILIES)
+
+
+def test_mistrals_own_default_is_a_window(save_model: SaveModel) -> None:
+    folder = save_model(mistral(None))
+    read_config(folder)
+    stated = json.loads((folder / "config.json").read_text())
+    del stated["sliding_window"]
+    (folder / "config.json").write_text(json.dumps(stated))
+    assert "sliding window of 4096" in str(refusal(folder))
+
+
+@pytest.mark.parametrize("make", [lambda: mistral(None), lambda: qwen2(False)])
+def test_a_family_without_a_window_is_loaded_and_laid_out(
+    save_model: SaveModel, make: Callable[[], Any]
+) -> None:
+    inference_model(load_model(save_model(make()), FP32).model, torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_hidden_layers", 0),
+        ("num_hidden_layers", -1),
+        ("num_hidden_layers", "two"),
+        ("hidden_size", 0),
+        ("num_attention_heads", 0),
+        ("num_attention_heads", 3),
+        ("num_key_value_heads", 0),
+        ("num_key_value_heads", 3),
+        ("head_dim", "8"),
+        ("vocab_size", -5),
+        ("max_position_embeddings", -1),
+        ("rms_norm_eps", float("nan")),
+        ("hidden_act", "nope"),
+        ("rope_parameters", {"rope_type": "nope", "rope_theta": 1e4}),
+        ("rope_parameters", [1]),
+        ("eos_token_id", 10**9),
+        ("eos_token_id", "end"),
+        ("pad_token_id", 259),
+        ("architectures", "LlamaForCausalLM"),
+        ("architectures", 5),
+        ("model_type", ["llama"]),
+        ("dtype", "float7"),
+        ("quantization_config", {"quant_method": "gptq", "bits": 4}),
+    ],
+)
+def test_a_config_of_which_no_model_can_be_made_is_refused(
+    save_model: SaveModel, field: str, value: object
+) -> None:
+    folder = save_model(tiny_model())
+    edit(folder, **{field: value})
+    assert str(folder / "config.json") in str(refusal(folder))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[1]", b"{", b"\xff\xfe\x00", b"[" * 100_000, b"", HUGE],
+    ids=["array", "cut", "no text", "nested", "empty", "long integer"],
+)
+def test_a_config_that_is_no_json_object_is_refused(save_model: SaveModel, content: bytes) -> None:
+    folder = save_model(tiny_model())
+    (folder / "config.json").write_bytes(content)
+    assert isinstance(refusal(folder), ModelUnsupported)
+
+
+def test_code_that_came_with_a_model_is_not_run(save_model: SaveModel) -> None:
+    folder = save_model(tiny_model())
+    edit(folder, auto_map={"AutoConfig": "own.C", "AutoModelForCausalLM": "own.M"})
+    (folder / "own.py").write_text("raise SystemExit('run')\n")
+    load_model(folder, FP32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_hidden_layers": 10**6}, "1000000 layers, and the weight files hold 20 tensors"),
+        ({"num_hidden_layers": 10**12}, "layers, and the weight files hold 20 tensors"),
+        ({"hidden_size": 10**9}, "asks for at least 835,000,000,000 weights"),
+        ({"vocab_size": 10**12}, "asks for at least 32,000,000,018,432 weights"),
+    ],
+)
+def test_an_absurd_size_is_refused_before_any_layer_is_made(
+    save_model: SaveModel,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, int],
+    words: str,
+) -> None:
+    folder = save_model(tiny_model())
+    edit(folder, **changes)
+    monkeypatch.setattr(load, "_load_strictly", None)
+    with pytest.raises(ModelUnsupported, match=words):
+        load_model(folder, FP32)
+
+
+def test_weights_that_do_not_fit_into_memory_are_not_loaded(
+    save_model: SaveModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_model(tiny_model())
+    least = least_weights(tiny_model().config)
+    monkeypatch.setattr("assay.models.headers.available_memory", lambda device: 4.0 * least)
+    check_loadable(folder)
+    monkeypatch.setattr("assay.models.headers.available_memory", lambda device: 4.0 * least - 1)
+    with pytest.raises(ModelUnsupported, match="GiB of memory"):
+        check_loadable(folder)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_the_least_number_of_weights_lacks_norms_and_biases_alone(
+    save_model: SaveModel, kind: str
+) -> None:
+    model = tiny_model(kind)
+    small = sum(p.numel() for p in model.parameters() if p.dim() == 1)
+    everything = held(save_model(model)).values
+    assert least_weights(model.config) == everything - small
+
+
+def test_dropout_in_attention_is_sampled_and_not_trained(save_model: SaveModel) -> None:
+    folder = save_model(tiny_model())
+    refuse_untrainable(read_config(folder), folder / "config.json")
+    edit(folder, attention_dropout=0.1)
+    with pytest.raises(ModelUnsupported, match="attention_dropout"):
+        refuse_untrainable(read_config(folder), folder / "config.json")
+
+
+def change_weight(folder: Path, name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    file = folder / "model.safetensors"
+    state = load_file(file)
+    state[name] = change(state[name])
+    save_file(state, file, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_one_weight_that_is_not_finite_is_named(save_model: SaveModel, value: float) -> None:
+    folder = save_model(tiny_model())
+    name = "model.layers.1.mlp.up_proj.weight"
+
+    def spoil(tensor: torch.Tensor) -> torch.Tensor:
+        tensor[5, 3] = value
+        return tensor
+
+    change_weight(folder, name, spoil)
+    with pytest.raises(NotFinite, match=f"not finite: {name} "):
+        load_model(folder, FP32)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.int8])
+def test_integers_are_no_weights(save_model: SaveModel, dtype: torch.dtype) -> None:
+    folder = save_model(tiny_model())
+    change_weight(folder, "model.norm.weight", lambda tensor: tensor.to(dtype))
+    with pytest.raises(ModelUnsupported, match=r"model\.norm\.weight holds"):
+        load_model(folder, FP32)
+
+
+@pytest.mark.parametrize(
+    "content", ['{"eos_tok', "[]", '{"eos_token_id": "x"}', '{"eos_token_id": [3, 259]}']
+)
+def test_end_tokens_that_cannot_be_read_are_not_left_out(
+    save_model: SaveModel, content: str
+) -> None:
+    folder = save_model(tiny_model())
+    (folder / "generation_config.json").write_text(content)
+    with pytest.raises(ModelUnsupported, match=r"generation_config\.json"):
+        load_model(folder, FP32)
