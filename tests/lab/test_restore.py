@@ -17,6 +17,7 @@ from assay.lab.runner import experiment_of, resume, start
 from assay.lab.session import Session
 from assay.lab.spec.references import parse_checkpoint
 from assay.lab.status import stored_status
+from assay.lab.verify import verify_run
 from assay.report.page import write_report
 from assay.train.checkpoint import CheckpointDamaged, NotContinuable
 from tests.lab.test_kill import everything
@@ -80,9 +81,7 @@ def same(run: RunDirectory, unbroken: RunDirectory) -> None:
         assert found[name] == value, name
 
 
-@pytest.mark.parametrize(
-    "name", ["model.safetensors", "optimizer.pt", "state.json", "random.pt", "checksums.json"]
-)
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "checksums.json"])
 def test_a_flipped_bit_is_named_and_the_checkpoint_before_leads_to_the_same_end(
     unbroken: RunDirectory, name: str
 ) -> None:
@@ -93,7 +92,10 @@ def test_a_flipped_bit_is_named_and_the_checkpoint_before_leads_to_the_same_end(
     resume(run, observer=told)
     (warning,) = [note for note in told.notes if note.startswith("warning: sft.step-000004")]
     assert str(bad) in warning and "sft.step-000002" in warning
-    assert (run.path / "aside/001/checkpoints/sft/step-000004" / name).is_file()
+    aside = run.path / "aside/001"
+    assert (aside / "checkpoints/sft/step-000004" / name).is_file()
+    assert [p.name for p in aside.glob("evaluations/*/*")] == ["sft.step-000004.parquet"]
+    assert verify_run(run).faults == (), "what is known to be damaged is no fault of the run"
     (noted,) = json.loads(run.manifest.read_text())["time"]["put_aside"]
     assert noted["damage"] == f"checkpoints/sft/step-000004/{name}"
     assert noted["checkpoints"] == ["sft.step-000004"] and noted["start"] == "sft.step-000002"

@@ -23,9 +23,13 @@ def resume(
     past_guard: Annotated[
         bool, typer.Option("--past-guard", help="Go on although a guard stopped the run.")
     ] = False,
+    start_from: Annotated[
+        str,
+        typer.Option("--from", metavar="STAGE.step-N", help="Train again from this checkpoint."),
+    ] = "",
     lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
 ) -> Outcome:
-    """Continue a run from its last checkpoint."""
+    """Continue a run from its last checkpoint, or from an earlier one."""
     from assay.cli.progress import progress
     from assay.cli.results import run_results
     from assay.lab.run_names import find_run, parse_run_name
@@ -33,7 +37,7 @@ def resume(
     from assay.report.page import lacks_page
 
     found = find_run(root, parse_run_name(run))
-    if lacks_page(found):
+    if lacks_page(found) and not start_from:
         result, shown = run_results(found, lang)
         return Outcome(result, [f"{found}: was finished; its page is written now", *shown])
     with executing(root, found.name):
@@ -41,6 +45,6 @@ def resume(
 
         with progress() as shown_live:
             observer = Reporting(shown_live, lang)
-            resume_run(found, observer=observer, past_guard=past_guard)
+            resume_run(found, observer=observer, past_guard=past_guard, start_from=start_from)
         result, shown = run_results(found, lang)
     return Outcome(result, [f"{found}: resumed and finished", *shown])

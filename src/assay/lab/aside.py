@@ -3,6 +3,7 @@
 Checkpoints go with all that was measured of them. The manifest says what went where and why.
 """
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,33 +29,46 @@ class Place:
 
 
 def put_aside(
-    run: RunDirectory,
-    checkpoints: Sequence[Place],
-    start: Place,
-    damage: str = "",
-    also: Sequence[Path] = (),
+    run: RunDirectory, checkpoints: Sequence[Place], start: Place, damage: str = ""
 ) -> Path:
-    """Move checkpoints, their records and the files `also`; returns the folder that holds them.
+    """Move checkpoints and what was measured of them; returns the folder that holds them.
+
+    See `begin_aside`, which raises ProtectedPath before anything moves.
+    """
+    aside = begin_aside(run, checkpoints, start, damage)
+    move_checkpoints(run, checkpoints, aside)
+    return aside
+
+
+def begin_aside(
+    run: RunDirectory, checkpoints: Sequence[Place], start: Place, damage: str = ""
+) -> Path:
+    """Say in the manifest what is put aside; returns the folder that it is moved to.
 
     `start` is what the run goes on from, `damage` the file for whose damage it does. Raises
-    ProtectedPath, before anything moves, where one is protected or other runs need it.
+    ProtectedPath where a checkpoint is protected or other runs need it.
     """
-    folders = [run.checkpoint(place.stage, place.step) for place in checkpoints]
-    for folder in folders:
-        guard_delete(run.root, folder, within=run.path)
+    for place in checkpoints:
+        guard_delete(run.root, run.checkpoint(place.stage, place.step), within=run.path)
     aside = _next_folder(run)
     _note(run, aside, checkpoints, start, damage)
-    # A checkpoint goes after what was measured of it, so that after a kill none has records that
-    # are another's, and the last one first, so that none is left without those before it.
-    records = [file for place in checkpoints for file in records_of(run, place)]
-    for path in (*records, *also, *reversed(folders)):
-        _move(run, path, aside)
     return aside
+
+
+def move_checkpoints(run: RunDirectory, checkpoints: Sequence[Place], aside: Path) -> None:
+    """Move checkpoints, and their records before them.
+
+    So none has records that are another's after a kill. The last one goes first, so that none is
+    left without those before it.
+    """
+    for place in reversed(checkpoints):
+        for path in (*records_of(run, place), run.checkpoint(place.stage, place.step)):
+            move_aside(run, path, aside)
 
 
 def records_of(run: RunDirectory, place: Place) -> list[Path]:
     """Evaluation records of a checkpoint, finished and begun."""
-    return sorted(run.evaluations.glob(f"*/{place}.part*"))
+    return sorted(run.evaluations.glob(f"*/{place}.*"))
 
 
 def _next_folder(run: RunDirectory) -> Path:
@@ -77,8 +91,19 @@ def _note(
     write_manifest(run, manifest)
 
 
-def _move(run: RunDirectory, path: Path, aside: Path) -> None:
+def move_aside(run: RunDirectory, path: Path, aside: Path) -> None:
+    """Move a file or folder of the run, if it is there."""
     if path.exists():
-        target = aside / path.relative_to(run.path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        path.rename(target)
+        path.rename(_room(run, path, aside))
+
+
+def copy_aside(run: RunDirectory, file: Path, aside: Path) -> None:
+    """Keep a file of the run as it is, if it is there, before it is written anew."""
+    if file.exists():
+        shutil.copy2(file, _room(run, file, aside))
+
+
+def _room(run: RunDirectory, path: Path, aside: Path) -> Path:
+    target = aside / path.relative_to(run.path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target

@@ -7,7 +7,7 @@ the guard counts its steps anew. Stopping is the recorder's part, the status the
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -162,6 +162,14 @@ def pass_guards(run: RunDirectory, guards: Sequence[str], stage: str, step: int)
     entries = [{"guard": name, "stage": stage, "step": step, "at": now} for name in guards]
     text = json.dumps([*_read(run.path), *entries], indent=2)
     write_listed(run.path, run.path / PASSED, text + "\n")
+
+
+def forget_passed(run: Path, kept: Callable[[str, int], bool]) -> None:
+    """Take back the wishes of stages and steps that are trained again."""
+    wishes = _read(run)
+    left = [wish for wish in wishes if kept(wish["stage"], wish["step"])]
+    if left != wishes:
+        write_listed(run, run / PASSED, json.dumps(left, indent=2) + "\n")
 
 
 def passed_steps(run: Path, stage: str) -> dict[str, int]:

@@ -8,9 +8,9 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from assay.data.files import sha256_file, sync
+from assay.data.files import atomic_write_bytes, sha256_file, sync
 from assay.errors import InputError
-from assay.lab.metrics import read_metrics
+from assay.lab.metrics import read_metrics, truncate_metrics
 from assay.lab.run_directory import RunDirectory
 from assay.lab.stored import as_entry, read_json
 
@@ -37,6 +37,16 @@ def keep_history(metrics: Path, checkpoint: Path) -> None:
     content = metrics.read_bytes()
     found = Recorded(content.count(b"\n"), len(content), sha256_file(metrics))
     (checkpoint / HISTORY).write_text(json.dumps(asdict(found)) + "\n", encoding="utf-8")
+
+
+def cut_history(run: RunDirectory, stage: str, step: int) -> None:
+    """Leave of the metrics what they were at a checkpoint, whatever stands behind it."""
+    file = run.checkpoint(stage, step) / HISTORY
+    if not file.exists():
+        truncate_metrics(run.metrics, stage, step)
+        return
+    recorded = as_entry(Recorded, read_json(file, dict), file)
+    atomic_write_bytes(run.metrics, run.metrics.read_bytes()[: recorded.bytes])
 
 
 def check_history(run: RunDirectory, stage: str, step: int) -> None:

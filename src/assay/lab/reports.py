@@ -5,11 +5,12 @@ whenever it is asked for; writing pages is the report floor's business.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from assay.data.files import append_line
+from assay.data.files import append_line, atomic_write_text
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.experiment import Experiment
 from assay.lab.status import read_status
@@ -58,6 +59,15 @@ def note_asked(run: RunDirectory) -> None:
 def read_reports(run: RunDirectory) -> list[ReportEntry]:
     """The journal, in the order in which reports were made; a torn last line does not count."""
     return entries(run.path / JOURNAL, ReportEntry)
+
+
+def forget_reports(run: RunDirectory, kept: Callable[[str, int], bool]) -> None:
+    """Take the reports on stages and steps that are trained again out of the journal."""
+    reports = read_reports(run)
+    left = [entry for entry in reports if kept(entry.stage, entry.step)]
+    if left != reports:
+        lines = (json.dumps(asdict(entry)) + "\n" for entry in left)
+        atomic_write_text(run.path / JOURNAL, "".join(lines))
 
 
 def last_report(run: RunDirectory, stage: str, before: int) -> ReportEntry | None:

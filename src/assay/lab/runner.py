@@ -65,6 +65,7 @@ from assay.lab.stage_methods import (
     loop_settings,
     reward_of,
 )
+from assay.lab.start_over import start_over
 from assay.lab.status import hold_lab, hold_run, read_status, stored_status, write_status
 from assay.models.optimizer import make_optimizer
 from assay.rollout.language import LanguagePolicy
@@ -118,13 +119,20 @@ def fresh_run(
 
 
 def resume(
-    run: RunDirectory, *, observer: Observer | None = None, past_guard: bool = False
+    run: RunDirectory,
+    *,
+    observer: Observer | None = None,
+    past_guard: bool = False,
+    start_from: str = "",
 ) -> RunDirectory:
     """Continue an interrupted or failed run. Raises NothingToResume for a finished one.
 
+    With `start_from`, `STAGE.step-N`, any run is trained again from there (`start_over`).
     One that a guard stopped goes on only with `past_guard`, else StoppedByGuard is raised; the
     wish without such a guard raises NoGuardToPass.
     """
+    if start_from:
+        start_over(run, start_from, observer or Silent())
     status = read_status(run.path)
     experiment = read_experiment(run.spec)
     if not experiment.stage and not experiment.evaluate:

@@ -5,6 +5,7 @@ How that is decided is `judge.selection`'s part.
 """
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -39,6 +40,14 @@ def write_selection(run: Path, stage: str, selection: Selection) -> None:
     """Note what was chosen for `stage` in the run folder."""
     chosen = _read(run) | {stage: asdict(selection)}
     write_listed(run, run / SELECTION, json.dumps(chosen, indent=2) + "\n")
+
+
+def forget_selections(run: Path, stages: Collection[str]) -> None:
+    """Take back what was chosen for stages that are trained again."""
+    chosen = _read(run)
+    if chosen.keys() & stages:
+        left = {stage: selection for stage, selection in chosen.items() if stage not in stages}
+        write_listed(run, run / SELECTION, json.dumps(left, indent=2) + "\n")
 
 
 def read_selection(run: Path, stage: str) -> Selection | None:

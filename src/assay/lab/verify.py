@@ -16,6 +16,7 @@ from assay.data.files import PART
 from assay.errors import InputError
 from assay.lab.history import lost_history
 from assay.lab.listed import listed_files
+from assay.lab.manifest_file import PUT_ASIDE, read_manifest
 from assay.lab.metrics import read_metrics
 from assay.lab.records import reading
 from assay.lab.run_directory import RunDirectory
@@ -68,7 +69,7 @@ class Verified:
 
 def verify_run(run: RunDirectory) -> Verified:
     """Look at every file of a run. Raises DamagedFile where its list of checksums is damaged."""
-    names = [p.relative_to(run.path).as_posix() for p in run.path.rglob("*") if p.is_file()]
+    names = _names(run)
     listed = listed_files(run.path)
     checkpoints = sorted({_checkpoint_of(name) for name in names if IN_CHECKPOINT.search(name)})
     own = [name for name in names if not IN_CHECKPOINT.search(name)]
@@ -94,6 +95,17 @@ def verify_run(run: RunDirectory) -> Verified:
     )
     ordered = tuple(sorted(faults, key=lambda fault: fault.file))
     return Verified(compared, ordered, (*sorted(unlisted), *without))
+
+
+def _names(run: RunDirectory) -> list[str]:
+    """The files of a run by path; not those that were put aside because they are damaged."""
+    try:
+        noted = read_manifest(run)["time"][PUT_ASIDE]
+        known = tuple(f"{each['folder']}/" for each in noted if each["damage"])
+    except (InputError, LookupError, TypeError):  # nothing was, or the manifest is a fault itself
+        known = ()
+    names = (p.relative_to(run.path).as_posix() for p in run.path.rglob("*") if p.is_file())
+    return [name for name in names if not name.startswith(known)]
 
 
 def _plain(name: str) -> str:
