@@ -4,17 +4,19 @@ The list of models is open, because programs that wait for a server to be ready 
 ask for it without a token; everything that makes the model work is not.
 """
 
+import asyncio
 import secrets
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from assay.data.episode import Turn
@@ -29,12 +31,15 @@ from assay.lab.serving.requests import (
     read_request,
 )
 from assay.lab.serving.served import Served
-from assay.lab.serving.streams import sample_all, stream
+from assay.lab.serving.streams import Stream, sample_all, stream
 
 MOST_BYTES = 8 << 20
 """The largest body that is read."""
 MOST_OPEN = 1024
 """Completions that may wait or be sampled at once."""
+
+LARGE_BYTES = 64 << 10
+"""From here on a body's preparation may take long."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -58,6 +63,9 @@ class Endpoint:
     batcher: Batcher
     token: str
     counts: Counts = field(default_factory=Counts)
+    small: ThreadPoolExecutor = field(default_factory=lambda: preparing("small"))
+    large: ThreadPoolExecutor = field(default_factory=lambda: preparing("large"))
+    """One thread each makes requests ready."""
 
     def app(self) -> Starlette:
         """The application."""
@@ -108,18 +116,31 @@ class Endpoint:
 
     async def chat(self, request: Request) -> Response:
         """`POST /v1/chat/completions`."""
-        body = await self.read(request, ChatRequest)
-        return await self.reply(request, ask_chat(self.served, body), CHAT)
+        asked = await self.ask(request, ChatRequest, ask_chat)
+        return await self.reply(request, asked, CHAT)
 
     async def completion(self, request: Request) -> Response:
         """`POST /v1/completions`."""
-        body = await self.read(request, CompletionRequest)
-        return await self.reply(request, ask_completion(self.served, body), COMPLETION)
+        asked = await self.ask(request, CompletionRequest, ask_completion)
+        return await self.reply(request, asked, COMPLETION)
 
-    async def read(self, request: Request, kind: type[Any]) -> Any:
-        """The body of a request that may be made. Raises Refusal."""
+    async def ask(self, request: Request, kind: type[Any], make: Callable[..., Asked]) -> Asked:
+        """A request made ready, off the event loop. Raises Refusal.
+
+        Large bodies queue for a thread of their own: parsing, rendering and tokenising them stalls
+        neither the streams of other requests nor the beginning of small ones.
+        """
         self.check_token(request)
-        asking: Asking = read_request(kind, await read_body(request))
+        body = await read_body(request)
+        preparing = self.large if len(body) > LARGE_BYTES else self.small
+
+        def prepare() -> Asked:
+            return make(self.served, self.checked(read_request(kind, body)))
+
+        return await asyncio.get_running_loop().run_in_executor(preparing, prepare)
+
+    def checked(self, asking: Asking) -> Asking:
+        """`asking` itself. Raises Refusal for another model, and for what is not streamed."""
         if asking.model != self.served.name:
             problem = f"there is no model {asking.model!r} here, only {self.served.name!r}"
             raise Refusal(404, problem, code="model_not_found", parameter="model")
@@ -134,10 +155,9 @@ class Endpoint:
             raise Refusal(429, "too many requests wait already", code="rate_limit_exceeded")
         envelope = Envelope(shape, self.served.name)
         if asked.request.stream:
-            events = stream(self.batcher, asked, envelope, self)
-            return StreamingResponse(events, media_type="text/event-stream")
+            return Stream(stream(self.batcher, asked, envelope, self), asked, {})
         answers = await sample_all(self.batcher, asked, request.is_disconnected, self)
-        return JSONResponse(envelope.whole(asked, answers))
+        return await asyncio.to_thread(lambda: JSONResponse(envelope.whole(asked, answers)))
 
     def check_token(self, request: Request) -> None:
         """Raise Refusal (401) unless the request carries the token."""
@@ -147,6 +167,11 @@ class Endpoint:
             raise Refusal(401, problem, code="missing_token")
         if not secrets.compare_digest(given.encode(), self.token.encode()):
             raise Refusal(401, "the token is wrong", code="invalid_api_key")
+
+
+def preparing(name: str) -> ThreadPoolExecutor:
+    """A thread that makes requests ready."""
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"assay-{name}-requests")
 
 
 def token_of(header: str) -> str | None:

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from assay.data.episode import Turn
@@ -164,9 +165,10 @@ def _chat_logprobs(asked: Asked, one: Answered) -> list[Json]:
 
 
 def _token_logprobs(asked: Asked, one: Answered) -> Json:
-    texts = [text for text, _ in _spoken(asked, one)]
-    offsets = [sum(map(len, texts[:index])) for index in range(len(texts))]
-    logps = [logp for _, logp in _spoken(asked, one)]
+    spoken = _spoken(asked, one)
+    texts = [text for text, _ in spoken]
+    offsets = list(accumulate(map(len, texts), initial=0))[:-1]
+    logps = [logp for _, logp in spoken]
     return {"tokens": texts, "token_logprobs": logps, "top_logprobs": None, "text_offset": offsets}
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from assay.errors import InputError, RunFailure
 from assay.lab.serving.app import Counts, Endpoint
 from assay.lab.serving.batching import Batcher
+from assay.lab.serving.connections import LIMITS, Limits, guarded
 from assay.lab.serving.served import Served, opened
 
 HOST = "127.0.0.1"
@@ -58,7 +59,7 @@ def token_for_clients() -> tuple[str, bool]:
 
 
 @contextmanager
-def running(served: Served, token: str, port: int) -> Iterator[Address]:
+def running(served: Served, token: str, port: int, limits: Limits = LIMITS) -> Iterator[Address]:
     """The server, up as long as this is open. Raises PortTaken."""
     import uvicorn
 
@@ -70,6 +71,9 @@ def running(served: Served, token: str, port: int) -> Iterator[Address]:
         log_level="error",
         access_log=False,
         lifespan="off",
+        http=guarded(limits),  # type: ignore[arg-type]
+        ws="none",
+        h11_max_incomplete_event_size=limits.header_bytes,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
     server = uvicorn.Server(config)

@@ -5,9 +5,13 @@ A client that goes away ends its jobs. What the pieces say is `replies`' part.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
 from typing import Protocol
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from assay.data.episode import Turn
 from assay.lab.serving.asking import Asked, Choice
@@ -54,7 +58,10 @@ async def sample_all(
                 raise Refusal(499, "the client went away", code="cancelled")
         turns = waiting.result()
         ledger.count(asked, turns)
-        return [answered(asked, c, turn) for c, turn in zip(asked.choices, turns, strict=True)]
+        return [
+            await asyncio.to_thread(answered, asked, choice, turn)
+            for choice, turn in zip(asked.choices, turns, strict=True)
+        ]
     except (CancelledError, asyncio.CancelledError) as error:
         raise Refusal(503, STOPPING, code="server_stopping") from error
     except Refusal:
@@ -66,29 +73,50 @@ async def sample_all(
         leave(asked)
 
 
+@dataclass
+class Feed:
+    """What streamed choices have to say, from the sampling thread to the event loop.
+
+    Only the newest text of each is kept, so that a client that reads slowly costs no memory.
+    """
+
+    asked: Asked
+    loop: asyncio.AbstractEventLoop
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    texts: dict[int, str] = field(default_factory=dict)
+    """By choice: the text that nothing can take back."""
+
+    def submit(self, batcher: Batcher) -> None:
+        """Have the choices sampled and listen to them."""
+        for choice in self.asked.choices:
+            choice.tell = self.tell
+            choice.job.done.add_done_callback(lambda _: self.wake())
+            batcher.submit(choice.job)
+
+    def tell(self, choice: Choice) -> None:
+        """A choice may have grown."""
+        text = certain(self.asked, choice)
+        if len(text) > len(self.texts.get(choice.index, "")):
+            self.texts[choice.index] = text
+            self.wake()
+
+    def wake(self) -> None:
+        """There is something to look at."""
+        self.loop.call_soon_threadsafe(self.news.set)
+
+
 async def stream(
     batcher: Batcher, asked: Asked, envelope: Envelope, ledger: Ledger
 ) -> AsyncIterator[str]:
     """The events of a streamed answer; the last is [DONE], or an error where sampling failed."""
-    loop = asyncio.get_running_loop()
-    grown: asyncio.Queue[tuple[Choice, str | None]] = asyncio.Queue()
-
-    def tell(choice: Choice) -> None:
-        loop.call_soon_threadsafe(grown.put_nowait, (choice, certain(asked, choice)))
-
-    def over(choice: Choice) -> None:
-        loop.call_soon_threadsafe(grown.put_nowait, (choice, None))
-
-    for choice in asked.choices:
-        choice.tell = tell
-        choice.job.done.add_done_callback(lambda _, choice=choice: over(choice))
-        batcher.submit(choice.job)
+    feed = Feed(asked, asyncio.get_running_loop())
     try:
-        async for value in pieces(asked, envelope, grown):
+        feed.submit(batcher)
+        async for value in pieces(asked, envelope, feed):
             yield event(value)
         ledger.count(asked, [choice.job.done.result() for choice in asked.choices])
         yield "data: [DONE]\n\n"
-    except (CancelledError, asyncio.CancelledError):
+    except CancelledError:
         yield event(error_body(Refusal(503, STOPPING, code="server_stopping")))
     except Exception as error:
         ledger.report(error)
@@ -97,27 +125,45 @@ async def stream(
         leave(asked)
 
 
-async def pieces(
-    asked: Asked, envelope: Envelope, grown: "asyncio.Queue[tuple[Choice, str | None]]"
-) -> AsyncIterator[Json]:
+async def pieces(asked: Asked, envelope: Envelope, feed: Feed) -> AsyncIterator[Json]:
     """The objects of a stream until every choice is over. Raises what sampling raised."""
     shape, sent = envelope.shape, dict.fromkeys(range(len(asked.choices)), "")
     if shape is CHAT:
         for choice in asked.choices:
             yield envelope.piece(choice.index, {"delta": {"role": "assistant", "content": ""}})
-    turns: list[Turn] = []
-    while len(turns) < len(asked.choices):
-        choice, text = await grown.get()
-        index = choice.index
-        if text is None:
-            turns.append(choice.job.done.result())
-            one = answered(asked, choice, turns[-1])
-            yield envelope.piece(index, shape.last(one, sent[index]), one.finish)
-        elif len(text) > len(sent[index]):
-            fresh, sent[index] = text[len(sent[index]) :], text
-            yield envelope.piece(index, shape.delta(fresh))
+    left = list(asked.choices)
+    while left:
+        await feed.news.wait()
+        feed.news.clear()
+        for choice in list(left):
+            index, over = choice.index, choice.job.done.done()
+            text = feed.texts.get(index, "")
+            if len(text) > len(sent[index]):
+                fresh, sent[index] = text[len(sent[index]) :], text
+                yield envelope.piece(index, shape.delta(fresh))
+            if over:
+                left.remove(choice)
+                turn = choice.job.done.result()
+                one = await asyncio.to_thread(answered, asked, choice, turn)
+                yield envelope.piece(index, shape.last(one, sent[index]), one.finish)
     if asked.request.with_usage:
-        yield envelope.counts(asked, turns)
+        yield envelope.counts(asked, [choice.job.done.result() for choice in asked.choices])
+
+
+class Stream(StreamingResponse):
+    """A streamed answer whose jobs end with its connection, however that ends."""
+
+    def __init__(self, events: AsyncIterator[str], asked: Asked, headers: Mapping[str, str]):
+        """`events` are those of `stream`."""
+        super().__init__(events, headers=headers, media_type="text/event-stream")
+        self.asked = asked
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See `StreamingResponse`."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            leave(self.asked)
 
 
 def event(value: Json) -> str:
