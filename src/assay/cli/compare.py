@@ -90,18 +90,23 @@ def compare(
     from assay.lab.compare import compare_arms
     from assay.lab.comparison import judged_again
     from assay.lab.controls import arrange
+    from assay.lab.run_names import parse_run_name
+    from assay.lab.seeds import damaged_seeds
     from assay.report.comparison_page import write_comparison
     from assay.report.comparison_terminal import comparison_shown
     from assay.report.translated import translated
     from assay.report.words import words
 
+    broken: list[str] = []
     if any_file(runs):
         table = compare_files(root, runs, control, on, allow or (), metric, format, cluster)
     else:
         if cluster is not None:
             fix = "records of the lab name the sources of their items themselves"
             raise InputError("is for files of other tools", field="--cluster", fix=fix)
-        first, *others = [arm(root, text) for text in arrange(root, runs, control)]
+        names = arrange(root, runs, control)
+        broken = [str(x) for n in names for x in damaged_seeds(root, parse_run_name(n))]
+        first, *others = [arm(root, text) for text in names]
         table = compare_arms(first, others, on=on, allow=allow or ())
     if margin is not None:
         table = judged_again(table, partial(with_margin, margin=margin / 100))
@@ -111,7 +116,8 @@ def compare(
     shown = [*comparison_shown(table, lang, flips), words(lang)("terminal.page", file=written)]
     result = {**table_result(table), "page": written}
     findings = [translated(each, words(lang)) for each in (*table.left_out, *table.findings)]
-    return Outcome(result, shown, findings, exit_code=2 if table.left_out else 0, lang=lang)
+    code = 2 if table.left_out else 0
+    return Outcome(result, shown, findings, broken, exit_code=code, lang=lang)
 
 
 def arm(root: Path, text: str) -> "Arm":

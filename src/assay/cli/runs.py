@@ -11,9 +11,12 @@ from rich.text import Text
 from assay.cli.output import Outcome
 
 STALE = "the index and the runs' folders differ; make it again with 'assay runs --rebuild'"
+BROKEN = "damaged"
+NO_NAME = "no run can have this name (rename the folder)"
 HEADS = ("run", "seed", "status", "stage", "step", "score", "on")
 STATUS = HEADS.index("status")
 STYLES = {"finished": "green", "running": "cyan", "interrupted": "yellow", "failed": "bold red"}
+STYLES[BROKEN] = STYLES["failed"]
 
 
 def runs(
@@ -24,7 +27,7 @@ def runs(
 ) -> Outcome:
     """List the lab's runs: how they stand and what they scored."""
     from assay.lab.registry import indexed_runs, rebuild_index
-    from assay.lab.run_directory import RUNS, RunDirectory, all_runs
+    from assay.lab.run_directory import RUNS, RunDirectory, all_runs, unnameable
 
     if not (root / RUNS).is_dir():
         return Outcome([], [f"no runs in {root}"])
@@ -34,7 +37,9 @@ def runs(
     there = all_runs(root)
     stale = [] if set(there) == set(indexed) else [STALE]
     found = [asdict(indexed[run]) for run in there if run in indexed]
-    return Outcome(found, [rendered(found)], warnings=stale)
+    broken = [f"{run} is damaged: {x.message}" for run, x in indexed.items() if x.status == BROKEN]
+    unnamed = [f"{path} is left out: {NO_NAME}" for path in unnameable(root)]
+    return Outcome(found, [rendered(found)], warnings=[*stale, *broken, *unnamed])
 
 
 def rendered(found: Sequence[Mapping[str, Any]]) -> Text:

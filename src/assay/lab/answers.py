@@ -3,6 +3,7 @@
 Looks at folders and files; scores are `records`' and comparisons `compare`'s.
 """
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.read import read_experiment
 from assay.lab.spec.references import parse_checkpoint
 from assay.lab.stored import FIX, read_json
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+"""An evaluation's name begins the name of its folder."""
 
 
 class NotMeasured(InputError):
@@ -47,6 +51,8 @@ def _check(record: EvaluationRecord) -> None:
     for name in ("sampling", "options"):
         if not isinstance(getattr(record, name), dict):
             raise TypeError(f"{name!r} is no table")
+    if not _FILE_NAME.fullmatch(record.name):
+        raise TypeError(f"{record.name[:40]!r} is no name of an evaluation")
     if type(record.repeats) is not int or not all(isinstance(item, str) for item in record.items):
         raise TypeError("'repeats' is no number, or 'items' are no names")
 

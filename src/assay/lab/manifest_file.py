@@ -1,6 +1,7 @@
 """Reading and writing `manifest.json`; what stands in it is put together by `manifest`."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from assay.errors import InputError
@@ -11,6 +12,7 @@ from assay.lab.stored import FIX, read_json
 Manifest = dict[str, Any]
 PUT_ASIDE = "put_aside"
 """Key under `time`: what a run no longer goes on from, see `aside`."""
+KINDS = {str: "text", dict: "table"}
 TABLES = ("base_weights", "data", "stages", "evaluation")
 
 
@@ -36,4 +38,22 @@ def read_manifest(run: RunDirectory) -> Manifest:
     for name in TABLES:
         if not isinstance(manifest.get(name, {}), dict):
             raise DamagedManifest(f"cannot be read: {name!r} is no table", file=file, fix=FIX)
+    for path, kind, value in _used(manifest):
+        if not isinstance(value, kind):
+            problem = f"cannot be read: {path!r} is no {KINDS[kind]}"
+            raise DamagedManifest(problem, file=file, fix=FIX)
     return manifest
+
+
+def _used(manifest: Manifest) -> Iterator[tuple[str, type, Any]]:
+    """What every list of runs looks at, with its place and the kind that it must have."""
+    base = manifest.get("base_weights", {})
+    for name in base.keys() & {"checkpoint", "source", "sha256"}:
+        yield f"base_weights.{name}", str, base[name]
+    for table in ("data", "stages", "evaluation"):
+        for name, value in manifest.get(table, {}).items():
+            yield f"{table}.{name}", dict, value
+    for name, stage in manifest.get("stages", {}).items():
+        if isinstance(stage, dict):
+            yield f"stages.{name}.start", str, stage.get("start", "")
+            yield f"stages.{name}.adapt", dict, stage.get("adapt", {})

@@ -9,15 +9,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from assay.errors import InputError
 from assay.lab.last_score import last_score
 from assay.lab.manifest_file import read_manifest
 from assay.lab.run_directory import RunDirectory, all_runs
 from assay.lab.run_names import RunNotFound, checkpoint_directory, checkpoint_steps
 from assay.lab.spec.references import CheckpointReference, parse_checkpoint
 from assay.lab.status import RunState, is_held, stored_status
-from assay.lab.stored import read_json
+from assay.lab.stored import FIX, DamagedFile, read_json
 
 INDEX = "lab.sqlite"
 PROTECTED = "protected.json"
@@ -34,6 +35,10 @@ CREATE TABLE protected (path TEXT PRIMARY KEY, why TEXT);
 """
 
 
+IndexedState = RunState | Literal["damaged"]
+"""A run whose files cannot be read is in the index all the same, and says so."""
+
+
 @dataclass(frozen=True, slots=True)
 class IndexedRun:
     """A line of the index."""
@@ -41,12 +46,13 @@ class IndexedRun:
     name: str
     id: str
     seed: int
-    status: RunState
+    status: IndexedState
     started: str
     finished: str
     stage: str
     step: int
     message: str
+    """Why it failed or was interrupted, or what of it cannot be read."""
     score: float | None
     """See `last_score`, as it was when the run was noted."""
     on: str
@@ -139,18 +145,27 @@ def _forget(index: sqlite3.Connection, run: RunDirectory) -> None:
 
 
 def _enter(index: sqlite3.Connection, run: RunDirectory) -> None:
-    s, last = stored_status(run.path), last_score(run)
-    times = (s.started, s.finished)
-    index.execute(
-        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (run.name, run.id, s.seed, s.status, *times, s.stage, s.step, s.message, *astuple(last)),
-    )
-    index.executemany("INSERT INTO refers VALUES (?, ?)", set(_references_of(run)))
-    marked = read_protected(run).items()
+    try:
+        line, refers, marked = _line_of(run), set(_references_of(run)), read_protected(run)
+    except InputError as error:
+        # A damaged run is listed with its reason; it must not hide the others.
+        line, refers, marked = _damaged_line(run, error), set(_record_references(run)), {}
+    index.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(line))
+    index.executemany("INSERT INTO refers VALUES (?, ?)", refers)
     index.executemany(
         "INSERT INTO protected VALUES (?, ?)",
-        [(_lab_path(run, run.path / path), why) for path, why in marked],
+        [(_lab_path(run, run.path / path), why) for path, why in marked.items()],
     )
+
+
+def _line_of(run: RunDirectory) -> IndexedRun:
+    s, last = stored_status(run.path), last_score(run)
+    place, times = (s.stage, s.step), (s.started, s.finished)
+    return IndexedRun(run.name, run.id, s.seed, s.status, *times, *place, s.message, *astuple(last))
+
+
+def _damaged_line(run: RunDirectory, error: InputError) -> IndexedRun:
+    return IndexedRun(run.name, run.id, 0, "damaged", "", "", "", 0, str(error), None, "")
 
 
 def _references_of(run: RunDirectory) -> Iterator[tuple[str, str]]:
@@ -159,12 +174,17 @@ def _references_of(run: RunDirectory) -> Iterator[tuple[str, str]]:
     base = read_manifest(run).get("base_weights", {})
     if "checkpoint" in base:
         yield _lab_path(run, run.manifest), base["checkpoint"]
+    yield from _record_references(run)
+    yield from _adapter_starts(run, read_manifest(run).get("stages", {}))
+
+
+def _record_references(run: RunDirectory) -> Iterator[tuple[str, str]]:
+    """The checkpoints that the run's records measured."""
     for record in run.evaluations.glob("*/[!.]*.parquet"):
         reference = parse_checkpoint(record.stem)
         if reference is not None and reference.stage and reference.step is not None:
             checkpoint = run.checkpoint(reference.stage, reference.step)
             yield _lab_path(run, record), _lab_path(run, checkpoint)
-    yield from _adapter_starts(run, read_manifest(run).get("stages", {}))
 
 
 def _adapter_starts(run: RunDirectory, stages: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -190,7 +210,11 @@ def _standing(run: RunDirectory, start: CheckpointReference | None) -> Path | No
 def read_protected(run: RunDirectory) -> dict[str, str]:
     """What of a run was marked protected, by path inside the run, with the reason."""
     file = run.path / PROTECTED
-    return read_json(file, dict) if file.exists() else {}
+    marked = read_json(file, dict) if file.exists() else {}
+    for path, why in marked.items():
+        if not isinstance(why, str) or "\0" in path:
+            raise DamagedFile(f"cannot be read: {path[:80]!r} has no reason", file=file, fix=FIX)
+    return marked
 
 
 def _lab_path(run: RunDirectory, path: Path) -> str:
@@ -200,7 +224,7 @@ def _lab_path(run: RunDirectory, path: Path) -> str:
 def _alive(root: Path, row: IndexedRun) -> IndexedRun:
     """The row as it is now: what is finished stays as it was noted."""
     run = RunDirectory(root, row.name, row.id)
-    if row.status == "finished":
+    if row.status in ("finished", "damaged"):
         return row
     last = last_score(run)
     row = replace(row, score=last.score, on=last.on)

@@ -18,6 +18,8 @@ from assay.lab.listed import write_listed
 from assay.lab.status import STATUS, Status, write_status
 
 RUNS = "runs"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ID = re.compile(r"[A-Za-z0-9-]+")
 
 
 class RunExists(InputError):
@@ -121,13 +123,25 @@ def runs_of(root: Path, name: str) -> list[RunDirectory]:
     """The runs of one name, oldest first."""
     folder = root / RUNS / name
     # A folder without a status is no run: something of the user's, or half of a copy.
-    ids = [p.name for p in _folders(folder) if (p / STATUS).is_file()]
+    ids = [p.name for p in _folders(folder) if (p / STATUS).is_file() and _ID.fullmatch(p.name)]
     return [RunDirectory(root, name, id_) for id_ in ids]
 
 
 def all_runs(root: Path) -> list[RunDirectory]:
     """Every run of a lab, by name and then by age."""
-    return [run for folder in _folders(root / RUNS) for run in runs_of(root, folder.name)]
+    names = [p.name for p in _folders(root / RUNS) if _NAME.fullmatch(p.name)]
+    return [run for name in names for run in runs_of(root, name)]
+
+
+def unnameable(root: Path) -> list[str]:
+    """Folders that would be runs but for names that no run can have, written as Python text."""
+    ids = [p for folder in _folders(root / RUNS) for p in _folders(folder)]
+    found = [p.relative_to(root / RUNS) for p in ids if (p / STATUS).is_file()]
+    return [
+        ascii(f"{RUNS}/{path}")
+        for path in found
+        if not (_NAME.fullmatch(path.parts[0]) and _ID.fullmatch(path.parts[1]))
+    ]
 
 
 def _folders(folder: Path) -> list[Path]:

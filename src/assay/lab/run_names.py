@@ -11,11 +11,11 @@ from assay.errors import InputError, nearest
 from assay.lab.run_directory import RunDirectory, all_runs, runs_of
 from assay.lab.selection import read_selection
 from assay.lab.spec.references import CheckpointReference, parse_checkpoint
-from assay.lab.status import stored_status
+from assay.lab.status import DamagedStatus, stored_status
 
 _PATTERN = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)"
-    r"(?:/(?P<id>[A-Za-z0-9-]+)|#(?P<seed>-?[0-9]+))?(?:@(?P<checkpoint>.+))?"
+    r"(?:/(?P<id>[A-Za-z0-9-]+)|#(?P<seed>-?[0-9]{1,19}))?(?:@(?P<checkpoint>.+))?"
 )
 _STEP = re.compile(r"step-([0-9]+)")
 
@@ -131,10 +131,18 @@ def _by_id(runs: list[RunDirectory], id_: str) -> RunDirectory:
     raise RunNotFound(f"{runs[0].name!r} has no run {id_!r}", fix=fix)
 
 
+def seed_or_damage(run: RunDirectory) -> int | str:
+    """A run's seed, or why its status cannot be read, which is the seed of no run."""
+    try:
+        return stored_status(run.path).seed
+    except DamagedStatus as error:
+        return str(error)
+
+
 def _by_seed(runs: list[RunDirectory], seed: int) -> RunDirectory:
-    seeds = {run: stored_status(run.path).seed for run in runs}
+    seeds = {run: seed_or_damage(run) for run in runs}
     found = [run for run in runs if seeds[run] == seed]
     if not found:
-        fix = "it has seeds " + ", ".join(str(n) for n in sorted(set(seeds.values())))
+        fix = "it has seeds " + ", ".join(map(str, sorted(set(seeds.values()), key=str)))
         raise RunNotFound(f"{runs[0].name!r} has no run with seed {seed}", fix=fix)
     return found[-1]

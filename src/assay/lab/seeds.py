@@ -12,6 +12,7 @@ from assay.judge.findings import Finding
 from assay.judge.scores import on_one_scale
 from assay.lab.answers import evaluation_records, measured_checkpoints
 from assay.lab.comparison import Arm
+from assay.lab.damaged_runs import DamagedRun, apart
 from assay.lab.fairness import Entrant
 from assay.lab.launch import begun
 from assay.lab.matrix.slots import made_so, newest_by_seed
@@ -23,14 +24,25 @@ from assay.lab.status import read_status, stored_status
 
 def seeds_of(root: Path, reference: RunReference) -> list[RunDirectory]:
     """The run that a name means and, for a name without id and seed, the newest finished run of
-    every other seed that was made from the same settings."""
+    every other seed that was made from the same settings.
+
+    Other seeds that are damaged are left out; `damaged_seeds` names them.
+    """
     run = find_run(root, reference)
     if reference.id is not None or reference.seed is not None:
         return [run]
     experiment = read_experiment(run.spec)
-    done = [r for r in begun(root, run.name) if read_status(r.path).status == "finished"]
+    sound, _ = apart(begun(root, run.name))
+    done = [r for r in sound if read_status(r.path).status == "finished"]
     others = [r for r in newest_by_seed(done) if _seed(r) != _seed(run)]
     return [run, *(r for r in others if made_so(r, experiment))]
+
+
+def damaged_seeds(root: Path, reference: RunReference) -> list[DamagedRun]:
+    """The runs that `seeds_of` leaves out because they cannot be read."""
+    if reference.id is not None or reference.seed is not None:
+        return []
+    return apart(begun(root, reference.name))[1]
 
 
 def with_seeds(

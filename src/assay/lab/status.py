@@ -23,6 +23,8 @@ RunState = Literal["running", "finished", "failed", "interrupted"]
 SCHEMA = 1
 STATUS = "status.json"
 LOCK = "lock"
+MOST = 2**63 - 1
+"""The largest number that the index holds."""
 
 
 class DamagedStatus(InputError):
@@ -77,8 +79,10 @@ def stored_status(run: Path) -> Status:
         wanted = int if field.type in (int, "int") else str
         if type(found.get(name, field.default)) is not wanted:
             raise damaged(file, f"{name!r} is missing or not {wanted.__name__}")
+        if wanted is int and abs(found.get(name, 0)) > MOST:
+            raise damaged(file, f"{name!r} is beyond any number that a run has")
     if found["status"] not in get_args(RunState):
-        raise damaged(file, f"{found['status']!r} is no state of a run")
+        raise damaged(file, f"{found['status'][:40]!r} is no state of a run")
     return Status(**found)
 
 

@@ -21,8 +21,12 @@ class DamagedFile(InputError):
 def read_json(file: Path, kind: type[T], error: type[InputError] = DamagedFile) -> T:
     """The JSON object (dict) or array (list) of a file. Raises `error`."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as problem:
+        text = file.read_text(encoding="utf-8")
+        found = json.loads(text)
+        if "\\u" in text:
+            # Half of a surrogate pair passes the parser, and breaks the index and the pages later.
+            json.dumps(found, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError, OSError) as problem:
         raise error(_unreadable(problem), file=file, fix=FIX) from problem
     if type(found) is not kind:
         raise error(f"cannot be read: it is no JSON {NAMES[kind]}", file=file, fix=FIX)
@@ -62,4 +66,5 @@ def entries(file: Path, kind: type[T]) -> list[T]:
 
 
 def _unreadable(problem: Exception) -> str:
-    return f"cannot be read: {' '.join(str(problem).split())}"
+    why = problem.strerror if isinstance(problem, OSError) else str(problem)
+    return f"cannot be read: {' '.join(str(why).split())}"

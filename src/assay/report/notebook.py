@@ -4,16 +4,18 @@ Results and verdicts come from the records, whenever the notebook is read; notes
 added. Nothing is written here.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from assay.errors import AssayError, InputError
 from assay.judge.health import worded
 from assay.lab.compare import compare_runs
+from assay.lab.damaged_runs import damage
 from assay.lab.notes import Note, pending_plans, read_notes
-from assay.lab.run_directory import RunDirectory, all_runs
+from assay.lab.run_directory import RunDirectory, all_runs, runs_of
 from assay.lab.run_names import find_run, parse_run_name
-from assay.lab.status import read_status, stored_status
+from assay.lab.status import DamagedStatus, read_status, stored_status
 from assay.report.content import pairing_view
 from assay.report.facts import Measurement, RunFacts, gather
 from assay.report.noted import note_lines
@@ -28,9 +30,9 @@ def notebook(root: Path, only: RunDirectory | None = None, lang: str = "en") -> 
     """The notebook of a lab, or the entry of one run, oldest first. Raises UnknownLanguage."""
     w, notes = words(lang), read_notes(root)
     runs = all_runs(root) if only is None else [only]
-    dated = [(stored_status(run.path).started, entry(run, notes, w)) for run in runs]
+    dated = [(started_of(run), entry(run, notes, w)) for run in runs]
     if only is None:
-        started = [(run.name, stored_status(run.path).started) for run in runs]
+        started = [(run.name, started_of(run)) for run in runs]
         dated += [(note.at, plan_entry(note, w)) for note in pending_plans(notes, started)]
         known = {str(run) for run in runs}
         lost = [note for note in notes if note.kind == "note" and note.about not in known]
@@ -40,23 +42,44 @@ def notebook(root: Path, only: RunDirectory | None = None, lang: str = "en") -> 
     return "\n\n".join([*head, *(text for _, text in dated)]) + "\n"
 
 
+def started_of(run: RunDirectory) -> str:
+    """When a run began; what its id says of that where its status cannot be read."""
+    try:
+        return stored_status(run.path).started
+    except DamagedStatus:
+        stamp = re.match(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z", run.id)
+        return "{}-{}-{}T{}:{}:{}+00:00".format(*stamp.groups()) if stamp else ""
+
+
 def entry(run: RunDirectory, notes: Sequence[Note], w: Words) -> str:
     """One run: what it was, what came of it, what people noted."""
-    status = read_status(run.path)
+    try:
+        status = read_status(run.path)
+    except DamagedStatus as error:  # one damaged run must not hide the others
+        why = cell(w("log.unreadable", why=error))
+        return "\n\n".join([f"## {day(started_of(run))} · {cell(str(run))}", f"> {why}"])
     state = w(f"status.{status.status}")
     pending = "" if status.status == "finished" else w("log.pending")
     head = w("log.entry", date=day(status.started), run=run, seed=status.seed, state=state)
     lines = [f"## {cell(head)}{pending}"]
     if status.message:
         lines.append(f"> {cell(status.message)}")
-    try:
-        lines += recorded(gather(run), w)
-    except AssayError as error:  # one damaged run must not hide the others
-        lines.append(f"> {cell(w('log.unreadable', why=error))}")
+    lines += shown_or_why(run, w)
     lines += plan_lines(run, notes, w)
     own = [note for note in notes if note.kind == "note" and note.about == str(run)]
     lines += [f"- {moment(note.at)}: {cell(note.text)}" for note in own]
     return "\n\n".join(merged(lines))
+
+
+def shown_or_why(run: RunDirectory, w: Words) -> list[str]:
+    """What the records of a run say, or why they cannot be read."""
+    why = damage(run)
+    try:
+        if not why:
+            return recorded(gather(run), w)
+    except AssayError as error:  # one damaged run must not hide the others
+        why = str(error)
+    return [f"> {cell(w('log.unreadable', why=why))}"]
 
 
 def recorded(facts: RunFacts, w: Words) -> list[str]:
@@ -117,12 +140,9 @@ def against_control(facts: RunFacts, control: str, w: Words) -> str:
 
 def plan_lines(run: RunDirectory, notes: Sequence[Note], w: Words) -> list[str]:
     """The plans that a run was the first to follow."""
-    started = stored_status(run.path).started
-    earlier = [
-        stored_status(other.path).started
-        for other in all_runs(run.root)
-        if other.name == run.name and stored_status(other.path).started < started
-    ]
+    started = started_of(run)
+    times = [started_of(other) for other in runs_of(run.root, run.name)]
+    earlier = [time for time in times if time < started]
     since = max(earlier, default="")
     plans = [n for n in notes if n.kind == "plan" and n.name == run.name]
     kept = [n for n in plans if since < n.at <= started]

@@ -164,7 +164,7 @@ class Recommendation:
 class Note:
     """One thing that was left out."""
 
-    key: Literal["no_baseline", "made_otherwise", "items_differ", "damaged"]
+    key: Literal["no_baseline", "made_otherwise", "items_differ", "damaged", "damaged_run"]
     subject: str
     """The run or the cell's name."""
 
@@ -176,6 +176,7 @@ NOTES = {
     "no_baseline": "its baseline was not measured, so it is compared with nothing",
     "made_otherwise": "made with other settings than the sweep's, and left out",
     "damaged": "a record that cannot be read",
+    "damaged_run": "a run that cannot be read, and left out",
     "items_differ": "measured on other items than its baseline, so it is not compared",
 }
 

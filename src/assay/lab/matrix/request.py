@@ -16,7 +16,7 @@ from assay.lab.matrix.build import Question, build
 from assay.lab.matrix.coordinates import CHECKPOINT_KEYS
 from assay.lab.matrix.judged import Baseline, baseline_run
 from assay.lab.matrix.model import Layout, Matrix, Note, Unit
-from assay.lab.matrix.slots import Slot, slots_of_runs, slots_of_sweep
+from assay.lab.matrix.slots import Slot, damaged_of, slots_of_runs, slots_of_sweep
 from assay.lab.matrix.units import Ask, units_of
 from assay.lab.spec.overrides import parse_override
 from assay.lab.spec.references import parse_checkpoint
@@ -79,6 +79,7 @@ def _of_runs(root: Path, names: Sequence[str], request: Request) -> Matrix:
         select=request.select,
         declared=layout.keys,
         allow=request.allow,
+        notes=_damaged(root, slots, names),
     )
     return _build(slots, layout, ask, request.checkpoint)
 
@@ -102,11 +103,16 @@ def _of_sweep(root: Path, found: SweepFile, request: Request) -> Matrix:
         select=request.select or sweep.select,
         declared=(*layout.keys, *declared_by(found)),
         allow=request.allow,
-        notes=tuple(Note("made_otherwise", run) for run in others),
+        notes=(*(Note("made_otherwise", run) for run in others), *_damaged(root, slots, ())),
     )
     if request.on:
         slots = [Slot(s.name, s.coordinates, s.runs, s.seeds) for s in slots]
     return _build(slots, layout, ask, request.checkpoint or sweep.checkpoint)
+
+
+def _damaged(root: Path, slots: Sequence[Slot], names: Sequence[str]) -> tuple[Note, ...]:
+    found = damaged_of(root, slots, names)
+    return tuple(Note("damaged_run", f"{each.run} ({each.why})") for each in found)
 
 
 def ratios_of(found: SweepFile) -> dict[str, float]:

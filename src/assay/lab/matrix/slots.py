@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import nearest
+from assay.lab.damaged_runs import DamagedRun, apart
 from assay.lab.launch import OtherExperiment, begun, check_same
 from assay.lab.matrix.coordinates import run_coordinates
 from assay.lab.run_directory import RunDirectory, all_runs
@@ -36,13 +37,22 @@ class Slot:
 def slots_of_runs(root: Path, names: Sequence[str], *, by_seed: bool = False) -> list[Slot]:
     """The newest run of each seed of every name or pattern; NAME/ID and NAME#SEED mean one run.
 
-    Raises RunNotFound with the nearest names.
+    Runs that cannot be read are left out, unless they are the one run that is meant; `damaged_of`
+    names them. Raises RunNotFound with the nearest names.
     """
     groups: dict[tuple[str, int | None], list[RunDirectory]] = {}
     for run in dict.fromkeys(run for name in names for run in _named(root, name)):
         seed = stored_status(run.path).seed if by_seed else None
         groups.setdefault((run.name, seed), []).append(run)
     return [_slot(runs, by_seed) for runs in groups.values()]
+
+
+def damaged_of(root: Path, slots: Iterable[Slot], names: Sequence[str]) -> list[DamagedRun]:
+    """The runs that bear the name of a slot's run, or fit a pattern, and cannot be read."""
+    meant = {run.name for slot in slots for run in slot.runs} | {slot.name for slot in slots}
+    known = dict.fromkeys(run.name for run in all_runs(root))
+    fit = [n for n in known if n in meant or any(fnmatchcase(n, text) for text in names)]
+    return [broken for name in fit for broken in apart(begun(root, name))[1]]
 
 
 def _named(root: Path, text: str) -> list[RunDirectory]:
@@ -58,7 +68,7 @@ def _named(root: Path, text: str) -> list[RunDirectory]:
         if reference.id is not None or reference.seed is not None:
             return [found]
         names = [reference.name]
-    return [run for name in names for run in newest_by_seed(begun(root, name))]
+    return [run for name in names for run in newest_by_seed(apart(begun(root, name))[0])]
 
 
 def newest_by_seed(runs: Iterable[RunDirectory]) -> list[RunDirectory]:
@@ -79,7 +89,7 @@ def slots_of_sweep(root: Path, planned: Sequence[Planned]) -> tuple[list[Slot], 
     slots, others = [], []
     for plan in planned:
         runs = []
-        for run in newest_by_seed(begun(root, plan.name)):
+        for run in newest_by_seed(apart(begun(root, plan.name))[0]):
             if stored_status(run.path).seed in plan.experiment.seeds:
                 runs.append(run)
         same = [run for run in runs if made_so(run, plan.experiment)]

@@ -53,6 +53,8 @@ def read_text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise SpecError("not UTF-8 text", file=file) from None
+    except OSError as error:
+        raise SpecError(f"cannot be read: {error.strerror}", file=file) from error
 
 
 def parse_toml(text: str, file: str | Path) -> dict[str, Any]:

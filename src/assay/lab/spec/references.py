@@ -6,7 +6,9 @@ from typing import Literal
 
 Which = Literal["best", "last", "all", "step"]
 
-_PATTERN = re.compile(r"(?P<stage>[A-Za-z0-9_-]+)\.(?P<which>best|last|all|step-(?P<step>[0-9]+))")
+_PATTERN = re.compile(
+    r"(?P<stage>[A-Za-z0-9_-]+)\.(?P<which>best|last|all|step-(?P<step>[0-9]{1,18}))"
+)
 
 
 @dataclass(frozen=True, slots=True)
