@@ -8,12 +8,16 @@ from pathlib import Path
 
 MOST_NAMES = 20
 """Known names that an error lists: a benchmark has thousands of items, a message one line."""
+FEW_NAMES = 6
+"""So few known names are listed even where one of them is close."""
 
 
 class AssayError(Exception):
     """Something stopped a command; the message is one line fit to be shown to a user."""
 
     exit_code = 1
+    each: "tuple[AssayError, ...]" = ()
+    """The single problems, where the error stands for several."""
 
 
 class RunFailure(AssayError):
@@ -49,8 +53,16 @@ def nearest(word: str, known: object) -> str:
     import difflib
 
     names = sorted(str(name) for name in known)  # type: ignore[attr-defined]
-    close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    alike = {_loosely(name): name for name in names}
+    close = [alike[n] for n in difflib.get_close_matches(_loosely(word), alike, n=3, cutoff=0.5)]
     if close:
-        return "did you mean " + " or ".join(repr(name) for name in close) + "?"
+        asked = "did you mean " + " or ".join(repr(name) for name in close) + "?"
+        few = len(close) < len(names) <= FEW_NAMES
+        return asked + (" known: " + ", ".join(names) if few else "")
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return "known: " + ", ".join(names[:MOST_NAMES]) + more
+
+
+def _loosely(name: str) -> str:
+    """A name without what hands write in several ways: capitals, and dashes for underscores."""
+    return name.lower().replace("-", "_")

@@ -42,14 +42,12 @@ def test_a_sound_experiment_has_no_error_and_no_warning_and_leaves_no_trace(lab:
 
 
 def test_what_cannot_be_opened_is_the_only_finding(lab: Path) -> None:
-    for override, place in (
-        ("data.sums.source=path:none.jsonl", "none.jsonl"),
-        ("model=path:none", "none"),
-        ('evaluate.test.options.path="none.jsonl"', "none.jsonl"),
-    ):
-        report = look(lab, override)
-        assert report.failed and len(report.findings) == 1
-        assert place in report.findings[0].evidence
+    for override in ("data.sums.source=path:none.jsonl", "model=path:none"):
+        with pytest.raises(SpecError, match=r"none.*: no such f"):
+            look(lab, override)
+    report = look(lab, 'evaluate.test.options.path="none.jsonl"')
+    assert report.failed and len(report.findings) == 1
+    assert "none.jsonl" in report.findings[0].evidence
     (lab / "sums.jsonl").open("a").write('{"id": 1, "messages": [}\n')
     assert look(lab).findings[0].evidence.endswith("sums.jsonl:17")
     with pytest.raises(SpecError):

@@ -64,11 +64,15 @@ def test_a_value_cannot_smuggle_in_a_second_key(tmp_path):
             "--set stage.rl.step=20: stage.rl.step: unknown key (did you mean 'steps'?)",
         ),
         ("nam=x", "--set nam=x: nam: unknown key (did you mean 'name'?)"),
-        ("stage.r.steps=1", "--set stage.r.steps=1: no stage named 'r' (did you mean 'rl'?)"),
+        (
+            "stage.r.steps=1",
+            "--set stage.r.steps=1: no stage named 'r' (did you mean 'rl'? known: rl, sft)",
+        ),
         ("data.x.take=1", "--set data.x.take=1: no data named 'x' (known: train)"),
         (
             "evaluate.bfl.repeats=2",
-            "--set evaluate.bfl.repeats=2: no evaluate named 'bfl' (did you mean 'bfcl'?)",
+            "--set evaluate.bfl.repeats=2: no evaluate named 'bfl' "
+            "(did you mean 'bfcl'? known: bfcl, dev)",
         ),
         (
             "stage.rl.steps=abc",

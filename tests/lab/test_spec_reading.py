@@ -34,7 +34,8 @@ def message(file: Path, *overrides: str) -> str:
         (
             "high = 0.28",
             "hihg = 0.28",
-            "e.toml:29: stage.rl.clip.hihg: unknown key (did you mean 'high'?)",
+            "e.toml:29: stage.rl.clip.hihg: unknown key "
+            "(did you mean 'high'? known: dual, high, low)",
         ),
         (
             "steps = 15",
@@ -61,7 +62,8 @@ def message(file: Path, *overrides: str) -> str:
         (
             'method = "grpo"',
             'method = "grop"',
-            "e.toml:19: stage.rl.method: unknown value 'grop' (did you mean 'grpo'?)",
+            "e.toml:19: stage.rl.method: unknown value 'grop' "
+            "(did you mean 'grpo'? known: grpo, rce, rft, sft)",
         ),
         ('method = "sft"\n', "", "e.toml:13: stage.sft.method: missing (add it)"),
         (
@@ -79,7 +81,8 @@ def message(file: Path, *overrides: str) -> str:
         (
             'kind = "lora"',
             'kind = "loar"',
-            "e.toml:27: stage.rl.adapt.kind: unknown value 'loar' (did you mean 'lora'?)",
+            "e.toml:27: stage.rl.adapt.kind: unknown value 'loar' "
+            "(did you mean 'lora'? known: freeze, full, lora)",
         ),
         (
             'kind = "lora", rank = 8',
@@ -218,7 +221,8 @@ def message(file: Path, *overrides: str) -> str:
         (
             'benchmark = "bfcl/simple_python"',
             'data = "train.dev"\nreward = "strict_binary"',
-            "e.toml:43: evaluate.bfcl.options: only a benchmark has options (remove it)",
+            "e.toml:41: evaluate.bfcl.role: the items of 'train.dev' choose checkpoints and "
+            "cannot report (select on other items; 1 more problem)",
         ),
         (
             'vary = ["stage.rl.algorithm"]',
@@ -249,6 +253,55 @@ def test_items_that_choose_checkpoints_cannot_report(tmp_path):
         "e.toml:39: evaluate.bfcl.role: the items of 'train.dev' choose checkpoints and cannot "
         "report (select on other items)"
     )
+
+
+def lines(file: Path, *overrides: str) -> list[str]:
+    """Every problem that the error of a file stands for."""
+    with pytest.raises(SpecError) as raised:
+        read_experiment(file, overrides)
+    texts = [str(each).replace(str(file), "e.toml") for each in raised.value.each]
+    assert all("\n" not in text and "more problem" not in text for text in texts)
+    return texts
+
+
+def test_every_problem_of_a_file_has_a_line_of_its_own_in_file_order(tmp_path):
+    file = write_spec(
+        tmp_path,
+        ("group = 4", "group = 0"),
+        ("rows = 1000", "rows = 0"),
+        ('method = "sft"', 'method = "sft"\nbatchh = 4'),
+    )
+    assert lines(file) == [
+        "e.toml:10: data.train.take.rows: must be at least 1, not 0",
+        "e.toml:15: stage.sft.batchh: unknown key (did you mean 'batch'?)",
+        "e.toml:25: stage.rl.group: must be at least 2, not 0",
+    ]
+
+
+def test_rules_between_tables_are_told_together_and_beside_wrong_values(tmp_path):
+    changes = (('"rl.last"]', '"r.last"]'), ('data = "train.dev"', 'data = "tran.dev"'))
+    between = lines(write_spec(tmp_path, *changes))
+    assert [line.split(": ")[1] for line in between] == [
+        "evaluate.dev.data",
+        "evaluate.bfcl.checkpoints",
+    ]
+    both = lines(write_spec(tmp_path, *changes, ("group = 4", "group = 0")))
+    assert [line for line in both if "stage.rl.group" not in line] == between
+
+
+def test_what_only_seems_broken_because_a_value_is_wrong_is_not_told(tmp_path):
+    """Without its split there would be no `train.dev`, and without `steps` no length."""
+    for old, new in (("split = { dev = 0.05", "split = 3 # {"), ("steps = 15", 'steps = "x"')):
+        file = write_spec(tmp_path, (old, new))
+        assert "more problem" not in message(file)
+
+
+def test_rules_of_one_table_are_told_together(tmp_path):
+    changed = ('format = "messages"\n', "min_tokens = 9\nmax_tokens = 5\n")
+    assert [line.split(": ")[1] for line in lines(write_spec(tmp_path, changed))] == [
+        "data.train.format",
+        "data.train.min_tokens",
+    ]
 
 
 def test_the_first_problem_of_the_file_is_told_and_the_others_counted(tmp_path):

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from assay.cli.output import Interrupted, Outcome
+from assay.cli.output import Interrupted, Outcome, tell
 
 
 def fill(
@@ -47,8 +47,3 @@ def finding(name: str, said: str, log: Path) -> dict[str, Any]:
     """A run that failed, in one line."""
     what = said.removeprefix("assay: ")
     return {"severity": "error", "what": what, "evidence": name, "fix": f"read {log}"}
-
-
-def tell(text: str) -> None:
-    """Progress, kept off the results."""
-    typer.echo(text, err=True)

@@ -10,14 +10,15 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from assay.errors import AssayError
@@ -26,6 +27,11 @@ SCHEMA = 1
 INTERRUPTED = 130
 PLAIN_WIDTH = 120
 """Columns of tables where there is no terminal whose width could be asked."""
+BLANK_LINES = 2
+"""Blank lines in a row that are shown as they are."""
+MOST_LINES = 400
+MOST_CHARACTERS = 40_000
+"""Of one answer or prompt on a terminal."""
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 
 Lab = Annotated[
@@ -147,17 +153,19 @@ def present(name: str, as_json: bool, work: Callable[[], Outcome]) -> int:
 
 def one_line(finding: Mapping[str, str]) -> str:
     """Place or evidence, what is wrong, and what to do."""
-    from assay.report.words import visible
+    from assay.report.words import flat
 
     said = ": ".join(filter(None, (finding["evidence"], finding["what"])))
-    said += f" ({finding['fix']})" if finding["fix"] else ""
-    return visible(" ".join(said.split()))
+    return flat(said + (f" ({finding['fix']})" if finding["fix"] else ""))
 
 
 def failed(error: AssayError) -> Outcome:
-    """The error as the only finding."""
-    finding = {"severity": "error", "what": str(error), "evidence": "", "fix": ""}
-    return Outcome(None, findings=[finding], exit_code=error.exit_code)
+    """The error as the only finding; one that stands for several problems as one for each."""
+    found = [
+        {"severity": "error", "what": str(each), "evidence": "", "fix": ""}
+        for each in error.each or (error,)
+    ]
+    return Outcome(None, findings=found, exit_code=error.exit_code)
 
 
 def print_json(name: str, outcome: Outcome) -> None:
@@ -169,40 +177,91 @@ def print_json(name: str, outcome: Outcome) -> None:
         "findings": outcome.findings,
         "warnings": outcome.warnings,
     }
-    typer.echo(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
+    typer.echo(escaped(json.dumps(plain(value), ensure_ascii=False, allow_nan=False)))
+
+
+def escaped(text: str) -> str:
+    """JSON of the same value, with what a terminal must not be sent written as escapes."""
+    from assay.report.words import CONTROL_PICTURES
+
+    return text.translate({code: f"\\u{code:04x}" for code in CONTROL_PICTURES})
 
 
 def print_shown(outcome: Outcome) -> None:
     """Tables and lines for people; warnings and the errors that ended the verb go to stderr."""
+    from assay.report.words import visible
+
     out = console(sys.stdout)
     for finding in map(plain, outcome.findings):
         if finding["severity"] != "error" or not outcome.exit_code:
             out.print(finding_text(finding, outcome.lang), soft_wrap=True)
     for item in outcome.shown:
         laid_out = isinstance(item, str) or (isinstance(item, Text) and bool(item.no_wrap))
-        out.print(item, soft_wrap=laid_out)
+        # Rich itself would leave some control characters out; they are to be seen.
+        out.print(visible(item) if isinstance(item, str) else item, soft_wrap=laid_out)
     for warning in outcome.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        tell(f"warning: {warning}")
+
+
+def tell(text: str) -> None:
+    """One line on stderr, whatever the text holds."""
+    from assay.report.words import visible
+
+    print(visible(text).replace("\n", " "), file=sys.stderr, flush=True)
 
 
 def finding_text(finding: Mapping[str, str], lang: str = "en") -> Text:
     """What was found, its evidence, and what to do, each on its own line."""
-    from assay.report.words import visible, words
+    from assay.report.words import flat, words
 
     w, severity = words(lang), finding["severity"]
     name = w(f"severity.{severity}")
-    text = Text.assemble((name, STYLES[severity]), f": {visible(finding['what'])}")
+    text = Text.assemble((name, STYLES[severity]), f": {flat(finding['what'])}")
     if finding["evidence"]:
-        text.append(f"\n    {visible(finding['evidence'])}", style="dim")
+        text.append(f"\n    {flat(finding['evidence'])}", style="dim")
     if finding["fix"]:
-        text.append(f"\n    {w('terminal.to_do')}: {visible(finding['fix'])}")
+        text.append(f"\n    {w('terminal.to_do')}: {flat(finding['fix'])}")
     return text
+
+
+class SafeConsole(Console):
+    """A console through which no text, whoever wrote it, can steer the terminal."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """Rich's segments; those that are text have their control characters depicted."""
+        from assay.report.words import visible
+
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            yield segment if control else Segment(visible(text), style)
 
 
 def console(stream: Any) -> Console:
     """A console that adds no colours or marks of its own to what is printed."""
     width = None if stream.isatty() else PLAIN_WIDTH
-    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+    return SafeConsole(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+
+def quoted(text: str) -> str:
+    """An answer or a prompt for a terminal: each line behind a bar, so that none passes for the
+    lab's own, control characters depicted, runs of blank lines counted, and a long text cut.
+    """
+    from assay.report.words import visible
+
+    lines, blank = [], 0
+    cut = text[:MOST_CHARACTERS]
+    for line in [*visible(cut).split("\n"), None]:
+        if line is not None and not line.strip():
+            blank += 1
+            continue
+        lines += [""] * blank if blank <= BLANK_LINES else [f"[{blank} blank lines]"]
+        lines += [] if line is None else [line]
+        blank = 0
+    whole = len(cut) == len(text) and len(lines) <= MOST_LINES
+    more = [] if whole else ["  [cut here: --json has all]"]
+    return "\n".join([*(f"  │ {line}" for line in lines[:MOST_LINES]), *more])
 
 
 def plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from assay.cli.output import console
+from assay.cli.output import console, tell
 from assay.lab.observer import Observer
 from assay.lab.run_directory import RunDirectory
 
@@ -164,7 +164,7 @@ def progress() -> Iterator[Observer]:
     """The observer that fits stderr."""
     out = console(sys.stderr)
     if not out.is_terminal:
-        yield PlainProgress(lambda text: print(text, file=sys.stderr, flush=True))
+        yield PlainProgress(tell)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     bars = Progress(*columns, TextColumn("{task.fields[left]}"), console=out)

@@ -30,12 +30,12 @@ def run(
     from assay.cli.results import run_results
     from assay.errors import InputError
     from assay.lab.launch import launch, launch_or_resume
-    from assay.lab.spec.read import read_experiment
+    from assay.lab.spec.whole import read_whole
     from assay.report.during import Reporting
 
     if new and or_resume:
         raise InputError("--new and --or-resume exclude each other", fix="choose one")
-    name = read_experiment(file, overrides or ()).name
+    name = read_whole(file, overrides or (), root).name
     with executing(root, name):
         with progress() as shown_live:
             observer = Reporting(shown_live, lang)

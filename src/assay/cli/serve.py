@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.completion import run_names
-from assay.cli.output import Outcome
+from assay.cli.output import Outcome, tell
 
 
 def serve(
@@ -35,7 +35,7 @@ def serve(
         port=port,
         rendering=rendering,
         name=name,
-        note=lambda line: typer.echo(line, err=True),
+        note=tell,
     )
     words = (
         f"served {done['model']}: {done['requests']} requests, {done['refused']} refused, "

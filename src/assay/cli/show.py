@@ -51,22 +51,23 @@ def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def words_of(line: Mapping[str, Any]) -> str:
     """One sample for people: numbers first, then prompt, text and tokens."""
+    from assay.cli.output import quoted
     from assay.lab.conversation_records import transcript
-    from assay.report.words import visible
+    from assay.report.words import flat
 
     judged = "score" if "score" in line else "reward"
     parts = ", ".join(f"{name} {value:g}" for name, value in line["parts"].items())
     value = "abstained" if line[judged] is None else f"{line[judged]:g}"
-    facts = [line["id"], f"  {judged}: {value}" + (f" ({parts})" if parts else "")]
+    facts = [flat(line["id"]), f"  {judged}: {value}" + (f" ({parts})" if parts else "")]
     facts += [
-        f"  {name}: {line[name]}"
+        f"  {name}: {flat(str(line[name]))}"
         for name in ("why", "error", "advantage", "ended", "file")
         if line.get(name) not in (None, "")
     ]
-    blocks = [f"prompt:\n{line['prompt']}"] if "prompt" in line else []
+    blocks = [f"prompt:\n{quoted(line['prompt'])}"] if "prompt" in line else []
     if line.get("messages"):
-        blocks.append(transcript(line["messages"]))
+        blocks.append(f"conversation:\n{quoted(transcript(line['messages']))}")
     else:
-        blocks.append(f"text:\n{line['text']}")
+        blocks.append(f"text:\n{quoted(line['text'])}")
     tokens = " ".join(map(str, line["tokens"]))
-    return visible("\n".join([*facts, *blocks, f"tokens ({len(line['tokens'])}): {tokens}", ""]))
+    return "\n".join([*facts, *blocks, f"tokens ({len(line['tokens'])}): {tokens}", ""])

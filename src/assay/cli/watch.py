@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.output import Outcome, console
+from assay.cli.output import Outcome, console, tell
 from assay.cli.resume import RunName
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def screen(lang: str) -> Iterator[Callable[["Seen"], None]]:
 
     out = console(sys.stderr)
     if not out.is_terminal:
-        yield lambda seen: print(headline(seen, lang), file=sys.stderr, flush=True)
+        yield lambda seen: tell(headline(seen, lang))
         return
     with Live(console=out, refresh_per_second=4, transient=True) as live:
         yield lambda seen: live.update(watch_view(seen, lang), refresh=True)

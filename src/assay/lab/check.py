@@ -27,8 +27,7 @@ from assay.lab.observer import Observer, Silent
 from assay.lab.opening import refuse_unopenable
 from assay.lab.run_directory import RunDirectory
 from assay.lab.session import Session
-from assay.lab.spec.names import check_names
-from assay.lab.spec.read import read_experiment
+from assay.lab.spec.whole import read_whole
 
 Check = Callable[[Subject], Seen]
 
@@ -74,8 +73,7 @@ def check_experiment(
     An experiment whose model, data or evaluations cannot be opened gets that error alone. Raises
     SpecError, OverrideError and UnknownNameError where the file itself is wrong.
     """
-    experiment = read_experiment(file, overrides)
-    check_names(experiment)
+    experiment = read_whole(Path(file), overrides, root)
     watching = observer or Silent()
     nowhere = RunDirectory(root, experiment.name, "check")
     session = Session(experiment, nowhere, experiment.seeds[0], watching)

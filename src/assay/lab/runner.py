@@ -55,10 +55,10 @@ from assay.lab.run_names import checkpoint_steps
 from assay.lab.selection import read_selection
 from assay.lab.session import Session
 from assay.lab.spec.experiment import Experiment
-from assay.lab.spec.names import check_names
 from assay.lab.spec.read import read_experiment
 from assay.lab.spec.stage import SamplingStage, StageSpec, steps_of
 from assay.lab.spec.toml_write import experiment_toml
+from assay.lab.spec.whole import read_whole
 from assay.lab.stage_methods import (
     StageInput,
     build_method,
@@ -90,8 +90,7 @@ def start(
     Raises SpecError, what `refuse_unopenable` does, and RunExists unless `new` where runs of the
     name have begun, be it in the same instant.
     """
-    experiment = read_experiment(file, overrides)
-    check_names(experiment, file, overrides)
+    experiment = read_whole(file, overrides, root)
     refuse_unopenable(experiment, root)
     runs = []
     for index, seed in enumerate(experiment.seeds):

@@ -18,12 +18,20 @@ from assay.judge.plural import filled
 from assay.judge.verdict import ENGLISH
 
 LANGUAGES = ("en", "zh")
+UNSEEN = (
+    *range(0x80, 0xA0),
+    *(0x061C, 0x200E, 0x200F, 0x2028, 0x2029),
+    *(*range(0x202A, 0x202F), *range(0x2066, 0x206A)),
+    *range(0xD800, 0xE000),
+)
+"""Control codes of eight bits, what turns the direction of text or breaks its lines unseen, and
+halves of surrogate pairs, which no terminal can be sent."""
 CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if code not in (9, 10)} | {
     127: 0x2421,
+    **dict.fromkeys(UNSEEN, 0xFFFD),
     0x9B: 0x241B,
-    **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD),
 }
-"""Control characters as the signs that depict them, and bidirectional overrides as U+FFFD."""
+"""Control characters as the signs that depict them, the others as U+FFFD."""
 
 
 ROUNDING = 1e-9
@@ -97,6 +105,11 @@ def _with_identity_rules(sections: dict[str, Any]) -> dict[str, Any]:
 def visible(text: str) -> str:
     """Text that a model or a file wrote, with nothing in it that moves a cursor or turns lines."""
     return text.translate(CONTROL_PICTURES)
+
+
+def flat(text: str) -> str:
+    """The same on one line: each run of white space is a space."""
+    return " ".join(visible(text).split())
 
 
 def percent(share: float | None) -> str:

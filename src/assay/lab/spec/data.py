@@ -1,11 +1,13 @@
 """The `[data.NAME]` tables: where rows come from, which are taken and how they are split."""
 
+from collections.abc import Iterator
 from typing import Literal, Self
 
 from pydantic import model_validator
+from pydantic_core import PydanticCustomError
 
 from assay.data.splits import DEV_FIX, dev_problem
-from assay.lab.spec.table import Count, Many, Table, refused
+from assay.lab.spec.table import Count, Many, Table, raise_all, refused
 
 
 class Take(Table):
@@ -68,14 +70,17 @@ class DataSpec(Table):
 
     @model_validator(mode="after")
     def _source_is_complete(self) -> Self:
+        raise_all(self._conflicts())
+        return self
+
+    def _conflicts(self) -> Iterator[PydanticCustomError]:
         kind, colon, rest = self.source.partition(":")
         if not (kind and colon and rest):
             fix = "write path:FILE or a source of the task, such as bfcl:live_simple"
-            raise refused("source", f"{self.source!r} is not a source", fix)
-        if kind == "path" and self.format is None:
+            yield refused("source", f"{self.source!r} is not a source", fix)
+        elif kind == "path" and self.format is None:
             fix = 'for example format = "messages"'
-            raise refused("format", "a file needs its format", fix)
+            yield refused("format", "a file needs its format", fix)
         if (self.min_tokens or 0) > (self.max_tokens or float("inf")):
             problem = f"is more than max_tokens = {self.max_tokens}"
-            raise refused("min_tokens", problem, "no row could be between them")
-        return self
+            yield refused("min_tokens", problem, "no row could be between them")

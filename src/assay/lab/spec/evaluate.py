@@ -1,11 +1,13 @@
 """The `[evaluate.NAME]` tables: what is measured, on which checkpoints, and what for."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from assay.lab.spec.data import Take
-from assay.lab.spec.table import Count, Many, Table, refused
+from assay.lab.spec.table import Count, Many, Table, raise_all, refused
 from assay.lab.spec.training import Reward
 
 
@@ -49,14 +51,18 @@ class EvaluateSpec(Table):
 
     @model_validator(mode="after")
     def _items_come_from_one_place(self) -> Self:
+        raise_all(self._conflicts())
+        return self
+
+    def _conflicts(self) -> Iterator[PydanticCustomError]:
         if (self.benchmark is None) == (self.data is None):
             found = "neither" if self.benchmark is None else "both"
             fix = "write one of them"
-            raise refused("benchmark", f"{found} of 'benchmark' and 'data' given", fix)
+            yield refused("benchmark", f"{found} of 'benchmark' and 'data' given", fix)
+            return
         if self.data is not None and self.reward is None:
-            raise refused("reward", "an evaluation on data needs a reward")
+            yield refused("reward", "an evaluation on data needs a reward")
         if self.benchmark is not None and self.reward is not None:
-            raise refused("reward", "a benchmark is scored by its own checker", "remove it")
+            yield refused("reward", "a benchmark is scored by its own checker", "remove it")
         if self.data is not None and self.options:
-            raise refused("options", "only a benchmark has options", "remove it")
-        return self
+            yield refused("options", "only a benchmark has options", "remove it")

@@ -4,15 +4,18 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from assay.errors import nearest
 from assay.lab.spec.data import DataSpec
 from assay.lab.spec.evaluate import EvaluateSpec
 from assay.lab.spec.note import NoteSpec
-from assay.lab.spec.references import CheckpointReference, parse_checkpoint
+from assay.lab.spec.references import parse_checkpoint
 from assay.lab.spec.stage import GrpoStage, StageSpec
-from assay.lab.spec.table import Count, Many, Name, Positive, Table, refused
+from assay.lab.spec.table import Count, Many, Name, Positive, Table, raise_all, refused
 from assay.lab.spec.watch import GuardSpec, MilestoneSpec, check_watched
+
+Refusals = Iterator[PydanticCustomError]
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
@@ -76,63 +79,69 @@ class Experiment(Table):
 
     @model_validator(mode="after")
     def _tables_fit_together(self) -> Self:
-        check_endpoint(self)
-        check_stages(self)
-        check_evaluations(self)
         stages = {name: stage.steps for name, stage in self.stage.items()}
-        check_watched(self.guard, self.milestone, stages)
+        raise_all(
+            [
+                *check_endpoint(self),
+                *check_stages(self),
+                *check_evaluations(self),
+                *check_watched(self.guard, self.milestone, stages),
+            ]
+        )
         return self
 
 
-def check_endpoint(experiment: Experiment) -> None:
+def check_endpoint(experiment: Experiment) -> Refusals:
     """A model behind an endpoint gives text alone: it is measured on benchmarks, never trained."""
     if not experiment.model.startswith("openai:"):
         if experiment.endpoint is not None:
-            raise refused("endpoint", "only an openai: model has an endpoint", "remove it")
+            yield refused("endpoint", "only an openai: model has an endpoint", "remove it")
         return
     for name in experiment.stage:
         problem = "a model behind an endpoint gives no log-probabilities and cannot be trained"
-        raise refused(f"stage.{name}", problem, "train hf:, path:, pypi: or run: models")
+        yield refused(f"stage.{name}", problem, "train hf:, path:, pypi: or run: models")
     for name, evaluation in experiment.evaluate.items():
         if evaluation.data is not None:
             problem = "a model behind an endpoint is measured on benchmarks"
-            raise refused(f"evaluate.{name}.data", problem, "name a benchmark")
+            yield refused(f"evaluate.{name}.data", problem, "name a benchmark")
 
 
-def check_stages(experiment: Experiment) -> None:
+def check_stages(experiment: Experiment) -> Refusals:
     """Stages name data sets and earlier stages that exist; GRPO samples from the full softmax."""
     seen: list[str] = []
     for name, stage in experiment.stage.items():
         if name == "base":
-            raise refused("stage.base", "'base' is the name of the model before training")
-        _check_data(experiment, f"stage.{name}.data", stage.data)
-        _check_checkpoint(experiment, f"stage.{name}.start", stage.start, seen)
+            yield refused("stage.base", "'base' is the name of the model before training")
+        yield from _check_data(experiment, f"stage.{name}.data", stage.data)
+        yield from _check_checkpoint(experiment, f"stage.{name}.start", stage.start, seen)
         for evaluation in stage.other_rendering_than or ():
             if evaluation not in experiment.evaluate:
                 field = f"stage.{name}.other_rendering_than"
                 fix = nearest(evaluation, experiment.evaluate)
-                raise refused(field, f"no evaluation {evaluation!r}", fix)
+                yield refused(field, f"no evaluation {evaluation!r}", fix)
         if isinstance(stage, GrpoStage) and not experiment.as_reported:
-            _check_full_softmax(name, stage)
+            yield from _check_full_softmax(name, stage)
         seen.append(name)
 
 
-def check_evaluations(experiment: Experiment) -> None:
+def check_evaluations(experiment: Experiment) -> Refusals:
     """Evaluations name what exists, and items that choose checkpoints never report."""
     for name, evaluation in experiment.evaluate.items():
         place = f"evaluate.{name}"
         if evaluation.data is not None:
-            _check_data(experiment, f"{place}.data", evaluation.data)
+            yield from _check_data(experiment, f"{place}.data", evaluation.data)
         for text in evaluation.checkpoints:
             field = f"{place}.checkpoints"
-            reference = _check_checkpoint(experiment, field, text, [*experiment.stage])
-            if reference.which == "best" and evaluation.role == "select":
-                raise refused(field, f"{text!r} is what this evaluation selects", "report it")
+            yield from _check_checkpoint(experiment, field, text, [*experiment.stage])
+            reference = parse_checkpoint(text)
+            best = reference is not None and reference.which == "best"
+            if best and evaluation.role == "select":
+                yield refused(field, f"{text!r} is what this evaluation selects", "report it")
     chosen_on = {_items(e) for e in experiment.evaluate.values() if e.role == "select"}
     for name, evaluation in experiment.evaluate.items():
         if evaluation.role == "report" and _items(evaluation) in chosen_on:
             problem = f"the items of {_items(evaluation)!r} choose checkpoints and cannot report"
-            raise refused(f"evaluate.{name}.role", problem, "select on other items")
+            yield refused(f"evaluate.{name}.role", problem, "select on other items")
 
 
 def _items(evaluation: EvaluateSpec) -> str:
@@ -146,31 +155,28 @@ def _data_parts(experiment: Experiment) -> Iterator[str]:
             yield f"{name}.dev"
 
 
-def _check_data(experiment: Experiment, field: str, name: str) -> None:
+def _check_data(experiment: Experiment, field: str, name: str) -> Refusals:
     known = list(_data_parts(experiment))
     if name not in known:
-        raise refused(field, f"unknown data {name!r}", nearest(name, known))
+        yield refused(field, f"unknown data {name!r}", nearest(name, known))
 
 
-def _check_checkpoint(
-    experiment: Experiment, field: str, text: str, stages: list[str]
-) -> CheckpointReference:
-    """Parse a checkpoint reference to one of `stages`; `best` needs a selecting evaluation."""
+def _check_checkpoint(experiment: Experiment, field: str, text: str, stages: list[str]) -> Refusals:
+    """A reference is to a checkpoint of one of `stages`; `best` needs a selecting evaluation."""
     reference = parse_checkpoint(text)
     if reference is None:
         fix = "write base, STAGE.best, STAGE.last or STAGE.step-N"
-        raise refused(field, f"{text!r} is not a checkpoint", fix)
-    if reference.stage is None:
-        return reference
-    if reference.stage not in stages:
+        yield refused(field, f"{text!r} is not a checkpoint", fix)
+    elif reference.stage is None:
+        return
+    elif reference.stage not in stages:
         fix = nearest(reference.stage, ["base", *stages])
-        raise refused(field, f"no earlier stage {reference.stage!r}", fix)
-    if reference.which == "all" and field.startswith("stage."):
-        raise refused(field, f"{text!r} names several checkpoints", "name one")
-    if reference.which == "best" and not _selected(experiment, reference.stage):
+        yield refused(field, f"no earlier stage {reference.stage!r}", fix)
+    elif reference.which == "all" and field.startswith("stage."):
+        yield refused(field, f"{text!r} names several checkpoints", "name one")
+    elif reference.which == "best" and not _selected(experiment, reference.stage):
         fix = f'add an evaluation with role = "select" and checkpoints = ["{reference.stage}.all"]'
-        raise refused(field, f"no evaluation chooses the best of {reference.stage!r}", fix)
-    return reference
+        yield refused(field, f"no evaluation chooses the best of {reference.stage!r}", fix)
 
 
 def _selected(experiment: Experiment, stage: str) -> bool:
@@ -183,9 +189,9 @@ def _selected(experiment: Experiment, stage: str) -> bool:
     )
 
 
-def _check_full_softmax(name: str, stage: GrpoStage) -> None:
+def _check_full_softmax(name: str, stage: GrpoStage) -> Refusals:
     for field, full in (("top_p", 1.0), ("top_k", 0)):
         if getattr(stage.sampling, field) != full:
             problem = "grpo samples from the full softmax, else its ratios are biased"
             fix = "remove it, or set as_reported = true to repeat a report"
-            raise refused(f"stage.{name}.sampling.{field}", problem, fix)
+            yield refused(f"stage.{name}.sampling.{field}", problem, fix)

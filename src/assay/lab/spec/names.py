@@ -31,11 +31,11 @@ from assay.train.metric_names import METHODS, is_written
 def check_names(
     experiment: Experiment, file: Path | None = None, overrides: Sequence[str] = ()
 ) -> None:
-    """Raise SpecError for the first name that is in no register, with the nearest that are.
+    """Raise SpecError for the names that are in no register, with the nearest that are.
 
     With the `file` and the overrides that the experiment was read from, the error says where.
     """
-    problems = [p for p in _problems(experiment) if p is not None]
+    problems = unknown_names(experiment)
     if not problems:
         return
     if file is None:
@@ -44,6 +44,11 @@ def check_names(
         raise SpecError(first.problem, field=field, fix=first.fix)
     text = file.read_text(encoding="utf-8")
     raise first_error(problems, file, text, [parse_override(o) for o in overrides])
+
+
+def unknown_names(experiment: Experiment) -> list[Problem]:
+    """Every name that is in no register, in the order of the tables."""
+    return [problem for problem in _problems(experiment) if problem is not None]
 
 
 def _problems(experiment: Experiment) -> Iterator[Problem | None]:

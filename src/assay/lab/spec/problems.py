@@ -1,7 +1,7 @@
 """Turns what pydantic found wrong with an experiment into places and words a user can act on."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +9,13 @@ from pydantic_core import ErrorDetails
 
 from assay.data.toml_lines import KeyPath, written_path
 from assay.errors import nearest
+from assay.lab.spec.aliases import foreign_keys
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.fields import keys_at
 from assay.lab.spec.table import Table
 
 MISSING = "missing"
+UNKNOWN = "unknown key"
 _EXPECTED = {
     "int_type": "an integer",
     "float_type": "a number",
@@ -24,6 +26,7 @@ _EXPECTED = {
     "model_type": "a table",
     "model_attributes_type": "a table",
 }
+_TABLES = {"dict_type", "model_type", "model_attributes_type"}
 _BOUNDS = {
     "greater_than_equal": ("at least", "ge"),
     "greater_than": ("more than", "gt"),
@@ -49,13 +52,13 @@ def problems_in(
     """One problem per place, the branches of a union merged, in the order pydantic met them."""
     found: dict[KeyPath, Problem] = {}
     for error in errors:
-        problem = _problem(error, raw, model)
-        before = found.get(problem.path)
-        if before is not None and before.expected and problem.expected:
-            problem = _wrong_type(
-                problem.path, f"{before.expected} or {problem.expected}", error["input"]
-            )
-        found[problem.path] = problem
+        for problem in _problems(error, raw, model):
+            before = found.get(problem.path)
+            merged = problem
+            if before is not None and before.expected and problem.expected:
+                expected = f"{before.expected} or {problem.expected}"
+                merged = _wrong_type(problem.path, expected, error["input"])
+            found[problem.path] = merged
     # The branch of a union that looked deeper knows more than the one that wanted another type.
     return [p for p in found.values() if not _looked_into(p, found)]
 
@@ -66,15 +69,31 @@ def _looked_into(problem: Problem, found: Mapping[KeyPath, Problem]) -> bool:
     return bool(problem.expected) and any(deeper)
 
 
-def _problem(error: ErrorDetails, raw: Mapping[str, Any], model: type[Table]) -> Problem:
+def _problems(error: ErrorDetails, raw: Mapping[str, Any], model: type[Table]) -> Iterator[Problem]:
+    """What one error of pydantic says: a validator's may hold several, as may a table of unknown
+    keys.
+    """
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     path = written_path(error["loc"], raw, missing=kind == MISSING)
     if kind == "refused":
-        path += tuple(context["field"].split("."))
-        return Problem(path, context["problem"], context["fix"])
+        for each in context.get("all", [context]):
+            yield Problem((*path, *each["field"].split(".")), each["problem"], each["fix"])
+        return
+    foreign = foreign_keys(path, value, raw) if model is Experiment else []
     if kind == "extra_forbidden":
         keys = keys_at(path[:-1], raw, model)
-        return Problem(path, "unknown key", nearest(str(path[-1]), keys))
+        unknown = Problem(path, UNKNOWN, nearest(str(path[-1]), keys))
+        yield from [Problem(at, UNKNOWN, fix) for at, fix in foreign] or [unknown]
+    elif foreign and kind in _TABLES:
+        yield from (Problem(at, UNKNOWN, fix) for at, fix in foreign)
+    else:
+        yield _problem(error, path, raw, model)
+
+
+def _problem(
+    error: ErrorDetails, path: KeyPath, raw: Mapping[str, Any], model: type[Table]
+) -> Problem:
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind == MISSING:
         return _missing(path, raw, model)
     if kind in ("union_tag_not_found", "union_tag_invalid"):

@@ -4,6 +4,7 @@ Every problem becomes one line with file, line and dotted field. Names that live
 checked by `lab.spec.names`.
 """
 
+import copy
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -17,18 +18,25 @@ from assay.errors import InputError, nearest
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.fields import annotations_at
 from assay.lab.spec.overrides import Override, apply_overrides, parse_override, place
-from assay.lab.spec.problems import MISSING, Problem, problems_in
+from assay.lab.spec.problems import MISSING, UNKNOWN, Problem, problems_in
 
 
 class SpecError(InputError):
-    """An experiment file that cannot be used."""
+    """An experiment file that cannot be used.
+
+    The message is the first problem's; `each` has all of them, where there are several.
+    """
+
+    problems: tuple[Problem, ...] = ()
+    rest: Experiment | None = None
+    """What the file says without what is wrong in it, where that can be read."""
 
 
 def read_experiment(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     """The resolved experiment of `file` with `--set` overrides applied in order.
 
-    Raises SpecError for the first problem in file order, with the count of the others, and
-    OverrideError for an override that names nothing.
+    Raises SpecError with every problem that can be known from the file alone, and OverrideError for
+    an override that names nothing.
     """
     text = read_text(Path(file))
     raw = parse_toml(text, file)
@@ -38,11 +46,56 @@ def read_experiment(file: str | Path, overrides: Sequence[str] = ()) -> Experime
         experiment = Experiment.model_validate(values)
     except ValidationError as invalid:
         problems = problems_in(invalid.errors(include_url=False), values)
-        raise first_error(problems, file, text, settings) from None
-    problems = [_unknown_vary(path) for path in experiment.vary if not _is_field(path, values)]
+        rest, further = _without(problems, values)
+        error = first_error([*problems, *further], file, text, settings)
+        error.rest = rest
+        raise error from None
+    problems = _unknown_varies(experiment, values)
     if problems:
-        raise first_error(problems, file, text, settings)
+        error = first_error(problems, file, text, settings)
+        error.rest = experiment
+        raise error
     return experiment
+
+
+def _without(
+    problems: Sequence[Problem], values: Mapping[str, Any]
+) -> tuple[Experiment | None, list[Problem]]:
+    """The experiment without the keys that are wrong, and what is wrong between its tables.
+
+    None where what is left is no experiment, or where the rules between tables could only seem to
+    be broken because something is left out.
+    """
+    left = copy.deepcopy(dict(values))
+    while problems:
+        if not all(_leave_out(problem, left) for problem in problems):
+            return None, []
+        try:
+            rest = Experiment.model_validate(left)
+        except ValidationError as invalid:
+            errors = invalid.errors(include_url=False)
+            between = [error for error in errors if error["type"] == "refused" and not error["loc"]]
+            if between:
+                return None, problems_in(between, left)
+            problems = problems_in(errors, left)
+        else:
+            return rest, _unknown_varies(rest, values)
+    return None, []
+
+
+def _leave_out(problem: Problem, values: dict[str, Any]) -> bool:
+    """Take a key out of the values, or the table that lacks one; False where others may hang on
+    it, or where nothing is left to be taken out.
+    """
+    path = list(problem.path[:-1] if problem.problem == MISSING else problem.path)
+    safe = problem.problem == UNKNOWN or (len(path) > 2 and "split" not in path)
+    here: Any = values
+    for part in path[:-1]:
+        here = here.get(part) if isinstance(here, dict) else None
+    if not safe or not isinstance(here, dict) or path[-1] not in here:
+        return False
+    del here[path[-1]]
+    return True
 
 
 def read_text(file: Path) -> str:
@@ -79,6 +132,10 @@ def _is_field(dotted: str, values: Mapping[str, Any]) -> bool:
     return bool(annotations_at(path, values))
 
 
+def _unknown_varies(experiment: Experiment, values: Mapping[str, Any]) -> list[Problem]:
+    return [_unknown_vary(path) for path in experiment.vary if not _is_field(path, values)]
+
+
 def _unknown_vary(dotted: str) -> Problem:
     first = dotted.split(".")[0]
     fix = "write a dotted path such as stage.NAME.reward"
@@ -90,7 +147,7 @@ def _unknown_vary(dotted: str) -> Problem:
 def first_error(
     problems: Sequence[Problem], file: str | Path, text: str, settings: Sequence[Override]
 ) -> SpecError:
-    """The error for the problem that comes first in the file.
+    """The error for problems, that which comes first in the file before the others.
 
     Missing keys come after the others, because a misspelt key explains one; overrides come last.
     """
@@ -99,9 +156,22 @@ def first_error(
     placed.sort(
         key=lambda p: (p[1] is not None, p[0].problem == MISSING, line_of(p[0].path, lines) or 0)
     )
-    problem, setting = placed[0]
+    each = [_error(*one, file, lines) for one in placed]
     others = len(problems) - 1
     count = f"{others} more problem{'s' * (others > 1)}" if others else ""
+    error = _error(*placed[0], file, lines, count)
+    error.each = tuple(each) if others else ()
+    error.problems = tuple(problem for problem, _ in placed)
+    return error
+
+
+def _error(
+    problem: Problem,
+    setting: Override | None,
+    file: str | Path,
+    lines: dict[KeyPath, int],
+    count: str = "",
+) -> SpecError:
     return SpecError(
         problem.problem,
         file=place(setting.text) if setting else file,

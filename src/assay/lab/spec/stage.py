@@ -5,12 +5,13 @@ estimators and rewards are looked up by `lab.spec.names`, because they live in p
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from assay.lab.spec.table import Count, Many, Positive, Share, Table, refused
+from assay.lab.spec.table import Count, Many, Positive, Share, Table, raise_all, refused
 from assay.lab.spec.training import Adapt, FullAdapt, Optimizer, Reward, Sampling
 
 LEARNING_RATES = {"sft": 1e-5, "rft": 1e-5, "rce": 1e-5, "grpo": 1e-6}
@@ -237,13 +238,16 @@ class GrpoStage(SamplingStage):
 
     @model_validator(mode="after")
     def _terms_make_sense(self) -> Self:
+        raise_all(self._conflicts())
+        return self
+
+    def _conflicts(self) -> Iterator[PydanticCustomError]:
         if self.kl.where == "loss" and self.kl.estimator == "k1":
             fix = "use 'k2' or 'k3', or where = \"reward\""
-            raise refused("kl.estimator", "k1 as a loss has zero gradient in expectation", fix)
+            yield refused("kl.estimator", "k1 as a loss has zero gradient in expectation", fix)
         if self.drop_without_signal is True and (self.kl.coef or self.entropy_coef):
             problem = "groups without signal still carry KL or entropy gradient"
-            raise refused("drop_without_signal", problem, 'use "auto"')
-        return self
+            yield refused("drop_without_signal", problem, 'use "auto"')
 
 
 StageSpec = Annotated[SftStage | RftStage | RceStage | GrpoStage, Field(discriminator="method")]

@@ -3,6 +3,7 @@
 Attribute docstrings are the descriptions that docs/experiment.md is generated from.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
@@ -35,3 +36,14 @@ def refused(field: str, problem: str, fix: str = "") -> PydanticCustomError:
     # The texts travel in the context: as a template, their braces would be filled in.
     context = {"field": field, "problem": problem, "fix": fix}
     return PydanticCustomError("refused", "{problem}", context)
+
+
+def raise_all(found: Iterable[PydanticCustomError]) -> None:
+    """Raise what a validator refuses as one error that holds them all; nothing where there is none.
+
+    A validator can raise once only.
+    """
+    errors = list(found)
+    if errors:
+        contexts = [error.context for error in errors]
+        raise PydanticCustomError("refused", "{problem}", {**(contexts[0] or {}), "all": contexts})

@@ -4,10 +4,11 @@ Metrics are plain names of `metrics.jsonl`; which there are depends on the stage
 the values is in `lab.guards` and `lab.milestones`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Self
 
 from pydantic import model_validator
+from pydantic_core import PydanticCustomError
 
 from assay.errors import nearest
 from assay.lab.spec.table import Count, Table, refused
@@ -71,18 +72,18 @@ def check_watched(
     guards: Mapping[str, GuardSpec],
     milestones: Mapping[str, MilestoneSpec],
     stages: Mapping[str, int | None],
-) -> None:
+) -> Iterator[PydanticCustomError]:
     """Guards and milestones name stages that exist; `stages` has their steps where given."""
     for name, guard in guards.items():
         if guard.stage is not None and guard.stage not in stages:
             fix = nearest(guard.stage, stages)
-            raise refused(f"guard.{name}.stage", f"no stage {guard.stage!r}", fix)
+            yield refused(f"guard.{name}.stage", f"no stage {guard.stage!r}", fix)
     for name, milestone in milestones.items():
         place = f"milestone.{name}"
         if milestone.stage not in stages:
             fix = nearest(milestone.stage, stages)
-            raise refused(f"{place}.stage", f"no stage {milestone.stage!r}", fix)
-        steps = stages[milestone.stage]
+            yield refused(f"{place}.stage", f"no stage {milestone.stage!r}", fix)
+        steps = stages.get(milestone.stage)
         if steps is not None and milestone.step is not None and milestone.step > steps:
             problem = f"step {milestone.step} never comes: {milestone.stage!r} has {steps} steps"
-            raise refused(f"{place}.step", problem, "write an earlier step")
+            yield refused(f"{place}.step", problem, "write an earlier step")
