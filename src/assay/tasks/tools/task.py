@@ -10,9 +10,10 @@ from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.tasks.dialogue import Dialogue
 from assay.tasks.tools.benchmarks import BENCHMARKS
-from assay.tasks.tools.bfcl import read_bfcl
+from assay.tasks.tools.bfcl import read_bfcl, read_single
 from assay.tasks.tools.dialogue import MultiTurnDialogue
 from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS
+from assay.tasks.tools.generated_calls import read_generated_calls, read_held_out_calls
 from assay.tasks.tools.multi_turn import first_turn, is_multi_turn
 from assay.tasks.tools.prompts import prompt
 from assay.tasks.tools.relevance import relevance
@@ -33,6 +34,9 @@ class ToolsTask:
     benchmarks = BENCHMARKS
     sources = {  # noqa: RUF012
         "bfcl": read_bfcl,
+        "bfcl_single": read_single,
+        "generated_calls": read_generated_calls,
+        "generated_calls_held_out": read_held_out_calls,
         "simulated": read_simulated,
         "simulated_held_out": read_held_out,
     }
