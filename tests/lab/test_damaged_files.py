@@ -10,7 +10,7 @@ from assay.data.record import DataError
 from assay.data.reported.problems import ReportedError
 from assay.data.reported.read import read_reported
 from assay.data.results.readers import read_results
-from assay.lab.answers import evaluation_records
+from assay.lab.answers import evaluation_records, read_answers
 from assay.lab.records import DamagedRecord, read_scores
 from assay.lab.run_directory import RunDirectory
 from assay.lab.show import find_samples
@@ -53,6 +53,23 @@ def test_a_damaged_record_is_named_by_whoever_reads_it(run: RunDirectory, kind: 
             read()
         assert str(file) in str(found.value)
         assert "\n" not in str(found.value)
+
+
+def test_a_flipped_bit_of_a_record_is_never_another_answer(run: RunDirectory) -> None:
+    """Every value stands in a page with a checksum of its own, which every reader compares."""
+    (record,) = evaluation_records(run)
+    (file,) = run.evaluations.glob("*/*.parquet")
+    before = file.read_bytes()
+    right, found = read_answers(run, record, "base"), 0
+    for place in range(0, len(before) * 8, 97):
+        changed = bytearray(before)
+        changed[place // 8] ^= 1 << place % 8
+        file.write_bytes(changed)
+        try:
+            assert read_answers(run, record, "base") == right
+        except DamagedRecord:
+            found += 1
+    assert found > 100
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from assay.lab.run_directory import all_runs
+from assay.lab.verify import verify_run
 from tests.tiny_lab import make_tiny_lab
 
 TIMES = {"seconds", "rollout_seconds", "update_seconds", "peak_memory_mb"}
@@ -99,7 +101,13 @@ def kill_at(folder: Path, instant: Callable[[Path], bool], delay: float) -> bool
     alive = process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    assert faults(folder) <= {"unknown"}, "what a kill left half written is no damage"
     return alive
+
+
+def faults(folder: Path) -> set[str]:
+    """The kinds of faults that `assay verify` finds in the lab's runs."""
+    return {fault.kind for run in all_runs(folder) for fault in verify_run(run).faults}
 
 
 def everything(run: Path) -> dict[str, object]:
@@ -140,6 +148,7 @@ def test_killed_at_twelve_instants_and_resumed_a_run_ends_bit_identical(tmp_path
     }
     assert sum(hit.values()) >= 10, f"too few kills met a living process: {hit}"
     found = everything(finish(tmp_path))
+    assert faults(tmp_path) == set()
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert found[name] == value, f"{name} differs after kills"

@@ -17,7 +17,10 @@ from assay.lab.runner import experiment_of, resume, start
 from assay.lab.session import Session
 from assay.lab.spec.references import parse_checkpoint
 from assay.lab.status import stored_status
+from assay.lab.twins import Place, weights
 from assay.lab.verify import verify_run
+from assay.models.folder import ModelFolderError
+from assay.models.load import load_model
 from assay.report.page import write_report
 from assay.train.checkpoint import CheckpointDamaged, NotContinuable
 from tests.lab.test_kill import everything
@@ -146,11 +149,13 @@ def test_whoever_loads_a_damaged_checkpoint_says_so(unbroken: RunDirectory, tmp_
     flip(bad)
     session = Session(experiment_of(run), run, stored_status(run.path).seed, Silent())
     _, last = find_named(tmp_path, f"{run}@rl.last")
+    own, before = Place(run, "rl.step-000003"), Place(run, "rl.step-000002")
     for load in (
         lambda: session.shelf.plain(last),
-        lambda: run_folder(f"{run}@rl.last", tmp_path),
+        lambda: load_model(run_folder(f"{run}@rl.last", tmp_path), session.precision),
+        lambda: weights(before, own),
     ):
-        with pytest.raises(CheckpointDamaged) as found:
+        with pytest.raises((CheckpointDamaged, ModelFolderError)) as found:
             load()
         assert str(found.value).startswith(f"{bad}: is damaged: ")
         assert "\n" not in str(found.value)

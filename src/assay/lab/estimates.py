@@ -11,9 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from assay.judge.rates import Estimate, counted, grouped
+from assay.lab.records import whole_table
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.stage import SamplingStage, StageSpec
 
@@ -48,7 +47,7 @@ def _sampled(run: RunDirectory, line: Line, metric: str) -> Estimate | None:
     file = run.samples(line["stage"], line["step"])
     if not file.exists():
         return None
-    samples = _samples(file)
+    samples = _samples(file, file.stat().st_mtime_ns)
     if metric == "truncated_share":
         pairs = [(float(s["ended"] == "length"), s["row_id"]) for s in samples]
     elif metric == "abstained_share":
@@ -69,9 +68,9 @@ def _sampled(run: RunDirectory, line: Line, metric: str) -> Estimate | None:
 
 
 @lru_cache(maxsize=64)
-def _samples(file: Path) -> Sequence[Line]:
-    """The samples of a step, which never change once they are written."""
-    return pq.read_table(file, columns=COLUMNS).to_pylist()
+def _samples(file: Path, written: int) -> Sequence[Line]:
+    """The samples of a step, which change only where it is trained again."""
+    return whole_table(file, columns=COLUMNS).to_pylist()
 
 
 def _trials(stage: StageSpec, line: Line, metric: str) -> int | None:

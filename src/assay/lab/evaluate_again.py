@@ -36,6 +36,7 @@ from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.references import CheckpointReference, checkpoint_name
 from assay.lab.spec.toml_write import experiment_toml
 from assay.lab.status import RunBusy, hold_run, stored_status
+from assay.lab.stored import read_json
 from assay.lab.trained_items import Trained, trained_rows
 from assay.models.source import EXAMPLES
 from assay.rollout.endpoint import endpoint_of
@@ -193,7 +194,7 @@ def check_base(session: Session) -> None:
 def known_evaluation(run: RunDirectory, made: Evaluation) -> Evaluation:
     """The evaluation under the name and role that the run already knows it by, if it does."""
     for file in sorted(run.evaluations.glob("*/evaluation.json")):
-        stored = loads(file.read_text(encoding="utf-8"))
+        stored = read_json(file, dict)
         if substance(stored) == substance(loads(dumps(asdict(made.record)))):
             known = {key: stored[key] for key in IDENTITY if key in stored}
             record = replace(made.record, **known)

@@ -5,10 +5,11 @@ Whole checkpoints are used where they lie.
 
 from pathlib import Path
 
+from assay.data.checksums import write_checksums
 from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, sha256_text
 from assay.errors import InputError
-from assay.lab.checkpoint_models import ModelShelf, checked_directory
+from assay.lab.checkpoint_models import ModelShelf
 from assay.lab.run_directory import RunDirectory
 from assay.lab.run_names import checkpoint_directory, find_run, parse_run_name, resolve_checkpoint
 from assay.lab.spec.read import read_experiment
@@ -29,11 +30,10 @@ def model_folder(source: str, root: Path) -> Path:
 
 
 def run_folder(name: str, root: Path) -> Path:
-    """The folder of `NAME@STAGE.last` and the like as a whole model. Raises RunNotFound,
-    CheckpointDamaged.
+    """The folder of `NAME@STAGE.last` and the like as a whole model, which `load_model` compares
+    with its checksums. Raises RunNotFound, and CheckpointDamaged for an adapter's.
     """
-    run, reference, _ = run_checkpoint(name, root)
-    folder = checked_directory(run, reference)
+    run, reference, folder = run_checkpoint(name, root)
     return merged_folder(run, reference, folder) if (folder / ADAPTER).is_file() else folder
 
 
@@ -54,6 +54,7 @@ def merged_folder(run: RunDirectory, reference: CheckpointReference, adapter: Pa
 
     def build(target: Path) -> None:
         save_weights(shelf.plain(reference), target, read_tokenizer(adapter))
+        write_checksums(target)
 
     stage = experiment.stage[resolve_checkpoint(run, reference).stage or ""]
     whole, between = shelf.ground(stage)

@@ -88,7 +88,7 @@ def write_table(
     assert all(line.keys() == set(schema.names) for line in lines), "columns are not the schema's"
     kept = [{name: _keepable(value) for name, value in line.items()} for line in lines]
     with listed_path(run, file) if run else atomic_path(file) as temporary:
-        pq.write_table(pa.Table.from_pylist(kept, schema), temporary)
+        pq.write_table(pa.Table.from_pylist(kept, schema), temporary, write_page_checksum=True)
 
 
 def _keepable(value: Any) -> Any:
@@ -121,12 +121,18 @@ def read_columns(
     Raises DamagedRecord.
     """
     # Not pq.read_table, which loads pandas where that is installed.
-    with reading(file), pq.ParquetFile(file) as source:
+    with reading(file), pq.ParquetFile(file, page_checksum_verification=True) as source:
         there = source.schema_arrow.names
         names = [*columns, *(name for name in optional if name in there)]
         table = source.read(columns=names)
         check_types(table.schema)
         return {name: table[name].to_pylist() for name in names}
+
+
+def whole_table(file: Path, **wanted: Any) -> pa.Table:
+    """A record or a step's samples by `pyarrow.parquet.read_table`. Raises DamagedRecord."""
+    with reading(file):
+        return pq.read_table(file, page_checksum_verification=True, **wanted)
 
 
 @contextmanager
@@ -220,11 +226,11 @@ class RecordWriter:
     def finish(self) -> Path:
         """Merge the chunks into the record."""
         if not self.file.exists():
-            tables = [pq.read_table(part) for part in sorted(self.parts.glob("*.parquet"))]
+            tables = [whole_table(part) for part in sorted(self.parts.glob("*.parquet"))]
             with listed_path(self.run, self.file) as temporary:
                 # A chunk that an earlier version left may lack a column.
                 whole = pa.concat_tables(tables, promote_options="default")
-                pq.write_table(whole, temporary)
+                pq.write_table(whole, temporary, write_page_checksum=True)
         return self.file
 
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from assay.errors import InputError, nearest
-from assay.lab.records import check_types, reading
+from assay.lab.records import check_types, reading, whole_table
 from assay.lab.run_directory import RunDirectory
+from assay.lab.stored import read_json
 
 if TYPE_CHECKING:  # a session loads torch, which finding a record can do without
     from assay.lab.evaluate import Evaluation
@@ -81,7 +82,7 @@ def evaluation_of(session: "Session", folder: Path) -> "Evaluation":
     from assay.lab.evaluate import make_evaluation
     from assay.lab.spec.evaluate import EvaluateSpec
 
-    stored = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    stored = read_json(folder / "evaluation.json", dict)
     if stored["name"] in session.experiment.evaluate:
         return session.evaluations[stored["name"]]
     spec = EvaluateSpec(
@@ -139,7 +140,7 @@ def _in_file(run: RunDirectory, file: Path, item: str) -> list[Line]:
     found = _one_meaning(list(_lines(run, file, item)), item)
     if not found:
         key = _key(file)
-        known = set(pq.read_table(file, columns=[key])[key].to_pylist())
+        known = set(whole_table(file, columns=[key])[key].to_pylist())
         raise SampleNotFound(f"no {item!r} in {file}", fix=nearest(item, known))
     return found
 
@@ -149,7 +150,7 @@ def _lines(run: RunDirectory, file: Path, item: str) -> Iterator[Line]:
     key = _key(file)
     bare = item.rpartition("#")[0] or item
     with reading(file):
-        table = pq.read_table(file, filters=[(key, "in", [item, bare])])
+        table = whole_table(file, filters=[(key, "in", [item, bare])])
         check_types(table.schema)
     for line in table.to_pylist():
         if item in (line[key], _own_id(line)):

@@ -17,10 +17,11 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from assay.data.checksums import find_damage
 from assay.data.renderings.template import apply_template, template_source
 from assay.data.row import Message
 from assay.models.allocator import keep_freed_memory
-from assay.models.folder import check_model_folder
+from assay.models.folder import ModelFolderError, check_model_folder
 from assay.models.headers import refuse_oversized
 from assay.models.precision import Precision
 from assay.models.quiet import quiet_transformers
@@ -34,6 +35,8 @@ from assay.models.supported import ModelUnsupported, read_config, read_object, r
 from assay.models.tokenizer import read_tokenizer
 
 GENERATION = "generation_config.json"
+UNREAD = ("optimizer.pt",)
+"""Of a checkpoint: what is no part of its model, and goes in time."""
 MASTER_BYTES = 4
 """Of a weight in main memory."""
 
@@ -52,10 +55,13 @@ class LoadedModel:
 def load_model(directory: Path, precision: Precision) -> LoadedModel:
     """Load the causal language model in `directory` with master weights of `precision`.
 
-    The model's own sampling defaults are dropped: only its end tokens are kept.
-    Raises what `check_loadable` does, StateDictMismatch (with every key) and NotFinite.
+    The model's own sampling defaults are dropped: only its end tokens are kept. The checksums
+    of a folder that Assay made are compared first. Raises ModelFolderError, what `check_loadable`
+    does, StateDictMismatch (with every key) and NotFinite.
     """
     keep_freed_memory()
+    for damage in find_damage(directory, unless=UNREAD):
+        raise ModelFolderError(damage.problem, file=damage.file, fix="restore it, or make it again")
     config, tokenizer = check_loadable(directory)
     model = _load_strictly(directory, config, precision.master)
     refuse_not_finite([*model.named_parameters(), *model.named_buffers()], directory)
