@@ -1,4 +1,4 @@
-"""`assay serve TARGET`: a checkpoint behind OpenAI's interface, on this machine alone."""
+"""`assay serve TARGET`: a checkpoint behind OpenAI's interface."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,21 +18,27 @@ def serve(
             autocompletion=run_names,
         ),
     ],
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0 takes a free one.")
-    ] = 8000,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; others than loopback need a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Holds the clients' token; else ASSAY_SERVE_TOKEN.")
+    ] = None,
     rendering: Annotated[str, typer.Option(help="How chats become text.")] = "auto",
     name: Annotated[
         str | None, typer.Option(help="The model's name for clients; else the target.")
     ] = None,
 ) -> Outcome:
-    """Serve a checkpoint to OpenAI clients until Ctrl-C; ASSAY_SERVE_TOKEN is their token."""
+    """Serve a checkpoint to OpenAI clients until Ctrl-C."""
     from assay.lab.serving.server import serve as serve_model
 
     done = serve_model(
         root,
         target,
+        host=host,
         port=port,
+        token_file=token_file,
         rendering=rendering,
         name=name,
         note=tell,

@@ -90,8 +90,9 @@ def client(answer: Answer | str) -> Iterator[tuple[TestClient, Says]]:
     """A client of the application, with the token."""
     sampler = Says(answer if callable(answer) else lambda *_: answer)
     batcher = batching(sampler)
-    app = Endpoint(served(sampler), batcher, TOKEN).app()
-    with TestClient(app, headers=HEADERS, raise_server_exceptions=False) as test_client:
+    endpoint = Endpoint(served(sampler), batcher, TOKEN)
+    with TestClient(endpoint.app(), headers=HEADERS, raise_server_exceptions=False) as test_client:
         yield test_client, sampler
     sampler.released.set()
     batcher.close()
+    endpoint.close()

@@ -30,6 +30,13 @@ TOOL = {
     },
 }
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+
+
+def named(name: str) -> dict:
+    """A `tool_choice` that demands one function."""
+    return {"type": "function", "function": {"name": name}}
+
+
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 HELLO = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
 ONCE = {"model": MODEL, "prompt": "once"}
@@ -195,9 +202,23 @@ def test_the_pieces_of_a_stream_add_up_to_the_whole_answer(text: str, stop, tool
         ({**HELLO, "logit_bias": {"1": 5}}, "logit_bias"),
         ({**HELLO, "presence_penalty": 1.0}, "presence_penalty"),
         ({**HELLO, "tool_choice": "required"}, "tool_choice"),
+        ({**HELLO, "tools": [TOOL], "tool_choice": "always"}, "tool_choice"),
+        ({**HELLO, "tools": [TOOL], "tool_choice": ["add"]}, "tool_choice"),
+        ({**HELLO, "tools": [TOOL], "tool_choice": named("subtract")}, "tool_choice"),
+        ({**HELLO, "tools": [TOOL], "tool_choice": {"type": "custom"}}, "tool_choice"),
+        ({**HELLO, "tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice"),
+        ({**HELLO, "tools": [TOOL], "tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
+        ({**HELLO, "response_format": "json"}, "response_format"),
+        ({**HELLO, "response_format": {}}, "response_format"),
+        ({**HELLO, "response_format": {"type": "json_schema"}}, "response_format"),
+        ({**HELLO, "response_format": {"type": "grammar"}}, "response_format"),
+        ({**HELLO, "audio": {"voice": "alloy"}}, "audio"),
+        ({**HELLO, "modalities": ["text", "audio"]}, "modalities"),
+        ({**HELLO, "functions": [TOOL["function"]]}, "functions"),
+        ({**HELLO, "top_logprobs": 5}, "top_logprobs"),
+        ({**HELLO, "min_p": 0.1}, "min_p"),
+        ({**HELLO, "chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs"),
         ({**HELLO, "logprobs": True, "stream": True}, "logprobs"),
-        ({**HELLO, "response_format": {"type": "json_object"}}, "response_format"),
-        ({**HELLO, "temprature": 1}, "temprature"),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_name(body: dict, parameter: str) -> None:
@@ -207,6 +228,33 @@ def test_what_cannot_be_done_is_refused_by_name(body: dict, parameter: str) -> N
     assert refused.status_code == 400 and error["param"] == parameter, error
     assert error["type"] == "invalid_request_error" and error["message"] and error["code"]
     assert not sampler.prompts
+
+
+def test_what_changes_nothing_is_passed_over_and_named_in_a_header() -> None:
+    neutral = {"logit_bias": {}, "presence_penalty": 0, "n": 1, "modalities": ["text"]}
+    nothing = {"audio": None, "functions": None, "response_format": {"type": "text"}}
+    extra = {"store": True, "metadata": {"a": "b"}, "temprature": 1, "x\r\ny: z": 1}
+    options = {"include_usage": True, "include_obfuscation": False}
+    with client("Hello!") as (http, _):
+        plain = http.post(CHAT, json={**HELLO, **neutral, **nothing})
+        for stream in (False, True):
+            body = {**HELLO, **extra, "stream": stream, "stream_options": options}
+            answer = http.post(CHAT, json=body)
+            assert answer.status_code == 200 and "Hello" in answer.text
+            names = answer.headers["x-assay-ignored"].split(", ")
+            assert names[:3] == ["store", "metadata", "temprature"]
+            assert names[3:] == ["x??y??z", "stream_options.include_obfuscation"]
+        many = http.post(CHAT, json={**HELLO, **{f"field{n}" * 50: 1 for n in range(500)}})
+    assert plain.status_code == 200 and "x-assay-ignored" not in plain.headers
+    assert many.status_code == 200 and len(many.headers["x-assay-ignored"]) < 1000
+    assert many.headers["x-assay-ignored"].endswith("and 480 more")
+
+
+def test_a_developers_message_is_the_systems() -> None:
+    talk = [{"role": "developer", "content": "Be brief."}, HELLO["messages"][0]]
+    with client("x") as (http, sampler):
+        assert http.post(CHAT, json={**HELLO, "messages": talk}).status_code == 200
+    assert sampler.prompts[0].startswith("<|im_start|>system\nBe brief.<|im_end|>")
 
 
 @pytest.mark.parametrize(
@@ -356,3 +404,44 @@ def test_a_server_that_stops_answers_503_instead_of_half_an_answer() -> None:
             thread.join()
         late = http.post(COMPLETIONS, json=ONCE)
     assert [a.status_code for a in [*answers, late]] == [503, 503, 503]
+
+
+@pytest.mark.parametrize("value", ["1e999", "NaN", '"\\ud800"', '"日本"'])
+def test_whatever_a_model_writes_into_a_call_the_reply_is_json(value: str) -> None:
+    for name in ("add", "a\\ud800"):
+        call = f'<tool_call>\n{{"name": "{name}", "arguments": {{"a": {value}}}}}\n</tool_call>'
+        with client(call) as (http, _):
+            whole = http.post(CHAT, json={**HELLO, "tools": [TOOL]})
+            pieces = events(http.post(CHAT, json={**HELLO, "tools": [TOOL], "stream": True}).text)
+        assert whole.status_code == 200
+        message = strict_json(whole.text)["choices"][0]["message"]
+        calls = message.get("tool_calls", [])
+        assert bool(calls) == (value.startswith('"') and name == "add")
+        assert calls or message["content"] == call
+        for one in calls:
+            assert strict_json(one["function"]["arguments"]) == {"a": json.loads(value)}
+        assert pieces[-1]["choices"][0]["finish_reason"] == ("tool_calls" if calls else "stop")
+
+
+def strict_json(text: str):
+    """JSON without NaN and infinities."""
+
+    def refuse(constant: str):
+        raise AssertionError(constant)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_a_log_probability_that_is_no_number_is_an_error_in_json(monkeypatch) -> None:
+    with client("x") as (http, sampler):
+        step = sampler.step
+
+        def broken():
+            done = step()
+            done.drawn[:] = [(row, token, float("nan")) for row, token, _ in done.drawn]
+            return done
+
+        sampler.step = broken
+        answer = http.post(COMPLETIONS, json={**ONCE, "logprobs": 0})
+    assert answer.status_code == 500
+    assert strict_json(answer.text)["error"]["code"] == "internal_error"

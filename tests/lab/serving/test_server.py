@@ -16,7 +16,9 @@ from assay.data.rendering import Renderer
 from assay.lab.evaluate import decode_with
 from assay.lab.serving.app import Counts
 from assay.lab.serving.server import (
+    HOST,
     Address,
+    BadHost,
     BadToken,
     PortTaken,
     bound,
@@ -121,7 +123,7 @@ def test_both_signals_stop_it_and_the_handlers_before_come_back(number: signal.S
 
 def test_a_token_from_the_environment_is_not_printed(monkeypatch) -> None:
     monkeypatch.setenv("ASSAY_SERVE_TOKEN", "mine")
-    assert token_for_clients() == ("mine", False)
+    assert token_for_clients(HOST) == ("mine", False)
     model, address = served(Says(lambda *_: "x")), Address(8000, Counts())
     assert not any("token:" in line for line in greeting(model, address, None))
     assert any(line.startswith("token: made ") for line in greeting(model, address, "made"))
@@ -139,12 +141,50 @@ def test_only_this_machine_can_reach_the_port_and_a_taken_one_is_refused() -> No
 def test_a_token_that_no_header_can_carry_is_refused(token: str, monkeypatch) -> None:
     monkeypatch.setenv("ASSAY_SERVE_TOKEN", token)
     with pytest.raises(BadToken, match="ASSAY_SERVE_TOKEN"):
-        token_for_clients()
+        token_for_clients(HOST)
+
+
+def test_a_token_comes_from_a_file_before_the_environment(monkeypatch, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("of-the-file\n")
+    monkeypatch.setenv("ASSAY_SERVE_TOKEN", "mine")
+    assert token_for_clients("0.0.0.0", file) == ("of-the-file", False)
+    file.write_text("not a token\n")
+    for bad in (file, tmp_path / "nothing", tmp_path):
+        with pytest.raises(BadToken) as refused:
+            token_for_clients(HOST, bad)
+        assert "not a token" not in str(refused.value) and str(bad) in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_other_machines_are_let_in_only_with_a_token_that_somebody_chose(host, monkeypatch) -> None:
+    monkeypatch.delenv("ASSAY_SERVE_TOKEN", raising=False)
+    with pytest.raises(BadHost, match="no token is set"):
+        token_for_clients(host)
+    monkeypatch.setenv("ASSAY_SERVE_TOKEN", "mine")
+    assert token_for_clients(host) == ("mine", False)
+    model = served(Says(lambda *_: "x"))
+    said = greeting(model, Address(8000, Counts(), host), None)
+    assert any("not encrypted" in line for line in said) and "mine" not in "".join(said)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.9.9.9"])
+def test_loopback_needs_no_token_of_the_users(host: str, monkeypatch) -> None:
+    monkeypatch.delenv("ASSAY_SERVE_TOKEN", raising=False)
+    assert token_for_clients(host)[1]
+    with bound(0, host) as listening:
+        assert listening.getsockname()[0].startswith("127.")
+
+
+@pytest.mark.parametrize("host", ["", "no such host", "300.1.1.1", "192.0.2.1"])
+def test_an_address_that_is_none_of_this_machine_is_refused(host: str) -> None:
+    with pytest.raises(BadHost, match="--host"):
+        bound(0, host)
 
 
 def test_a_made_token_is_another_each_time(monkeypatch) -> None:
     monkeypatch.delenv("ASSAY_SERVE_TOKEN", raising=False)
-    (one, made), (two, _) = token_for_clients(), token_for_clients()
+    (one, made), (two, _) = token_for_clients(HOST), token_for_clients(HOST)
     assert made and one != two and len(one) >= 24
 
 
@@ -155,7 +195,12 @@ def test_a_made_token_is_another_each_time(monkeypatch) -> None:
         (["nobody@sft.last"], "nobody"),
         (["openai:gpt"], "behind an endpoint"),
         (["path:model", "--rendering", "morse"], "morse"),
+        (["path:model", "--host", "0.0.0.0"], "no token is set"),
+        (["path:model", "--token-file", "nothing.txt"], "nothing.txt"),
     ],
 )
-def test_what_cannot_be_served_is_refused_in_one_line(folder: Path, arguments, words) -> None:
+def test_what_cannot_be_served_is_refused_in_one_line(
+    folder: Path, arguments, words, monkeypatch
+) -> None:
+    monkeypatch.delenv("ASSAY_SERVE_TOKEN", raising=False)
     assert_one_line(call("serve", *arguments, "--lab", folder.parent, "--port", 0), words)

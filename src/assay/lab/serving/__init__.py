@@ -1,1 +1,1 @@
-"""A checkpoint behind OpenAI's HTTP interface, on this machine alone."""
+"""A checkpoint behind OpenAI's HTTP interface."""

@@ -5,12 +5,13 @@ ask for it without a token; everything that makes the model work is not.
 """
 
 import asyncio
+import re
 import secrets
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -22,7 +23,16 @@ from starlette.routing import Route
 from assay.data.episode import Turn
 from assay.lab.serving.asking import Asked, ask_chat, ask_completion
 from assay.lab.serving.batching import Batcher
-from assay.lab.serving.replies import CHAT, COMPLETION, Envelope, Shape, error_body, usage
+from assay.lab.serving.fitting import Schemas, fitting
+from assay.lab.serving.replies import (
+    CHAT,
+    COMPLETION,
+    Answered,
+    Envelope,
+    Shape,
+    error_body,
+    usage,
+)
 from assay.lab.serving.requests import (
     Asking,
     ChatRequest,
@@ -31,7 +41,7 @@ from assay.lab.serving.requests import (
     read_request,
 )
 from assay.lab.serving.served import Served
-from assay.lab.serving.streams import Stream, sample_all, stream
+from assay.lab.serving.streams import Stream, sample_all, stream, streamed
 
 MOST_BYTES = 8 << 20
 """The largest body that is read."""
@@ -40,6 +50,14 @@ MOST_OPEN = 1024
 
 LARGE_BYTES = 64 << 10
 """From here on a body's preparation may take long."""
+
+IGNORED = "x-assay-ignored"
+"""The header that names parameters without effect."""
+SAMPLES = "x-assay-samples"
+"""The header that counts what was drawn for an answer that had to fit."""
+MOST_NAMED = 20
+"""Parameters that the header names, of at most so many characters each."""
+MOST_NAME = 40
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -66,6 +84,7 @@ class Endpoint:
     small: ThreadPoolExecutor = field(default_factory=lambda: preparing("small"))
     large: ThreadPoolExecutor = field(default_factory=lambda: preparing("large"))
     """One thread each makes requests ready."""
+    schemas: Schemas = field(default_factory=Schemas)
 
     def app(self) -> Starlette:
         """The application."""
@@ -135,7 +154,8 @@ class Endpoint:
         preparing = self.large if len(body) > LARGE_BYTES else self.small
 
         def prepare() -> Asked:
-            return make(self.served, self.checked(read_request(kind, body)))
+            asking, ignored = read_request(kind, body)
+            return replace(make(self.served, self.checked(asking)), ignored=ignored)
 
         return await asyncio.get_running_loop().run_in_executor(preparing, prepare)
 
@@ -153,11 +173,29 @@ class Endpoint:
         """Sample, and answer whole or in pieces. Raises Refusal."""
         if self.batcher.open_jobs + len(asked.choices) > MOST_OPEN:
             raise Refusal(429, "too many requests wait already", code="rate_limit_exceeded")
-        envelope = Envelope(shape, self.served.name)
+        envelope, headers = Envelope(shape, self.served.name), noted(asked.ignored)
+
+        async def sample(some: Asked) -> list[Answered]:
+            return await sample_all(self.batcher, some, request.is_disconnected, self)
+
+        if asked.request.stream and not asked.constraint.binds:
+            return Stream(stream(self.batcher, asked, envelope, self), asked, headers)
+        if asked.constraint.binds:
+            answers, drawn = await fitting(asked, sample, self.schemas)
+            headers[SAMPLES] = str(drawn)
+        else:
+            answers = await sample(asked)
         if asked.request.stream:
-            return Stream(stream(self.batcher, asked, envelope, self), asked, {})
-        answers = await sample_all(self.batcher, asked, request.is_disconnected, self)
-        return await asyncio.to_thread(lambda: JSONResponse(envelope.whole(asked, answers)))
+            return Stream(streamed(asked, envelope, answers), asked, headers)
+        return await asyncio.to_thread(
+            lambda: JSONResponse(envelope.whole(asked, answers), headers=headers)
+        )
+
+    def close(self) -> None:
+        """End the threads and the process that work for requests."""
+        self.small.shutdown()
+        self.large.shutdown()
+        self.schemas.close()
 
     def check_token(self, request: Request) -> None:
         """Raise Refusal (401) unless the request carries the token."""
@@ -172,6 +210,15 @@ class Endpoint:
 def preparing(name: str) -> ThreadPoolExecutor:
     """A thread that makes requests ready."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"assay-{name}-requests")
+
+
+def noted(ignored: Sequence[str]) -> dict[str, str]:
+    """The headers of an answer: parameters without effect by name, as far as a header can carry."""
+    if not ignored:
+        return {}
+    names = [re.sub(r"[^\w.-]", "?", name[:MOST_NAME], flags=re.ASCII) for name in ignored]
+    more = [f"and {len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+    return {IGNORED: ", ".join([*names[:MOST_NAMED], *more])}
 
 
 def token_of(header: str) -> str | None:

@@ -6,14 +6,16 @@ taken as it is, control tokens included. What does not fit is refused.
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from assay.data.conversation import parse_messages
 from assay.data.record import DataError, Record
 from assay.data.rendering import RenderingError
 from assay.data.tools import parse_tools
 from assay.lab.serving.batching import Job
+from assay.lab.serving.constraints import Constraint, constraint_of
 from assay.lab.serving.requests import (
     MOST_CHOICES,
     Asking,
@@ -54,6 +56,10 @@ class Asked:
     speech: Speech
     tools: bool = False
     """Whether calls in the answer are read as calls."""
+    constraint: Constraint = Constraint()
+    """What the answers must be."""
+    ignored: tuple[str, ...] = ()
+    """Parameters without effect."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -66,7 +72,10 @@ def ask_chat(served: Served, request: ChatRequest) -> Asked:
     record = Record("request", 1, {})
     try:
         tools = parse_tools(record, request.tools, "tools")
-        messages = parse_messages(record, request.messages, "messages")
+        constraint = constraint_of(
+            tools, request.tool_choice, request.parallel_tool_calls, request.response_format
+        )
+        messages = parse_messages(record, as_known(request.messages), "messages")
         shown = () if request.tool_choice == "none" else tools
         context = served.renderer.prompt(messages, shown)
     except DataError as error:
@@ -76,7 +85,18 @@ def ask_chat(served: Served, request: ChatRequest) -> Asked:
     except RenderingError as error:
         raise Refusal(400, str(error), code="invalid_value", parameter="messages") from error
     limit = request.max_completion_tokens or request.max_tokens
-    return ready(served, request, [context], limit, None, bool(shown))
+    asked = ready(served, request, [context], limit, None, bool(shown))
+    return replace(asked, constraint=constraint)
+
+
+def as_known(messages: list[Any]) -> list[Any]:
+    """The messages with the role `developer` as the `system` that models are trained with."""
+    return [
+        {**one, "role": "system"}
+        if isinstance(one, dict) and one.get("role") == "developer"
+        else one
+        for one in messages
+    ]
 
 
 def ask_completion(served: Served, request: CompletionRequest) -> Asked:
@@ -129,11 +149,29 @@ def ready(
         sampling = settings(request, room(served, context, limit, default))
         for sample in range(count):
             job = Job(context, SampleKey(seed, f"prompt {prompt}", sample), sampling)
-            choice = Choice(len(choices), job, Growing(speech), prompt)
-            if request.stream or request.stops or stop_tokens:
-                job.hears = partial(hears, choice, stop_tokens)
-            choices.append(choice)
+            choices.append(listening(request, Choice(len(choices), job, Growing(speech), prompt)))
     return Asked(request, tuple(choices), speech, tools)
+
+
+def listening(request: Asking, choice: Choice) -> Choice:
+    """The choice itself, which hears its tokens where they may end it or are streamed."""
+    if request.stream or request.stops or request.stop_token_ids:
+        choice.job.hears = partial(hears, choice, frozenset(request.stop_token_ids or ()))
+    return choice
+
+
+def again(asked: Asked, choice: Choice, number: int) -> Choice:
+    """Another sample of a choice; a greedy one is drawn at temperature 1, or it would be the same.
+
+    The same seed gives the same samples.
+    """
+    job = choice.job
+    key = replace(job.key, row=f"{job.key.row} again {number}")
+    sampling = replace(job.sampling, temperature=job.sampling.temperature or TEMPERATURE)
+    other = Choice(
+        choice.index, Job(job.context, key, sampling), Growing(asked.speech), choice.prompt
+    )
+    return listening(asked.request, other)
 
 
 def room(served: Served, context: Sequence[int], limit: int | None, default: int | None) -> int:

@@ -15,7 +15,7 @@ from assay.data.episode import Turn
 from assay.data.row import ToolCall
 from assay.lab.serving.asking import Asked, Choice
 from assay.lab.serving.requests import Refusal
-from assay.lab.serving.texts import before_calls, speech_of_calls
+from assay.lab.serving.texts import before_calls, sendable, speech_of_calls
 
 KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 """OpenAI's kinds of errors by HTTP status; others are errors of the request, or the server's."""
@@ -136,9 +136,14 @@ def _chat_last(one: Answered, sent: str) -> Json:
 
 
 def _call(call: ToolCall) -> Json:
-    arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
-    made = {"name": call.name, "arguments": arguments}
+    made = {"name": call.name, "arguments": json_text(dict(call.arguments))}
     return {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": made}
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON that can be sent: half a surrogate pair stays the escape that it was."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return text if sendable(text) else json.dumps(value, allow_nan=False)
 
 
 def _completion_choice(asked: Asked, one: Answered) -> Json:

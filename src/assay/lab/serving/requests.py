@@ -1,10 +1,11 @@
 """What a client may ask in OpenAI's words, and the refusal where it asks for something else.
 
-A parameter that would change the answer and is not done here is refused by name, never ignored.
-Nothing is rendered and no model is run here.
+A parameter that is known to change the answer and is not done here is refused by name. What is not
+known is passed over and named. Nothing is rendered and no model is run here.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,8 +19,46 @@ MOST_STOPS = 16
 
 Count = Annotated[int, Field(ge=1)]
 Stop = Annotated[str, Field(min_length=1, max_length=1000)]
-Off = Annotated[float, Field(ge=0, le=0)] | None
-"""A penalty that is off."""
+
+REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "audio": ((), "answers are text"),
+    "modalities": ((["text"],), "answers are text"),
+    "functions": (([],), "give them as 'tools'"),
+    "function_call": (("auto",), "say it with 'tool_choice'"),
+    "web_search_options": ((), "nothing is searched"),
+    "moderation": ((), "nothing is moderated"),
+    "logit_bias": (({},), "scores are not changed"),
+    "presence_penalty": ((0,), "scores are not changed"),
+    "frequency_penalty": ((0,), "scores are not changed"),
+    "repetition_penalty": ((1,), "scores are not changed"),
+    "length_penalty": ((1,), "scores are not changed"),
+    "min_p": ((0,), "cut the distribution with 'top_p' or 'top_k'"),
+    "min_tokens": ((0,), "an answer ends where the model ends it"),
+    "ignore_eos": ((False,), "an answer ends where the model ends it"),
+    "bad_words": (([],), "no token is forbidden"),
+    "allowed_token_ids": (([],), "no token is forbidden"),
+    "top_logprobs": ((0,), "only the drawn token's own log-probability is kept"),
+    "prompt_logprobs": ((), "prompts are not scored"),
+    "echo": ((False,), "the prompt is not repeated"),
+    "suffix": (("",), "nothing is filled in"),
+    "best_of": ((1,), "use 'n' and choose"),
+    "use_beam_search": ((False,), "answers are sampled"),
+    "guided_json": ((), "use 'response_format'"),
+    "guided_regex": ((), "use 'response_format' with a schema"),
+    "guided_choice": ((), "use 'response_format' with a schema"),
+    "guided_grammar": ((), "use 'response_format' with a schema"),
+    "structured_outputs": ((), "use 'response_format'"),
+    "grammar": (("",), "use 'response_format' with a schema"),
+    "chat_template": ((), "the server's '--rendering' says how chats become text"),
+    "chat_template_kwargs": (({},), "the server's '--rendering' says how chats become text"),
+    "enable_thinking": ((), "the server's '--rendering' says how chats become text"),
+    "add_generation_prompt": ((True,), "an answer is always a new message"),
+    "continue_final_message": ((False,), "an answer is always a new message"),
+    "truncate_prompt_tokens": ((), "prompts are not cut"),
+    "include_stop_str_in_output": ((False,), "stop texts are no part of an answer"),
+}
+"""Parameters of OpenAI, vLLM and llama.cpp that would change the answer and are not done here, with
+the values that change nothing, besides null, and what to do instead."""
 
 
 class Refusal(RunFailure):
@@ -34,7 +73,7 @@ class Refusal(RunFailure):
 class StreamOptions(BaseModel):
     """What a stream carries besides the answer."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
     include_usage: bool = False
 
@@ -42,7 +81,7 @@ class StreamOptions(BaseModel):
 class Asking(BaseModel):
     """What both endpoints understand."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
     model: str
     max_tokens: Count | None = None
@@ -59,11 +98,6 @@ class Asking(BaseModel):
     """Not OpenAI's, but vLLM's: whether control tokens are left out of an answer's text."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    presence_penalty: Off = None
-    frequency_penalty: Off = None
-    logit_bias: Annotated[dict[str, Any], Field(max_length=0)] | None = None
-    user: str | None = None
-    """Who asks: changes nothing."""
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -81,21 +115,18 @@ class ChatRequest(Asking):
 
     messages: list[Any]
     tools: list[Any] | None = None
-    tool_choice: Literal["auto", "none"] | None = None
-    parallel_tool_calls: Literal[True] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    response_format: Any = None
+    """These three are read by `constraints`."""
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
-    top_logprobs: Literal[0] | None = None
-    response_format: dict[Literal["type"], Literal["text"]] | None = None
 
 
 class CompletionRequest(Asking):
     """The body of `POST /v1/completions`."""
 
     prompt: str | list[str] | list[int] | list[list[int]]
-    echo: Literal[False] | None = None
-    suffix: None = None
-    best_of: Literal[1] | None = None
     logprobs: Literal[0] | None = None
     """0 gives the log-probabilities of the tokens themselves; no others are kept."""
 
@@ -103,8 +134,11 @@ class CompletionRequest(Asking):
 Body = TypeVar("Body", bound=Asking)
 
 
-def read_request(kind: type[Body], body: bytes) -> Body:
-    """The request in a body. Raises Refusal (400) that names the parameter."""
+def read_request(kind: type[Body], body: bytes) -> tuple[Body, tuple[str, ...]]:
+    """The request in a body, and the names of what in it is not known and has no effect.
+
+    Raises Refusal (400) that names the parameter.
+    """
     try:
         value = load_json(body.decode("utf-8"))
         # A lone surrogate passes the JSON parser and breaks the tokenizer later.
@@ -113,10 +147,26 @@ def read_request(kind: type[Body], body: bytes) -> Body:
         raise Refusal(400, f"the body is not JSON: {error}", code="invalid_json") from error
     if not isinstance(value, dict):
         raise Refusal(400, "the body is no JSON object", code="invalid_json")
+    for name, given in value.items():
+        neutral, instead = REFUSED.get(name, ((given,), ""))
+        if given is not None and given not in neutral:
+            problem = f"{name}: not done here ({instead})"
+            raise Refusal(400, problem, code="unsupported_parameter", parameter=name)
     try:
-        return kind.model_validate(value)
+        return kind.model_validate(value), unknown(kind, value)
     except ValidationError as error:
         raise _refused(error) from error
+
+
+def unknown(kind: type[Asking], value: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of parameters that have no effect, those of `stream_options` too."""
+    own = {*kind.model_fields, *REFUSED}
+    options = value.get("stream_options")
+    inner = [] if not isinstance(options, dict) else [*options]
+    return (
+        *(name for name in value if name not in own),
+        *(f"stream_options.{name}" for name in inner if name not in StreamOptions.model_fields),
+    )
 
 
 def _refused(error: ValidationError) -> Refusal:
@@ -124,9 +174,6 @@ def _refused(error: ValidationError) -> Refusal:
     first = error.errors(include_url=False, include_input=False)[0]
     path = [str(part) for part in first["loc"]]
     name = path[0] if path else None
-    if first["type"] == "extra_forbidden":
-        problem = f"unknown parameter {'.'.join(path)!r}"
-        return Refusal(400, problem, code="unknown_parameter", parameter=name)
     if first["type"] == "missing":
         problem = f"missing parameter {'.'.join(path)!r}"
         return Refusal(400, problem, code="missing_required_parameter", parameter=name)

@@ -1,9 +1,11 @@
-"""Runs the endpoint on this machine's loopback address until it is told to stop.
+"""Runs the endpoint until it is told to stop, on the loopback address unless another is given.
 
 Uvicorn speaks HTTP in a thread of its own, so that this process keeps its signals: an interrupt
 ends what is under way, and the sockets are closed before `serve` returns.
 """
 
+import errno
+import ipaddress
 import os
 import secrets
 import signal
@@ -31,8 +33,12 @@ class PortTaken(InputError):
     """Something else listens on the port."""
 
 
+class BadHost(InputError):
+    """The server cannot listen on an address, or may not without a token of the user's."""
+
+
 class BadToken(InputError):
-    """The token in the environment cannot stand in a header."""
+    """The token that was given cannot stand in a header."""
 
 
 @dataclass(frozen=True)
@@ -41,29 +47,70 @@ class Address:
 
     port: int
     counts: Counts
+    host: str = HOST
 
     @property
     def url(self) -> str:
         """The base URL that clients take."""
-        return f"http://{HOST}:{self.port}/v1"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/v1"
 
 
-def token_for_clients() -> tuple[str, bool]:
-    """The token that clients must send, and whether it was made just now. Raises BadToken."""
-    given = os.environ.get(TOKEN)
-    if given is None:
-        return secrets.token_urlsafe(24), True
+def given_token(file: Path | None) -> str | None:
+    """The token in the file, else in the environment, if any. Raises BadToken, never showing it."""
+    if file is not None:
+        try:
+            given, where = file.read_text("utf-8").strip("\r\n"), f"--token-file {file}"
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadToken("cannot be read", file=file, field="--token-file") from error
+    elif (given := os.environ.get(TOKEN)) is not None:
+        where = TOKEN
+    else:
+        return None
     if not given.isascii() or not given.isprintable() or not given or " " in given:
-        raise BadToken("holds no token", field=TOKEN, fix="printable ASCII without spaces")
-    return given, False
+        raise BadToken("holds no token", field=where, fix="printable ASCII without spaces")
+    return given
+
+
+def token_for_clients(host: str, file: Path | None = None) -> tuple[str, bool]:
+    """The token that clients must send, and whether it was made just now.
+
+    Raises BadToken, and BadHost where other machines can reach the server and nobody chose a token.
+    """
+    given = given_token(file)
+    if given is not None:
+        return given, False
+    if not is_loopback(host):
+        problem = f"other machines can reach {host}, and no token is set"
+        raise BadHost(problem, field="--host", fix=f"set one with --token-file FILE or {TOKEN}")
+    return secrets.token_urlsafe(24), True
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address. Raises BadHost."""
+    _, (address, *_) = resolved(host, 0)
+    return ipaddress.ip_address(str(address).partition("%")[0]).is_loopback
+
+
+def resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
+    """The first address of a host's name. Raises BadHost."""
+    try:
+        found = socket.getaddrinfo(host or " ", port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        fix = f"for example {HOST}, or 0.0.0.0 for all networks"
+        raise BadHost(f"{host!r} is no address", field="--host", fix=fix) from error
+    family, _, _, _, address = found[0]
+    return family, address
 
 
 @contextmanager
-def running(served: Served, token: str, port: int, limits: Limits = LIMITS) -> Iterator[Address]:
-    """The server, up as long as this is open. Raises PortTaken."""
+def running(
+    served: Served, token: str, port: int, limits: Limits = LIMITS, host: str = HOST
+) -> Iterator[Address]:
+    """The server, up as long as this is open. Raises PortTaken and BadHost."""
     import uvicorn
 
-    listening = bound(port)
+    listening = bound(port, host)
     batcher = Batcher(served.decoder, served.end_tokens)
     endpoint = Endpoint(served, batcher, token)
     config = uvicorn.Config(
@@ -80,7 +127,7 @@ def running(served: Served, token: str, port: int, limits: Limits = LIMITS) -> I
     thread = threading.Thread(target=server.run, args=([listening],), name="assay-http")
     thread.start()
     try:
-        yield Address(listening.getsockname()[1], endpoint.counts)
+        yield Address(listening.getsockname()[1], endpoint.counts, host)
         if not thread.is_alive():
             raise RunFailure("the server ended by itself")
     finally:
@@ -88,17 +135,22 @@ def running(served: Served, token: str, port: int, limits: Limits = LIMITS) -> I
         server.should_exit = True
         thread.join()
         listening.close()
+        endpoint.close()
 
 
-def bound(port: int) -> socket.socket:
-    """A listening socket on the loopback address; port 0 takes a free one. Raises PortTaken."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+def bound(port: int, host: str = HOST) -> socket.socket:
+    """A listening socket; port 0 takes a free one. Raises PortTaken and BadHost."""
+    family, address = resolved(host, port)
+    listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((HOST, port))
+        listening.bind(address)
         listening.listen()
     except OSError as error:
         listening.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            problem = f"{host} is no address of this machine"
+            raise BadHost(problem, field="--host") from error
         problem = f"cannot listen on port {port}: {error.strerror}"
         raise PortTaken(
             problem, field="--port", fix="choose another, or 0 for a free one"
@@ -110,18 +162,20 @@ def serve(
     root: Path,
     target: str,
     *,
+    host: str,
     port: int,
+    token_file: Path | None,
     rendering: str,
     name: str | None,
     note: Callable[[str], None],
 ) -> dict[str, Any]:
     """Serve a checkpoint until SIGINT or SIGTERM; returns what the server did.
 
-    Raises InputError for what does not exist, PortTaken and BadToken.
+    Raises InputError for what does not exist, PortTaken, BadHost and BadToken.
     """
-    token, made = token_for_clients()
+    token, made = token_for_clients(host, token_file)
     with until_stopped() as stop, opened(root, target, rendering, name) as served:
-        with running(served, token, port) as address:
+        with running(served, token, port, host=host) as address:
             for line in greeting(served, address, token if made else None):
                 note(line)
             stop.wait()
@@ -136,6 +190,8 @@ def greeting(served: Served, address: Address, token: str | None) -> list[str]:
         f"rendering {served.renderer.name}",
         f"tokenizer and config for clients that render themselves: {served.folder}",
     ]
+    if not is_loopback(address.host):
+        lines.append("other machines can reach it; what is sent is not encrypted")
     if token is not None:
         lines.append(f"token: {token} (made for this server; {TOKEN} sets one)")
     return lines

@@ -150,6 +150,20 @@ async def pieces(asked: Asked, envelope: Envelope, feed: Feed) -> AsyncIterator[
         yield envelope.counts(asked, [choice.job.done.result() for choice in asked.choices])
 
 
+async def streamed(
+    asked: Asked, envelope: Envelope, answers: Sequence[Answered]
+) -> AsyncIterator[str]:
+    """The events of answers that had to be whole before anything of them could be sent."""
+    for one in answers:
+        start = {"delta": {"role": "assistant", "content": ""}}
+        yield event(envelope.piece(one.choice.index, start))
+        last = await asyncio.to_thread(envelope.shape.last, one, "")
+        yield event(envelope.piece(one.choice.index, last, one.finish))
+    if asked.request.with_usage:
+        yield event(envelope.counts(asked, [one.turn for one in answers]))
+    yield "data: [DONE]\n\n"
+
+
 class Stream(StreamingResponse):
     """A streamed answer whose jobs end with its connection, however that ends."""
 

@@ -90,7 +90,7 @@ def speech_of_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
     the client to see what the model wrote.
     """
     parsed = parse_strict(text)
-    if not parsed.calls:
+    if not parsed.calls or not all(sendable(call.name) for call in parsed.calls):
         return text, ()
     outside, position = [], 0
     while (start := text.find(OPEN, position)) >= 0:
@@ -98,6 +98,15 @@ def speech_of_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
         position = text.index(CLOSE, start) + len(CLOSE)
     outside.append(text[position:])
     return outside[0].rstrip() + "".join(outside[1:]).rstrip(), parsed.calls
+
+
+def sendable(text: str) -> bool:
+    """Whether a text can be sent: JSON that a model wrote may hold half a surrogate pair."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def before_calls(text: str) -> str:

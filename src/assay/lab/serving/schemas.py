@@ -1,0 +1,63 @@
+"""Whether a schema is one, and whether a text fits it; runs in a worker that can be killed.
+
+A client's schema may hold patterns and references that take for ever to check. Nothing is fetched:
+a schema refers to its own parts only. `format` is not checked, as JSON Schema leaves it open.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+from jsonschema.validators import validator_for
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from assay.data.jsonl import load_json
+
+MOST_CHARACTERS = 300
+"""Of a problem; jsonschema shows the whole value."""
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+def check(schema: Any, text: str | None) -> dict[str, str]:
+    """The problem under `schema` or under `text`; empty where a text, if there is one, fits."""
+    kind = validator_for(schema, default=Draft202012Validator)
+    try:
+        if not isinstance(schema, dict):
+            return {"schema": "is no object"}
+        if away := next((one for one in references(schema) if not one.startswith("#")), None):
+            return {"schema": f"refers to {shown(away)}; nothing is fetched"}
+        kind.check_schema(schema)
+        return {} if text is None else unfit(kind(schema, registry=Registry()), text)
+    except SchemaError as error:
+        return {"schema": f"{error.json_path}: {shown(error.message)}"}
+    except Unresolvable as error:
+        return {"schema": f"refers to {shown(error.ref)}, which it does not hold"}
+    except RecursionError:
+        return {"schema": "is nested too deeply"}
+
+
+def unfit(validator: Any, text: str) -> dict[str, str]:
+    """Why a text does not fit, if it does not."""
+    try:
+        value = load_json(text)
+    except ValueError as error:
+        return {"text": f"is not JSON: {shown(str(error))}"}
+    first = next(validator.iter_errors(value), None)
+    return {} if first is None else {"text": f"{first.json_path}: {shown(first.message)}"}
+
+
+def references(value: Any) -> Iterator[str]:
+    """All that a schema refers to."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        yield from (value[key] for key in REFERENCES if isinstance(value.get(key), str))
+    for part in parts:
+        yield from references(part)
+
+
+def shown(text: str) -> str:
+    """A text fit for a message of one line."""
+    text = " ".join(text.split())
+    return text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + "…"
