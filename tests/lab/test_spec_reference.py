@@ -36,8 +36,8 @@ def test_links_lead_to_headings():
 
 def test_types_limits_and_defaults_are_told():
     page = reference()
-    assert "| `group` | integer ≥ 2 | `8` | Completions per prompt. |" in page
+    assert "| `group` | integer ≥ 2, ≤ 10000 | `8` | Completions per prompt. |" in page
     assert '| `role` | `"select"` or `"report"` | required |' in page
-    assert "| `lr` | number > 0 | by method |" in page
-    assert "| `reward` | string or table of number | required |" in page
+    assert "| `lr` | number > 0, ≤ 10 | by method |" in page
+    assert "| `reward` | string or table of number ≥ -1000000.0, ≤ 1000000.0 | required |" in page
     assert "| `take` | [Take](#take) | omitted |" in page

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from assay.rl.policy import SampleKey
-from assay.rollout.sampling import Sampling, choose, draw, filtered, key_states, uniforms
+from assay.rollout.sampling import (
+    Sampling,
+    ScoresNotFinite,
+    choose,
+    draw,
+    filtered,
+    key_states,
+    uniforms,
+)
 
 
 def test_uniforms_are_uniform_and_independent_across_rows_samples_and_positions():
@@ -72,3 +80,24 @@ def test_top_k_and_top_p_keep_exactly_their_tokens():
     assert kept(Sampling(top_p=0.8)) == [True, True, False, False]
     assert kept(Sampling(top_p=0.81)) == [True, True, True, False]
     assert kept(Sampling()) == [True] * 4
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 0.5])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_no_word_is_drawn_from_scores_that_are_not_finite(temperature, value):
+    logits_BV = torch.zeros(3, 400)
+    draw(logits_BV, Sampling(temperature), torch.full((3,), 0.5))
+    logits_BV[1, 7] = value
+    with pytest.raises(ScoresNotFinite):
+        draw(logits_BV, Sampling(temperature), torch.full((3,), 0.5))
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 100.0])
+@pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (10**12, 1.0), (0, 1e-300), (2**63 - 1, 1)])
+def test_the_extremes_that_may_be_written_draw_words_with_their_log_prob(temperature, top_k, top_p):
+    logits_BV = torch.linspace(-60, 60, 400).repeat(2, 1)
+    sampling = Sampling(temperature, top_p=top_p, top_k=top_k)
+    tokens_B, logps_B = draw(logits_BV, sampling, torch.tensor([0.01, 0.99]))
+    kept_BV = filtered((logits_BV / temperature).double(), sampling).log_softmax(dim=-1)
+    expected_B = kept_BV.gather(1, tokens_B[:, None])[:, 0]
+    torch.testing.assert_close(logps_B.double(), expected_B, atol=1e-4, rtol=1e-4)

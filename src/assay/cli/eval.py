@@ -1,6 +1,5 @@
 """`assay eval TARGET --benchmark NAME`: measures a checkpoint or a model that exists."""
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,19 +35,20 @@ def evaluate(
     """Evaluate a checkpoint; a record that exists is not made again."""
     from assay.cli.progress import progress
     from assay.lab.evaluate_again import evaluate_again
-    from assay.lab.spec.data import Take
-    from assay.lab.spec.evaluate import EvaluateSpec, EvaluationSampling
+    from assay.lab.spec.evaluate import EvaluateSpec
+    from assay.lab.spec.problems import made
 
-    spec = EvaluateSpec(
-        benchmark=benchmark,
-        role="report",
-        checkpoints=("base",),
-        repeats=repeats,
-        take=Take(rows=take) if take else None,
-        sampling=EvaluationSampling(temperature=temperature, max_tokens=max_tokens),
-        options=options_of(option or ()),
-        rendering=rendering,
-    )
+    values = {
+        "benchmark": benchmark,
+        "role": "report",
+        "checkpoints": ["base"],
+        "repeats": repeats,
+        "take": {"rows": take} if take else None,
+        "sampling": {"temperature": temperature, "max_tokens": max_tokens},
+        "options": options_of(option or ()),
+        "rendering": rendering,
+    }
+    spec = made(EvaluateSpec, values)
     with progress() as observer:
         done = evaluate_again(root, target, spec, observer)
     return measured(done)
@@ -109,6 +109,7 @@ def measured(done: Any) -> Outcome:
 
 def options_of(texts: Sequence[str]) -> dict[str, Any]:
     """`KEY=VALUE` with TOML values; text that is not TOML is a string. Raises InputError."""
+    from assay.data.toml_text import TomlInvalid, load_toml
     from assay.errors import InputError
 
     options: dict[str, Any] = {}
@@ -117,7 +118,7 @@ def options_of(texts: Sequence[str]) -> dict[str, Any]:
         if not equals or not key:
             raise InputError("is not KEY=VALUE", field=f"--option {text}")
         try:
-            options[key] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+            options[key] = load_toml(f"value = {value}")["value"]
+        except TomlInvalid:
             options[key] = value
     return options

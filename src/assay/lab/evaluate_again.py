@@ -25,7 +25,7 @@ from assay.lab.evaluate import Evaluation, make_evaluation
 from assay.lab.manifest_file import read_manifest
 from assay.lab.measuring import measure_stored
 from assay.lab.observer import Observer
-from assay.lab.opening import refuse_unopenable
+from assay.lab.opening import refuse_longer, refuse_unopenable
 from assay.lab.registry import note_run
 from assay.lab.run_directory import RunDirectory, create_run, runs_of
 from assay.lab.run_names import find_run, parse_run_name, resolve_checkpoint
@@ -93,7 +93,8 @@ def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observ
 
 
 def made_again(session: Session, spec: EvaluateSpec) -> Evaluation:
-    """The evaluation of `spec` on its benchmark, under a name of its own."""
+    """The evaluation of `spec` on its benchmark, under a name of its own. Raises AnswersTooLong."""
+    refuse_longer("sampling.max_tokens", spec.sampling.max_tokens, session.base.positions)
     return make_evaluation(
         evaluation_name(spec),
         spec,

@@ -40,6 +40,9 @@ class ModelSource:
 
 def parse_source(text: str) -> ModelSource:
     """Read `KIND:NAME`; ModelSourceError names the kinds when it is something else."""
+    if not text.isprintable():
+        problem = f"{text!r} holds characters that cannot be printed"
+        raise ModelSourceError(problem, field="model", fix="give the model another name")
     kind, colon, name = text.partition(":")
     if not colon or not name.strip():
         known = ", ".join(EXAMPLES.values())

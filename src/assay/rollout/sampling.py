@@ -13,12 +13,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from assay.errors import RunFailure
 from assay.models.head import CACHED_ROWS
 from assay.models.numeric import widened
 from assay.rl.policy import SampleKey
 
 BLOCK = 256
 """Vocabulary entries summed at once; the draw walks the block sums first, then one block."""
+
+
+class ScoresNotFinite(RunFailure):
+    """Scores over the vocabulary of which no word can be drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,7 @@ def filtered(logits_BV: Tensor, sampling: Sampling) -> Tensor:
         sorted_BV, order_BV = logits_BV.sort(dim=-1, descending=True)
         mass_BV = sorted_BV.softmax(dim=-1)
         outside_BV = mass_BV.cumsum(dim=-1) - mass_BV >= sampling.top_p
+        outside_BV[:, 0] = False  # the smallest shares are 0 in float32
         removed_BV = torch.zeros_like(outside_BV).scatter(1, order_BV, outside_BV)
         logits_BV = logits_BV.masked_fill(removed_BV, float("-inf"))
     return logits_BV
@@ -140,6 +146,9 @@ def draw_rows(logits_RV: Tensor, sampling: Sampling, uniform_R: Tensor) -> tuple
     if sampling.temperature:
         scores_RV = filtered(scores_RV, sampling)
     top_R, token_R = highest(scores_RV)
+    if not torch.isfinite(top_R).all():
+        problem = "the model's scores over the vocabulary are not finite numbers"
+        raise ScoresNotFinite(f"{problem} (weights that training drove out of bounds?)")
     shifted_RV = scores_RV - top_R[:, None]
     if not sampling.temperature:
         return token_R, -shifted_RV.exp_().sum(dim=-1).log()

@@ -4,12 +4,12 @@ What the command line does not say comes from the sweep file; for a set of runs 
 named. The matrix itself is made by `build`.
 """
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from assay.data.hashing import canonical_json, sha256_text
+from assay.data.toml_text import TomlInvalid, load_toml
 from assay.errors import InputError, nearest
 from assay.lab.answers import evaluation_records
 from assay.lab.matrix.build import Question, build
@@ -177,6 +177,6 @@ def _typed(text: str) -> object:
     """The value of KEY=VALUE: TOML where it is, else text."""
     override = parse_override(text)
     try:
-        return tomllib.loads(f"value = {override.value}")["value"]
-    except tomllib.TOMLDecodeError:
+        return load_toml(f"value = {override.value}")["value"]
+    except TomlInvalid:
         return override.value

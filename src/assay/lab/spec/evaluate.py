@@ -7,21 +7,28 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from assay.lab.spec.data import Take
-from assay.lab.spec.table import Count, Many, Table, raise_all, refused
+from assay.lab.spec.table import Few, Many, Table, Tokens, raise_all, refused
 from assay.lab.spec.training import Reward
 
 
 class EvaluationSampling(Table):
     """How answers are drawn for an evaluation."""
 
-    temperature: Annotated[float, Field(ge=0)] = 0.0
-    """0 is greedy decoding."""
+    temperature: Annotated[float, Field(ge=0, le=100)] = 0.0
+    """0 is greedy decoding; else at least 0.001."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Nucleus share; 1 samples from the full softmax."""
     top_k: Annotated[int, Field(ge=0)] = 0
     """Number of candidates; 0 means all."""
-    max_tokens: Count = 256
+    max_tokens: Tokens = 256
     """Answers are cut, and counted as truncated, at this length."""
+
+    @model_validator(mode="after")
+    def _is_greedy_or_draws(self) -> Self:
+        if 0 < self.temperature < 1e-3:
+            problem = f"must be 0 or at least 0.001, not {self.temperature:g}"
+            raise refused("temperature", problem, "0 is greedy decoding")
+        return self
 
 
 class EvaluateSpec(Table):
@@ -36,7 +43,7 @@ class EvaluateSpec(Table):
     serve the other. `STAGE.best` is the stage's start unless a later checkpoint is better."""
     checkpoints: Annotated[Many[str], Field(min_length=1)]
     """`base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`, or `STAGE.all` for every checkpoint."""
-    repeats: Count = 1
+    repeats: Few = 1
     """Full passes over the items."""
     take: Take | None = None
     """Use only some items; omitted means all."""

@@ -4,17 +4,19 @@ Works on the plain values before they are checked, so that an override is checke
 """
 
 import copy
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from assay.data.toml_lines import KeyPath
+from assay.data.toml_text import TomlInvalid, load_toml
 from assay.errors import InputError, nearest
 from assay.lab.spec.fields import annotations_at
 
 INSTEAD = {"steps": "epochs", "epochs": "steps"}
 """A stage's length is given in one of two ways: setting one takes the other's place."""
+LONG = 120
+"""Characters of a value that a message shows."""
 _NAMED = ("data", "stage", "evaluate", "guard", "milestone")
 
 
@@ -39,10 +41,12 @@ def parse_override(text: str) -> Override:
     if not equals:
         raise OverrideError("no '='", file=place(text), fix="write PATH=VALUE")
     try:
-        here: Any = tomllib.loads(f"{key.strip()} = 0")
-    except tomllib.TOMLDecodeError:
+        here: Any = load_toml(f"{key.strip()} = 0")
+    except TomlInvalid:
         fix = "write names with dots between them"
-        raise OverrideError(f"{key!r} is not a path", file=place(text), fix=fix) from None
+        raise OverrideError(
+            f"{short(repr(key))} is not a path", file=place(text), fix=fix
+        ) from None
     path: list[str] = []
     while isinstance(here, Mapping):
         (part,) = here
@@ -79,8 +83,8 @@ def _set(raw: dict[str, Any], override: Override) -> None:
 def _value(override: Override, raw: Mapping[str, Any]) -> Any:
     """The value as TOML; text that is not TOML is taken as it is where a string may stand."""
     try:
-        parsed = tomllib.loads(f"value = {override.value}")
-    except tomllib.TOMLDecodeError:
+        parsed = load_toml(f"value = {override.value}")
+    except TomlInvalid:
         parsed = {}
     if list(parsed) == ["value"]:
         return parsed["value"]
@@ -88,7 +92,7 @@ def _value(override: Override, raw: Mapping[str, Any]) -> Any:
     if not annotations or any(map(_holds_string, annotations)):
         return override.value  # an unknown key is for validation to report
     dotted = ".".join(map(str, override.path))
-    problem = f"{override.value!r} is not a TOML value"
+    problem = f"{short(repr(override.value))} is not a TOML value"
     raise OverrideError(problem, file=place(override.text), field=dotted)
 
 
@@ -99,4 +103,9 @@ def _holds_string(annotation: Any) -> bool:
 
 def place(text: str) -> str:
     """How a message names an override, on one line."""
-    return "--set " + " ".join(text.splitlines())
+    return "--set " + short(" ".join(text.splitlines()))
+
+
+def short(text: str) -> str:
+    """The beginning of a text, for a message of one line."""
+    return text if len(text) <= LONG else f"{text[:LONG]}..."

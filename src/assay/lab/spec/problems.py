@@ -3,17 +3,20 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from assay.data.toml_lines import KeyPath, written_path
-from assay.errors import nearest
+from assay.data.toml_text import unusable_values
+from assay.errors import InputError, nearest
 from assay.lab.spec.aliases import foreign_keys
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.fields import keys_at
 from assay.lab.spec.table import Table
 
+SomeTable = TypeVar("SomeTable", bound=Table)
 MISSING = "missing"
 UNKNOWN = "unknown key"
 _EXPECTED = {
@@ -33,6 +36,10 @@ _BOUNDS = {
     "less_than_equal": ("at most", "le"),
     "less_than": ("less than", "lt"),
 }
+
+
+class ValueRefused(InputError):
+    """A value that no table may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,18 @@ def problems_in(
             found[problem.path] = merged
     # The branch of a union that looked deeper knows more than the one that wanted another type.
     return [p for p in found.values() if not _looked_into(p, found)]
+
+
+def made(kind: type[SomeTable], values: Mapping[str, Any]) -> SomeTable:
+    """A table of values that are in no file, but on the command line. Raises ValueRefused."""
+    found = [Problem(*each) for each in unusable_values(values)]
+    if not found:
+        try:
+            return kind.model_validate(values)
+        except ValidationError as invalid:
+            found = problems_in(invalid.errors(include_url=False), values, kind)
+    first = found[0]
+    raise ValueRefused(first.problem, field=".".join(map(str, first.path)), fix=first.fix)
 
 
 def _looked_into(problem: Problem, found: Mapping[KeyPath, Problem]) -> bool:
@@ -102,7 +121,9 @@ def _problem(
         return _wrong_choice(path, value, context["expected"])
     if kind in _BOUNDS:
         words, key = _BOUNDS[kind]
-        return Problem(path, f"must be {words} {context[key]:g}, not {value}")
+        bound = context[key]
+        limit = f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
+        return Problem(path, f"must be {words} {limit}, not {value}")
     if kind in _EXPECTED:
         return _wrong_type(path, _EXPECTED[kind], value)
     return _other(path, kind, value, error["msg"])

@@ -5,8 +5,6 @@ checked by `lab.spec.names`.
 """
 
 import copy
-import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from assay.data.toml_lines import KeyPath, key_lines, line_of
+from assay.data.toml_text import TomlInvalid, load_toml, unusable_values
 from assay.errors import InputError, nearest
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.fields import annotations_at
@@ -42,15 +41,18 @@ def read_experiment(file: str | Path, overrides: Sequence[str] = ()) -> Experime
     raw = parse_toml(text, file)
     settings = [parse_override(override) for override in overrides]
     values = apply_overrides(raw, settings)
+    unusable = [Problem(*found) for found in unusable_values(values)]
     try:
         experiment = Experiment.model_validate(values)
     except ValidationError as invalid:
-        problems = problems_in(invalid.errors(include_url=False), values)
+        paths = {problem.path for problem in unusable}
+        others = problems_in(invalid.errors(include_url=False), values)
+        problems = [*unusable, *(other for other in others if other.path not in paths)]
         rest, further = _without(problems, values)
         error = first_error([*problems, *further], file, text, settings)
         error.rest = rest
         raise error from None
-    problems = _unknown_varies(experiment, values)
+    problems = [*unusable, *_unknown_varies(experiment, values)]
     if problems:
         error = first_error(problems, file, text, settings)
         error.rest = experiment
@@ -113,14 +115,10 @@ def read_text(file: Path) -> str:
 def parse_toml(text: str, file: str | Path) -> dict[str, Any]:
     """The plain values of a TOML text. Raises SpecError with the line."""
     try:
-        return tomllib.loads(text)
-    except RecursionError:
-        raise SpecError("not valid TOML: nested too deeply", file=file) from None
-    except tomllib.TOMLDecodeError as invalid:
-        message, _, place = str(invalid).partition(" (at ")
-        numbers = re.findall(r"\d+", place)
-        line = int(numbers[0]) if numbers else text.count("\n") + 1
-        raise SpecError(f"not valid TOML: {message}", file=file, line=line) from None
+        return load_toml(text)
+    except TomlInvalid as invalid:
+        problem = f"not valid TOML: {invalid.problem}"
+        raise SpecError(problem, file=file, line=invalid.line) from None
 
 
 def _is_field(dotted: str, values: Mapping[str, Any]) -> bool:

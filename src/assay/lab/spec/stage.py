@@ -11,7 +11,18 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from assay.lab.spec.table import Count, Many, Positive, Share, Table, raise_all, refused
+from assay.lab.spec.table import (
+    Count,
+    Few,
+    Many,
+    Positive,
+    Share,
+    Table,
+    Temperature,
+    Weight,
+    raise_all,
+    refused,
+)
 from assay.lab.spec.training import Adapt, FullAdapt, Optimizer, Reward, Sampling
 
 LEARNING_RATES = {"sft": 1e-5, "rft": 1e-5, "rce": 1e-5, "grpo": 1e-6}
@@ -76,7 +87,7 @@ class SftStage(CommonStage):
 
     method: Literal["sft"]
     """The training method."""
-    batch: Count = 16
+    batch: Few = 16
     """Rows per optimizer step."""
     loss_on: Literal["all", "last"] = "all"
     """Train on all assistant messages of a conversation or on the last one only."""
@@ -85,9 +96,9 @@ class SftStage(CommonStage):
 class SamplingStage(CommonStage):
     """What stages have that sample completions and reward them."""
 
-    prompts: Count
+    prompts: Few
     """Prompts per step."""
-    group: Count = 8
+    group: Few = 8
     """Completions per prompt."""
     sampling: Sampling = Sampling()
     """How completions are drawn."""
@@ -106,9 +117,9 @@ class RftStage(SamplingStage):
     """A reward by name, or a table of names and weights."""
     keep: float = 1.0
     """Completions with at least this reward are kept."""
-    batch: Count = 16
+    batch: Few = 16
     """Kept completions per optimizer step; a last step of fewer weighs less in proportion."""
-    likelihood_temperature: Positive = 1.0
+    likelihood_temperature: Temperature = 1.0
     """Logits are divided by it in the likelihood that is learned, at whatever temperature the
     completions were sampled."""
 
@@ -116,9 +127,9 @@ class RftStage(SamplingStage):
 class Tau(Table):
     """Temperature of the reward weights, moved linearly over the steps."""
 
-    start: Positive = 1.0
+    start: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     """Temperature at the first step."""
-    end: Positive | None = None
+    end: Annotated[float, Field(ge=1e-6, le=1e6)] | None = None
     """Temperature at the last step; omitted means the same as `start`."""
 
 
@@ -133,7 +144,7 @@ class RceStage(SamplingStage):
     """Temperature of the weights: small picks the best candidate, large weighs all alike."""
     reward: Reward | None = None
     """A reward by name, or a table of names and weights; required for sampled candidates."""
-    likelihood_temperature: Positive = 1.0
+    likelihood_temperature: Temperature = 1.0
     """Logits are divided by it in the likelihood that is learned, at whatever temperature the
     completions were sampled."""
 
@@ -149,16 +160,16 @@ class RceStage(SamplingStage):
 class Updates(Table):
     """How one rollout is used."""
 
-    minibatches: Count = 1
+    minibatches: Few = 1
     """Optimizer steps per pass over the rollout."""
-    epochs: Count = 1
+    epochs: Few = 1
     """Passes over the rollout."""
 
 
 class Kl(Table):
     """Penalty for moving away from a reference."""
 
-    coef: Annotated[float, Field(ge=0)] = 0.0
+    coef: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     """Weight of the penalty; 0 leaves it and its forward pass out."""
     estimator: str = "k3"
     """`k2`, `k3` and others; `k1` in the reward only: as a loss its gradient has mean zero."""
@@ -171,7 +182,7 @@ class Kl(Table):
 class Dynamic(Table):
     """Dynamic sampling: groups that teach nothing are replaced by groups of new prompts."""
 
-    max_batches: Count
+    max_batches: Few
     """At most this many batches of prompts are sampled for one step."""
 
 
@@ -202,7 +213,7 @@ class GrpoStage(SamplingStage):
     """The training method."""
     algorithm: str = "grpo"
     """Preset that sets advantage, loss, aggregation, denominator and clip together."""
-    group: Annotated[int, Field(ge=2)] = 8
+    group: Annotated[int, Field(ge=2, le=10_000)] = 8
     """Completions per prompt."""
     reward: Reward
     """A reward by name, or a table of names and weights."""
@@ -219,7 +230,7 @@ class GrpoStage(SamplingStage):
     """Give truncated completions no weight in the update."""
     overlong: Overlong | None = None
     """Soft punishment of long completions; omitted means none."""
-    entropy_coef: float = 0.0
+    entropy_coef: Weight = 0.0
     """Weight of the entropy bonus."""
     clip: Clip = Clip()
     """Bounds of the probability ratio."""

@@ -15,7 +15,13 @@ Many = Annotated[tuple[T, ...], Strict(False)]
 """A TOML array, kept as a tuple; its elements stay strictly typed."""
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Few = Annotated[int, Field(ge=1, le=10_000)]
+"""Of what is there all at once."""
+Tokens = Annotated[int, Field(ge=1, le=10**6)]
+Temperature = Annotated[float, Field(ge=1e-3, le=100)]
+"""Below, float32 scores divided by it are those of greedy decoding; above, all words are alike."""
+Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict
 
-from assay.lab.spec.table import Count, Many, Positive, Share, Table
+from assay.lab.spec.table import Few, Many, Positive, Share, Table, Temperature, Tokens, Weight
 
 Betas = Annotated[
     tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]], Strict(False)
@@ -19,10 +19,10 @@ class Optimizer(Table):
 
     name: Literal["adamw", "adamw8bit"] = "adamw"
     """`adamw8bit` keeps its state in 8 bits and needs bitsandbytes."""
-    lr: Annotated[Positive, Field(json_schema_extra={"filled": "by method"})]
+    lr: Annotated[float, Field(gt=0, le=10, json_schema_extra={"filled": "by method"})]
     """Peak learning rate. Omitted: 1e-5 for sft, rft and rce, 1e-6 for grpo, and 1e-4 with
     LoRA."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0, le=100)] = 0.0
     """Decoupled weight decay."""
     betas: Betas = (0.9, 0.999)
     """Decay rates of the two moments."""
@@ -46,9 +46,9 @@ class LoraAdapt(Table):
 
     kind: Literal["lora"]
     """Which weights are trained."""
-    rank: Count = 16
+    rank: Few = 16
     """Rank of the adapters."""
-    alpha: Positive = 32.0
+    alpha: Annotated[float, Field(gt=0, le=1e6)] = 32.0
     """Adapters are scaled by alpha / rank."""
     targets: Annotated[Many[str], Field(min_length=1)] = ("all-linear",)
     """Linear layers by name or by the end of their dotted name; `all-linear` is every one but the
@@ -70,15 +70,15 @@ Adapt = Annotated[FullAdapt | LoraAdapt | FreezeAdapt, Field(discriminator="kind
 class Sampling(Table):
     """How completions are drawn for training."""
 
-    temperature: Positive = 1.0
+    temperature: Temperature = 1.0
     """Logits are divided by it; the training ratios use the same temperature."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Nucleus share; 1 samples from the full softmax. Refused for grpo unless `as_reported`."""
     top_k: Annotated[int, Field(ge=0)] = 0
     """Number of candidates; 0 means all. Refused for grpo unless `as_reported`."""
-    max_tokens: Count = 256
+    max_tokens: Tokens = 256
     """Completions are cut, and counted as truncated, at this length."""
 
 
-Reward = str | dict[str, float]
+Reward = str | dict[str, Weight]
 """A reward by name, or a table of names and weights whose weighted sum is the reward."""

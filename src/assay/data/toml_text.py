@@ -1,0 +1,61 @@
+"""Reads TOML text, with everything that can be wrong with it as one kind of error.
+
+What the values mean is known where they are used; the lines of keys are `toml_lines`' part.
+"""
+
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from assay.data.toml_lines import KeyPath
+
+LARGEST = 2**63 - 1
+"""What TOML promises of integers."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class TomlInvalid(ValueError):
+    """A text that is not TOML, or not as Python reads it."""
+
+    def __init__(self, problem: str, line: int | None = None):
+        """`line` counts from 1; None where it is not known."""
+        super().__init__(problem)
+        self.problem, self.line = problem, line
+
+
+def load_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
+    """The values of a TOML text. Raises TomlInvalid."""
+    try:
+        return tomllib.loads(text, parse_float=parse_float)
+    except RecursionError:
+        raise TomlInvalid("nested too deeply") from None
+    except tomllib.TOMLDecodeError as invalid:
+        message, _, place = str(invalid).partition(" (at ")
+        numbers = re.findall(r"\d+", place)
+        line = int(numbers[0]) if numbers else text.count("\n") + 1
+        raise TomlInvalid(message, line) from None
+    except ValueError:
+        # Python reads no integer of so many digits.
+        most = sys.get_int_max_str_digits()
+        found = re.search(rf"[0-9][0-9_]{{{most},}}", text)
+        line = text.count("\n", 0, found.start()) + 1 if found else None
+        raise TomlInvalid(f"an integer of more than {most} digits", line) from None
+
+
+def unusable_values(values: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str, str]]:
+    """Path, problem and fix of integers beyond TOML's 64 bits, and of texts with characters that
+    steer a terminal or are none.
+    """
+    if isinstance(values, Mapping):
+        for key, value in values.items():
+            yield from unusable_values(key, (*path, key))
+            yield from unusable_values(value, (*path, key))
+    elif isinstance(values, list):
+        for number, value in enumerate(values):
+            yield from unusable_values(value, (*path, number))
+    elif isinstance(values, int) and not -LARGEST - 1 <= values <= LARGEST:
+        yield path, "an integer of more than 64 bits", "write a smaller one"
+    elif isinstance(values, str) and (found := _CONTROL.search(values)):
+        yield path, f"holds the control character {found[0]!r}", "take it out"

@@ -1,0 +1,48 @@
+"""TOML text is read whole or refused with its line; no value in it can steer a terminal."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.data.toml_text import LARGEST, TomlInvalid, load_toml, unusable_values
+from assay.lab.spec.toml_write import inline
+
+
+def test_an_integer_that_python_does_not_read_is_refused_with_its_line() -> None:
+    with pytest.raises(TomlInvalid, match="more than 4300 digits") as caught:
+        load_toml("a = 12345\nb = [1, " + "9" * 5000 + "]\n")
+    assert caught.value.line == 2
+
+
+@pytest.mark.parametrize("text", ["a = ", "a = 1\n[", "[" * 100_000, "a = " + "[" * 100_000])
+def test_what_is_no_toml_is_refused(text: str) -> None:
+    with pytest.raises(TomlInvalid):
+        load_toml(text)
+
+
+@pytest.mark.parametrize("value", [LARGEST, -LARGEST - 1, True, "tab\t, line\n, \u00e9, \u6c49"])
+def test_usable_values_are_left_alone(value: object) -> None:
+    assert not list(unusable_values({"a": [value]}))
+
+
+@pytest.mark.parametrize(
+    "value", [LARGEST + 1, -LARGEST - 2, 10**4000, "\x1b[31m", "\x07", "\x9b", "\x7f", "\udc80"]
+)
+def test_values_beyond_64_bits_and_control_characters_are_found_where_they_are(
+    value: object,
+) -> None:
+    ((path, problem, _),) = unusable_values({"a": {"b": [1, value]}})
+    assert path == ("a", "b", 1)
+    assert problem.isprintable()
+    assert len(problem) < 60
+
+
+def test_a_key_is_a_text_as_well() -> None:
+    assert list(unusable_values({"a\x1b": 1}))
+
+
+@given(st.text(st.characters(categories=["Cc", "Cs", "L"])))
+def test_a_text_without_findings_moves_no_cursor(text: str) -> None:
+    if not list(unusable_values(text)):
+        assert all(c.isprintable() or c in "\t\n\r" for c in text)
+        assert load_toml(f"a = {inline(text)}")["a"] == text
