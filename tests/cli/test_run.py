@@ -144,3 +144,22 @@ def test_a_bug_while_training_is_one_line_and_its_traceback_lies_in_the_run(
     assert_one_line(result, "ZeroDivisionError: deep inside", str(file), code=1)
     assert "deep inside" in json.loads((only_run(lab) / "status.json").read_text())["message"]
     assert proceed.__name__ in file.read_text()
+
+
+def test_a_damaged_checkpoint_is_one_line_wherever_it_is_asked_for(
+    trained: TinyLab, tmp_path: Path
+):
+    bad = only_run(trained) / "checkpoints/rl/step-000004/model.safetensors"
+    content = bytearray(bad.read_bytes())
+    content[len(content) // 2] ^= 1
+    bad.write_bytes(content)
+    test = f"path={trained.root / 'test.jsonl'}"
+    measure = ("eval", "tiny@rl.last", "--benchmark", "math/gsm8k", "--option", test)
+    for words in (
+        (*measure, "--option", "format=messages", "--max-tokens", "8"),
+        ("export", "tiny@rl.last", tmp_path / "out"),
+        ("serve", "tiny@rl.last"),
+    ):
+        result = call(*words, "--lab", trained.root)
+        assert_one_line(result, str(bad), "is damaged", "assay resume tiny/", "--from rl.step-0")
+    assert not (tmp_path / "out").exists()

@@ -90,3 +90,27 @@ def test_what_cannot_be_started_from_is_refused_and_nothing_changes(unbroken: Ru
     assert names(run.path) == before | {"protected.json"}
     refused = call("resume", str(run), "--from", "rl.step-9", "--lab", run.root)
     assert_one_line(refused, "rl.step-000009 does not exist", "rl.step-0")
+
+
+@pytest.mark.parametrize("moves", [1, 5])
+def test_what_was_killed_while_it_started_over_starts_over_when_it_is_resumed(
+    unbroken: RunDirectory, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    run = interrupted(unbroken, "rl", 3)
+    left, rename = [moves], Path.rename
+
+    def killed(path: Path, target: Path) -> Path:
+        left[0] -= "aside" in Path(target).parts
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            resume(run, start_from="sft.step-4")
+    resume(run)
+    same(run, unbroken)
+    assert verify_run(run).faults == ()
+    assert not (run.path / "start-over.json").exists()
+    assert len(list((run.path / "aside").glob("*/checkpoints/*/*"))) == 2

@@ -65,6 +65,7 @@ from assay.lab.stage_methods import (
     loop_settings,
     reward_of,
 )
+from assay.lab.start_over import begun as being_taken_back
 from assay.lab.start_over import start_over
 from assay.lab.status import hold_lab, hold_run, read_status, stored_status, write_status
 from assay.models.optimizer import make_optimizer
@@ -130,7 +131,7 @@ def resume(
     One that a guard stopped goes on only with `past_guard`, else StoppedByGuard is raised; the
     wish without such a guard raises NoGuardToPass.
     """
-    if start_from:
+    if start_from := start_from or being_taken_back(run):
         start_over(run, start_from, observer or Silent())
     status = read_status(run.path)
     experiment = read_experiment(run.spec)

@@ -4,12 +4,13 @@ All that came later is put aside: checkpoints, records, samples, metrics, report
 Training again is the runner's part.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from assay.data.files import atomic_write_bytes
+from assay.data.files import atomic_write_bytes, atomic_write_text
 from assay.errors import InputError
 from assay.lab.aside import Place, begin_aside, copy_aside, move_aside, move_checkpoints
 from assay.lab.guards import PASSED, forget_passed
@@ -23,8 +24,11 @@ from assay.lab.selection import SELECTION, forget_selections
 from assay.lab.spec.read import read_experiment
 from assay.lab.spec.references import parse_checkpoint
 from assay.lab.status import hold_run, stored_status, write_status
+from assay.lab.stored import read_json
 from assay.train.checkpoint import check_checkpoint, continuable
 
+BEGUN = "start-over.json"
+"""Is there as long as a run is being taken back."""
 PAGES = ("report.html", "report.md")
 
 
@@ -80,6 +84,7 @@ def start_over(run: RunDirectory, place: str, observer: Observer) -> None:
         if before is not None:
             check_history(run, before.stage, before.step)
         aside = begin_aside(run, restart.dropped, restart.start)
+        atomic_write_text(run.path / BEGUN, json.dumps({"from": place}) + "\n")
         # Whatever happens from here on, the run is not what it was when it finished.
         start = restart.start
         status = replace(stored_status(run.path), status="interrupted", message="", guard="")
@@ -90,8 +95,15 @@ def start_over(run: RunDirectory, place: str, observer: Observer) -> None:
             atomic_write_bytes(run.metrics, b"")
         else:
             cut_history(run, before.stage, before.step)
+        (run.path / BEGUN).unlink()
     note_run(run)
     observer.note(f"{run} starts over from {start}; what came later lies in {aside}")
+
+
+def begun(run: RunDirectory) -> str:
+    """The place that a run was being taken back to when its process was killed; "" if none."""
+    file = run.path / BEGUN
+    return str(read_json(file, dict).get("from", "")) if file.exists() else ""
 
 
 def find_start(run: RunDirectory, text: str) -> Place:

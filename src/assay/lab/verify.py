@@ -29,7 +29,7 @@ from assay.lab.stored import read_json
 OPTIMIZER = "optimizer.pt"
 """Of a checkpoint; it goes once nobody continues from it."""
 CHANGING = re.compile(
-    r"status\.json|lock|metrics\.jsonl|protected\.json|reports\.jsonl|checksums\.jsonl"
+    r"status\.json|start-over\.json|lock|metrics\.jsonl|protected\.json|reports\.jsonl|checksums\.jsonl"
     r"|report\.(html|md)|reports/[^/]+/step-\d+\.md|traceback-[^/]+\.txt"
     r"|evaluations/[^/]+/[^/]+\.parts/[^/]+"
 )
