@@ -44,18 +44,31 @@ def load_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str,
         raise TomlInvalid(f"an integer of more than {most} digits", line) from None
 
 
-def unusable_values(values: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str, str]]:
+def unusable_values(values: Any) -> Iterator[tuple[KeyPath, str, str]]:
     """Path, problem and fix of integers beyond TOML's 64 bits, and of texts with characters that
     steer a terminal or are none.
     """
+    yield from long_integers(values)
+    for path, value in _leaves(values):
+        if isinstance(value, str) and (found := _CONTROL.search(value)):
+            yield path, f"holds the control character {found[0]!r}", "take it out"
+
+
+def long_integers(values: Any) -> Iterator[tuple[KeyPath, str, str]]:
+    """The integers alone."""
+    for path, value in _leaves(values):
+        if isinstance(value, int) and not -LARGEST - 1 <= value <= LARGEST:
+            yield path, "an integer of more than 64 bits", "write a smaller one"
+
+
+def _leaves(values: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Keys and values that are no tables or arrays, with where they are."""
     if isinstance(values, Mapping):
         for key, value in values.items():
-            yield from unusable_values(key, (*path, key))
-            yield from unusable_values(value, (*path, key))
+            yield (*path, key), key
+            yield from _leaves(value, (*path, key))
     elif isinstance(values, list):
         for number, value in enumerate(values):
-            yield from unusable_values(value, (*path, number))
-    elif isinstance(values, int) and not -LARGEST - 1 <= values <= LARGEST:
-        yield path, "an integer of more than 64 bits", "write a smaller one"
-    elif isinstance(values, str) and (found := _CONTROL.search(values)):
-        yield path, f"holds the control character {found[0]!r}", "take it out"
+            yield from _leaves(value, (*path, number))
+    else:
+        yield path, values

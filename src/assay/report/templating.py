@@ -7,23 +7,34 @@ import re
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from assay.report.words import visible
 
 
 @cache
 def environment() -> Environment:
-    """The engine of all pages: HTML templates escape what they are given."""
+    """The engine of all pages: HTML templates escape what they are given, and none writes control
+    characters.
+    """
     made = Environment(
         loader=PackageLoader("assay.report"),
         autoescape=lambda name: bool(name and name.endswith(".html.j2")),
         undefined=StrictUndefined,
+        finalize=shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     made.filters["cell"] = cell
     made.filters["fenced"] = fenced
     return made
+
+
+def shown(value: object) -> object:
+    """What a template writes for a value: nothing in it steers a terminal or turns lines."""
+    if isinstance(value, Markup):
+        return Markup(visible(str(value)))
+    return visible(value) if isinstance(value, str) else value
 
 
 def cell(text: object) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from assay.data.reported.problems import ReportedError, validated
 from assay.data.reported.record import Reported
 from assay.data.toml_lines import key_lines, line_of
-from assay.data.toml_text import TomlInvalid, load_toml, unusable_values
+from assay.data.toml_text import TomlInvalid, load_toml, long_integers
 
 
 def read_toml(text: str, file: Path) -> Reported:
@@ -23,7 +23,7 @@ def toml_values(text: str, file: Path) -> dict[str, Any]:
     except TomlInvalid as invalid:
         problem = f"not valid TOML: {invalid.problem}"
         raise ReportedError(problem, file=file, line=invalid.line) from None
-    for path, problem, fix in unusable_values(values):
+    for path, problem, fix in long_integers(values):
         field = ".".join(map(str, path))
         line = line_of(path, key_lines(text))
         raise ReportedError(problem, file=file, line=line, field=field, fix=fix)
