@@ -10,6 +10,7 @@ import pytest
 
 from assay.data import files
 from assay.data.files import (
+    append_line,
     atomic_path,
     atomic_write_bytes,
     atomic_write_text,
@@ -84,6 +85,20 @@ def test_a_folder_that_is_made_again_takes_the_place_of_what_a_kill_left(tmp_pat
     with new_folder(tmp_path / "out[1]") as made:
         (made / "a").touch()
     assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "out[1]"]
+
+
+def test_a_journal_goes_on_after_what_a_kill_tore(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    append_line(journal, "1")
+    append_line(journal, '"é"')
+    for torn in (b"", b'{"a', b"\xc3"):
+        before = journal.read_bytes()
+        journal.write_bytes(before + torn)
+        append_line(journal, "3")
+        assert journal.read_bytes() == before + b"3\n"
+    journal.write_bytes(b"torn at once")
+    append_line(journal, "4")
+    assert journal.read_bytes() == b"4\n"
 
 
 def test_the_hash_of_a_file_is_that_of_its_bytes(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from assay.lab.checkpoint_models import start_of
 from assay.lab.runner import start
 from assay.lab.session import Session
 from assay.lab.spec.references import parse_checkpoint
+from assay.models.folder import ModelFolderError
+from assay.models.load import load_model
 from tests.tiny_lab import make_stages_lab
 
 STAGES = """
@@ -121,6 +123,11 @@ def test_a_run_source_takes_a_merged_adapter_and_refers_to_its_checkpoint(
     for a, b in zip(merged.parameters(), again.parameters(), strict=True):
         torch.testing.assert_close(a, b)
     assert start_of(session.experiment.stage["tuned"]).stage == "weighted"
+    (cached,) = tmp_path.glob("merged/*/model.safetensors")
+    content = cached.read_bytes()
+    cached.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ModelFolderError, match="is damaged"):
+        load_model(cached.parent, session.precision)
 
 
 def whole(lab: Path, name: str):

@@ -170,3 +170,11 @@ def test_metrics_are_on_the_disk_before_the_checkpoint_that_needs_them(
     monkeypatch.setattr("os.rename", renamed)
     stopped(made, 3)
     assert len(found) == 4 and all(on_disk == size for on_disk, size in found)
+
+
+def test_the_metrics_of_a_stage_that_is_done_count_too(made: RunDirectory) -> None:
+    run = stopped(made, 1)
+    lines = run.metrics.read_text().splitlines(keepends=True)
+    run.metrics.write_text("".join(lines[:3]))
+    with pytest.raises(HistoryLost, match="has 3 lines and had 6 when sft.step-000006 was made"):
+        resume(run)
