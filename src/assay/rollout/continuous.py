@@ -147,8 +147,11 @@ class ContinuousBatch:
 
     def _admit(self, step: Step) -> None:
         """Give slots to waiting rows that fit, unless what they share is just being computed."""
+        full: set[int] = set()
         for row in list(self.waiting):
-            if not self._fits(width_for(len(row.tokens))):
+            width = width_for(len(row.tokens))
+            if width in full or not self._fits(width):
+                full.add(width)
                 continue
             known = self._known(row)
             if known is not None:
