@@ -176,5 +176,5 @@ def test_the_metrics_of_a_stage_that_is_done_count_too(made: RunDirectory) -> No
     run = stopped(made, 1)
     lines = run.metrics.read_text().splitlines(keepends=True)
     run.metrics.write_text("".join(lines[:3]))
-    with pytest.raises(HistoryLost, match="has 3 lines and had 6 when sft.step-000006 was made"):
+    with pytest.raises(HistoryLost, match=r"has 3 lines and had 6 when sft\.step"):
         resume(run)
