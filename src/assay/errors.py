@@ -10,6 +10,8 @@ MOST_NAMES = 20
 """Known names that an error lists: a benchmark has thousands of items, a message one line."""
 FEW_NAMES = 6
 """So few known names are listed even where one of them is close."""
+MOST_CHARACTERS = 2000
+"""Of what an error says is wrong."""
 
 
 class AssayError(Exception):
@@ -42,10 +44,16 @@ class InputError(AssayError):
         place = str(file) if file is not None else ""
         if line is not None:
             place += f":{line}"
-        parts = [part for part in (place, field, problem) if part]
+        parts = [part for part in (place, field, cut(problem)) if part]
         super().__init__(": ".join(parts) + (f" ({fix})" if fix else ""))
         self.file, self.line, self.field = file, line, field
         self.problem, self.fix = problem, fix
+
+
+def cut(text: str) -> str:
+    """The two ends of a text that is longer than a message can be: it holds what somebody sent."""
+    half = MOST_CHARACTERS // 2
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:half]} ... {text[-half:]}"
 
 
 def nearest(word: str, known: object) -> str:

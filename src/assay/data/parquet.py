@@ -11,32 +11,85 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from assay.data.files import atomic_path
 from assay.data.record import DataError, Record
+from assay.data.unpacked import Budget
 
 BATCH_ROWS = 256
 """Rows held at once: with 24 kB a conversation, 6 MB."""
+FREE_BYTES = 1 << 30
+"""That any file may unpack to, see `unpacked.Budget`."""
+MOST_TIMES = 200
 
 
 def read_parquet(path: str | Path) -> Iterator[Record]:
     """The rows of a parquet file as objects, one by one; `line` is the row number from 1.
 
-    Raises DataError for a missing file, for one that is not parquet, and for values that JSON does
-    not have (dates, bytes, NaN).
+    Raises DataError for a missing file, for one that is not parquet, for values that JSON does not
+    have (dates, bytes, NaN), and for what `raw_rows` raises it for.
     """
     path = Path(path)
+    for line, row in enumerate(raw_rows(path), 1):
+        yield Record(str(path), line, _plain_row(row, path, line))
+
+
+def raw_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a parquet file with whatever values they have.
+
+    Raises DataError for a missing or a damaged file, for a value that Python has no form of, and
+    for a file that unpacks to more than FREE_BYTES and MOST_TIMES its size: a column of one value
+    takes up nothing in the file, and in memory as much as there are rows.
+    """
     if not path.is_file():
         raise DataError("no such file", file=path)
+    with _opened(path) as file:
+        about = file.metadata
+        groups = [about.row_group(n).total_byte_size for n in range(about.num_row_groups)]
+        Budget(path, MOST_TIMES, FREE_BYTES).spend(sum(groups), about.num_rows)
+        budget = Budget(path, MOST_TIMES, FREE_BYTES)
+        for batch in _batches(file, path):
+            budget.spend(sum(map(_bytes_of, batch.columns)), len(batch))
+            yield from _python_rows(batch, path)
+
+
+def _opened(path: Path) -> pq.ParquetFile:
     try:
-        file = pq.ParquetFile(path)
-    except pa.ArrowInvalid as error:
-        raise DataError(f"is not a parquet file: {error}", file=path) from error
-    with file:
-        rows = (row for batch in file.iter_batches(BATCH_ROWS) for row in batch.to_pylist())
-        for line, row in enumerate(rows, 1):
-            yield Record(str(path), line, _plain_row(row, path, line))
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        problem = " ".join(str(error).split())
+        raise DataError(f"is not a parquet file: {problem}", file=path) from error
+
+
+def _batches(file: pq.ParquetFile, path: Path) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from file.iter_batches(BATCH_ROWS)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(error, path) from error
+
+
+def _python_rows(batch: pa.RecordBatch, path: Path) -> list[dict[str, Any]]:
+    try:
+        return batch.to_pylist()
+    except (pa.ArrowException, ValueError, OverflowError) as error:  # a year beyond Python's
+        raise _damaged(error, path) from error
+
+
+def _damaged(error: Exception, path: Path) -> DataError:
+    return DataError(f"is a damaged parquet file: {' '.join(str(error).split())}", file=path)
+
+
+def _bytes_of(column: pa.Array) -> int:
+    """What the values of a column take, each value of a dictionary as often as it stands there."""
+    if not isinstance(column, pa.DictionaryArray):
+        return column.nbytes
+    values = column.dictionary
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return column.nbytes + values.nbytes * len(column) // max(1, len(values))
+    lengths = pc.take(pc.call_function("binary_length", [values]), column.indices)
+    return pc.call_function("sum", [lengths]).as_py() or 0
 
 
 def write_parquet(path: str | Path, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> None:

@@ -19,6 +19,9 @@ from assay.lab.spec.evaluate import EvaluateSpec
 from assay.rollout.endpoint import PREFIX, Endpoint, endpoint_of
 from assay.tasks.task import BenchmarkOptions, benchmark
 
+LONGEST_SOURCE = 120
+"""Characters of a model's source in the name of the run that holds its measurements."""
+
 
 def is_endpoint(model: str) -> bool:
     """Whether a model is asked through an endpoint."""
@@ -35,7 +38,7 @@ def endpoint_for(session: Session) -> Endpoint:
 def endpoint_run_name(skill: str, source: str, url: str) -> str:
     """The name of the run that holds what a model at an endpoint was measured on."""
     plain = re.sub(r"[^A-Za-z0-9._]+", "-", source).strip("-")
-    return f"eval-{skill}-{plain}-{sha256_text(f'{source} {url}')[:8]}"
+    return f"eval-{skill}-{plain[:LONGEST_SOURCE]}-{sha256_text(f'{source} {url}')[:8]}"
 
 
 def make_endpoint_evaluation(name: str, spec: EvaluateSpec, session: Session) -> EndpointEvaluation:

@@ -16,6 +16,7 @@ from assay.data.hashing import hash_contents, sha256_text
 from assay.errors import InputError
 from assay.lab.endpoint_answers import BASE
 from assay.lab.endpoint_runs import (
+    LONGEST_SOURCE,
     endpoint_run_name,
     is_endpoint,
     make_endpoint_evaluation,
@@ -232,7 +233,8 @@ def find_named(root: Path, name: str) -> tuple[RunDirectory, CheckpointReference
 def model_run(root: Path, source: str, benchmark: str, observer: Observer) -> RunDirectory:
     """The run without stages that holds the records of a model source for a benchmark's task."""
     skill = task_with(benchmark)
-    name = f"eval-{skill}-" + re.sub(r"[^A-Za-z0-9._]+", "-", source).strip("-")
+    plain = re.sub(r"[^A-Za-z0-9._]+", "-", source).strip("-")
+    name = f"eval-{skill}-{plain[:LONGEST_SOURCE]}"
     known = [(run, experiment_of(run).model) for run in runs_of(root, name)]
     if any(model != source for _, model in known):
         # Another source whose name comes out the same has it already: "a b" and "a-b".

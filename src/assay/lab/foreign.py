@@ -4,6 +4,7 @@ A side of a comparison is a run in a file (`FILE`, or `FILE@RUN` where it holds 
 the lab. What may be compared is decided in `foreign_compare`; nothing is judged or printed here.
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,8 @@ from assay.lab.measured import load_measured
 from assay.lab.run_directory import RunDirectory
 from assay.lab.spec.read import read_experiment
 
+LONGEST_PART = 255
+"""Bytes of a file's name; asking for a longer one is an error of the system."""
 OWN = "assay"
 """The format of the lab's own records."""
 MODEL = ("base_weights",)
@@ -145,6 +148,8 @@ def bounds(sides: Sequence[Side]) -> tuple[float, float]:
 
 def is_file(text: str) -> bool:
     """Whether a name on the command line means a file of results rather than a run."""
+    if any(len(os.fsencode(part)) > LONGEST_PART for part in text.split("/")):
+        return False
     path = _split(text)[0]
     return path.suffix in SUFFIXES or path.is_file() or bool(sample_logs(path))
 

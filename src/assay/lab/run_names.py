@@ -14,8 +14,8 @@ from assay.lab.spec.references import CheckpointReference, parse_checkpoint
 from assay.lab.status import DamagedStatus, stored_status
 
 _PATTERN = re.compile(
-    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)"
-    r"(?:/(?P<id>[A-Za-z0-9-]+)|#(?P<seed>-?[0-9]{1,19}))?(?:@(?P<checkpoint>.+))?"
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,254})"
+    r"(?:/(?P<id>[A-Za-z0-9-]{1,255})|#(?P<seed>-?[0-9]{1,19}))?(?:@(?P<checkpoint>.+))?"
 )
 _STEP = re.compile(r"step-([0-9]+)")
 

@@ -18,6 +18,7 @@ from assay.data.results.bfcl_leaderboard import is_leaderboard
 from assay.data.results.lm_eval_folder import read_folder, sample_logs
 from assay.data.results.parquet import read_columns
 from assay.data.results.result import Result, read_text
+from assay.data.whole_text import whole_text
 from assay.errors import InputError, nearest
 
 Reader = Callable[[Path, str | None], list[Result]]
@@ -40,6 +41,9 @@ MARKS: Mapping[str, tuple[frozenset[str], ...]] = {
     "table": (frozenset({"item"}),),
 }
 """Columns by which a format is known; the first that fits counts."""
+
+LONGEST_NAME = 4096
+"""Of a run, a benchmark or a metric of another tool; they hold settings and paths."""
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".eval")
 
@@ -72,7 +76,23 @@ def read_results(
     if format is None and is_leaderboard(path):
         fix = "'assay report FILE' shows them; to compare, name BFCL's *_score.json files"
         raise UnknownResults("holds scores without their items", file=path, fix=fix)
-    return READERS[format or recognise(path)](path, cluster)
+    found = READERS[format or recognise(path)](path, cluster)
+    for result in found:
+        check_names(result, path)
+    return found
+
+
+def check_names(result: Result, path: Path) -> None:
+    """Raise DataError for a name that no table or page can hold; escape codes are shown as such."""
+    for field in ("run", "benchmark", "metric", "checker"):
+        name = getattr(result, field)
+        if len(name) > LONGEST_NAME:
+            problem = f"a name of {len(name)} characters"
+            fix = f"at most {LONGEST_NAME}"
+            raise DataError(problem, file=path, field=field, fix=fix)
+        if "\0" in name or whole_text(name) != name:
+            problem = f"{name!a} holds characters that no file can"
+            raise DataError(problem, file=path, field=field, fix="name it otherwise")
 
 
 def recognise(path: Path) -> str:

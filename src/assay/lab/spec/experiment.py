@@ -17,7 +17,7 @@ from assay.lab.spec.watch import GuardSpec, MilestoneSpec, check_watched
 
 Refusals = Iterator[PydanticCustomError]
 
-RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]
 
 
 class Experiment(Table):

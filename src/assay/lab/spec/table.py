@@ -22,7 +22,8 @@ Tokens = Annotated[int, Field(ge=1, le=10**6)]
 Temperature = Annotated[float, Field(ge=1e-3, le=100)]
 """Below, float32 scores divided by it are those of greedy decoding; above, all words are alike."""
 Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=100)]
+"""Of a table; folders and files are named after it."""
 
 
 class Table(BaseModel):

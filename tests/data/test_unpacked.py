@@ -1,0 +1,200 @@
+"""A small file that stands for gigabytes is refused before it fills the memory."""
+
+import json
+import os
+import stat
+import tracemalloc
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from assay.data import parquet
+from assay.data.parquet import raw_rows, read_parquet
+from assay.data.record import DataError
+from assay.data.results.archive import read_members
+from assay.data.results.readers import check_names, read_results
+from assay.data.results.result import Result
+from assay.data.unpacked import ENTRY_BYTES, FREE_BYTES, MOST_ENTRIES, MOST_TIMES, Budget
+
+HEADER = {"version": 2, "status": "success", "plan": {}, "eval": {"task": "t", "model": "m"}}
+SAMPLE = {"id": 1, "epoch": 1, "input": "?", "target": "!", "scores": {"s": 1.0}}
+
+
+@contextmanager
+def at_most(size: int) -> Iterator[None]:
+    """The block takes no more than so many bytes at once."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < size
+    finally:
+        tracemalloc.stop()
+
+
+def log(file: Path, members: dict[str, str | bytes]) -> Path:
+    """A zipped log of inspect-ai."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return file
+
+
+def bomb(file: Path) -> Path:
+    """256 MB of white space in samples, packed into a quarter of a megabyte."""
+    white = b" " * (4 << 20)
+    members: dict[str, str | bytes] = {"header.json": json.dumps(HEADER)}
+    return log(file, members | {f"samples/{n}.json": white for n in range(64)})
+
+
+def test_an_archive_that_unpacks_to_far_more_than_its_size_is_not_unpacked(tmp_path: Path) -> None:
+    file = bomb(tmp_path / "log.eval")
+    assert file.stat().st_size < 1 << 20
+    words = r"log.eval: unpacks to more than \d+ MB, from 0.3 MB"
+    with at_most(32 << 20), pytest.raises(DataError, match=words):
+        read_results(file)
+
+
+def test_members_that_share_one_place_count_as_often_as_they_are_named(tmp_path: Path) -> None:
+    content = os.urandom(1 << 10) * (1 << 8)
+    file = log(tmp_path / "log.eval", {"samples/0.json": content})
+    with zipfile.ZipFile(file, "a") as archive:
+        (member,) = archive.infolist()
+        for number in range(300):
+            other = zipfile.ZipInfo(f"samples/x{number}.json")
+            for field in ("compress_type", "compress_size", "file_size", "CRC", "header_offset"):
+                setattr(other, field, getattr(member, field))
+            archive.filelist.append(other)
+            archive.NameToInfo[other.filename] = other
+        archive.comment = b"changed"
+    with pytest.raises(DataError, match="unpacks to more than"):
+        read_members(file, lambda _: True)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA, 93])
+def test_a_member_that_claims_less_than_it_holds_gives_no_more_than_it_claims(
+    tmp_path: Path, method: int
+) -> None:
+    file = tmp_path / "log.eval"
+    zstandard = method == 93
+    white = b" " * (24 << 20)
+    content = pa.compress(white, "zstd", asbytes=True) if zstandard else white
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED if zstandard else method) as archive:
+        archive.writestr("samples/0.json", content)
+    raw = bytearray(file.read_bytes())
+    entry = raw.rindex(b"PK\x01\x02")
+    raw[entry + 10 : entry + 12] = method.to_bytes(2, "little")
+    raw[entry + 24 : entry + 28] = (1000).to_bytes(4, "little")
+    file.write_bytes(raw)
+    with at_most(8 << 20), pytest.raises(DataError, match="damaged zip"):
+        read_members(file, lambda _: True)
+
+
+def test_more_members_than_any_log_has_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assay.data.results.archive.MOST_ENTRIES", 3)
+    file = log(tmp_path / "log.eval", {f"samples/{n}.json": "{}" for n in range(4)})
+    with pytest.raises(DataError, match="holds 4 members"):
+        read_members(file, lambda _: True)
+    assert MOST_ENTRIES >= 100_000
+
+
+def test_encrypted_members_are_named_as_unreadable(tmp_path: Path) -> None:
+    file = log(tmp_path / "log.eval", {"header.json": "{}"})
+    raw = bytearray(file.read_bytes())
+    raw[raw.rindex(b"PK\x01\x02") + 8] |= 1
+    raw[6] |= 1
+    file.write_bytes(raw)
+    with pytest.raises(DataError, match="encrypted"):
+        read_members(file, lambda _: True)
+
+
+def test_members_with_paths_and_links_lead_nowhere(tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    link = zipfile.ZipInfo("samples/link.json")
+    link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+    file = log(
+        inside / "log.eval",
+        {
+            "header.json": json.dumps(HEADER),
+            "samples/../../../out.json": json.dumps(SAMPLE),
+            "/samples/absolute.json": json.dumps(SAMPLE),
+        },
+    )
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr(link, json.dumps({**SAMPLE, "id": 2}))
+    (result,) = read_results(file)
+    assert [answer.item for answer in result.answers] == ["1", "2"]
+    assert [path.name for path in tmp_path.rglob("*")] == ["inside", "log.eval"]
+
+
+def one_value(file: Path, text: str, rows: int, group: int = 1 << 20) -> Path:
+    """A parquet file whose only column holds the same text in every row."""
+    values = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([text]))
+    pq.write_table(pa.table({"item": values}), file, compression="zstd", row_group_size=group)
+    return file
+
+
+def test_a_column_of_one_long_value_is_read_no_further_than_memory_goes(tmp_path: Path) -> None:
+    file = one_value(tmp_path / "r.parquet", "x" * (1 << 20), 100_000)
+    assert file.stat().st_size < 1 << 20
+    for read in (lambda: list(map(len, raw_rows(file))), lambda: read_results(file, "table")):
+        with pytest.raises(DataError, match=r"r.parquet: unpacks to more than"):
+            consume(read)
+
+
+def consume(read: object) -> None:
+    read()  # type: ignore[operator]
+
+
+def test_more_rows_than_a_file_can_mean_are_refused_before_the_first(tmp_path: Path) -> None:
+    file = one_value(tmp_path / "r.parquet", "", 6_000_000)
+    with pytest.raises(DataError, match="unpacks to more than"):
+        next(raw_rows(file))
+
+
+def test_a_file_with_much_repetition_is_read(tmp_path: Path) -> None:
+    file = one_value(tmp_path / "r.parquet", "the same system prompt " * 100, 20_000)
+    assert sum(1 for _ in read_parquet(file)) == 20_000
+    assert parquet.FREE_BYTES > 10 * FREE_BYTES
+
+
+@pytest.mark.parametrize("used", [-1, FREE_BYTES + 1])
+def test_a_budget_is_spent_once(tmp_path: Path, used: int) -> None:
+    file = tmp_path / "f"
+    file.write_bytes(b"x")
+    with pytest.raises(DataError):
+        Budget(file).spend(used, 0)
+    budget = Budget(file)
+    budget.spend(FREE_BYTES - ENTRY_BYTES)
+    with pytest.raises(DataError, match="64 MB"):
+        budget.spend(0)
+    file.write_bytes(bytes(1 << 20))
+    Budget(file).spend(MOST_TIMES * (1 << 20), 0)
+
+
+@pytest.mark.parametrize("field", ["run", "benchmark", "metric", "checker"])
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "\ud800"])
+def test_names_of_other_tools_are_such_as_can_be_kept(
+    tmp_path: Path, field: str, name: str
+) -> None:
+    good = Result("r", "f", "table", "m", (), benchmark="b", checker="c")
+    result = replace(good, **{field: name})
+    with pytest.raises(DataError) as raised:
+        check_names(result, tmp_path / "f.csv")
+    assert field in str(raised.value) and str(raised.value).isprintable()
+    assert len(str(raised.value)) < 500
+
+
+def test_a_table_with_such_a_name_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "r.csv"
+    file.write_text(f"item,run,score\n1,{'x' * (1 << 20)},1\n")
+    with pytest.raises(DataError, match="run: a name of 1048576 characters"):
+        read_results(file)
