@@ -1,10 +1,19 @@
 """An error names what would have been right, in one line that can be read."""
 
-from assay.errors import MOST_NAMES, nearest
+from assay.errors import FEW_NAMES, MOST_CHARACTERS, MOST_NAMES, InputError, nearest
 
 
 def test_names_that_are_alike_are_offered():
-    assert nearest("tyni", ["tiny", "other"]) == "did you mean 'tiny'?"
+    few = nearest("tyni", ["tiny", "other"])
+    assert few == "did you mean 'tiny'? known: other, tiny"
+    many = nearest("tyni", ["tiny", *(f"other-{n}" for n in range(FEW_NAMES))])
+    assert many == "did you mean 'tiny'?"
+
+
+def test_what_somebody_sent_is_cut_in_a_message_at_both_ends() -> None:
+    said = str(InputError("a" + "x" * (1 << 20) + "z", field="name"))
+    assert len(said) < MOST_CHARACTERS + 50 and said.startswith("name: ax") and said.endswith("xz")
+    assert str(InputError("x" * MOST_CHARACTERS)) == "x" * MOST_CHARACTERS
 
 
 def test_of_many_unlike_names_some_are_listed_and_the_rest_counted():

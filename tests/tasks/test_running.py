@@ -46,6 +46,16 @@ def test_a_value_that_is_no_finite_number_is_an_abstention(value: float) -> None
     assert reward == Reward(0.0, {}, f"checker raised: the value is {value}", "checker raised")
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [Reward(10**400), Reward(1.0, {"part": float("nan")}), Reward("one")],  # type: ignore[arg-type]
+)
+def test_a_reward_that_no_record_holds_costs_one_answer(odd: Reward) -> None:
+    rewards = score(lambda row, c: odd if c.text == "odd" else Reward(1.0), "odd", "fine")
+    assert [each.value for each in rewards] == [0.0, 1.0]
+    assert rewards[0].outcome == "checker raised" and rewards[0].parts == {}
+
+
 def test_an_unsafe_reward_runs_elsewhere_and_each_failure_stays_with_its_completion() -> None:
     """What the answer does twice, and the gold answer does not, is the answer's: it earns 0."""
     texts = ("fine", "raise", "loop", "die", "nan", "fine")

@@ -64,17 +64,27 @@ def completion_of(text: str) -> Completion:
 
 
 def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The function's result; a failed `Outcome` where it raises or its value is no finite number.
+    """The function's result; a failed `Outcome` where it raises or holds a number that is not
+    finite.
 
     One bad completion is data, not the end of a run.
     """
     try:
         result = function(*arguments)
+        # Also raises, for what is no number and for an integer that no double holds.
+        infinite = [n for n in _numbers(result) if not math.isfinite(n)]
     except Exception as error:
         return Outcome(failure="exception", why=f"{type(error).__name__}: {error}")
-    if isinstance(result, Reward) and result.value is not None and not math.isfinite(result.value):
-        return Outcome(failure="exception", why=f"the value is {result.value}")
+    if infinite:
+        return Outcome(failure="exception", why=f"the value is {infinite[0]}")
     return result
+
+
+def _numbers(result: Any) -> list[float]:
+    """The value and the parts of a reward; nothing of another result."""
+    if not isinstance(result, Reward):
+        return []
+    return [*([] if result.value is None else [result.value]), *result.parts.values()]
 
 
 def known(result: Any) -> bool:
