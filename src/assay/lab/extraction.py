@@ -98,6 +98,7 @@ def ask(root: Path, model: str, text: str) -> str:
 def _sampled(root: Path, model: str, messages: tuple[Message, ...]) -> str:
     """The answer of a model in this process."""
     # Loading torch's models takes seconds, and neither scripts nor endpoints need them.
+    from assay.lab.serving.batching import Batcher, Job
     from assay.lab.serving.served import opened
 
     with opened(root, model, "auto") as served:
@@ -107,7 +108,13 @@ def _sampled(root: Path, model: str, messages: tuple[Message, ...]) -> str:
             problem = f"{len(context)} tokens of the report do not fit into {model}"
             raise NoRecord(f"{problem} ({served.context_tokens} tokens)")
         sampling = Sampling(temperature=0.0, max_tokens=min(room, MOST_TOKENS))
-        (turn,) = served.sampler.sample([context], [SampleKey(0, "record", 0)], sampling)
+        batcher = Batcher(served.decoder, served.end_tokens)
+        job = Job(tuple(context), SampleKey(0, "record", 0), sampling)
+        batcher.submit(job)
+        try:
+            turn = job.done.result()
+        finally:
+            batcher.close()
         kept = [token for token in turn.actions if token not in served.end_tokens]
         return served.tokenizer.decode(kept, skip_special_tokens=True)
 
