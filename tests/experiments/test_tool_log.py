@@ -3,10 +3,13 @@
 import json
 from functools import cache
 from pathlib import Path
+from statistics import NormalDist
 
 import pytest
 
+from assay.data.lengths import drop_short, length_statistics
 from assay.data.reported.read import read_reported
+from assay.data.row import Row
 from assay.judge.confounds import differences
 from assay.lab.check import check_experiment
 from assay.lab.reported_score import reported_scores
@@ -21,7 +24,7 @@ ROOT = TOOLS.parents[1]
 NAMED = [f.stem for f in LOG]
 LATER = {"verl10", "verl11", "verl12", "verl13", "verl15", "verl17", "verl24", "full10", "full11"}
 ASKED = (
-    {"baseline", "baseline_4bthinking", "baseline_8b"}
+    {"baseline", "baseline_06b", "baseline_4b", "baseline_4bthinking", "baseline_8b"}
     | {f"lora{n}" for n in (1, 2, 3)}
     | {f"{kind}{n}" for kind in ("full", "verl") for n in range(1, 10)}
     | LATER
@@ -110,7 +113,21 @@ def test_every_original_that_was_spoiled_has_a_repaired_twin():
             assert faults[0] - faults[1], f"{name} mends nothing"
 
 
-@pytest.mark.parametrize("name", ["verl8", "full2", "baseline_4bthinking-repaired"])
+def test_the_filter_of_verl5_leaves_the_rows_whose_lengths_the_log_gives():
+    """Rows spread as the log says of the 5k (1.9k tokens, deviation 0.7k) become the 2k that it
+    measured (2.5k, 0.4k)."""
+    limit = experiment("verl5").data["train"].min_tokens
+    assert limit is not None
+    spread = NormalDist(1900, 700)
+    lengths = [round(spread.inv_cdf((n + 0.5) / 5000)) for n in range(5000)]
+    rows = [Row(str(n), ()) for n in range(5000)]
+    kept, dropped = drop_short(rows, lengths, limit)
+    after = length_statistics([lengths[int(row.id)] for row in kept])
+    assert round(after.mean, -2) == 2500 and round(after.sd, -2) == 400
+    assert round(len(kept), -3) == 2000 and len(kept) + len(dropped) == 5000
+
+
+@pytest.mark.parametrize("name", ["verl5", "verl8", "full2", "baseline_4bthinking-repaired"])
 def test_an_experiment_checks_and_runs_two_steps_in_a_tiny_lab(
     name: str, model: Path, tmp_path: Path
 ):

@@ -67,6 +67,9 @@ def scaled_down(file: Path, model: Path) -> list[str]:
         ]
         if data.take is not None:
             found.append(f"data.{name}.take.rows=5")
+        if data.min_tokens is not None:
+            # Two of the file's six rows are shorter.
+            found.append(f"data.{name}.min_tokens=480")
     for name, stage in experiment.stage.items():
         size = "batch" if isinstance(stage, SftStage) else "prompts"
         found += [f"stage.{name}.steps=2", f"stage.{name}.{size}=2"]
