@@ -1,7 +1,9 @@
 """Functions that misbehave on purpose; the tests call them by name in a worker."""
 
+import contextlib
 import ctypes
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -132,6 +134,25 @@ def many_files() -> int:
 def many_processes() -> None:
     for _ in range(60):
         subprocess.Popen(["sleep", "1000"])
+    time.sleep(1000)
+
+
+def talking_processes() -> None:
+    """Too many processes behind an answer that comes byte by byte."""
+    for _ in range(5):
+        if os.fork() == 0:
+            while True:
+                os.write(3, b" ")
+                time.sleep(0.001)
+    many_processes()
+
+
+def many_hogs(children: int, megabytes: int) -> None:
+    """Each process stays below its own limit of memory."""
+    for _ in range(children):
+        if os.fork() == 0:
+            kept = bytearray(b"x") * (megabytes << 20)
+            time.sleep(1000 + len(kept))
     time.sleep(1000)
 
 
@@ -271,6 +292,28 @@ def kill_pid_1() -> str:
     except PermissionError:
         return "refused"
     return "ignored"
+
+
+def hinder_supervisor() -> list[str]:
+    """What of the supervisor's limits, rank and processors this call could change."""
+    attempts = {
+        "CPU": lambda: resource.prlimit(1, resource.RLIMIT_CPU, (1, 1)),
+        "files": lambda: resource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3)),
+        "rank": lambda: os.setpriority(os.PRIO_PROCESS, 1, 19),
+        "scheduler": lambda: os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0)),
+        "processors": lambda: os.sched_setaffinity(1, {0}),
+    }
+    done = []
+    for name, attempt in attempts.items():
+        with contextlib.suppress(PermissionError):
+            attempt()
+            done.append(name)
+    return done
+
+
+def limit_itself() -> int:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+    return resource.prlimit(0, resource.RLIMIT_NOFILE)[0] + os.nice(1)
 
 
 def find_in_memory(first: list[int], last: list[int]) -> int:

@@ -19,7 +19,12 @@ from assay.sandbox.worker import Worker
 ROOT = Path(__file__).parents[2]
 TOOLS = {candidate.tool: candidate for candidate in candidates()}
 # x86-64 and aarch64 have the newer calls under the same numbers.
-NEWER = {"io_uring_setup": [425, 8, 0], "clone3": [435, 0, 0], "pidfd_getfd": [438, 0, 0, 0]}
+NEWER = {
+    "io_uring_setup": [425, 8, 0],
+    "clone3": [435, 0, 0],
+    "pidfd_getfd": [438, 0, 0, 0],
+    "memfd_secret": [447, 0],
+}
 CALLS = {
     "x86_64": {
         "ptrace": [101, 16, 1, 0, 0],
@@ -30,6 +35,11 @@ CALLS = {
         "mount": [165, 0, 0, 0, 0, 0],
         "bpf": [321, 0, 0, 0],
         "keyctl": [250, 0, 0, 0, 0, 0],
+        "shmget": [29, 0, 1 << 28, 0o1600],
+        "msgget": [68, 0, 0o1600],
+        "semget": [64, 0, 1, 0o1600],
+        "mq_open": [240, 0, 0, 0, 0],
+        "memfd_create": [319, 0, 0],
     },
     "aarch64": {
         "ptrace": [117, 16, 1, 0, 0],
@@ -40,6 +50,11 @@ CALLS = {
         "mount": [40, 0, 0, 0, 0, 0],
         "bpf": [280, 0, 0, 0],
         "keyctl": [219, 0, 0, 0, 0, 0],
+        "shmget": [194, 0, 1 << 28, 0o1600],
+        "msgget": [186, 0, 0o1600],
+        "semget": [190, 0, 1, 0o1600],
+        "mq_open": [180, 0, 0, 0, 0],
+        "memfd_create": [279, 0, 0],
     },
 }
 
@@ -152,6 +167,11 @@ def test_the_kernel_refuses_more_processes_than_the_limit(tool: str) -> None:
         pytest.skip("the kernel counts no processes of root, in no user namespace")
     limits = Limits(processes=8)
     assert 7 <= inside("fork_until_refused", limits).value <= 10
+
+
+def test_the_supervisor_keeps_its_limits_and_its_rank_and_a_call_may_lower_its_own() -> None:
+    assert inside("hinder_supervisor").value == []
+    assert inside("limit_itself").value == 20 + 1
 
 
 def test_the_supervisor_cannot_be_killed() -> None:

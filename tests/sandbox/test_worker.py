@@ -18,6 +18,7 @@ from assay.sandbox.pool import WorkerPool
 from assay.sandbox.worker import Worker, WorkerStartError
 
 HERE = Path(__file__).parent
+TOGETHER = "over the memory limit with all its processes"
 SMALL = Limits(cpu_seconds=1, memory_bytes=1 << 30, file_bytes=1 << 20, processes=8)
 
 
@@ -65,6 +66,7 @@ def test_values_come_back_as_json() -> None:
         ("burn", {}, "cpu", "over the limit of CPU time"),
         ("large", {"size": 2 << 20}, "output", "answer over 1048576 bytes"),
         ("many_processes", {}, "processes", "more than 8 processes"),
+        ("many_hogs", {"children": 4, "megabytes": 350}, "memory", TOGETHER),
         ("big_file", {}, "exception", "OSError: [Errno 27] File too large"),
     ],
 )
@@ -76,6 +78,25 @@ def test_each_failure_has_its_kind_and_the_worker_serves_on(
     with Worker(f"tests.sandbox.faults:{function}", limits) as worker:
         for _ in range(2):
             assert worker.call(arguments, 30.0) == Outcome(failure=failure, why=why)  # type: ignore[arg-type]
+
+
+def test_a_call_that_talks_all_the_time_is_watched_too() -> None:
+    assert call("talking_processes", 10.0).failure == "processes"
+
+
+def test_what_the_worker_loaded_is_no_memory_of_the_processes_that_share_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "loaded.py").write_text(
+        'from tests.sandbox.faults import many_hogs\nheld = bytearray(b"x") * (250 << 20)\n'
+    )
+    with Worker("loaded:many_hogs", SMALL, folders=[str(tmp_path)]) as worker:
+        assert worker.call({"children": 6, "megabytes": 1}, 1.0).failure == "deadline"
+
+
+def test_where_memory_runs_out_calls_end_before_the_lab_does() -> None:
+    assert call("read_file", path="/proc/self/oom_score_adj").value == "1000\n"
+    assert Path("/proc/self/oom_score_adj").read_text() != "1000\n"
 
 
 def test_open_files_are_limited() -> None:

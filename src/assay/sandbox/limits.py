@@ -18,7 +18,8 @@ class Limits:
     cpu_seconds: int = 60
     """CPU time (RLIMIT_CPU)."""
     memory_bytes: int = 2 << 30
-    """Address space (RLIMIT_AS)."""
+    """Address space (RLIMIT_AS). All processes of the call may hold as much together, which the
+    supervisor counts as often as it counts them."""
     file_bytes: int = 16 << 20
     """Size of one written file (RLIMIT_FSIZE); beyond it a write raises OSError."""
     open_files: int = 64

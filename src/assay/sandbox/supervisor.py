@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import psutil
@@ -70,6 +71,7 @@ class Supervisor:
 
     def serve(self, function: Callable[..., Any]) -> NoReturn:
         """Answers one request after another; never returns."""
+        self.own = held(psutil.Process())
         gc.freeze()  # otherwise a collection in every fork copies the pages of all imports
         write_all(self.replies, encode_line({"ready": True}))
         while True:
@@ -121,7 +123,7 @@ class Supervisor:
     def _watch(self, process: int, receive: int, until: float) -> bytes:
         """The call's answer line, or the line that says why there is none."""
         answer = bytearray()
-        watched = [receive, self.requests.descriptor]
+        watched, look = [receive, self.requests.descriptor], 0.0
         while not answer.endswith(b"\n"):
             left = until - time.monotonic()
             if left <= 0:
@@ -138,10 +140,13 @@ class Supervisor:
                     return ended_without_answer(process)
             elif ended(process):
                 return ended_without_answer(process)
-            elif len(psutil.Process().children(recursive=True)) > self.limits.processes:
-                return failure("processes", f"more than {self.limits.processes} processes")
             if len(answer) > self.limits.output_bytes:
                 return failure("output", f"answer over {self.limits.output_bytes} bytes")
+            # By the clock: a call could talk all the time.
+            if time.monotonic() >= look and not answer.endswith(b"\n"):
+                look = time.monotonic() + WATCH_SECONDS
+                if over := over_limits(self.limits, self.own):
+                    return over
         # The called code can reach the pipe: more than one line would answer the next call too.
         return bytes(answer[: answer.index(b"\n") + 1])
 
@@ -149,6 +154,26 @@ class Supervisor:
 def failure(kind: str, why: str) -> bytes:
     """The reply line of a call without a value."""
     return encode_line({"failure": kind, "why": why})
+
+
+def over_limits(limits: Limits, own: int) -> bytes:
+    """The reply for a call whose processes are too many, or hold too much memory together; else
+    b"". `own` is what the supervisor holds, which they share until they write to it."""
+    processes = psutil.Process().children(recursive=True)
+    if len(processes) > limits.processes:
+        return failure("processes", f"more than {limits.processes} processes")
+    if sum(max(0, held(process) - own) for process in processes) > limits.memory_bytes:
+        return failure("memory", "over the memory limit with all its processes")
+    return b""
+
+
+def held(process: psutil.Process) -> int:
+    """Bytes of memory that are no file's; 0 of a process that is gone."""
+    try:
+        memory = process.memory_info()
+    except psutil.NoSuchProcess:
+        return 0
+    return memory.rss - memory.shared
 
 
 def ended(process: int) -> bool:
@@ -209,6 +234,8 @@ def main() -> NoReturn:
         os.dup2(nothing, stream)
     os.close(nothing)
     os.environ.clear()
+    # Where the machine runs out of memory, the kernel ends calls and not the lab.
+    Path("/proc/self/oom_score_adj").write_text("1000")
     setup = json.loads(sys.argv[2])
     privacy = None
     if setup["visible"]:

@@ -1,10 +1,11 @@
 """The system calls that code a model wrote may not make, as a seccomp filter.
 
 A list of what is refused, not of what is allowed: any Python program has to run. Refused are calls
-into other processes, new namespaces and mounts, interfaces that have had holes in most kernels
-(io_uring, userfaultfd, bpf, perf, keys), the machine's clocks and modules, and sockets of families
-that no network namespace holds (vsock) or that nobody needs. Needs libseccomp 2.5 and a kernel with
-seccomp filters (CONFIG_SECCOMP_FILTER, in every distribution's since Linux 3.5).
+into other processes, new namespaces and mounts, memory beside the limits, interfaces that have had
+holes in most kernels (io_uring, userfaultfd, bpf, perf, keys), the machine's clocks and modules,
+and sockets of families that no network namespace holds (vsock) or that nobody needs. Needs
+libseccomp 2.5 and a kernel with seccomp filters (CONFIG_SECCOMP_FILTER, in every distribution's
+since Linux 3.5).
 """
 
 from __future__ import annotations
@@ -26,7 +27,20 @@ REFUSED = (
     *("kexec_file_load", "reboot", "swapon", "swapoff", "settimeofday", "clock_settime"),
     *("clock_adjtime", "adjtimex", "acct", "quotactl", "syslog", "personality", "vhangup"),
     *("sethostname", "setdomainname", "fanotify_init", "move_pages", "migrate_pages"),
+    # Memory that no limit of address space or of files counts.
+    *("shmget", "semget", "msgget", "mq_open", "memfd_create", "memfd_secret"),
 )
+OF_A_PROCESS = {
+    "prlimit64": 0,
+    "setpriority": 1,
+    "ioprio_set": 1,
+    "sched_setaffinity": 0,
+    "sched_setscheduler": 0,
+    "sched_setparam": 0,
+    "sched_setattr": 0,
+}
+"""Calls that change a process's limits or rank, by the argument that names it: 0 is the caller. A
+call in a user namespace has the user of its supervisor, so that it could change those of both."""
 NEW_NAMESPACES = (
     *(0x00000080, 0x00020000, 0x02000000, 0x04000000),  # time, mount, cgroup, uts
     *(0x08000000, 0x10000000, 0x20000000, 0x40000000),  # ipc, user, pid, net
@@ -48,6 +62,8 @@ def system_call_filter() -> SyscallFilter:
     refuse = pyseccomp.ERRNO(errno.EPERM)
     for name in REFUSED:
         found.add_rule(refuse, name)
+    for name, place in OF_A_PROCESS.items():
+        found.add_rule(refuse, name, pyseccomp.Arg(place, pyseccomp.NE, 0))
     for flag in NEW_NAMESPACES:
         found.add_rule(refuse, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, flag, flag))
     # Its flags lie in memory, where no filter sees them; told that it is missing, libc uses clone.

@@ -19,7 +19,8 @@ What is not covered
   user's files, and could kill its supervisor. Code that a model wrote needs "namespaces".
 - The value comes from the process that ran the function. A function that runs untrusted code in its
   own process can have its value forged by that code.
-- Memory and CPU limits hold for each process of a call, not for their sum.
+- CPU limits hold for each process of a call, not for their sum; the sum of their memory is counted
+  ten times a second, so that it can be more for a moment.
 - Linux only: elsewhere there are no subreapers, and nothing of this has been tried.
 """
 
