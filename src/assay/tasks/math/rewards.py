@@ -30,7 +30,7 @@ LONGEST_ANSWER = 10_000
 
 RIGHT, WRONG = "right", "wrong"
 NO_ANSWER, UNPARSABLE = "no answer", "unparsable"
-RULES = 2
+RULES = 3
 """The version of the rules in `judging`, for fingerprints."""
 DIFFERS = "differs_from_math_verify"
 """The part that is 1 where math-verify's own verdict is another than the reward's."""

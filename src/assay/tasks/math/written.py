@@ -8,7 +8,10 @@ import re
 from collections.abc import Sequence
 
 _SPACES = re.compile(r"(?<!\\)\\[,;:! ]|\\q?quad\b|~|\s+|\\n(?![a-zA-Z])")
-_SIZES = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![a-zA-Z])")
+_SIZES = re.compile(
+    r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|underline)(?![a-zA-Z])"
+    r"|\\(?:text)?color\s*\{[^{}]*\}"
+)
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _THOUSANDS = re.compile(
     r"(?<![\d.,(\[])(?<!\\\{)(\d{1,3})((?:(?:,|\{,\}|,?(?<!\\)\\[,!;: ] ?| )\d{3})+)(?!\d|\s*/)"
@@ -18,7 +21,7 @@ _TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|.", re.DOTALL)
 _RELATION = re.compile(r"[<>≠≤≥]|\\(?:leq?|geq?|lt|gt|leqslant|geqslant|neq?|not|in)(?![a-zA-Z])")
 _MEMBER = re.compile(r"[a-zA-Z]\s*\\in(?![a-zA-Z])\s*")
 _WORDS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
-_NEGATION = re.compile(r"≠|\\neq?(?![a-zA-Z])|\\not(?![a-zA-Z])|\\lnot|\\neg(?![a-zA-Z])")
+_NEGATION = re.compile(r"\?|≠|\\neq?(?![a-zA-Z])|\\not(?![a-zA-Z])|\\lnot|\\neg(?![a-zA-Z])")
 _NAME_MARKS = re.compile(
     r"_\{[^{}]*\}|_\w|(?<=[A-Za-z}])\([^()=]*\)|'|\\(?!frac|dfrac|sqrt|int|sum|prod|lim|sin|cos|tan|log|ln|times"
     r"|cdot|div|pm|binom|infty|pi|circ)[a-zA-Z]+"
@@ -42,7 +45,8 @@ HEDGES = frozenset(
         r"\w+",
         "not no never none neither nor but except excluding without other isn wrong incorrect "
         "false unlike than less more greater fewer least most over under above below between "
-        "almost nearly maybe perhaps possibly either anything everything something nothing unknown",
+        "cannot impossible instead hardly barely almost nearly maybe perhaps possibly either "
+        "anything everything something nothing unknown",
     )
 )
 """Words with which an answer does not say that it is the number beside them."""
