@@ -6,8 +6,9 @@ be written but memory file systems of each call's own (64 MB and 4,096 files eac
 with it; other processes, the real /dev and /proc are out of sight; no capability, no new privilege,
 no way into the worker's supervisor; a filter refuses system calls that such code has no use for
 (`system_calls`).
-Not covered: the rest of the kernel's attack surface (no virtual machine). Where the lab is root in a container that gives it nothing but a user
-namespace, the number of processes is watched and not enforced by the kernel.
+Not covered: the rest of the kernel's attack surface (no virtual machine). Where the lab is root in
+a container that gives it nothing but a user namespace, the number of processes is watched and not
+enforced by the kernel.
 There is no silent fallback: without namespaces and the filter a worker that needs them is not
 started, unless the user wrote `sandbox = "limits-only"`.
 """
