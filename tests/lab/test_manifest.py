@@ -111,6 +111,16 @@ def test_a_resumed_run_finds_itself_again_and_notes_when(made):
     assert kept == json.loads(json.dumps(manifest))
 
 
+@pytest.mark.parametrize("compute", ["float32", "bfloat16"])
+def test_a_run_goes_on_in_the_precision_that_it_began_in(lab, made, compute):
+    begun = session(lab)
+    manifest = json.loads(json.dumps(made[1]))
+    manifest["machine"]["precision"] |= {"compute": compute, "device": "cpu", "reason": "as begun"}
+    write_manifest(begun.run, manifest)
+    again = Session(begun.experiment, begun.run, 7, Silent()).precision
+    assert again.record() == manifest["machine"]["precision"]
+
+
 def test_a_run_whose_data_changed_is_not_resumed(lab, made):
     here, manifest = made
     write_manifest(here.run, manifest)

@@ -2,14 +2,17 @@
 
 import gc
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from assay.data.exported import save_tokenizer
 from assay.lab.checkpoint_models import ModelShelf
 from assay.lab.evaluate import Evaluation, make_evaluation
+from assay.lab.manifest_file import read_manifest
 from assay.lab.merged import model_folder
 from assay.lab.observer import Observer
 from assay.lab.prepare import DataSet, make_renderer, prepare, renderer_of
@@ -57,8 +60,14 @@ class Session:
 
     @cached_property
     def precision(self) -> Precision:
-        """The machine's number formats."""
-        return choose_precision()
+        """The number formats that the run began in; those of the machine where it has not begun."""
+        precision = choose_precision()
+        begun = read_manifest(self.run).get("machine", {}).get("precision", {})
+        if begun.get("device") != precision.device:
+            return precision
+        names = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+        compute = names.get(begun.get("compute"), precision.compute)
+        return replace(precision, compute=compute, reason=str(begun.get("reason")))
 
     @cached_property
     def shelf(self) -> ModelShelf:

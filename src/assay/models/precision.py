@@ -1,16 +1,24 @@
 """Which number formats a model is kept and computed in.
 
-Master weights are fp32. Matrix products run in bf16 under autocast where the CPU or the GPU has
-bf16 arithmetic, and in fp32 otherwise. Loss, softmax and optimizer stay fp32 elsewhere.
+Master weights are fp32. Matrix products run in bf16 under autocast where a GPU has bf16 cores or a
+CPU is faster in it, and in fp32 otherwise. Loss, softmax and optimizer stay fp32 elsewhere.
 """
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import torch
 
+from assay.models.products import product
+
 PrecisionName = Literal["auto", "fp32", "bf16"]
-CPU_BF16 = ("amx_bf16", "avx512_bf16")
+AMX = "amx_bf16"
+CPU_BF16 = (AMX, "avx512_bf16")
+WORTH = 1.2
+"""How many times as fast as fp32 products in bf16 must be to be worth their rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +50,43 @@ class Precision:
 def choose_precision(name: PrecisionName = "auto", device: str | None = None) -> Precision:
     """The policy for `device` (default: `cuda` when there is one, else `cpu`).
 
-    `auto` takes bf16 where the hardware has it; `fp32` and `bf16` take what they say.
+    `auto` takes bf16 where the hardware gains by it; `fp32` and `bf16` take what they say.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    found = bf16_hardware(device)
     if name == "auto":
-        compute = torch.bfloat16 if found else torch.float32
-        reason = f"{device} has {found}" if found else f"{device} has no bf16 arithmetic"
+        compute, reason = _fastest(device)
     else:
         compute = {"fp32": torch.float32, "bf16": torch.bfloat16}[name]
         reason = f"{name} was asked for"
     return Precision(torch.float32, compute, device, reason)
+
+
+def _fastest(device: str) -> tuple[torch.dtype, str]:
+    found = bf16_hardware(device)
+    if not found:
+        return torch.float32, f"{device} has no bf16 arithmetic"
+    # Intel's processors with AVX-512 alone have the instructions at about half the speed of fp32.
+    if device == "cpu" and found != AMX and bf16_speed() < WORTH:
+        return torch.float32, f"{device} has {found}, which is not faster than fp32"
+    return torch.bfloat16, f"{device} has {found}"
+
+
+@cache
+def bf16_speed() -> float:
+    """How many times as fast a CPU's products are in bf16 as in fp32: the best of five each."""
+    left_MK, right_KN = torch.randn(256, 576), torch.randn(1536, 576).t()
+    rough_MK, rough_KN = left_MK.bfloat16(), right_KN.bfloat16()
+    exact, rough = [], []
+    for _ in range(5):
+        exact.append(_seconds(lambda: product(left_MK, right_KN)))
+        rough.append(_seconds(lambda: torch.mm(rough_MK, rough_KN)))
+    return min(exact) / min(rough)
+
+
+def _seconds(compute: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    compute()
+    return time.perf_counter() - started
 
 
 def bf16_hardware(device: str) -> str:
