@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow
+import pyarrow.json
 import pyarrow.parquet as pq
 import pytest
 
@@ -102,6 +104,95 @@ def test_trl_is_written_with_the_last_answer_as_the_completion_and_nothing_is_lo
             assert [m["role"] for m in value["prompt"]] == ["user", "assistant", "tool"]
         back = read_rows(file, "trl")
         assert [replace(row, origin="") for row in back] == [original[row.id] for row in back]
+
+
+def uneven(folder: Path) -> Path:
+    """Conversations whose gold answers, fields and tools have another type in every row."""
+    wrapped = {"type": "function", "function": {**TOOL, "name": "g"}}
+    golds = [None, "four", [["f()"]], {"f": {"a": [1]}}, 4]
+    fields = [[1], {"a": "x"}, [], {}, ["y"]]
+    lines = [
+        {**talk(n), "gold": gold, "nested": nested}
+        for n, (gold, nested) in enumerate(zip(golds, fields, strict=True))
+    ]
+    lines[1]["tools"] = [wrapped, TOOL]
+    lines.append({**talk(5, "user"), "gold": "five", "nested": {}})
+    file = folder / "uneven.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def test_one_trl_file_is_what_sft_and_grpo_take(tmp_path: Path) -> None:
+    # TRL f2cd5771: SFTTrainer applies the template to prompt, completion and json.loads(tools);
+    # GRPOTrainer calls reward functions with every column but prompt and completion.
+    convert(uneven(tmp_path), tmp_path / "out", Wanted(("trl", "verl"), dev=2))
+    for side in ("train", "test"):
+        records = [json.loads(line) for line in (tmp_path / "out" / f"{side}.jsonl").open()]
+        others = pq.read_table(tmp_path / "out" / f"{side}.parquet").to_pylist()
+        for trl, verl in zip(records, others, strict=True):
+            reward_kwargs = trl.keys() - {"prompt", "completion", "completion_ids"}
+            assert {"gold", "id"} <= reward_kwargs
+            assert trl["id"] == verl["extra_info"]["id"]
+            assert trl["gold"] == verl["reward_model"]["ground_truth"]
+            assert {m["role"] for m in trl["prompt"]} <= {"system", "user", "assistant", "tool"}
+            assert all(isinstance(c["function"]["arguments"], dict) for c in calls(trl["prompt"]))
+            for tool in json.loads(trl["tools"]):
+                assert tool.keys() == {"type", "function"} and tool["type"] == "function"
+
+
+def calls(messages: list[dict]) -> list[dict]:
+    return [call for message in messages for call in message.get("tool_calls", [])]
+
+
+def test_every_column_of_a_trl_file_has_one_type_whatever_the_rows_hold(tmp_path: Path) -> None:
+    source = uneven(tmp_path)
+    convert(source, tmp_path / "a.jsonl", Wanted(("trl",)))
+    columns = pyarrow.json.read_json(tmp_path / "a.jsonl").schema
+    assert {columns.field(name).type for name in ("id", "gold", "tools", "nested")} == {
+        pyarrow.string()
+    }
+    back = [replace(row, origin="") for row in read_rows(tmp_path / "a.jsonl", "trl")]
+    assert back == [replace(row, origin="") for row in read_rows(source, "messages")]
+    assert back[-1].messages[-1].role == "user" and back[0].gold is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("gold", "44"), ("tools", None), ("prompt", []), ("id", "u"), ("nested", 1)],
+)
+def test_a_trl_row_that_was_changed_since_is_never_read_as_it_was(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    convert(uneven(tmp_path), tmp_path / "a.jsonl", Wanted(("trl",)))
+    first, *rest = (tmp_path / "a.jsonl").read_text().splitlines(keepends=True)
+    changed = json.dumps({**json.loads(first), field: value})
+    (tmp_path / "a.jsonl").write_text("".join([changed + "\n", *rest]))
+    words = rf"a.jsonl:1: {field}: differs from what assay keeps \(remove assay\)"
+    with pytest.raises(DataError, match=words):
+        read_rows(tmp_path / "a.jsonl", "trl")
+
+
+def test_verl_rows_of_others_become_trl_rows_that_are_known_as_such(tmp_path: Path) -> None:
+    verl = {
+        "data_source": "sums",
+        "prompt": [{"role": "user", "content": "1 + 1?"}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": "2"},
+        "extra_info": {"split": "train", "index": 0},
+    }
+    (tmp_path / "a.jsonl").write_text(json.dumps(verl) + "\n")
+    convert(tmp_path / "a.jsonl", tmp_path / "b.jsonl", Wanted(("trl",)))
+    assert json.loads((tmp_path / "b.jsonl").read_text())["gold"] == "2"
+    assert recognise(tmp_path / "b.jsonl") == "trl"
+    (row,) = read_rows(tmp_path / "b.jsonl", "trl")
+    assert (row.gold, row.extra["extra_info"]) == ("2", {"split": "train", "index": 0})
+
+
+def test_a_field_by_which_trl_rows_would_be_misread_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({**talk(0), "label": True}) + "\n")
+    with pytest.raises(DataError, match="label: row t0 has an extra field of this name"):
+        convert(tmp_path / "a.jsonl", tmp_path / "b.jsonl", Wanted(("trl",)))
+    assert not (tmp_path / "b.jsonl").exists()
 
 
 def test_a_row_that_nothing_can_reward_is_left_out_of_every_file(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ def _format_of(value: Any) -> str | None:
     """The format that one record shows; None where it does not show any."""
     if isinstance(value.get("0"), dict):
         return "hardgen"
-    if "reward_model" in value and "prompt" in value:
+    # In TRL's columns, what another format kept under this name is text.
+    if isinstance(value.get("reward_model"), dict) and "prompt" in value:
         info = value.get("extra_info")
         loop = isinstance(info, dict) and {"instruction", "input", "output"} <= set(info)
         return "looptool" if loop else "verl"

@@ -8,25 +8,18 @@ gold; its id is `extra_info.id`, else `split/index`, else a hash. Where that gro
 Hermes calls, the prompt's text is taken apart (`hermes_text`), and the ground truth is the answer.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from assay.data.conversation import (
-    check_order,
-    parse_message,
-    parse_messages,
-    stored_messages,
-)
-from assay.data.hashing import canonical_json, content_id
+from assay.data.conversation import check_order, parse_message
+from assay.data.hashing import content_id
 from assay.data.hermes_text import parse_text_messages
-from assay.data.jsonl import load_json
+from assay.data.kept import gold_text, kept_row, kept_text
 from assay.data.record import Record
-from assay.data.renderings.hermes import assistant_text, flatten
+from assay.data.renderings.hermes import flatten
 from assay.data.row import Row
-from assay.data.tools import parse_tools
 from assay.data.written import Written
 
 COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
@@ -85,12 +78,12 @@ def dump(row: Row) -> Written:
         "data_source": str(row.extra.get("data_source", "assay")),
         "prompt": _plain_prompt(row),
         "ability": str(row.extra.get("ability", "")),
-        "reward_model": {"style": str(model.get("style", "rule")), "ground_truth": _truth(row)},
+        "reward_model": {"style": str(model.get("style", "rule")), "ground_truth": gold_text(row)},
         "extra_info": {
             "split": str(info.get("split", "")),
             "index": index if type(index) is int else None,
             "id": row.id,
-            "assay": _keep(row),
+            "assay": kept_text(row),
         },
     }
     return Written(value)
@@ -99,13 +92,6 @@ def dump(row: Row) -> Written:
 def _plain_prompt(row: Row) -> list[dict[str, str]]:
     plain = flatten(row.prompt, row.tools)
     return [{"role": message.role, "content": message.content} for message in plain]
-
-
-def _truth(row: Row) -> str:
-    """The gold as text; where there is none, the text of the last assistant message."""
-    if row.gold is None:
-        return "".join(assistant_text(message) for message in row.messages[len(row.prompt) :])
-    return row.gold if isinstance(row.gold, str) else canonical_json(row.gold)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -128,39 +114,13 @@ def source_id(record: Record, info: dict[str, Any]) -> str:
     return content_id(record.value)
 
 
-def _keep(row: Row) -> str:
-    """Everything of a row, as JSON text."""
-    kept = {
-        "id": row.id,
-        "messages": stored_messages(row.messages),
-        "tools": list(row.tools),
-        "gold": row.gold,
-        "conversation": row.conversation,
-        "extra": dict(row.extra),
-    }
-    return json.dumps(kept, ensure_ascii=False, allow_nan=False)
-
-
 def _restore(record: Record, text: Any) -> Row:
-    """The row that `_keep` kept. Raises DataError if the columns say something else by now."""
+    """The row that a column keeps. Raises DataError if the others say something else by now."""
     field = "extra_info.assay"
-    try:
-        value = record.typed(field, load_json(record.typed(field, text, str)), dict)
-    except ValueError as error:
-        raise record.error(field, f"is not JSON: {error}", "remove it") from error
-    kept = Record(record.file, record.line, value)
-    row = Row(
-        id=kept.need("id", str),
-        messages=parse_messages(kept, kept.need("messages", list), f"{field}.messages"),
-        tools=parse_tools(kept, kept.need("tools", list), f"{field}.tools"),
-        gold=value.get("gold"),
-        conversation=kept.need("conversation", str),
-        origin=record.origin,
-        extra=kept.need("extra", dict),
-    )
+    row = kept_row(record, field, text)
     if record.value["prompt"] != _plain_prompt(row):
         raise record.error("prompt", f"differs from what {field} keeps", f"remove {field}")
-    if record.value["reward_model"]["ground_truth"] != _truth(row):
+    if record.value["reward_model"]["ground_truth"] != gold_text(row):
         where = "reward_model.ground_truth"
         raise record.error(where, f"differs from what {field} keeps", f"remove {field}")
     return row
