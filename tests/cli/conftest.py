@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,14 +81,21 @@ def made_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def finished_lab(made_lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same lab after one run, that nobody may change."""
+def finished_lab(made_lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The same lab after one run without its page, that nobody may change: the end looks."""
     from assay.lab.runner import start
 
     root = tmp_path_factory.mktemp("finished")
     shutil.copytree(made_lab, root, dirs_exist_ok=True)
     start(root / "tiny.toml", root=root)
-    return root
+    before = written(root)
+    yield root
+    assert written(root) == before
+
+
+def written(root: Path) -> dict[Path, int]:
+    """When each file of the lab's runs was written."""
+    return {file: file.stat().st_mtime_ns for file in root.glob("runs/**/*") if file.is_file()}
 
 
 @pytest.fixture

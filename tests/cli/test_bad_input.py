@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.data.checksums import write_checksums
 from tests.cli.conftest import TinyLab, assert_one_line, call, spawn
 
 
@@ -102,6 +103,7 @@ def test_a_checkpoint_of_another_architecture_is_refused(trained: TinyLab):
     config = json.loads((checkpoint / "config.json").read_text())
     config |= {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
     (checkpoint / "config.json").write_text(json.dumps(config))
+    write_checksums(checkpoint)
     result = call(*evaluation(trained, "tiny@rl.last", "--take", 2))
     assert_one_line(result, "Qwen2ForCausalLM", "LlamaForCausalLM")
 
@@ -130,7 +132,6 @@ def test_a_name_whose_run_stopped_offers_to_resume_it(trained: TinyLab):
     ("arguments", "words"),
     [
         (("resume", "tiyn"), ("'tiyn'", "'tiny'")),
-        (("resume", "tiny"), ("finished", "--new")),
         (("report", "tiny/0000"), ("tiny", "0000")),
         (("report", "tiny", "--lang", "fr"), ("'fr'", "en")),
         (("compare", "tiny@sft.best", "tiny@rl.lst"), ("rl.lst",)),

@@ -37,6 +37,7 @@ def test_json_lines_come_back_as_they_were(
     ("content", "message"),
     [
         (b'{"a": 1}\n{"a": \n', r"a.jsonl:2: malformed JSON"),
+        (b'{"a": %s}' % (b"9" * 5000), r"a.jsonl:1: malformed JSON: an integer of more than 4300"),
         (b'\n{"a": 1}\n[1]\n', r"a.jsonl:3: is an array, not an object"),
         (b'{"a": NaN}\n', r"a.jsonl:1: malformed JSON: NaN is not JSON"),
         (b'{"a": 1}\n{"a": "\xff"}\n', r"a.jsonl:2: byte 8 is not UTF-8"),

@@ -8,10 +8,19 @@ from assay.data.toml_text import LARGEST, TomlInvalid, load_toml, unusable_value
 from assay.lab.spec.toml_write import inline
 
 
-def test_an_integer_that_python_does_not_read_is_refused_with_its_line() -> None:
+@pytest.mark.parametrize(
+    "digits",
+    ["9" * 5000, "-" + "9" * 5000, "0x" + "f" * 4000, "0o7" + "_7" * 5000, "0b" + "1" * 15000],
+)
+def test_an_integer_that_python_does_not_read_or_write_is_refused_with_its_line(digits) -> None:
     with pytest.raises(TomlInvalid, match="more than 4300 digits") as caught:
-        load_toml("a = 12345\nb = [1, " + "9" * 5000 + "]\n")
+        load_toml(f"a = 12345\nb = [1, {{ c = {digits} }}]\n")
     assert caught.value.line == 2
+
+
+def test_the_longest_integers_that_python_writes_are_read() -> None:
+    for text in ("9" * 4300, f"0x{10**4300 - 1:x}"):
+        assert len(str(load_toml(f"a = {text}")["a"])) == 4300
 
 
 @pytest.mark.parametrize("text", ["a = ", "a = 1\n[", "[" * 100_000, "a = " + "[" * 100_000])

@@ -82,7 +82,7 @@ def test_top_k_and_top_p_keep_exactly_their_tokens():
     assert kept(Sampling()) == [True] * 4
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0, 0.5])
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 0.5, 1e-300])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_no_word_is_drawn_from_scores_that_are_not_finite(temperature, value):
     logits_BV = torch.zeros(3, 400)
@@ -90,6 +90,16 @@ def test_no_word_is_drawn_from_scores_that_are_not_finite(temperature, value):
     logits_BV[1, 7] = value
     with pytest.raises(ScoresNotFinite):
         draw(logits_BV, Sampling(temperature), torch.full((3,), 0.5))
+
+
+@pytest.mark.parametrize("temperature", [9e-4, 1e-30, 1e-45, 1e-300, 5e-324])
+@pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (3, 1.0), (0, 0.5)])
+def test_a_temperature_near_0_is_greedy_and_no_failure(temperature, top_k, top_p):
+    logits_BV = torch.linspace(-60, 60, 400).repeat(2, 1)
+    logits_BV[1] = logits_BV[1].flip(0) * 1e30
+    sampling = Sampling(temperature, top_p=top_p, top_k=top_k)
+    tokens_B, logps_B = draw(logits_BV, sampling, torch.tensor([0.01, 0.99]))
+    assert tokens_B.tolist() == [399, 0] and logps_B.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 100.0])

@@ -37,7 +37,7 @@ def resume(
     from assay.report.page import lacks_page
 
     found = find_run(root, parse_run_name(run))
-    if lacks_page(found) and not start_from:
+    if lacks_page(found) and not (start_from or past_guard):
         result, shown = run_results(found, lang)
         return Outcome(result, [f"{found}: was finished; its page is written now", *shown])
     with executing(root, found.name):

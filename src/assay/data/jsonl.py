@@ -4,6 +4,7 @@ Reading streams; nothing here knows what the objects mean.
 """
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,11 @@ def load_json(text: str) -> Any:
         return json.loads(text, parse_constant=refuse_constant)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+    except ValueError as error:
+        if "set_int_max_str_digits" not in str(error):
+            raise
+        most = sys.get_int_max_str_digits()
+        raise ValueError(f"an integer of more than {most} digits") from error
 
 
 def checked_object(value: Any, text: str, path: Path, line: int) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from assay.data.toml_lines import KeyPath
 
 LARGEST = 2**63 - 1
 """What TOML promises of integers."""
+DIGITS = sys.get_int_max_str_digits() or sys.int_info.default_max_str_digits
+"""The most that Python reads and writes of an integer."""
+UNWRITABLE = 10**DIGITS
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -28,7 +31,7 @@ class TomlInvalid(ValueError):
 def load_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
     """The values of a TOML text. Raises TomlInvalid."""
     try:
-        return tomllib.loads(text, parse_float=parse_float)
+        values = tomllib.loads(text, parse_float=parse_float)
     except RecursionError:
         raise TomlInvalid("nested too deeply") from None
     except tomllib.TOMLDecodeError as invalid:
@@ -37,11 +40,18 @@ def load_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str,
         line = int(numbers[0]) if numbers else text.count("\n") + 1
         raise TomlInvalid(message, line) from None
     except ValueError:
-        # Python reads no integer of so many digits.
-        most = sys.get_int_max_str_digits()
-        found = re.search(rf"[0-9][0-9_]{{{most},}}", text)
-        line = text.count("\n", 0, found.start()) + 1 if found else None
-        raise TomlInvalid(f"an integer of more than {most} digits", line) from None
+        raise _too_long(rf"[0-9][0-9_]{{{DIGITS},}}", text) from None
+    # Python reads such an integer in another base, and cannot write it.
+    if any(isinstance(value, int) and abs(value) >= UNWRITABLE for _, value in _leaves(values)):
+        raise _too_long(rf"0[xob][0-9A-Fa-f_]{{{UNWRITABLE.bit_length() // 4},}}", text)
+    return values
+
+
+def _too_long(digits: str, text: str) -> TomlInvalid:
+    """The error about an integer beyond Python's limit, which looks like `digits`."""
+    found = re.search(digits, text)
+    line = text.count("\n", 0, found.start()) + 1 if found else None
+    return TomlInvalid(f"an integer of more than {DIGITS} digits", line)
 
 
 def unusable_values(values: Any) -> Iterator[tuple[KeyPath, str, str]]:

@@ -22,6 +22,10 @@ BLOCK = 256
 """Vocabulary entries summed at once; the draw walks the block sums first, then one block."""
 
 
+LEAST_PLAIN = 1e-3
+"""The least temperature that experiments may name; clients of `assay serve` may name less."""
+
+
 class ScoresNotFinite(RunFailure):
     """Scores over the vocabulary of which no word can be drawn."""
 
@@ -138,11 +142,20 @@ def draw(logits_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> tuple[Tens
     return torch.cat(tokens), torch.cat(logps)
 
 
+def cooled(scores_RV: Tensor, temperature: float) -> Tensor:
+    """Scores over a temperature that is not 0, such that no finite score becomes infinite."""
+    if temperature < LEAST_PLAIN:
+        # Near 0 the highest word is all that is left, as in greedy decoding.
+        scores_RV = scores_RV - scores_RV.amax(dim=-1, keepdim=True)
+        temperature = max(temperature, torch.finfo(scores_RV.dtype).tiny)
+    return scores_RV / temperature
+
+
 def draw_rows(logits_RV: Tensor, sampling: Sampling, uniform_R: Tensor) -> tuple[Tensor, Tensor]:
     """See `draw`."""
     scores_RV = widened(logits_RV)
     if sampling.temperature not in (0, 1):
-        scores_RV = scores_RV / sampling.temperature
+        scores_RV = cooled(scores_RV, sampling.temperature)
     if sampling.temperature:
         scores_RV = filtered(scores_RV, sampling)
     top_R, token_R = highest(scores_RV)
