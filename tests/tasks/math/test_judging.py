@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
-from assay.sandbox.pool import WorkerPool
+from assay.sandbox.limits import Outcome
 from assay.tasks.math import written
 from assay.tasks.math.answers import final_answer
-from assay.tasks.math.rewards import DIFFERS, JUDGE, accuracy
-from assay.tasks.running import RewardRunner
+from assay.tasks.math.rewards import DIFFERS, accuracy
+from tests.tasks.math.many import in_one_call
 
 CASES = [
     json.loads(line)
     for line in (Path(__file__).parent / "answer_cases.jsonl").read_text().splitlines()
 ]
+RAISED = Outcome(failure="exception", why="raised")
 
 
 def row(gold: str) -> Row:
@@ -33,10 +34,14 @@ def row(gold: str) -> Row:
 
 @functools.cache
 def judged() -> dict[tuple[str, str], Reward]:
-    """All cases together: the workers start once."""
+    """All cases together."""
     pairs = [(row(case["gold"]), Completion(case["text"])) for case in CASES]
-    with RewardRunner(accuracy, 60.0) as runner:
-        rewards = runner.score(pairs)
+    found = [accuracy.ask(*pair) for pair in pairs]
+    asked = [n for n, each in enumerate(found) if not isinstance(each, Reward)]
+    values = in_one_call("judge", [found[n] for n in asked])  # type: ignore[misc]
+    for n, value in zip(asked, values, strict=True):
+        found[n] = accuracy.read(*pairs[n], value) if value else accuracy.failed(*pairs[n], RAISED)
+    rewards = [each for each in found if isinstance(each, Reward)]
     return {(p[0].gold, p[1].text): r for p, r in zip(pairs, rewards, strict=True)}
 
 
@@ -113,12 +118,11 @@ def oracle(shared: Path) -> list[tuple[str, str, bool]]:
 def test_other_judges_agree_but_for_the_differences_that_are_listed(shared: Path) -> None:
     cases = oracle(shared)
     assert len(cases) > 130
-    with WorkerPool(JUDGE, 2) as pool:
-        outcomes = pool.map([{"gold": g, "answer": a} for g, a, _ in cases], 60.0)
+    values = in_one_call("judge", [{"gold": g, "answer": a} for g, a, _ in cases])
     different = [
         case
-        for case, outcome in zip(cases, outcomes, strict=True)
-        if (outcome.value["equal"] if outcome.value else False) != case[2]
+        for case, value in zip(cases, values, strict=True)
+        if (value["equal"] if value else False) != case[2]
     ]
     for gold, answer, verdict in different:
         print(f"{gold!r} ~ {answer!r}: theirs {verdict}: {OTHERWISE.get(answer, '?')}")
@@ -135,9 +139,8 @@ def test_every_gold_of_the_benchmarks_is_its_own_answer(shared: Path) -> None:
         json.loads(line)["final_answer"][0]
         for line in (folder / "olympiadbench.jsonl").read_text().splitlines()
     ]
-    with WorkerPool(JUDGE, 2) as pool:
-        outcomes = pool.map([{"gold": gold, "answer": gold} for gold in golds], 60.0)
-    failed = [g for g, o in zip(golds, outcomes, strict=True) if not (o.value or {}).get("equal")]
+    values = in_one_call("judge", [{"gold": gold, "answer": gold} for gold in golds])
+    failed = [g for g, v in zip(golds, values, strict=True) if not (v or {}).get("equal")]
     assert failed == []
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from assay.sandbox.limits import Outcome
-from assay.sandbox.pool import WorkerPool
 from assay.sandbox.worker import Worker
 from assay.tasks.math.answers import delimited
+from tests.tasks.math.many import in_one_call
 
 COMPARE = "assay.tasks.math.verify:compare"
 
@@ -22,12 +22,10 @@ def test_all_math_verify_cases_have_the_stated_verdict(shared: Path) -> None:
     rows = read(shared / "data/oracle/math_verify_cases.jsonl")
     assert len(rows) == 130
     calls = [{"gold": row["gold"], "answer": row["answer"], **row["options"]} for row in rows]
-    with WorkerPool(COMPARE, 2) as pool:
-        outcomes = pool.map(calls, 60.0)
     wrong = [
-        (row["id"], outcome)
-        for row, outcome in zip(rows, outcomes, strict=True)
-        if outcome.failure or outcome.value["equal"] != bool(row["verdict"])
+        (row["id"], value)
+        for row, value in zip(rows, in_one_call("compare", calls), strict=True)
+        if value is None or value["equal"] != bool(row["verdict"])
     ]
     assert wrong == []
 
@@ -42,12 +40,10 @@ def test_inspect_cases_agree_but_for_those_that_no_latex_reader_reads(shared: Pa
     rows = read(shared / "data/oracle/inspect_ai_math_cases.jsonl")
     assert len(rows) == 17
     calls = [{"gold": delimited(row["target"]), "answer": delimited(row["output"])} for row in rows]
-    with WorkerPool(COMPARE, 2) as pool:
-        outcomes = pool.map(calls, 60.0)
     different = {
         row["output"]
-        for row, outcome in zip(rows, outcomes, strict=True)
-        if outcome.failure or outcome.value["equal"] != (row["expected"] == "C")
+        for row, value in zip(rows, in_one_call("compare", calls), strict=True)
+        if value is None or value["equal"] != (row["expected"] == "C")
     }
     assert different == set(NOT_READ)
 
