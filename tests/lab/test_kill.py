@@ -5,10 +5,9 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -18,6 +17,7 @@ from safetensors.torch import load_file
 
 from assay.lab.run_directory import all_runs
 from assay.lab.verify import verify_run
+from tests.forked import assay
 from tests.tiny_lab import make_tiny_lab
 
 TIMES = {"seconds", "rollout_seconds", "update_seconds", "peak_memory_mb"}
@@ -27,34 +27,17 @@ CHECK = "self_check_"
 SETTINGS = ["--set", "evaluate.sampled.repeats=80", "--set", "stage.rl.steps=12"]
 
 
-def command(folder: Path) -> list[str]:
-    launch = "from assay.cli.main import app; app()"
-    return [
-        sys.executable,
-        "-c",
-        launch,
-        "run",
-        "tiny.toml",
-        "--or-resume",
-        "--lab",
-        str(folder),
-        *SETTINGS,
-    ]
+def spawn(folder: Path, settings: Sequence[str]) -> BaseProcess:
+    """`assay run` in a process of its own."""
+    words = ["run", folder / "tiny.toml", "--or-resume", "--lab", folder, *settings]
+    return assay(*words, log=folder / "log.txt", HF_HUB_OFFLINE="1")
 
 
-def spawn(folder: Path) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    log = (folder / "log.txt").open("ab")
-    return subprocess.Popen(
-        command(folder), cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
-    )
-
-
-def finish(folder: Path) -> Path:
+def finish(folder: Path, settings: Sequence[str]) -> Path:
     """Run, or go on, to the end; returns the only run's folder."""
-    process = spawn(folder)
-    code = process.wait(timeout=240)
-    assert code == 0, (folder / "log.txt").read_text()[-3000:]
+    process = spawn(folder, settings)
+    process.join(240)
+    assert process.exitcode == 0, (folder / "log.txt").read_text()[-3000:]
     (run,) = (folder / "runs" / "tiny").iterdir()
     return run
 
@@ -89,18 +72,20 @@ INSTANTS: dict[str, Callable[[Path], bool]] = {
 }
 
 
-def kill_at(folder: Path, instant: Callable[[Path], bool], delay: float) -> bool:
+def kill_at(
+    folder: Path, settings: Sequence[str], instant: Callable[[Path], bool], delay: float
+) -> bool:
     """Start or resume, wait for the instant, kill the process and all of its group."""
-    process = spawn(folder)
+    process = spawn(folder, settings)
     deadline = time.monotonic() + 120
     while not instant(folder):
-        if process.poll() is not None or time.monotonic() > deadline:
+        if not process.is_alive() or time.monotonic() > deadline:
             return False
         time.sleep(0.0005)
     time.sleep(delay)
-    alive = process.poll() is None
+    alive = process.is_alive()
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.join()
     assert faults(folder) <= {"unknown"}, "what a kill left half written is no damage"
     return alive
 
@@ -134,21 +119,26 @@ def everything(run: Path) -> dict[str, object]:
     return found
 
 
-@pytest.mark.timeout(900)
-def test_killed_at_twelve_instants_and_resumed_a_run_ends_bit_identical(tmp_path):
+def killed_and_resumed(tmp_path: Path, settings: Sequence[str], instants: Sequence[str]) -> int:
+    """How many kills met a living process; all that is recorded is as without them."""
     random.seed(20)
     make_tiny_lab(tmp_path)
-    expected = everything(finish(tmp_path))
+    expected = everything(finish(tmp_path, settings))
     # The same folder serves twice, because the paths in it are part of what is fingerprinted.
     shutil.move(tmp_path / "runs", tmp_path / "unbroken")
     (tmp_path / "lab.sqlite").unlink()
     hit = {
-        name: kill_at(tmp_path, instant, random.uniform(0, 0.02))
-        for name, instant in INSTANTS.items()
+        name: kill_at(tmp_path, settings, INSTANTS[name], random.uniform(0, 0.02))
+        for name in instants
     }
-    assert sum(hit.values()) >= 10, f"too few kills met a living process: {hit}"
-    found = everything(finish(tmp_path))
+    found = everything(finish(tmp_path, settings))
     assert faults(tmp_path) == set()
     assert found.keys() == expected.keys()
     for name, value in expected.items():
-        assert found[name] == value, f"{name} differs after kills"
+        assert found[name] == value, f"{name} differs after kills at {hit}"
+    return sum(hit.values())
+
+
+@pytest.mark.timeout(900)
+def test_killed_at_twelve_instants_and_resumed_a_run_ends_bit_identical(tmp_path: Path) -> None:
+    assert killed_and_resumed(tmp_path, SETTINGS, list(INSTANTS)) >= 10
