@@ -7,6 +7,7 @@ killed with it; what it prints goes to a file.
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -28,6 +29,13 @@ def forked(
 def assay(*words: object, log: Path, **environment: str) -> BaseProcess:
     """`assay WORDS` in a process of its own."""
     return forked(_assay, *map(str, words), log=log, **environment)
+
+
+def kill(process: BaseProcess) -> None:
+    """SIGKILL to the process and all of its group; returns when it is gone."""
+    assert process.pid is not None
+    os.killpg(process.pid, signal.SIGKILL)
+    process.join()
 
 
 def _run(

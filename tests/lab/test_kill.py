@@ -1,10 +1,8 @@
 """kill -9 at any instant: a resumed run ends with the weights and records of an unbroken one."""
 
 import json
-import os
 import random
 import shutil
-import signal
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
@@ -17,7 +15,7 @@ from safetensors.torch import load_file
 
 from assay.lab.run_directory import all_runs
 from assay.lab.verify import verify_run
-from tests.forked import assay
+from tests.forked import assay, kill
 from tests.tiny_lab import make_tiny_lab
 
 TIMES = {"seconds", "rollout_seconds", "update_seconds", "peak_memory_mb"}
@@ -84,8 +82,7 @@ def kill_at(
         time.sleep(0.0005)
     time.sleep(delay)
     alive = process.is_alive()
-    os.killpg(process.pid, signal.SIGKILL)
-    process.join()
+    kill(process)
     assert faults(folder) <= {"unknown"}, "what a kill left half written is no damage"
     return alive
 

@@ -2,9 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -22,6 +19,7 @@ from assay.lab.request_slots import RequestSlots, Stopped
 from assay.lab.stored import DamagedFile
 from assay.rollout.endpoint import Said, Unanswered
 from tests.cli.conftest import answer, assert_one_line, call
+from tests.forked import assay, kill
 from tests.rollout.raw_server import chat
 from tests.rollout.test_endpoint import Answer, Fake, fake, reply, said
 
@@ -65,23 +63,13 @@ def test_a_kill_between_answers_pays_for_none_of_them_twice(
         said("I do not know.")(handler, body)
 
     with fake(some) as server:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                "from assay.cli.main import app; app()",
-                *words(tmp_path, benchmark, take),
-            ],
-            env={**os.environ, **environment(server), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        log = tmp_path / "log.txt"
+        process = assay(*words(tmp_path, benchmark, take), log=log, **environment(server))
         end = time.monotonic() + 120
         while lines_of(tmp_path) < first and time.monotonic() < end:
-            assert process.poll() is None
+            assert process.is_alive(), log.read_text()
             time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        kill(process)
         paid = set(answered)
         again.set()
         with pytest.MonkeyPatch.context() as patch:

@@ -4,8 +4,6 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from assay.lab.records import (
     write_table,
 )
 from assay.lab.run_directory import RunDirectory
+from tests.forked import forked
 
 RECORD = EvaluationRecord(
     name="bfcl",
@@ -75,17 +74,9 @@ def write(folder: Path, killed_after: int | None = None) -> Path:
 
 
 def killed(folder: Path, after: int) -> None:
-    program = (
-        "import sys; from pathlib import Path\n"
-        "from tests.lab.test_records import write\n"
-        "write(Path(sys.argv[1]), int(sys.argv[2]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(folder), str(after)],
-        cwd=Path(__file__).parents[2],
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL
+    process = forked(write, folder, after, log=folder.with_name("log.txt"))
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
 
 
 def digest(file: Path) -> str:

@@ -2,8 +2,6 @@
 
 import json
 import sqlite3
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from assay.lab.registry import (
 )
 from assay.lab.run_directory import RunDirectory, all_runs, create_run
 from assay.lab.status import RunBusy, hold_run, stored_status, write_status
+from tests.forked import forked
 
 
 def make(root: Path, name: str, seed: int = 1) -> RunDirectory:
@@ -136,19 +135,17 @@ def test_a_record_in_the_making_refers_to_nothing_yet(lab):
     assert references(root) == before
 
 
+def note_often(run: RunDirectory) -> None:
+    for _ in range(30):
+        note_run(run)
+
+
 def test_processes_that_note_at_once_lose_nothing(tmp_path):
     runs = [make(tmp_path, f"r{i}") for i in range(3)]
-    program = (
-        "import sys; from pathlib import Path\n"
-        "from assay.lab.run_directory import RunDirectory\n"
-        "from assay.lab.registry import note_run\n"
-        "for _ in range(30): note_run(RunDirectory(Path(sys.argv[1]), *sys.argv[2:]))\n"
-    )
-    processes = [
-        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), run.name, run.id])
-        for run in runs
-    ]
-    assert [p.wait() for p in processes] == [0, 0, 0]
+    processes = [forked(note_often, run, log=tmp_path / "log.txt") for run in runs]
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
     kept = dump(tmp_path)
     rebuild_index(tmp_path)
     assert dump(tmp_path) == kept
