@@ -87,6 +87,34 @@ def test_a_folder_that_is_made_again_takes_the_place_of_what_a_kill_left(tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "out[1]"]
 
 
+def test_a_file_that_is_written_again_takes_away_what_a_kill_left_of_it(tmp_path: Path) -> None:
+    other, own = tmp_path / ".b.txt.0123456789abcdef.part", tmp_path / ".a.txt.0123.part"
+    for file in (other, own):
+        file.write_text("half")
+    atomic_write_text(tmp_path / "a.txt", "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "a.txt"]
+
+
+def test_a_name_that_is_taken_away_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, taken = files._lock, []
+
+    def steal(path: Path, wait: bool = True) -> int:
+        handle = lock(path, wait)
+        if len(taken) < 2:
+            taken.append(path)
+            path.rmdir() if path.is_dir() else path.unlink()
+        return handle
+
+    monkeypatch.setattr(files, "_lock", steal)
+    atomic_write_text(tmp_path / "a", "x")
+    taken.clear()
+    with new_folder(tmp_path / "b") as made:
+        (made / "c").touch()
+    assert len(taken) == 2 and sorted(p.name for p in tmp_path.rglob("*")) == ["a", "b", "c"]
+
+
 def test_a_journal_goes_on_after_what_a_kill_tore(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     append_line(journal, "1")

@@ -147,7 +147,12 @@ def test_a_damaged_run_is_named_and_hides_no_other_from_any_verb(
     damage(broken)
     compared = call("compare", "one@base", "two@base", "--lab", root)
     assert "Traceback" not in compared.stderr and compared.exit_code == 0, compared.stderr
-    assert str(broken) in compared.stderr and file in compared.stderr
+    page = (
+        root
+        / answer(call("compare", "one@base", "two@base", "--lab", root, "--json"))["result"]["page"]
+    )
+    for text in (compared.stdout, page.read_text(), page.with_suffix(".md").read_text()):
+        assert f"{broken} is left out" in text and file in text
     pivot = call("matrix", "one", "tw*", "--rows", "name", "--lab", root)
     assert pivot.exit_code == 0, pivot.stderr
     assert file in " ".join(pivot.stderr.split()) + pivot.stdout

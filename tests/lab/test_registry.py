@@ -30,6 +30,21 @@ from assay.lab.run_directory import RunDirectory, all_runs, create_run
 from assay.lab.status import RunBusy, hold_run, stored_status, write_status
 from tests.forked import forked
 
+NAMING = """
+name = "pupil"
+model = "{model}"
+task = "math"
+
+[data.sums]
+source = "path:sums.jsonl"
+format = "messages"
+
+[stage.sft]
+method = "sft"
+data = "sums"
+steps = 1
+"""
+
 
 def make(root: Path, name: str, seed: int = 1) -> RunDirectory:
     run = create_run(root, name, seed=seed, spec=f"name = '{name}'\n", new=True)
@@ -110,6 +125,36 @@ def test_a_run_is_listed_with_its_status_and_a_dead_one_as_interrupted(lab):
     )
     with hold_run(teacher.path):
         assert indexed_runs(root)[1].status == "running"
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "status.json"])
+def test_a_damaged_run_keeps_what_it_may_need(lab, file: str) -> None:
+    root, teacher, pupil = lab
+    (pupil.path / "spec.toml").write_text(NAMING.format(model="run:teacher@sft.step-8"))
+    (pupil.path / file).write_text("{")
+    needed = "pupil" if file == "status.json" else f"runs/pupil/{pupil.id} refers to"
+    with pytest.raises(ProtectedPath, match=needed):
+        delete_checkpoint(teacher, "sft", 8)
+    with pytest.raises(ProtectedPath, match=needed):
+        delete_run(teacher)
+    if file == "manifest.json":
+        with pytest.raises(ProtectedPath, match=needed):
+            delete_checkpoint(pupil, "sft", 8)
+    other = make(root, "other")
+    delete_checkpoint(other, "sft", 8)
+    delete_run(pupil)
+    delete_run(teacher)
+
+
+def test_what_is_protected_stays_so_however_the_run_is_damaged(lab) -> None:
+    _, teacher, _ = lab
+    mark_protected(teacher, teacher.checkpoint("sft", 16), "published")
+    (teacher.path / "status.json").write_text("{")
+    with pytest.raises(ProtectedPath, match="published"):
+        delete_checkpoint(teacher, "sft", 16)
+    (teacher.path / "protected.json").write_text("{")
+    with pytest.raises(ProtectedPath, match="cannot be read"):
+        delete_run(teacher)
 
 
 def test_references_are_read_from_manifests_and_records(lab):

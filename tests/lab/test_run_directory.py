@@ -12,6 +12,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.lab import run_directory
+from assay.lab.protection import delete_run
 from assay.lab.run_directory import RunDirectory, RunExists, all_runs, create_run, lab_root, runs_of
 from assay.lab.run_names import (
     RunNameError,
@@ -98,6 +99,20 @@ def test_a_run_that_could_not_be_made_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         create_run(tmp_path, "demo", seed=1, spec="")
     assert list((tmp_path / "runs" / "demo").iterdir()) == []
+
+
+def test_what_kills_left_of_runs_goes_when_the_next_is_made_or_one_is_deleted(tmp_path):
+    folder = tmp_path / "runs" / "demo"
+    left = [folder / ".20260101T000000Z-abcdef.0123.part", folder / ".20260102T000000Z-abcdef.part"]
+    for path in left:
+        (path / "checkpoints").mkdir(parents=True)
+    own = folder / ".mine"
+    own.mkdir()
+    first = make(tmp_path)
+    assert sorted(folder.iterdir()) == [own, first.path]
+    left[0].mkdir()
+    delete_run(first)
+    assert sorted(folder.iterdir()) == [own]
 
 
 def test_half_made_runs_are_in_no_listing(tmp_path):

@@ -3,6 +3,7 @@
 A run may also be a file of results that another tool wrote; see `foreign`.
 """
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -97,7 +98,6 @@ def compare(
     from assay.report.translated import translated
     from assay.report.words import words
 
-    broken: list[str] = []
     if any_file(runs):
         table = compare_files(root, runs, control, on, allow or (), metric, format, cluster)
     else:
@@ -105,9 +105,10 @@ def compare(
             fix = "records of the lab name the sources of their items themselves"
             raise InputError("is for files of other tools", field="--cluster", fix=fix)
         names = arrange(root, runs, control)
-        broken = [str(x) for n in names for x in damaged_seeds(root, parse_run_name(n))]
+        broken = [each for text in names for each in damaged_seeds(root, parse_run_name(text))]
         first, *others = [arm(root, text) for text in names]
         table = compare_arms(first, others, on=on, allow=allow or ())
+        table = replace(table, findings=(*dict.fromkeys(broken), *table.findings))
     if margin is not None:
         table = judged_again(table, partial(with_margin, margin=margin / 100))
     if non_inferior is not None:
@@ -117,7 +118,7 @@ def compare(
     result = {**table_result(table), "page": written}
     findings = [translated(each, words(lang)) for each in (*table.left_out, *table.findings)]
     code = 2 if table.left_out else 0
-    return Outcome(result, shown, findings, broken, exit_code=code, lang=lang)
+    return Outcome(result, shown, findings, exit_code=code, lang=lang)
 
 
 def arm(root: Path, text: str) -> "Arm":

@@ -4,14 +4,13 @@ Files appear whole and all together, or not at all. Rows are read one by one; wh
 more than once they are kept in a temporary file between, as OpenAI messages. Nothing is tokenised.
 """
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from assay.data.files import sync
+from assay.data.files import scratch_folder, sync
 from assay.data.formats import UnknownFormatError, iter_items, shaped, write_rows
 from assay.data.jsonl import read_jsonl
 from assay.data.loaded import Item, LeftOut, Remark
@@ -106,10 +105,10 @@ def convert(source: str | Path, target: str | Path, wanted: Wanted) -> Converted
     made_folder = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with tempfile.TemporaryDirectory(prefix=".converting-", dir=folder) as scratch:
-            seen, losses = _write(rows, places, wanted.dev, Path(scratch), tally)
+        with scratch_folder(folder, "converting") as scratch:
+            seen, losses = _write(rows, places, wanted.dev, scratch, tally)
             for path, _, _ in places:
-                part = Path(scratch) / path.name
+                part = scratch / path.name
                 sync(part)
                 part.replace(path)
         sync(folder)

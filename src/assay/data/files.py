@@ -11,7 +11,7 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,23 +34,26 @@ def new_folder(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     refuse_taken(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*{PART}"):
-        remove_left(left)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{PART}")
-    temporary.mkdir()
-    handle = _lock(temporary)
-    try:
+    with scratch_folder(path.parent, path.name) as temporary:
         yield temporary
         for inner in sorted(temporary.rglob("*")):
             sync(inner)
         sync(temporary)
         refuse_taken(path)
         temporary.rename(path)
+    sync(path.parent)
+
+
+@contextmanager
+def scratch_folder(folder: Path, name: str) -> Iterator[Path]:
+    """Yields a temporary folder called after `name` in `folder` (made if absent), which goes in the
+    end, unless it was renamed."""
+    temporary, handle = _begin(folder, name, Path.mkdir)
+    try:
+        yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         os.close(handle)
-    sync(path.parent)
 
 
 def refuse_taken(path: Path) -> None:
@@ -68,10 +71,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     block raises, nothing is left behind and `path` is as it was.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{PART}")
-    temporary.touch()
-    handle = _lock(temporary)
+    temporary, handle = _begin(path.parent, path.name, Path.touch)
     try:
         yield temporary
         sync(temporary)
@@ -102,6 +102,13 @@ def remove_leftovers(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.rglob(f".*{PART}")) if remove_left(path)]
 
 
+def remove_parts(folder: Path, name: str | None = None) -> None:
+    """Remove what killed processes left half written in a folder itself: of `name`, or of all."""
+    pattern = f".*{PART}" if name is None else f".{glob.escape(name)}.*{PART}"
+    for path in folder.glob(pattern):
+        remove_left(path)
+
+
 def remove_left(path: Path) -> bool:
     """Remove a half written file or folder unless a living process is at it; False if one is."""
     try:
@@ -109,6 +116,8 @@ def remove_left(path: Path) -> bool:
     except (FileNotFoundError, BlockingIOError):  # gone already, or somebody is writing it
         return False
     try:
+        if not os.fstat(handle).st_nlink:
+            return False
         if path.is_dir():
             shutil.rmtree(path)
         else:
@@ -116,6 +125,23 @@ def remove_left(path: Path) -> bool:
     finally:
         os.close(handle)
     return True
+
+
+def _begin(folder: Path, name: str, make: Callable[[Path], None]) -> tuple[Path, int]:
+    """Make what is to be called `name` in `folder` under a hidden name, and lock it; what killed
+    processes left of the same goes first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_parts(folder, name)
+    temporary = folder / f".{name}.{secrets.token_hex(8)}{PART}"
+    while True:
+        make(temporary)
+        try:
+            handle = _lock(temporary)
+        except FileNotFoundError:  # another process took it for a leftover, before it was locked
+            continue
+        if os.fstat(handle).st_nlink:
+            return temporary, handle
+        os.close(handle)
 
 
 def _lock(path: Path, wait: bool = True) -> int:

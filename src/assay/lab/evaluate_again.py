@@ -12,6 +12,7 @@ from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
+from assay.data.files import remove_leftovers
 from assay.data.hashing import hash_contents, sha256_text
 from assay.errors import InputError
 from assay.lab.endpoint_answers import BASE
@@ -145,6 +146,7 @@ def held_and_noted(session: Session) -> Iterator[None]:
             with noted(session):
                 yield
         else:
+            remove_leftovers(session.run.path)
             yield
     note_run(session.run)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assay.data.files import atomic_write_text
 from assay.data.reported.cited import Refused, cited
 from assay.data.reported.from_toml import read_toml, toml_values
 from assay.data.reported.instructions import request
@@ -69,7 +70,7 @@ def extract(root: Path, report: Path, model: str) -> Extracted:
     if not found:
         problem = f"the answer of {model} has no results that stand in their lines"
         raise NoRecord(f"{problem}: {len(refused)} refused")
-    file.write_text(record, encoding="utf-8")
+    atomic_write_text(file, record)
     return Extracted(file, tuple(refused))
 
 

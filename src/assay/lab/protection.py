@@ -5,10 +5,9 @@ it. References from inside what is deleted do not count: a run may go with its o
 """
 
 import json
-import shutil
 from pathlib import Path
 
-from assay.data.files import atomic_write_text
+from assay.data.files import PART, atomic_write_text, remove_parts
 from assay.errors import InputError
 from assay.lab.registry import (
     PROTECTED,
@@ -70,10 +69,10 @@ def delete_run(run: RunDirectory) -> None:
     with hold_run(run.path):
         guard_delete(run.root, run.path)
         # Out of every listing at once; what is left of it after a kill is only rubbish.
-        rubbish = run.path.with_name(f".{run.id}")
+        rubbish = run.path.with_name(f".{run.id}{PART}")
         run.path.rename(rubbish)
     forget_run(run)
-    shutil.rmtree(rubbish)
+    remove_parts(rubbish.parent)
 
 
 def delete_checkpoint(run: RunDirectory, stage: str, step: int) -> None:
@@ -81,9 +80,8 @@ def delete_checkpoint(run: RunDirectory, stage: str, step: int) -> None:
     with hold_run(run.path):
         checkpoint = run.checkpoint(stage, step)
         guard_delete(run.root, checkpoint)
-        rubbish = checkpoint.with_name(f".{checkpoint.name}")
-        checkpoint.rename(rubbish)
-        shutil.rmtree(rubbish)
+        checkpoint.rename(checkpoint.with_name(f".{checkpoint.name}{PART}"))
+        remove_parts(checkpoint.parent)
 
 
 def protect_named(root: Path, name: str, why: str) -> Path:

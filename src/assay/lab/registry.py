@@ -5,17 +5,23 @@ losing it loses nothing. What may be deleted is decided in `protection`.
 """
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from assay.errors import InputError
 from assay.lab.last_score import last_score
 from assay.lab.manifest_file import read_manifest
-from assay.lab.run_directory import RunDirectory, all_runs
-from assay.lab.run_names import RunNotFound, checkpoint_directory, checkpoint_steps
+from assay.lab.run_directory import RunDirectory, all_runs, runs_of
+from assay.lab.run_names import (
+    RunNotFound,
+    checkpoint_directory,
+    checkpoint_steps,
+    parse_run_name,
+)
+from assay.lab.spec.read import read_experiment
 from assay.lab.spec.references import CheckpointReference, parse_checkpoint
 from assay.lab.status import RunState, is_held, stored_status
 from assay.lab.stored import FIX, DamagedFile, read_json
@@ -35,6 +41,7 @@ CREATE TABLE protected (path TEXT PRIMARY KEY, why TEXT);
 """
 
 
+Read = TypeVar("Read")
 IndexedState = RunState | Literal["damaged"]
 """A run whose files cannot be read is in the index all the same, and says so."""
 
@@ -145,11 +152,18 @@ def _forget(index: sqlite3.Connection, run: RunDirectory) -> None:
 
 
 def _enter(index: sqlite3.Connection, run: RunDirectory) -> None:
-    try:
-        line, refers, marked = _line_of(run), set(_references_of(run)), read_protected(run)
-    except InputError as error:
-        # A damaged run is listed with its reason; it must not hide the others.
-        line, refers, marked = _damaged_line(run, error), set(_record_references(run)), {}
+    # A damaged run is listed with its reason; it must not hide the others, nor lose what can be
+    # read of what it needs and what is protected.
+    line, unread = _tried(lambda: _line_of(run))
+    refers, unclear = _tried(lambda: set(_references_of(run)))
+    marked, unmarked = _tried(lambda: read_protected(run))
+    error = unread or unclear or unmarked
+    if line is None or error is not None:
+        line = _damaged_line(run, error)
+    if refers is None:
+        refers = {*_record_references(run), *_possible_references(run)}
+    if marked is None:
+        marked = {".": f"what of it was protected cannot be read: {unmarked}"}
     index.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(line))
     index.executemany("INSERT INTO refers VALUES (?, ?)", refers)
     index.executemany(
@@ -158,13 +172,20 @@ def _enter(index: sqlite3.Connection, run: RunDirectory) -> None:
     )
 
 
+def _tried(read: Callable[[], Read]) -> tuple[Read, None] | tuple[None, InputError]:
+    try:
+        return read(), None
+    except InputError as error:
+        return None, error
+
+
 def _line_of(run: RunDirectory) -> IndexedRun:
     s, last = stored_status(run.path), last_score(run)
     place, times = (s.stage, s.step), (s.started, s.finished)
     return IndexedRun(run.name, run.id, s.seed, s.status, *times, *place, s.message, *astuple(last))
 
 
-def _damaged_line(run: RunDirectory, error: InputError) -> IndexedRun:
+def _damaged_line(run: RunDirectory, error: InputError | None) -> IndexedRun:
     return IndexedRun(run.name, run.id, 0, "damaged", "", "", "", 0, str(error), None, "")
 
 
@@ -176,6 +197,19 @@ def _references_of(run: RunDirectory) -> Iterator[tuple[str, str]]:
         yield _lab_path(run, run.manifest), base["checkpoint"]
     yield from _record_references(run)
     yield from _adapter_starts(run, read_manifest(run).get("stages", {}))
+
+
+def _possible_references(run: RunDirectory) -> Iterator[tuple[str, str]]:
+    """What a run may need whose manifest cannot be read: its own checkpoints, which may stand on
+    each other, and every run that its model may be of."""
+    here = _lab_path(run, run.path)
+    yield here, _lab_path(run, run.path / "checkpoints")
+    experiment, _ = _tried(lambda: read_experiment(run.spec))
+    kind, _, name = experiment.model.partition(":") if experiment else ("", "", "")
+    reference, _ = _tried(lambda: parse_run_name(name)) if kind == "run" else (None, None)
+    for other in runs_of(run.root, reference.name) if reference else ():
+        if reference and reference.id in (None, other.id, other.id.rpartition("-")[2]):
+            yield here, _lab_path(run, other.path)
 
 
 def _record_references(run: RunDirectory) -> Iterator[tuple[str, str]]:

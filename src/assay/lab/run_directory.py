@@ -6,13 +6,12 @@ What the files in it say is in `status`, `metrics`, `manifest` and `records`.
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from assay.data.files import sync
+from assay.data.files import new_folder, remove_parts
 from assay.errors import InputError
 from assay.lab.listed import write_listed
 from assay.lab.status import STATUS, Status, write_status
@@ -91,16 +90,11 @@ def create_run(root: Path, name: str, *, seed: int, spec: str, new: bool = False
     now = datetime.now(UTC)
     run = RunDirectory(root, name, _next_id(runs_of(root, name), now))
     # Under a hidden name until it is whole, so that no listing ever meets half a run.
-    draft = run.path.with_name(f".{run.id}")
-    draft.mkdir(parents=True)
-    try:
+    run.path.parent.mkdir(parents=True, exist_ok=True)
+    remove_parts(run.path.parent)
+    with new_folder(run.path) as draft:
         write_listed(draft, draft / run.spec.name, spec)
         write_status(draft, Status(seed=seed, started=now.isoformat(timespec="seconds")))
-        draft.rename(run.path)
-    except BaseException:
-        shutil.rmtree(draft)
-        raise
-    sync(run.path.parent)
     return run
 
 

@@ -12,7 +12,7 @@ from assay.judge.findings import Finding
 from assay.judge.scores import on_one_scale
 from assay.lab.answers import evaluation_records, measured_checkpoints
 from assay.lab.comparison import Arm
-from assay.lab.damaged_runs import DamagedRun, apart
+from assay.lab.damaged_runs import apart
 from assay.lab.fairness import Entrant
 from assay.lab.launch import begun
 from assay.lab.matrix.slots import made_so, newest_by_seed
@@ -38,11 +38,12 @@ def seeds_of(root: Path, reference: RunReference) -> list[RunDirectory]:
     return [run, *(r for r in others if made_so(r, experiment))]
 
 
-def damaged_seeds(root: Path, reference: RunReference) -> list[DamagedRun]:
-    """The runs that `seeds_of` leaves out because they cannot be read."""
+def damaged_seeds(root: Path, reference: RunReference) -> list[Finding]:
+    """A warning of each run that `seeds_of` leaves out because it cannot be read."""
     if reference.id is not None or reference.seed is not None:
         return []
-    return apart(begun(root, reference.name))[1]
+    damaged = apart(begun(root, reference.name))[1]
+    return [Finding("warning", f"{each.run} is left out", each.why, "") for each in damaged]
 
 
 def with_seeds(

