@@ -8,7 +8,7 @@ from pathlib import Path
 
 MOST_NAMES = 20
 """Known names that an error lists: a benchmark has thousands of items, a message one line."""
-FEW_NAMES = 6
+FEW_NAMES = 12
 """So few known names are listed even where one of them is close."""
 MOST_CHARACTERS = 2000
 """Of what an error says is wrong."""

@@ -110,7 +110,7 @@ def test_the_stage_is_the_last_that_has_begun_unless_it_is_named(run):
         ({"last": 25}, "'rl' has no step 25"),
         ({"first": 9, "last": 9}, "step 9 is not before step 9"),
         ({"first": 9, "last": 4}, "step 9 is not before step 4"),
-        ({"stage": "r"}, "no stage 'r' (did you mean 'rl'?)"),
+        ({"stage": "r"}, "no stage 'r' (did you mean 'rl'? known: rl, sft)"),
     ],
 )
 def test_steps_and_stages_that_are_not_there_are_refused(run, span, words):

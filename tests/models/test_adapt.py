@@ -213,13 +213,11 @@ def test_an_adapters_gradient_is_that_of_its_formula() -> None:
     assert gradcheck(low, (numbers(5, 6), numbers(5, 4), numbers(2, 4), numbers(6, 2)))
 
 
-def test_an_adapter_that_drops_is_switched_off_or_merged_takes_pefts_way() -> None:
-    layer = projections(trained_lora(LoraOptions(rank=4, dropout=0.5)))[0]
+def test_an_adapter_that_is_switched_off_or_merged_takes_pefts_way() -> None:
+    layer = projections(trained_lora())[0]
     rows = torch.randn(7, 32)
     plain, adapted = layer.base_layer(rows), layer(rows)
     assert not torch.equal(plain, adapted)
-    assert not torch.equal(layer.train()(rows), adapted)
-    layer.eval()
     layer.enable_adapters(False)
     assert torch.equal(layer(rows), plain)
     layer.enable_adapters(True)

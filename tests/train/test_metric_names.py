@@ -19,8 +19,9 @@ MADE = {
     "rce": lambda: Rce(prompts(), 2, 1.0, 1.0, 1.0, toys.decode),
     "grpo": grpo,
 }
-NOT_HERE = SELF_CHECK | THOUGHT | {"kl"}
-"""Written by a language model's first update, by EGPO, and where there is a reference."""
+NOT_HERE = SELF_CHECK | THOUGHT | {"kl", "validation_loss"}
+"""Written by a language model's first update, by EGPO, and where there is a reference or rows to
+validate on (`test_validation`)."""
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -22,6 +22,7 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "rows": ("rows", ",.0f"),
     "groups": ("groups", ",.0f"),
     "nll": ("nll", ".4f"),
+    "validation_loss": ("validation loss", ".4f"),
     "reward_mean": ("reward", ".3f"),
     "signal_share": ("groups with signal", ".0%"),
     "kept_share": ("kept", ".0%"),

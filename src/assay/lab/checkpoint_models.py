@@ -125,9 +125,8 @@ def start_of(stage: StageSpec) -> CheckpointReference:
 def adapt(model: PreTrainedModel, stage: StageSpec) -> tuple[nn.Module, Adaptation]:
     """The model made ready to train as the stage's `adapt` table says."""
     match stage.adapt:
-        case LoraAdapt(rank=rank, alpha=alpha, targets=targets):
-            options = LoraOptions(rank, alpha, targets) if targets else LoraOptions(rank, alpha)
-            return train_lora(model, options)
+        case LoraAdapt(rank=rank, alpha=alpha, targets=targets, dropout=dropout):
+            return train_lora(model, LoraOptions(rank, alpha, targets, dropout or 0.0))
         case FreezeAdapt(patterns=patterns):
             return train_unfrozen(model, patterns)
         case _:

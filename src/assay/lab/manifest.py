@@ -36,6 +36,9 @@ from assay.tasks.task import reward
 NOTED = ("code", "packages", "machine", "time")
 """What may differ when a run is resumed."""
 
+WITHOUT_EFFECT = {"other_rendering_than", "validation", "validation_every"}
+"""Keys of a stage that change no result: what is allowed, and what is measured beside training."""
+
 
 class RunChanged(InputError):
     """What a run was made from is no longer the same."""
@@ -139,8 +142,7 @@ def _counts(made: DataSet) -> dict[str, Any]:
 def stage_table(session: Session, spec: StageSpec) -> dict[str, Any]:
     """The table of a stage, its rendering and rewards with their fingerprints."""
     renderer = make_renderer(session.base.tokenizer, spec.rendering)
-    # What is allowed changes no result; what was done is in the fingerprints.
-    table = spec.model_dump(mode="json", exclude_none=True, exclude={"other_rendering_than"})
+    table = spec.model_dump(mode="json", exclude_none=True, exclude=WITHOUT_EFFECT)
     table["rendering"] = {"name": renderer.name, "sha256": renderer.fingerprint}
     if table.get("reward") is not None:
         table["reward"] = _rewards(session, table["reward"])

@@ -112,11 +112,13 @@ def describe(made: DataSet, spec: DataSpec) -> str:
 
 
 def renderer_of(experiment: Experiment, data: str, tokenizer: object) -> Renderer:
-    """The rendering of the first stage that trains on a data set; `auto` where none does."""
-    for stage in experiment.stage.values():
-        if stage.data.removesuffix(".dev") == data:
-            return make_renderer(tokenizer, stage.rendering)
-    return make_renderer(tokenizer, "auto")
+    """The rendering of the first stage that reads a data set; `auto` where none does."""
+    reading = [
+        stage.rendering
+        for stage in experiment.stage.values()
+        if data in {name.removesuffix(".dev") for name in stage.reads}
+    ]
+    return make_renderer(tokenizer, reading[0] if reading else "auto")
 
 
 def make_renderer(tokenizer: object, name: str) -> Renderer:

@@ -31,7 +31,8 @@ from assay.lab.status import Status, read_status
 
 Lines = Sequence[Mapping[str, Any]]
 
-FIRST = ("reward_mean", "signal_share", "nll", "grad_norm", "entropy", "kl", "length_mean")
+FIRST = ("reward_mean", "signal_share", "nll", "validation_loss", "grad_norm", "entropy", "kl")
+FIRST += ("length_mean",)
 """Metrics that lead the table; others follow in the order in which steps record them."""
 HIDDEN = frozenset(
     {
@@ -49,6 +50,8 @@ HIDDEN = frozenset(
 )
 """Sizes and settings of a step, which say nothing about progress."""
 HIDDEN_BEGINNINGS = ("self_check_",)
+SPARSE = frozenset({"validation_loss"})
+"""Metrics that few steps record; in between, the last value holds."""
 
 
 class NoSuchStep(InputError):
@@ -191,11 +194,11 @@ def _progress(
 def _rows(
     run: RunDirectory, experiment: Experiment, lines: Lines, span: tuple[int, int]
 ) -> list[MetricRow]:
-    first, last = (next(x for x in lines if x["step"] == step) for step in span)
     between = [line for line in lines if span[0] <= line["step"] <= span[1]]
-    spec = experiment.stage[last["stage"]]
+    spec = experiment.stage[lines[0]["stage"]]
     rows = []
     for metric in _shown(between):
+        first, last = (_line_of(lines, step, metric) for step in span)
         before = estimate(run, spec, first, metric) if first is not last else None
         after = estimate(run, spec, last, metric)
         found = [line for line in between if metric in line]
@@ -203,6 +206,13 @@ def _rows(
         both = change(before, after) if before and after else None
         rows.append(MetricRow(metric, before, after, both, line))
     return rows
+
+
+def _line_of(lines: Lines, step: int, metric: str) -> Mapping[str, Any]:
+    """The line of a step; for what few steps record, the last one up to there that does."""
+    line = next(x for x in lines if x["step"] == step)
+    known = [x for x in lines if x["step"] <= step and metric in x]
+    return known[-1] if metric in SPARSE and known else line
 
 
 def _shown(lines: Lines) -> list[str]:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.errors import InputError, nearest
+from assay.errors import FEW_NAMES, InputError, nearest
 from assay.lab.run_directory import RunDirectory, all_runs, runs_of
 from assay.lab.selection import read_selection
 from assay.lab.spec.references import CheckpointReference, parse_checkpoint
@@ -93,7 +93,7 @@ def resolve_checkpoint(run: RunDirectory, reference: CheckpointReference) -> Che
         return resolve_checkpoint(run, _best(run, reference.stage))
     step = steps[-1] if reference.which == "last" else reference.step
     if step not in steps:
-        fix = "it has " + ", ".join(f"{reference.stage}.step-{n}" for n in steps)
+        fix = _steps(reference.stage, steps, step or 0)
         raise RunNotFound(f"{run} has no checkpoint {reference.stage}.step-{step}", fix=fix)
     return CheckpointReference(reference.stage, "step", step)
 
@@ -115,6 +115,15 @@ def _best(run: RunDirectory, stage: str) -> CheckpointReference:
     if found is None:
         raise RunNotFound(f"{run} has not chosen the best of {stage!r}", fix=f"take {stage}.last")
     return found
+
+
+def _steps(stage: str, steps: list[int], wanted: int) -> str:
+    """All checkpoints of a stage where they are few, else the ones at the ends and the nearest."""
+    if len(steps) <= FEW_NAMES:
+        return "it has " + ", ".join(f"{stage}.step-{n}" for n in steps)
+    near = min(steps, key=lambda step: abs(step - wanted))
+    ends = f"{stage}.step-{steps[0]} to {stage}.step-{steps[-1]}"
+    return f"did you mean '{stage}.step-{near}'? it has {len(steps)}, {ends}"
 
 
 def _stages(run: RunDirectory) -> str:

@@ -5,7 +5,7 @@ last checkpoint. Drawing pages is the report's business.
 """
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -56,12 +56,13 @@ from assay.lab.selection import read_selection
 from assay.lab.session import Session
 from assay.lab.spec.experiment import Experiment
 from assay.lab.spec.read import read_experiment
-from assay.lab.spec.stage import SamplingStage, StageSpec, steps_of
+from assay.lab.spec.stage import SamplingStage, SftStage, StageSpec, steps_of
 from assay.lab.spec.toml_write import experiment_toml
 from assay.lab.spec.whole import read_whole
 from assay.lab.stage_methods import (
     StageInput,
     build_method,
+    build_validation,
     loop_settings,
     reward_of,
 )
@@ -69,6 +70,7 @@ from assay.lab.start_over import begun as being_taken_back
 from assay.lab.start_over import start_over
 from assay.lab.status import hold_lab, hold_run, read_status, stored_status, write_status
 from assay.models.optimizer import make_optimizer
+from assay.rl.policy import Policy
 from assay.rollout.language import LanguagePolicy
 from assay.train.checkpoint import drop_optimizer
 from assay.train.loop import train
@@ -316,10 +318,22 @@ def train_stage(
     )
     try:
         method = first_look(session, name, stage, build_method(stage, given, steps))
-        train(policy, method, optimizer, state, loop_settings(stage, steps), recorder)
+        look = validation_of(session, stage, given, steps)
+        train(policy, method, optimizer, state, loop_settings(stage, steps), recorder, look)
     finally:
         if runner is not None:
             runner.close()
+
+
+def validation_of(
+    session: Session, stage: StageSpec, given: StageInput, steps: int
+) -> Callable[[Policy, int], Mapping[str, float]]:
+    """What looks at the policy after a step: at the loss of held-out rows where a stage names
+    some, at nothing elsewhere."""
+    if not isinstance(stage, SftStage) or stage.validation is None:
+        return lambda policy, step: {}
+    rows = find_part(session.sets, stage.validation)
+    return build_validation(stage, given, rows, steps).look
 
 
 def experiment_of(run: RunDirectory) -> Experiment:

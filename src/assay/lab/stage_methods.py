@@ -1,7 +1,7 @@
 """From a `[stage.NAME]` table and rows to the training method that the shared loop runs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from assay.data.episode import Episode, Reward
@@ -27,7 +27,7 @@ from assay.train.loop import LoopSettings
 from assay.train.rce import Rce, StoredGroups
 from assay.train.rft import Rft
 from assay.train.self_check import SelfChecked
-from assay.train.sft import Sft
+from assay.train.sft import Sft, Validation
 from assay.train.state import Method
 
 
@@ -94,6 +94,14 @@ def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
         case GrpoStage():
             check = partial(check_language_policy, tokens=min(stage.micro_tokens, CHECKED_TOKENS))
             return SelfChecked(build_grpo(stage, given), check)
+
+
+def build_validation(
+    stage: SftStage, given: StageInput, rows: tuple[Row, ...], steps: int
+) -> Validation:
+    """What measures an SFT stage on held-out rows, rendered and masked like its own."""
+    episodes = stored_conversations(replace(given, rows=rows), stage.loss_on)
+    return Validation(episodes, stage.validation_every, steps, stage.micro_tokens)
 
 
 def stored_conversations(given: StageInput, loss_on: str) -> tuple[Episode, ...]:

@@ -6,7 +6,7 @@ name patterns work is in `lora` and `freeze`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from peft import PeftModel
 from torch import nn
@@ -76,4 +76,7 @@ def measure(model: nn.Module, kind: Kind, matched: Mapping[str, tuple[str, ...]]
 
 def save_activations(model: nn.Module) -> None:
     """Activation checkpointing: layers keep only their input and run again going backward."""
-    model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+    # Transformers renamed it within the versions that Assay works with.
+    enable: Any = getattr(model, "activation_checkpointing_enable", None)
+    enable = enable or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})

@@ -12,7 +12,9 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from assay.errors import InputError, nearest
+from assay.models.dropout import KeyedDropout
 from assay.models.lora_layer import PackedLora
+from assay.models.quiet import old_names_of_peft
 
 ALL_LINEAR = "all-linear"
 
@@ -31,6 +33,7 @@ class LoraOptions:
     """Names of linear layers, or the ends of their dotted names; `all-linear` is all of them but
     the output head."""
     dropout: float = 0.0
+    """Share of each layer's input that its adapter does not see in training."""
 
 
 def add_lora(
@@ -52,8 +55,13 @@ def add_lora(
         target_modules=layers,
     )
     config._register_custom_module({nn.Linear: PackedLora})
-    adapted = get_peft_model(model, config)
+    with old_names_of_peft():
+        adapted = get_peft_model(model, config)
     assert isinstance(adapted, PeftModel)
+    if options.dropout:
+        for name, layer in adapted.named_modules():
+            if isinstance(layer, PackedLora):
+                layer.lora_dropout["default"] = KeyedDropout(options.dropout, name)
     return adapted, matched
 
 

@@ -1,8 +1,10 @@
-"""Keeps Transformers' progress bars and load reports off the terminal while Assay loads a model.
+"""Keeps off the terminal what libraries say of their own affairs while Assay works with them.
 
-Their content is not lost: what a load report would say, `load` checks and raises.
+No content is lost: what Transformers' load report would say, `load` checks and raises; what peft's
+use of an old name means to a user is nothing. Any other warning is shown.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,3 +23,12 @@ def quiet_transformers() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def old_names_of_peft() -> Iterator[None]:
+    """peft 0.21 asks Transformers 5.23 for `is_activation_checkpointing` by its former name."""
+    with warnings.catch_warnings():
+        said = "`is_gradient_checkpointing` is deprecated"
+        warnings.filterwarnings("ignore", said, FutureWarning)
+        yield

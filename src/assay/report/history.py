@@ -21,6 +21,7 @@ CURVES = (
     "entropy",
     "kl",
     "nll",
+    "validation_loss",
     "clip_low_share",
     "clip_high_share",
     "rollout_gap_mean",

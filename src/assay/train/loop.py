@@ -5,6 +5,7 @@ recorder keeps the history.
 """
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -45,8 +46,9 @@ def train(
     state: TrainState,
     settings: LoopSettings,
     recorder: Recorder,
+    look: Callable[[Policy, int], Mapping[str, float]] = lambda policy, step: {},
 ) -> None:
-    """Train from `state.step` to `settings.steps`.
+    """Train from `state.step` to `settings.steps`; `look` adds metrics of a step's policy.
 
     Raises TrainingFailure after more than `max_skipped_steps` updates with a non-finite gradient,
     where the rollout gap is larger than allowed, and where the bonus that an estimator is named for
@@ -63,14 +65,17 @@ def train(
         results = run_updates(policy, batch, optimizer, settings)
         state.skipped += sum(not result.stepped for result in results)
         state.step += 1
+        updated = time.perf_counter()
+        seen = look(policy, state.step)
         finished = time.perf_counter()
         values = {
             **batch.metrics,
             **step_metrics(results),
+            **seen,
             "learning_rate": rate,
             "skipped_steps": float(state.skipped),
             "rollout_seconds": collected - started,
-            "update_seconds": finished - collected,
+            "update_seconds": updated - collected,
             "seconds": finished - started,
             "peak_memory_mb": peak_memory_mb(),
         }

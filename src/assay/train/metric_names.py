@@ -69,7 +69,7 @@ SELF_CHECK = frozenset(
     }
 )
 METHODS: Mapping[str, frozenset[str]] = {
-    "sft": LOOP | LIKELIHOOD | {"rows", "tokens"},
+    "sft": LOOP | LIKELIHOOD | {"rows", "tokens", "validation_loss"},
     "rft": LOOP | LIKELIHOOD | SAMPLING | {"kept_share", "tokens"},
     "rce": LOOP | LIKELIHOOD | SAMPLING | {"tau"},
     "grpo": LOOP | SAMPLING | POLICY | THOUGHT | SELF_CHECK,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from assay.models.dropout import next_masks
 from assay.rl.objectives.objective import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
@@ -63,6 +64,7 @@ def accumulate(
         for micro in micros:
             output = objective(policy.score(micro, entropy=objective.needs.entropy), micro)
             output.loss.backward()
+            next_masks(policy.module)
             for name, value in output.sums.items():
                 sums[name] = sums.get(name, 0.0) + float(value)
     return sums

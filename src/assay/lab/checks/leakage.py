@@ -10,7 +10,7 @@ from itertools import product
 from assay.data.leakage import call_path, overlap
 from assay.data.row import Row
 from assay.judge.findings import Finding
-from assay.lab.checks.subject import Number, Seen, Subject, share_of, some
+from assay.lab.checks.subject import Number, Seen, Subject, reading, share_of, some
 from assay.lab.prepare import find_part
 from assay.lab.trained_items import bare_items, shared_texts
 
@@ -36,7 +36,18 @@ def leakage(subject: Subject) -> Seen:
             rows = find_part(session.sets, data)
             report = evaluation.spec.role == "report"
             yield from shared_with_test(data, rows, f"evaluate.{name}", items[name], report)
+    yield from validating(subject)
     yield from choosing_and_reporting(subject, items)
+
+
+def validating(subject: Subject) -> Seen:
+    """Every training set against the rows whose loss is measured beside training."""
+    session = subject.session
+    trained = dict.fromkeys(stage.data for stage in session.experiment.stage.values())
+    for data, (place, stage, validated) in product(trained, reading(session)):
+        if validated != stage.data:
+            sides = [find_part(session.sets, name) for name in (data, validated)]
+            yield from shared_with_test(data, sides[0], place, sides[1], report=False)
 
 
 def shared_with_test(

@@ -8,6 +8,7 @@ from assay.lab.checks.subject import (
     Number,
     Seen,
     Subject,
+    reading,
     samples,
     share_of,
     some,
@@ -20,11 +21,11 @@ def lengths(subject: Subject) -> Seen:
     session = subject.session
     for name in session.sets:
         yield from conversations(subject, name)
-    for name, stage in session.experiment.stage.items():
-        golds = subject.golds_of_data(stage.data, stage.rendering)
+    for place, stage, data in reading(session):
+        golds = subject.golds_of_data(data, stage.rendering)
         limit = stage.sampling.max_tokens if samples(stage) else None
-        yield from measured(f"stage.{name}", golds)
-        yield from compared(subject, f"stage.{name}", golds, limit)
+        yield from measured(place, golds)
+        yield from compared(subject, place, golds, limit)
     for name, evaluation in session.evaluations.items():
         golds = subject.golds_of_items(evaluation)
         yield from measured(f"evaluate.{name}", golds)
@@ -47,10 +48,10 @@ def conversations(subject: Subject, name: str) -> Seen:
 
 
 def conversation_lengths(subject: Subject, name: str) -> list[int]:
-    """Tokens of each row that can be rendered, as the first stage that trains on it renders it."""
+    """Tokens of each row that can be rendered, as the first stage that reads it renders it."""
     session = subject.session
-    stages = session.experiment.stage.values()
-    used = [stage.rendering for stage in stages if stage.data.removesuffix(".dev") == name]
+    reads = reading(session)
+    used = [stage.rendering for _, stage, data in reads if data.removesuffix(".dev") == name]
     rendering = used[0] if used else "auto"
     renderer = make_renderer(session.base.tokenizer, rendering)
     data = session.sets[name]

@@ -3,7 +3,7 @@
 from assay.data.encoding import Codec
 from assay.data.rendering import first_difference
 from assay.judge.findings import Finding
-from assay.lab.checks.subject import Gold, Seen, Subject, share_of, some
+from assay.lab.checks.subject import Gold, Seen, Subject, reading, share_of, some
 from assay.lab.parting import (
     Parting,
     allowed,
@@ -22,20 +22,20 @@ from assay.lab.spec.stage import StageSpec
 
 def renderings(subject: Subject) -> Seen:
     """Every stage's rows as tokens and back, and every stage against what measures it."""
-    for name, stage in subject.session.experiment.stage.items():
-        yield from round_trip(subject, name, stage)
+    for place, stage, data in reading(subject.session):
+        yield from round_trip(subject, place, stage, data)
     yield from differing(subject)
 
 
-def round_trip(subject: Subject, name: str, stage: StageSpec) -> Seen:
+def round_trip(subject: Subject, place: str, stage: StageSpec, data: str) -> Seen:
     """Rows that cannot be rendered, or whose answer the tokenizer does not give back."""
-    golds = subject.golds_of_data(stage.data, stage.rendering)
+    golds = subject.golds_of_data(data, stage.rendering)
     whole = len(golds.answers) + len(golds.broken)
     if golds.broken:
         ids = [id_ for id_, _ in golds.broken]
         yield Finding(
             "error",
-            f"stage.{name}: rows cannot be rendered by {stage.rendering!r}",
+            f"{place}: rows cannot be rendered by {stage.rendering!r}",
             f"{share_of(len(ids), whole)}: {some(ids)}; {golds.broken[0][1]}",
             "choose another rendering, or leave these rows out",
         )
@@ -45,15 +45,15 @@ def round_trip(subject: Subject, name: str, stage: StageSpec) -> Seen:
         first = elsewhere[0]
         yield Finding(
             "error",
-            f"stage.{name}: answers are trained after another prompt than they are sampled after",
+            f"{place}: answers are trained after another prompt than they are sampled after",
             f"{share_of(len(elsewhere), whole)}: {some([g.row.id for g in elsewhere])}; "
             f"{first_difference(tokenizer, first.prompt, first.context) or 'it is longer'}",
             "choose a rendering whose prompt begins its conversation",
         )
-    yield from reencoded(subject, name, golds.answers)
+    yield from reencoded(subject, place, golds.answers)
 
 
-def reencoded(subject: Subject, name: str, golds: tuple[Gold, ...]) -> Seen:
+def reencoded(subject: Subject, place: str, golds: tuple[Gold, ...]) -> Seen:
     """Answers whose text, as rewards see it, gives other tokens than the ones trained on."""
     session = subject.session
     codec = Codec(session.base.tokenizer)
@@ -67,7 +67,7 @@ def reencoded(subject: Subject, name: str, golds: tuple[Gold, ...]) -> Seen:
     if changed:
         yield Finding(
             "warning",
-            f"stage.{name}: gold answers change on the way through text",
+            f"{place}: gold answers change on the way through text",
             f"{share_of(len(changed), len(golds))}: {some([id_ for id_, _ in changed])}; "
             f"{changed[0][1]}",
             "rewards read the decoded text: see that the tokenizer keeps spaces and rare signs",

@@ -9,7 +9,7 @@ from assay.data.remarks import NO_TOOLS, UNDECLARED
 from assay.data.row import Row
 from assay.data.tools import parse_tools
 from assay.judge.findings import Finding
-from assay.lab.checks.subject import Number, Seen, Subject, reward_uses, share_of, some
+from assay.lab.checks.subject import Number, Seen, Subject, reading, reward_uses, share_of, some
 from assay.lab.evaluate import Evaluation
 from assay.lab.prepare import DataSet, find_part
 from assay.lab.row_filters import LONGER, SHORTER, TOO_LONG, Shift
@@ -123,14 +123,14 @@ def contradicting(subject: Subject, name: str) -> Seen:
 
 def without_answers(subject: Subject) -> Seen:
     """Rows without a gold answer: SFT cannot train on them, and nothing proves the others."""
-    for name, stage in subject.session.experiment.stage.items():
-        golds = subject.golds_of_data(stage.data, stage.rendering)
+    for place, stage, data in reading(subject.session):
+        golds = subject.golds_of_data(data, stage.rendering)
         if not golds.missing:
             continue
         whole = len(golds.answers) + len(golds.missing) + len(golds.broken)
         yield Finding(
             "error" if isinstance(stage, SftStage) else "note",
-            f"stage.{name}: rows of data.{stage.data} have no gold answer",
+            f"{place}: rows of data.{data} have no gold answer",
             f"{share_of(len(golds.missing), whole)}: {some(golds.missing)}",
             "give each row an answer, or leave it out"
             if isinstance(stage, SftStage)

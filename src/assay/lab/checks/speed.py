@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from assay.judge.findings import Finding
 from assay.lab.checks.subject import Number, Seen, Subject, samples
-from assay.lab.checks.work import StageWork, measured_checkpoints, stage_work
+from assay.lab.checks.work import StageWork, measured_checkpoints, stage_work, validation_tokens
 from assay.lab.evaluate import Evaluation
 from assay.lab.spec.stage import GrpoStage, StageSpec
 from assay.rl.policy import SampleKey
@@ -56,6 +56,8 @@ def speed(subject: Subject) -> Seen:
     total = [0.0, 0.0]
     for name, (stage, work) in stages.items():
         ends = stage_seconds(stage, work, found)
+        looks = found.token * validation_tokens(subject, stage, work.steps)
+        ends = ends[0] + looks, ends[1] + looks
         yield from ranged(f"stage.{name}", ends)
         total = [a + b for a, b in zip(total, ends, strict=True)]
     for name, evaluation in session.evaluations.items():

@@ -15,7 +15,7 @@ from assay.judge.findings import Finding
 from assay.lab.evaluate import Evaluation, decode_with
 from assay.lab.prepare import find_part, make_renderer
 from assay.lab.session import Session
-from assay.lab.spec.stage import CommonStage, RceStage, SamplingStage
+from assay.lab.spec.stage import CommonStage, RceStage, SamplingStage, StageSpec
 from assay.lab.spec.training import Reward as RewardSpec
 from assay.tasks.task import Task
 
@@ -126,6 +126,15 @@ def reward_uses(session: Session) -> list[RewardUse]:
     for use in stages + evaluations:
         found.setdefault((use.data, str(use.reward), use.rendering), use)
     return list(found.values())
+
+
+def reading(session: Session) -> list[tuple[str, StageSpec, str]]:
+    """Where rows are trained on or validated on: the place, the stage, the data by name."""
+    return [
+        (f"stage.{name}" + (".validation" if data != stage.data else ""), stage, data)
+        for name, stage in session.experiment.stage.items()
+        for data in stage.reads
+    ]
 
 
 def samples(stage: CommonStage) -> TypeGuard[SamplingStage]:

@@ -55,6 +55,15 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
     )
 
 
+def validation_tokens(subject: Subject, stage: StageSpec, steps: int) -> int:
+    """Tokens that the measurements of a stage's validation loss go over."""
+    if not isinstance(stage, SftStage) or stage.validation is None:
+        return 0
+    golds = subject.golds_of_data(stage.validation, stage.rendering).answers
+    looks = -(-steps // (stage.validation_every or steps))
+    return looks * sum(len(gold.context) + len(gold.actions) for gold in golds)
+
+
 def checkpoint_count(stage: StageSpec, steps: int) -> int:
     """Checkpoints that a stage leaves: every so many steps, and after the last."""
     every = stage.checkpoint_every

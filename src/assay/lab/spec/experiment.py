@@ -11,7 +11,7 @@ from assay.lab.spec.data import DataSpec
 from assay.lab.spec.evaluate import EvaluateSpec
 from assay.lab.spec.note import NoteSpec
 from assay.lab.spec.references import parse_checkpoint
-from assay.lab.spec.stage import GrpoStage, StageSpec
+from assay.lab.spec.stage import GrpoStage, SftStage, StageSpec
 from assay.lab.spec.table import Count, Many, Name, Positive, Table, raise_all, refused
 from assay.lab.spec.watch import GuardSpec, MilestoneSpec, check_watched
 
@@ -113,6 +113,8 @@ def check_stages(experiment: Experiment) -> Refusals:
         if name == "base":
             yield refused("stage.base", "'base' is the name of the model before training")
         yield from _check_data(experiment, f"stage.{name}.data", stage.data)
+        if isinstance(stage, SftStage) and stage.validation is not None:
+            yield from _check_data(experiment, f"stage.{name}.validation", stage.validation)
         yield from _check_checkpoint(experiment, f"stage.{name}.start", stage.start, seen)
         for evaluation in stage.other_rendering_than or ():
             if evaluation not in experiment.evaluate:

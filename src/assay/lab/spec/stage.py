@@ -23,7 +23,7 @@ from assay.lab.spec.table import (
     raise_all,
     refused,
 )
-from assay.lab.spec.training import Adapt, FullAdapt, Optimizer, Reward, Sampling
+from assay.lab.spec.training import Adapt, FullAdapt, LoraAdapt, Optimizer, Reward, Sampling
 
 LEARNING_RATES = {"sft": 1e-5, "rft": 1e-5, "rce": 1e-5, "grpo": 1e-6}
 """Full training: what the field's recipes for 0.5B to 8B models use."""
@@ -62,6 +62,11 @@ class CommonStage(Table):
     max_skipped_steps: Annotated[int, Field(ge=0)] = 3
     """Steps with a non-finite gradient are skipped; more than this many stop the run."""
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The data sets, `NAME` or `NAME.dev`, that the stage trains on or is validated on."""
+        return (self.data,)
+
     @model_validator(mode="before")
     @classmethod
     def _default_learning_rate(cls, values: Any) -> Any:
@@ -91,6 +96,30 @@ class SftStage(CommonStage):
     """Rows per optimizer step."""
     loss_on: Literal["all", "last"] = "all"
     """Train on all assistant messages of a conversation or on the last one only."""
+    validation: str | None = None
+    """Rows, `NAME` or `NAME.dev`, whose loss is measured beside training and recorded as
+    `validation_loss`; they train and choose nothing. Omitted means none."""
+    validation_every: Count | None = None
+    """Steps between measurements of the validation loss; omitted means after the last step only."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """See `CommonStage.reads`."""
+        return (self.data,) if self.validation is None else (self.data, self.validation)
+
+    @model_validator(mode="after")
+    def _measures_other_rows(self) -> Self:
+        raise_all(self._idle_validation())
+        return self
+
+    def _idle_validation(self) -> Iterator[PydanticCustomError]:
+        if self.validation is None and self.validation_every is not None:
+            fix = f'name rows, for example validation = "{self.data.removesuffix(".dev")}.dev"'
+            yield refused("validation_every", "there is no validation to measure", fix)
+        if self.validation == self.data:
+            problem = "these rows are trained on; their loss would only say how well they are known"
+            fix = f'hold some out: split = {{ dev = 0.05 }} and validation = "{self.data}.dev"'
+            yield refused("validation", problem, fix)
 
 
 class SamplingStage(CommonStage):
@@ -106,6 +135,13 @@ class SamplingStage(CommonStage):
     """Seconds for one reward; a later one is an abstention. Applies to rewards in a worker."""
     max_abstained_share: Share = 0.1
     """A step with a larger share of abstained rewards stops the run."""
+
+    @model_validator(mode="after")
+    def _trains_the_model_that_sampled(self) -> Self:
+        if isinstance(self.adapt, LoraAdapt) and self.adapt.dropout is not None:
+            problem = "completions are sampled without dropout, their likelihoods would be with it"
+            raise refused("adapt.dropout", problem, "remove it; sft stages can have it")
+        return self
 
 
 class RftStage(SamplingStage):

@@ -5,7 +5,7 @@ What the values do is in `train`, `models` and `rollout`; here is only what may 
 
 from typing import Annotated, Literal
 
-from pydantic import Field, Strict
+from pydantic import Field, Strict, field_validator
 
 from assay.lab.spec.table import Few, Many, Positive, Share, Table, Temperature, Tokens, Weight
 
@@ -53,6 +53,14 @@ class LoraAdapt(Table):
     targets: Annotated[Many[str], Field(min_length=1)] = ("all-linear",)
     """Linear layers by name or by the end of their dotted name; `all-linear` is every one but the
     output head."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Share of its input that an adapter does not see while it is trained, in `sft` stages only;
+    omitted means none."""
+
+    @field_validator("dropout")
+    @classmethod
+    def _none_is_none(cls, value: float | None) -> float | None:
+        return value or None
 
 
 class FreezeAdapt(Table):

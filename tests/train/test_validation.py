@@ -1,0 +1,87 @@
+"""The loss of held-out rows is training's own, without dropout, and leaves training as it was."""
+
+import pytest
+import torch
+
+from assay.data.episode import Episode, Turn
+from assay.models.adapt import train_lora
+from assay.models.lora import LoraOptions
+from assay.models.plain import score_plainly
+from assay.models.precision import choose_precision
+from assay.rl.packed import pack
+from assay.rollout.language import LanguagePolicy
+from assay.train.loop import LoopSettings, train
+from assay.train.sft import Sft, Validation
+from assay.train.state import TrainState
+from tests.exact import random_groups
+from tests.tiny import tiny_model
+from tests.train import toys
+
+HELD_OUT = tuple(group[0] for group in random_groups(3, (1,) * 5))
+
+
+def dropping_policy() -> LanguagePolicy:
+    torch.manual_seed(0)
+    module, _ = train_lora(tiny_model(), LoraOptions(rank=4, dropout=0.5))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.normal_(std=0.2)
+    return LanguagePolicy(module.train(), choose_precision("fp32", "cpu"), frozenset())
+
+
+def validation(every: int | None = None, steps: int = 7, micro_tokens: int = 40) -> Validation:
+    return Validation(HELD_OUT, every, steps, micro_tokens)
+
+
+def test_it_is_the_mean_over_trained_tokens_of_the_plain_model_without_dropout() -> None:
+    policy = dropping_policy()
+    masked = Episode("m", "m", (Turn((5, 6), (7, 8, 9), (True, False, True)),))
+    packed = pack((*HELD_OUT, masked))
+    given = packed.contexts, packed.actions_S, packed.offsets_N1
+    found = Validation((*HELD_OUT, masked), None, 1, 40).loss(policy)
+    policy.module.eval()
+    logps_S, _ = score_plainly(policy.module, *given)
+    assert found == pytest.approx(-float(logps_S[packed.mask_S].mean().detach()), rel=1e-5)
+
+
+def test_it_is_what_nll_is_of_a_step_over_the_same_rows() -> None:
+    policy, recorder = toys.CandidatePolicy(), toys.MemoryRecorder()
+    rows = tuple(
+        Episode(f"q{i}", f"q{i}", (Turn(toys.query(i), (toys.right(i),), (True,)),))
+        for i in range(10)
+    )
+    look = Validation(rows, 1, 3, 100).look
+    optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.1)
+    train(policy, Sft(rows, 10, 0), optimizer, TrainState(), LoopSettings(3, 0.1), recorder, look)
+    nll, seen = ([line[name] for line in recorder.lines] for name in ("nll", "validation_loss"))
+    # A step's nll is of the weights before it, the validation loss of those after.
+    assert seen[:-1] == pytest.approx(nll[1:]) and seen[-1] < nll[-1]
+
+
+@pytest.mark.parametrize(("every", "due"), [(None, {7}), (3, {3, 6, 7}), (7, {7})])
+def test_it_is_due_every_so_many_steps_and_after_the_last(every: int | None, due: set[int]) -> None:
+    policy = toys.CandidatePolicy()
+    stored = Episode("q", "q", (Turn(toys.query(1), (2,), (True,)),))
+    made = Validation((stored,), every, 7, 40)
+    assert {step for step in range(1, 8) if made.look(policy, step)} == due
+
+
+def test_it_leaves_no_trace_in_weights_gradients_random_numbers_or_modes() -> None:
+    policy = dropping_policy()
+    policy.module.get_submodule("base_model.model.lm_head").eval()
+    modes = [part.training for part in policy.module.modules()]
+    weights = [p.clone() for p in policy.module.parameters()]
+    state = torch.get_rng_state()
+    first, second = validation().loss(policy), validation().loss(policy)
+    assert first == second
+    assert torch.equal(state, torch.get_rng_state())
+    assert [part.training for part in policy.module.modules()] == modes
+    for before, after in zip(weights, policy.module.parameters(), strict=True):
+        assert torch.equal(before, after) and after.grad is None
+
+
+def test_micro_batches_of_any_size_give_the_same() -> None:
+    policy = dropping_policy()
+    whole, parts = (validation(micro_tokens=n).loss(policy) for n in (10_000, 1))
+    assert whole == pytest.approx(parts, rel=1e-5)
