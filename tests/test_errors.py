@@ -8,6 +8,9 @@ def test_names_that_are_alike_are_offered():
     assert few == "did you mean 'tiny'? known: other, tiny"
     many = nearest("tyni", ["tiny", *(f"other-{n}" for n in range(FEW_NAMES))])
     assert many == "did you mean 'tiny'?"
+    assert nearest("tyni", ["tiny", *"abcdefghijk"]).endswith(
+        "known: a, b, c, d, e, f, g, h, i, j, k, tiny"
+    )
 
 
 def test_what_somebody_sent_is_cut_in_a_message_at_both_ends() -> None:

@@ -252,6 +252,17 @@ def test_what_does_not_exist_is_refused_with_the_nearest(tmp_path, text, expecte
     assert str(raised.value) == expected
 
 
+def test_of_few_checkpoints_all_are_named_of_many_the_nearest(run):
+    for step in range(2, 26, 2):
+        run.checkpoint("sft", step).mkdir(parents=True)
+    with pytest.raises(RunNotFound, match=r"it has sft.step-2, sft.step-4, .*, sft.step-24\)"):
+        directory(run, "sft.step-9")
+    run.checkpoint("sft", 26).mkdir()
+    near = r"did you mean 'sft.step-24'\? it has 13, sft.step-2 to sft.step-26\)"
+    with pytest.raises(RunNotFound, match=near):
+        directory(run, "sft.step-23")
+
+
 def test_an_empty_lab_says_so(tmp_path):
     with pytest.raises(RunNotFound) as raised:
         find(tmp_path, "demo")

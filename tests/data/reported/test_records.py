@@ -154,7 +154,7 @@ def test_a_control_that_is_no_run_is_named_with_the_nearest(tmp_path: Path):
     said = refusal(
         tmp_path, CSV.replace(" base, better", " bas, better").replace("500, base", "500, "), "csv"
     )
-    assert "r.csv:4: control: no run is named 'bas' (did you mean 'base'?)" in said
+    assert "r.csv:4: control: no run is named 'bas' (did you mean 'base'? known: " in said
 
 
 def test_lines_of_one_run_with_other_settings_are_runs_of_their_own(tmp_path: Path):
