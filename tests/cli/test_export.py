@@ -6,9 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import gguf
+import httpx
 import numpy as np
 import pytest
 import torch
+from huggingface_hub.errors import OfflineModeIsEnabled
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -198,6 +200,13 @@ def test_what_is_no_checkpoint_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_best_checkpoint_that_is_the_base_is_refused_as_such(
+    finished_lab: Path, tmp_path: Path
+) -> None:
+    result = export(finished_lab, "tiny@sft.best", tmp_path / "out")
+    assert_one_line(result, "the best of 'sft' is the model that the run began with")
+
+
 def test_a_base_that_changed_since_is_refused(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -250,12 +259,23 @@ def test_a_push_makes_a_private_repository_of_the_finished_folder(
     assert (folder / "README.md").is_file() and "hf_secret" not in result.stdout
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError("409 Conflict:\nalready there"),
+        httpx.ConnectError("Name or service not known"),
+        httpx.ReadTimeout("timed out"),
+        OfflineModeIsEnabled("offline mode is enabled"),
+        RuntimeError("Data processing error"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
 def test_a_push_that_fails_leaves_the_folder_whole_and_says_how_to_go_on(
-    stacked: Path, tmp_path: Path, fake_hub: type[FakeHub]
+    stacked: Path, tmp_path: Path, fake_hub: type[FakeHub], error: Exception
 ) -> None:
-    fake_hub.error = OSError("409 Conflict:\nalready there")
+    fake_hub.error = error
     result = export(stacked, "tiny@low.last", tmp_path / "out", "--push", "me/tiny")
-    assert_one_line(result, "409 Conflict: already there", "hf upload me/tiny", code=1)
+    assert_one_line(result, " ".join(str(error).split()), "hf upload me/tiny", code=1)
     assert (tmp_path / "out" / "model.safetensors").is_file()
 
 

@@ -47,9 +47,25 @@ def test_no_verb_works_on_what_its_config_refuses(
         ("check", lab.file, "--lab", lab.root),
         ("run", lab.file, "--lab", lab.root),
         ("eval", *target),
+        ("serve", "path:model", "--port", 0, "--lab", lab.root),
     ):
         assert_one_line(call(*arguments), "config.json", *words)
     assert not (lab.root / "runs").exists()
+
+
+def test_a_run_whose_model_is_no_longer_what_it_was_is_one_line_for_every_verb(
+    trained: TinyLab, tmp_path: Path
+) -> None:
+    edit(trained, "config.json", model_type="gpt2", architectures=["GPT2LMHeadModel"])
+    out = tmp_path / "out"
+    for arguments in (
+        ("eval", "tiny@rl.last", *evaluation(trained)[4:]),
+        ("serve", "tiny@rl.last", "--port", 0),
+        ("export", "tiny@rl.last", out),
+    ):
+        result = call(*arguments, "--lab", trained.root)
+        assert_one_line(result, "config.json", "gpt2", "llama, mistral")
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(

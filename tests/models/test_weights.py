@@ -1,7 +1,10 @@
 """Checkpoint files give back every bit, and belong to one architecture and one adapter."""
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +17,7 @@ from assay.models.folder import ModelFolderError
 from assay.models.load import load_model
 from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision
-from assay.models.state import StateDictMismatch, weight_fingerprint
+from assay.models.state import NotFinite, StateDictMismatch, weight_fingerprint
 from assay.models.weights import ArchitectureMismatch, load_weights, save_weights
 from tests.models.folders import tiny_model, tiny_tokenizer
 
@@ -141,6 +144,24 @@ def test_an_adapter_is_not_a_whole_model_and_the_other_way_round(tmp_path: Path)
         load_weights(tiny_model(), tmp_path / "a")
     with pytest.raises(ModelFolderError, match=r"adapter_model.safetensors: is missing"):
         load_weights(lora_model(), tmp_path / "b")
+
+
+@pytest.mark.parametrize("make", [lora_model, tiny_model])
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_a_checkpoint_with_a_weight_that_is_no_number_is_named_and_not_loaded(
+    tmp_path: Path, make: Callable[[], Any], value: float
+) -> None:
+    save_weights(make(), tmp_path)
+    (file,) = tmp_path.glob("*.safetensors")
+    state = load_file(file)
+    spoiled = sorted(state)[1]
+    state[spoiled].view(-1)[3] = value
+    save_file(state, file, metadata={"format": "pt"})
+    model = make()
+    before = weight_fingerprint(model)
+    with pytest.raises(NotFinite, match=f"not finite: {re.escape(spoiled)}"):
+        load_weights(model, tmp_path)
+    assert weight_fingerprint(model) == before
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:

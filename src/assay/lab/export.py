@@ -18,7 +18,7 @@ from assay.lab.evaluate_again import check_base, find_named
 from assay.lab.observer import Silent
 from assay.lab.prepare import make_renderer
 from assay.lab.run_directory import RunDirectory
-from assay.lab.run_names import checkpoint_directory
+from assay.lab.run_names import checkpoint_directory, parse_run_name
 from assay.lab.runner import experiment_of
 from assay.lab.session import Session
 from assay.lab.spec.references import CheckpointReference, checkpoint_name
@@ -63,8 +63,9 @@ def export(
     DiskFull, and GgufUnsupported for a model that no GGUF file is written of.
     """
     refuse_taken(folder)
-    run, reference = find_named(root, target.removeprefix("run:"))
-    checkpoint_directory(run, reference)
+    name = target.removeprefix("run:")
+    run, reference = find_named(root, name)
+    checkpoint_directory(run, parse_run_name(name).checkpoint or reference)
     session = Session(experiment_of(run), run, stored_status(run.path).seed, Silent())
     check_base(session)
     model = session.shelf.plain(reference).to("cpu")  # type: ignore[arg-type]

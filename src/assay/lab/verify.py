@@ -210,5 +210,5 @@ def _being_written(run: RunDirectory, name: str) -> bool:
 
 def _unknown(name: str) -> Fault:
     left = any(part.startswith(".") and part.endswith(PART) for part in name.split("/"))
-    why = "was left half written; assay resume removes it" if left else "no run writes it"
+    why = "was left half written; its run's next work removes it" if left else "no run writes it"
     return Fault("unknown", name, why)

@@ -6,6 +6,7 @@ A repository that exists is never written to.
 import os
 from pathlib import Path
 
+from httpx import HTTPError
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import validate_repo_id
@@ -43,7 +44,7 @@ def push(folder: Path, repository: str) -> str:
         api.upload_folder(
             repo_id=made.repo_id, folder_path=folder, commit_message="Exported by Assay"
         )
-    except (HfHubHTTPError, OSError) as error:
+    except (HfHubHTTPError, HTTPError, OSError, RuntimeError) as error:
         why = " ".join(str(error).split())
         raise PushFailed(
             f"{folder} is whole and was not pushed to {repository}: {why} "
