@@ -96,3 +96,16 @@ def test_seeds_as_repeats_align_items_by_id():
     turned = ItemScores(tuple(reversed(first.item_ids)), first.scores[::-1])
     assert as_repeats([first, turned]).scores.tolist() == [[1, 1], [0, 0], [0, 0]]
     assert as_repeats([first]) is first
+
+
+def test_methods_of_which_one_was_asked_a_part_are_compared_on_that_part():
+    rng = np.random.default_rng(4)
+    control, other = (arm(rng, np.full(ITEMS, 0.5), 2, 0.02) for _ in range(2))
+    kept = item_ids(ITEMS)[::3]
+    some = [ItemScores(kept, run.scores[::3], part=True) for run in control]
+    bare = [ItemScores(kept, run.scores[::3]) for run in (*control, *other)]
+    found, expected = compare_arms(some, other), compare_arms(bare[:2], bare[2:])
+    assert (found.items, found.asked_of_one) == (len(kept), ITEMS - len(kept))
+    assert (found.p_value, found.interval) == (expected.p_value, expected.interval)
+    assert as_repeats(some).part, "seeds as repeats are a part as well"
+    assert not as_repeats(control).part

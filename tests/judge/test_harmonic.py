@@ -135,3 +135,13 @@ def test_a_benchmark_at_zero_does_not_break_the_comparison():
     assert found.difference == pytest.approx(found.score)
     assert found.interval.low < found.difference < found.interval.high
     assert found.verdict == "better"
+
+
+def test_benchmarks_asked_in_part_are_compared_on_their_parts():
+    control, other = [right(20, 60), right(9, 30)], [right(30, 60), right(12, 30)]
+    some = [ItemScores(item_ids(60)[10:40], control[0].scores[10:40], part=True), control[1]]
+    bare = [ItemScores(item_ids(60)[10:40], each[0].scores[10:40]) for each in (control, other)]
+    found = compare_harmonic(some, other, [0.3, 0.3])
+    expected = compare_harmonic([bare[0], control[1]], [bare[1], other[1]], [0.3, 0.3])
+    assert (found.items, found.asked_of_one, expected.asked_of_one) == (60, 30, 0)
+    assert (found.p_value, found.difference) == (expected.p_value, expected.difference)

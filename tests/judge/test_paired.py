@@ -9,6 +9,7 @@ from assay.judge.intervals import tango
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores, ItemsDifferError, ScoreError
 from assay.judge.significance import mid_p_mcnemar
+from assay.judge.verdict import explain
 from tests.judge.simulated import PAIRS, item_ids, single_pass
 
 FIGURES = ("p_value", "minimum_detectable_difference", "items_needed", "unchanged", "items")
@@ -174,3 +175,50 @@ def test_comparing_a_thousand_items_with_five_repeats_uses_every_item():
     assert comparison.verdict == "better"
     assert comparison.items == 1000
     assert comparison.interval.low < 0.07 < comparison.interval.high
+
+
+def test_a_run_asked_a_part_of_the_items_is_compared_on_that_part_alone():
+    whole = single_pass([1, 0, 1, 1, 0, 1])
+    part = ItemScores(("item-0004", "item-0001"), np.array([[1.0], [0.0]]), part=True)
+    expected = ItemScores(("item-0001", "item-0004"), np.array([[0.0], [0.0]]))
+    for control, other, bare in ((part, whole, (part, expected)), (whole, part, (expected, part))):
+        found, on_two = compare(control, other), compare(*bare)
+        assert (found.items, found.asked_of_one, on_two.asked_of_one) == (2, 4, 0)
+        assert (found.p_value, found.interval) == (on_two.p_value, on_two.interval)
+        assert (found.control_score, found.score) == (on_two.control_score, on_two.score)
+        assert found.unscored == 0, "an item that was not asked misses no score"
+    assert "on the 2 items that both were asked; 4 more were asked of one alone" in explain(
+        compare(part, whole)
+    )
+
+
+def test_clusters_and_repeats_of_a_part_stay_with_their_items():
+    whole = ItemScores(("a", "b", "c"), np.array([[1, 0], [0, 0], [1, 1.0]]), ("s", "t", "s"))
+    part = ItemScores(("c", "a"), np.array([[1, 1], [0, 0.0]]), ("s", "s"), part=True)
+    found = compare(part, whole)
+    assert (found.clusters, found.repeats, found.items) == (1, (2, 2), 2)
+    assert found.score == pytest.approx(0.75)
+
+
+def test_a_part_with_items_of_its_own_is_refused():
+    part = ItemScores(("a", "z"), np.ones((2, 1)), part=True)
+    whole = ItemScores(("a", "b", "c"), np.ones((3, 1)))
+    with pytest.raises(ItemsDifferError, match="of 2 items that were drawn, the runs share 1"):
+        compare(part, whole)
+
+
+def test_a_run_that_lost_items_is_no_part():
+    with pytest.raises(ItemsDifferError):
+        compare(ItemScores(("a",), np.ones((1, 1))), ItemScores(("a", "b"), np.ones((2, 1))))
+
+
+def test_at_most_7_percent_of_null_pairs_get_a_false_verdict_on_a_part():
+    """Which items a part has says nothing of their scores, so that nothing is to be corrected."""
+    rng, wrong = np.random.default_rng(5), 0
+    for _ in range(PAIRS // 4):
+        control, other = (single_pass((rng.random(120) < 0.4).astype(float)) for _ in range(2))
+        kept = rng.permutation(120)[:40]
+        ids = tuple(control.item_ids[place] for place in kept)
+        part = ItemScores(ids, control.scores[kept], part=True)
+        wrong += compare(part, other).verdict in ("better", "worse")
+    assert wrong / (PAIRS // 4) <= 0.07

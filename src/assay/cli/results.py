@@ -129,6 +129,7 @@ def line_result(line: Line, table: Table) -> dict[str, Any]:
         "score": line.score,
         "interval": line.interval,
         "items": line.items,
+        "part_of": line.part_of,
         "clusters": line.clusters,
         "repeats": line.repeats,
         "abstained": line.abstained,

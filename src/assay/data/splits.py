@@ -51,7 +51,7 @@ def take(rows: Sequence[Row], count: int, how: How, seed: int = 0) -> Taken:
         raise SplitError(problem, field="take.rows", fix=f"at most {len(rows)}")
     if how == "first":
         return Taken(tuple(rows[:count]), how, None, len(rows))
-    chosen = set(_draw([row.id for row in rows], count, seed))
+    chosen = set(drawn([row.id for row in rows], count, seed))
     return Taken(tuple(row for row in rows if row.id in chosen), how, seed, len(rows))
 
 
@@ -76,7 +76,7 @@ def dev_conversations(
     number of rows: conversations are drawn until the side has so many, and as they stay whole, the
     last of them may bring more. Raises SplitError where one side would be empty.
     """
-    names = _draw(set(rows_of), len(rows_of), seed)
+    names = drawn(set(rows_of), len(rows_of), seed)
     if isinstance(dev, int):
         # Rows on the dev side before each conversation is drawn.
         before = accumulate((rows_of[name] for name in names), initial=0)
@@ -109,6 +109,6 @@ def conversation_of(row: Row) -> str:
     return row.conversation or row.id
 
 
-def _draw(names: Sequence[str] | set[str], count: int, seed: int) -> list[str]:
+def drawn(names: Sequence[str] | set[str], count: int, seed: int = 0) -> list[str]:
     """The `count` names whose hashes with the seed are the smallest."""
     return sorted(names, key=lambda name: sha256_text(f"{seed}\n{name}"))[:count]

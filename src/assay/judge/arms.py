@@ -5,7 +5,7 @@ about the method.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
@@ -14,7 +14,7 @@ from assay.judge.intervals import LEVEL, Interval
 from assay.judge.missing import fillings, unscored_shares
 from assay.judge.paired import check_same_items
 from assay.judge.power import detectable_from_interval
-from assay.judge.scores import Array, ItemScores, ScoreError
+from assay.judge.scores import Array, ItemScores, ScoreError, on_shared_items
 from assay.judge.seeds import aligned, crossed_error
 from assay.judge.verdict import MARGIN, Comparison, Figures, judged
 
@@ -46,6 +46,9 @@ def compare_arms(
     Raises ScoreError when an arm has one run only or no item has a score in all, ItemsDifferError
     when the runs were scored on different items, scales or clusters.
     """
+    asked = max(len(run.item_ids) for run in (*control, *other))
+    shared = on_shared_items(*control, *other)
+    control, other = shared[: len(control)], shared[len(control) :]
     arms = _align(control, other)
     differences = arms.differences
     found = _figures(control, other)
@@ -79,6 +82,7 @@ def compare_arms(
         unscored_shares=unscored_shares(control, other),
         lowest=lowest,
         highest=highest,
+        asked_of_one=asked - len(control[0].item_ids),
     )
     return judged(compared)
 
@@ -127,7 +131,7 @@ def as_repeats(runs: Sequence[ItemScores]) -> ItemScores:
         check_same_items(first, run)
         place = {item: i for i, item in enumerate(run.item_ids)}
         columns.append(run.scores[[place[item] for item in first.item_ids]])
-    return ItemScores(first.item_ids, np.hstack(columns), first.clusters, first.bounds)
+    return replace(first, scores=np.hstack(columns))
 
 
 def _align(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> _Arms:

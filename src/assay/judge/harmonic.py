@@ -16,7 +16,7 @@ from assay.judge.missing import fillings, unscored_shares
 from assay.judge.paired import compare
 from assay.judge.paired import figures as figures_of_pair
 from assay.judge.power import detectable_from_interval
-from assay.judge.scores import Array, ItemScores, cluster_totals
+from assay.judge.scores import Array, ItemScores, cluster_totals, on_shared_items
 from assay.judge.verdict import MARGIN, Comparison, Figures, judged
 
 METHOD = "harmonic mean of ratios: sign-flip permutation within benchmarks, limits combined (MOVER)"
@@ -102,6 +102,8 @@ def compare_harmonic(
     Raises what `compare` raises.
     """
     pairs = [compare(a, b, margin) for a, b in zip(control, other, strict=True)]
+    shared = [on_shared_items(a, b) for a, b in zip(control, other, strict=True)]
+    control, other = [a for a, _ in shared], [b for _, b in shared]
 
     def figures(one: Sequence[ItemScores], two: Sequence[ItemScores]) -> Figures:
         return _figures(one, two, baselines)
@@ -135,6 +137,7 @@ def compare_harmonic(
         unscored_shares=unscored_shares(control, other),
         lowest=lowest,
         highest=highest,
+        asked_of_one=sum(p.asked_of_one for p in pairs),
     )
     return judged(compared)
 

@@ -17,7 +17,14 @@ from assay.judge.power import (
     items_needed,
     minimum_detectable_difference,
 )
-from assay.judge.scores import Array, ItemScores, ItemsDifferError, ScoreError, cluster_totals
+from assay.judge.scores import (
+    Array,
+    ItemScores,
+    ItemsDifferError,
+    ScoreError,
+    cluster_totals,
+    on_shared_items,
+)
 from assay.judge.significance import mid_p_mcnemar
 from assay.judge.verdict import ALPHA, MARGIN, Comparison, Figures, IntervalAt, PlanAt, judged
 
@@ -68,9 +75,13 @@ def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> C
     t of the item means over repeats, robust to clusters. At every level the interval leaves out 0
     exactly where the test rejects.
 
+    Where one was measured on a part of the items, both are compared on that part.
+
     Raises ItemsDifferError when the runs were scored on different items, scales or clusters,
     ScoreError when no item has a score in both.
     """
+    asked = max(len(control.item_ids), len(other.item_ids))
+    control, other = on_shared_items(control, other)
     pairs, counts = _pair(control, other), _by_counts(control, other)
     found = figures(control, other)
     lowest, highest = fillings(lambda one, two: figures(one[0], two[0]), [control], [other])
@@ -103,6 +114,7 @@ def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> C
         lowest=lowest,
         highest=highest,
         skewed=not counts and _skewed(pairs),
+        asked_of_one=asked - len(control.item_ids),
     )
     return judged(compared)
 

@@ -38,6 +38,9 @@ class ItemScores:
     """The source that each of the I items came from; items of one source are not independent."""
     bounds: tuple[float, float] = (0.0, 1.0)
     """Lowest and highest score that an item can get."""
+    part: bool = False
+    """Whether these are items drawn from a longer list before anything was measured, so that they
+    stand for all of it."""
 
     def __post_init__(self) -> None:
         scores = np.array(self.scores, dtype=np.float64)
@@ -146,6 +149,34 @@ def on_one_scale(*scores: ItemScores) -> tuple[ItemScores, ...]:
     return tuple(
         replace(each, bounds=bounds, clusters=each.clusters or _clusters_of(each, sources))
         for each in scores
+    )
+
+
+def on_shared_items(*scores: ItemScores) -> tuple[ItemScores, ...]:
+    """All on the items of the shortest part, where some were measured on a part of the items.
+
+    Whether an item belongs to a part follows from its id alone, so that what is left out says
+    nothing about the scores. Raises ItemsDifferError where a part holds items that others lack.
+    """
+    if not any(each.part for each in scores):
+        return scores
+    shared = frozenset.intersection(*(frozenset(each.item_ids) for each in scores))
+    shortest = min(len(each.item_ids) for each in scores)
+    if len(shared) < shortest:
+        problem = f"of {shortest} items that were drawn, the runs share {len(shared)}"
+        raise ItemsDifferError(problem, fix="evaluate both on the same items, or on parts of them")
+    return tuple(_restricted(each, shared) for each in scores)
+
+
+def _restricted(scores: ItemScores, items: frozenset[str]) -> ItemScores:
+    """The scores of these items alone."""
+    places = [place for place, item in enumerate(scores.item_ids) if item in items]
+    clusters = scores.clusters
+    return replace(
+        scores,
+        item_ids=tuple(scores.item_ids[place] for place in places),
+        scores=scores.scores[places],
+        clusters=clusters if clusters is None else tuple(clusters[place] for place in places),
     )
 
 

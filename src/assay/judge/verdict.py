@@ -113,6 +113,8 @@ class Comparison:
     """Missing scores most in the run's favour."""
     skewed: bool = False
     """Whether so few independent items differ so lopsidedly that a t test errs more often."""
+    asked_of_one: int = 0
+    """Items that only one of the runs was asked, because the other was measured on a part."""
     non_inferiority: NonInferiority | None = None
     """The answer where it was asked for."""
     confounds: tuple[str, ...] = ()
@@ -255,6 +257,8 @@ ENGLISH = {
     "but a small one",
     "repeats": "{control} and {run} of {items:items} changed between repeats; repeats that do not "
     "change are not further samples",
+    "shared items": "on the {items:items} that both were asked; {more} more were asked of one "
+    "alone",
     "unscored": "{unscored:items} had no score in one of the runs, hence left out",
     "unscored answers": "{control:.1%} of the control's answers and {run:.1%} of the run's have no "
     "score",
@@ -315,6 +319,8 @@ def sentences(comparison: Comparison) -> tuple[Sentence, ...]:
     if c.interval.level != LEVEL and c.verdict != "not comparable":
         numbers = {"level": c.interval.level * 100, "family": c.family}
         said.append(Sentence("family interval", numbers))
+    if c.asked_of_one:
+        said.append(Sentence("shared items", {"items": c.items, "more": c.asked_of_one}))
     if max(c.repeats) > 1:
         control, run = c.changed_between_repeats
         said.append(Sentence("repeats", {"control": control, "run": run, "items": c.items}))

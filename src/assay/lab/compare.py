@@ -209,6 +209,7 @@ def _flips(control: ItemScores, other: ItemScores) -> Flips:
     change = {
         item: after[item] - before
         for item, before in zip(control.item_ids, control.item_means, strict=True)
+        if item in after
     }
     return Flips(
         tuple(item for item, delta in change.items() if delta > 0),
@@ -243,6 +244,7 @@ def make_table(
                 to_control=pairings.get((control, name)),
                 to_previous=next((p for p in previous if p.control != control), None),
                 clusters=each.scores.sources,
+                part_of=len(record.items) if each.scores.part else None,
                 address=each.address,
                 file=each.file,
             )

@@ -73,6 +73,8 @@ class Line:
     """Against the stage before; None where that is the control."""
     clusters: int | None = None
     """Sources of the items, where items share some."""
+    part_of: int | None = None
+    """How many items there are, where it was asked a part of them."""
     address: str = ""
     """With an item's id behind it, what `assay show` takes; "" for a record of another tool."""
     file: Path | None = None

@@ -90,7 +90,7 @@ def answer_all(
 
     Raises EndpointError, and DamagedFile for a journal of replies that cannot be read.
     """
-    jobs = [(i, r) for i in range(len(evaluation.items)) for r in range(evaluation.spec.repeats)]
+    jobs = evaluation.record.jobs(BASE)
     name = evaluation.record.name
     with RecordWriter(folder, evaluation.record, BASE) as writer:
         starts = [n for n in range(0, len(jobs), CHUNK) if not writer.has_chunk(n // CHUNK)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from assay.data.hashing import hash_contents, sha256_text
 from assay.data.splits import take
 from assay.lab.endpoint_answers import BASE, EndpointEvaluation, answer_all
+from assay.lab.evaluate import fewer_of
 from assay.lab.manifest import about_run
 from assay.lab.manifest_file import Manifest
 from assay.lab.outcomes import warn_of_unscored
@@ -59,6 +60,7 @@ def make_endpoint_evaluation(name: str, spec: EvaluateSpec, session: Session) ->
         items=tuple(item.id for item in items),
         items_hash=hash_contents(items),
         repeats=spec.repeats,
+        fewer=fewer_of(spec, len(items)),
         sampling=spec.sampling.model_dump(),
         rendering=f"endpoint: {spec.rendering}",
         checker=made.checker,

@@ -15,7 +15,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.hashing import hash_contents
 from assay.data.rendering import Renderer
 from assay.data.row import Row
-from assay.data.splits import conversation_of, take
+from assay.data.splits import SplitError, conversation_of, take
 from assay.lab.answering import Answered, Answers, episodes, single_answers
 from assay.lab.conversation_records import conversation_columns
 from assay.lab.observer import Observer
@@ -112,6 +112,7 @@ def make_evaluation(
         items=tuple(item.id for item in items),
         items_hash=hash_contents(items),
         repeats=spec.repeats,
+        fewer=fewer_of(spec, len(items)),
         sampling=spec.sampling.model_dump(),
         rendering=renderer.fingerprint,
         checker=checker,
@@ -125,6 +126,15 @@ def make_evaluation(
     return Evaluation(
         name, spec, tuple(items), contexts, score, classify, record, seed, renderer, dialogue
     )
+
+
+def fewer_of(spec: EvaluateSpec, items: int) -> dict[str, int]:
+    """How many of the items some checkpoints are asked. Raises SplitError for more than all."""
+    for name, count in spec.fewer.items():
+        if count > items:
+            problem = f"asks for {count} of {items} items"
+            raise SplitError(problem, field=f"fewer.{name}", fix=f"at most {items}")
+    return dict(spec.fewer)
 
 
 def first_prompt(
@@ -159,11 +169,7 @@ def run_evaluation(
     Sample i of repeat r of an item is the same function of seed, item and r for every checkpoint.
     `positions` is how many tokens the model can read at once: no dialogue goes beyond.
     """
-    jobs = [
-        (index, repeat)
-        for index in range(len(evaluation.items))
-        for repeat in range(evaluation.spec.repeats)
-    ]
+    jobs = evaluation.record.jobs(checkpoint)
     with RecordWriter(folder, evaluation.record, checkpoint) as writer:
         for start in range(0, len(jobs), CHUNK):
             if writer.has_chunk(start // CHUNK):

@@ -208,7 +208,9 @@ def known_evaluation(run: RunDirectory, made: Evaluation) -> Evaluation:
 
 def substance(record: Mapping[str, Any]) -> dict[str, Any]:
     """What a record's answers and scores depend on."""
-    return {key: value for key, value in record.items() if key not in {"schema", *IDENTITY}}
+    # Records of older versions do not say that all were asked the same.
+    whole = {"fewer": {}, **record}
+    return {key: value for key, value in whole.items() if key not in {"schema", *IDENTITY}}
 
 
 def find_target(

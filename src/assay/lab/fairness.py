@@ -27,7 +27,7 @@ TRAINING = ("data", "stages")
 """Parts of a manifest that a model before any training owes nothing to."""
 FROM_MANIFEST = ("prompts_sha256", "reward")
 """What the manifest knows of an evaluation and its record does not."""
-NOT_COMPARED = ("name", "items", "seed", "shared")
+NOT_COMPARED = ("name", "items", "fewer", "seed", "shared")
 """Fields of a record that are compared elsewhere or change no score."""
 
 

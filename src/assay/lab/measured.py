@@ -73,7 +73,13 @@ def load_measured(
     places = list(zip(found["item_id"], found["repeat"], strict=True))
     return Measured(
         name=name,
-        scores=scores_of(found["item_id"], found["repeat"], found["score"], found.get(CLUSTER)),
+        scores=scores_of(
+            found["item_id"],
+            found["repeat"],
+            found["score"],
+            found.get(CLUSTER),
+            part=record.part(checkpoint),
+        ),
         outputs=dict(zip(places, found["output"], strict=True)),
         judged=list(zip(found["score"], found["error"], found["parts"], strict=True)),
         address=f"{run}:{record.key}/{checkpoint}/",

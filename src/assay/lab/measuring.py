@@ -6,6 +6,8 @@ Training them is the runner's part, answering items `evaluate`'s.
 
 import gc
 
+import torch
+
 from assay.judge.selection import promote
 from assay.lab.answering import Answers
 from assay.lab.checkpoint_models import start_of
@@ -82,7 +84,12 @@ def measure_stored(
     if evaluation.record.finished(session.run, name):
         return
     model = session.shelf.plain(reference)
-    answers = LocalSampler(model, session.base.end_tokens, session.precision.compute)
+    answers = LocalSampler(
+        model,
+        session.base.end_tokens,
+        session.precision.compute,
+        processes=torch.get_num_threads(),
+    )
     measure(session, evaluation, answers, name)
     del model, answers
     gc.collect()

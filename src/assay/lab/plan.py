@@ -18,7 +18,7 @@ from assay.judge.plan import (
     plan,
     variances_of,
 )
-from assay.judge.scores import ItemScores, on_one_scale
+from assay.judge.scores import ItemScores, on_one_scale, on_shared_items
 from assay.lab.answers import NotMeasured, evaluation_records, find_record, measured_checkpoints
 from assay.lab.records import read_scores
 from assay.lab.run_directory import RunDirectory
@@ -80,7 +80,7 @@ def pilot(root: Path, names: Sequence[str], on: str | None = None) -> Pilot:
     runs = [seeds_of(root, parse_run_name(name)) for name in names]
     evaluation = on or _shared([run for each in runs for run in each])
     scores = [_scores(each, name, evaluation) for each, name in zip(runs, names, strict=True)]
-    whole = on_one_scale(*scores[0], *scores[1])
+    whole = on_shared_items(*on_one_scale(*scores[0], *scores[1]))
     control, other = whole[: len(scores[0])], whole[len(scores[0]) :]
     return Pilot(
         variances_of(control, other),

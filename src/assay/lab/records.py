@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from assay.data.files import atomic_path
 from assay.data.hashing import canonical_json, sha256_text
+from assay.data.splits import drawn
 from assay.data.whole_text import whole_text
 from assay.errors import InputError
 from assay.judge.scores import ItemScores, item_scores
@@ -171,13 +172,40 @@ class EvaluationRecord:
     seed: int
     shared: Mapping[str, int] | None = None
     """Training rows of the run that ask what an item asks, by data set; None: nobody looked."""
+    fewer: Mapping[str, int] = field(default_factory=dict)
+    """How many of the items `base`, or the checkpoints of a stage, are asked; all, where it does
+    not say."""
 
     @property
     def key(self) -> str:
         """`<name>-<hash8>`: the folder of the records."""
         settings = asdict(self)
         del settings["shared"]
+        if not self.fewer:
+            # As records were named before there were any with fewer items.
+            del settings["fewer"]
         return f"{self.name}-{sha256_text(canonical_json(settings))[:8]}"
+
+    def asked(self, checkpoint: str) -> tuple[str, ...]:
+        """The items that a checkpoint is asked: all, or so many of them drawn by their ids.
+
+        Fewer are always among more, those of `take` with `how = "random"` included.
+        """
+        count = self.fewer.get(checkpoint.partition(".")[0])
+        if count is None:
+            return self.items
+        chosen = set(drawn(self.items, count))
+        return tuple(item for item in self.items if item in chosen)
+
+    def jobs(self, checkpoint: str) -> list[tuple[int, int]]:
+        """What a checkpoint is asked: places of items, each with every repeat."""
+        asked = set(self.asked(checkpoint))
+        places = [place for place, item in enumerate(self.items) if item in asked]
+        return [(place, repeat) for place in places for repeat in range(self.repeats)]
+
+    def part(self, checkpoint: str) -> bool:
+        """Whether a checkpoint is asked a part of the items only."""
+        return len(self.asked(checkpoint)) < len(self.items)
 
     def file(self, evaluations: Path, checkpoint: str) -> Path:
         """The record of one checkpoint."""
@@ -238,7 +266,13 @@ def read_scores(run: RunDirectory, record: EvaluationRecord, checkpoint: str) ->
     """The scores of one record, items by repeats. Raises DamagedRecord."""
     file = record.file(run.evaluations, checkpoint)
     found = read_columns(file, ["item_id", "repeat", "score"], [CLUSTER])
-    return scores_of(found["item_id"], found["repeat"], found["score"], found.get(CLUSTER))
+    return scores_of(
+        found["item_id"],
+        found["repeat"],
+        found["score"],
+        found.get(CLUSTER),
+        part=record.part(checkpoint),
+    )
 
 
 def scores_of(
@@ -246,13 +280,16 @@ def scores_of(
     repeats: Sequence[int],
     scores: Sequence[float | None],
     clusters: Sequence[str | None] | None = None,
+    *,
+    part: bool = False,
 ) -> ItemScores:
     """The columns of a record as scores, on the scale that holds them all.
 
-    An item of no cluster is one by itself.
+    An item of no cluster is one by itself. `part`: a part of the items was asked.
     """
     known = [score for score in scores if score is not None]
     # Rewards may be punished below 0 or carry a bonus above 1.
     bounds = (min([0.0, *known]), max([1.0, *known]))
     sources = {i: c or i for i, c in zip(items, clusters, strict=True)} if clusters else None
-    return item_scores(zip(items, repeats, scores, strict=True), sources, bounds)
+    found = item_scores(zip(items, repeats, scores, strict=True), sources, bounds)
+    return replace(found, part=part)

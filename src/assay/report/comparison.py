@@ -20,6 +20,7 @@ from assay.report.content import (
     about_evaluation,
     abstained_text,
     interval_text,
+    items_text,
     sentence,
     shared_scale,
     size_text,
@@ -105,7 +106,7 @@ def _score_cells(line: Line, scale: tuple[float, float], words: Words) -> Sectio
         "score": score_text(line.score, line.interval),
         "interval": interval_text(line.interval, words),
         "graph": interval_bar(line.score, line.interval, scale),
-        "size": size_text(number(line.items), line.clusters, words),
+        "size": size_text(items_text(line, words), line.clusters, words),
         "repeats": number(line.repeats),
         "abstained": abstained_text(line, words),
     }

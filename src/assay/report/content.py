@@ -123,6 +123,7 @@ def about_evaluation(table: Table, words: Words) -> str:
         passes=passes(record.repeats, words),
         sampling=_clause("sampling", settings_text(record.sampling), words),
         checker=_clause("checker", record.checker, words),
+        fewer=_clause("fewer", settings_text(record.fewer), words),
     )
 
 
@@ -143,11 +144,18 @@ def row_view(row: ResultRow, scale: tuple[float, float], words: Words) -> Sectio
         "score": score_text(line.score, line.interval),
         "interval": interval_text(line.interval, words),
         "graph": interval_bar(line.score, line.interval, scale),
-        "size": size_text(f"{number(line.items)} × {line.repeats}", line.clusters, words),
+        "size": size_text(f"{items_text(line, words)} × {line.repeats}", line.clusters, words),
         "abstained": abstained_text(line, words),
         "to_control": pairing_view(line.to_control, words),
         "to_previous": pairing_view(line.to_previous, words),
     }
+
+
+def items_text(line: Line, words: Words) -> str:
+    """How many items, and of how many where it was asked a part of them."""
+    if line.part_of is None:
+        return number(line.items)
+    return words("table.asked", items=number(line.items), all=number(line.part_of))
 
 
 def size_text(size: str, clusters: int | None, words: Words) -> str:
@@ -187,8 +195,14 @@ def pairing_view(pairing: Pairing | None, words: Words) -> dict[str, str] | None
         "verdict": name,
         "difference": words("table.difference", **figures),
         "short": words("table.short", **figures),
-        "detectable": detectable(found, words),
+        "detectable": beside(found, words),
     }
+
+
+def beside(found: Comparison, words: Words) -> str:
+    """What a reader must know beside a verdict: the items of a part, and what the design sees."""
+    shared = words("table.shared", items=found.items) if found.asked_of_one else ""
+    return "; ".join(filter(None, (shared, detectable(found, words))))
 
 
 def detectable(found: Comparison, words: Words) -> str:

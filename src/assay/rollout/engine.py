@@ -66,12 +66,15 @@ def sample_turns(
     policy_version: int = 0,
     conversations: PrefixStore | None = None,
     watch: Watch | None = None,
+    *,
+    cache_bytes: int = CACHE_BYTES,
 ) -> tuple[list[Turn], int]:
     """One turn per context, in order, and the number of tokens that were prefilled.
 
     A turn ends with an end token, which is its last action ("stop"), or at `max_tokens` or where
     `watch` ends it ("length"). Equal contexts, and blocks that several begin with, are prefilled
     once. What `conversations` holds is not prefilled again, and finished turns are added to it.
+    Keys and values take `cache_bytes`, unless a single group needs more.
     """
     ends = np.array(sorted(end_tokens), dtype=np.int64)
     job = Job(model, decoder(model), key_states(keys), sampling, ends, policy_version, watch)
@@ -81,7 +84,7 @@ def sample_turns(
         if not queue:
             return [], 0
         prompts = Prompts(model, contexts, conversations)
-        running = start(job, queue)
+        running = start(job, queue, cache_bytes)
         while queue or len(running.alive_A):
             if queue:
                 admit(job, running, queue, prompts, turns)
@@ -102,12 +105,14 @@ def queued(contexts: Sequence[tuple[int, ...]]) -> list[Group]:
     return sorted(groups, key=lambda group: -len(group[0]))
 
 
-def start(job: Job, queue: Sequence[Group]) -> Running:
+def start(job: Job, queue: Sequence[Group], cache_bytes: int) -> Running:
     """Empty slots for the queue: enough for ROWS rows, or fewer where memory ends."""
     shape = cache_shape(job.model)
     longest, tokens = len(queue[0][0]), job.sampling.max_tokens
     slots = max(len(members) for _, members in queue)
-    prompts = prompt_slots(shape.token_bytes, longest, slots, tokens, waiting=len(queue))
+    prompts = prompt_slots(
+        shape.token_bytes, longest, slots, tokens, waiting=len(queue), cache_bytes=cache_bytes
+    )
     rows = prompts * slots
     return Running(
         cache=empty_cache(shape, prompts, slots, longest, tokens),
@@ -120,12 +125,20 @@ def start(job: Job, queue: Sequence[Group]) -> Running:
     )
 
 
-def prompt_slots(token_bytes: int, longest: int, slots: int, tokens: int, *, waiting: int) -> int:
+def prompt_slots(
+    token_bytes: int,
+    longest: int,
+    slots: int,
+    tokens: int,
+    *,
+    waiting: int,
+    cache_bytes: int = CACHE_BYTES,
+) -> int:
     """Prompts held at once, with `slots` completions of at most `tokens` each."""
     # Groups finish raggedly: with room for more prompts than fit at once, rows stay filled.
     spare = 1 if slots == 1 else 2
     each = token_bytes * (longest + slots * tokens)
-    return max(1, min(waiting, -(-ROWS * spare // slots), CACHE_BYTES // each))
+    return max(1, min(waiting, -(-ROWS * spare // slots), cache_bytes // each))
 
 
 def admit(

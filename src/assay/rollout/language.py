@@ -5,6 +5,7 @@ machine computes in, adapters merged, and dropped as soon as training goes on. A
 token-out engine takes the sampler's place by implementing `Sampler`.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
@@ -20,10 +21,11 @@ from assay.models.precision import Precision
 from assay.models.scoring import score_actions
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Scores
-from assay.rollout.engine import Watch, sample_turns
+from assay.rollout.engine import CACHE_BYTES, Watch, sample_turns
 from assay.rollout.prefill import cache_shape
 from assay.rollout.prefixes import PrefixStore
 from assay.rollout.sampling import Sampling
+from assay.rollout.side_by_side import sample_side_by_side
 
 
 class Sampler(Protocol):
@@ -59,10 +61,19 @@ class LocalSampler:
     """Samples in this process; `module`'s weights are laid out for it when they are needed."""
 
     def __init__(
-        self, module: nn.Module, end_tokens: frozenset[int], compute: torch.dtype | None = None
+        self,
+        module: nn.Module,
+        end_tokens: frozenset[int],
+        compute: torch.dtype | None = None,
+        processes: int = 1,
     ):
-        """`compute` is the type products run in; the module's own without it."""
+        """`compute` is the type products run in; the module's own without it.
+
+        With several `processes`, batches that are large enough are sampled side by side in so many
+        (see `side_by_side`), on a CPU under Linux only, and not where turns go on from each other.
+        """
         self.module = module
+        self.processes = processes
         self.end_tokens = end_tokens
         self.compute = compute or next(module.parameters()).dtype
         self.prefilled_tokens = 0
@@ -109,16 +120,29 @@ class LocalSampler:
         watch: Watch | None = None,
     ) -> list[Turn]:
         """One turn per context; see `rollout.engine.sample_turns`."""
-        turns, prefilled = sample_turns(
-            self.model,
-            contexts,
-            keys,
-            sampling,
-            self.end_tokens,
-            policy_version,
-            self._store,
-            watch,
-        )
+        model = self.model
+
+        def some(places: Sequence[int]) -> tuple[list[Turn], int]:
+            return sample_turns(
+                model,
+                [contexts[place] for place in places],
+                [keys[place] for place in places],
+                sampling,
+                self.end_tokens,
+                policy_version,
+                self._store,
+                watch,
+                cache_bytes=CACHE_BYTES // processes,
+            )
+
+        alone = self._store is not None or watch is not None or model.device.type != "cpu"
+        # Other systems' libraries do not survive a fork.
+        alone = alone or sys.platform != "linux"
+        processes = 1 if alone else self.processes
+        if processes == 1:
+            turns, prefilled = some(range(len(contexts)))
+        else:
+            turns, prefilled = sample_side_by_side(some, contexts, processes)
         self.prefilled_tokens += prefilled
         return turns
 

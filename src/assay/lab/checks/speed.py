@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from assay.judge.findings import Finding
 from assay.lab.checks.subject import Number, Seen, Subject, samples
-from assay.lab.checks.work import StageWork, measured_checkpoints, stage_work, validation_tokens
+from assay.lab.checks.work import StageWork, asked_items, stage_work, validation_tokens
 from assay.lab.evaluate import Evaluation
 from assay.lab.spec.stage import GrpoStage, StageSpec
 from assay.rl.policy import SampleKey
@@ -145,10 +145,12 @@ def evaluation_seconds(
     limit = evaluation.spec.sampling.max_tokens
     gold = sum(len(g.actions) for g in golds) / len(golds) if golds else limit
     prompt = sum(map(len, evaluation.contexts)) / max(len(evaluation.contexts), 1)
-    count = measured_checkpoints(subject.session.experiment, evaluation, subject)
+    asked = asked_items(subject.session.experiment, evaluation, subject)
     low, high = (
-        count
-        * answering_seconds(len(evaluation.items), evaluation.spec.repeats, prompt, answer, found)
+        sum(
+            answering_seconds(items, evaluation.spec.repeats, prompt, answer, found)
+            for items in asked
+        )
         for answer in (min(gold, limit), limit)
     )
     return low, high

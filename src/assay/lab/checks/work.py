@@ -70,19 +70,21 @@ def checkpoint_count(stage: StageSpec, steps: int) -> int:
     return 1 if every is None else -(-steps // every)
 
 
-def measured_checkpoints(experiment: Experiment, evaluation: Evaluation, subject: Subject) -> int:
-    """How many checkpoints an evaluation measures; one that chooses looks at the starts as well."""
+def asked_items(experiment: Experiment, evaluation: Evaluation, subject: Subject) -> list[int]:
+    """How many items each checkpoint is asked that an evaluation measures; one that chooses looks
+    at the starts as well."""
     references = [parse_checkpoint(text) for text in evaluation.spec.checkpoints]
     stages = {reference.stage for reference in references if reference and reference.stage}
-    count = len(stages) if evaluation.spec.role == "select" else 0
+    items, fewer = len(evaluation.items), evaluation.spec.fewer
+    asked = [items] * (len(stages) if evaluation.spec.role == "select" else 0)
     for reference in references:
+        count = 1
         if reference is not None and reference.stage is not None and reference.which == "all":
             stage = experiment.stage[reference.stage]
             rows = len(find_part(subject.session.sets, stage.data))
-            count += checkpoint_count(stage, steps_of(stage, rows))
-        else:
-            count += 1
-    return count
+            count = checkpoint_count(stage, steps_of(stage, rows))
+        asked += [fewer.get((reference and reference.stage) or "base", items)] * count
+    return asked
 
 
 def adaptation_of(subject: Subject, stage: StageSpec) -> Adaptation:

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from assay.lab.spec.data import Take
-from assay.lab.spec.table import Few, Many, Table, Tokens, raise_all, refused
+from assay.lab.spec.table import Count, Few, Many, Table, Tokens, raise_all, refused
 from assay.lab.spec.training import Reward
 
 
@@ -47,6 +47,10 @@ class EvaluateSpec(Table):
     """Full passes over the items."""
     take: Take | None = None
     """Use only some items; omitted means all."""
+    fewer: dict[str, Count] = Field(default_factory=dict)
+    """Checkpoints that answer only so many of the items: `base` or a stage, with a number, such as
+    `{ base = 100 }`. They are drawn by their ids before anything is measured, and comparisons are
+    made on the items that both sides answered. Not where items choose."""
     sampling: EvaluationSampling = EvaluationSampling()
     """How answers are drawn."""
     options: dict[str, Any] = Field(default_factory=dict)
@@ -62,6 +66,13 @@ class EvaluateSpec(Table):
         return self
 
     def _conflicts(self) -> Iterator[PydanticCustomError]:
+        if self.fewer and self.role == "select":
+            problem = "checkpoints are chosen on the same items"
+            yield refused("fewer", problem, "remove it, or take fewer for all")
+        known = sorted({text.partition(".")[0] for text in self.checkpoints})
+        for name in sorted(self.fewer.keys() - set(known)):
+            problem = f"no checkpoint of {name!r} is measured"
+            yield refused(f"fewer.{name}", problem, "one of " + ", ".join(known))
         if (self.benchmark is None) == (self.data is None):
             found = "neither" if self.benchmark is None else "both"
             fix = "write one of them"
