@@ -61,11 +61,19 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 def interrupted(unbroken: RunDirectory, stage: str, step: int) -> RunDirectory:
-    """Another run of the same experiment, stopped after a step of a stage."""
-    root = unbroken.root
-    with pytest.raises(KeyboardInterrupt):
-        start(root / "tiny.toml", SHORT, root=root, new=True, observer=Stopping(stage, step))
-    return runs_of(root, "tiny")[-1]
+    """Another run of the same experiment, as it was when it was stopped after a step of a stage:
+    made for the first test that asks, put back for the others."""
+    root, kept = unbroken.root, unbroken.root / "interrupted" / f"{stage}-{step}"
+    if not kept.exists():
+        with pytest.raises(KeyboardInterrupt):
+            start(root / "tiny.toml", SHORT, root=root, new=True, observer=Stopping(stage, step))
+        made = runs_of(root, "tiny")[-1]
+        shutil.copytree(made.path, kept / made.id)
+    (copy,) = kept.iterdir()
+    run = RunDirectory(root, "tiny", copy.name)
+    shutil.rmtree(run.path)
+    shutil.copytree(copy, run.path)
+    return run
 
 
 def flip(file: Path) -> None:
