@@ -273,6 +273,6 @@ def test_forking_children_leave_the_lab_an_outcome_when_the_worker_is_killed(
     monkeypatch.setattr("assay.sandbox.worker.GRACE_SECONDS", 0.5)
     why = "the worker gave no answer and was killed"
     with Worker("tests.sandbox.faults:fork_and_stop_supervisor") as worker:
-        for _ in range(3):
-            outcome = worker.call({"children": 25}, 2.0)
+        for _ in range(2):
+            outcome = worker.call({"children": 25}, 1.0)
             assert outcome == Outcome(failure="deadline", why=why)

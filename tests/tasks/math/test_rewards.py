@@ -111,7 +111,7 @@ def test_a_model_gains_nothing_by_making_the_checker_give_up() -> None:
         (row(gold), Completion(f"\\boxed{{{text}}}"))
         for gold, text in zip(golds, texts, strict=True)
     ]
-    with RewardRunner(accuracy, 2.0) as runner:
+    with RewardRunner(accuracy, 1.0) as runner:
         rewards = runner.score(pairs)
         assert [r.value for r in rewards] == [1.0] * 10 + [0.0] * 10, rewards
         assert (runner.scored, runner.abstained_share) == (20, 0.0)
