@@ -30,7 +30,7 @@ def lab(tmp_path: Path) -> Path:
 
 def test_a_sound_experiment_has_no_error_and_no_warning_and_leaves_no_trace(lab: Path) -> None:
     before = sorted(lab.rglob("*"))
-    report = look(lab)
+    report = look(lab, timed=True)
     assert not report.failed
     assert {f.severity for f in report.findings} == {"note"}
     numbers = report.numbers["data.sums"]
@@ -153,7 +153,7 @@ def test_answers_longer_than_max_tokens_are_counted(lab: Path) -> None:
 
 
 def test_rows_that_the_model_cannot_hold_are_an_error(lab: Path) -> None:
-    report = look(lab, "stage.rl.sampling.max_tokens=4000")
+    report = look(lab, "stage.rl.sampling.max_tokens=2040")
     finding = found(report, "stage.rl: rows do not fit into the model's 2048 positions")
     assert finding.severity == "error" and "12 of 12" in finding.evidence
 
@@ -273,7 +273,7 @@ def test_an_adapter_that_fits_nothing_is_found_without_training(lab: Path) -> No
 
 
 def test_time_grows_with_the_work(lab: Path) -> None:
-    numbers = look(lab, "stage.rl.steps=30", "evaluate.test.repeats=5").numbers
+    numbers = look(lab, "stage.rl.steps=30", "evaluate.test.repeats=5", timed=True).numbers
     for table in ("stage.sft", "stage.rl", "evaluate.dev", "evaluate.test", "evaluate.sampled"):
         assert 0 < numbers[table]["seconds_low"] <= numbers[table]["seconds_high"]
     assert numbers["evaluate.test"]["seconds_low"] > numbers["evaluate.sampled"]["seconds_low"]
