@@ -106,9 +106,12 @@ def test_a_run_that_was_killed_before_its_page_gets_it_by_resume(trained: TinyLa
     """`trained` was run without the command line, so that nobody has written its page."""
     page = only_run(trained) / "report.html"
     assert not page.exists()
+    for left in (f".{page.name}.0123.part", "samples/rl/.step-000001.parquet.0123.part"):
+        (only_run(trained) / left).write_text("half")
     result = call("resume", "tiny", "--lab", trained.root)
     assert result.exit_code == 0, result.stderr
     assert "its page is written now" in result.stdout and page.exists()
+    assert not list(only_run(trained).rglob("*.part"))
     assert_one_line(call("resume", "tiny", "--lab", trained.root), "is finished", "--new")
     os.utime(page, ns=(0, 0))
     assert call("resume", "tiny", "--lab", trained.root).exit_code == 0

@@ -32,12 +32,16 @@ def resume(
     """Continue a run from its last checkpoint, or from an earlier one."""
     from assay.cli.progress import progress
     from assay.cli.results import run_results
+    from assay.data.files import remove_leftovers
     from assay.lab.run_names import find_run, parse_run_name
+    from assay.lab.status import hold_run
     from assay.report.during import Reporting
     from assay.report.page import lacks_page
 
     found = find_run(root, parse_run_name(run))
     if lacks_page(found) and not (start_from or past_guard):
+        with hold_run(found.path):
+            remove_leftovers(found.path)
         result, shown = run_results(found, lang)
         return Outcome(result, [f"{found}: was finished; its page is written now", *shown])
     with executing(root, found.name):

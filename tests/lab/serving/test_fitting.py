@@ -31,6 +31,15 @@ def later(good: str, bad: str) -> Callable[[str, SampleKey], str]:
     return lambda _, key: good if key.row.endswith("again 3") else bad
 
 
+@pytest.mark.parametrize(("said", "drawn"), [(0, 1), (1e-8, 1), (1e-3, 1e-3), (0.5, 0.5), (2, 2)])
+def test_further_samples_are_drawn_at_a_temperature_at_which_they_may_differ(said, drawn) -> None:
+    demand = {**HELLO, "response_format": {"type": "json_object"}, "temperature": said}
+    with client(later("{}", "no")) as (http, sampler):
+        assert http.post(CHAT, json=demand).status_code == 200
+    first, *others = [one.temperature for one in sampler.settings]
+    assert first == said and set(others) == {drawn}
+
+
 @pytest.mark.parametrize(
     ("demand", "good", "bad"),
     [

@@ -26,7 +26,7 @@ from assay.lab.serving.requests import (
 from assay.lab.serving.served import Served
 from assay.lab.serving.texts import Growing, Speech
 from assay.rl.policy import SampleKey
-from assay.rollout.sampling import Sampling
+from assay.rollout.sampling import LEAST_PLAIN, Sampling
 
 TEMPERATURE = 1.0
 """OpenAI's, where a request names none."""
@@ -161,13 +161,15 @@ def listening(request: Asking, choice: Choice) -> Choice:
 
 
 def again(asked: Asked, choice: Choice, number: int) -> Choice:
-    """Another sample of a choice; a greedy one is drawn at temperature 1, or it would be the same.
+    """Another sample of a choice; one that is as good as greedy is drawn at temperature 1, or it
+    would be the same.
 
     The same seed gives the same samples.
     """
     job = choice.job
     key = replace(job.key, row=f"{job.key.row} again {number}")
-    sampling = replace(job.sampling, temperature=job.sampling.temperature or TEMPERATURE)
+    said = job.sampling.temperature
+    sampling = replace(job.sampling, temperature=TEMPERATURE if said < LEAST_PLAIN else said)
     other = Choice(
         choice.index, Job(job.context, key, sampling), Growing(asked.speech), choice.prompt
     )
