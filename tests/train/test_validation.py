@@ -5,10 +5,12 @@ import torch
 
 from assay.data.episode import Episode, Turn
 from assay.models.adapt import train_lora
+from assay.models.dropout import KeyedDropout
 from assay.models.lora import LoraOptions
 from assay.models.plain import score_plainly
 from assay.models.precision import choose_precision
-from assay.rl.packed import pack
+from assay.rl.packed import Packed, pack
+from assay.rl.policy import Scores
 from assay.rollout.language import LanguagePolicy
 from assay.train.loop import LoopSettings, train
 from assay.train.sft import Sft, Validation
@@ -79,6 +81,25 @@ def test_it_leaves_no_trace_in_weights_gradients_random_numbers_or_modes() -> No
     assert [part.training for part in policy.module.modules()] == modes
     for before, after in zip(weights, policy.module.parameters(), strict=True):
         assert torch.equal(before, after) and after.grad is None
+
+
+def test_each_micro_batch_of_a_step_drops_numbers_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy, seen = dropping_policy(), []
+    (layer, *_) = [m for m in policy.module.modules() if isinstance(m, KeyedDropout)]
+    score = policy.score
+
+    def watched(packed: Packed, entropy: bool = False) -> Scores:
+        seen.append(layer.place)
+        return score(packed, entropy)
+
+    monkeypatch.setattr(policy, "score", watched)
+    recorder = toys.MemoryRecorder()
+    optimizer = torch.optim.AdamW([p for p in policy.module.parameters() if p.requires_grad])
+    settings = LoopSettings(2, 0.1, micro_tokens=1)
+    train(policy, Sft(HELD_OUT, 3, 5), optimizer, TrainState(), settings, recorder)
+    assert seen == [(5, step, micro) for step in range(2) for micro in range(3)]
 
 
 def test_micro_batches_of_any_size_give_the_same() -> None:
