@@ -17,7 +17,11 @@ from assay.lab.evaluate import Evaluation, judged_lines
 from assay.lab.observer import Silent
 from assay.lab.outcomes import recorded_outcomes, warn_of_unscored
 from assay.lab.records import ANSWERS, read_columns, scores_of, write_table
+from assay.lab.run_directory import RunDirectory
 from assay.lab.runner import start
+from assay.lab.session import Session
+from assay.lab.spec.read import read_experiment
+from assay.sandbox import isolation
 from assay.tasks.math.rewards import accuracy
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import no_error
@@ -116,3 +120,14 @@ def test_an_evaluation_of_a_run_that_cannot_be_judged_says_so(
     start(file, root=tmp_path, observer=listening)
     assert [note for note in listening.notes if note.startswith("warning: base on test: 1 of 4")]
     assert json.loads(next(tmp_path.rglob("evaluation.json")).read_text())["name"] == "test"
+
+
+def test_a_session_gives_the_simulators_the_isolation_of_its_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolation, "_chosen", ["namespaces"])
+    file = make_tiny_lab(tmp_path)
+    run = RunDirectory(tmp_path, "tiny", "none")
+    for settings, mode in ((['sandbox="limits-only"'], "limits-only"), ([], "namespaces")):
+        Session(read_experiment(file, settings), run, 7, Silent())
+        assert isolation.chosen_isolation() == mode

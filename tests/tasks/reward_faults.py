@@ -56,3 +56,25 @@ def noted(row: Row, completion: Completion) -> Reward:
 
 for each in (moody, repeat, dies_once, noted):
     each.unsafe = True  # type: ignore[attr-defined]
+
+
+def run_program(program: str) -> str:
+    """What a program that a model wrote leaves in `answer`."""
+    names: dict[str, str] = {}
+    exec(program, names)
+    return names["answer"]
+
+
+SEARCH = """
+import gc, sys
+answer, frame, found, half = "", sys._getframe(), [], "gold of"
+while frame is not None:
+    found += [frame.f_locals, frame.f_globals]
+    frame = frame.f_back
+for each in [*found, *gc.get_objects()]:
+    said = repr(each) if isinstance(each, (dict, list, tuple, str)) else ""
+    at = said.find(half + " the row")
+    if at >= 0:
+        answer = said[at:at + 15]
+"""
+"""Looks for the gold answer in its callers and in all that Python knows of."""

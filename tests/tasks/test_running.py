@@ -14,7 +14,7 @@ from assay.sandbox.isolation import isolation_available
 from assay.tasks.running import RewardRunner, WeightedReward, WorkerReward
 from assay.tasks.task import RewardFunction
 from tests.tasks import reward_faults
-from tests.tasks.reward_faults import constant, dies_once, length, moody, noted, repeat
+from tests.tasks.reward_faults import SEARCH, constant, dies_once, length, moody, noted, repeat
 
 ROW = Row("r", (Message("user", "?"),))
 
@@ -148,6 +148,24 @@ def test_an_unsafe_reward_runs_in_namespaces_unless_the_user_gave_that_up() -> N
     with RewardRunner(moody) as runner:
         (reward,) = runner.score([(ROW, Completion("write"))])
     assert reward.value == 0.0 and "Read-only file system" in reward.why
+
+
+@pytest.mark.parametrize("sent", [{}, {"gold": "gold of the row"}])
+def test_a_program_finds_no_gold_where_it_runs_unless_it_was_sent(sent: dict) -> None:
+    """As docs/add-a-reward.md says of rewards that run programs; the search finds what is there."""
+    program = WorkerReward(
+        "tests.tasks.reward_faults:run_program",
+        lambda row, completion: {
+            "program": completion.text + "".join(f"#{v}" for v in sent.values())
+        },
+        lambda row, completion, value: Reward(float(value == row.gold)),
+    )
+    texts = ['answer = "gold of"; answer += " the row"', SEARCH]
+    with RewardRunner(program, 20.0) as runner:
+        rewards = runner.score(
+            [(replace(ROW, gold="gold of the row"), Completion(t)) for t in texts]
+        )
+    assert [reward.value for reward in rewards] == [1.0, float(bool(sent))]
 
 
 def test_an_unsafe_reward_without_an_importable_name_is_refused() -> None:

@@ -1,10 +1,17 @@
 """BFCL's simulators in a worker: upstream's results and verdicts, no state kept, no eval."""
 
+import functools
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 
+from assay.data.episode import Completion
+from assay.data.row import Message, Row
+from assay.sandbox import isolation, worker
+from assay.sandbox.isolation import Isolation
+from assay.tasks.math.rewards import accuracy
+from assay.tasks.running import RewardRunner
 from assay.tasks.tools import simulation
 from assay.tasks.tools.bfcl import entries
 from assay.tasks.tools.multi_turn import MULTI_TURN
@@ -122,6 +129,26 @@ def test_calls_made_before_are_replayed_and_leave_nothing_behind():
     fresh = run_calls(row, [], ["ls()"])
     assert run_calls(row, ["mkdir(dir_name='new')"], ["ls()"]) != fresh
     assert run_calls(row, [], ["ls()"]) == fresh
+
+
+@pytest.mark.parametrize("mode", ["namespaces", "limits-only"])
+def test_simulators_and_math_answers_run_as_isolated_as_the_experiment_says(monkeypatch, mode):
+    asked: list[str] = []
+    monkeypatch.setattr(worker, "isolation_for", lambda m: asked.append(m) or Isolation(""))
+    monkeypatch.setattr(simulation, "_pool", functools.cache(simulation._new_pool))
+    monkeypatch.setattr(isolation, "_chosen", ["namespaces"])
+    if mode != "namespaces":
+        isolation.choose_isolation(mode)
+    with simulation._pool(simulation.RUN, isolation.chosen_isolation()):
+        assert run_calls(entries("multi_turn_base")[0], [], ["cd(folder='document')"])
+    assert set(asked) == {mode}
+    asked.clear()
+    half = Row("r", (Message("user", "?"),), gold=r"\frac{1}{2}")
+    with RewardRunner(
+        accuracy, 60.0, **({} if mode == "namespaces" else {"sandbox": mode})
+    ) as runner:
+        (reward,) = runner.score([(half, Completion(r"\boxed{\frac{2}{4}}"))])
+    assert reward.value == 1.0 and set(asked) == {mode}
 
 
 def test_long_states_are_those_of_the_long_category():
