@@ -11,13 +11,14 @@ from assay.lab.answers import find_record, read_answers
 from assay.lab.compare import compare_arms, compare_checkpoints
 from assay.lab.comparison import Arm
 from assay.lab.evaluate_again import substance
-from assay.lab.records import EvaluationRecord, read_scores
+from assay.lab.records import DamagedRecord, EvaluationRecord, read_scores
 from assay.lab.runner import start
 from assay.lab.spec.read import SpecError
 from assay.lab.spec.whole import read_whole
 from assay.report.content import about_evaluation, main_section
 from assay.report.facts import gather
 from assay.report.words import words
+from tests.report.synthetic import add_scores, empty_run
 from tests.tiny_lab import make_tiny_lab
 
 RECORD = EvaluationRecord(
@@ -108,6 +109,16 @@ def test_a_record_of_an_older_version_asked_all_of_all_and_is_found_again(run):
     del stored["fewer"]
     assert substance(stored) == substance({**stored, "fewer": {}})
     assert substance(stored) != substance({**stored, "fewer": {"base": 3}})
+
+
+@pytest.mark.parametrize("fewer", [None, [3], {"base": "3"}, {"base": 0}, {"base": True}])
+def test_a_damaged_number_of_items_is_named(tmp_path, fewer):
+    lab = empty_run(tmp_path)
+    add_scores(lab, "base", [1.0, 0.0])
+    (file,) = lab.evaluations.glob("*/evaluation.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "fewer": fewer}))
+    with pytest.raises(DamagedRecord, match="'fewer' is no table of numbers of items"):
+        find_record(lab, "held_out")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from assay.data.episode import Turn
 from assay.rl.policy import SampleKey
 from assay.rollout import side_by_side
 from assay.rollout.engine import sample_turns
@@ -139,3 +140,32 @@ def test_turns_that_go_on_from_each_other_stay_in_one_process(monkeypatch):
         assert len(sampler.sample(CONTEXTS, KEYS, Sampling(0.0, 2))) == len(CONTEXTS)
     with pytest.raises(AssertionError):
         sampler.sample(CONTEXTS, KEYS, Sampling(0.0, 2))
+
+
+def products() -> float:
+    """Large enough for torch and both of its matrix libraries to use their threads."""
+    rows, weight = torch.randn(512, 576), torch.randn(1024, 576)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, 64)
+    plain = torch.nn.functional.linear(rows, weight)
+    packed = torch.ops.mkldnn._linear_pointwise(rows, packed, None, "swish", [], "")
+    heads = torch.randn(1, 4, 256, 64)
+    seen = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+    return float(plain.softmax(-1).cumsum(-1).sum() + packed.sum() + seen.sum())
+
+
+def test_a_process_computes_after_threads_have_been_at_work(two_threads):
+    """Their pool does not survive a fork: a process that used it would wait for ever."""
+    weight = torch.randn(512, 512, requires_grad=True)
+    (products() * weight @ weight).sum().backward()
+    parent = os.getpid()
+
+    def sample(places):
+        products()
+        turns = [Turn(CONTEXTS[place], (1,), (True,), (0.0,), "stop") for place in places]
+        return turns, 1 if os.getpid() == parent else 1000
+
+    for _ in range(2):
+        turns, tokens = sample_side_by_side(sample, CONTEXTS, 2)
+        assert tokens == 1001, "both parts were computed, each by its own process"
+        assert len(turns) == len(CONTEXTS)
+        products()

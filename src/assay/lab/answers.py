@@ -51,6 +51,10 @@ def _check(record: EvaluationRecord) -> None:
     for name in ("sampling", "options"):
         if not isinstance(getattr(record, name), dict):
             raise TypeError(f"{name!r} is no table")
+    if not isinstance(record.fewer, dict) or not all(
+        type(count) is int and count > 0 for count in record.fewer.values()
+    ):
+        raise TypeError("'fewer' is no table of numbers of items")
     if not _FILE_NAME.fullmatch(record.name):
         raise TypeError(f"{record.name[:40]!r} is no name of an evaluation")
     if type(record.repeats) is not int or not all(isinstance(item, str) for item in record.items):
