@@ -21,6 +21,7 @@ from assay.report.facts import gather
 from assay.report.page import MARKDOWN, write_report
 from tests.tiny_lab import make_tiny_lab
 
+WHY = "a random model earns a part of what judges form alone"
 SETTINGS = (
     "stage.sft.steps=32",
     "stage.sft.checkpoint_every=16",
@@ -53,7 +54,7 @@ def make_lab(folder: Path, tables: str = "") -> Path:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run that no guard disturbed."""
     folder = tmp_path_factory.mktemp("whole")
-    (run,) = start(make_lab(folder), SETTINGS, root=folder)
+    (run,) = start(make_lab(folder), SETTINGS, root=folder, despite=WHY)
     return run
 
 
@@ -62,7 +63,13 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """The same run, which a guard stopped in its last stage, at a step without a checkpoint due."""
     folder = tmp_path_factory.mktemp("stopped")
     with pytest.raises(GuardFired, match="'always' stopped the run at rl step 3"):
-        start(make_lab(folder, GUARD), SETTINGS, root=folder, observer=Reporting(Silent()))
+        start(
+            make_lab(folder, GUARD),
+            SETTINGS,
+            root=folder,
+            observer=Reporting(Silent()),
+            despite=WHY,
+        )
     (run,) = runs_of(folder, "tiny")
     return run
 

@@ -117,7 +117,7 @@ def test_an_evaluation_of_a_run_that_cannot_be_judged_says_so(
 
     monkeypatch.setattr(RewardRunner, "score", unknown)
     listening = Listening()
-    start(file, root=tmp_path, observer=listening)
+    start(file, root=tmp_path, observer=listening, despite="it cannot be judged")
     assert [note for note in listening.notes if note.startswith("warning: base on test: 1 of 4")]
     assert json.loads(next(tmp_path.rglob("evaluation.json")).read_text())["name"] == "test"
 

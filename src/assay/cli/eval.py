@@ -60,11 +60,14 @@ def measured(done: Any) -> Outcome:
     from assay.judge.missing import score_range
     from assay.judge.plural import filled
     from assay.lab.answers import find_record
+    from assay.lab.manifest_file import read_manifest
     from assay.lab.outcomes import recorded_outcomes
     from assay.lab.records import read_scores
+    from assay.lab.trained_items import BASE, trained_on
     from assay.report.words import score_text
 
-    scores = read_scores(done.run, find_record(done.run, done.key), done.checkpoint)
+    record = find_record(done.run, done.key)
+    scores = read_scores(done.run, record, done.checkpoint)
     interval = score_interval(scores)
     counted = recorded_outcomes(done.file)
     shown = (scores.mean, interval.low, interval.high)
@@ -85,6 +88,7 @@ def measured(done: Any) -> Outcome:
         "items": len(scores.item_ids),
         "clusters": scores.sources,
         "repeats": scores.repeats,
+        "trained_on_items": record.shared if done.checkpoint != BASE else {},
         "abstained": scores.missing,
         "possible": (least, most),
         "abstentions": counted.unscored,
@@ -101,7 +105,8 @@ def measured(done: Any) -> Outcome:
     if counted.differs:
         words.append(f"math-verify by itself would judge otherwise: {counted.differs}")
     words += [f"abstained {count} times: {why}" for why, count in counted.unscored.items()]
-    words += [f"warning: {text}" for text in [counted.too_many_unscored] if text]
+    trained = trained_on(done.checkpoint, record.shared, read_manifest(done.run))
+    words += [f"warning: {text}" for text in [counted.too_many_unscored, *trained] if text]
     if not done.made:
         words.insert(0, "this record existed already; nothing was evaluated again")
     return Outcome(result, words)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from assay.cli.output import Interrupted, Outcome, tell
+from assay.cli.run import Despite
 
 
 def fill(
@@ -15,6 +16,7 @@ def fill(
         str | None,
         typer.Option(help="Such as 0,1 for two GPUs, or cpu; else every GPU, or the CPU."),
     ] = None,
+    despite: Despite = None,
 ) -> Outcome:
     """Run what a sweep lacks: missing runs are started, stopped ones are resumed."""
     from assay.lab.sweep.fill import devices_of, missing_work, run_jobs
@@ -25,7 +27,7 @@ def fill(
     work = missing_work(root, found)
     tell(f"{len(work.jobs)} to run, {len(work.finished)} finished, on {', '.join(places)}")
     try:
-        done = run_jobs(root, found.sweep.name, work.jobs, places, tell)
+        done = run_jobs(root, found.sweep.name, work.jobs, places, tell, despite)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; continue with 'assay fill {file}'") from None
     failed = [each for each in done if each.code]

@@ -10,6 +10,7 @@ import typer
 
 from assay.cli.completion import run_names
 from assay.cli.output import Outcome, executing
+from assay.cli.run import Despite
 
 RunName = Annotated[
     str,
@@ -27,6 +28,7 @@ def resume(
         str,
         typer.Option("--from", metavar="STAGE.step-N", help="Train again from this checkpoint."),
     ] = "",
+    despite: Despite = None,
     lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
 ) -> Outcome:
     """Continue a run from its last checkpoint, or from an earlier one."""
@@ -49,6 +51,12 @@ def resume(
 
         with progress() as shown_live:
             observer = Reporting(shown_live, lang)
-            resume_run(found, observer=observer, past_guard=past_guard, start_from=start_from)
+            resume_run(
+                found,
+                observer=observer,
+                past_guard=past_guard,
+                start_from=start_from,
+                despite=despite,
+            )
         result, shown = run_results(found, lang)
     return Outcome(result, [f"{found}: resumed and finished", *shown])

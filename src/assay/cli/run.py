@@ -1,7 +1,7 @@
 """`assay run FILE`: runs an experiment, then shows its results."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +10,10 @@ from assay.cli.output import Outcome, executing
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Replace a value; may be repeated."),
+]
+Despite = Annotated[
+    str | None,
+    typer.Option(metavar="REASON", help="Go on although checks end with errors; marks the pages."),
 ]
 
 
@@ -23,9 +27,10 @@ def run(
     or_resume: Annotated[
         bool, typer.Option("--or-resume", help="Resume an unfinished run; leave a finished one.")
     ] = False,
+    despite: Despite = None,
     lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
 ) -> Outcome:
-    """Run an experiment file: train its stages, measure its checkpoints, write the page."""
+    """Check an experiment file, train its stages, measure its checkpoints, write the page."""
     from assay.cli.progress import progress
     from assay.cli.results import run_results
     from assay.errors import InputError
@@ -39,10 +44,11 @@ def run(
     with executing(root, name):
         with progress() as shown_live:
             observer = Reporting(shown_live, lang)
+            given: dict[str, Any] = {"root": root, "observer": observer, "despite": despite}
             if or_resume:
-                launched = launch_or_resume(file, overrides or (), root=root, observer=observer)
+                launched = launch_or_resume(file, overrides or (), **given)
             else:
-                launched = launch(file, overrides or (), root=root, new=new, observer=observer)
+                launched = launch(file, overrides or (), new=new, **given)
         results, shown = [], []
         for each in launched:
             result, tables = run_results(each.run, lang)

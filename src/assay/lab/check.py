@@ -20,7 +20,7 @@ from assay.lab.checks.room import room
 from assay.lab.checks.rows import rows
 from assay.lab.checks.smells import smells
 from assay.lab.checks.speed import speed
-from assay.lab.checks.subject import Histogram, Number, Seen, Subject
+from assay.lab.checks.subject import Histogram, Number, Seen, Shared, Subject
 from assay.lab.checks.trained import trained
 from assay.lab.endpoint_runs import endpoint_evaluations, endpoint_for, is_endpoint
 from assay.lab.observer import Observer, Silent
@@ -43,6 +43,8 @@ CHECKS: Mapping[str, Check] = {
     "speed": speed,
 }
 """In the order in which they are asked."""
+COMPUTING = ("speed",)
+"""Checks that pass something through the model; the others take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +55,18 @@ class Report:
     numbers: Mapping[str, Mapping[str, float]]
     """Table of the experiment -> what, with its unit -> value."""
     histograms: tuple[Histogram, ...] = ()
+    shared: tuple[Shared, ...] = ()
+    """What training rows and tests have in common."""
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """What must not stay as it is."""
+        return tuple(finding for finding in self.findings if finding.severity == "error")
 
     @property
     def failed(self) -> bool:
         """Whether anything found is an error."""
-        return any(finding.severity == "error" for finding in self.findings)
+        return bool(self.errors)
 
 
 def check_experiment(
@@ -83,13 +92,18 @@ def check_experiment(
     if is_endpoint(experiment.model):
         # Nothing is rendered, trained or timed here: the endpoint answers and the items are there.
         return Report((), {})
-    subject = Subject(session)
     checks = dict(CHECKS)
     if probe:
         checks[f"probe of {probe} prompts"] = partial(sample_groups, prompts=probe)
-    seen: list[Finding | Number | Histogram] = []
+    return asked(session, checks)
+
+
+def asked(session: Session, checks: Mapping[str, Check]) -> Report:
+    """What the checks find in an opened experiment."""
+    subject = Subject(session)
+    seen: list[Finding | Number | Histogram | Shared] = []
     for name, check in checks.items():
-        watching.note(f"checking {name}")
+        session.observer.note(f"checking {name}")
         seen += check(subject)
     return gather(seen)
 
@@ -111,7 +125,7 @@ def opening_error(session: Session) -> Finding | None:
     return None
 
 
-def gather(seen: Sequence[Finding | Number | Histogram]) -> Report:
+def gather(seen: Sequence[Finding | Number | Histogram | Shared]) -> Report:
     """Findings once each and worst first, numbers by their table."""
     findings = dict.fromkeys(one for one in seen if isinstance(one, Finding))
     numbers: dict[str, dict[str, float]] = {}
@@ -119,4 +133,5 @@ def gather(seen: Sequence[Finding | Number | Histogram]) -> Report:
         if isinstance(one, Number):
             numbers.setdefault(one.place, {})[one.name] = one.value
     histograms = tuple(one for one in seen if isinstance(one, Histogram))
-    return Report(tuple(worst_first(list(findings))), numbers, histograms)
+    shared = tuple(one for one in seen if isinstance(one, Shared))
+    return Report(tuple(worst_first(list(findings))), numbers, histograms, shared)

@@ -15,7 +15,7 @@ from assay.judge.confounds import Confound, differences, idle
 from assay.judge.findings import Finding
 from assay.lab.answers import evaluation_records
 from assay.lab.comparison import Arm
-from assay.lab.manifest_file import read_manifest
+from assay.lab.manifest_file import CHECKED, overridden, read_manifest
 from assay.lab.measured import Measured
 from assay.lab.records import EvaluationRecord
 from assay.lab.run_directory import RunDirectory
@@ -71,12 +71,24 @@ def check_fair(entrants: Sequence[Entrant]) -> list[Finding]:
         _check_checker(first, other)
     _check_fallback(entrants)
     unknown = dict.fromkeys(run for entrant in entrants for run in _check_untrained(entrant))
-    findings = _other_renderings(entrants)
+    findings = [*_overridden(entrants), *_other_renderings(entrants)]
     if unknown:
         what = "whether test items were trained on is not recorded"
         fix = "see 'assay check' of its experiment file"
         findings.append(Finding("note", what, ", ".join(unknown), fix))
     return findings
+
+
+def _overridden(entrants: Sequence[Entrant]) -> list[Finding]:
+    """A finding for each run that was made although its checks ended with errors."""
+    what = "a run was made although its checks ended with errors (--despite)"
+    fix = "read what was overridden on the page of the run"
+    reasons = {str(entrant.run): overridden(entrant.manifest) for entrant in entrants}
+    return [
+        Finding("warning", what, f"{run}: {reason}", fix)
+        for run, reason in reasons.items()
+        if reason
+    ]
 
 
 def _other_renderings(entrants: Sequence[Entrant]) -> list[Finding]:
@@ -249,7 +261,7 @@ def _name(entrant: Entrant) -> str:
 
 def _bearing(entrant: Entrant, name: str, untrained: bool) -> dict[str, Any]:
     """The parts of a run's manifest that bear on the compared scores."""
-    manifest = dict(entrant.manifest)
+    manifest = {k: v for k, v in entrant.manifest.items() if k != CHECKED}
     recorded = manifest.get("evaluation", {})
     choosing = {n: e for n, e in recorded.items() if e.get("role") == "select"}
     manifest["evaluation"] = {**choosing, name: _evaluation(entrant)}

@@ -32,12 +32,18 @@ class Launched:
 
 
 def launch(
-    file: Path, overrides: Sequence[str], *, root: Path, new: bool, observer: Observer
+    file: Path,
+    overrides: Sequence[str],
+    *,
+    root: Path,
+    new: bool,
+    observer: Observer,
+    despite: str | None = None,
 ) -> list[Launched]:
     """Run the experiment, once per seed. Raises RunExists, unless `new`, with what can be done."""
     from assay.lab.runner import start
 
-    started = start(file, overrides, root=root, new=new, observer=observer)
+    started = start(file, overrides, root=root, new=new, observer=observer, despite=despite)
     return [Launched(run, "started") for run in started]
 
 
@@ -63,7 +69,12 @@ def way_on(run: RunDirectory) -> str:
 
 
 def launch_or_resume(
-    file: Path, overrides: Sequence[str], *, root: Path, observer: Observer
+    file: Path,
+    overrides: Sequence[str],
+    *,
+    root: Path,
+    observer: Observer,
+    despite: str | None = None,
 ) -> list[Launched]:
     """For each seed: resume the newest run if it stopped, leave it alone if it is finished, start
     one where there is none. Nothing that is finished is trained again; reporting evaluations that
@@ -80,14 +91,14 @@ def launch_or_resume(
         run = newest(root, experiment.name, seed)
         if run is None:
             only = [*overrides, f"seeds=[{seed}]"]
-            (run,) = start(file, only, root=root, new=True, observer=observer)
+            (run,) = start(file, only, root=root, new=True, observer=observer, despite=despite)
             done.append(Launched(run, "started"))
             continue
         check_same(run, experiment)
         did: Did = "left alone"
         if read_status(run.path).status != "finished":
             observer.note(f"resuming {run}")
-            run, did = resume(run, observer=observer), "resumed"
+            run, did = resume(run, observer=observer, despite=despite), "resumed"
         if added := lacking(run, experiment):
             observer.note(f"measuring {run} on {', '.join(added)}")
             measure_added(run, added, observer)

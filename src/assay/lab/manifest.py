@@ -23,7 +23,7 @@ from assay.lab.fingerprints import (
     prompts_sha256,
     source_sha256,
 )
-from assay.lab.manifest_file import Manifest, read_manifest, write_manifest
+from assay.lab.manifest_file import CHECKED, Manifest, read_manifest, write_manifest
 from assay.lab.merged import run_checkpoint
 from assay.lab.prepare import DataSet, make_renderer, renderer_of
 from assay.lab.run_directory import RunDirectory
@@ -38,6 +38,10 @@ NOTED = ("code", "packages", "machine", "time")
 
 WITHOUT_EFFECT = {"other_rendering_than", "validation", "validation_every"}
 """Keys of a stage that change no result: what is allowed, and what is measured beside training."""
+
+
+UNCOUNTED = ("name", "about", CHECKED)
+"""What does not count as a difference of a run that is resumed."""
 
 
 class RunChanged(InputError):
@@ -81,8 +85,10 @@ def check_manifest(run: RunDirectory, manifest: Manifest) -> None:
     """
     stored = read_manifest(run)
     now = json.loads(json.dumps(manifest))
+    if CHECKED in now:
+        stored.setdefault(CHECKED, now[CHECKED])
     # The lab may have been renamed or explained better since; neither changes a result.
-    found = [d for d in differences(stored, now) if d.path not in ("name", "about")]
+    found = [d for d in differences(stored, now) if d.path.split(".")[0] not in UNCOUNTED]
     noted = [d for d in found if d.path.split(".")[0] in NOTED]
     changed = [d for d in found if d not in noted]
     if changed:

@@ -1,7 +1,7 @@
 """Reading and writing `manifest.json`; what stands in it is put together by `manifest`."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from assay.errors import InputError
@@ -12,8 +12,10 @@ from assay.lab.stored import FIX, read_json
 Manifest = dict[str, Any]
 PUT_ASIDE = "put_aside"
 """Key under `time`: what a run no longer goes on from, see `aside`."""
+CHECKED = "checked"
+"""Key of what was found before the run was made, see `beforehand`: no part of what it is."""
 KINDS = {str: "text", dict: "table"}
-TABLES = ("base_weights", "data", "stages", "evaluation")
+TABLES = ("base_weights", "data", "stages", "evaluation", CHECKED)
 
 
 class DamagedManifest(InputError):
@@ -57,3 +59,8 @@ def _used(manifest: Manifest) -> Iterator[tuple[str, type, Any]]:
         if isinstance(stage, dict):
             yield f"stages.{name}.start", str, stage.get("start", "")
             yield f"stages.{name}.adapt", dict, stage.get("adapt", {})
+
+
+def overridden(manifest: Mapping[str, Any]) -> str:
+    """Why a run was made although its checks ended with errors; "" for one that they let pass."""
+    return str(manifest.get(CHECKED, {}).get("despite", ""))

@@ -17,6 +17,7 @@ import torch
 from assay.data.files import remove_leftovers
 from assay.errors import AssayError, InputError
 from assay.lab.activations import fit_activations
+from assay.lab.beforehand import looked_at
 from assay.lab.endpoint_runs import endpoint_manifest, is_endpoint, work_through_endpoint
 from assay.lab.floor import first_look
 from assay.lab.guards import (
@@ -31,6 +32,7 @@ from assay.lab.guards import (
 from assay.lab.history import check_history
 from assay.lab.launch import begun, way_on
 from assay.lab.manifest import check_manifest, make_manifest, write_manifest
+from assay.lab.manifest_file import CHECKED
 from assay.lab.measuring import (
     choose,
     measure_bases,
@@ -87,20 +89,33 @@ def start(
     root: Path,
     new: bool = False,
     observer: Observer | None = None,
+    despite: str | None = None,
 ) -> list[RunDirectory]:
     """Run an experiment file, once per seed; returns the runs.
 
-    Raises SpecError, what `refuse_unopenable` does, and RunExists unless `new` where runs of the
-    name have begun, be it in the same instant.
+    Raises SpecError, what `refuse_unopenable` and `looked_at` do, and RunExists unless `new` where
+    runs of the name have begun, be it in the same instant.
     """
     experiment = read_whole(file, overrides, root)
     refuse_unopenable(experiment, root)
+    refuse_existing(root, experiment, new)
+    nowhere = RunDirectory(root, experiment.name, "to-be-made")
+    session = Session(experiment, nowhere, experiment.seeds[0], observer or Silent())
+    session = looked_at(session, despite)
     runs = []
     for index, seed in enumerate(experiment.seeds):
         with fresh_run(root, experiment, seed, new=new or index > 0) as run:
-            proceed(Session(experiment, run, seed, observer or Silent()))
+            proceed(session.going_on(run=run, seed=seed))
         runs.append(run)
     return runs
+
+
+def refuse_existing(root: Path, experiment: Experiment, new: bool) -> None:
+    """Raise RunExists where runs of the name have begun and another is not wanted."""
+    earlier = begun(root, experiment.name)
+    if earlier and not new:
+        problem = f"a run named {experiment.name!r} exists"
+        raise RunExists(problem, fix=way_on(earlier[-1]))
 
 
 @contextmanager
@@ -110,10 +125,7 @@ def fresh_run(
     """A new run, held by this process from the instant that others can see it. Raises RunExists."""
     with ExitStack() as held:
         with hold_lab(root):
-            earlier = begun(root, experiment.name)
-            if earlier and not new:
-                problem = f"a run named {experiment.name!r} exists"
-                raise RunExists(problem, fix=way_on(earlier[-1]))
+            refuse_existing(root, experiment, new)
             text = experiment_toml(experiment)
             run = create_run(root, experiment.name, seed=seed, spec=text, new=True)
             held.enter_context(hold_run(run.path))
@@ -126,8 +138,11 @@ def resume(
     observer: Observer | None = None,
     past_guard: bool = False,
     start_from: str = "",
+    despite: str | None = None,
 ) -> RunDirectory:
     """Continue an interrupted or failed run. Raises NothingToResume for a finished one.
+
+    A run that was not looked at before it was made is now (`looked_at`, which may raise).
 
     With `start_from`, `STAGE.step-N`, any run is trained again from there (`start_over`).
     One that a guard stopped goes on only with `past_guard`, else StoppedByGuard is raised; the
@@ -147,9 +162,10 @@ def resume(
         raise StoppedByGuard(f"{run}: {status.message}", fix=fix)
     if past_guard and not status.guard:
         raise NoGuardToPass(f"no guard stopped {run}", fix="resume it without --past-guard")
+    session = looked_at(Session(experiment, run, status.seed, observer or Silent()), despite)
     if status.guard:
         pass_guards(run, status.guard.split(), status.stage, status.step)
-    execute(Session(experiment, run, status.seed, observer or Silent()))
+    execute(session)
     return run
 
 
@@ -207,6 +223,8 @@ def work(session: Session) -> None:
     if not through_endpoint:
         refuse_other_renderings(session)
     manifest = endpoint_manifest(session) if through_endpoint else make_manifest(session)
+    if session.checked is not None:
+        manifest = {**manifest, CHECKED: session.checked}
     if session.run.manifest.exists():
         check_manifest(session.run, manifest)
     else:

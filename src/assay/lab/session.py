@@ -49,9 +49,19 @@ class Session:
     run: RunDirectory
     seed: int
     observer: Observer
+    checked: Mapping[str, Any] | None = None
+    """What was found before the run was made, see `beforehand`; None where nobody looked."""
 
     def __post_init__(self) -> None:
         choose_isolation(self.experiment.sandbox or "namespaces")
+
+    def going_on(self, **changes: Any) -> "Session":
+        """The same with other fields; what does not depend on them is not made again."""
+        other = replace(self, **changes)
+        parts = ["task", "precision", "base", "sets"]
+        parts += ["evaluations"] if other.seed == self.seed else []
+        other.__dict__.update({p: self.__dict__[p] for p in parts if p in self.__dict__})
+        return other
 
     @cached_property
     def task(self) -> Task:

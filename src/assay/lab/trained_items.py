@@ -9,11 +9,13 @@ from pathlib import Path
 
 from assay.data.leakage import Overlap, overlap
 from assay.data.row import Row
+from assay.lab.manifest_file import Manifest
 from assay.lab.prepare import DataSet, find_part
 from assay.lab.spec.evaluate import EvaluateSpec
 from assay.lab.spec.experiment import Experiment
 from assay.tasks.task import BenchmarkOptions, Task, benchmark
 
+BASE = "base"
 EXAMPLES = "examples"
 """The benchmark option that puts other rows' questions into an item."""
 
@@ -45,3 +47,24 @@ def shared_texts(shared: Overlap) -> tuple[str, ...]:
 def shared_questions(trained: Trained, items: Sequence[Row]) -> dict[str, int]:
     """For each training set, how many of its rows ask what one of the items asks."""
     return {name: len(shared_texts(overlap(rows, items))) for name, rows in trained.items()}
+
+
+def trained_on(checkpoint: str, shared: Mapping[str, int] | None, manifest: Manifest) -> list[str]:
+    """What a reader must know of a checkpoint's score, in words: training rows that ask what its
+    items ask, or that nobody could look. `shared` is what the record of the evaluation says.
+    """
+    if checkpoint == BASE or not manifest.get("stages"):
+        return []
+    if shared is None:
+        return ["whether its items were trained on is not known: the training rows are gone"]
+    return [
+        f"trained on test items: {rows} of {_rows_of(manifest, data)} rows of data.{data} ask what "
+        "its items ask (no comparison takes this score)"
+        for data, rows in shared.items()
+        if rows
+    ]
+
+
+def _rows_of(manifest: Manifest, data: str) -> int:
+    name, _, dev = data.partition(".")
+    return manifest["data"][name]["dev" if dev else "train"]["rows"]

@@ -163,7 +163,7 @@ def recommendation_view(matrix: Matrix, words: Words) -> Section:
 
 
 def note_lines(matrix: Matrix, words: Words) -> list[str]:
-    """What was left out, a line for each reason."""
+    """What was left out and what a reader must know, a line for each kind."""
     subjects: dict[str, list[str]] = {}
     for note in matrix.notes:
         subjects.setdefault(note.key, []).append(visible(note.subject))

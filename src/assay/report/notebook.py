@@ -16,6 +16,7 @@ from assay.lab.notes import Note, pending_plans, read_notes
 from assay.lab.run_directory import RunDirectory, all_runs, runs_of
 from assay.lab.run_names import find_run, parse_run_name
 from assay.lab.status import DamagedStatus, read_status, stored_status
+from assay.report.checked import marks
 from assay.report.content import pairing_view
 from assay.report.facts import Measurement, RunFacts, gather
 from assay.report.noted import note_lines
@@ -89,6 +90,7 @@ def recorded(facts: RunFacts, w: Words) -> list[str]:
     stages = " → ".join(f"{n} ({s.method})" for n, s in experiment.stage.items()) or "–"
     lines.append(f"- {cell(w('log.made_of', model=experiment.model, stages=stages))}")
     lines += note_lines(experiment, facts.run.root, w)
+    lines += [f"- **{cell(said)}**" for said in marks(facts, w)]
     for measurement in facts.reported:
         lines += measured(measurement, w)
     lines += [f"- {cell(said)}" for said in selection_section(facts, w)]

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from assay.lab.manifest_file import CHECKED
+from assay.report.checked import shared_lines
 from assay.report.facts import RunFacts
 from assay.report.words import Words, number, visible
 
@@ -22,7 +24,7 @@ class DataView:
     source: str
     about: str
     dropped: tuple[tuple[str, str], ...]
-    leakage: str
+    leakage: tuple[str, ...]
 
 
 Entry = tuple[str, str, bool]
@@ -49,18 +51,20 @@ def data_views(facts: RunFacts, words: Words) -> list[DataView]:
         leaked = sum(
             count for why, count in dropped.items() if any(b in why for b in spec.disjoint_from)
         )
-        leakage = words("data.no_check") if not against else ""
+        common = shared_lines(facts, name, words)
+        leakage = [words("data.no_check")] if not against and not common else []
         if against and "total" in found:
-            leakage = words("data.disjoint", benchmarks=against, count=number(leaked))
+            leakage = [words("data.disjoint", benchmarks=against, count=number(leaked))]
         shown = tuple((dropped_for(why, words), number(count)) for why, count in dropped.items())
-        views.append(DataView(name, spec.source, about, shown, leakage))
+        views.append(DataView(name, spec.source, about, shown, (*leakage, *common)))
     return views
 
 
 def fingerprints(facts: RunFacts, words: Words) -> list[tuple[str, list[Entry]]]:
     """The manifest: its single values, then one list for each of its tables."""
-    single = {k: v for k, v in facts.manifest.items() if not isinstance(v, Mapping)}
-    groups = [(words("fingerprint.run"), single), *facts.manifest.items()]
+    made_of = {k: v for k, v in facts.manifest.items() if k != CHECKED}
+    single = {k: v for k, v in made_of.items() if not isinstance(v, Mapping)}
+    groups = [(words("fingerprint.run"), single), *made_of.items()]
     return [(key, list(leaves(value))) for key, value in groups if _is_table(value)]
 
 

@@ -12,6 +12,7 @@ from assay.lab.looks import explained
 from assay.lab.manifest_file import PUT_ASIDE
 from assay.lab.selection import read_selection
 from assay.report.charts import curve_panel, dev_chart, reward_columns
+from assay.report.checked import marks
 from assay.report.content import Section, interval_text
 from assay.report.drawn import Bar, curve_line, score_plot
 from assay.report.examples import Answer, Examples
@@ -205,6 +206,7 @@ def warnings(facts: RunFacts, words: Words) -> list[str]:
         message = f": {visible(facts.status.message)}" if facts.status.message else ""
         name = words(f"status.{facts.status.status}")
         found.append(words("page.running", status=name, message=message))
+    found += marks(facts, words)
     if facts.experiment.as_reported:
         found.append(words("page.as_reported"))
     found += [

@@ -14,6 +14,7 @@ from rich.text import Text
 from assay.lab.compare import Pairing
 from assay.lab.run_directory import RunDirectory
 from assay.report import content, story
+from assay.report.checked import marks
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
 from assay.report.tables import checkpoint_label
@@ -27,14 +28,20 @@ def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:
     Below it, the other measurements. Raises what `gather` and reading the records raise.
     """
     facts, w = gather(run), words(lang)
+    marked: list[RenderableType] = [Text(said, "yellow") for said in marks(facts, w)]
     section = content.main_section(facts, w)
     if section is None:
-        return Text(w("page.nothing_measured"))
+        return Group(*marked, Text(w("page.nothing_measured")))
     said = [
         Text.assemble((sentence["what"], "bold"), ": ", sentence["text"])
         for sentence in section["sentences"]
     ]
-    parts: list[RenderableType] = [Text(section["about"], "dim"), _main_table(section, w), *said]
+    parts: list[RenderableType] = [
+        *marked,
+        Text(section["about"], "dim"),
+        _main_table(section, w),
+        *said,
+    ]
     parts += [Text(said) for said in story.selection_section(facts, w)]
     others = content.other_rows(facts, w)
     if others:

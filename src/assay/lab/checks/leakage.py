@@ -4,16 +4,38 @@ Benchmark items are looked at without worked examples, whose questions are meant
 Paraphrases are not found.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from assay.data.leakage import call_path, overlap
 from assay.data.row import Row
 from assay.judge.findings import Finding
-from assay.lab.checks.subject import Number, Seen, Subject, reading, share_of, some
+from assay.lab.checks.subject import (
+    SHOWN,
+    Number,
+    Seen,
+    Shared,
+    SharedKind,
+    Subject,
+    reading,
+    share_of,
+    some,
+)
 from assay.lab.prepare import find_part
 from assay.lab.trained_items import bare_items, shared_texts
 
+WORDS: Mapping[SharedKind, str] = {
+    "questions": "holds questions",
+    "calls": "makes the calls",
+    "functions": "has functions",
+    "conversations": "has conversations",
+}
+OF_KIND: Mapping[SharedKind, str] = {
+    "questions": ", {exact} of them word for word",
+    "calls": " make all calls of an item, one after another",
+    "functions": "",
+    "conversations": "",
+}
 APART = "name the benchmark in the data set's disjoint_from, or take other rows"
 ONCE = "leave out the rows that say the same, or give them one conversation, so that a split keeps "
 ONCE += "them together"
@@ -54,47 +76,49 @@ def shared_with_test(
     data: str, rows: Sequence[Row], place: str, items: Sequence[Row], report: bool
 ) -> Seen:
     """Questions, function names and conversations that a training set shares with a test."""
-    shared = overlap(rows, items)
-    texts = shared_texts(shared)
-    yield Number(place, f"questions_shared_with: data.{data}", len(texts))
-    if texts:
-        exact = len({train for train, _ in shared.exact})
-        yield Finding(
-            "error" if report else "warning",
-            f"data.{data} is trained on and holds questions of {place}",
-            f"{share_of(len(texts), len(rows))} training rows, {exact} of them word for word: "
-            f"{some(list(texts))}",
-            APART if report else ONCE,
-        )
+    for found in shared_parts(data, rows, place, items, report):
+        if found.kind in ("questions", "calls"):
+            name = "questions" if found.kind == "questions" else "call_paths"
+            yield Number(place, f"{name}_shared_with: data.{data}", found.rows)
+        if found.rows:
+            yield found
+            yield finding_of(found)
+
+
+def shared_parts(
+    data: str, rows: Sequence[Row], place: str, items: Sequence[Row], report: bool
+) -> Iterator[Shared]:
+    """What the two sides share, kind by kind."""
+    both = overlap(rows, items)
+
+    def part(kind: SharedKind, ids: Sequence[str], exact: int = 0, names: object = ()) -> Shared:
+        named = tuple(sorted(names) if names else ids)[:SHOWN]  # type: ignore[call-overload]
+        return Shared(kind, data, place, report, len(ids), len(rows), exact, named)
+
+    yield part("questions", shared_texts(both), len({train for train, _ in both.exact}))
     if any(call_path(row) for row in items):
-        calls = list(dict.fromkeys(train for train, _ in shared.paths))
-        yield Number(place, f"call_paths_shared_with: data.{data}", len(calls))
-        if calls:
-            yield Finding(
-                "error" if report else "warning",
-                f"data.{data} is trained on and makes the calls of {place}",
-                f"{share_of(len(calls), len(rows))} training rows make all calls of an item, one "
-                f"after another: {some(calls)}",
-                APART if report else ONCE,
-            )
-    names = dict.fromkeys(id_ for ids in shared.functions.values() for id_ in ids)
-    if names:
-        yield Finding(
-            "warning" if report else "note",
-            f"data.{data} is trained on and has functions of {place}",
-            f"{share_of(len(names), len(rows))} training rows: {some(list(shared.functions))}",
-            APART if report else ONCE,
-        )
+        yield part("calls", list(dict.fromkeys(train for train, _ in both.paths)))
+    ids = dict.fromkeys(id_ for ids in both.functions.values() for id_ in ids)
+    yield part("functions", list(ids), names=both.functions)
     # A row that names no conversation is known by its id, which another file may use as well.
-    talks, tested = ({row.conversation for row in side} - {""} for side in (rows, items))
-    conversations = talks & tested
-    if conversations:
-        yield Finding(
-            "warning",
-            f"data.{data} is trained on and has conversations of {place}",
-            f"{len(conversations)}: {some(sorted(conversations))}",
-            "split by conversation",
-        )
+    talks = {row.conversation for row in rows} & {item.conversation for item in items} - {""}
+    yield part("conversations", [r.id for r in rows if r.conversation in talks], names=talks)
+
+
+def finding_of(found: Shared) -> Finding:
+    """What is said of it: a test that reports must share no question with what is trained."""
+    grave = found.kind in ("questions", "calls")
+    fix = APART if found.report else ONCE
+    if found.kind == "conversations":
+        severity, fix = "warning", "split by conversation"
+    elif grave:
+        severity = "error" if found.report else "warning"
+    else:
+        severity = "warning" if found.report else "note"
+    said = OF_KIND[found.kind].format(exact=found.exact)
+    evidence = f"{share_of(found.rows, found.of)} training rows{said}: {', '.join(found.names)}"
+    what = f"data.{found.data} is trained on and {WORDS[found.kind]} of {found.place}"
+    return Finding(severity, what, evidence, fix)
 
 
 def choosing_and_reporting(subject: Subject, items: dict[str, tuple[Row, ...]]) -> Seen:

@@ -5,7 +5,7 @@ Nothing is judged here. Gold answers are rendered once and shared by the checks.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import Literal, TypeGuard
 
 from assay.data.episode import Completion
 from assay.data.renderings.template import RenderingError
@@ -43,7 +43,29 @@ class Histogram:
     """One more than counts."""
 
 
-Seen = Iterator[Finding | Number | Histogram]
+SharedKind = Literal["questions", "calls", "functions", "conversations"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the rows of a training set have in common with the items of a test."""
+
+    kind: SharedKind
+    data: str
+    place: str
+    """`evaluate.NAME`."""
+    report: bool
+    """Whether the test reports; one that chooses checkpoints is less grave."""
+    rows: int
+    """Training rows that share it."""
+    of: int
+    exact: int
+    """Of questions, how many are the same word for word."""
+    names: tuple[str, ...]
+    """A few of the rows, or of the functions and conversations."""
+
+
+Seen = Iterator[Finding | Number | Histogram | Shared]
 """What a check yields."""
 
 

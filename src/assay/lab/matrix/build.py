@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from assay.errors import InputError, nearest
+from assay.lab.manifest_file import overridden, read_manifest
 from assay.lab.matrix.coordinates import CHECKPOINT_KEYS, RECORD, check_key, ordered, place_value
 from assay.lab.matrix.fairness import refuse_mixed_metrics
 from assay.lab.matrix.judged import BadBaseline, Baseline, judge_cells, scored
@@ -21,6 +22,7 @@ from assay.lab.matrix.model import (
 )
 from assay.lab.matrix.overlap import overlaps
 from assay.lab.matrix.recommend import recommend
+from assay.lab.run_directory import RunDirectory
 from assay.lab.sweep.spec import ARM
 
 
@@ -64,6 +66,7 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
         )
         notes += more
     measured = [unit.parts for unit in units if unit.state == "measured"]
+    notes += overridden_runs(s.run for parts in measured for part in parts for s in part.sources)
     refuse_mixed_metrics(part for parts in (*measured, *controls.values()) for part in parts)
     view = View(cells, controls, ratios)
     return Matrix(
@@ -198,3 +201,9 @@ def _empty_state(units: Sequence[Unit], layout: Layout, place: Place) -> State:
     if not there or not late:
         return "not run"
     return "not measured" if any(key.startswith(RECORD) for key in late) else "no checkpoint"
+
+
+def overridden_runs(runs: Iterable[RunDirectory]) -> list[Note]:
+    """A note on each run that was made although its checks ended with errors."""
+    reasons = {run: overridden(read_manifest(run)) for run in dict.fromkeys(runs)}
+    return [Note("despite", f"{run} ({reason})") for run, reason in reasons.items() if reason]

@@ -11,7 +11,7 @@ from typing import Any
 
 from assay.judge.confounds import Confound, differences
 from assay.lab.fairness import BASE, NOT_COMPARED, refuse_mixed, refuse_trained
-from assay.lab.manifest_file import read_manifest
+from assay.lab.manifest_file import CHECKED, read_manifest
 from assay.lab.matrix.model import Measurement, Source
 from assay.lab.measured import marked_fallback
 from assay.lab.records import read_columns
@@ -76,7 +76,9 @@ def _differences(a: Source, b: Source, keys: Sequence[str], allow: Sequence[str]
 
 def _table(source: Source) -> dict[str, Any]:
     """The manifest with the one evaluation that counts."""
-    manifest = {k: v for k, v in read_manifest(source.run).items() if k != "evaluation"}
+    manifest = {
+        k: v for k, v in read_manifest(source.run).items() if k not in ("evaluation", CHECKED)
+    }
     record = {k: v for k, v in asdict(source.record).items() if k not in APART}
     return {**manifest, "evaluation": record}
 

@@ -162,9 +162,11 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One thing that was left out."""
+    """One thing that was left out, or that a reader must know."""
 
-    key: Literal["no_baseline", "made_otherwise", "items_differ", "damaged", "damaged_run"]
+    key: Literal[
+        "no_baseline", "made_otherwise", "items_differ", "damaged", "damaged_run", "despite"
+    ]
     subject: str
     """The run or the cell's name."""
 
@@ -177,6 +179,7 @@ NOTES = {
     "made_otherwise": "made with other settings than the sweep's, and left out",
     "damaged": "a record that cannot be read",
     "damaged_run": "a run that cannot be read, and left out",
+    "despite": "made although its checks ended with errors",
     "items_differ": "measured on other items than its baseline, so it is not compared",
 }
 
@@ -202,7 +205,7 @@ class Matrix:
     overlaps: tuple[Overlap, ...]
     recommendation: Recommendation
     notes: tuple["Note", ...] = ()
-    """What was left out, and why."""
+    """What was left out, and why; what a reader must know of what is there."""
 
     @property
     def measured(self) -> list[Cell]:

@@ -140,8 +140,11 @@ def run_jobs(
     jobs: Sequence[Job],
     devices: Sequence[str],
     tell: Callable[[str], None],
+    despite: str | None = None,
 ) -> list[Done]:
     """Execute the jobs, each on the next free device; returns how they ended, in that order.
+
+    `despite` is the reason why runs are made whose checks end with errors.
 
     When this process is stopped, the processes it started are stopped too; what they had done is
     on disk and is continued by the next call.
@@ -154,7 +157,7 @@ def run_jobs(
                 if device not in busy and waiting:
                     job = waiting.popleft()
                     log = root / SWEEPS / sweep / "logs" / f"{job.plan.name}.seed-{job.seed}.log"
-                    busy[device] = (job, launched(root, job, device, log), log)
+                    busy[device] = (job, launched(root, job, device, log, despite), log)
                     tell(f"{job.name}: {WORDS[job.had]} on {device} ({len(waiting)} waiting)")
             for device in [d for d, (_, process, _) in busy.items() if process.poll() is not None]:
                 job, process, log = busy.pop(device)
@@ -177,11 +180,14 @@ WORDS = {
 }
 
 
-def launched(root: Path, job: Job, device: str, log: Path) -> subprocess.Popen[bytes]:
+def launched(
+    root: Path, job: Job, device: str, log: Path, despite: str | None = None
+) -> subprocess.Popen[bytes]:
     """The process of one job, whose output goes to its log; it dies with this one."""
     log.parent.mkdir(parents=True, exist_ok=True)
     settings = (*job.plan.overrides, f"seeds=[{job.seed}]")
     options = [part for setting in settings for part in ("--set", setting)]
+    options += [] if despite is None else [f"--despite={despite}"]
     command = [sys.executable, "-c", PROGRAM, "run", str(job.plan.base), "--lab", str(root)]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "" if device == CPU else device}
     with log.open("ab") as stream:
