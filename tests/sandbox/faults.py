@@ -312,8 +312,10 @@ def hinder_supervisor() -> list[str]:
 
 
 def limit_itself() -> int:
+    """Its limit of open files, after it has lowered that and its rank."""
+    os.nice(1)
     resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
-    return resource.prlimit(0, resource.RLIMIT_NOFILE)[0] + os.nice(1)
+    return resource.prlimit(0, resource.RLIMIT_NOFILE)[0]
 
 
 def find_in_memory(first: list[int], last: list[int]) -> int:

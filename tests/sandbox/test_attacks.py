@@ -171,7 +171,7 @@ def test_the_kernel_refuses_more_processes_than_the_limit(tool: str) -> None:
 
 def test_the_supervisor_keeps_its_limits_and_its_rank_and_a_call_may_lower_its_own() -> None:
     assert inside("hinder_supervisor").value == []
-    assert inside("limit_itself").value == 20 + 1
+    assert inside("limit_itself").value == 20
 
 
 def test_the_supervisor_cannot_be_killed() -> None:
