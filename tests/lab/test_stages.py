@@ -30,7 +30,7 @@ steps  = 2
 prompts  = 4
 group    = 4
 sampling = { max_tokens = 12 }
-reward   = "think_format"
+reward   = "accuracy"
 keep     = 0.0
 adapt    = { kind = "freeze", patterns = ["*embed_tokens*"] }
 
