@@ -77,10 +77,10 @@ def test_a_checkpoint_measured_in_another_rendering_is_marked(run, tmp_path, nam
     assert not [f for f in untrained if "rendering" in f.what]
 
 
-def child_of(parent: RunDirectory, root: Path) -> RunDirectory:
+def child_of(parent: RunDirectory, root: Path, name: str = "child") -> RunDirectory:
     checkpoint = parent.checkpoint("rl", 30).relative_to(root).as_posix()
     weights = {**MANIFEST["base_weights"], "checkpoint": checkpoint}
-    return other_run(root, {**MANIFEST, "base_weights": weights}, SFT, "child", CLEAN)
+    return other_run(root, {**MANIFEST, "base_weights": weights}, SFT, name, CLEAN)
 
 
 def test_items_that_the_model_it_starts_from_was_trained_on_are_refused(run, tmp_path):
@@ -92,6 +92,22 @@ def test_ancestors_that_nobody_looked_at_are_named(run, tmp_path):
     parent = empty_run(tmp_path, "parent")
     (found,) = compare_runs(run, child_of(parent, tmp_path), allow=["base_weights"]).findings
     assert "not recorded" in found.what and found.evidence == str(parent)
+
+
+def test_a_run_is_compared_with_the_checkpoint_that_it_started_from(run, tmp_path):
+    child = child_of(run, tmp_path)
+    for first, second in ((run, child), (child, run)):
+        table = compare_runs(first, second)
+        assert {d.kind for d in table.differences} <= {"declared", "note"}
+        assert control_of(table.lines[1]).comparison is not None
+    grandchild = child_of(child, tmp_path, "grandchild")
+    assert {d.kind for d in compare_runs(run, grandchild).differences} <= {"declared", "note"}
+
+
+def test_a_run_is_not_compared_with_a_checkpoint_that_it_did_not_start_from(run, tmp_path):
+    other = other_run(tmp_path, MANIFEST, SFT, "sibling", CLEAN)
+    found = compare_runs(other, child_of(run, tmp_path)).differences
+    assert "base_weights.checkpoint" in {d.path for d in found if d.kind == "confound"}
 
 
 def test_runs_without_a_common_item_say_so(run, tmp_path):

@@ -6,7 +6,7 @@ were trained on. Everything else in which two manifests differ is listed, and is
 it was declared or allowed; `judge.confounds` sorts it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -190,17 +190,34 @@ def refuse_trained(name: str, run: RunDirectory, record: EvaluationRecord) -> No
 def _ancestors(entrant: Entrant) -> list[tuple[RunDirectory, EvaluationRecord | None]]:
     """The runs whose checkpoints the arm's model descends from, with their record of the items."""
     found: list[tuple[RunDirectory, EvaluationRecord | None]] = []
+    for checkpoint in _lineage(entrant):
+        run = _run_of(entrant, checkpoint)
+        records = evaluation_records(run) if run.spec.exists() else []
+        same = [r for r in records if r.items_hash == entrant.record.items_hash]
+        found.append((run, same[0] if same else None))
+    return found
+
+
+def _lineage(entrant: Entrant) -> Iterator[str]:
+    """The checkpoints that the arm's model descends from, the nearest first."""
     manifest: Mapping[str, Any] = entrant.manifest
     while (checkpoint := manifest.get("base_weights", {}).get("checkpoint")) is not None:
-        _, name, id_, *_ = checkpoint.split("/")
-        run = RunDirectory(entrant.run.root, name, id_)
-        if not run.spec.exists():
-            found.append((run, None))
-            break
-        same = [r for r in evaluation_records(run) if r.items_hash == entrant.record.items_hash]
-        found.append((run, same[0] if same else None))
-        manifest = read_manifest(run)
-    return found
+        yield checkpoint
+        manifest = read_manifest(_run_of(entrant, checkpoint))
+
+
+def _run_of(entrant: Entrant, checkpoint: str) -> RunDirectory:
+    _, name, id_, *_ = checkpoint.split("/")
+    return RunDirectory(entrant.run.root, name, id_)
+
+
+def _descends(entrant: Entrant, other: Entrant) -> bool:
+    """Whether the arm's model descends from the checkpoint that is the other arm."""
+    stage, _, step = other.checkpoint.partition(".step-")
+    if not step:
+        return False
+    folder = other.run.checkpoint(stage, int(step)).relative_to(other.run.root)
+    return folder.as_posix() in _lineage(entrant)
 
 
 def find_differences(
@@ -209,16 +226,18 @@ def find_differences(
     """Everything in which two runs differ, as far as it bears on what is compared.
 
     Of the evaluations that is the compared one, under the control's name, and those that choose
-    checkpoints. Where one side is a model before training, the training is what the comparison is
-    about, so that its settings count as declared; where both are, they bear on nothing.
+    checkpoints. Where one side is a model before training, or what the other's training started
+    from, the training is what the comparison is about, so that its settings count as declared;
+    where both are untrained, they bear on nothing.
     """
     if vary is None:
         vary = declared(control, other)
     untrained = [entrant.checkpoint == BASE for entrant in (control, other)]
     left, right = (_bearing(e, control.record.name, all(untrained)) for e in (control, other))
-    if any(untrained):
+    start = _descends(control, other) or _descends(other, control)
+    if any(untrained) or start:
         selecting = [f"evaluation.{n}" for n in (left | right)["evaluation"] if n != _name(control)]
-        vary = (*vary, *TRAINING, *selecting)
+        vary = (*vary, *TRAINING, *selecting, *(("base_weights",) if start else ()))
     # A mean over more repeats is a mean of the same: it is only known better.
     repeats = f"evaluation.{control.record.name}.repeats"
     return differences(left, right, vary, allow, [repeats])
