@@ -145,6 +145,24 @@ def test_an_undeclared_difference_is_not_comparable_unless_allowed(lab):
     assert cell.comparison is not None and cell.comparison.verdict == "better"
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "verdict"), [(LAST, "better"), ("sft.step-000020", "not comparable")]
+)
+def test_a_cell_is_compared_with_the_checkpoint_that_it_started_from(lab, checkpoint, verdict):
+    start = lab.run("start")
+    score(start, "base", ones(1, 60))
+    score(start, LAST, ones(20, 60))
+    folder = start.checkpoint("sft", int(checkpoint[-6:])).relative_to(lab.root).as_posix()
+    weights = {"source": "run:start@sft.last", "sha256": "another", "checkpoint": folder}
+    score(lab.run("went_on", manifest={"base_weights": weights}), LAST, ones(50, 60))
+    matrix = make_matrix(lab.root, ["start", "went_on"], Request(rows="name", baseline="start"))
+    found = at(matrix, "went_on", None).comparison
+    assert found is not None and found.verdict == verdict
+    matrix = make_matrix(lab.root, ["start", "went_on"], Request(rows="name", baseline="base"))
+    found = at(matrix, "start", None).comparison
+    assert found is not None and found.verdict == "better"
+
+
 def test_a_cell_that_was_trained_on_its_items_is_refused_whatever_is_allowed(lab):
     fill_grid(lab)
     run = lab.run("leaked", f"{BATCH}=8")

@@ -190,34 +190,39 @@ def refuse_trained(name: str, run: RunDirectory, record: EvaluationRecord) -> No
 def _ancestors(entrant: Entrant) -> list[tuple[RunDirectory, EvaluationRecord | None]]:
     """The runs whose checkpoints the arm's model descends from, with their record of the items."""
     found: list[tuple[RunDirectory, EvaluationRecord | None]] = []
-    for checkpoint in _lineage(entrant):
-        run = _run_of(entrant, checkpoint)
+    for checkpoint in _lineage(entrant.run):
+        run = _run_of(entrant.run, checkpoint)
         records = evaluation_records(run) if run.spec.exists() else []
         same = [r for r in records if r.items_hash == entrant.record.items_hash]
         found.append((run, same[0] if same else None))
     return found
 
 
-def _lineage(entrant: Entrant) -> Iterator[str]:
-    """The checkpoints that the arm's model descends from, the nearest first."""
-    manifest: Mapping[str, Any] = entrant.manifest
-    while (checkpoint := manifest.get("base_weights", {}).get("checkpoint")) is not None:
+def descends(run: RunDirectory, other: RunDirectory, checkpoint: str) -> bool:
+    """Whether what a run trained started from this checkpoint of another, at once or by others."""
+    if checkpoint == BASE:
+        weights = _weights(other)
+        lineage = (_run_of(run, name) for name in _lineage(run))
+        return weights is not None and weights in (_weights(each) for each in (run, *lineage))
+    stage, _, step = checkpoint.partition(".step-")
+    folder = other.checkpoint(stage, int(step)).relative_to(other.root)
+    return folder.as_posix() in _lineage(run)
+
+
+def _lineage(run: RunDirectory) -> Iterator[str]:
+    """The checkpoints that a run's model descends from, the nearest first."""
+    while (checkpoint := read_manifest(run).get("base_weights", {}).get("checkpoint")) is not None:
         yield checkpoint
-        manifest = read_manifest(_run_of(entrant, checkpoint))
+        run = _run_of(run, checkpoint)
 
 
-def _run_of(entrant: Entrant, checkpoint: str) -> RunDirectory:
+def _run_of(run: RunDirectory, checkpoint: str) -> RunDirectory:
     _, name, id_, *_ = checkpoint.split("/")
-    return RunDirectory(entrant.run.root, name, id_)
+    return RunDirectory(run.root, name, id_)
 
 
-def _descends(entrant: Entrant, other: Entrant) -> bool:
-    """Whether the arm's model descends from the checkpoint that is the other arm."""
-    stage, _, step = other.checkpoint.partition(".step-")
-    if not step:
-        return False
-    folder = other.run.checkpoint(stage, int(step)).relative_to(other.run.root)
-    return folder.as_posix() in _lineage(entrant)
+def _weights(run: RunDirectory) -> str | None:
+    return read_manifest(run).get("base_weights", {}).get("sha256")
 
 
 def find_differences(
@@ -234,7 +239,9 @@ def find_differences(
         vary = declared(control, other)
     untrained = [entrant.checkpoint == BASE for entrant in (control, other)]
     left, right = (_bearing(e, control.record.name, all(untrained)) for e in (control, other))
-    start = _descends(control, other) or _descends(other, control)
+    start = descends(control.run, other.run, other.checkpoint) or descends(
+        other.run, control.run, control.checkpoint
+    )
     if any(untrained) or start:
         selecting = [f"evaluation.{n}" for n in (left | right)["evaluation"] if n != _name(control)]
         vary = (*vary, *TRAINING, *selecting, *(("base_weights",) if start else ()))

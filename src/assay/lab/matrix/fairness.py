@@ -10,7 +10,14 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from assay.judge.confounds import Confound, differences
-from assay.lab.fairness import BASE, NOT_COMPARED, refuse_mixed, refuse_trained
+from assay.lab.fairness import (
+    BASE,
+    NOT_COMPARED,
+    TRAINING,
+    descends,
+    refuse_mixed,
+    refuse_trained,
+)
 from assay.lab.manifest_file import CHECKED, read_manifest
 from assay.lab.matrix.model import Measurement, Source
 from assay.lab.measured import marked_fallback
@@ -71,6 +78,8 @@ def refuse_mixed_metrics(measured: Iterable[Measurement]) -> None:
 
 def _differences(a: Source, b: Source, keys: Sequence[str], allow: Sequence[str]) -> list[Confound]:
     vary = [*keys, *read_experiment(a.run.spec).vary, *read_experiment(b.run.spec).vary]
+    if descends(a.run, b.run, b.checkpoint) or descends(b.run, a.run, a.checkpoint):
+        vary += [*TRAINING, "base_weights"]
     return differences(_table(a), _table(b), vary, allow)
 
 
