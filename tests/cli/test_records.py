@@ -152,15 +152,15 @@ def test_two_records_of_one_name_are_told_apart_by_their_folder(trained: TinyLab
     assert answer(exact)["result"][0]["file"] == "evaluations/test-00000000/base.parquet"
 
 
-def test_runs_lists_status_place_and_the_score_of_the_last_checkpoint(finished_lab: Path):
-    (run,) = answer(call("runs", "--lab", finished_lab, "--json"))["result"]
+def test_runs_lists_status_place_and_the_score_of_the_last_checkpoint(trained: TinyLab):
+    (run,) = answer(call("runs", "--lab", trained.root, "--json"))["result"]
     assert (run["name"], run["status"], run["stage"], run["step"]) == ("tiny", "finished", "rl", 4)
     assert run["seed"] == 7 and run["on"] == "test of rl.step-000004"
-    shown = call("show", "tiny:test/rl.step-000004/", "--lab", finished_lab)
+    shown = call("show", "tiny:test/rl.step-000004/", "--lab", trained.root)
     assert shown.exit_code == 2
-    report = answer(call("report", "tiny", "--lab", finished_lab, "--json"))["result"]
+    report = answer(call("report", "tiny", "--lab", trained.root, "--json"))["result"]
     assert run["score"] == report["evaluations"][0]["lines"][-1]["score"]
-    assert "finished" in call("runs", "--lab", finished_lab).stdout
+    assert "finished" in call("runs", "--lab", trained.root).stdout
 
 
 def test_runs_says_when_the_index_is_stale_and_rebuild_mends_it(trained: TinyLab):

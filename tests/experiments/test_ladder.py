@@ -12,7 +12,10 @@ from assay.lab.sweep.read import read_sweep
 from tests.experiments.tiny import TOOLS, make_model
 
 LADDER = read_sweep(TOOLS / "ladder.toml")
-RUNS = {run.name.removeprefix("ladder."): run.experiment for run in plan(LADDER)}
+EVERY = {run.name.removeprefix("ladder."): run.experiment for run in plan(LADDER)}
+GENERATED = ["start", "grpo_generated", "sft_generated"]
+"""The rungs that learn from generated calls, and what they start from."""
+RUNS = {name: experiment for name, experiment in EVERY.items() if name not in GENERATED}
 SMALL = (
     "data.calls.take.rows=8",
     "data.warm_calls.take.rows=8",
@@ -25,6 +28,7 @@ SMALL = (
 
 
 def test_the_arms_are_the_rungs_of_the_ladder():
+    assert [name for name in EVERY if name in GENERATED] == GENERATED
     assert list(RUNS) == [
         "baseline",
         "lora_sft",
@@ -56,6 +60,20 @@ def test_all_arms_that_learn_from_rewards_have_the_same():
     rewards = {(name, stage.reward) for name, stage in stages}
     assert rewards == {("calls", "tools.ast"), ("talks", "tools.dialogue_per_turn")}
     assert len(stages) == 8
+
+
+def test_what_learns_from_generated_calls_differs_in_how_alone():
+    start, *arms = (EVERY[name] for name in GENERATED)
+    for arm in arms:
+        assert arm.model == "run:ladder.start@calls.last"
+        assert arm.data["held_out"] == arms[0].data["held_out"]
+        assert arm.data["generated"].source == arms[0].data["generated"].source
+        before, after = start.evaluate["calls"], arm.evaluate["calls"]
+        assert after.model_copy(update={"checkpoints": before.checkpoints}) == before
+    grpo, sft = arms[0].stage["generated"], arms[-1].stage["generated"]
+    assert isinstance(grpo, GrpoStage) and sft.method == "sft"
+    take = arms[-1].data["generated"].take
+    assert take is not None and take.rows == grpo.steps * grpo.prompts
 
 
 def test_grpo_and_egpo_differ_in_the_estimator_alone():

@@ -100,7 +100,7 @@ def test_settings_of_an_evaluation_are_measured_on_one_run(lab):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("select", "selct", "sweep.toml:4: selct: unknown key (did you mean 'select'?)"),
+        ("select", "selct", "sweep.toml:4: selct: unknown key (did you mean 'select'?"),
         ('on = ["test"]', "on = []", "sweep.toml:3: on: must not be empty"),
         ('on = ["test"]\n', "", "sweep.toml: on: missing"),
         ('on = ["test"]', 'on = ["tset"]', "sweep.toml:3: on: no evaluation 'tset' with role"),
