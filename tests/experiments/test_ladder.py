@@ -73,7 +73,8 @@ def test_what_learns_from_generated_calls_differs_in_how_alone():
     grpo, sft = arms[0].stage["generated"], arms[-1].stage["generated"]
     assert isinstance(grpo, GrpoStage) and sft.method == "sft"
     take = arms[-1].data["generated"].take
-    assert take is not None and take.rows == grpo.steps * grpo.prompts
+    assert take is not None and grpo.steps is not None
+    assert take.rows == grpo.steps * grpo.prompts
 
 
 def test_grpo_and_egpo_differ_in_the_estimator_alone():
