@@ -130,7 +130,7 @@ def test_the_benchmark_needs_a_path_and_knows_its_options() -> None:
 
 def test_the_benchmark_names_the_checker_with_its_version(shared: Path) -> None:
     benchmark = gsm8k(shared)
-    assert benchmark.checker == "math rules 2 over math-verify 0.9.0"
+    assert benchmark.checker == "math rules 3 over math-verify 0.9.0"
     assert benchmark.score is MATH.rewards["accuracy"]
 
 
