@@ -154,7 +154,8 @@ def test_a_cell_is_compared_with_the_checkpoint_that_it_started_from(lab, checkp
     score(start, LAST, ones(20, 60))
     folder = start.checkpoint("sft", int(checkpoint[-6:])).relative_to(lab.root).as_posix()
     weights = {"source": "run:start@sft.last", "sha256": "another", "checkpoint": folder}
-    score(lab.run("went_on", manifest={"base_weights": weights}), LAST, ones(50, 60))
+    went_on = lab.run("went_on", seed=2, manifest={"base_weights": weights, "seed": 2})
+    score(went_on, LAST, ones(50, 60))
     matrix = make_matrix(lab.root, ["start", "went_on"], Request(rows="name", baseline="start"))
     found = at(matrix, "went_on", None).comparison
     assert found is not None and found.verdict == verdict

@@ -25,6 +25,8 @@ from assay.lab.status import read_status
 BASE = "base"
 TRAINING = ("data", "stages")
 """Parts of a manifest that a model before any training owes nothing to."""
+STARTED = ("base_weights", "seed")
+"""What else differs between a checkpoint and what was trained from it."""
 FROM_MANIFEST = ("prompts_sha256", "reward")
 """What the manifest knows of an evaluation and its record does not."""
 NOT_COMPARED = ("name", "items", "fewer", "seed", "shared")
@@ -244,7 +246,7 @@ def find_differences(
     )
     if any(untrained) or start:
         selecting = [f"evaluation.{n}" for n in (left | right)["evaluation"] if n != _name(control)]
-        vary = (*vary, *TRAINING, *selecting, *(("base_weights",) if start else ()))
+        vary = (*vary, *TRAINING, *selecting, *(STARTED if start else ()))
     # A mean over more repeats is a mean of the same: it is only known better.
     repeats = f"evaluation.{control.record.name}.repeats"
     return differences(left, right, vary, allow, [repeats])

@@ -13,6 +13,7 @@ from assay.judge.confounds import Confound, differences
 from assay.lab.fairness import (
     BASE,
     NOT_COMPARED,
+    STARTED,
     TRAINING,
     descends,
     refuse_mixed,
@@ -79,7 +80,7 @@ def refuse_mixed_metrics(measured: Iterable[Measurement]) -> None:
 def _differences(a: Source, b: Source, keys: Sequence[str], allow: Sequence[str]) -> list[Confound]:
     vary = [*keys, *read_experiment(a.run.spec).vary, *read_experiment(b.run.spec).vary]
     if descends(a.run, b.run, b.checkpoint) or descends(b.run, a.run, a.checkpoint):
-        vary += [*TRAINING, "base_weights"]
+        vary += [*TRAINING, *STARTED]
     return differences(_table(a), _table(b), vary, allow)
 
 
