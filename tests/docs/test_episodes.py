@@ -73,7 +73,7 @@ def test_show_prints_the_conversation_of_a_sample_and_of_an_answer(run: RunDirec
     row = max(drawn, key=lambda sample: len(sample["turns"]))["row_id"]
     samples = find_samples(run, f"rl/2/{row}")
     texts = [words_of({"id": "x", **sample}) for sample in samples]
-    assert any("user:\n  Too" in text for text in texts)
+    assert any("user:\n  │   Too" in text for text in texts)
     for text, sample in zip(texts, samples, strict=True):
         assert text.count("assistant:\n") == len(sample["turns"])
     answers = find_samples(run, "test/base/7")
