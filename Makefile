@@ -25,7 +25,7 @@ types: setup-dev
 	$(BIN)/pyright
 
 docs: setup
-	$(BIN)/python -m assay.lab.spec.reference > docs/experiment.md
+	$(BIN)/python -m assay.experiment.reference > docs/experiment.md
 
 # Measures the core anew.
 bench: setup

@@ -27,10 +27,10 @@ from environments import environment
 from scripted import VARIANTS, Script, ScriptedDecoder, Verdicts, known_to_differ, scripts_of
 from transformers import AutoTokenizer
 
-from assay.data.rendering import Renderer
-from assay.lab.serving.served import Served
-from assay.lab.serving.server import running
-from assay.models.convert import converted_directory
+from assay.data.renderings.rendering import Renderer
+from assay.lab.evaluate.opened_model import Served
+from assay.models.convert_gguf import converted_directory
+from assay.serve.server import running
 
 MODEL, REGISTERED = "Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B-FC"
 """The name that BFCL's handler asks for, and the one that its register knows the handler by."""

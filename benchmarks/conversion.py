@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from assay.lab.merged import model_folder
+from assay.lab.setup.merged_models import model_folder
 
 CONVERSATIONS = 14_000
 SECONDS, PEAK_GB = 60.0, 1.0
@@ -29,7 +29,7 @@ WORDS += ("message", "note", "order", "payment", "price", "refund", "report", "r
 WORDS += ("seat", "ticket", "total", "travel", "update", "user", "value", "weather", "week")
 CONVERT = """
 import sys
-from assay.data.convert import Wanted, convert
+from assay.data.formats.convert_rows import Wanted, convert
 made = convert(sys.argv[1], sys.argv[2], Wanted(("verl",), "hardgen"))
 assert not made.dropped, made.dropped
 print(sum(made.rows.values()))

@@ -42,14 +42,14 @@ from assay.models.lora import LoraOptions  # noqa: E402
 from assay.models.optimizer import make_optimizer  # noqa: E402
 from assay.models.precision import choose_precision  # noqa: E402
 from assay.rl.advantages import AdvantageOptions  # noqa: E402
-from assay.rl.objectives.grpo import Grpo as Objective  # noqa: E402
+from assay.rl.objectives.policy_gradient import Grpo as Objective  # noqa: E402
 from assay.rl.packed import Packed  # noqa: E402
-from assay.rollout.language import LanguagePolicy  # noqa: E402
+from assay.rollout.policies.language import LanguagePolicy  # noqa: E402
 from assay.rollout.sampling import Sampling  # noqa: E402
-from assay.train.choice import Choice  # noqa: E402
-from assay.train.groups import Prompts, SingleTurn  # noqa: E402
+from assay.train.group_choice import Choice  # noqa: E402
 from assay.train.grpo import Grpo, GrpoSettings  # noqa: E402
-from assay.train.state import TrainState  # noqa: E402
+from assay.train.sampled_groups import Prompts, SingleTurn  # noqa: E402
+from assay.train.train_state import TrainState  # noqa: E402
 from assay.train.update import update  # noqa: E402
 
 CELL = Cell(**SETTINGS["cell"])

@@ -28,12 +28,12 @@ from protocol import Meter
 from results import markdown
 from workers import machine
 
+from assay.compare.judged_table import Arm, compare_arms
 from assay.judge.intervals import DRAWS
-from assay.lab.compare import Arm, compare_arms
-from assay.lab.records import EvaluationRecord, RecordWriter
-from assay.lab.registry import indexed_runs, rebuild_index
-from assay.lab.run_directory import RunDirectory, all_runs, create_run
-from assay.lab.status import stored_status, write_status
+from assay.runs.records import EvaluationRecord, RecordWriter
+from assay.runs.registry import indexed_runs, rebuild_index
+from assay.runs.run_directory import RunDirectory, all_runs, create_run
+from assay.runs.status import stored_status, write_status
 
 NAME = "lab_book"
 ROUNDS = 7

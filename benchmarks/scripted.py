@@ -14,14 +14,14 @@ import numpy as np
 from assay.data.episode import Completion
 from assay.data.row import Row, ToolCall
 from assay.rl.policy import SampleKey
-from assay.rollout import buckets
-from assay.rollout.continuous import Step
+from assay.rollout.engines.cpu import buckets
+from assay.rollout.engines.cpu.continuous_batch import Step
 from assay.rollout.sampling import Sampling
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import Benchmark, BenchmarkOptions, benchmark, task
-from assay.tasks.tools.bfcl import target_calls
 from assay.tasks.tools.call_text import read_call
 from assay.tasks.tools.prompts import call_text
+from assay.tasks.tools.single_turn import target_calls
 
 Verdicts = Mapping[str, bool]
 START, RESPONSE = "<|im_start|>", "<tool_response>"
@@ -219,7 +219,7 @@ def as_json(row: Row, source: str) -> ToolCall:
 
 @dataclass(frozen=True)
 class ScriptedDecoder:
-    """Answers prompts in ChatML from scripts; see `assay.lab.serving.batching.Decoder`."""
+    """Answers prompts in ChatML from scripts; see `assay.rollout.engines.cpu.batcher.Decoder`."""
 
     tokenizer: Any
     end_token: int

@@ -10,10 +10,10 @@ from pathlib import Path
 from sft_shapes import Document
 from transformers import AutoTokenizer
 
-from assay.data.rendering import Renderer
+from assay.data.renderings.rendering import Renderer
 from assay.models.source import parse_source, resolve
-from assay.tasks.tools.bfcl import read_bfcl
 from assay.tasks.tools.prompts import prompt
+from assay.tasks.tools.single_turn import read_bfcl
 
 LONGEST = 512
 

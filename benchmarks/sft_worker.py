@@ -27,11 +27,11 @@ from assay.models.load import load_model  # noqa: E402
 from assay.models.optimizer import make_optimizer  # noqa: E402
 from assay.models.precision import choose_precision  # noqa: E402
 from assay.rl.packed import Packed  # noqa: E402
-from assay.rollout.language import LanguagePolicy  # noqa: E402
+from assay.rollout.policies.language import LanguagePolicy  # noqa: E402
 from assay.train.likelihood import NLL, likelihood_batch  # noqa: E402
 from assay.train.loop import LoopSettings  # noqa: E402
 from assay.train.sft import Sft  # noqa: E402
-from assay.train.state import TrainState  # noqa: E402
+from assay.train.train_state import TrainState  # noqa: E402
 from assay.train.update import update  # noqa: E402
 
 CELL = SftCell(**SETTINGS["cell"])

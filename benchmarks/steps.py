@@ -17,10 +17,10 @@ from assay.data.episode import Episode, Turn
 from assay.models.load import load_model
 from assay.models.optimizer import make_optimizer
 from assay.models.precision import choose_precision
-from assay.rl.objectives.grpo import Grpo
+from assay.rl.objectives.policy_gradient import Grpo
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey
-from assay.rollout.language import LanguagePolicy
+from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.sampling import Sampling
 from assay.train.grpo import GrpoSettings
 from assay.train.update import update

@@ -28,9 +28,9 @@ from reward_task import RewardTask, reward_task, train_start
 from workers import MachineFull, Worker, WorkerDied, machine
 
 from assay.data.row import Row
-from assay.lab.merged import model_folder
+from assay.lab.setup.merged_models import model_folder
 from assay.models.precision import choose_precision
-from assay.rollout.language import LanguagePolicy
+from assay.rollout.policies.language import LanguagePolicy
 
 BENCHMARK, NAME = "time_to_reward", "smollm2-1t"
 PEER = "trl-1.16"

@@ -1,7 +1,7 @@
 """What the server of `forked` imports, so that none of its processes has to."""
 
 import assay.cli.main
-import assay.lab.runner
+import assay.lab.run.runner
 import tests.tiny_lab
 
 __all__ = ["assay", "tests"]

@@ -105,7 +105,7 @@ def test_the_manual_names_every_rule():
 
 
 def test_the_manuals_record_shows_every_table_of_the_format():
-    from assay.data.reported.record import Reported
+    from assay.data.reported.reported_record import Reported
 
     (text,) = blocks("audit.md", "toml")
     shown = {line.split("]")[0].strip("[") for line in text.splitlines() if line.startswith("[")}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.tasks.tools.bfcl import entries
+from assay.tasks.tools.single_turn import entries
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.report.synthetic import RECORD, add_record, empty_run
 from tests.report.synthetic import answer as line

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.run_directory import create_run
+from assay.runs.run_directory import create_run
 from tests.cli.conftest import spawn
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.formats import read_rows
+from assay.data.formats.formats import read_rows
 from tests.cli.conftest import answer, assert_one_line, call
 
 TOOLS = json.dumps([{"name": "f"}])

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from assay.cli.fill import tell as tell_of_fill
+from assay.cli.live_display import LiveProgress, PlainProgress
 from assay.cli.output import (
     BLANK_LINES,
     MOST_LINES,
@@ -21,7 +22,6 @@ from assay.cli.output import (
     quoted,
     tell,
 )
-from assay.cli.progress import LiveProgress, PlainProgress
 from assay.errors import InputError
 from assay.report.words import CONTROL_PICTURES
 from tests.cli.conftest import TinyLab, answer, call

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.sweep import fill
+from assay.lab.sweep import missing_runs
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.lab.pivot_lab import LAST, PivotLab, make_pivot_lab, ones, score
-from tests.lab.test_fill import STUB, SWEEP
+from tests.lab.sweep.test_missing_runs import STUB, SWEEP
 
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PivotLab:
-    monkeypatch.setattr(fill, "PROGRAM", STUB)
+    monkeypatch.setattr(missing_runs, "PROGRAM", STUB)
     lab = make_pivot_lab(tmp_path)
     lab.sweep(SWEEP)
     for batch in (2, 4):

@@ -21,7 +21,7 @@ from assay.cli.output import (
 )
 from assay.errors import InputError, RunFailure
 from assay.judge.findings import Finding
-from assay.lab.run_directory import create_run
+from assay.runs.run_directory import create_run
 
 TROUBLE: dict[str, BaseException] = {
     "input": InputError("is odd", file="a.toml", line=3, field="x.y", fix="make it even"),

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from assay.judge.power import items_needed
-from assay.lab.run_directory import create_run
-from assay.lab.status import stored_status, write_status
+from assay.runs.run_directory import create_run
+from assay.runs.status import stored_status, write_status
 from tests.cli.conftest import answer, assert_one_line, call
-from tests.lab.test_compare import other_run
+from tests.compare.test_judged_table import other_run
 from tests.report.synthetic import MANIFEST, RECORD, SPEC, add_scores
 
 CLEAN = replace(RECORD, shared={})

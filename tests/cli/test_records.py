@@ -235,11 +235,11 @@ def test_doctor_names_what_is_there_and_the_command_that_mends_what_is_not(
 def test_doctor_fails_where_a_needed_package_is_absent_or_too_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from assay.lab import doctor
+    from assay.lab.check import machine
 
     versions = {"peft": None, "rich": "1.0"}
-    real = doctor.installed
-    monkeypatch.setattr(doctor, "installed", lambda name: versions.get(name, real(name)))
+    real = machine.installed
+    monkeypatch.setattr(machine, "installed", lambda name: versions.get(name, real(name)))
     result = call("doctor", "--lab", tmp_path, "--json")
     found = {check["name"]: check for check in answer(result)["result"]["checks"]}
     assert result.exit_code == 1

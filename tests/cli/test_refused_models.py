@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab import evaluate_again
-from assay.lab.merged import model_folder
+from assay.lab.run import evaluate_again
+from assay.lab.setup.merged_models import model_folder
 from tests.cli.conftest import TinyLab, answer, assert_one_line, call
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from assay.lab.runner import proceed
+from assay.lab.run.runner import proceed
 from tests.cli.conftest import TinyLab, answer, assert_one_line, call, spawn
 
 SHORT = ("--set", "stage.sft.steps=2", "--set", "stage.rl.steps=1")
@@ -26,7 +26,7 @@ def stop_in_the_second_stage(lab: TinyLab, monkeypatch: pytest.MonkeyPatch, *mor
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("assay.lab.stage_methods.build_grpo", stop)
+        patch.setattr("assay.lab.setup.stage_methods.build_grpo", stop)
         return call("run", lab.file, "--lab", lab.root, *SHORT, *more)
 
 
@@ -141,7 +141,7 @@ def test_a_bug_while_training_is_one_line_and_its_traceback_lies_in_the_run(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("deep inside")
 
-    monkeypatch.setattr("assay.lab.stage_methods.build_grpo", fail)
+    monkeypatch.setattr("assay.lab.setup.stage_methods.build_grpo", fail)
     result = call("run", lab.file, "--lab", lab.root, *SHORT)
     (file,) = only_run(lab).glob("traceback-*.txt")
     assert_one_line(result, "ZeroDivisionError: deep inside", str(file), code=1)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.run_directory import RunDirectory
-from assay.lab.status import hold_run, stored_status, write_status
 from assay.report.watching import Seen, follow
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import hold_run, stored_status, write_status
 from tests.cli.conftest import TinyLab, answer, assert_one_line, call
 from tests.lab.watched import watched_run
 

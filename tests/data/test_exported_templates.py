@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from assay.data.conversation import dump_messages
-from assay.data.exported import chat_template, save_tokenizer
-from assay.data.formats import read_rows
-from assay.data.rendering import Renderer, automatic
+from assay.data.formats.formats import read_rows
+from assay.data.renderings.exported_template import chat_template, save_tokenizer
+from assay.data.renderings.rendering import Renderer, automatic
 from assay.data.row import Message, ToolCall
 from assay.data.tools import openai_tool
 from tests.data.bfcl_handler import chat_template as published_template

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from assay.data.jsonl import read_jsonl, write_jsonl
 from assay.data.parquet import BATCH_ROWS, read_parquet, without_nulls, write_parquet
-from assay.data.record import DataError
+from assay.data.raw_record import DataError
 
 scalars = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.toml_text import LARGEST, TomlInvalid, load_toml, unusable_values
-from assay.lab.spec.toml_write import inline
+from assay.experiment.toml_write import inline
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.formats import iter_items, read_rows, shaped, write_rows
+from assay.data.formats.formats import iter_items, read_rows, shaped, write_rows
 from assay.data.loaded import gather, spread
 from assay.data.remarks import NO_TOOLS, TEXT_AND_CALLS, UNDECLARED
-from assay.data.rendering import Renderer
+from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row, ToolCall
 from assay.data.turns import NO_CALL, NO_TURN, expanded
 from tests.data.chat import tokenizer

@@ -16,10 +16,10 @@ import pytest
 
 from assay.data import parquet
 from assay.data.parquet import raw_rows, read_parquet
-from assay.data.record import DataError
+from assay.data.raw_record import DataError
 from assay.data.results.archive import read_members
+from assay.data.results.foreign_result import Result
 from assay.data.results.readers import check_names, read_results
-from assay.data.results.result import Result
 from assay.data.unpacked import ENTRY_BYTES, FREE_BYTES, MOST_ENTRIES, MOST_TIMES, Budget
 
 HEADER = {"version": 2, "status": "success", "plan": {}, "eval": {"task": "t", "model": "m"}}

@@ -10,11 +10,11 @@ import pytest
 from assay.cli.show import words_of
 from assay.data.episode import Completion
 from assay.data.row import Message
-from assay.lab import runner
-from assay.lab.answers import evaluation_records
-from assay.lab.check import check_experiment
-from assay.lab.run_directory import RunDirectory
-from assay.lab.show import find_samples
+from assay.lab.check.all_checks import check_experiment
+from assay.lab.replay.samples_by_id import find_samples
+from assay.lab.run import runner
+from assay.runs.measurements import evaluation_records
+from assay.runs.run_directory import RunDirectory
 from assay.tasks import task as registry
 from tests.docs.pages import as_module
 from tests.lengths import MODULE, make_lengths_lab

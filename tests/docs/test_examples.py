@@ -10,18 +10,18 @@ import torch
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
-from assay.lab import runner
-from assay.lab.check import check_experiment
+from assay.lab.check.all_checks import check_experiment
+from assay.lab.run import runner
 from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions
-from assay.rl.objectives.grpo import Grpo as GrpoObjective
+from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
 from assay.rollout.sampling import Sampling
 from assay.tasks import task as registry
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.tasks.task import BenchmarkOptions, UnknownNameError
-from assay.train.groups import Prompts, SingleTurn
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.loop import LoopSettings, train
-from assay.train.state import TrainState
+from assay.train.sampled_groups import Prompts, SingleTurn
+from assay.train.train_state import TrainState
 from tests.docs.pages import as_module, blocks
 from tests.models.folders import tiny_model, tiny_tokenizer
 from tests.train import toys

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.formats import FORMATS, WRITERS, read_rows
+from assay.data.formats.formats import FORMATS, WRITERS, read_rows
 from assay.data.row import Message, ToolCall
-from assay.lab.prepare import make_renderer, prepare
-from assay.lab.spec.data import DataSpec
+from assay.experiment.data_table import DataSpec
+from assay.lab.setup.prepare import make_renderer, prepare
 from assay.tasks.task import task
 from tests.cli.conftest import call
 from tests.data.chat import tokenizer

@@ -2,12 +2,12 @@
 
 import tomllib
 
+from assay.experiment.experiment import Experiment
 from assay.judge.health_table import table
-from assay.judge.selection import promote
-from assay.lab.selection import Selection
-from assay.lab.spec.experiment import Experiment
-from assay.report.progress import promotion
+from assay.judge.promotion import promote
+from assay.report.progress_content import promotion
 from assay.report.words import words
+from assay.runs.chosen_checkpoints import Selection
 from tests.docs.pages import DOCS, blocks
 from tests.docs.test_tables import between
 from tests.judge.simulated import single_pass

@@ -5,12 +5,12 @@ import re
 
 import pytest
 
-from assay.data.formats import read_rows
-from assay.data.rendering import RENDERINGS, Renderer
+from assay.data.formats.formats import read_rows
+from assay.data.renderings.rendering import RENDERINGS, Renderer
 from assay.data.renderings.thinking import ThinkHandling, think_handling
 from assay.data.row import Row
-from assay.lab.parting import COMPARED
-from assay.lab.spec.stage import GrpoStage
+from assay.experiment.stage_tables import GrpoStage
+from assay.lab.check.rendering_mismatch import COMPARED
 from tests.data.bfcl_handler import chat_template
 from tests.data.chat import CHATML, SPECIAL, build
 from tests.docs.pages import DOCS, blocks

@@ -1,6 +1,6 @@
 """The table of docs/tools-lab.md; `python -m tests.experiments.table` prints it from the files."""
 
-from assay.lab.spec.read import read_experiment
+from assay.experiment.read_file import read_experiment
 from tests.experiments.tiny import LOG
 
 

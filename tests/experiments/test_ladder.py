@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.formats import read_rows
-from assay.lab.check import check_experiment
-from assay.lab.spec.stage import GrpoStage
-from assay.lab.sweep.plan import plan
-from assay.lab.sweep.read import read_sweep
+from assay.data.formats.formats import read_rows
+from assay.experiment.stage_tables import GrpoStage
+from assay.lab.check.all_checks import check_experiment
+from assay.lab.sweep.planned_runs import plan
+from assay.lab.sweep.read_sweep import read_sweep
 from tests.experiments.tiny import TOOLS, make_model
 
 LADDER = read_sweep(TOOLS / "ladder.toml")

@@ -6,8 +6,8 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from assay.lab.spec.read import read_experiment
-from assay.lab.spec.stage import SftStage
+from assay.experiment.read_file import read_experiment
+from assay.experiment.stage_tables import SftStage
 from assay.tasks.tools.multi_turn import DOCS, function_docs
 from tests.data.bfcl_handler import chat_template
 from tests.models.folders import tiny_model

@@ -13,8 +13,8 @@ from assay.judge.holm import adjust_family, corrections
 from assay.judge.intervals import Interval
 from assay.judge.paired import compare
 from assay.judge.power import minimum_detectable_difference, predicted_power
+from assay.judge.promotion import promote
 from assay.judge.scores import ItemScores
-from assay.judge.selection import promote
 from assay.judge.significance import mid_p_mcnemar
 from assay.judge.verdict import ALPHA, Comparison, asked_non_inferior, explain, with_margin
 from tests.judge.simulated import PAIRS, discordant_pairs, item_ids, single_pass

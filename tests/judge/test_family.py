@@ -12,7 +12,7 @@ from assay.judge.binomial import CountsError, compare_counts, newcombe, score_te
 from assay.judge.harmonic import BaselineError, harmonic_ratio
 from assay.judge.holm import adjust_family, holm, judge_family
 from assay.judge.intervals import tango
-from assay.judge.selection import (
+from assay.judge.promotion import (
     adjust_for_looks,
     chance_of_false_promotion,
     expected_maximum,

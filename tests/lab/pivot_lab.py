@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from assay.lab.records import EvaluationRecord
-from assay.lab.run_directory import RunDirectory, create_run
-from assay.lab.spec.read import read_experiment
-from assay.lab.spec.toml_write import experiment_toml
-from assay.lab.status import stored_status, write_status
+from assay.experiment.read_file import read_experiment
+from assay.experiment.toml_write import experiment_toml
+from assay.runs.records import EvaluationRecord
+from assay.runs.run_directory import RunDirectory, create_run
+from assay.runs.status import stored_status, write_status
 from tests.report.synthetic import RECORD, add_record, answer
 
 BASE = """\

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from assay.judge.findings import Finding
-from assay.lab.check import Report, check_experiment
-from assay.lab.checks import speed
+from assay.lab.check import speed
+from assay.lab.check.all_checks import Report, check_experiment
 from tests.tiny_lab import make_tiny_lab, write_rows
 
 SOUND = (

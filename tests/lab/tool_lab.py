@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from assay.lab.check import Report, check_experiment
+from assay.lab.check.all_checks import Report, check_experiment
 from tests.data.bfcl_handler import chat_template
 from tests.data.chat import LINES
 from tests.models.folders import tiny_model, tiny_tokenizer

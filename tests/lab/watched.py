@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from assay.lab.run_directory import RunDirectory
-from assay.lab.status import stored_status, write_status
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import stored_status, write_status
 from tests.report.synthetic import Shape, demo_run
 
 TABLES = """

@@ -10,7 +10,7 @@ from assay.models.attention import AttentionUnsupported
 from assay.models.inference import inference_model
 from assay.models.lora import LoraOptions
 from assay.models.scoring import HeadUnsupported
-from assay.rollout.cache import CacheShape, PrefillPlan, Segment, empty_cache
+from assay.rollout.engines.cpu.kv_cache import CacheShape, PrefillPlan, Segment, empty_cache
 from tests.tiny import FAMILIES, tiny_model
 
 TOKENS = torch.tensor([5, 9, 33, 2, 70, 14])

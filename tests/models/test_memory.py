@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 
-from assay.models import head, memory, products
+from assay.models import head, matmul, memory
 from assay.models.adapt import save_activations
 from assay.models.head import Reads, head_logps
 from assay.models.memory import (
@@ -219,7 +219,7 @@ SHAPE = ModelShape(1000, 4, 8, 8, 4, 2, 16, 100, False)
 
 
 def test_the_parts_of_full_training_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "prefers_onednn", lambda: False)
+    monkeypatch.setattr(matmul, "prefers_onednn", lambda: False)
     estimate = estimate_memory(SHAPE, StepLoad(tokens=10, logit_rows=5))
     layer = (8 * 8 + 8) + 2 * (8 + 4) * 4 + 2 * 16 * 4
     assert estimate.parts == {

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.models.products import project
+from assay.models.matmul import project
 from assay.models.recompute import made_again
 
 

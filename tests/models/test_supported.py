@@ -23,7 +23,7 @@ from assay.models.headers import held, least_weights
 from assay.models.inference import inference_model
 from assay.models.load import check_loadable, load_model
 from assay.models.precision import choose_precision
-from assay.models.state import NotFinite
+from assay.models.state_dicts import NotFinite
 from assay.models.supported import (
     FAMILIES,
     ModelUnsupported,

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from assay.data.hashing import sha256_text
-from assay.lab.metrics import append_metrics
-from assay.lab.records import EvaluationRecord, RecordWriter, write_samples
-from assay.lab.run_directory import RunDirectory, create_run
-from assay.lab.selection import Selection, write_selection
-from assay.lab.status import stored_status, write_status
+from assay.runs.chosen_checkpoints import Selection, write_selection
+from assay.runs.metrics import append_metrics
+from assay.runs.records import EvaluationRecord, RecordWriter, write_samples
+from assay.runs.run_directory import RunDirectory, create_run
+from assay.runs.status import stored_status, write_status
 
 SPEC = """
 name = "{name}"

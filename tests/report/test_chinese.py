@@ -16,15 +16,15 @@ from tests.report.english import Module
 SOURCE = Path(assay.__file__).parent
 OF_TABLES = (
     "judge/identity.py",
-    "lab/compare.py",
-    "lab/fairness.py",
-    "lab/foreign_compare.py",
-    "lab/seeds.py",
+    "compare/judged_table.py",
+    "compare/fairness.py",
+    "compare/foreign_compare.py",
+    "compare/seed_arms.py",
 )
 """Modules whose findings stand on pages. Those of `assay check` and `assay replay` are in English
 only, and the audit and the health rules have sections of the catalogue."""
-ENGLISH_ONLY = ("lab/check.py", "lab/floor.py", "lab/checks/", "lab/replay/")
-WORDED = ("judge/health.py", "report/audit.py")
+ENGLISH_ONLY = ("lab/check/all_checks.py", "lab/check/capability.py", "lab/check/", "lab/replay/")
+WORDED = ("judge/stage_diagnosis.py", "report/audit_findings.py")
 SECTION = {"what": "finding", "evidence": "evidence", "fix": "advice"}
 
 
@@ -49,7 +49,7 @@ def test_every_english_text_of_a_finding_has_a_chinese_one(module):
 
 
 def test_every_name_of_a_test_has_a_chinese_one():
-    files = [*(SOURCE / "judge").rglob("*.py"), *(SOURCE / "lab/matrix").rglob("*.py")]
+    files = [*(SOURCE / "judge").rglob("*.py"), *(SOURCE / "lab/sweep/matrix").rglob("*.py")]
     found = {name for file in files for name in Module(file).methods()}
     assert len(found) > 5
     assert {name for name in found if is_known("method", name)} == found
@@ -95,12 +95,12 @@ def test_a_method_of_two_parts_is_told_part_by_part():
 
 REASONS = {
     "data.turns": ("NO_TURN", "NO_CALL"),
-    "data.formats": ("UNTRAINED",),
+    "data.formats.formats": ("UNTRAINED",),
     "data.remarks": ("UNDECLARED", "NO_TOOLS"),
-    "data.sources.hardgen": ("NO_RESULTS", "UNKNOWN_ROLE", "NO_TEXT"),
+    "data.formats.hardgen": ("NO_RESULTS", "UNKNOWN_ROLE", "NO_TEXT"),
     "data.python_calls": ("SYNTAX", "NO_CALLS", "NO_LITERAL", "NO_JSON", "UNPACKED", "TWICE"),
-    "lab.row_filters": ("TOO_LONG", "LONGER", "SHORTER"),
-    "tasks.disjoint": ("EXACT", "NORMALISED", "PATH", "FUNCTION"),
+    "lab.setup.row_filters": ("TOO_LONG", "LONGER", "SHORTER"),
+    "tasks.separate_rows": ("EXACT", "NORMALISED", "PATH", "FUNCTION"),
 }
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from markupsafe import escape
 
+from assay.compare.judged_table import Arm, compare_arms
+from assay.compare.table import Table
 from assay.judge.verdict import explain
-from assay.lab.compare import Arm, compare_arms
-from assay.lab.comparison import Table
-from assay.lab.run_directory import RunDirectory
-from assay.report.comparison import line_labels
+from assay.report.comparison_content import line_labels
 from assay.report.comparison_page import PageName, page_file, write_comparison
 from assay.report.words import UnknownLanguage, percent, points, words
-from tests.lab.test_compare import BASE, RL, SFT, control_of, other_run
+from assay.runs.run_directory import RunDirectory
+from tests.compare.test_judged_table import BASE, RL, SFT, control_of, other_run
 from tests.report.pages import Page
 from tests.report.synthetic import MANIFEST, RECORD, add_record, answer, empty_run, item_ids
 
@@ -126,8 +126,8 @@ def test_the_records_that_numbers_come_from_are_there(table, page, file, markdow
 
 
 def test_every_changed_item_is_named_by_what_show_takes(table, root, page, markdown):
-    from assay.lab.run_names import find_run, parse_run_name
-    from assay.lab.show import find_samples
+    from assay.lab.replay.samples_by_id import find_samples
+    from assay.runs.run_names import find_run, parse_run_name
 
     flips = control_of(table.lines[1]).flips
     address = table.lines[1].address
@@ -208,7 +208,7 @@ def test_an_unknown_language_writes_nothing(table, tmp_path):
 
 
 def test_runs_of_one_name_are_told_apart_by_their_ids(tmp_path):
-    from assay.lab.run_directory import create_run
+    from assay.runs.run_directory import create_run
     from tests.report.synthetic import SPEC, add_scores
 
     first = other_run(tmp_path, MANIFEST, SFT, "same", CLEAN)

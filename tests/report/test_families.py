@@ -6,7 +6,7 @@ from assay.judge.audit.rules import audit
 from assay.judge.holm import judge_family
 from assay.judge.intervals import LEVEL
 from assay.judge.verdict import Comparison, explain
-from assay.report.audit import audit_findings
+from assay.report.audit_findings import audit_findings
 from assay.report.content import detectable
 from assay.report.words import words
 from tests.judge.audit.faults import record, two_runs

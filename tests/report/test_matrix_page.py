@@ -6,8 +6,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from assay.lab.matrix.model import Matrix
-from assay.lab.matrix.request import Request, make_matrix
+from assay.lab.sweep.matrix.model import Matrix
+from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.report.matrix_page import write_matrix
 from assay.report.words import LANGUAGES, UnknownLanguage, percent, points, words
 from tests.lab.pivot_lab import DEV, LAST, make_pivot_lab, ones, score

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.notes import EmptyNote, Note, add_note, pending_plans, read_notes
-from assay.lab.run_directory import runs_of
-from assay.lab.status import stored_status, write_status
 from assay.report.notebook import notebook
+from assay.runs.notes import EmptyNote, Note, add_note, pending_plans, read_notes
+from assay.runs.run_directory import runs_of
+from assay.runs.status import stored_status, write_status
 from tests.report.synthetic import SPEC, Shape, demo_run, empty_run
 
 SMALL = Shape(items=30, steps=6, groups=2)

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from markupsafe import escape
 
+from assay.compare.judged_table import compare_checkpoints
 from assay.judge.verdict import explain
-from assay.lab.compare import compare_checkpoints
-from assay.lab.run_directory import RunDirectory
-from assay.lab.status import stored_status, write_status
 from assay.report.facts import NothingToReport
 from assay.report.page import write_report
 from assay.report.templating import cell, fenced
 from assay.report.words import UnknownLanguage, percent, points
-from tests.lab.test_compare import control_of
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import stored_status, write_status
+from tests.compare.test_judged_table import control_of
 from tests.report.pages import Page
 from tests.report.synthetic import (
     RECORD,

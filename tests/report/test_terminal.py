@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
-from assay.lab.compare import compare_checkpoints
+from assay.compare.judged_table import compare_checkpoints
 from assay.report.terminal import example_panels, final_table, summary_line
 from assay.report.words import percent
-from tests.lab.test_compare import control_of, previous_of
+from tests.compare.test_judged_table import control_of, previous_of
 from tests.report.synthetic import Shape, demo_run, empty_run
 from tests.report.test_page import small_run
 

@@ -14,29 +14,29 @@ import pytest
 from rich.console import Console, RenderableType
 
 from assay.cli.output import finding_text, plain
+from assay.compare.foreign_compare import compare_named
+from assay.compare.foreign_results import read_all_metrics, read_sides, summaries
+from assay.compare.pilot_runs import Wish, designs, typed
 from assay.judge.audit.rules import audit
 from assay.judge.findings import Finding
-from assay.lab.foreign import read_all_metrics, read_sides, summaries
-from assay.lab.foreign_compare import compare_named
-from assay.lab.matrix.request import Request, make_matrix
-from assay.lab.plan import Wish, designs, typed
-from assay.lab.progress import progress
-from assay.lab.status import read_status
-from assay.report.audit import audit_findings, summary
+from assay.lab.monitor.progress import progress
+from assay.lab.sweep.matrix.request import Request, make_matrix
+from assay.report.audit_findings import audit_findings, summary
 from assay.report.comparison_page import write_comparison
 from assay.report.comparison_terminal import comparison_shown
 from assay.report.examples import Answer
-from assay.report.foreign import score_remarks, score_table
+from assay.report.foreign_tables import score_remarks, score_table
 from assay.report.matrix_page import write_matrix
 from assay.report.notebook import notebook
 from assay.report.page import write_progress, write_report
-from assay.report.plan import plan_shown
 from assay.report.progress_terminal import progress_view
+from assay.report.result_tables import StageRow
+from assay.report.sample_size_table import plan_shown
 from assay.report.story import about_stage, answer_view
-from assay.report.tables import StageRow
 from assay.report.terminal import final_table, summary_line
 from assay.report.watching import Seen, watch_view
 from assay.report.words import words
+from assay.runs.status import read_status
 from tests.judge.audit.faults import FAULTS, record
 from tests.lab.pivot_lab import DEV, LAST, make_pivot_lab, ones, score
 from tests.lab.watched import change_metrics, watched_run

@@ -11,7 +11,7 @@ from assay.rl.kl import (
     kl_loss,
     kl_rewards,
 )
-from assay.rl.names import UnknownName
+from assay.rl.look_up import UnknownName
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ from assay.data.episode import Episode, Reward, Turn
 from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions
 from assay.rl.aggregation import AGGREGATIONS, token_weights
 from assay.rl.kl import KlHasNoGradient, k3
+from assay.rl.likelihood_weights import rce_weights, sft_weights
+from assay.rl.look_up import UnknownName
 from assay.rl.losses import LOSSES, Clip
-from assay.rl.names import UnknownName
-from assay.rl.objectives.grpo import Grpo
 from assay.rl.objectives.nll import Nll
 from assay.rl.objectives.objective import MissingScores, Objective, token_means
+from assay.rl.objectives.policy_gradient import Grpo
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Scores
-from assay.rl.weights import rce_weights, sft_weights
 
 V = 5
 REWARDS = [1.0, 0.0, 0.5, 0.0, 0.25, 1.0]

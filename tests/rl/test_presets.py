@@ -4,9 +4,9 @@ import pytest
 
 from assay.rl.advantages import ADVANTAGES
 from assay.rl.aggregation import AGGREGATIONS
-from assay.rl.elsewhere import ELSEWHERE
+from assay.rl.look_up import UnknownName, look_up
 from assay.rl.losses import LOSSES, Clip
-from assay.rl.names import UnknownName, look_up
+from assay.rl.other_tools import ELSEWHERE
 from assay.rl.presets import PRESETS
 
 EXPECTED = {

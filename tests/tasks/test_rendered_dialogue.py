@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from assay.data.episode import Turn
-from assay.data.rendering import Renderer
+from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row
 from assay.tasks.dialogue import Asked
 from assay.tasks.rendered_dialogue import OneAnswer, RenderedDialogue

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.lab.metrics import read_metrics
-from assay.lab.run_directory import runs_of
-from assay.lab.runner import start
-from assay.rl.objectives.grpo import Grpo as GrpoObjective
+from assay.lab.run.runner import start
+from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
 from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
 from assay.rollout.sampling import Sampling
-from assay.train.groups import Prompts, SingleTurn
+from assay.runs.metrics import read_metrics
+from assay.runs.run_directory import runs_of
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.loop import LoopSettings, train
-from assay.train.state import Batch, TrainingFailure, TrainState
+from assay.train.sampled_groups import Prompts, SingleTurn
+from assay.train.train_state import Batch, TrainingFailure, TrainState
 from tests.tiny_lab import make_tiny_lab
 from tests.train import toys
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from assay.models.folder import ModelFolderError
-from assay.models.state import StateDictMismatch
+from assay.models.state_dicts import StateDictMismatch
 from assay.train import checkpoint
 from assay.train.checkpoint import (
     CheckpointDamaged,
@@ -19,7 +19,7 @@ from assay.train.checkpoint import (
     save_checkpoint,
     steps_in,
 )
-from assay.train.state import TrainState
+from assay.train.train_state import TrainState
 from tests.train.toys import CandidatePolicy
 
 

@@ -3,17 +3,17 @@
 import pytest
 import torch
 
-from assay.lab.spec.stage import RceStage, RftStage
-from assay.lab.stage_methods import StageInput, build_method
+from assay.experiment.stage_tables import RceStage, RftStage
+from assay.lab.setup.stage_methods import StageInput, build_method
 from assay.rl.packed import pack
-from assay.train.groups import value_of
 from assay.train.rce import Rce
 from assay.train.rft import Rft
-from assay.train.state import TrainState
-from assay.train.stored import StoredPrompts
+from assay.train.sampled_groups import value_of
+from assay.train.stored_groups import StoredPrompts
+from assay.train.train_state import TrainState
 from assay.train.update import accumulate
 from tests.train import toys
-from tests.train.test_choice import group
+from tests.train.test_group_choice import group
 
 ROWS = [group(n, [1.0, 1.0, 0.0, 1.0]) for n in range(3)]
 """Nine of twelve completions are kept."""
@@ -59,7 +59,7 @@ def given() -> StageInput:
 @pytest.mark.parametrize("asked", [None, 0.5])
 @pytest.mark.parametrize("stage", [RftStage, RceStage])
 def test_likelihoods_are_at_temperature_1_unless_asked_otherwise(stage, asked, monkeypatch):
-    monkeypatch.setattr("assay.lab.stage_methods.sampled_prompts", lambda *_: None)
+    monkeypatch.setattr("assay.lab.setup.stage_methods.sampled_prompts", lambda *_: None)
     table = {
         "method": stage.model_fields["method"].annotation.__args__[0],
         "data": "sums",

@@ -4,15 +4,15 @@ import pytest
 import torch
 
 from assay.data.episode import Completion, Episode, Reward, Turn
-from assay.rl.objectives.grpo import Grpo as GrpoObjective
+from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
 from assay.rollout.sampling import Sampling
-from assay.train.groups import MultiTurn, Prompts, SingleTurn, journalled
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.loop import LoopSettings, train
 from assay.train.rce import Rce, StoredGroups
 from assay.train.rft import Rft
+from assay.train.sampled_groups import MultiTurn, Prompts, SingleTurn, journalled
 from assay.train.sft import Sft
-from assay.train.state import Journalled, TrainingFailure, TrainState
+from assay.train.train_state import Journalled, TrainingFailure, TrainState
 from tests.train import toys
 
 

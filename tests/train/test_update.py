@@ -11,9 +11,9 @@ from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision
 from assay.rl.aggregation import AGGREGATIONS, token_weights
 from assay.rl.losses import LOSSES
-from assay.rl.objectives.grpo import Grpo
+from assay.rl.objectives.policy_gradient import Grpo
 from assay.rl.packed import pack
-from assay.rollout.language import LanguagePolicy
+from assay.rollout.policies.language import LanguagePolicy
 from assay.train.microbatch import micro_batches
 from assay.train.schedule import rate_factor
 from assay.train.update import accumulate, update

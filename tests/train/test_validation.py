@@ -11,10 +11,10 @@ from assay.models.plain import score_plainly
 from assay.models.precision import choose_precision
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Scores
-from assay.rollout.language import LanguagePolicy
+from assay.rollout.policies.language import LanguagePolicy
 from assay.train.loop import LoopSettings, train
 from assay.train.sft import Sft, Validation
-from assay.train.state import TrainState
+from assay.train.train_state import TrainState
 from tests.exact import random_groups
 from tests.tiny import tiny_model
 from tests.train import toys

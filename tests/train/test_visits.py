@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from assay.data.episode import Episode, Reward, Turn
-from assay.rl.objectives.grpo import Grpo as GrpoObjective
+from assay.rl.likelihood_weights import rce_shares
+from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
 from assay.rl.packed import pack
-from assay.rl.weights import rce_shares
 from assay.rollout.sampling import Sampling
-from assay.train.groups import Prompts, SingleTurn
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.rce import Rce, StoredGroups
-from assay.train.state import TrainState
+from assay.train.sampled_groups import Prompts, SingleTurn
+from assay.train.train_state import TrainState
 from tests.train import toys
 
 

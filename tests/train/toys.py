@@ -13,7 +13,7 @@ from assay.data.row import Message, Row
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Scores
 from assay.rollout.sampling import choose, key_states, uniforms
-from assay.train.state import Journalled, SampleRecord, TrainState
+from assay.train.train_state import Journalled, SampleRecord, TrainState
 
 CANDIDATES = 5
 FEATURES = 10

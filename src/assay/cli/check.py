@@ -19,9 +19,9 @@ def check(
     ] = 0,
 ) -> Outcome:
     """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
-    from assay.cli.progress import progress
+    from assay.cli.live_display import progress
     from assay.judge.plural import filled
-    from assay.lab.check import check_experiment
+    from assay.lab.check.all_checks import check_experiment
     from assay.report.drawn import histogram_line
 
     with progress() as observer:

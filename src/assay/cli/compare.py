@@ -1,6 +1,6 @@
 """`assay compare RUN RUN...`: checkpoints of several runs, item by item, or not at all.
 
-A run may also be a file of results that another tool wrote; see `foreign`.
+A run may also be a file of results that another tool wrote; see `foreign_files`.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from assay.cli.output import Outcome
 from assay.errors import InputError
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
-    from assay.lab.compare import Arm
+    from assay.compare.judged_table import Arm
 
 
 def compare(
@@ -85,18 +85,18 @@ def compare(
     ] = None,
 ) -> Outcome:
     """Compare runs on the same items, refuse what is not fair, and write the page of it."""
-    from assay.cli.foreign import any_file, compare_files
+    from assay.cli.foreign_files import any_file, compare_files
     from assay.cli.results import table_result
+    from assay.compare.controls import arrange
+    from assay.compare.judged_table import compare_arms
+    from assay.compare.seed_arms import damaged_seeds
+    from assay.compare.table import judged_again
     from assay.judge.verdict import asked_non_inferior, with_margin
-    from assay.lab.compare import compare_arms
-    from assay.lab.comparison import judged_again
-    from assay.lab.controls import arrange
-    from assay.lab.run_names import parse_run_name
-    from assay.lab.seeds import damaged_seeds
     from assay.report.comparison_page import write_comparison
     from assay.report.comparison_terminal import comparison_shown
     from assay.report.translated import translated
     from assay.report.words import words
+    from assay.runs.run_names import parse_run_name
 
     if any_file(runs):
         table = compare_files(root, runs, control, on, allow or (), metric, format, cluster)
@@ -123,10 +123,10 @@ def compare(
 
 def arm(root: Path, text: str) -> "Arm":
     """A run and the checkpoint of it that a name means, with the other seeds of a bare name."""
-    from assay.lab.compare import Arm
-    from assay.lab.run_names import parse_run_name, resolve_checkpoint
-    from assay.lab.seeds import seeds_of
-    from assay.lab.spec.references import checkpoint_name
+    from assay.compare.judged_table import Arm
+    from assay.compare.seed_arms import seeds_of
+    from assay.experiment.checkpoint_reference import checkpoint_name
+    from assay.runs.run_names import parse_run_name, resolve_checkpoint
 
     reference = parse_run_name(text)
     wanted = reference.checkpoint

@@ -5,7 +5,7 @@ import typer
 
 def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of runs that begin with what was typed; with a '/', the runs of that name by id."""
-    from assay.lab.run_directory import all_runs, lab_root
+    from assay.runs.run_directory import all_runs, lab_root
 
     folder = ctx.params.get("lab") or (ctx.parent and ctx.parent.params.get("lab"))
     runs = all_runs(lab_root(str(folder) if folder else None))

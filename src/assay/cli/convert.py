@@ -9,7 +9,7 @@ import typer
 from assay.cli.output import Outcome
 
 if TYPE_CHECKING:  # readers load pyarrow, which help must do without
-    from assay.data.convert import Converted
+    from assay.data.formats.convert_rows import Converted
 
 
 class Expand(StrEnum):
@@ -57,8 +57,8 @@ def convert(
     ] = Undeclared.keep,
 ) -> Outcome:
     """Convert conversations between formats; says what was left out and what a format loses."""
-    from assay.data.convert import Wanted
-    from assay.data.convert import convert as make
+    from assay.data.formats.convert_rows import Wanted
+    from assay.data.formats.convert_rows import convert as make
 
     wanted = Wanted(
         to=tuple(to),

@@ -16,7 +16,7 @@ def delete(
     ],
 ) -> Outcome:
     """Delete a run or a checkpoint; refused where another run or a record refers to it."""
-    from assay.lab.protection import delete_named
+    from assay.runs.protection import delete_named
 
     path = delete_named(root, name)
     return Outcome({"deleted": str(path)}, [f"deleted {path}"])

@@ -12,7 +12,7 @@ STYLES = {"ok": "green", "missing": "bold red", "optional": "yellow"}
 
 def doctor(root: Path) -> Outcome:
     """Look at Python, packages, device, isolation, caches, disk and memory."""
-    from assay.lab.doctor import examine
+    from assay.lab.check.machine import examine
 
     checks = examine(root)
     table = Table("", "", "found", "what mends it")

@@ -33,10 +33,10 @@ def evaluate(
     ] = None,
 ) -> Outcome:
     """Evaluate a checkpoint; a record that exists is not made again."""
-    from assay.cli.progress import progress
-    from assay.lab.evaluate_again import evaluate_again
-    from assay.lab.spec.evaluate import EvaluateSpec
-    from assay.lab.spec.problems import made
+    from assay.cli.live_display import progress
+    from assay.experiment.evaluate_table import EvaluateSpec
+    from assay.experiment.problems import made
+    from assay.lab.run.evaluate_again import evaluate_again
 
     values = {
         "benchmark": benchmark,
@@ -55,16 +55,16 @@ def evaluate(
 
 
 def measured(done: Any) -> Outcome:
-    """The score of a `lab.evaluate_again.Evaluated` with its interval."""
+    """The score of a `lab.run.evaluate_again.Evaluated` with its interval."""
     from assay.judge.intervals import score_interval
     from assay.judge.missing import score_range
     from assay.judge.plural import filled
-    from assay.lab.answers import find_record
-    from assay.lab.manifest_file import read_manifest
-    from assay.lab.outcomes import recorded_outcomes
-    from assay.lab.records import read_scores
-    from assay.lab.trained_items import BASE, trained_on
+    from assay.lab.evaluate.outcomes import recorded_outcomes
+    from assay.lab.setup.trained_items import BASE, trained_on
     from assay.report.words import score_text
+    from assay.runs.manifest_file import read_manifest
+    from assay.runs.measurements import find_record
+    from assay.runs.records import read_scores
 
     record = find_record(done.run, done.key)
     scores = read_scores(done.run, record, done.checkpoint)

@@ -39,7 +39,7 @@ def export(
     lang: Annotated[str, typer.Option(help="Language of the model card: en or zh.")] = "en",
 ) -> Outcome:
     """Export a checkpoint as one merged model with tokenizer, chat template and model card."""
-    from assay.lab.export import export as make
+    from assay.lab.run.merged_export import export as make
     from assay.models.hub import check_push
     from assay.models.hub import push as upload
     from assay.report.card import model_card

@@ -19,8 +19,8 @@ def fill(
     despite: Despite = None,
 ) -> Outcome:
     """Run what a sweep lacks: missing runs are started, stopped ones are resumed."""
-    from assay.lab.sweep.fill import devices_of, missing_work, run_jobs
-    from assay.lab.sweep.read import read_sweep
+    from assay.lab.sweep.missing_runs import devices_of, missing_work, run_jobs
+    from assay.lab.sweep.read_sweep import read_sweep
 
     found = read_sweep(file)
     places = devices_of(devices)

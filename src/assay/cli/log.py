@@ -27,9 +27,9 @@ def log(
 ) -> Outcome:
     """Show the lab's notebook as Markdown; with --note or --plan, add to it."""
     from assay.errors import InputError
-    from assay.lab.notes import add_note, read_notes
-    from assay.lab.run_names import find_run, parse_run_name
     from assay.report.notebook import notebook
+    from assay.runs.notes import add_note, read_notes
+    from assay.runs.run_names import find_run, parse_run_name
 
     if note is not None and plan is not None:
         raise InputError("--note and --plan exclude each other", fix="choose one")
@@ -54,7 +54,7 @@ def log(
 
 def file_note(root: Path, file: str, lang: str) -> Outcome:
     """What an experiment file says of itself, before it is run."""
-    from assay.lab.spec.read import read_experiment
+    from assay.experiment.read_file import read_experiment
     from assay.report.noted import file_entry
     from assay.report.words import words
 

@@ -10,7 +10,7 @@ from assay.cli.completion import run_names
 from assay.cli.output import Outcome
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
-    from assay.lab.matrix.model import Matrix
+    from assay.lab.sweep.matrix.model import Matrix
     from assay.report.words import Words
 
 Keys = Annotated[
@@ -56,7 +56,7 @@ def matrix(
 ) -> Outcome:
     """Pivot runs into a table with intervals, verdicts and averages, and write its page."""
     from assay.cli.matrix_results import matrix_result
-    from assay.lab.matrix.request import Request, make_matrix
+    from assay.lab.sweep.matrix.request import Request, make_matrix
     from assay.report.matrix_page import write_matrix
     from assay.report.words import words
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from assay.lab.matrix.model import ArmView, Cell, Margin, Matrix, Recommendation
+from assay.lab.sweep.matrix.model import ArmView, Cell, Margin, Matrix, Recommendation
 
 
 def matrix_result(found: Matrix) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def keep(trace: str, folder: Path | None) -> str:
 @contextmanager
 def executing(root: Path, name: str):
     """Says how to go on with the newest run of `name` when the code inside is stopped."""
-    from assay.lab.run_directory import runs_of
+    from assay.runs.run_directory import runs_of
 
     try:
         yield
@@ -113,7 +113,7 @@ def verb(name: str, function: Callable[..., Outcome]) -> Callable[..., None]:
     """`function(root, ...)` as a command with the common options."""
 
     def command(ctx: typer.Context, lab: Lab = None, json: Json = False, **options: Any) -> None:
-        from assay.lab.run_directory import lab_root
+        from assay.runs.run_directory import lab_root
 
         before: Common = ctx.obj
         folder = lab or before.lab

@@ -17,7 +17,7 @@ def protect(
     why: Annotated[str, typer.Option(help="The reason, shown to whoever tries to delete it.")],
 ) -> Outcome:
     """Protect a run, or one of its checkpoints, from every command."""
-    from assay.lab.protection import protect_named
+    from assay.runs.protection import protect_named
 
     path = protect_named(root, name, why)
     return Outcome({"protected": str(path), "why": why}, [f"protected {path}: {why}"])

@@ -12,7 +12,7 @@ from assay.cli.output import Outcome
 from assay.cli.resume import RunName
 
 if TYPE_CHECKING:  # a replay loads torch, which help must do without
-    from assay.lab.replay.result import Gradients, Replay, SampleChange, Spreads
+    from assay.lab.replay.replay_result import Gradients, Replay, SampleChange, Spreads
 
 SHOWN = 20
 """Samples that turned round of which the terminal has a line each; `--json` has all."""
@@ -36,9 +36,9 @@ def replay(
     ] = False,
 ) -> Outcome:
     """Judge a step's stored completions again; nothing is sampled or trained."""
-    from assay.cli.progress import progress
-    from assay.lab.replay.replay import replay as judge_again
-    from assay.lab.run_names import find_run, parse_run_name
+    from assay.cli.live_display import progress
+    from assay.lab.replay.judge_again import replay as judge_again
+    from assay.runs.run_names import find_run, parse_run_name
 
     found = find_run(root, parse_run_name(run))
     with progress() as observer:

@@ -34,14 +34,14 @@ def report(
     ] = None,
 ) -> Outcome:
     """Show a run's results and progress and write its page, or show the scores in a file."""
-    from assay.cli.foreign import any_file, report_file
+    from assay.cli.foreign_files import any_file, report_file
 
     if bfcl is None and any_file([run]):
         return report_file(run, lang, metric, format, cluster)
     from assay.cli.results import bfcl_results, run_results
-    from assay.lab.reports import note_asked
-    from assay.lab.run_names import find_run, parse_run_name
+    from assay.lab.monitor.report_journal import note_asked
     from assay.report.page import Span
+    from assay.runs.run_names import find_run, parse_run_name
 
     found = find_run(root, parse_run_name(run))
     if bfcl is not None:

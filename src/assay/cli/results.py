@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
+from assay.compare.judged_table import Line, Pairing, Table
 from assay.judge.verdict import as_scored
-from assay.lab.compare import Line, Pairing, Table
-from assay.lab.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from assay.lab.progress import Progress
+    from assay.lab.monitor.progress import Progress
     from assay.report.page import Span
 
 
@@ -23,7 +23,7 @@ def run_results(
 
     `span` says between which steps progress is told; without it, people see it on the page only.
     """
-    from assay.lab.progress import progress
+    from assay.lab.monitor.progress import progress
     from assay.report.facts import gather
     from assay.report.page import Span, write_report
     from assay.report.progress_terminal import progress_view
@@ -47,8 +47,8 @@ def run_results(
 
 def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[RenderableType]]:
     """Writes the run's BFCL scores into `folder`; returns them for programs and for people."""
-    from assay.lab.bfcl_scores import bfcl_scores
-    from assay.report.bfcl import bfcl_lines, bfcl_result, write_bfcl
+    from assay.tasks.tools.bfcl_scores import bfcl_scores
+    from assay.tasks.tools.bfcl_tables import bfcl_lines, bfcl_result, write_bfcl
 
     found = bfcl_scores(run)
     files = write_bfcl(found, folder)
@@ -58,7 +58,7 @@ def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[
 
 def run_identity(run: RunDirectory) -> dict[str, Any]:
     """Which run, where, and how it stands."""
-    from assay.lab.status import read_status
+    from assay.runs.status import read_status
 
     status = read_status(run.path)
     return {
@@ -72,7 +72,7 @@ def run_identity(run: RunDirectory) -> dict[str, Any]:
 
 def progress_result(found: "Progress", lang: str = "en") -> dict[str, Any]:
     """The progress of a stage as plain values, findings in words."""
-    from assay.judge.health import worded
+    from assay.judge.stage_diagnosis import worded
     from assay.report.words import words
 
     sections = words(lang).sections

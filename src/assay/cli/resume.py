@@ -32,13 +32,13 @@ def resume(
     lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
 ) -> Outcome:
     """Continue a run from its last checkpoint, or from an earlier one."""
-    from assay.cli.progress import progress
+    from assay.cli.live_display import progress
     from assay.cli.results import run_results
     from assay.data.files import remove_leftovers
-    from assay.lab.run_names import find_run, parse_run_name
-    from assay.lab.status import hold_run
     from assay.report.during import Reporting
     from assay.report.page import lacks_page
+    from assay.runs.run_names import find_run, parse_run_name
+    from assay.runs.status import hold_run
 
     found = find_run(root, parse_run_name(run))
     if lacks_page(found) and not (start_from or past_guard):
@@ -47,7 +47,7 @@ def resume(
         result, shown = run_results(found, lang)
         return Outcome(result, [f"{found}: was finished; its page is written now", *shown])
     with executing(root, found.name):
-        from assay.lab.runner import resume as resume_run
+        from assay.lab.run.runner import resume as resume_run
 
         with progress() as shown_live:
             observer = Reporting(shown_live, lang)

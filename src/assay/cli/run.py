@@ -31,11 +31,11 @@ def run(
     lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
 ) -> Outcome:
     """Check an experiment file, train its stages, measure its checkpoints, write the page."""
-    from assay.cli.progress import progress
+    from assay.cli.live_display import progress
     from assay.cli.results import run_results
     from assay.errors import InputError
-    from assay.lab.launch import launch, launch_or_resume
-    from assay.lab.spec.whole import read_whole
+    from assay.lab.run.launch import launch, launch_or_resume
+    from assay.lab.setup.validate import read_whole
     from assay.report.during import Reporting
 
     if new and or_resume:

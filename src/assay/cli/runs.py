@@ -26,8 +26,8 @@ def runs(
     ] = False,
 ) -> Outcome:
     """List the lab's runs: how they stand and what they scored."""
-    from assay.lab.registry import indexed_runs, rebuild_index
-    from assay.lab.run_directory import RUNS, RunDirectory, all_runs, unnameable
+    from assay.runs.registry import indexed_runs, rebuild_index
+    from assay.runs.run_directory import RUNS, RunDirectory, all_runs, unnameable
 
     if not (root / RUNS).is_dir():
         return Outcome([], [f"no runs in {root}"])

@@ -31,7 +31,7 @@ def serve(
     ] = None,
 ) -> Outcome:
     """Serve a checkpoint to OpenAI clients until Ctrl-C."""
-    from assay.lab.serving.server import serve as serve_model
+    from assay.serve.server import serve as serve_model
 
     done = serve_model(
         root,

@@ -23,8 +23,8 @@ def show(
 ) -> Outcome:
     """Show one sample, or all samples of a row or item, by id."""
     from assay.errors import InputError
-    from assay.lab.run_names import find_run, parse_run_name
-    from assay.lab.show import find_samples
+    from assay.lab.replay.samples_by_id import find_samples
+    from assay.runs.run_names import find_run, parse_run_name
 
     name, colon, rest = id_.partition(":")
     if not colon:
@@ -39,11 +39,11 @@ def show(
 
 def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The lines with the prompt that each answers."""
-    from assay.lab.observer import Silent
-    from assay.lab.session import Session
-    from assay.lab.show import prompt_of
-    from assay.lab.spec.read import read_experiment
-    from assay.lab.status import stored_status
+    from assay.experiment.read_file import read_experiment
+    from assay.lab.monitor.observer import Silent
+    from assay.lab.replay.samples_by_id import prompt_of
+    from assay.lab.setup.session import Session
+    from assay.runs.status import stored_status
 
     session = Session(read_experiment(run.spec), run, stored_status(run.path).seed, Silent())
     return [{**line, "prompt": prompt_of(session, line)} for line in lines]
@@ -52,8 +52,8 @@ def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def words_of(line: Mapping[str, Any]) -> str:
     """One sample for people: numbers first, then prompt, text and tokens."""
     from assay.cli.output import quoted
-    from assay.lab.conversation_records import transcript
     from assay.report.words import flat
+    from assay.runs.conversation_records import transcript
 
     judged = "score" if "score" in line else "reward"
     parts = ", ".join(f"{name} {value:g}" for name, value in line["parts"].items())

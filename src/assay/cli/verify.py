@@ -9,8 +9,8 @@ from assay.cli.resume import RunName
 
 def verify(root: Path, run: RunName) -> Outcome:
     """Name every file of a run that is damaged, missing or unknown; exit code 1 if there is one."""
-    from assay.lab.run_names import find_run, parse_run_name
-    from assay.lab.verify import verify_run
+    from assay.runs.run_names import find_run, parse_run_name
+    from assay.runs.verify_files import verify_run
 
     found = find_run(root, parse_run_name(run))
     verified = verify_run(found)

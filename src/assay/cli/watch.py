@@ -25,8 +25,8 @@ def watch(
     import time
 
     from assay.cli.results import progress_result, run_identity
-    from assay.lab.run_names import find_run, parse_run_name
     from assay.report.watching import follow, headline, watch_view
+    from assay.runs.run_names import find_run, parse_run_name
 
     found = find_run(root, parse_run_name(run))
     seen: Seen | None = None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from assay.data.jsonl import load_json
-from assay.data.record import Record
+from assay.data.raw_record import Record
 from assay.data.row import Message, Role, ToolCall
 from assay.errors import nearest
 

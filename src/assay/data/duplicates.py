@@ -14,7 +14,7 @@ from typing import Any
 from assay.data.conversation import stored_messages
 from assay.data.hashing import canonical_json
 from assay.data.loaded import Item, LeftOut
-from assay.data.record import DataError
+from assay.data.raw_record import DataError
 from assay.data.row import Row
 
 SAME = "says the same as an earlier row"

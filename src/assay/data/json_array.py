@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from assay.data.jsonl import checked_object, not_utf8, refuse_constant
-from assay.data.record import DataError, Record
+from assay.data.raw_record import DataError, Record
 
 HEAD_BYTES = 4096
 """Within which a file shows what it is."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.files import atomic_path
-from assay.data.record import JSON_NAMES, DataError, Record
+from assay.data.raw_record import JSON_NAMES, DataError, Record
 
 
 def read_jsonl(path: str | Path) -> Iterator[Record]:

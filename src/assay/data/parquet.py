@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from assay.data.files import atomic_path
-from assay.data.record import DataError, Record
+from assay.data.raw_record import DataError, Record
 from assay.data.unpacked import Budget
 
 BATCH_ROWS = 256

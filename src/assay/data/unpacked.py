@@ -6,7 +6,7 @@ What it is packed with, and what stands in it, is known where it is read.
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.data.record import DataError
+from assay.data.raw_record import DataError
 
 FREE_BYTES = 64 << 20
 """That any file may unpack to."""

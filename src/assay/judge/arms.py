@@ -15,7 +15,7 @@ from assay.judge.missing import fillings, unscored_shares
 from assay.judge.paired import check_same_items
 from assay.judge.power import detectable_from_interval
 from assay.judge.scores import Array, ItemScores, ScoreError, on_shared_items
-from assay.judge.seeds import aligned, crossed_error
+from assay.judge.seed_variance import aligned, crossed_error
 from assay.judge.verdict import MARGIN, Comparison, Figures, judged
 
 
@@ -40,8 +40,8 @@ def compare_arms(
 ) -> Comparison:
     """The runs of one arm against those of its control, all scored on the same items.
 
-    Student's t with the standard error of `seeds.crossed_error`: items and seeds are both samples,
-    and each source of variance counts once.
+    Student's t with the standard error of `seed_variance.crossed_error`: items and seeds are both
+    samples, and each source of variance counts once.
 
     Raises ScoreError when an arm has one run only or no item has a score in all, ItemsDifferError
     when the runs were scored on different items, scales or clusters.

@@ -1,7 +1,7 @@
 """How each kind of health rule is checked: recent levels, multiples, slopes, spending.
 
 One generator for each kind, in `CHECKS`. Which rules there are is data (`health_rules`); what was
-found becomes words in `health`.
+found becomes words in `stage_diagnosis`.
 """
 
 import math

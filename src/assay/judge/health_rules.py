@@ -1,7 +1,8 @@
 """The health rules as data: what each watches, when it speaks, and what it advises.
 
-How a kind of rule is checked is in `health`; the words are in `health_words`. A rule speaks only
-where the stage recorded its metric, so that rules for metrics of other tasks cost nothing here.
+How a kind of rule is checked is in `stage_diagnosis`; the words are in `health_words`. A rule
+speaks only where the stage recorded its metric, so that rules for metrics of other tasks cost
+nothing here.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The English words of the health rules: what was found, its evidence, and what to do.
 
-Pages in another language bring the same keys. Gaps in braces are filled by `health`.
+Pages in another language bring the same keys. Gaps in braces are filled by `stage_diagnosis`.
 """
 
 from collections.abc import Mapping

@@ -207,7 +207,7 @@ IDENTITY_RULES: dict[str, Callable[[Metrics], Finding | None]] = {
     "impossible_share": impossible_share,
     "signal_without_spread": signal_without_spread,
 }
-"""Rules over the metrics of one stage; `health` applies them too."""
+"""Rules over the metrics of one stage; `stage_diagnosis` applies them too."""
 
 
 def contradictory_answers(

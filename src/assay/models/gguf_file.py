@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from assay.errors import InputError
-from assay.models.weights import whole_state
+from assay.models.weight_files import whole_state
 
 ARCHITECTURES = {
     "llama": gguf.MODEL_ARCH.LLAMA,

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assay.models.matmul import product
 from assay.models.numeric import spans, widened
-from assay.models.products import product
 
 CHUNK_BYTES = 512 << 20
 """Scores of one chunk at most; 2 600 positions of a 49k vocabulary in fp32."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers.activations import SiLUActivation
 
 from assay.models.attention import AttentionPlan, refuse_unplanned
-from assay.models.fused import normalise, rotate, rotations
+from assay.models.elementwise import normalise, rotate, rotations
 from assay.models.scoring import plain_head
 
 Product = Callable[[Tensor], Tensor]

@@ -1,7 +1,7 @@
 """The layers of a dense decoder over one packed row, as they are trained.
 
 Calls the projections of a Transformers model (under adapters too) in the model's order; what lies
-between them is `fused`'s, which tokens see each other is the plan's. Embedding and vocabulary
+between them is `elementwise`'s, which tokens see each other is the plan's. Embedding and vocabulary
 scores are elsewhere, and so is the plain path that this one must equal (`plain`).
 
 T packed tokens, K of them kept, H heads, J key heads, D numbers of a token or of a head.
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from assay.models.attention import AttentionPlan, refuse_unplanned
-from assay.models.fused import (
+from assay.models.elementwise import (
     add_and_norm,
     gated,
     norm_for_products,
@@ -25,7 +25,7 @@ from assay.models.fused import (
     rotate,
     rotations,
 )
-from assay.models.products import project
+from assay.models.matmul import project
 from assay.models.recompute import made_again
 
 Stream = tuple[Tensor, Tensor | None]

@@ -24,7 +24,7 @@ def _of_wheel(name: str) -> str:
     # Reading the file's header takes a second, and most callers have another kind of source.
     import gguf
 
-    from assay.models.convert import MODEL_WHEELS
+    from assay.models.convert_gguf import MODEL_WHEELS
     from assay.models.wheels import wheel_directory
 
     reader = gguf.GGUFReader(wheel_directory(name) / MODEL_WHEELS[name].gguf)

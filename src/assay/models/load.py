@@ -1,7 +1,7 @@
 """Loads a model folder: fp32 weights, tokenizer, end tokens and the fingerprint of the weights.
 
 Complete or not at all. Adapters are put on in `adapt`; a checkpoint of the same model is read
-into it by `weights`.
+into it by `weight_files`.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from assay.models.folder import ModelFolderError, check_model_folder
 from assay.models.headers import refuse_oversized
 from assay.models.precision import Precision
 from assay.models.quiet import quiet_transformers
-from assay.models.state import (
+from assay.models.state_dicts import (
     Mismatch,
     StateDictMismatch,
     refuse_not_finite,

@@ -1,6 +1,6 @@
 """LoRA adapters through peft: put on, switched off for a while, merged.
 
-Their files are written and read by `weights`.
+Their files are written and read by `weight_files`.
 """
 
 from collections.abc import Iterator

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from assay.models.dropout import KeyedDropout, Mask
-from assay.models.products import project
+from assay.models.matmul import project
 
 
 class PackedLora(Linear):

@@ -11,7 +11,7 @@ import psutil
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
-from assay.models import products
+from assay.models import matmul
 from assay.models.head import CACHED_ROWS, CHUNK_BYTES
 from assay.models.optimizer import OptimizerName
 
@@ -193,7 +193,7 @@ def head_gradient_bytes(shape: ModelShape, load: StepLoad) -> float:
         return 0.0
     if not load.logit_rows:
         return 0.0
-    another = 2.0 if load.bf16 else 4.0 * products.prefers_onednn()
+    another = 2.0 if load.bf16 else 4.0 * matmul.prefers_onednn()
     return (4.0 + another) * shape.vocabulary * shape.hidden
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 
-from assay.models.products import product
+from assay.models.matmul import product
 
 PrecisionName = Literal["auto", "fp32", "bf16"]
 AMX = "amx_bf16"

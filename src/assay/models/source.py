@@ -88,7 +88,7 @@ def resolve(
 
 def _from_wheel(name: str) -> Path:
     # Importing the converter imports Transformers, which the other sources can do without.
-    from assay.models.convert import converted_directory
+    from assay.models.convert_gguf import converted_directory
 
     return converted_directory(name)
 

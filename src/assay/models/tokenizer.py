@@ -1,7 +1,7 @@
 """Reads the tokenizer beside a model, and refuses one that is damaged or another model's.
 
 That it writes plain text as that text, and that its chat template ends, is tried; how conversations
-are laid out in tokens is `data.rendering`'s part.
+are laid out in tokens is `data.renderings.rendering`'s part.
 """
 
 from pathlib import Path

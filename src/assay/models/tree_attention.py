@@ -1,8 +1,8 @@
 """Attention over trees of one prompt and its completions, without keeping any score matrix.
 
 A prompt's tokens see each other causally, a completion's tokens see the prompt and themselves. It
-goes block by block (`blockwise`), and going back computes each block's scores again. How tokens
-form trees is `attention.py`'s business.
+goes block by block (`block_attention`), and going back computes each block's scores again. How
+tokens form trees is `attention.py`'s business.
 
 Suffixes: H query heads, J key heads, T packed tokens, D head size, R rows of a block, N its keys.
 """
@@ -15,9 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.models.blockwise import Span, by_key_head, cut, place, scaled, weigh, weigh_backward
+from assay.models.block_attention import (
+    Span,
+    by_key_head,
+    cut,
+    place,
+    scaled,
+    weigh,
+    weigh_backward,
+)
+from assay.models.matmul import batched
 from assay.models.numeric import wide_type
-from assay.models.products import batched
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,7 @@ class Block:
     own: slice
     """The other keys."""
     unseen_MN: Tensor
-    """See `blockwise.Span`."""
+    """See `block_attention.Span`."""
 
     def of_keys(self, packed_JTD: Tensor) -> Tensor:
         """What all its keys have, (J, N, D)."""

@@ -11,9 +11,9 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from assay.data.built_once import built_once, cache_root
 from assay.data.files import scratch_folder
 from assay.errors import InputError, nearest
-from assay.models.cache import built_once, cache_root
 
 
 @dataclass(frozen=True, slots=True)

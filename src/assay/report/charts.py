@@ -1,6 +1,6 @@
 """The drawings of a page, as SVG: intervals, learning curves, rewards by step, dev scores.
 
-Draws what `tables` and `history` counted; labels come from the catalogue.
+Draws what `result_tables` and `training_history` counted; labels come from the catalogue.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from markupsafe import Markup
 
 from assay.judge.intervals import Interval
-from assay.report.history import Curve, DevScore, RewardStep
 from assay.report.svg import Scale, dot, drawing, line, path, rect, text, ticks
+from assay.report.training_history import Curve, DevScore, RewardStep
 from assay.report.words import Words, number, percent, score_text
 
 WINDOW = 5

@@ -1,16 +1,16 @@
 """What was found before a run was made, in words: what was overridden, and what training rows and
 tests have in common.
 
-The manifest has it (`lab.beforehand`); for evaluations that came later, their own records say how
-many training rows ask what they ask.
+The manifest has it (`lab.check.before_run`); for evaluations that came later, their own records say
+how many training rows ask what they ask.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from assay.lab.manifest_file import CHECKED, overridden
 from assay.report.facts import RunFacts
 from assay.report.words import Words, flat, number, percent, visible
+from assay.runs.manifest_file import CHECKED, overridden
 
 GRAVE = ("questions", "calls")
 """What makes a reported score one of memory."""

@@ -8,10 +8,10 @@ import re
 from importlib.metadata import version
 from pathlib import Path
 
+from assay.compare.table import Table
 from assay.data.files import atomic_write_text
 from assay.errors import InputError
-from assay.lab.comparison import Table
-from assay.report.comparison import comparison_values
+from assay.report.comparison_content import comparison_values
 from assay.report.templating import environment
 from assay.report.words import words
 

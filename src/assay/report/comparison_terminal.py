@@ -9,8 +9,8 @@ from rich.console import RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from assay.lab.comparison import Table
-from assay.report.comparison import (
+from assay.compare.table import Table
+from assay.report.comparison_content import (
     labelled_sentence,
     line_labels,
     line_rows,

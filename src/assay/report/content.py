@@ -1,17 +1,17 @@
 """The sections of a page as plain values: what HTML, Markdown and the terminal write alike.
 
-Every number comes from `tables` and `judge`; here they only get words and units.
+Every number comes from `result_tables` and `judge`; here they only get words and units.
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from assay.compare.judged_table import Line, Pairing, Table
 from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison, as_scored
-from assay.lab.compare import Line, Pairing, Table
 from assay.report.charts import interval_bar
 from assay.report.drawn import score_bars, score_plot
-from assay.report.tables import (
+from assay.report.result_tables import (
     ABSTAINED,
     OTHER,
     RIGHT,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from assay.compare.table import Line
 from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison
-from assay.lab.comparison import Line
 from assay.report.svg import Scale
 from assay.report.words import difference_text, score_text, visible
 

@@ -1,19 +1,20 @@
 """An observer that writes the progress reports of a run while it goes on, and tells another.
 
-When a report is due is `lab.reports`' business; what it says, `lab.progress`'s.
+When a report is due is `lab.monitor.report_journal`' business; what it says,
+`lab.monitor.progress`'s.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from assay.lab.observer import Observer
-from assay.lab.run_directory import RunDirectory
+from assay.lab.monitor.observer import Observer
 from assay.report.page import write_progress
+from assay.runs.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
 class Reporting:
-    """See `lab.observer.Observer`; everything is passed on to `inner`."""
+    """See `lab.monitor.observer.Observer`; everything is passed on to `inner`."""
 
     inner: Observer
     lang: str = "en"

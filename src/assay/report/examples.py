@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from assay.compare.judged_table import Pairing, Table
 from assay.data.hashing import canonical_json
 from assay.data.row import Row
 from assay.errors import AssayError
-from assay.lab.compare import Pairing, Table
-from assay.lab.conversation_records import transcript
-from assay.lab.prepare import load_rows
+from assay.lab.setup.prepare import load_rows
 from assay.report.facts import RunFacts
 from assay.report.words import visible
+from assay.runs.conversation_records import transcript
 from assay.tasks.task import BenchmarkOptions, benchmark, task
 
 LONGEST = 3000

@@ -5,24 +5,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from assay.compare.judged_table import Table, compare_checkpoints
 from assay.errors import InputError
-from assay.judge.health import Diagnosis
+from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.evaluate_table import EvaluateSpec
+from assay.experiment.experiment import Experiment
+from assay.experiment.read_file import read_experiment
 from assay.judge.intervals import score_interval
-from assay.lab.answers import evaluation_records, measured_checkpoints, read_answers
-from assay.lab.compare import Table, compare_checkpoints
-from assay.lab.health import stage_health
-from assay.lab.looks import looks
-from assay.lab.manifest_file import read_manifest
-from assay.lab.metrics import read_metrics
-from assay.lab.records import EvaluationRecord, read_samples
-from assay.lab.run_directory import RunDirectory
-from assay.lab.selection import read_selection
-from assay.lab.spec.evaluate import EvaluateSpec
-from assay.lab.spec.experiment import Experiment
-from assay.lab.spec.read import read_experiment
-from assay.lab.spec.references import parse_checkpoint
-from assay.lab.status import Status, read_status
-from assay.report.history import DevScore, RewardStep, by_stage, reward_step
+from assay.judge.stage_diagnosis import Diagnosis
+from assay.lab.monitor.dev_scores import looks
+from assay.lab.monitor.stage_health import stage_health
+from assay.report.training_history import DevScore, RewardStep, by_stage, reward_step
+from assay.runs.chosen_checkpoints import read_selection
+from assay.runs.manifest_file import read_manifest
+from assay.runs.measurements import evaluation_records, measured_checkpoints, read_answers
+from assay.runs.metrics import read_metrics
+from assay.runs.records import EvaluationRecord, read_samples
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import Status, read_status
 
 
 class NothingToReport(InputError):

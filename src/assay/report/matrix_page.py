@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from assay.data.files import atomic_write_text
-from assay.lab.matrix.model import Cell, Matrix, Source
+from assay.lab.sweep.matrix.model import Cell, Matrix, Source
 from assay.report import matrix_view as view
 from assay.report import matrix_words as words_of
 from assay.report.templating import environment

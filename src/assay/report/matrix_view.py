@@ -11,7 +11,7 @@ from assay.judge.averages import Average
 from assay.judge.intervals import Interval
 from assay.judge.plural import filled
 from assay.judge.verdict import Comparison, explain
-from assay.lab.matrix.model import Cell, Margin, Matrix, Place, Value
+from assay.lab.sweep.matrix.model import Cell, Margin, Matrix, Place, Value
 from assay.report.charts import interval_bar
 from assay.report.drawn import Bar, score_plot
 from assay.report.words import Words, number, percent, points, visible

@@ -7,7 +7,7 @@ from typing import Any
 
 from assay.judge.tally import Tally
 from assay.judge.verdict import explain
-from assay.lab.matrix.model import ArmView, Cell, Matrix, Overlap
+from assay.lab.sweep.matrix.model import ArmView, Cell, Matrix, Overlap
 from assay.report.matrix_view import (
     average_change_text,
     comparison_view,

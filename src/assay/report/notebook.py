@@ -8,23 +8,23 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from assay.compare.judged_table import compare_runs
 from assay.errors import AssayError, InputError
-from assay.judge.health import worded
-from assay.lab.compare import compare_runs
-from assay.lab.damaged_runs import damage
-from assay.lab.notes import Note, pending_plans, read_notes
-from assay.lab.run_directory import RunDirectory, all_runs, runs_of
-from assay.lab.run_names import find_run, parse_run_name
-from assay.lab.status import DamagedStatus, read_status, stored_status
+from assay.judge.stage_diagnosis import worded
 from assay.report.checked import marks
 from assay.report.content import pairing_view
 from assay.report.facts import Measurement, RunFacts, gather
 from assay.report.noted import note_lines
+from assay.report.result_tables import checkpoint_label
 from assay.report.story import selection_section
-from assay.report.tables import checkpoint_label
 from assay.report.templating import cell
 from assay.report.translated import translated
 from assay.report.words import Words, number, score_text, words
+from assay.runs.damaged_runs import damage
+from assay.runs.notes import Note, pending_plans, read_notes
+from assay.runs.run_directory import RunDirectory, all_runs, runs_of
+from assay.runs.run_names import find_run, parse_run_name
+from assay.runs.status import DamagedStatus, read_status, stored_status
 
 
 def notebook(root: Path, only: RunDirectory | None = None, lang: str = "en") -> str:

@@ -7,12 +7,12 @@ read; a record that is not there is said to be missing.
 from pathlib import Path
 
 from assay.errors import InputError
-from assay.lab.reported_score import ReportedScore, reported_scores
-from assay.lab.run_directory import runs_of
-from assay.lab.spec.experiment import Experiment
-from assay.lab.spec.note import ReportedRun
+from assay.experiment.experiment import Experiment
+from assay.experiment.note_table import ReportedRun
+from assay.report.reported_score import ReportedScore, reported_scores
 from assay.report.templating import cell
 from assay.report.words import Words, number, percent
+from assay.runs.run_directory import runs_of
 
 
 def note_lines(experiment: Experiment, root: Path, w: Words) -> list[str]:

@@ -10,25 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.files import atomic_write_text
-from assay.lab.progress import progress
-from assay.lab.reports import note_report, report_file
-from assay.lab.run_directory import RunDirectory
-from assay.lab.status import STATUS, stored_status
+from assay.lab.monitor.progress import progress
+from assay.lab.monitor.report_journal import note_report, report_file
 from assay.report import content, story
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
-from assay.report.progress import progress_section
+from assay.report.progress_content import progress_section
 from assay.report.provenance import data_views, fingerprints
-from assay.report.tables import checkpoint_label
+from assay.report.result_tables import checkpoint_label
 from assay.report.templating import environment
 from assay.report.words import Words, words
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import STATUS, stored_status
 
 HTML, MARKDOWN = "report.html", "report.md"
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Between which steps of which stage progress is told; None: as `lab.progress` chooses."""
+    """Between which steps of which stage progress is told; None: as `lab.monitor.progress`
+    chooses."""
 
     stage: str | None = None
     first: int | None = None

@@ -7,8 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from assay.lab.progress import Progress
-from assay.report.progress import Section, progress_section
+from assay.lab.monitor.progress import Progress
+from assay.report.progress_content import Section, progress_section
 from assay.report.words import words
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "bold"}

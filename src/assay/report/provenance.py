@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assay.lab.manifest_file import CHECKED
 from assay.report.checked import shared_lines
 from assay.report.facts import RunFacts
 from assay.report.words import Words, number, visible
+from assay.runs.manifest_file import CHECKED
 
 HASH_LENGTH = 32
 SHOWN_VALUE = 200

@@ -11,15 +11,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from assay.lab.compare import Pairing
-from assay.lab.run_directory import RunDirectory
+from assay.compare.judged_table import Pairing
 from assay.report import content, story
 from assay.report.checked import marks
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
-from assay.report.tables import checkpoint_label
+from assay.report.result_tables import checkpoint_label
 from assay.report.terminal_styles import STYLES
 from assay.report.words import Words, number, score_text, visible, words
+from assay.runs.run_directory import RunDirectory
 
 
 def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from assay.lab.progress import Progress, progress
-from assay.lab.run_directory import RunDirectory
-from assay.lab.status import Status, read_status
+from assay.lab.monitor.progress import Progress, progress
 from assay.report.progress_terminal import progress_view
 from assay.report.words import visible, words
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import Status, read_status
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Adding one: write `fn(batch, options) -> advantage_S` in `estimators/` and enter
 
 from collections.abc import Callable
 
-from assay.rl.estimators.batch import AdvantageFunction, AdvantageInput, AdvantageOptions
+from assay.rl.estimators.advantage_batch import AdvantageFunction, AdvantageInput, AdvantageOptions
 from assay.rl.estimators.egpo import (
     egpo,
     egpo_diagnostics,

@@ -11,8 +11,8 @@ from typing import Literal, get_args
 from torch import Tensor
 
 from assay.errors import InputError
-from assay.rl.groups import group_sum
-from assay.rl.names import look_up
+from assay.rl.group_arithmetic import group_sum
+from assay.rl.look_up import look_up
 
 Aggregation = Literal[
     "token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from assay.errors import InputError
-from assay.rl.names import look_up
+from assay.rl.look_up import look_up
 
 
 class KlHasNoGradient(InputError):

@@ -5,11 +5,11 @@ Adding one: write `fn(batch, clip) -> TokenLoss` in a file of `policy_losses/`, 
 
 from dataclasses import dataclass
 
-from assay.rl.policy_losses.batch import Atom, Clip, LossFunction, TokenBatch, TokenLoss
 from assay.rl.policy_losses.cispo import cispo
 from assay.rl.policy_losses.geo_mean import geo_mean
 from assay.rl.policy_losses.gpg import gpg
 from assay.rl.policy_losses.gspo import gspo
+from assay.rl.policy_losses.loss_batch import Atom, Clip, LossFunction, TokenBatch, TokenLoss
 from assay.rl.policy_losses.ppo_clip import ppo_clip
 from assay.rl.policy_losses.sapo import sapo
 from assay.rl.policy_losses.sequence_clip import sequence_clip

@@ -2,7 +2,7 @@
 
 Each as its paper has it (or, where said, as the code of its author). KL is no part of a preset:
 its coefficient, estimator and place are the experiment's own. `verl_grpo`, `trl_grpo` and
-`trl_rloo` are what those programs do by default. Names in other tools are in `elsewhere`.
+`trl_rloo` are what those programs do by default. Names in other tools are in `other_tools`.
 """
 
 from dataclasses import dataclass, field

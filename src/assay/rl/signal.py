@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from assay.rl.advantages import WHITENED_ESTIMATORS
-from assay.rl.groups import EQUAL, compact, in_equal_group
+from assay.rl.group_arithmetic import EQUAL, compact, in_equal_group
 
 
 @dataclass(frozen=True)

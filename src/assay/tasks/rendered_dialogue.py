@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from assay.data.episode import Completion, Ended, Turn
-from assay.data.rendering import Renderer
+from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row
 from assay.tasks.dialogue import Asked, Dialogue, Tools
 from assay.tasks.task import Task

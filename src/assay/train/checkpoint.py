@@ -25,10 +25,10 @@ from assay.data.checksums import find_damage, write_checksums
 from assay.data.files import sync
 from assay.errors import InputError
 from assay.models.folder import check_whole
-from assay.models.state import strict_load, untied_state
-from assay.models.weights import load_weights, save_weights
+from assay.models.state_dicts import strict_load, untied_state
+from assay.models.weight_files import load_weights, save_weights
 from assay.rl.policy import Policy
-from assay.train.state import TrainState
+from assay.train.train_state import TrainState
 
 STATE = "state.json"
 MODULE = "module.safetensors"

@@ -2,7 +2,7 @@
 
 Collects one step: samples groups until enough of them can teach, works out advantages and every
 denominator over the groups of the step, and hands over the optimizer updates. Which groups those
-are is `train.choice`'s; which estimator, loss and aggregation make up an algorithm, `rl.presets`'.
+are is `group_choice`'s; which estimator, loss and aggregation make up an algorithm, `rl.presets`'.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,23 +22,23 @@ from assay.rl.advantages import (
 )
 from assay.rl.aggregation import Dropped, constant_scale, token_weights
 from assay.rl.kl import kl_rewards
-from assay.rl.names import look_up
-from assay.rl.objectives.grpo import Grpo as GrpoObjective
+from assay.rl.look_up import look_up
+from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Policy
 from assay.rl.shaping import overlong_punishment
 from assay.rl.signal import signal_stats
 from assay.rl.thought import Thinking, Thought, ends_open, find_thought
-from assay.train.choice import OVERLONG, Choice, Group, choose, groups_that_teach, rewards_of
-from assay.train.groups import (
+from assay.train.group_choice import OVERLONG, Choice, Group, choose, groups_that_teach, rewards_of
+from assay.train.microbatch import micro_batches
+from assay.train.sampled_groups import (
     GroupStream,
     is_truncated,
     sample_records,
     sampling_metrics,
     value_of,
 )
-from assay.train.microbatch import micro_batches
-from assay.train.state import Batch, Recorder, TrainState
+from assay.train.train_state import Batch, Recorder, TrainState
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class GrpoSettings:
 
 @dataclass(frozen=True)
 class Grpo:
-    """See `train.state.Method`."""
+    """See `train_state.Method`."""
 
     prompts: GroupStream
     settings: GrpoSettings

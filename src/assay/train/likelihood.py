@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from assay.data.episode import Episode
+from assay.rl.likelihood_weights import sft_weights
 from assay.rl.objectives.nll import Nll
 from assay.rl.packed import Packed, pack
-from assay.rl.weights import sft_weights
 
 NLL = Nll()
 

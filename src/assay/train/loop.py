@@ -13,7 +13,7 @@ import torch
 from assay.rl.policy import Policy
 from assay.train.peak_memory import peak_memory_mb, start_peak
 from assay.train.schedule import rate_factor
-from assay.train.state import Batch, Method, Recorder, TrainingFailure, TrainState
+from assay.train.train_state import Batch, Method, Recorder, TrainingFailure, TrainState
 from assay.train.update import UpdateResult, update
 
 

@@ -11,17 +11,17 @@ from typing import Protocol
 import torch
 
 from assay.data.episode import Episode
+from assay.rl.likelihood_weights import rce_tau, rce_weights
 from assay.rl.objectives.nll import Nll
 from assay.rl.packed import Packed, group_numbers, pack
 from assay.rl.policy import Policy
-from assay.rl.weights import rce_tau, rce_weights
-from assay.train.groups import sample_records, sampling_metrics, value_of
-from assay.train.order import visits
-from assay.train.state import Batch, Recorder, TrainState
+from assay.train.row_order import visits
+from assay.train.sampled_groups import sample_records, sampling_metrics, value_of
+from assay.train.train_state import Batch, Recorder, TrainState
 
 
 class Groups(Protocol):
-    """Where groups come from: `train.groups.Prompts`, or `StoredGroups`."""
+    """Where groups come from: `sampled_groups.Prompts`, or `StoredGroups`."""
 
     def next(self, policy: Policy, state: TrainState, recorder: Recorder) -> list[list[Episode]]:
         """The next groups of judged episodes; moves `state.cursor`."""
@@ -45,7 +45,7 @@ class StoredGroups:
 
 @dataclass(frozen=True)
 class Rce:
-    """See `train.state.Method`."""
+    """See `train_state.Method`."""
 
     groups: Groups
     steps: int

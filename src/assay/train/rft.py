@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from assay.data.episode import Episode
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
-from assay.train.groups import GroupStream, sample_records, sampling_metrics, value_of
 from assay.train.likelihood import NLL, likelihood_batch
-from assay.train.state import Batch, Recorder, TrainState
+from assay.train.sampled_groups import GroupStream, sample_records, sampling_metrics, value_of
+from assay.train.train_state import Batch, Recorder, TrainState
 
 
 @dataclass(frozen=True)
 class Rft:
-    """See `train.state.Method`."""
+    """See `train_state.Method`."""
 
     prompts: GroupStream
     keep: float

@@ -14,13 +14,13 @@ from assay.models.dropout import begin_masks
 from assay.rl.policy import Policy
 from assay.train.likelihood import NLL, likelihood_batch
 from assay.train.microbatch import micro_batches
-from assay.train.order import visits
-from assay.train.state import Batch, Recorder, TrainState
+from assay.train.row_order import visits
+from assay.train.train_state import Batch, Recorder, TrainState
 
 
 @dataclass(frozen=True)
 class Sft:
-    """See `train.state.Method`."""
+    """See `train_state.Method`."""
 
     episodes: tuple[Episode, ...]
     batch: int

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.record import DataError
+from assay.data.raw_record import DataError
 from assay.data.results.bfcl_leaderboard import (
     ITEMS,
     LIVE_ITEMS,
@@ -13,7 +13,7 @@ from assay.data.results.bfcl_leaderboard import (
     read_leaderboard,
 )
 from assay.data.results.readers import UnknownResults, read_results
-from assay.tasks.tools.bfcl import entries
+from assay.tasks.tools.single_turn import entries
 
 MULTI_TURN = "Rank,Model,Multi Turn Overall Acc,Base,Miss Func,Miss Param,Long Context\n"
 LIVE = (

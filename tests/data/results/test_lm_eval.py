@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assay.data.record import DataError
+from assay.data.raw_record import DataError
+from assay.data.results.foreign_result import Result
 from assay.data.results.readers import read_results
-from assay.data.results.result import Result
 from tests.data.results.produced import FOLDER, PRODUCED, copied
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assay.data.record import DataError
+from assay.compare.foreign_compare import compare_sides
+from assay.compare.foreign_results import is_file, read_sides
+from assay.data.raw_record import DataError
 from assay.data.results.readers import read_results
-from assay.lab.foreign import is_file, read_sides
-from assay.lab.foreign_compare import compare_sides
 from tests.data.results.produced import FOLDER, copied
 
 METRIC = "exact_match,strict-match"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from assay.data.reported.from_toml import read_toml
-from assay.data.reported.record import Reported
+from assay.data.reported.reported_record import Reported
 from assay.judge.audit.flaw import Flaw
 from assay.judge.audit.rules import audit
 

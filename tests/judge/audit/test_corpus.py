@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from assay.data.reported.read import read_reported
+from assay.data.reported.read_reported import read_reported
 from assay.errors import InputError
 from assay.judge.audit.flaw import Flaw
 from assay.judge.audit.rules import audit

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.reported.read import read_reported
+from assay.data.reported.read_reported import read_reported
 from assay.judge.audit.flaw import Flaw
 from assay.judge.audit.rules import audit
 

@@ -5,7 +5,7 @@ import pytest
 
 from assay.judge.audit.extrapolate import forecast_total
 from assay.judge.intervals import wilson
-from assay.judge.selection import expected_optimism
+from assay.judge.promotion import expected_optimism
 from tests.judge.audit.faults import COST, found, metric, search
 
 

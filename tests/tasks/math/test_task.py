@@ -7,7 +7,7 @@ import pytest
 from assay.data.episode import Completion
 from assay.data.row import Message, Row
 from assay.errors import InputError
-from assay.lab.spec.read import read_experiment
+from assay.experiment.read_file import read_experiment
 from assay.tasks import task as tasks
 from assay.tasks.math.rewards import gold_answer
 from assay.tasks.math.task import INSTRUCTION, NoTargetError

@@ -11,7 +11,7 @@ from assay.data.row import Message
 from assay.data.tools import function_names
 from assay.errors import InputError
 from assay.tasks.task import BenchmarkOptions, UnknownNameError, benchmark, reward, task
-from assay.tasks.tools.bfcl import CATEGORIES, entries
+from assay.tasks.tools.single_turn import CATEGORIES, entries
 from assay.tasks.tools.task import TASK, NoTargetError
 
 

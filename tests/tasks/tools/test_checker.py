@@ -12,10 +12,10 @@ import pytest
 from assay.data.episode import Completion
 from assay.data.row import Row, ToolCall
 from assay.models.wheels import wheel_directory
-from assay.tasks.tools.bfcl import CATEGORIES, entries
 from assay.tasks.tools.checker import ast_check
 from assay.tasks.tools.prompts import call_text
 from assay.tasks.tools.rewards import ast, ast_error
+from assay.tasks.tools.single_turn import CATEGORIES, entries
 
 Calls = list[dict[str, dict]]
 
@@ -128,7 +128,7 @@ def test_a_fault_inside_the_checker_is_raised_and_not_scored():
 TRACES = """
 import os, sys
 path, environment = list(sys.path), dict(os.environ)
-from assay.tasks.tools.bfcl import entries
+from assay.tasks.tools.single_turn import entries
 assert len(entries("live_parallel")) == 16
 assert sys.path == path and dict(os.environ) == environment
 print([name for name in sys.modules if name.startswith("bfcl")])

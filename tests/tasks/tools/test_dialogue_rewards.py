@@ -10,8 +10,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import BenchmarkOptions, UnknownNameError, benchmark
-from assay.tasks.tools.bfcl import entries
-from assay.tasks.tools.dialogue import STEP_LIMIT, MultiTurnDialogue, play
+from assay.tasks.tools.bfcl_dialogue import STEP_LIMIT, MultiTurnDialogue, play
 from assay.tasks.tools.dialogue_rewards import (
     DIALOGUE_REWARDS,
     dialogue_error,
@@ -19,6 +18,7 @@ from assay.tasks.tools.dialogue_rewards import (
     truth_completion,
 )
 from assay.tasks.tools.multi_turn import MULTI_TURN
+from assay.tasks.tools.single_turn import entries
 from assay.tasks.tools.task import TASK
 from tests.tasks.tools.scripted import a_turn_at_once, in_hermes, in_python
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from assay.data.row import Row, ToolCall
-from assay.tasks.disjoint import separate
-from assay.tasks.tools.bfcl import entries
+from assay.tasks.separate_rows import separate
 from assay.tasks.tools.checker import ast_check
 from assay.tasks.tools.generated_calls import (
     BadCount,
@@ -24,6 +23,7 @@ from assay.tasks.tools.generated_calls import (
     spoken,
 )
 from assay.tasks.tools.multi_turn import HINT
+from assay.tasks.tools.single_turn import entries
 
 
 @pytest.fixture(scope="module")

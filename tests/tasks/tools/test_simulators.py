@@ -13,7 +13,6 @@ from assay.sandbox.isolation import Isolation
 from assay.tasks.math.rewards import accuracy
 from assay.tasks.running import RewardRunner
 from assay.tasks.tools import simulation
-from assay.tasks.tools.bfcl import entries
 from assay.tasks.tools.multi_turn import MULTI_TURN
 from assay.tasks.tools.simulation import (
     JUDGE,
@@ -24,6 +23,7 @@ from assay.tasks.tools.simulation import (
     judging,
     run_calls,
 )
+from assay.tasks.tools.single_turn import entries
 from tests.tasks.tools.scripted import (
     doubled,
     in_batch,

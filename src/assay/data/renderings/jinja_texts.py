@@ -2,7 +2,7 @@
 
 `hermes` is written as a beginning for the model's own template, the Qwen renderings stand alone.
 One thing of `qwen3_fc` has no words in Jinja: a call that stands in an earlier answer as mere text
-is not read and written anew. Which text a checkpoint gets is `data.exported`'s part.
+is not read and written anew. Which text a checkpoint gets is `exported_template`'s part.
 """
 
 from functools import cache
@@ -33,7 +33,7 @@ def qwen_template(handler: bool) -> str:
 
 
 def undressed(source: str) -> str:
-    """A model's own template, without what `data.exported` put before it."""
+    """A model's own template, without what `exported_template` put before it."""
     return source.removeprefix(DATED).removeprefix(hermes_beginning())
 
 

@@ -5,7 +5,7 @@ Nothing is judged here.
 
 from dataclasses import dataclass
 
-from assay.data.rendering import Renderer
+from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import PROBE, RenderingError
 from assay.data.row import Message, ToolCall
 

@@ -9,25 +9,25 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.data.reported.fields import MOST_DIGITS
-from assay.data.reported.problems import ReportedError
 from assay.data.reported.reading.blocks import Line, Row, Table, plain
-from assay.data.reported.reading.claims import read_claims
 from assay.data.reported.reading.columns import Column, in_percent, shares, strip_aside
 from assay.data.reported.reading.draft import Draft, finished, settle
 from assay.data.reported.reading.figures import figure, missing, whole
 from assay.data.reported.reading.grids import Grid, Place, grid_of
 from assay.data.reported.reading.practice import read_practice
-from assay.data.reported.reading.sizes import read_sizes
-from assay.data.reported.reading.tables import (
+from assay.data.reported.reading.run_tables import (
     VERDICTS,
     cell_name,
     is_training,
     open_cells,
     read_scores,
 )
-from assay.data.reported.reading.training import read_training
-from assay.data.reported.record import Reported
+from assay.data.reported.reading.sizes import read_sizes
+from assay.data.reported.reading.stated_claims import read_claims
+from assay.data.reported.reading.step_tables import read_training
+from assay.data.reported.record_fields import MOST_DIGITS
+from assay.data.reported.reported_errors import ReportedError
+from assay.data.reported.reported_record import Reported
 from assay.errors import nearest
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 from assay.data.reported.known import known
 from assay.data.reported.reading.blocks import Line, Section, Table, leaves, sections
-from assay.data.reported.reading.claims import read_claims
 from assay.data.reported.reading.draft import Draft, finished, settle
 from assay.data.reported.reading.grids import Place, grid_of
 from assay.data.reported.reading.lists import read_asides, read_lists, read_open, read_rates
 from assay.data.reported.reading.practice import read_practice
+from assay.data.reported.reading.run_tables import is_training, read_scores
 from assay.data.reported.reading.sizes import SIZE, read_sizes
-from assay.data.reported.reading.tables import is_training, read_scores
-from assay.data.reported.reading.training import read_training
-from assay.data.reported.reading.words import CUMULATIVE
-from assay.data.reported.record import Reported
+from assay.data.reported.reading.stated_claims import read_claims
+from assay.data.reported.reading.step_tables import read_training
+from assay.data.reported.reading.vocabulary import CUMULATIVE
+from assay.data.reported.reported_record import Reported
 
 RATED = re.compile(
     r"accura|(?<![a-z])acc(?![a-z])|pass@|(?<![a-z])score|percent|%|success|exact match|正确率"

@@ -4,8 +4,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from assay.data.reported.problems import ReportedError, validated
-from assay.data.reported.record import Reported
+from assay.data.reported.reported_errors import ReportedError, validated
+from assay.data.reported.reported_record import Reported
 from assay.data.toml_lines import key_lines, line_of
 from assay.data.toml_text import TomlInvalid, load_toml, long_integers
 

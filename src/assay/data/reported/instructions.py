@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from assay.data.reported.record import Reported
+from assay.data.reported.reported_record import Reported
 from assay.data.row import Message
 
 TASK = """\

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from assay.data.record import DataError
+from assay.data.raw_record import DataError
 from assay.data.unpacked import MOST_ENTRIES, Budget
 
 PIECE = 1 << 20

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.data.record import DataError
-from assay.data.results.result import read_text
+from assay.data.raw_record import DataError
+from assay.data.results.foreign_result import read_text
 
 NOT_RUN = "N/A"
 MODEL = "Model"

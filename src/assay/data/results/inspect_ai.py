@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.record import DataError, Record
+from assay.data.raw_record import DataError, Record
 from assay.data.results.archive import read_members
+from assay.data.results.foreign_result import Answer, Clusters, Places, Result, number, read_text
 from assay.data.results.inspect_epochs import MEAN, Reduced, left_out, reduced, reducers
-from assay.data.results.result import Answer, Clusters, Places, Result, number, read_text
 
 KEYS = frozenset({"version", "status", "eval", "plan"})
 LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}

@@ -11,8 +11,16 @@ from typing import Any
 
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.jsonl import load_json, read_jsonl
-from assay.data.record import DataError, Record
-from assay.data.results.result import Answer, Clusters, Places, Result, is_score, read_text, score
+from assay.data.raw_record import DataError, Record
+from assay.data.results.foreign_result import (
+    Answer,
+    Clusters,
+    Places,
+    Result,
+    is_score,
+    read_text,
+    score,
+)
 
 KEYS = frozenset({"doc_id", "doc", "resps", "filtered_resps"})
 COLUMNS = KEYS | {"target", "arguments", "filter", "metrics", "doc_hash", "prompt_hash"}

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assay.data.record import DataError
-from assay.data.results.result import Result
+from assay.data.raw_record import DataError
+from assay.data.results.foreign_result import Result
 
 PATTERN = "samples_*.jsonl"
 TASK = "task"

@@ -12,12 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.jsonl import read_jsonl
-from assay.data.record import DataError
-from assay.data.results import bfcl, inspect_ai, lm_eval, table, trl, verl
+from assay.data.raw_record import DataError
+from assay.data.results import (
+    bfcl_score_files,
+    inspect_ai,
+    lm_eval,
+    plain_table,
+    trl_completions,
+    verl_generations,
+)
 from assay.data.results.bfcl_leaderboard import is_leaderboard
+from assay.data.results.foreign_parquet import read_columns
+from assay.data.results.foreign_result import Result, read_text
 from assay.data.results.lm_eval_folder import read_folder, sample_logs
-from assay.data.results.parquet import read_columns
-from assay.data.results.result import Result, read_text
 from assay.data.whole_text import whole_text
 from assay.errors import InputError, nearest
 
@@ -26,18 +33,18 @@ Reader = Callable[[Path, str | None], list[Result]]
 READERS: Mapping[str, Reader] = {
     "lm-eval": lm_eval.read,
     "inspect-ai": inspect_ai.read,
-    "bfcl": bfcl.read,
-    "verl": verl.read,
-    "trl": trl.read,
-    "table": table.read,
+    "bfcl": bfcl_score_files.read,
+    "verl": verl_generations.read,
+    "trl": trl_completions.read,
+    "table": plain_table.read,
 }
 
 MARKS: Mapping[str, tuple[frozenset[str], ...]] = {
     "lm-eval": (lm_eval.KEYS,),
     "inspect-ai": (inspect_ai.KEYS,),
-    "bfcl": (bfcl.SCORE_KEYS, bfcl.RESULT_KEYS),
-    "verl": (verl.KEYS,),
-    "trl": (trl.KEYS,),
+    "bfcl": (bfcl_score_files.SCORE_KEYS, bfcl_score_files.RESULT_KEYS),
+    "verl": (verl_generations.KEYS,),
+    "trl": (trl_completions.KEYS,),
     "table": (frozenset({"item"}),),
 }
 """Columns by which a format is known; the first that fits counts."""

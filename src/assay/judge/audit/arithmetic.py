@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from math import floor
 
-from assay.data.reported.record import Change, Identity, Metric, Reported
+from assay.data.reported.reported_record import Change, Identity, Metric, Reported
 from assay.judge.audit.cells import Cell, cells, unit_of
 from assay.judge.audit.flaw import Flaw
 from assay.judge.audit.printed import MODES, Mode, Range, on_grid, prints, rounding

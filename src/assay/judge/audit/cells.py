@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 from scipy import special
 
-from assay.data.reported.record import Reported, Run
+from assay.data.reported.reported_record import Reported, Run
 from assay.judge.agreement import agreeing
 from assay.judge.binomial import compare_counts
 from assay.judge.intervals import LEVEL, Interval

@@ -7,7 +7,7 @@ comparison is about; how the two were measured must still agree.
 import re
 from collections.abc import Iterator, Mapping
 
-from assay.data.reported.record import Reported, Run
+from assay.data.reported.reported_record import Reported, Run
 from assay.judge.confounds import ABSENT, Confound, differences
 
 BOOKKEEPING = re.compile(

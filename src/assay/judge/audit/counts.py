@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 
-from assay.data.reported.record import Reported, Run
+from assay.data.reported.reported_record import Reported, Run
 from assay.judge.audit.cells import items_of
 from assay.judge.audit.flaw import Flaw
 from assay.judge.audit.pairs import Pair, pairs

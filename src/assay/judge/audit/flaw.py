@@ -6,7 +6,7 @@ A key with numbers, so that every language brings its own sentences. No rule is 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from assay.data.reported.record import Reported
+from assay.data.reported.reported_record import Reported
 from assay.judge.findings import Severity
 
 Rule = Callable[[Reported], Iterable["Flaw"]]

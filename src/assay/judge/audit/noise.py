@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from assay.data.reported.record import Comparison as Claim
-from assay.data.reported.record import Reported, Verdict
+from assay.data.reported.reported_record import Comparison as Claim
+from assay.data.reported.reported_record import Reported, Verdict
 from assay.judge.audit.cells import cells
 from assay.judge.audit.flaw import Flaw
 from assay.judge.audit.pairs import Pair, pairs

@@ -7,8 +7,8 @@ items, labelled unpaired. What they mean for the report's words is said by the r
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from assay.data.reported.record import Comparison as Claim
-from assay.data.reported.record import Reported, Run, Verdict
+from assay.data.reported.reported_record import Comparison as Claim
+from assay.data.reported.reported_record import Reported, Run, Verdict
 from assay.judge.audit.cells import cells, compare_cells, compare_means
 from assay.judge.audit.conditions import about, factors
 from assay.judge.confounds import Confound

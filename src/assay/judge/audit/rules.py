@@ -1,15 +1,15 @@
 """All rules of the audit by name, and the function that asks them."""
 
-from assay.data.reported.record import Reported
+from assay.data.reported.reported_record import Reported
 from assay.judge.audit import (
     arithmetic,
-    averages,
-    claims,
+    average_rules,
+    claim_rules,
+    comparison_rules,
     counts,
-    fairness,
-    harmonic,
+    harmonic_rule,
     noise,
-    signal,
+    signal_rule,
     trials,
 )
 from assay.judge.audit.flaw import Flaw, Rule
@@ -26,15 +26,15 @@ RULES: dict[str, Rule] = {
     "quotient": arithmetic.quotient,
     "wrong change": arithmetic.wrong_change,
     "mark not mean": arithmetic.mark_not_mean,
-    "average not mean": averages.average_not_mean,
-    "harmonic from counts": harmonic.harmonic_from_counts,
-    "several factors": fairness.several_factors,
-    "different data": fairness.different_data,
+    "average not mean": average_rules.average_not_mean,
+    "harmonic from counts": harmonic_rule.harmonic_from_counts,
+    "several factors": comparison_rules.several_factors,
+    "different data": comparison_rules.different_data,
     "different items": counts.different_items,
-    "label disagrees": fairness.label_disagrees,
-    "two numbers": fairness.two_numbers,
-    "same values": fairness.same_values,
-    "never run": fairness.never_run,
+    "label disagrees": comparison_rules.label_disagrees,
+    "two numbers": comparison_rules.two_numbers,
+    "same values": comparison_rules.same_values,
+    "never run": comparison_rules.never_run,
     "inside noise": noise.inside_noise,
     "own test disagrees": noise.own_test_disagrees,
     "items unknown": noise.items_unknown,
@@ -50,11 +50,11 @@ RULES: dict[str, Rule] = {
     "extrapolation": trials.extrapolation,
     "limit not shown": trials.limit_not_shown,
     "best of many": trials.best_of_many,
-    "no signal": signal.no_signal,
-    "misread direction": claims.misread_direction,
-    "cause without effect": claims.cause_without_effect,
-    "effect without control": claims.effect_without_control,
-    "left open": claims.left_open,
+    "no signal": signal_rule.no_signal,
+    "misread direction": claim_rules.misread_direction,
+    "cause without effect": claim_rules.cause_without_effect,
+    "effect without control": claim_rules.effect_without_control,
+    "left open": claim_rules.left_open,
 }
 
 ORDER = {"error": 0, "warning": 1, "note": 2}

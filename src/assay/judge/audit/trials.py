@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from assay.data.reported.record import Metric, Reported, Threshold
+from assay.data.reported.reported_record import Metric, Reported, Threshold
 from assay.judge.audit.cells import Cell, cells
 from assay.judge.audit.extrapolate import forecast_total
 from assay.judge.audit.flaw import Flaw
 from assay.judge.audit.noise import DECIDED, figures
 from assay.judge.binomial import compare_counts
 from assay.judge.intervals import wilson
-from assay.judge.selection import expected_optimism
+from assay.judge.promotion import expected_optimism
 
 FEW_TRIALS = 100
 """Below this many trials a rate's interval is 6 points wide even where nothing failed in half."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.data.episode import Reward
+from assay.experiment.stage_tables import GrpoStage, StageSpec
 from assay.judge.confounds import Confound, differences
 from assay.judge.findings import Finding
-from assay.lab.fingerprints import code_fingerprint
-from assay.lab.manifest import data_table, stage_table
-from assay.lab.manifest_file import read_manifest
 from assay.lab.replay.step import StoredStep, stored_reward
-from assay.lab.session import Session
-from assay.lab.spec.stage import GrpoStage, StageSpec
+from assay.lab.setup.fingerprints import code_fingerprint
+from assay.lab.setup.manifest import data_table, stage_table
+from assay.lab.setup.session import Session
+from assay.runs.manifest_file import read_manifest
 
 SHOWN = 3
 """Causes and differences that are written out; the others are counted."""

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.errors import InputError
+from assay.experiment.experiment import Experiment
+from assay.experiment.overrides import parse_override, place
+from assay.experiment.read_file import read_experiment
+from assay.experiment.stage_tables import StageSpec
 from assay.judge.confounds import Confound, differences
-from assay.lab.run_directory import RunDirectory
-from assay.lab.spec.experiment import Experiment
-from assay.lab.spec.names import check_names
-from assay.lab.spec.overrides import parse_override, place
-from assay.lab.spec.read import read_experiment
-from assay.lab.spec.stage import StageSpec
+from assay.lab.setup.unknown_names import check_names
+from assay.runs.run_directory import RunDirectory
 
 JUDGING = (
     *("reward", "reward_deadline", "max_abstained_share", "overlong", "mask_truncated"),

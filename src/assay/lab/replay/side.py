@@ -13,36 +13,36 @@ from torch import Tensor
 
 from assay.data.episode import Context, Episode, Reward
 from assay.data.row import Row
-from assay.lab.evaluate import first_prompt
-from assay.lab.prepare import find_part, make_renderer, prepare, renderer_of
+from assay.experiment.stage_tables import GrpoStage, RceStage, RftStage, StageSpec, steps_of
+from assay.lab.replay.samples_by_id import SampleNotFound
 from assay.lab.replay.step import SampledStage, StoredStep, completion_of, episode_of, in_groups
-from assay.lab.replay.weights import (
+from assay.lab.replay.step_weights import (
     Weights,
     accumulate_pass,
     find_weights,
     load_policy,
     take_gradient,
 )
-from assay.lab.session import Session
-from assay.lab.show import SampleNotFound
-from assay.lab.spec.stage import GrpoStage, RceStage, RftStage, StageSpec, steps_of
-from assay.lab.stage_methods import StageInput, build_grpo, build_method, reward_of
+from assay.lab.setup.evaluation import first_prompt
+from assay.lab.setup.prepare import find_part, make_renderer, prepare, renderer_of
+from assay.lab.setup.session import Session
+from assay.lab.setup.stage_methods import StageInput, build_grpo, build_method, reward_of
 from assay.rl.advantages import ENTROPY_ESTIMATORS
-from assay.rl.objectives.grpo import Grpo as GrpoObjective
+from assay.rl.likelihood_weights import rce_shares
+from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
 from assay.rl.packed import group_numbers
 from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats
-from assay.rl.weights import rce_shares
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.running import WeightedReward
 from assay.tasks.task import RewardFunction
-from assay.train.choice import groups_that_teach, rewards_of
-from assay.train.groups import value_of
+from assay.train.group_choice import groups_that_teach, rewards_of
 from assay.train.grpo import Grpo
 from assay.train.rce import Rce
 from assay.train.rft import Rft
-from assay.train.state import Batch, Method, Recorder, TrainState
-from assay.train.stored import StoredPrompts
+from assay.train.sampled_groups import value_of
+from assay.train.stored_groups import StoredPrompts
+from assay.train.train_state import Batch, Method, Recorder, TrainState
 
 PULLS = {"grpo": "advantage", "rft": "kept", "rce": "weight"}
 """What a method gives to each sample: its advantage; 1 where it is learned, else 0; its share in

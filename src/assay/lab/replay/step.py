@@ -11,11 +11,11 @@ from typing import Any
 
 from assay.data.episode import Completion, Context, Episode, Reward, Turn
 from assay.errors import InputError, nearest
-from assay.lab.conversation_records import stored_messages, stored_turns
-from assay.lab.records import DamagedRecord, read_samples
-from assay.lab.run_directory import RunDirectory
-from assay.lab.spec.experiment import Experiment
-from assay.lab.spec.stage import GrpoStage, RceStage, RftStage
+from assay.experiment.experiment import Experiment
+from assay.experiment.stage_tables import GrpoStage, RceStage, RftStage
+from assay.runs.conversation_records import stored_messages, stored_turns
+from assay.runs.records import DamagedRecord, read_samples
+from assay.runs.run_directory import RunDirectory
 
 Line = Mapping[str, Any]
 SampledStage = GrpoStage | RftStage | RceStage
@@ -42,7 +42,7 @@ class StoredStep:
 
     @property
     def ids(self) -> list[str]:
-        """The ids of the episodes, as `train.groups.episode_id` makes them."""
+        """The ids of the episodes, as `train.sampled_groups.episode_id` makes them."""
         return [f"{line['row_id']}#{line['sample']}" for line in self.lines]
 
 

@@ -11,7 +11,12 @@ import torch
 from torch import Tensor
 
 from assay.errors import InputError
-from assay.rl.estimators.batch import AdvantageInput, AdvantageOptions, sum_by_episode, to_tokens
+from assay.rl.estimators.advantage_batch import (
+    AdvantageInput,
+    AdvantageOptions,
+    sum_by_episode,
+    to_tokens,
+)
 from assay.rl.estimators.group import standardised_E
 
 

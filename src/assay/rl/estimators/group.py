@@ -6,7 +6,7 @@ A group of equal rewards gets exactly 0 from each of them.
 import torch
 from torch import Tensor
 
-from assay.rl.estimators.batch import (
+from assay.rl.estimators.advantage_batch import (
     AdvantageInput,
     AdvantageOptions,
     centred_E,
@@ -15,7 +15,7 @@ from assay.rl.estimators.batch import (
     sum_by_episode,
     to_tokens,
 )
-from assay.rl.groups import group_size, group_std, group_sum
+from assay.rl.group_arithmetic import group_size, group_std, group_sum
 
 
 def standardised_E(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:

@@ -7,7 +7,12 @@ here; such groups must not be dropped beforehand (`assay.rl.signal.may_drop`).
 import torch
 from torch import Tensor
 
-from assay.rl.estimators.batch import AdvantageInput, AdvantageOptions, centred_E, to_tokens
+from assay.rl.estimators.advantage_batch import (
+    AdvantageInput,
+    AdvantageOptions,
+    centred_E,
+    to_tokens,
+)
 from assay.rl.masked import masked_whiten
 
 

@@ -11,7 +11,7 @@ from assay.rl.policy import Scores
 
 @dataclass(frozen=True)
 class Nll:
-    """sum(weight_S * -logp_S). Weights are made by `assay.rl.weights`."""
+    """sum(weight_S * -logp_S). Weights are made by `assay.rl.likelihood_weights`."""
 
     needs: Needs = field(default_factory=Needs)
     atom: Atom = "turn"

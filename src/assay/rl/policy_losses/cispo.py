@@ -1,6 +1,6 @@
 """CISPO: clip the weight, not the gradient."""
 
-from assay.rl.policy_losses.batch import (
+from assay.rl.policy_losses.loss_batch import (
     Clip,
     TokenBatch,
     TokenLoss,

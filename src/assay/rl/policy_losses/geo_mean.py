@@ -2,8 +2,8 @@
 
 import torch
 
-from assay.rl.groups import group_sum
-from assay.rl.policy_losses.batch import (
+from assay.rl.group_arithmetic import group_sum
+from assay.rl.policy_losses.loss_batch import (
     Clip,
     TokenBatch,
     TokenLoss,

@@ -1,6 +1,6 @@
 """The plain policy gradient."""
 
-from assay.rl.policy_losses.batch import (
+from assay.rl.policy_losses.loss_batch import (
     Clip,
     TokenBatch,
     TokenLoss,

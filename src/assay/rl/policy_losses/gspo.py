@@ -2,8 +2,8 @@
 
 import torch
 
-from assay.rl.groups import group_sum
-from assay.rl.policy_losses.batch import Clip, TokenBatch, TokenLoss, log_ratio, token_loss
+from assay.rl.group_arithmetic import group_sum
+from assay.rl.policy_losses.loss_batch import Clip, TokenBatch, TokenLoss, log_ratio, token_loss
 
 
 def gspo(batch: TokenBatch, clip: Clip) -> TokenLoss:

@@ -2,7 +2,7 @@
 
 import torch
 
-from assay.rl.policy_losses.batch import (
+from assay.rl.policy_losses.loss_batch import (
     Clip,
     TokenBatch,
     TokenLoss,

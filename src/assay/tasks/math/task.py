@@ -1,12 +1,13 @@
 r"""The math skill: answer a question step by step and put the final answer in `\boxed{}`.
 
-Rows are of the form of GSM8K; reading them is `data.formats`' matter, judging them `rewards`'.
+Rows are of the form of GSM8K; reading them is `data.formats.formats`' matter, judging them
+`rewards`'.
 """
 
 import re
 from importlib.metadata import version
 
-from assay.data.formats import read_rows
+from assay.data.formats.formats import read_rows
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.tasks.dialogue import Dialogue

@@ -18,9 +18,8 @@ from assay.data.row import Message, Row
 from assay.data.tools import function_names
 from assay.errors import InputError
 from assay.tasks.task import Benchmark, BenchmarkMaker, BenchmarkOptions, lookup
-from assay.tasks.tools.bfcl import CATEGORIES, entries, read_bfcl
+from assay.tasks.tools.bfcl_dialogue import ADDED, MultiTurnDialogue
 from assay.tasks.tools.checker import CHECKER, MULTI_TURN_CHECKER
-from assay.tasks.tools.dialogue import ADDED, MultiTurnDialogue
 from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS, dialogue_error
 from assay.tasks.tools.multi_turn import MULTI_TURN, multi_turn_entries
 from assay.tasks.tools.parsing import PARSERS
@@ -31,6 +30,7 @@ from assay.tasks.tools.relevance import (
     relevance_error,
 )
 from assay.tasks.tools.rewards import ast, ast_error
+from assay.tasks.tools.single_turn import CATEGORIES, entries, read_bfcl
 
 DEFAULTS = {"parser": "strict", "examples": 0, "examples_from": "live_simple"}
 MULTI_TURN_DEFAULTS = {"added": "tools"}

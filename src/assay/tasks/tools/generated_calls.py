@@ -24,10 +24,10 @@ from typing import Any
 from assay.data.row import Message, Row, ToolCall
 from assay.errors import InputError
 from assay.tasks.task import Loaded
-from assay.tasks.tools.bfcl import CATEGORIES, entries
 from assay.tasks.tools.checker import ast_check
 from assay.tasks.tools.multi_turn import HINT
 from assay.tasks.tools.simulated_draw import PEOPLE, THINGS, TOPICS, Side
+from assay.tasks.tools.single_turn import CATEGORIES, entries
 
 CATEGORY = "generated"
 TEST = "simple_python"

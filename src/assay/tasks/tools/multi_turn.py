@@ -2,7 +2,7 @@
 
 As upstream's loader (`bfcl_eval.utils.load_dataset_entry`, with the language hint that it adds by
 default): functions are the docs of the involved classes in their order; those that a turn of
-`missed_function` adds are withheld until then. Playing an entry is `dialogue`'s business.
+`missed_function` adds are withheld until then. Playing an entry is `bfcl_dialogue`'s business.
 """
 
 import functools

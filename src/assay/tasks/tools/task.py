@@ -1,6 +1,6 @@
 """The tool-calling skill: answer a question by calling functions that the prompt describes.
 
-Its parts are put together here and live beside this file: data (`bfcl`), words (`prompts`),
+Its parts are put together here and live beside this file: data (`single_turn`), words (`prompts`),
 reading answers (`parsing`), judging them (`rewards`, `relevance`, `checker`) and `benchmarks`; for
 entries of several turns data (`multi_turn`), `dialogue` and `dialogue_rewards`, with simulators
 that live in workers (`simulation`).
@@ -10,8 +10,7 @@ from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.tasks.dialogue import Dialogue
 from assay.tasks.tools.benchmarks import BENCHMARKS
-from assay.tasks.tools.bfcl import read_bfcl, read_single
-from assay.tasks.tools.dialogue import MultiTurnDialogue
+from assay.tasks.tools.bfcl_dialogue import MultiTurnDialogue
 from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS
 from assay.tasks.tools.generated_calls import read_generated_calls, read_held_out_calls
 from assay.tasks.tools.multi_turn import first_turn, is_multi_turn
@@ -19,6 +18,7 @@ from assay.tasks.tools.prompts import prompt
 from assay.tasks.tools.relevance import relevance
 from assay.tasks.tools.rewards import REWARD_MAXIMUM, REWARDS
 from assay.tasks.tools.simulated import read_held_out, read_simulated
+from assay.tasks.tools.single_turn import read_bfcl, read_single
 
 
 class NoTargetError(InputError):

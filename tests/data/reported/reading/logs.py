@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from assay.data.reported.from_markdown import read_markdown
-from assay.data.reported.record import Reported
+from assay.data.reported.reported_record import Reported
 
 TABLE = """
 | model | Alpha (n=200) | Gamma (n=400) | lr | data |

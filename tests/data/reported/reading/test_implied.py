@@ -2,9 +2,9 @@
 
 import pytest
 
-from assay.data.reported.reading.names import Names
+from assay.data.reported.reading.name_forms import Names
 from tests.data.reported.reading.logs import said
-from tests.data.reported.reading.test_claims import claims
+from tests.data.reported.reading.test_stated_claims import claims
 
 RUNS = ["base, zero-shot", "lora r16", "lora r64", "distilled 1.5B student", "qwen + sft"]
 

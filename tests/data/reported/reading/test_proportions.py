@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from assay.data.reported.from_markdown import read_markdown
-from assay.data.reported.record import Run
+from assay.data.reported.reported_record import Run
 
 
 def runs(text: str) -> dict[str, Run]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from assay.data.reported.reading import words
+from assay.data.reported.reading import vocabulary
 from assay.data.reported.reading.blocks import Table
 from assay.data.reported.reading.figures import (
     Figure,
@@ -20,7 +20,7 @@ from assay.data.reported.reading.figures import (
     signed,
     whole,
 )
-from assay.data.reported.reading.words import Role
+from assay.data.reported.reading.vocabulary import Role
 
 SIZED = re.compile(
     r"(?<![A-Za-z])n\s*=\s*(\d[\d,]*)|(?<![\d.])(\d[\d,]*)\s*(?:items?|questions?|problems?|题"
@@ -63,9 +63,9 @@ def title_parts(title: str) -> tuple[str, int | None, bool]:
         if size:
             items = int(decimal(next(group for group in size.groups() if group)))
         elif (
-            not words.WHOLE["items"].fullmatch(inside.strip())
+            not vocabulary.WHOLE["items"].fullmatch(inside.strip())
             and not UNIT.match(inside.strip())
-            and not words.PARTS["spread"].search(inside)
+            and not vocabulary.PARTS["spread"].search(inside)
         ):
             kept.append(inside.strip())
     bare = re.sub(r"_", " ", INSIDE.sub(" ", shown))
@@ -80,22 +80,22 @@ def role_of(title: str) -> tuple[Role, str] | None:
     """The role that a title's words give, and the rest of it; None where they say nothing."""
     if not title:
         return None
-    for role, pattern in words.WHOLE.items():
+    for role, pattern in vocabulary.WHOLE.items():
         if pattern.fullmatch(title):
             return role, ""
     if setting_of(title):
         return "setting", setting_of(title)
-    for role, pattern in words.PARTS.items():
+    for role, pattern in vocabulary.PARTS.items():
         if match := pattern.search(title):
             rest = (title[: match.start()] + " " + title[match.end() :]).strip(" -–:：/·_,，()（）")
             return role, re.sub(r"\s+", " ", rest)
     for role in ("correct", "items", "excluded"):
-        pattern = words.WHOLE[role]
+        pattern = vocabulary.WHOLE[role]
         head, _, tail = title.rpartition(" ")
         if head and pattern.fullmatch(tail):
             return role, head
         head, _, tail = title.partition(" ")
-        if tail and pattern.fullmatch(head) and not words.RUN_LIKE.search(head):
+        if tail and pattern.fullmatch(head) and not vocabulary.RUN_LIKE.search(head):
             return role, tail
     return None
 
@@ -103,7 +103,9 @@ def role_of(title: str) -> tuple[Role, str] | None:
 def setting_of(title: str) -> str:
     """The key of the setting that a title names; "" where it names none."""
     text = clean(title).replace("_", " ").strip(" :：")
-    return next((key for key, pattern in words.SETTINGS.items() if pattern.fullmatch(text)), "")
+    return next(
+        (key for key, pattern in vocabulary.SETTINGS.items() if pattern.fullmatch(text)), ""
+    )
 
 
 def columns_of(table: Table, rated: bool, run: int | None) -> list[Column]:
@@ -171,8 +173,10 @@ def _column(table: Table, index: int, rated: bool) -> Column:
     cells = column_cells(table, index)
     known = role_of(title)
     counts = bool(cells) and all(map(_is_count, cells))
-    if counts and (known is None or known[0] == "correct") and words.COUNTED.search(title):
-        return Column(index, "correct", words.COUNTED.sub("", title).strip(), items, percent, title)
+    if counts and (known is None or known[0] == "correct") and vocabulary.COUNTED.search(title):
+        return Column(
+            index, "correct", vocabulary.COUNTED.sub("", title).strip(), items, percent, title
+        )
     if known is None:
         scored = index > 0 and _looks_scored(title, cells, percent or rated)
         return Column(index, "score" if scored else "ignored", title, items, percent, title)
@@ -213,8 +217,8 @@ def _looks_scored(title: str, cells: Sequence[str], rated: bool) -> bool:
     values = [value for each in figures for value in each.values]
     inside = all(0 <= value <= 100 for value in values)
     places = [_places(value) for value in values]
-    if words.BENCH_LIKE.search(title) or rated:
-        return inside and (any(places) or words.BENCH_LIKE.search(title) is not None)
+    if vocabulary.BENCH_LIKE.search(title) or rated:
+        return inside and (any(places) or vocabulary.BENCH_LIKE.search(title) is not None)
     shares = all(value <= 1 for value in values)
     return inside and min(places) >= (3 if shares else 1) and len(set(places)) == 1
 

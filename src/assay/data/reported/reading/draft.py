@@ -12,9 +12,9 @@ from decimal import Decimal
 from typing import Any
 
 from assay.data.reported.known import known
-from assay.data.reported.reading import words
-from assay.data.reported.reading.names import Names, key_of, tidy
-from assay.data.reported.record import (
+from assay.data.reported.reading import vocabulary
+from assay.data.reported.reading.name_forms import Names, key_of, tidy
+from assay.data.reported.reported_record import (
     Average,
     Mention,
     Metric,
@@ -114,8 +114,8 @@ class Draft:
 
     def control(self) -> str:
         """The one run that is called a baseline; "" where there is none, or several."""
-        named = [name for name in self.run_names() if words.CONTROL.search(name)]
-        plain = [name for name in named if words.CONTROL.fullmatch(name)]
+        named = [name for name in self.run_names() if vocabulary.CONTROL.search(name)]
+        plain = [name for name in named if vocabulary.CONTROL.fullmatch(name)]
         chosen = plain or named
         return chosen[0] if len(chosen) == 1 else ""
 
@@ -277,7 +277,7 @@ def _again(draft: Draft) -> Iterator[Mention]:
 def _items(draft: Draft, cell: str, group: Sequence[Score]) -> int | None:
     """Items of a cell: of its row, of the text, or of a benchmark whose size is published."""
     own = next((score.items for score in group if score.items), None)
-    if own or words.NOT_TEST.search(cell):
+    if own or vocabulary.NOT_TEST.search(cell):
         return own
     for name, size in draft.sizes.items():
         if name and key_of(name) == key_of(cell):

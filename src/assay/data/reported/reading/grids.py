@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from assay.data.reported.known import known
-from assay.data.reported.reading import words
+from assay.data.reported.reading import vocabulary
 from assay.data.reported.reading.blocks import Row, Table
 from assay.data.reported.reading.columns import (
     Column,
@@ -20,7 +20,7 @@ from assay.data.reported.reading.columns import (
 )
 from assay.data.reported.reading.figures import clean, figure, whole
 from assay.data.reported.reading.proportions import with_counts
-from assay.data.reported.reading.words import Role
+from assay.data.reported.reading.vocabulary import Role
 
 STEP_NAME = re.compile(
     r"^(?:(?:global[ _]?)?(?:step|epoch|round|iter(?:ation)?|ckpt|checkpoint)[ _-]*(\d[\d,]*)"
@@ -130,12 +130,12 @@ def _runs_are_columns(table: Table) -> bool:
         return True
     if plain:
         return False
-    if corner == "benchmark" or words.PARAMETER.fullmatch(titles[0]):
+    if corner == "benchmark" or vocabulary.PARAMETER.fullmatch(titles[0]):
         return True
     names = [
         title
         for title, role in zip(titles[1:], others, strict=True)
-        if role is None or role[1] or words.CONTROL.fullmatch(title)
+        if role is None or role[1] or vocabulary.CONTROL.fullmatch(title)
     ]
     if _set(first):
         return not any(_set([title]) for title in titles[1:])
@@ -164,8 +164,8 @@ def _lean(names: Sequence[str]) -> float:
     """How much names look like runs rather than benchmarks or metrics, from -1 to 1."""
     if not names:
         return 0.0
-    runs = sum(bool(words.RUN_LIKE.search(name)) for name in names)
-    other = sum(bool(words.BENCH_LIKE.search(name)) or _is_measure(name) for name in names)
+    runs = sum(bool(vocabulary.RUN_LIKE.search(name)) for name in names)
+    other = sum(bool(vocabulary.BENCH_LIKE.search(name)) or _is_measure(name) for name in names)
     return (runs - other) / len(names)
 
 
@@ -222,7 +222,7 @@ def _label(text: str, turned: bool) -> Label:
     """What the first cell of a row says that the row is."""
     title = title_parts(text)[0]
     role = role_of(title)
-    if role is None or words.CONTROL.fullmatch(title) or STEP_NAME.match(clean(text)):
+    if role is None or vocabulary.CONTROL.fullmatch(title) or STEP_NAME.match(clean(text)):
         return Label("run", clean(text))
     kind, rest = role
     if kind in ("items", "change", "spread", "average") and not (

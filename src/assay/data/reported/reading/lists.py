@@ -7,14 +7,14 @@ import re
 from decimal import Decimal
 
 from assay.data.reported.known import known
-from assay.data.reported.reading import words
+from assay.data.reported.reading import vocabulary
 from assay.data.reported.reading.blocks import Line, Section
 from assay.data.reported.reading.columns import role_of, setting_of, title_parts
 from assay.data.reported.reading.draft import Draft, Note, Score
 from assay.data.reported.reading.figures import OPEN, WHOLE, Figure, clean, figure, signed
-from assay.data.reported.reading.names import heading_name, key_of, tidy
+from assay.data.reported.reading.name_forms import heading_name, key_of, tidy
 from assay.data.reported.reading.sizes import sentences
-from assay.data.reported.record import Change, Metric
+from assay.data.reported.reported_record import Change, Metric
 
 LABELLED = re.compile(r"^(.{1,60}?)\s*(?:[:：=|]|\s[—–-]|→)\s*(.+)$")
 OPEN_LINE = re.compile(
@@ -111,7 +111,7 @@ def _labelled(line: Line) -> tuple[str, Figure] | None:
     label, rest = clean(match[1]), match[2].replace("|", " ").strip().rstrip(".。;；")
     title, items, _ = title_parts(label)
     role = role_of(title)
-    plain = bool(words.CONTROL.fullmatch(title))
+    plain = bool(vocabulary.CONTROL.fullmatch(title))
     if not plain and role and role[0] not in ("score", "run", "benchmark", "correct"):
         return None
     shown = re.split(r"[,，;；]\s+(?!n\s*=)|\s+[—–-]\s+|。", rest)[0]
@@ -132,7 +132,7 @@ def _labelled(line: Line) -> tuple[str, Figure] | None:
 def _gain(draft: Draft, section: Section, line: Line) -> None:
     """`- gain: +9.0 points` under two scores is the change from the first to the second."""
     match = LABELLED.match(line.text)
-    says = signed(match[2]) if match and words.PARTS["change"].fullmatch(match[1]) else None
+    says = signed(match[2]) if match and vocabulary.PARTS["change"].fullmatch(match[1]) else None
     here = [s for s in draft.scores if s.place == section.scope(line.number)]
     if says is None or len(here) != 2 or any(len(s.values) != 1 for s in here):
         return
@@ -157,12 +157,12 @@ def _score(
     cell = role[1] if role and role[0] == "score" else title
     scored = bool(role and role[0] == "score")
     benchmark = bool(known(title)) or (
-        bool(words.BENCH_LIKE.search(cell)) and not words.RUN_LIKE.search(cell)
+        bool(vocabulary.BENCH_LIKE.search(cell)) and not vocabulary.RUN_LIKE.search(cell)
     )
     if (
-        (scored and not (cell and words.RUN_LIKE.search(cell)))
+        (scored and not (cell and vocabulary.RUN_LIKE.search(cell)))
         or benchmark
-        or (again and not words.RUN_LIKE.search(title) and not known(heading))
+        or (again and not vocabulary.RUN_LIKE.search(title) and not known(heading))
     ):
         run, of = heading, tidy(cell)
     else:
@@ -210,7 +210,9 @@ def read_rates(draft: Draft, section: Section) -> None:
                 if rate is None or any(s.line == line.number and s.place for s in draft.scores):
                     continue
                 value, right, items = rate
-                named = {m[0].lower() for m in words.TOLD.finditer(sentence, start, match.start())}
+                named = {
+                    m[0].lower() for m in vocabulary.TOLD.finditer(sentence, start, match.start())
+                }
                 if draft.tableless and len(named) == 1:
                     draft.scores.append(
                         Score(tidy(named.pop()), "", line.number, (value,), right, items)

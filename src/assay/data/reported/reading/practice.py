@@ -5,8 +5,8 @@ Each is a small vocabulary; a sentence that names no run of the tables says noth
 
 import re
 
-from assay.data.reported.reading import words
-from assay.data.reported.reading.claims import Known, by_scores
+from assay.data.reported.reading import vocabulary
+from assay.data.reported.reading.chosen_by_score import read_choice
 from assay.data.reported.reading.columns import setting_of
 from assay.data.reported.reading.conclusions import (
     BETTER,
@@ -18,9 +18,9 @@ from assay.data.reported.reading.conclusions import (
 )
 from assay.data.reported.reading.draft import Draft
 from assay.data.reported.reading.restated import read_gap, read_restated, read_signal
-from assay.data.reported.reading.selection import read_choice
 from assay.data.reported.reading.sizes import sentences
-from assay.data.reported.record import Comparison, Metric, Reading
+from assay.data.reported.reading.stated_claims import Known, by_scores
+from assay.data.reported.reported_record import Comparison, Metric, Reading
 
 FAILURES = re.compile(
     r"time-?d?[ -]?outs?|pars(?:e|ing)|unpars\w*|refus\w*|invalid|malformed|error|crash\w*"
@@ -233,7 +233,7 @@ def _direction(draft: Draft, text: str, line: int) -> None:
 
 def _metric(name: str, text: str) -> re.Match[str] | None:
     """Where a metric stands in a text as a word of its own."""
-    bare = words.CUMULATIVE.sub("", name).strip(" _-()（）") or name
+    bare = vocabulary.CUMULATIVE.sub("", name).strip(" _-()（）") or name
     spelled = "|".join(re.escape(form) for form in (name, bare))
     shown = re.sub("validation", "val", text, flags=re.I)
     return re.search(rf"(?<![A-Za-z_])(?:{spelled})(?![A-Za-z_=])", shown, re.I)

@@ -4,11 +4,11 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 
-from assay.data.reported.reading import words
-from assay.data.reported.reading.claims import Known
+from assay.data.reported.reading import vocabulary
 from assay.data.reported.reading.conclusions import PERCENTAGE, hedged
 from assay.data.reported.reading.draft import Draft
-from assay.data.reported.record import Change, Mention, Metric
+from assay.data.reported.reading.stated_claims import Known
+from assay.data.reported.reported_record import Change, Mention, Metric
 
 REACHES = re.compile(
     r"(?<![a-z])(?:reach(?:es|ed)?|scor(?:es|ed)|gets?|got|achiev(?:es|ed)|obtains?"
@@ -83,7 +83,7 @@ def _again(draft: Draft, run: str, cells: Sequence[str], said: Decimal, line: in
     scores = {s.cell: s for s in draft.scores if s.run == run and s.values}
     of = list(dict.fromkeys(cells)) or list(scores)
     score = scores.get(of[0]) if len(of) == 1 else None
-    if score is None or score.line == line or words.NOT_TEST.search(of[0]):
+    if score is None or score.line == line or vocabulary.NOT_TEST.search(of[0]):
         return
     if not any(_rounds_to(value, said) for value in score.values):
         again = {of[0]: (said,)}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from assay.data.reported.reading.blocks import Line
 from assay.data.reported.reading.draft import Draft
-from assay.data.reported.reading.names import Names
+from assay.data.reported.reading.name_forms import Names
 
 SIZE = re.compile(
     r"(?<![A-Za-z])n\s*[=＝]\s*(\d[\d,]*)"

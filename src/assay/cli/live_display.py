@@ -1,0 +1,173 @@
+"""Shows a run as it happens, on stderr: live bars on a terminal, plain lines elsewhere.
+
+What is shown are the numbers that mean something: the surrogate that GRPO descends is not among
+them, because its value says nothing about learning.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from rich.console import Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.text import Text
+
+from assay.cli.output import console, tell
+from assay.lab.monitor.observer import Observer
+from assay.runs.run_directory import RunDirectory
+
+FIGURES: Mapping[str, tuple[str, str]] = {
+    "rows": ("rows", ",.0f"),
+    "groups": ("groups", ",.0f"),
+    "nll": ("nll", ".4f"),
+    "validation_loss": ("validation loss", ".4f"),
+    "reward_mean": ("reward", ".3f"),
+    "signal_share": ("groups with signal", ".0%"),
+    "kept_share": ("kept", ".0%"),
+    "grad_norm": ("gradient norm", ".3g"),
+    "kl": ("KL", ".4f"),
+    "clip_low_share": ("clipped low", ".1%"),
+    "clip_high_share": ("clipped high", ".1%"),
+    "entropy": ("entropy", ".3f"),
+    "length_mean": ("length", ".0f"),
+    "truncated_share": ("truncated", ".0%"),
+    "abstained_share": ("abstained", ".0%"),
+    "skipped_steps": ("skipped steps", ".0f"),
+}
+"""Metric -> its words and format, in the order shown."""
+HIDDEN_AT_ZERO = {"abstained_share", "skipped_steps"}
+QUIET_SECONDS = 10.0
+"""Plain lines between the first and the last step of a stage come no faster than this."""
+
+Clock = Callable[[], float]
+
+
+def figures(metrics: Mapping[str, float]) -> str:
+    """One line of a step's numbers, with tokens per second."""
+    parts = [
+        f"{words} {metrics[key]:{form}}"
+        for key, (words, form) in FIGURES.items()
+        if key in metrics and (metrics[key] or key not in HIDDEN_AT_ZERO)
+    ]
+    tokens = metrics.get("tokens", metrics.get("completion_tokens"))
+    if tokens is not None and metrics.get("seconds"):
+        parts.append(f"{tokens / metrics['seconds']:,.0f} tokens/s")
+    return "  ".join(parts)
+
+
+class Pace:
+    """Estimates the time left of a stage from the steps seen since it began or went on."""
+
+    def __init__(self, clock: Clock, step: int, steps: int):
+        self.clock, self.first, self.steps = clock, step, steps
+        self.started = clock()
+
+    def left(self, step: int) -> str:
+        """Minutes and seconds until the last step; nothing before a step is done."""
+        if step <= self.first:
+            return ""
+        each = (self.clock() - self.started) / (step - self.first)
+        minutes, seconds = divmod(round(each * (self.steps - step)), 60)
+        hours, minutes = divmod(minutes, 60)
+        return (
+            f"{hours}:{minutes:02}:{seconds:02} left" if hours else f"{minutes}:{seconds:02} left"
+        )
+
+
+class PlainProgress:
+    """An observer that writes lines, for logs."""
+
+    def __init__(self, write: Callable[[str], None], clock: Clock = time.monotonic):
+        self.write, self.clock = write, clock
+        self.name = ""
+        self.pace = Pace(clock, 0, 0)
+        self.written = -QUIET_SECONDS
+
+    def note(self, text: str) -> None:
+        """See `Observer.note`."""
+        self.write(text)
+
+    def stage(self, name: str, method: str, step: int, steps: int) -> None:
+        """See `Observer.stage`."""
+        self.name, self.pace = name, Pace(self.clock, step, steps)
+        so_far = f", {step} of them done" if step else ""
+        self.write(f"{name} ({method}): {steps} steps{so_far}")
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See `Observer.step`."""
+        if self._due(step == self.pace.steps or step == self.pace.first + 1):
+            place = f"{self.name} {step}/{self.pace.steps}"
+            self.write("  ".join(filter(None, (place, figures(metrics), self.pace.left(step)))))
+
+    def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
+        """See `Observer.evaluation`."""
+        if self._due(done == total):
+            self.write(f"evaluation {name} of {checkpoint}: {done}/{total} answers")
+
+    def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
+        """See `Observer.report`."""
+        self.write(f"progress report of {run}: {stage} step {step} ({why})")
+
+    def _due(self, always: bool) -> bool:
+        now = self.clock()
+        due = always or now - self.written >= QUIET_SECONDS
+        if due:
+            self.written = now
+        return due
+
+
+class LiveProgress:
+    """An observer that draws a bar for each stage and evaluation, and the last step's numbers."""
+
+    def __init__(self, live: Live, bars: Progress, clock: Clock = time.monotonic):
+        self.live, self.bars, self.clock = live, bars, clock
+        self.current: TaskID | None = None
+        self.evaluations: dict[str, TaskID] = {}
+        self.pace = Pace(clock, 0, 0)
+
+    def note(self, text: str) -> None:
+        """See `Observer.note`."""
+        self.live.console.print(text)
+
+    def stage(self, name: str, method: str, step: int, steps: int) -> None:
+        """See `Observer.stage`."""
+        self.pace = Pace(self.clock, step, steps)
+        self.current = self.bars.add_task(
+            f"{name} ({method})", total=steps, completed=step, left=""
+        )
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See `Observer.step`."""
+        assert self.current is not None
+        self.bars.update(self.current, completed=step, left=self.pace.left(step))
+        self.live.update(Group(self.bars, Text(figures(metrics), style="cyan")))
+
+    def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
+        """See `Observer.evaluation`."""
+        words = f"evaluation {name} of {checkpoint}"
+        if words not in self.evaluations:
+            self.evaluations[words] = self.bars.add_task(words, total=total, left="")
+        self.bars.update(self.evaluations[words], completed=done)
+        if done == total:
+            # A bar for each of many checkpoints would push the current ones off the screen.
+            self.bars.remove_task(self.evaluations.pop(words))
+            self.note(f"{words}: {total} answers")
+
+    def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
+        """See `Observer.report`."""
+        self.note(f"progress report of {run}: {stage} step {step} ({why})")
+
+
+@contextmanager
+def progress() -> Iterator[Observer]:
+    """The observer that fits stderr."""
+    out = console(sys.stderr)
+    if not out.is_terminal:
+        yield PlainProgress(tell)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    bars = Progress(*columns, TextColumn("{task.fields[left]}"), console=out)
+    with Live(bars, console=out, refresh_per_second=4) as live:
+        yield LiveProgress(live, bars)

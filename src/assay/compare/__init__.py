@@ -1,0 +1,1 @@
+"""Arms put side by side: pairing, fairness, foreign results, tables. Without torch."""

@@ -1,0 +1,152 @@
+"""What a comparison is made of, as plain data: arms, lines, pairings, the table.
+
+`judged_table` makes them from records; `report` and the command line show them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from assay.judge.confounds import Confound
+from assay.judge.findings import Finding
+from assay.judge.intervals import Interval
+from assay.judge.parts import PartState, by_part
+from assay.judge.verdict import ENGLISH, Comparison, explain
+from assay.runs.records import EvaluationRecord
+from assay.runs.run_directory import RunDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One side of a comparison across runs."""
+
+    run: RunDirectory
+    checkpoint: str | None = None
+    """As records name it; None means the last one that the experiment's evaluation lists."""
+    seeds: tuple["Arm", ...] = ()
+    """The same training with other seeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flips:
+    """Items by what became of their score (mean over repeats) between control and other."""
+
+    gained: tuple[str, ...]
+    lost: tuple[str, ...]
+    unchanged: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """One checkpoint against another."""
+
+    control: str
+    other: str
+    comparison: Comparison
+    """P-value and verdict are corrected for the family of the whole table."""
+    flips: Flips
+    agreement: float | None
+    """Share of the answers (item and repeat) that both gave in the same words; None where the
+    answers of one are not known."""
+
+    def explanation(self, templates: Mapping[str, str] = ENGLISH) -> str:
+        """The verdict in words, with what the design can detect."""
+        return explain(self.comparison, templates)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One checkpoint of a table."""
+
+    name: str
+    score: float
+    interval: Interval
+    items: int
+    repeats: int
+    abstained: int
+    """Answers without a score, of items x repeats."""
+    possible: tuple[float, float]
+    """The lowest and the highest score that answers without one leave possible."""
+    to_control: Pairing | None
+    """None for the control itself."""
+    to_previous: Pairing | None
+    """Against the stage before; None where that is the control."""
+    clusters: int | None = None
+    """Sources of the items, where items share some."""
+    part_of: int | None = None
+    """How many items there are, where it was asked a part of them."""
+    address: str = ""
+    """With an item's id behind it, what `assay show` takes; "" for a record of another tool."""
+    file: Path | None = None
+    """The record that every figure of the line comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFigure:
+    """One run on one task, and its difference to the control; None for the control itself."""
+
+    run: str
+    score: float
+    interval: Interval
+    difference: float | None
+    difference_interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLine:
+    """All runs on one task; `task` is empty for the mean over tasks, each weighing alike."""
+
+    task: str
+    items: int
+    figures: tuple[TaskFigure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Checkpoints measured on the same items, the first of them the control."""
+
+    evaluation: EvaluationRecord
+    lines: tuple[Line, ...]
+    differences: tuple[Confound, ...] = ()
+    """Everything in which the runs differ from the control, declared or not."""
+    findings: tuple[Finding, ...] = ()
+    """What a reader must know beside the figures, such as checkpoints that answered the same."""
+    left_out: tuple[Finding, ...] = ()
+    """Runs that were to be compared and whose files are damaged."""
+    compared: frozenset[str] | None = None
+    """Parts of which something is known on both sides; None where that is all of them."""
+    tasks: tuple[TaskLine, ...] = ()
+    """The comparison task by task, where the items are of several."""
+
+    @property
+    def control(self) -> Line:
+        """What the others are compared with."""
+        return self.lines[0]
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """Confounds that the reader accepted: the mark that the table carries."""
+        return tuple(sorted({d.path for d in self.differences if d.kind == "allowed"}))
+
+    def state(self, part: PartState) -> str:
+        """What the differences of a part count as, "same" where there are none, or "unknown"."""
+        known = self.compared is None or part.part in self.compared
+        return part.kind or ("same" if known else "unknown")
+
+    @property
+    def parts(self) -> list[PartState]:
+        """The differences, part by part of what runs are made of."""
+        return by_part(self.differences)
+
+
+def judged_again(table: Table, change: Callable[[Comparison], Comparison]) -> Table:
+    """The table with every comparison to the control changed, to another margin or a question."""
+    lines = [
+        line
+        if line.to_control is None
+        else replace(
+            line, to_control=replace(line.to_control, comparison=change(line.to_control.comparison))
+        )
+        for line in table.lines
+    ]
+    return replace(table, lines=tuple(lines))

@@ -1,0 +1,219 @@
+"""A data file in other formats: one file, or the sides of one split in several formats at once.
+
+Files appear whole and all together, or not at all. Rows are read one by one; where they are written
+more than once they are kept in a temporary file between, as OpenAI messages. Nothing is tokenised.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+from assay.data.files import scratch_folder, sync
+from assay.data.formats import messages
+from assay.data.formats.formats import UnknownFormatError, iter_items, shaped, write_rows
+from assay.data.formats.recognise import recognise
+from assay.data.jsonl import read_jsonl
+from assay.data.loaded import Item, LeftOut, Remark
+from assay.data.row import Row
+from assay.data.splits import conversation_of, dev_conversations
+from assay.data.turns import Expand
+from assay.errors import InputError, nearest
+
+ENDINGS = {
+    "verl": (".parquet", ".jsonl"),
+    "messages": (".jsonl",),
+    "swift": (".jsonl",),
+    "trl": (".jsonl",),
+}
+"""Formats that conversations are converted to, and what their files end in, the usual first."""
+
+
+NO_ANSWER = (
+    "a conversation that ends with no answer, so that nothing can be rewarded; with --expand its "
+    "earlier answers are rows"
+)
+
+
+class ConvertError(InputError):
+    """A conversion that cannot be done as asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to make of a file."""
+
+    to: tuple[str, ...]
+    format: str | None = None
+    """Of the file that is read; None: recognised."""
+    expand: Expand | None = None
+    keep_undeclared: bool = True
+    dev: float | int | None = None
+    """What goes to the test side: a share of the conversations, or a number of rows; None: no
+    split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What was read, written, left out and lost."""
+
+    format: str
+    rows: Mapping[str, int]
+    """File -> rows in it."""
+    conversations: Mapping[str, int]
+    """File -> conversations in it."""
+    dropped: Mapping[str, int]
+    """Reason -> how many."""
+    remarks: Mapping[str, int]
+    losses: Mapping[str, Mapping[str, int]]
+    """File -> what reading it again will not give -> rows."""
+
+
+@dataclass
+class _Tally:
+    dropped: Counter[str] = field(default_factory=Counter)
+    remarks: Counter[str] = field(default_factory=Counter)
+
+    def rows(self, items: Iterable[Item]) -> Iterator[Row]:
+        """The rows among the items; the others are counted."""
+        for item in items:
+            if isinstance(item, Row):
+                yield item
+            elif isinstance(item, LeftOut):
+                self.dropped[item.reason] += 1
+            elif isinstance(item, Remark):
+                self.remarks[item.words] += 1
+
+
+def convert(source: str | Path, target: str | Path, wanted: Wanted) -> Converted:
+    """Read `source` and write `target`: a file, or a folder where there is a split or are several
+    formats. In a folder the sides are called `train` and `test` in every format.
+
+    Raises ConvertError, UnknownFormatError, SplitError and what the readers raise; then nothing is
+    written.
+    """
+    source, target = Path(source), Path(target)
+    places = _places(target, wanted)
+    for place in places:
+        _refuse_overwriting(place[0])
+    format = wanted.format or recognise(source)
+    tally = _Tally()
+    items = shaped(iter_items(source, format), wanted.expand, wanted.keep_undeclared)
+    rows = tally.rows(_answered(items) if "verl" in wanted.to else items)
+    folder = target.parent if places[0][0] == target else target
+    made_folder = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with scratch_folder(folder, "converting") as scratch:
+            seen, losses = _write(rows, places, wanted.dev, scratch, tally)
+            for path, _, _ in places:
+                part = scratch / path.name
+                sync(part)
+                part.replace(path)
+        sync(folder)
+    finally:
+        if made_folder and not any(folder.iterdir()):
+            folder.rmdir()
+    return Converted(
+        format,
+        {str(path): seen[side][0] for path, _, side in places},
+        {str(path): seen[side][1] for path, _, side in places},
+        dict(tally.dropped),
+        dict(tally.remarks),
+        losses,
+    )
+
+
+def _answered(items: Iterable[Item]) -> Iterator[Item]:
+    """The items without rows that have nothing to reward."""
+    for item in items:
+        if isinstance(item, Row) and item.gold is None and item.messages[-1].role != "assistant":
+            yield LeftOut(item.id, NO_ANSWER, item.origin)
+        else:
+            yield item
+
+
+Place = tuple[Path, str, str]
+"""File, format and side ("" where there is no split)."""
+
+
+def _places(target: Path, wanted: Wanted) -> list[Place]:
+    """Every file to write. Raises ConvertError, UnknownFormatError."""
+    for name in wanted.to:
+        if name not in ENDINGS:
+            raise UnknownFormatError(f"cannot convert to {name!r}", fix=nearest(name, ENDINGS))
+    if wanted.dev is None and len(wanted.to) == 1:
+        endings = ENDINGS[wanted.to[0]]
+        if target.suffix not in endings:
+            fix = f"end it in {' or '.join(endings)}"
+            raise ConvertError(f"is no name for {wanted.to[0]} rows", file=target, fix=fix)
+        return [(target, wanted.to[0], "")]
+    if target.suffix:
+        fix = "with --split, or with several formats, name a folder"
+        raise ConvertError("looks like a file", file=target, fix=fix)
+    sides = ("train",) if wanted.dev is None else ("train", "test")
+    places = [
+        (target / f"{side}{ENDINGS[name][0]}", name, "" if wanted.dev is None else side)
+        for name in dict.fromkeys(wanted.to)
+        for side in sides
+    ]
+    double = [path for path, count in Counter(path for path, _, _ in places).items() if count > 1]
+    if double:
+        fix = "convert twice: the sides of a split depend on the conversations alone"
+        raise ConvertError("would be written in two formats", file=double[0], fix=fix)
+    return places
+
+
+def _refuse_overwriting(path: Path) -> None:
+    if path.exists():
+        raise ConvertError("exists", file=path, fix="remove it, or choose another name")
+
+
+def _write(
+    rows: Iterator[Row],
+    places: Sequence[Place],
+    dev: float | int | None,
+    scratch: Path,
+    tally: _Tally,
+) -> tuple[dict[str, tuple[int, int]], dict[str, dict[str, int]]]:
+    """Write every place below `scratch`. Returns rows and conversations by side, losses by file."""
+    first = next(rows, None)
+    if first is None:
+        reasons = ", ".join(f"{reason}: {count}" for reason, count in tally.dropped.items())
+        raise ConvertError("no row is left", fix=reasons)
+    rows = chain([first], rows)
+    if len(places) == 1:
+        path, format, side = places[0]
+        seen = _Seen()
+        lost = write_rows(scratch / path.name, seen.count(rows), format, side)
+        return {side: seen.numbers()}, {str(path): lost}
+    spool, every = scratch / "rows-between.jsonl", _Seen()
+    write_rows(spool, every.count(rows), "messages")
+    test = dev_conversations(every.conversations, dev) if dev is not None else frozenset()
+    sides, losses = {}, {}
+    for path, format, side in places:
+        seen = _Seen()
+        between = map(messages.parse, read_jsonl(spool))
+        kept = (row for row in between if (conversation_of(row) in test) == (side == "test"))
+        losses[str(path)] = write_rows(scratch / path.name, seen.count(kept), format, side)
+        sides[side] = seen.numbers()
+    spool.unlink()
+    return sides, losses
+
+
+class _Seen:
+    """Counts the rows and conversations that pass."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.conversations: Counter[str] = Counter()
+
+    def count(self, rows: Iterable[Row]) -> Iterator[Row]:
+        for row in rows:
+            self.rows += 1
+            self.conversations[conversation_of(row)] += 1
+            yield row
+
+    def numbers(self) -> tuple[int, int]:
+        return self.rows, len(self.conversations)

@@ -1,0 +1,199 @@
+"""Data formats by name: `read_rows(path, "messages")`, `write_rows(path, rows, "verl")`.
+
+A reader is a function from a path to items: rows, remarks about them, and conversations that were
+left out with their reason. Adding a format is one function and one line here, or
+`FORMATS["name"] = reader` in the task that owns it. Splits, lengths and rendering come later.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from assay.data.conversation import cut_untrained
+from assay.data.duplicates import refuse_doubles, without_duplicates
+from assay.data.formats import (
+    gsm8k,
+    hardgen,
+    hermes_rows,
+    looptool,
+    messages,
+    swift,
+    trl_rows,
+    verl_rows,
+)
+from assay.data.formats.preferences import refuse_preferences
+from assay.data.json_array import begins_array, read_array
+from assay.data.jsonl import read_jsonl, write_jsonl
+from assay.data.loaded import Item, LeftOut, Remark
+from assay.data.parquet import read_parquet, write_parquet
+from assay.data.raw_record import DataError, Record
+from assay.data.remarks import NO_TOOLS, UNDECLARED, remarks, undeclared_calls
+from assay.data.row import Row
+from assay.data.turns import Expand, expanded
+from assay.data.written_row import Written
+from assay.errors import InputError, nearest
+
+Reader = Callable[[Path], Iterable[Item]]
+Writer = Callable[[Row], Written]
+
+UNTRAINED = "no message of the conversation is trained on (loss is false on all of them)"
+
+
+class UnknownFormatError(InputError):
+    """A format that nobody registered, or one that cannot be written so."""
+
+
+def read_records(path: str | Path) -> Iterator[Record]:
+    """The objects of a file: parquet by its ending, a JSON array by its first character, JSON lines
+    otherwise. Raises DataError.
+    """
+    path = Path(path)
+    if path.suffix == ".parquet":
+        return read_parquet(path)
+    return read_array(path) if begins_array(path) else read_jsonl(path)
+
+
+def conversation_records(path: Path) -> Iterator[Record]:
+    """The same where each is to become a row. Raises DataError for preference data too."""
+    return map(refuse_preferences, read_records(path))
+
+
+def record_reader(parse: Callable[[Record], Row]) -> Reader:
+    """A reader of JSON lines or parquet from a function that parses one record."""
+
+    def read(path: Path) -> Iterator[Item]:
+        return map(_trained_part, map(parse, conversation_records(path)))
+
+    return read
+
+
+def items_reader(parse: Callable[[Record], Iterable[Item]]) -> Reader:
+    """The same from a function that may also leave a record out, or remark on it."""
+
+    def read(path: Path) -> Iterator[Item]:
+        for record in conversation_records(path):
+            yield from parse(record)
+
+    return read
+
+
+def _trained_part(row: Row) -> Item:
+    kept = cut_untrained(row.messages)
+    if not kept:
+        return LeftOut(row.id, UNTRAINED, row.origin)
+    return row if len(kept) == len(row.messages) else replace(row, messages=kept)
+
+
+FORMATS: dict[str, Reader] = {
+    "messages": record_reader(messages.parse),
+    "hermes": record_reader(hermes_rows.parse),
+    "swift": record_reader(swift.parse),
+    "verl": record_reader(verl_rows.parse),
+    "hardgen": items_reader(hardgen.items),
+    "looptool": record_reader(looptool.parse),
+    "trl": record_reader(trl_rows.parse),
+    "gsm8k": record_reader(gsm8k.parse),
+}
+
+WRITERS: dict[str, Writer] = {
+    "messages": messages.dump,
+    "swift": swift.dump,
+    "verl": verl_rows.dump,
+    "trl": trl_rows.dump,
+}
+
+PARQUET_SCHEMAS = {"verl": verl_rows.SCHEMA}
+"""Formats that may be written as parquet; the others are JSON lines."""
+
+PLACED = {"verl": verl_rows.placed}
+"""Formats whose records say the side of a split that they are on, and their number there."""
+
+
+def iter_items(path: str | Path, format: str) -> Iterator[Item]:
+    """All that a file gives, one by one, in its order.
+
+    A row that says the same as an earlier one is left out (`duplicates`).
+
+    Raises UnknownFormatError, and DataError for the first bad record, for two rows that share an id
+    alone (it names both lines), for preference data and for a file without records.
+    """
+    return without_duplicates(_every_item(path, format))
+
+
+def iter_rows(path: str | Path, format: str) -> Iterator[Row]:
+    """The rows of a file one by one, none left out.
+
+    Raises what `iter_items` raises, and DataError for two rows with one id and for a conversation
+    that `iter_items` would leave out for another reason than that it says the same.
+    """
+    for item in refuse_doubles(_every_item(path, format)):
+        if isinstance(item, LeftOut):
+            file, _, line = item.origin.rpartition(":")
+            raise DataError(item.reason, file=file, line=int(line), fix="take it out of the file")
+        if isinstance(item, Row):
+            yield item
+
+
+def _every_item(path: str | Path, format: str) -> Iterator[Item]:
+    if format not in FORMATS:
+        raise UnknownFormatError(f"unknown format {format!r}", fix=nearest(format, FORMATS))
+    empty = True
+    for item in FORMATS[format](Path(path)):
+        empty = False
+        yield item
+    if empty:
+        raise DataError("holds no rows", file=path)
+
+
+def read_rows(path: str | Path, format: str) -> list[Row]:
+    """All rows of a file in its order. Raises what `iter_rows` raises."""
+    return list(iter_rows(path, format))
+
+
+def shaped(items: Iterable[Item], expand: Expand | None, keep_undeclared: bool) -> Iterator[Item]:
+    """The items with their rows made into turns, and with remarks about the conversations.
+
+    A row that calls what its tools do not describe is kept with a remark, or left out.
+    """
+    for item in items:
+        if not isinstance(item, Row):
+            yield item
+            continue
+        for words in remarks(item):
+            if keep_undeclared or words not in (UNDECLARED, NO_TOOLS):
+                yield Remark(item.id, words)
+        for row in expanded(item, expand):
+            undeclared = isinstance(row, Row) and not keep_undeclared and undeclared_calls(row)
+            yield LeftOut(row.id, undeclared, row.origin) if undeclared else row
+
+
+def write_rows(
+    path: str | Path, rows: Iterable[Row], format: str, split: str = ""
+) -> dict[str, int]:
+    """Write rows, as parquet if `path` ends so. Returns what was lost, in words, with counts.
+
+    An empty result means that reading the file gives equal rows but for `origin`. `split` is the
+    side the rows are on, for formats that say it. Raises UnknownFormatError for a format without a
+    writer, or one that is not written as parquet.
+    """
+    if format not in WRITERS:
+        raise UnknownFormatError(f"cannot write format {format!r}", fix=nearest(format, WRITERS))
+    losses: dict[str, int] = {}
+
+    def records() -> Iterator[dict]:
+        for index, row in enumerate(rows):
+            written = WRITERS[format](row)
+            for loss in written.losses:
+                losses[loss] = losses.get(loss, 0) + 1
+            place = PLACED.get(format)
+            yield place(written.value, split, index) if place and split else written.value
+
+    if Path(path).suffix != ".parquet":
+        write_jsonl(path, records())
+    elif format in PARQUET_SCHEMAS:
+        write_parquet(path, records(), PARQUET_SCHEMAS[format])
+    else:
+        raise UnknownFormatError(
+            f"format {format!r} is not written as parquet", fix="end it in .jsonl"
+        )
+    return losses

@@ -1,0 +1,87 @@
+"""The chat template that makes other programs write what a stage was trained on.
+
+A template that already writes the rendering is kept as it is. Tokens that a message merely spells
+are control tokens to other programs; that no template can mend.
+"""
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from assay.data.renderings.jinja_texts import (
+    DATED,
+    hermes_beginning,
+    qwen_template,
+    undressed,
+)
+from assay.data.renderings.rendering import Renderer, Tools
+from assay.data.renderings.template import RenderingError, template_source
+from assay.data.row import Message, ToolCall
+
+CALL = ToolCall("f", {"ort": "Zürich 苏黎世", "n": [1.5, None, True]}, "call00001")
+TOOL = {
+    "name": "f",
+    "description": "天气 é",
+    "parameters": {"type": "object", "properties": {"ort": {"type": "string"}}},
+}
+ASKED = (Message("system", "s"), Message("user", "你好"))
+CALLED = Message("assistant", "", (CALL, CALL), reasoning="r")
+ANSWERED = Message("assistant", "text", reasoning="t")
+PROBES: tuple[tuple[Sequence[Message], Tools], ...] = (
+    (ASKED[1:], ()),
+    (ASKED, ()),
+    (ASKED[1:], (TOOL,)),
+    (ASKED, (TOOL, TOOL | {"name": "g"})),
+    ((*ASKED, Message("assistant", "text")), (TOOL,)),
+    ((*ASKED, ANSWERED), ()),
+    ((*ASKED, CALLED, Message("tool", "1"), Message("tool", "2")), (TOOL,)),
+    ((*ASKED, CALLED, Message("tool", "1"), ANSWERED), (TOOL,)),
+    ((*ASKED, ANSWERED, Message("user", "?"), Message("assistant", "x", (CALL,))), (TOOL,)),
+)
+"""Conversations that two templates must write alike to be one: tools, several calls and turns,
+reasoning, other scripts."""
+
+
+def save_tokenizer(renderer: Renderer, folder: Path) -> None:
+    """Save the tokenizer with the template of its rendering, as `chat_template.jinja`."""
+    own = copy.copy(renderer.tokenizer)
+    own.chat_template = chat_template(renderer)
+    own.save_pretrained(folder)
+
+
+def chat_template(renderer: Renderer) -> Any:
+    """Jinja that writes what the renderer writes; several by name where the model has several."""
+    tokenizer = renderer.tokenizer
+    if renderer.name == "hermes":
+        return dated(hermes_beginning() + template_source(tokenizer))
+    if renderer.name.startswith("qwen3") and not written_by_own_template(renderer):
+        return qwen_template(renderer.name == "qwen3_fc")
+    if isinstance(tokenizer.chat_template, dict):
+        return {name: dated(undressed(source)) for name, source in tokenizer.chat_template.items()}
+    return dated(template_source(tokenizer))
+
+
+def dated(source: str) -> str:
+    """The template with the date of training, where it asks for a date."""
+    return DATED + source if "date_string" in source else source
+
+
+def written_by_own_template(renderer: Renderer) -> bool:
+    """Whether the tokenizer's template writes all PROBES, prompt and whole, as the renderer."""
+    own = Renderer(renderer.tokenizer, "template")
+    try:
+        return all(
+            written(own, messages, tools) == written(renderer, messages, tools)
+            for messages, tools in PROBES
+        )
+    except RenderingError:
+        return False
+
+
+def written(renderer: Renderer, messages: Sequence[Message], tools: Tools) -> tuple[int, ...]:
+    """The tokens of a conversation as a prompt, and as a whole where the assistant speaks last."""
+    prompt = renderer.prompt(messages, tools)
+    if messages[-1].role != "assistant":
+        return prompt
+    return (*prompt, *renderer.conversation(messages, tools).tokens)

@@ -1,0 +1,383 @@
+"""The record of a report: its results, settings and claims as it printed them, typed and frozen.
+
+Numbers keep the digits they were printed with, because rounding is evidence. Readers make records;
+the rules of `assay.judge.audit` judge them; nothing is judged here.
+"""
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from assay.data.reported.record_fields import (
+    CellCount,
+    Cells,
+    Count,
+    Counts,
+    Items,
+    Many,
+    Number,
+    Part,
+    Setting,
+    refused,
+)
+from assay.errors import nearest
+
+Verdict = Literal["better", "worse", "same", "undecided"]
+"""What a report says of something: "same" stands for "no effect" and "about equal", "undecided" for
+"inside noise" and "cannot be told apart"."""
+Meaning = Literal[
+    "score",
+    "error rate",
+    "loss",
+    "policy loss",
+    "distance",
+    "cost",
+    "count",
+    "groups without signal",
+    "signal",
+]
+"""What a metric measures: "distance" is a divergence from the old or reference policy, "groups
+without signal" the share of groups whose rewards are all equal, "signal" a quantity that is 0 where
+nothing is learned: gradient norm, spread of rewards, size of advantages."""
+Reading = Literal["better", "worse", "stable", "away", "towards"]
+"""What a report concludes from the course of a metric."""
+
+
+class Scoring(Part):
+    """What the scores of the runs are, unless a run says otherwise."""
+
+    benchmark: str = ""
+    """The benchmark's name."""
+    items: Items | dict[str, Items] | None = None
+    """Items of the benchmark, or of each cell."""
+    unit: Literal["percent", "share"] = "percent"
+    """Whether 26.5 or 0.265 is printed."""
+    step: Number = Decimal(1)
+    """Smallest step of one item's score: 1 where an item is right or wrong."""
+    categories: Items | None = None
+    """Categories that the benchmark's overall score averages."""
+    repeats: Items = 1
+    """Passes over the items that each printed score is the mean of."""
+    control: str = ""
+    """The run that others are compared with; empty where none is."""
+    nested: bool = False
+    """Whether the items of a smaller cell are among those of a larger one."""
+
+    @property
+    def highest(self) -> int:
+        """The score of a run that has everything right: 100 or 1."""
+        return 100 if self.unit == "percent" else 1
+
+
+class Run(Part):
+    """One condition with its scores."""
+
+    name: str
+    """The report's name for it."""
+    settings: Mapping[str, Setting] = {}
+    """What was set: data, base, learning rate; keys in words of your own, the same in all runs."""
+    scores: Cells = Field(default_factory=dict)
+    """Cell (a benchmark, a subset) -> the printed values of its repeats."""
+    items: Items | dict[str, Items] | None = None
+    """Items, where they differ from those of `[scoring]`."""
+    repeats: Items | None = None
+    """Passes over the items that each printed score is the mean of, where it differs."""
+    right: Counts = Field(default_factory=dict)
+    """Cell -> right items of each repeat; scores without a percentage are these over the items."""
+    failed: CellCount = Field(default_factory=dict)
+    """Cell -> items without an answer (timeout, parse failure, refusal), however they count."""
+    left_out: CellCount = Field(default_factory=dict)
+    """Cell -> items of which the report says that its score leaves them out."""
+    not_run: Many[str] = ()
+    """Cells that it has no result of (N/A)."""
+    intervals: Cells = Field(default_factory=dict)
+    """Cell -> what is printed beside its score: two limits, or one number after a plus-minus."""
+    trained: bool | None = None
+    """Whether it was trained at all, where its settings do not say so."""
+    control: str | None = None
+    """The run it is compared with, where that is not the one of `[scoring]`; "" for none."""
+    says: Verdict | None = None
+    """What the report says of the whole run, against its control."""
+    says_of: dict[str, Verdict] = Field(default_factory=dict)
+    """Cell or average -> what the report says of it alone; this is said of no other cell."""
+    finished: bool = True
+    """Whether the report has its results."""
+    lines: dict[str, Count] = Field(default_factory=dict)
+    """Cell -> line of its score, where that is not `line`."""
+
+    @model_validator(mode="after")
+    def _a_count_for_each_score(self) -> "Run":
+        for cell, counts in self.right.items():
+            scores = self.scores.get(cell, ())
+            if scores and len(scores) != len(counts):
+                raise refused("right", f"{len(counts)} counts for {len(scores)} scores of {cell!r}")
+        return self
+
+
+class Mention(Part):
+    """What another place says of something: a run, or a file."""
+
+    of: str
+    """The run or the thing."""
+    place: str = ""
+    """Where it is said."""
+    cell: str | None = None
+    """The benchmark or subset that the settings are about; none where they are about the run."""
+    settings: Mapping[str, Setting] = {}
+    """What is said of it."""
+    scores: Cells = Field(default_factory=dict)
+    """Scores of the run that are printed here again: cell -> values."""
+
+
+class Comparison(Part):
+    """A comparison that the report draws."""
+
+    run: str
+    control: str
+    says: Verdict | None = None
+    """What the report says of `run` against `control`."""
+    cells: Many[str] = ()
+    """The cells, or averages, that it is said of; none where it is said of the whole."""
+    vary: Many[str] = ()
+    """The settings that the comparison is about."""
+    points: Many[Number] = ()
+    """Smallest and largest difference in percentage points, where scores are not printed."""
+    items: Many[Items] = ()
+    """Items of the differences, all sizes that occur."""
+    score: Number | None = None
+    """A score near which the differences lie, in percent."""
+    paired: bool = False
+    """Whether the report compares item by item."""
+    p: Number | None = None
+    """The p-value that the report prints."""
+    interval: Many[Number] = ()
+    """The limits of the difference that the report prints, in points."""
+
+    @model_validator(mode="after")
+    def _limits_are_two(self) -> "Comparison":
+        if self.interval and len(self.interval) != 2:
+            raise refused("interval", "two limits are expected", "write [low, high]")
+        return self
+
+
+class Metric(Part):
+    """Readings of one quantity while a run trained."""
+
+    name: str
+    steps: Many[Count] = ()
+    values: Many[Number] = ()
+    """The printed readings, percentages as they are."""
+    unit: Literal["percent", "share"] | None = None
+    """Of a rate without counts; where it is not given, readings up to 1 are shares."""
+    counts: Many[Count] = ()
+    """What was counted, where the reading is a rate: it is counts / totals."""
+    totals: Many[Items] = ()
+    cumulative: bool = False
+    """Whether each reading counts from the start."""
+    meaning: Meaning | None = None
+    reads: Reading | None = None
+    """What the report concludes from its course."""
+    lines: Many[Count] = ()
+    """The line of each reading, where they are several."""
+
+    @model_validator(mode="after")
+    def _one_reading_a_step(self) -> "Metric":
+        rows = {"values": self.values, "counts": self.counts, "totals": self.totals}
+        rows |= {"lines": self.lines}
+        for key, row in rows.items():
+            if row and len(row) != len(self.steps):
+                raise refused(key, f"{len(row)} of them for {len(self.steps)} steps")
+        if len(self.counts) != len(self.totals) and self.counts and self.totals:
+            raise refused("totals", "one for each count")
+        if any(count > total for count, total in zip(self.counts, self.totals, strict=False)):
+            raise refused("counts", "a count is larger than its total")
+        return self
+
+
+class Change(Part):
+    """A printed change, beside the two numbers that it is the change of."""
+
+    of: str
+    before: Number
+    after: Number
+    says: Number
+    """In points, or in percent of `before`."""
+    relative: bool = False
+
+
+class Identity(Part):
+    """Metrics that must add up, row by row: loss = part + coefficient x term."""
+
+    loss: str
+    part: str
+    coefficient: str | Number
+    """A metric or a constant."""
+    term: str
+
+
+class Quotient(Part):
+    """Metrics of which one is another over a third: average = total / count."""
+
+    value: str
+    total: str
+    count: str
+
+
+class Cause(Part):
+    """Something of which the report says that it leads to another thing, both of them counted."""
+
+    cause: str
+    effect: str
+
+
+class Forecast(Part):
+    """A total that the report foretells for a later step."""
+
+    metric: str
+    """A metric with totals since the start."""
+    step: Count
+    says: Number
+
+
+class Threshold(Part):
+    """A rate that the report calls, or foretells to be, above or below a limit in percent."""
+
+    metric: str
+    above: Number | None = None
+    below: Number | None = None
+    step: Count | None = None
+    """The step it is foretold for; none where it is said to be reached."""
+
+
+class Rating(Part):
+    """Marks, and the overall mark that is printed with them."""
+
+    name: str = ""
+    marks: Many[Number]
+    says: Number
+
+
+class Average(Part):
+    """An average over cells of one run, or over the repeats of one cell, as it is printed."""
+
+    run: str
+    name: str = "average"
+    of: Many[str] = ()
+    """The cells that it averages; all of the run, those not run too, where none are named."""
+    says: Number
+
+
+class Search(Part):
+    """A choice of the best of several points: checkpoints, seeds, prompts or settings."""
+
+    chosen: str
+    """The run that was reported."""
+    on: Literal["test", "dev"] = "test"
+    """Whether the scores that chose it are the reported ones, or those of items apart."""
+    points: Items | None = None
+    """How many were tried."""
+    baseline: str = ""
+    """The run whose scores the others are divided by, where points were ranked so."""
+    says: Number | None = None
+    """The printed harmonic mean of ratios to the baseline."""
+
+
+class Effect(Part):
+    """A claim that something has an effect, or none."""
+
+    what: str
+    says: Verdict
+    control: str = ""
+    """The run without it, where there is one."""
+
+
+class Open(Part):
+    """What the report left to be filled in."""
+
+    place: str
+    count: Items = 1
+
+
+class Reported(Part):
+    """All that one report says."""
+
+    about: str = ""
+    """What the report is, in a line."""
+    scoring: Scoring = Scoring()
+    runs: tuple[Run, ...] = ()
+    mentions: tuple[Mention, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    metrics: tuple[Metric, ...] = ()
+    changes: tuple[Change, ...] = ()
+    identities: tuple[Identity, ...] = ()
+    quotients: tuple[Quotient, ...] = ()
+    causes: tuple[Cause, ...] = ()
+    forecasts: tuple[Forecast, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
+    ratings: tuple[Rating, ...] = ()
+    averages: tuple[Average, ...] = ()
+    searches: tuple[Search, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    open: tuple[Open, ...] = ()
+
+    @model_validator(mode="after")
+    def _scores_are_on_their_scale(self) -> "Reported":
+        for index, run in enumerate(self.runs):
+            for value in (value for values in run.scores.values() for value in values):
+                if not 0 <= value <= self.scoring.highest:
+                    problem = f"{value} is outside 0 to {self.scoring.highest}"
+                    fix = 'scores are percentages, or shares with scoring.unit = "share"'
+                    raise refused(f"runs.{index}.scores", problem, fix)
+        return self
+
+    @model_validator(mode="after")
+    def _names_lead_somewhere(self) -> "Reported":
+        metrics = [metric.name for metric in self.metrics]
+        runs = [run.name for run in self.runs]
+        for place, name, known in self._references(metrics, runs):
+            if name and name not in known:
+                raise refused(place, f"nothing is named {name!r}", nearest(name, known))
+        for kind, names in (("metrics", metrics), ("runs", runs)):
+            twice = next((name for name in names if names.count(name) > 1), None)
+            if twice is not None:
+                raise refused(kind, f"{twice!r} occurs twice")
+        return self
+
+    def _references(
+        self, metrics: list[str], runs: list[str]
+    ) -> Iterator[tuple[str, str, list[str]]]:
+        """Place, name and the names it may be. A comparison may name what was never run."""
+        yield "scoring.control", self.scoring.control, runs
+        for part in self.runs:
+            yield "runs.control", part.control or "", runs
+        names = [cell for run in self.runs for cell in (*run.scores, *run.right, *run.not_run)]
+        for part in self.averages:
+            yield "averages.run", part.run, runs
+            yield from (("averages.of", cell, names) for cell in part.of)
+        names += [part.name for part in self.averages]
+        for part in self.runs:
+            yield from (("runs.says_of", cell, names) for cell in part.says_of)
+        for part in self.comparisons:
+            yield from (("comparisons.cells", cell, names) for cell in part.cells)
+        for part in self.searches:
+            yield from (("searches", name, runs) for name in (part.chosen, part.baseline))
+        for part in self.identities:
+            numeric = isinstance(part.coefficient, Decimal)
+            fields = (part.loss, part.part, part.term, "" if numeric else str(part.coefficient))
+            yield from (("identities", name, metrics) for name in fields)
+        for part in self.quotients:
+            yield from (("quotients", n, metrics) for n in (part.value, part.total, part.count))
+        for part in self.causes:
+            yield from (("causes", name, metrics) for name in (part.cause, part.effect))
+        for part in (*self.forecasts, *self.thresholds):
+            yield "forecasts" if isinstance(part, Forecast) else "thresholds", part.metric, metrics
+
+    def run(self, name: str) -> Run | None:
+        """The run of that name."""
+        return next((run for run in self.runs if run.name == name), None)
+
+    def metric(self, name: str) -> Metric | None:
+        """The metric of that name."""
+        return next((metric for metric in self.metrics if metric.name == name), None)

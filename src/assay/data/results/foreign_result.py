@@ -1,0 +1,162 @@
+"""The neutral form of results that another tool wrote, and what its readers share.
+
+A reader gives one `Result` for each run, benchmark and metric of a file. Whether results may be
+compared, and what their scores say, is decided on higher floors.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assay.data.raw_record import JSON_NAMES, DataError, Record
+from assay.errors import nearest
+
+CLUSTER = "cluster"
+"""Where a file names the source of an item, unless another key is asked for."""
+SCORE = "score"
+"""The metric that is meant where a file has several and none is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer to one item."""
+
+    item: str
+    repeat: int
+    score: float | None
+    """None where the tool has no score: it abstained, or the answer failed."""
+    output: str | None = None
+    """What the model wrote, where the file has it."""
+    error: str = ""
+    """What went wrong according to the tool; the tool may have given a score all the same."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run on one benchmark by one metric. An empty text means that the file does not say."""
+
+    run: str
+    file: str
+    format: str
+    metric: str
+    answers: tuple[Answer, ...]
+    benchmark: str = ""
+    checker: str = ""
+    """What gave the scores: a tool and its scorer."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What the file carries of the run's settings, in the parts of a manifest."""
+    configured: bool = False
+    """Whether `settings` hold the configuration of the tool, so that fairness can be checked."""
+    questions: Mapping[str, str] = field(default_factory=dict)
+    """Fingerprint of the question by item, so that one id cannot stand for two questions."""
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    """The source that an item came from, by item; items of one source are not independent."""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """The task of each item, where the run is on several."""
+    left_out: tuple[str, ...] = ()
+    """What the file was made to hold as well and has no scores of, by name."""
+    unfinished: str = ""
+    """Why this is not the whole run, where the file says so."""
+
+
+def score(record: Record, name: str) -> float | None:
+    """A score: a finite number, true or false; None for null and NaN.
+
+    Raises DataError for anything else, and where the record has no such field.
+    """
+    if name not in record.value:
+        raise record.error(name, "missing", nearest(name, record.value))
+    return number(record, name, record.value[name])
+
+
+def number(record: Record, name: str, value: Any) -> float | None:
+    """The same for a value that was found elsewhere in the record."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if not isinstance(value, int | float):
+        found = JSON_NAMES.get(type(value), type(value).__name__)
+        raise record.error(name, f"is {found}, not a number", "a score is a number, or empty")
+    if math.isinf(value):
+        raise record.error(name, f"is {value}, not a finite number")
+    return float(value)
+
+
+def is_score(value: Any) -> bool:
+    """Whether `number` takes the value."""
+    return value is None or (isinstance(value, int | float) and not math.isinf(value))
+
+
+def score_columns(records: Iterable[Record], *others: str) -> list[str]:
+    """The columns that hold scores and nothing else; `others` are never scores."""
+    rows = [record.value for record in records]
+    names = dict.fromkeys(name for row in rows for name in row if name not in others)
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    return [
+        name
+        for name, values in columns.items()
+        if all(map(is_score, values)) and any(value is not None for value in values)
+    ]
+
+
+def numbered(items: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Each item with the number of times that it came before: its repeat."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        yield item, seen[item]
+        seen[item] += 1
+
+
+class Places:
+    """Remembers where each answer was read, so that a second one of the same name is refused."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[Any, ...], int] = {}
+
+    def take(self, record: Record, field: str, *key: Any, fix: str) -> None:
+        """Note the answer of a record. Raises DataError where an earlier line holds it too."""
+        if key in self._seen:
+            problem = f"{key[0]!r} is also the item of line {self._seen[key]}"
+            raise record.error(field, problem, fix)
+        self._seen[key] = record.line
+
+
+class Clusters:
+    """Gathers the source of each item, which must be the same wherever the item stands."""
+
+    def __init__(self, key: str | None) -> None:
+        self.key = key or CLUSTER
+        self.by_item: dict[str, str] = {}
+        self._named = True if key is not None else None
+
+    def take(self, record: Record, item: str, table: Mapping[str, Any] | None) -> None:
+        """Note the source that a table of the record names under the key.
+
+        Raises DataError where an item has two, where a record names none that was asked for, or one
+        does and another does not, and where it is no text or number.
+        """
+        value = (table or {}).get(self.key)
+        if self._named is None:
+            self._named = value is not None
+        if value is None and not self._named:
+            return
+        if not isinstance(value, str | int | float) or not self._named:
+            problem = f"is no source of item {item!r}, or other records name none"
+            raise record.error(self.key, problem, nearest(self.key, table or {}))
+        known = self.by_item.setdefault(item, str(value))
+        if known != str(value):
+            problem = f"item {item!r} is in {known!r} and in {str(value)!r}"
+            raise record.error(self.key, problem, "an item has one source")
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises DataError for a missing one and for bytes that are not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise DataError(str(error.strerror).lower(), file=path) from error
+    except UnicodeDecodeError as error:
+        problem = f"byte {error.start + 1} is not UTF-8"
+        raise DataError(problem, file=path, fix="save the file as UTF-8") from error

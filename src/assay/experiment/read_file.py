@@ -1,0 +1,187 @@
+"""Reads an experiment file, with overrides, into frozen models.
+
+Every problem becomes one line with file, line and dotted field. Names that live in registries are
+checked by `lab.setup.unknown_names`.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from assay.data.toml_lines import KeyPath, key_lines, line_of
+from assay.data.toml_text import TomlInvalid, load_toml, unusable_values
+from assay.errors import InputError, nearest
+from assay.experiment.experiment import Experiment
+from assay.experiment.key_paths import annotations_at
+from assay.experiment.overrides import Override, apply_overrides, parse_override, place
+from assay.experiment.problems import MISSING, UNKNOWN, Problem, problems_in
+
+
+class SpecError(InputError):
+    """An experiment file that cannot be used.
+
+    The message is the first problem's; `each` has all of them, where there are several.
+    """
+
+    problems: tuple[Problem, ...] = ()
+    rest: Experiment | None = None
+    """What the file says without what is wrong in it, where that can be read."""
+
+
+def read_experiment(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
+    """The resolved experiment of `file` with `--set` overrides applied in order.
+
+    Raises SpecError with every problem that can be known from the file alone, and OverrideError for
+    an override that names nothing.
+    """
+    text = read_text(Path(file))
+    raw = parse_toml(text, file)
+    settings = [parse_override(override) for override in overrides]
+    values = apply_overrides(raw, settings)
+    unusable = [Problem(*found) for found in unusable_values(values)]
+    try:
+        experiment = Experiment.model_validate(values)
+    except ValidationError as invalid:
+        paths = {problem.path for problem in unusable}
+        others = problems_in(invalid.errors(include_url=False), values)
+        problems = [*unusable, *(other for other in others if other.path not in paths)]
+        rest, further = _without(problems, values)
+        error = first_error([*problems, *further], file, text, settings)
+        error.rest = rest
+        raise error from None
+    problems = [*unusable, *_unknown_varies(experiment, values)]
+    if problems:
+        error = first_error(problems, file, text, settings)
+        error.rest = experiment
+        raise error
+    return experiment
+
+
+def _without(
+    problems: Sequence[Problem], values: Mapping[str, Any]
+) -> tuple[Experiment | None, list[Problem]]:
+    """The experiment without the keys that are wrong, and what is wrong between its tables.
+
+    None where what is left is no experiment, or where the rules between tables could only seem to
+    be broken because something is left out.
+    """
+    left = copy.deepcopy(dict(values))
+    while problems:
+        if not all(_leave_out(problem, left) for problem in problems):
+            return None, []
+        try:
+            rest = Experiment.model_validate(left)
+        except ValidationError as invalid:
+            errors = invalid.errors(include_url=False)
+            between = [error for error in errors if error["type"] == "refused" and not error["loc"]]
+            if between:
+                return None, problems_in(between, left)
+            problems = problems_in(errors, left)
+        else:
+            return rest, _unknown_varies(rest, values)
+    return None, []
+
+
+def _leave_out(problem: Problem, values: dict[str, Any]) -> bool:
+    """Take a key out of the values, or the table that lacks one; False where others may hang on
+    it, or where nothing is left to be taken out.
+    """
+    path = list(problem.path[:-1] if problem.problem == MISSING else problem.path)
+    safe = problem.problem == UNKNOWN or (len(path) > 2 and "split" not in path)
+    here: Any = values
+    for part in path[:-1]:
+        here = here.get(part) if isinstance(here, dict) else None
+    if not safe or not isinstance(here, dict) or path[-1] not in here:
+        return False
+    del here[path[-1]]
+    return True
+
+
+def read_text(file: Path) -> str:
+    """The text of a file. Raises SpecError."""
+    if not file.is_file():
+        raise SpecError("no such file", file=file)
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise SpecError("not UTF-8 text", file=file) from None
+    except OSError as error:
+        raise SpecError(f"cannot be read: {error.strerror}", file=file) from error
+
+
+def parse_toml(text: str, file: str | Path) -> dict[str, Any]:
+    """The plain values of a TOML text. Raises SpecError with the line."""
+    try:
+        return load_toml(text)
+    except TomlInvalid as invalid:
+        problem = f"not valid TOML: {invalid.problem}"
+        raise SpecError(problem, file=file, line=invalid.line) from None
+
+
+def _is_field(dotted: str, values: Mapping[str, Any]) -> bool:
+    """Whether the path may be written; the control may have stages that this file has not."""
+    path = tuple(dotted.split("."))
+    if path[0] in ("data", "stage", "evaluate", "guard", "milestone") and path[1:2]:
+        names = values.get(path[0], {})
+        values = {path[0]: names if path[1] in names else {}}
+    return bool(annotations_at(path, values))
+
+
+def _unknown_varies(experiment: Experiment, values: Mapping[str, Any]) -> list[Problem]:
+    return [_unknown_vary(path) for path in experiment.vary if not _is_field(path, values)]
+
+
+def _unknown_vary(dotted: str) -> Problem:
+    first = dotted.split(".")[0]
+    fix = "write a dotted path such as stage.NAME.reward"
+    if first not in Experiment.model_fields:
+        fix = nearest(first, Experiment.model_fields)
+    return Problem(("vary",), f"{dotted!r} is not a field of an experiment", fix)
+
+
+def first_error(
+    problems: Sequence[Problem], file: str | Path, text: str, settings: Sequence[Override]
+) -> SpecError:
+    """The error for problems, that which comes first in the file before the others.
+
+    Missing keys come after the others, because a misspelt key explains one; overrides come last.
+    """
+    lines = key_lines(text)
+    placed = [(problem, _setting(problem.path, settings)) for problem in problems]
+    placed.sort(
+        key=lambda p: (p[1] is not None, p[0].problem == MISSING, line_of(p[0].path, lines) or 0)
+    )
+    each = [_error(*one, file, lines) for one in placed]
+    others = len(problems) - 1
+    count = f"{others} more problem{'s' * (others > 1)}" if others else ""
+    error = _error(*placed[0], file, lines, count)
+    error.each = tuple(each) if others else ()
+    error.problems = tuple(problem for problem, _ in placed)
+    return error
+
+
+def _error(
+    problem: Problem,
+    setting: Override | None,
+    file: str | Path,
+    lines: dict[KeyPath, int],
+    count: str = "",
+) -> SpecError:
+    return SpecError(
+        problem.problem,
+        file=place(setting.text) if setting else file,
+        line=None if setting else line_of(problem.path, lines),
+        field=".".join(map(str, problem.path)),
+        fix="; ".join(part for part in (problem.fix, count) if part),
+    )
+
+
+def _setting(path: KeyPath, settings: Sequence[Override]) -> Override | None:
+    """The last override that wrote the value at `path`."""
+    for setting in reversed(settings):
+        if path[: len(setting.path)] == setting.path:
+            return setting
+    return None

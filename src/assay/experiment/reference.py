@@ -1,0 +1,157 @@
+"""The reference of the experiment file as Markdown, made from the models themselves.
+
+`python -m assay.experiment.reference > docs/experiment.md` renews the page of the manual.
+"""
+
+from collections.abc import Iterator, Mapping
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from assay.experiment.base_table import Table
+from assay.experiment.data_table import DataSpec
+from assay.experiment.evaluate_table import EvaluateSpec
+from assay.experiment.experiment import Experiment
+from assay.experiment.note_table import NoteSpec
+from assay.experiment.stage_tables import (
+    CommonStage,
+    GrpoStage,
+    RceStage,
+    RftStage,
+    SamplingStage,
+    SftStage,
+)
+from assay.experiment.toml_write import inline
+from assay.experiment.watch_tables import GuardSpec, MilestoneSpec
+
+INTRODUCTION = """\
+# The experiment file
+
+One TOML file describes one experiment. Unknown keys are errors. Any value can be set on the
+command line by its dotted path: `assay run FILE --set stage.NAME.steps=20`. The resolved file,
+with every default written out, lies in the run's folder as `spec.toml`.
+
+This page is made from the models in `assay.experiment`
+(`python -m assay.experiment.reference > docs/experiment.md`).
+"""
+
+SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
+    "Top level": (Experiment, None),
+    "`[note]`": (NoteSpec, None),
+    "`[data.NAME]`": (DataSpec, None),
+    "`[stage.NAME]`, every method": (CommonStage, None),
+    "Stages that sample: `rft`, `rce`, `grpo`": (SamplingStage, CommonStage),
+    '`method = "sft"`': (SftStage, CommonStage),
+    '`method = "rft"`': (RftStage, SamplingStage),
+    '`method = "rce"`': (RceStage, SamplingStage),
+    '`method = "grpo"`': (GrpoStage, SamplingStage),
+    "`[evaluate.NAME]`": (EvaluateSpec, None),
+    "`[guard.NAME]`": (GuardSpec, None),
+    "`[milestone.NAME]`": (MilestoneSpec, None),
+}
+"""Heading to the model whose fields it lists, but for those it has from the second."""
+
+OWN_SECTIONS = ("note", "data", "stage", "evaluate", "guard", "milestone")
+_WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", Any: "any value"}
+_BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+
+
+def reference() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION]
+    inner: dict[str, type[Table]] = {}
+    for heading, (model, base) in SECTIONS.items():
+        fields = {k: f for k, f in model.model_fields.items() if _is_own(k, f, base)}
+        parts.append(_section(f"## {heading}", model, fields))
+        inner |= {table.__name__: table for f in fields.values() for table in _tables(f)}
+    parts.append("## Inner tables\n")
+    parts += [_section(f"### {name}", model, model.model_fields) for name, model in inner.items()]
+    return "\n".join(parts)
+
+
+def _is_own(key: str, field: FieldInfo, base: type[Table] | None) -> bool:
+    """Whether the section lists a field: not one of the base, nor one with sections of its own."""
+    if key in OWN_SECTIONS and field.annotation is Experiment.model_fields[key].annotation:
+        return False
+    above = base.model_fields.get(key) if base else None
+    return above is None or repr(above) != repr(field)
+
+
+def _section(heading: str, model: type[Table], fields: Mapping[str, FieldInfo]) -> str:
+    rows = [
+        f"| `{key}` | {_type_of(f)} | {_default(f)} | {_text(f)} |" for key, f in fields.items()
+    ]
+    about = " ".join((model.__doc__ or "").split())
+    head = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    return "\n".join([heading, "", about, "", *head, *rows, ""])
+
+
+def _text(field: FieldInfo) -> str:
+    return " ".join((field.description or "").split()).replace("|", "\\|")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default_factory is not None:
+        return "none"
+    if isinstance(field.json_schema_extra, dict):
+        return str(field.json_schema_extra["filled"])
+    if field.default is PydanticUndefined:
+        return "required"
+    if field.default is None:
+        return "omitted"
+    if isinstance(field.default, Table):
+        return "its defaults"
+    return f"`{inline(field.default)}`"
+
+
+def _tables(field: FieldInfo) -> Iterator[type[Table]]:
+    for kind in _leaves(field.annotation):
+        if isinstance(kind, type) and issubclass(kind, Table):
+            yield kind
+
+
+def _leaves(annotation: Any) -> Iterator[Any]:
+    arguments = get_args(annotation)
+    if get_origin(annotation) in (Annotated, Union, UnionType, tuple, dict):
+        for argument in arguments:
+            yield from _leaves(argument)
+    else:
+        yield annotation
+
+
+def _type_of(field: FieldInfo) -> str:
+    return _words(field.annotation) + _limits(field.metadata)
+
+
+def _words(annotation: Any) -> str:
+    """A type in words."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _words(arguments[0]) + _limits(arguments[1:])
+    if origin in (Union, UnionType):
+        return " or ".join(_words(a) for a in arguments if a is not type(None))
+    if origin is Literal:
+        return " or ".join(f"`{inline(choice)}`" for choice in arguments)
+    if origin is tuple:
+        size = "" if arguments[-1] is Ellipsis else f"{len(arguments)} "
+        return f"array of {size}{_words(arguments[0])}"
+    if origin is dict:
+        return f"table of {_words(arguments[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, Table):
+        return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+    return _WORDS[annotation]
+
+
+def _limits(metadata: Any) -> str:
+    found = []
+    for item in metadata:
+        items = getattr(item, "metadata", [item])
+        for bound in items:
+            found += [f" {s} {getattr(bound, k)}" for k, s in _BOUNDS.items() if hasattr(bound, k)]
+    return ",".join(found)
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -1,0 +1,316 @@
+"""The `[stage.NAME]` tables: one model per training method over a common base.
+
+Stages run in file order. What a method does with its values is in `train`; the names of presets,
+estimators and rewards are looked up by `lab.setup.unknown_names`, because they live in plain
+registries.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from assay.experiment.base_table import (
+    Count,
+    Few,
+    Many,
+    Positive,
+    Share,
+    Table,
+    Temperature,
+    Weight,
+    raise_all,
+    refused,
+)
+from assay.experiment.training_tables import (
+    Adapt,
+    FullAdapt,
+    LoraAdapt,
+    Optimizer,
+    Reward,
+    Sampling,
+)
+
+LEARNING_RATES = {"sft": 1e-5, "rft": 1e-5, "rce": 1e-5, "grpo": 1e-6}
+"""Full training: what the field's recipes for 0.5B to 8B models use."""
+LORA_LEARNING_RATE = 1e-4
+"""Much the same for supervised and reinforcement learning (Schulman et al., "LoRA Without
+Regret", 2025)."""
+
+
+class CommonStage(Table):
+    """What every training stage has."""
+
+    data: str
+    """The data set to train on, by its name."""
+    start: Annotated[str, Field(json_schema_extra={"filled": "the stage before"})] = "base"
+    """`base` (the experiment's model), `STAGE.best`, `STAGE.last` or `STAGE.step-N`. Omitted: the
+    previous stage's last checkpoint, `base` for the first stage."""
+    steps: Count | None = None
+    """Optimizer steps (sft) or rounds of sampling and updating; this or `epochs`."""
+    epochs: Count | None = None
+    """Passes over the data; this or `steps`."""
+    optimizer: Annotated[Optimizer, Field(json_schema_extra={"filled": "its defaults"})]
+    """How weights are updated; may be left out."""
+    adapt: Adapt = FullAdapt()
+    """Which weights are trained."""
+    rendering: str = "auto"
+    """How conversations become text: `template` (the tokenizer's own), `hermes`, `qwen3` or
+    `qwen3_fc`; `auto` is `template` where that writes tools and calls, else `hermes`."""
+    other_rendering_than: Many[str] | None = None
+    """Evaluations that may ask in another rendering than this stage trains in, by their names;
+    any other that looks at its checkpoints and does so is refused."""
+    micro_tokens: Count = 2048
+    """Token budget of one forward and backward pass; the gradient does not depend on it.
+    Completions stay with a longer prompt up to as many tokens as it has."""
+    checkpoint_every: Count | None = None
+    """Steps between checkpoints; omitted means the last step only."""
+    max_skipped_steps: Annotated[int, Field(ge=0)] = 3
+    """Steps with a non-finite gradient are skipped; more than this many stop the run."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The data sets, `NAME` or `NAME.dev`, that the stage trains on or is validated on."""
+        return (self.data,)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_learning_rate(cls, values: Any) -> Any:
+        """Fill in the rate by method and adaptation, so that the resolved spec shows it."""
+        optimizer = values.get("optimizer", {})
+        adapt = values.get("adapt", {})
+        if not isinstance(optimizer, Mapping) or not isinstance(adapt, Mapping):
+            return values
+        lora = adapt.get("kind") == "lora"
+        rate = LORA_LEARNING_RATE if lora else LEARNING_RATES[values["method"]]
+        return {**values, "optimizer": {"lr": rate, **optimizer}}
+
+    @model_validator(mode="after")
+    def _length_is_given_once(self) -> Self:
+        if (self.steps is None) == (self.epochs is None):
+            found = "neither" if self.steps is None else "both"
+            raise refused("steps", f"{found} of 'steps' and 'epochs' given", "write one of them")
+        return self
+
+
+class SftStage(CommonStage):
+    """Supervised fine-tuning: negative log-likelihood of the assistant's messages."""
+
+    method: Literal["sft"]
+    """The training method."""
+    batch: Few = 16
+    """Rows per optimizer step."""
+    loss_on: Literal["all", "last"] = "all"
+    """Train on all assistant messages of a conversation or on the last one only."""
+    validation: str | None = None
+    """Rows, `NAME` or `NAME.dev`, whose loss is measured beside training and recorded as
+    `validation_loss`; they train and choose nothing. Omitted means none."""
+    validation_every: Count | None = None
+    """Steps between measurements of the validation loss; omitted means after the last step only."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """See `CommonStage.reads`."""
+        return (self.data,) if self.validation is None else (self.data, self.validation)
+
+    @model_validator(mode="after")
+    def _measures_other_rows(self) -> Self:
+        raise_all(self._idle_validation())
+        return self
+
+    def _idle_validation(self) -> Iterator[PydanticCustomError]:
+        if self.validation is None and self.validation_every is not None:
+            fix = f'name rows, for example validation = "{self.data.removesuffix(".dev")}.dev"'
+            yield refused("validation_every", "there is no validation to measure", fix)
+        if self.validation == self.data:
+            problem = "these rows are trained on; their loss would only say how well they are known"
+            fix = f'hold some out: split = {{ dev = 0.05 }} and validation = "{self.data}.dev"'
+            yield refused("validation", problem, fix)
+
+
+class SamplingStage(CommonStage):
+    """What stages have that sample completions and reward them."""
+
+    prompts: Few
+    """Prompts per step."""
+    group: Few = 8
+    """Completions per prompt."""
+    sampling: Sampling = Sampling()
+    """How completions are drawn."""
+    reward_deadline: Positive = 10.0
+    """Seconds for one reward; a later one is an abstention. Applies to rewards in a worker."""
+    max_abstained_share: Share = 0.1
+    """A step with a larger share of abstained rewards stops the run."""
+
+    @model_validator(mode="after")
+    def _trains_the_model_that_sampled(self) -> Self:
+        if isinstance(self.adapt, LoraAdapt) and self.adapt.dropout is not None:
+            problem = "completions are sampled without dropout, their likelihoods would be with it"
+            raise refused("adapt.dropout", problem, "remove it; sft stages can have it")
+        return self
+
+
+class RftStage(SamplingStage):
+    """Rejection fine-tuning: sample, keep what was rewarded, train on it like SFT."""
+
+    method: Literal["rft"]
+    """The training method."""
+    reward: Reward
+    """A reward by name, or a table of names and weights."""
+    keep: float = 1.0
+    """Completions with at least this reward are kept."""
+    batch: Few = 16
+    """Kept completions per optimizer step; a last step of fewer weighs less in proportion."""
+    likelihood_temperature: Temperature = 1.0
+    """Logits are divided by it in the likelihood that is learned, at whatever temperature the
+    completions were sampled."""
+
+
+class Tau(Table):
+    """Temperature of the reward weights, moved linearly over the steps."""
+
+    start: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
+    """Temperature at the first step."""
+    end: Annotated[float, Field(ge=1e-6, le=1e6)] | None = None
+    """Temperature at the last step; omitted means the same as `start`."""
+
+
+class RceStage(SamplingStage):
+    """Reward-weighted fine-tuning: softmax(reward / tau) inside a group weighs the likelihood."""
+
+    method: Literal["rce"]
+    """The training method."""
+    candidates: Literal["sampled", "stored"] = "sampled"
+    """Groups sampled from the model, or the rewarded candidates that the data holds."""
+    tau: Tau = Tau()
+    """Temperature of the weights: small picks the best candidate, large weighs all alike."""
+    reward: Reward | None = None
+    """A reward by name, or a table of names and weights; required for sampled candidates."""
+    likelihood_temperature: Temperature = 1.0
+    """Logits are divided by it in the likelihood that is learned, at whatever temperature the
+    completions were sampled."""
+
+    @model_validator(mode="after")
+    def _sampled_needs_reward(self) -> Self:
+        if self.candidates == "sampled" and self.reward is None:
+            raise refused("reward", "sampled candidates need a reward")
+        if self.candidates == "stored" and self.reward is not None:
+            raise refused("reward", "stored candidates carry their own rewards", "remove it")
+        return self
+
+
+class Updates(Table):
+    """How one rollout is used."""
+
+    minibatches: Few = 1
+    """Optimizer steps per pass over the rollout."""
+    epochs: Few = 1
+    """Passes over the rollout."""
+
+
+class Kl(Table):
+    """Penalty for moving away from a reference."""
+
+    coef: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    """Weight of the penalty; 0 leaves it and its forward pass out."""
+    estimator: str = "k3"
+    """`k2`, `k3` and others; `k1` in the reward only: as a loss its gradient has mean zero."""
+    where: Literal["loss", "reward"] = "loss"
+    """Added to the loss, or subtracted from the reward."""
+    reference: Literal["stage_start", "base"] = "stage_start"
+    """The weights the stage started from, or the experiment's model."""
+
+
+class Dynamic(Table):
+    """Dynamic sampling: groups that teach nothing are replaced by groups of new prompts."""
+
+    max_batches: Few
+    """At most this many batches of prompts are sampled for one step."""
+
+
+class Overlong(Table):
+    """Soft punishment of long completions (DAPO)."""
+
+    buffer: Count
+    """The punishment rises linearly over the last `buffer` tokens before `max_tokens`."""
+    factor: Positive = 1.0
+    """The punishment at `max_tokens`."""
+
+
+class Clip(Table):
+    """Bounds of the probability ratio; what is left out comes from the preset."""
+
+    low: Positive | None = None
+    """Ratios below 1 - low are clipped."""
+    high: Positive | None = None
+    """Ratios above 1 + high are clipped."""
+    dual: Annotated[float, Field(gt=1)] | None = None
+    """Bound on the ratio where the advantage is negative."""
+
+
+class GrpoStage(SamplingStage):
+    """Group-relative policy optimisation and its relatives, by preset."""
+
+    method: Literal["grpo"]
+    """The training method."""
+    algorithm: str = "grpo"
+    """Preset that sets advantage, loss, aggregation, denominator and clip together."""
+    group: Annotated[int, Field(ge=2, le=10_000)] = 8
+    """Completions per prompt."""
+    reward: Reward
+    """A reward by name, or a table of names and weights."""
+    updates: Updates = Updates()
+    """How one rollout is used."""
+    kl: Kl = Kl()
+    """Penalty for moving away from a reference."""
+    drop_without_signal: bool | Literal["auto"] = "auto"
+    """Leave groups of equal rewards out of the update. `auto` drops them exactly where nothing acts
+    on them: no KL, no entropy term, no whitening over the batch."""
+    dynamic: Dynamic | None = None
+    """Replace groups without signal; omitted means no."""
+    mask_truncated: bool = False
+    """Give truncated completions no weight in the update."""
+    overlong: Overlong | None = None
+    """Soft punishment of long completions; omitted means none."""
+    entropy_coef: Weight = 0.0
+    """Weight of the entropy bonus."""
+    clip: Clip = Clip()
+    """Bounds of the probability ratio."""
+    advantage: str | None = None
+    """Advantage estimator by name, in place of the preset's."""
+    loss: str | None = None
+    """Policy loss by name, in place of the preset's."""
+    aggregation: str | None = None
+    """Aggregation of token losses by name, in place of the preset's."""
+    max_rollout_gap: Positive = 0.25
+    """The run stops where the mean absolute gap between rollout and training log-probs is
+    larger."""
+    max_steps_without_bonus: Count = 5
+    """The run stops after this many steps with signal in a row in which the bonus of `egpo` or
+    `egpo_scaled_clip` was below a thousandth of the advantages: it would be plain GRPO."""
+
+    @model_validator(mode="after")
+    def _terms_make_sense(self) -> Self:
+        raise_all(self._conflicts())
+        return self
+
+    def _conflicts(self) -> Iterator[PydanticCustomError]:
+        if self.kl.where == "loss" and self.kl.estimator == "k1":
+            fix = "use 'k2' or 'k3', or where = \"reward\""
+            yield refused("kl.estimator", "k1 as a loss has zero gradient in expectation", fix)
+        if self.drop_without_signal is True and (self.kl.coef or self.entropy_coef):
+            problem = "groups without signal still carry KL or entropy gradient"
+            yield refused("drop_without_signal", problem, 'use "auto"')
+
+
+StageSpec = Annotated[SftStage | RftStage | RceStage | GrpoStage, Field(discriminator="method")]
+
+
+def steps_of(stage: StageSpec, rows: int) -> int:
+    """Steps of the stage: as written, or what its epochs over `rows` come to."""
+    if stage.steps is not None:
+        return stage.steps
+    per_step = stage.batch if isinstance(stage, SftStage) else stage.prompts
+    return math.ceil((stage.epochs or 1) * rows / per_step)

@@ -1,0 +1,61 @@
+"""An experiment, or any table of plain values, as TOML text. Reading is `tomllib`'s job."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from assay.experiment.experiment import Experiment
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f"} | {
+    "\r": "\\r"
+}
+_TABLES = ("data", "stage", "evaluate", "guard", "milestone")
+
+
+def experiment_toml(experiment: Experiment) -> str:
+    """The resolved experiment with every default written out; omitted values stay left out."""
+    values = experiment.model_dump(exclude_none=True)
+    lines = [f"{key} = {inline(value)}" for key, value in values.items() if key not in _TABLES]
+    for kind in _TABLES:
+        for name, table in values[kind].items():
+            lines += ["", f"[{kind}.{name}]"]
+            lines += [f"{inline_key(key)} = {inline(value)}" for key, value in table.items()]
+    return "\n".join(lines) + "\n"
+
+
+def inline(value: Any) -> str:
+    """One value on one line: strings, numbers, booleans, arrays and inline tables."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _string(value)
+    if isinstance(value, float):
+        return _float(value)
+    if isinstance(value, Mapping):
+        pairs = ", ".join(f"{inline_key(key)} = {inline(item)}" for key, item in value.items())
+        return f"{{ {pairs} }}" if pairs else "{}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(inline(item) for item in value) + "]"
+    return str(value)
+
+
+def inline_key(key: str) -> str:
+    """A key, in quotes where it must be."""
+    return key if _BARE_KEY.fullmatch(key) else _string(key)
+
+
+def _string(text: str) -> str:
+    return '"' + "".join(_character(c) for c in text) + '"'
+
+
+def _character(c: str) -> str:
+    if c in _ESCAPES:
+        return _ESCAPES[c]
+    return f"\\u{ord(c):04x}" if ord(c) < 0x20 or ord(c) == 0x7F else c
+
+
+def _float(value: float) -> str:
+    # TOML wants a digit on both sides of the point, which repr gives, and lower-case inf and nan.
+    return repr(value) if math.isfinite(value) else str(value)

@@ -1,0 +1,140 @@
+"""Rules about what was compared: data, settings, labels, and conditions that were never run."""
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+
+from assay.data.reported.reported_record import Reported, Run
+from assay.judge.audit.cells import cells
+from assay.judge.audit.conditions import BOOKKEEPING, same_value
+from assay.judge.audit.flaw import Flaw
+from assay.judge.audit.pairs import Pair, absent, pairs
+from assay.judge.audit.printed import MODES, mean_of
+from assay.judge.findings import Severity
+
+DATA = "data"
+"""The setting that names the data a run was trained on."""
+FEWEST_SAME = 4
+"""Figures below which agreement to the last digit in all of them may be chance."""
+FEWEST_MOSTLY_SAME = 8
+"""Figures below which agreement in more than half of them may be chance."""
+SHARE_SAME = 0.5
+
+Values = tuple[Decimal, ...]
+
+
+def several_factors(report: Reported) -> Iterator[Flaw]:
+    """Comparisons of runs that differ in more than one thing, or in more than what is varied.
+
+    A note where the report says nothing of the two: a table of runs is no comparison yet.
+    """
+    for pair in pairs(report):
+        found = pair.differs
+        if pair.confounded:
+            shown = "; ".join(f"{c.path}: {c.control} → {c.other}" for c in found)
+            numbers = {
+                "count": len(found),
+                "what": shown,
+                "vary": ", ".join(pair.vary) or "–",
+            }
+            yield Flaw("several_factors", _severity(pair), pair.name, numbers, pair.line)
+
+
+def different_data(report: Reported) -> Iterator[Flaw]:
+    """Comparisons that are not about data, of runs that were trained on different data."""
+    for pair in pairs(report):
+        data = [c for c in pair.differs if c.path == DATA]
+        if data and pair.confounded:
+            numbers = {"control": str(data[0].control), "other": str(data[0].other)}
+            yield Flaw("different_data", _severity(pair), pair.name, numbers, pair.line)
+
+
+def label_disagrees(report: Reported) -> Iterator[Flaw]:
+    """Two places that say different things of one run or file, however they write it."""
+    said: dict[tuple[str, str | None], dict[str, tuple[object, str]]] = {}
+    for run in report.runs:
+        said[run.name, None] = {key: (value, "") for key, value in run.settings.items()}
+    for mention in report.mentions:
+        known = said.setdefault((mention.of, mention.cell), {})
+        for key, value in mention.settings.items():
+            first, place = known.setdefault(key, (value, mention.place))
+            if not same_value(first, value) and not BOOKKEEPING.search(key):
+                numbers = {
+                    "setting": key,
+                    "here": str(first),
+                    "place": place,
+                    "there": str(value),
+                    "other": mention.place,
+                }
+                yield Flaw("label_disagrees", "error", mention.of, numbers, mention.line)
+
+
+def two_numbers(report: Reported) -> Iterator[Flaw]:
+    """One score of one run, or one average, that is printed twice with different numbers."""
+    for mention in report.mentions:
+        run = report.run(mention.of)
+        scores = run.scores if run else {}
+        for cell, values in mention.scores.items():
+            if scores.get(cell) and not _agree(scores[cell], values):
+                about = f"{mention.of} · {cell}" if cell else mention.of
+                yield _twice(about, scores[cell], values, mention.place, mention.line)
+    first: dict[tuple[str, str], Decimal] = {}
+    for average in report.averages:
+        printed = first.setdefault((average.run, average.name), average.says)
+        if not _agree((printed,), (average.says,)):
+            about = f"{average.run} · {average.name}"
+            yield _twice(about, (printed,), (average.says,), "", average.line)
+
+
+def _twice(about: str, here: Values, there: Values, other: str, line: int | None) -> Flaw:
+    shown = {"here": ", ".join(map(str, here)), "there": ", ".join(map(str, there))}
+    return Flaw("two_numbers", "error", about, {**shown, "other": other}, line)
+
+
+def _agree(here: Values, there: Values) -> bool:
+    """Whether two places may print the same: all values, one of them, or their mean."""
+    for mode in MODES:
+        known = [*map(mode, here), mean_of(here, mode)]
+        if all(any(mode(v).meets(one) for one in known) for v in there):
+            return True
+        if mean_of(there, mode).meets(mean_of(here, mode)):
+            return True
+    return False
+
+
+def same_values(report: Reported) -> Iterator[Flaw]:
+    """Conditions whose scores agree to the last digit in all cells, or in most of many.
+
+    Nothing and everything right are no coincidence, and repeats that are alike are one figure.
+    """
+    scored = [(run, _printed(report, run)) for run in report.runs]
+    for index, (first, before) in enumerate(scored):
+        for second, after in scored[index + 1 :]:
+            shared = before.keys() & after.keys()
+            equal = [cell for cell in shared if before[cell] == after[cell]]
+            figures = sum(len(set(before[cell])) for cell in shared)
+            everything = len(equal) == len(shared)
+            fewest = FEWEST_SAME if everything else FEWEST_MOSTLY_SAME
+            if figures < fewest or len(equal) <= SHARE_SAME * len(shared):
+                continue
+            numbers = {"equal": len(equal), "cells": len(shared), "figures": figures}
+            key = "same_values" if everything else "mostly_same_values"
+            about = f"{first.name} / {second.name}"
+            yield Flaw(key, "error" if everything else "warning", about, numbers, second.line)
+
+
+def never_run(report: Reported) -> Iterator[Flaw]:
+    """Comparisons with a condition of which the report has nothing."""
+    for claim in report.comparisons:
+        for name in absent(report, claim):
+            about = f"{claim.run} / {claim.control}"
+            yield Flaw("never_run", "error", about, {"name": name}, claim.line)
+
+
+def _severity(pair: Pair) -> Severity:
+    return "error" if pair.claimed else "note"
+
+
+def _printed(report: Reported, run: Run) -> Mapping[str, Values]:
+    """The printed values of each cell that has neither everything right nor nothing."""
+    found = cells(report, run)
+    return {name: cell.values for name, cell in found.items() if 0 < cell.mean < 1}

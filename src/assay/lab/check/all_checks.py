@@ -1,0 +1,137 @@
+"""`assay check`: everything that can be known of an experiment before compute is spent on it.
+
+Trains nothing and makes no run. Each kind of question is a file in `lab.check`; here they are
+asked in order and their answers gathered.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from assay.errors import InputError
+from assay.judge.findings import Finding, worst_first
+from assay.lab.check.gold_answers import gold_answers
+from assay.lab.check.memory_and_disk import room
+from assay.lab.check.openable import refuse_unopenable
+from assay.lab.check.probe import probe as sample_groups
+from assay.lab.check.renderings_alike import renderings
+from assay.lab.check.rows import rows
+from assay.lab.check.shared_items import leakage
+from assay.lab.check.speed import speed
+from assay.lab.check.subject import Histogram, Number, Seen, Shared, Subject
+from assay.lab.check.token_lengths import lengths
+from assay.lab.check.trained_tokens import trained
+from assay.lab.check.unusual_settings import smells
+from assay.lab.evaluate.endpoint_runs import endpoint_evaluations, endpoint_for, is_endpoint
+from assay.lab.monitor.observer import Observer, Silent
+from assay.lab.setup.session import Session
+from assay.lab.setup.validate import read_whole
+from assay.runs.run_directory import RunDirectory
+
+Check = Callable[[Subject], Seen]
+
+CHECKS: Mapping[str, Check] = {
+    "rows": rows,
+    "gold answers and controls": gold_answers,
+    "renderings": renderings,
+    "what is trained": trained,
+    "lengths": lengths,
+    "leakage": leakage,
+    "settings": smells,
+    "memory and disk": room,
+    "speed": speed,
+}
+"""In the order in which they are asked."""
+COMPUTING = ("speed",)
+"""Checks that pass something through the model; the others take seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found, worst first, and what was measured on the way."""
+
+    findings: tuple[Finding, ...]
+    numbers: Mapping[str, Mapping[str, float]]
+    """Table of the experiment -> what, with its unit -> value."""
+    histograms: tuple[Histogram, ...] = ()
+    shared: tuple[Shared, ...] = ()
+    """What training rows and tests have in common."""
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """What must not stay as it is."""
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything found is an error."""
+        return bool(self.errors)
+
+
+def check_experiment(
+    file: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    root: Path,
+    probe: int = 0,
+    observer: Observer | None = None,
+) -> Report:
+    """Check an experiment file in the lab at `root`; `probe` prompts are sampled for each stage.
+
+    An experiment whose model, data or evaluations cannot be opened gets that error alone. Raises
+    SpecError, OverrideError and UnknownNameError where the file itself is wrong.
+    """
+    experiment = read_whole(Path(file), overrides, root)
+    watching = observer or Silent()
+    nowhere = RunDirectory(root, experiment.name, "check")
+    session = Session(experiment, nowhere, experiment.seeds[0], watching)
+    unopened = opening_error(session)
+    if unopened is not None:
+        return Report((unopened,), {})
+    if is_endpoint(experiment.model):
+        # Nothing is rendered, trained or timed here: the endpoint answers and the items are there.
+        return Report((), {})
+    checks = dict(CHECKS)
+    if probe:
+        checks[f"probe of {probe} prompts"] = partial(sample_groups, prompts=probe)
+    return asked(session, checks)
+
+
+def asked(session: Session, checks: Mapping[str, Check]) -> Report:
+    """What the checks find in an opened experiment."""
+    subject = Subject(session)
+    seen: list[Finding | Number | Histogram | Shared] = []
+    for name, check in checks.items():
+        session.observer.note(f"checking {name}")
+        seen += check(subject)
+    return gather(seen)
+
+
+def opening_error(session: Session) -> Finding | None:
+    """The first thing that keeps the experiment from being opened; None where all is there."""
+    try:
+        if is_endpoint(session.experiment.model):
+            endpoint_for(session)
+            endpoint_evaluations(session)
+            return None
+        refuse_unopenable(session.experiment, session.run.root)
+        for part in ("base", "sets", "evaluations"):
+            getattr(session, part)
+    except InputError as error:
+        place = ":".join(str(part) for part in (error.file, error.line) if part is not None)
+        what = f"{error.field}: {error.problem}" if error.field else error.problem
+        return Finding("error", what, place, error.fix or "mend it and check again")
+    return None
+
+
+def gather(seen: Sequence[Finding | Number | Histogram | Shared]) -> Report:
+    """Findings once each and worst first, numbers by their table."""
+    findings = dict.fromkeys(one for one in seen if isinstance(one, Finding))
+    numbers: dict[str, dict[str, float]] = {}
+    for one in seen:
+        if isinstance(one, Number):
+            numbers.setdefault(one.place, {})[one.name] = one.value
+    histograms = tuple(one for one in seen if isinstance(one, Histogram))
+    shared = tuple(one for one in seen if isinstance(one, Shared))
+    return Report(tuple(worst_first(list(findings))), numbers, histograms, shared)

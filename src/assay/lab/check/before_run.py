@@ -1,0 +1,92 @@
+"""What is looked at before a run is made: the checks of `assay check` that pass nothing through the
+model.
+
+An error stops the run, unless it is overridden by a reason. What was found goes into the manifest
+under `CHECKED`; pages and comparisons show it. A run that has it there is not looked at again: its
+data and settings are those of its manifest.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from assay.errors import InputError
+from assay.judge.findings import Finding
+from assay.judge.plural import filled
+from assay.lab.check.all_checks import CHECKS, COMPUTING, asked
+from assay.lab.check.rendering_mismatch import refuse_other_renderings
+from assay.lab.evaluate.endpoint_runs import is_endpoint
+from assay.lab.monitor.observer import Silent
+from assay.lab.setup.session import Session
+from assay.runs.manifest_file import CHECKED, read_manifest
+
+CHEAP = {name: check for name, check in CHECKS.items() if name not in COMPUTING}
+GO_ON = "or go on all the same with --despite REASON"
+
+
+class Unsound(InputError):
+    """The checks before a run end with errors."""
+
+    def __init__(self, errors: Sequence[Finding]):
+        each = tuple(
+            InputError(f"{error.what}: {error.evidence}", fix=f"{error.fix}; {GO_ON}")
+            for error in errors
+        )
+        super().__init__("; ".join(one.problem for one in each), fix=each[-1].fix)
+        self.each = each
+
+
+class NoReason(InputError):
+    """Errors are to be overridden without a word why."""
+
+
+def looked_at(session: Session, despite: str | None = None) -> Session:
+    """The session with what the checks found. Raises Unsound for errors, unless a reason says why
+    the run is made despite them, NoReason for an empty one, OtherRendering, which a stage allows by
+    itself, and what opening its parts raises.
+
+    What was found once is kept; a model behind an endpoint is trained on nothing.
+    """
+    reason = reason_of(despite)
+    if is_endpoint(session.experiment.model):
+        return session
+    if (known := read_manifest(session.run).get(CHECKED)) is not None:
+        tell_known(session, known, reason)
+        return session
+    session.observer.note("checking rows, answers, renderings, lengths, leakage and room")
+    for part in ("base", "sets", "evaluations"):
+        getattr(session, part)  # the run goes on with them
+    refuse_other_renderings(session)
+    began = time.monotonic()
+    found = asked(session.going_on(observer=Silent()), CHEAP)
+    if found.errors and not reason:
+        raise Unsound(found.errors)
+    warnings = sum(finding.severity == "warning" for finding in found.findings)
+    figures = {"seconds": time.monotonic() - began, "warnings": warnings}
+    words = "checked in {seconds:.1f} s: {warnings:warnings}, see 'assay check'"
+    session.observer.note(filled(words, figures))
+    if reason and not found.errors:
+        session.observer.note("--despite: no check ends with an error, so nothing is overridden")
+    overridden = {"despite": reason} if found.errors else {}
+    errors = [asdict(error) for error in found.errors]
+    shared = [asdict(each) for each in found.shared]
+    return session.going_on(checked={**overridden, "errors": errors, "shared": shared})
+
+
+def tell_known(session: Session, known: Mapping[str, Any], reason: str) -> None:
+    """Say what a new reason means for a run that was looked at before it was made."""
+    if not reason:
+        return
+    said = known.get("despite")
+    why = f"overridden already: {said}" if said else "no check ended with an error"
+    session.observer.note(f"--despite: {session.run} was checked when it was made; {why}")
+
+
+def reason_of(despite: str | None) -> str:
+    """A reason on one line; "" where none is asked for. Raises NoReason."""
+    if despite is None:
+        return ""
+    if not (reason := " ".join(despite.split())):
+        raise NoReason("is empty", field="--despite", fix="say why the run is made all the same")
+    return reason

@@ -1,0 +1,238 @@
+"""How a reward is tried: on gold answers, which must earn the full reward, and on empty, cut and
+exchanged answers, which must not. What is tried is `gold_answers`' to say.
+
+What a reward judges is found out by trying: one whose value for a text changes with the row judges
+correctness; one that looks at the text alone judges form (length, repetition, tags). Where all gold
+answers are alike there is nothing to exchange, and a reward that tells texts apart stays unknown.
+
+An answer that is cut in half may still hold what was asked, and then earns its reward rightly; one
+of which hardly a word is there cannot.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Row
+from assay.experiment.evaluate_table import EvaluateSpec
+from assay.judge.findings import Finding
+from assay.lab.check.subject import Gold, Number, Seen, share_of, some
+from assay.tasks.running import RewardRunner, WeightedReward
+from assay.tasks.task import (
+    BenchmarkOptions,
+    RewardFunction,
+    Task,
+    benchmark,
+)
+
+CONTROLS = 200
+"""Rows on which wrong answers are tried."""
+NEAR = 1e-6
+BEGUN = 3
+"""Characters of an answer that has hardly begun."""
+FEW, MOST = 0.05, 0.5
+"""Shares of wrong answers with full reward above which there is a warning, and an error."""
+
+Value = TypeVar("Value")
+Kind = Literal["correctness", "form", "constant", "unknown"]
+Runner = Callable[[RewardFunction | WeightedReward], RewardRunner]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One wrong answer: the row, what the answer earned, and what its text earns as gold."""
+
+    row_id: str
+    value: float | None
+    at_home: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One reward on the gold answers of some rows, and on answers that are wrong."""
+
+    name: str
+    maximum: float
+    gold: tuple[tuple[str, Reward], ...]
+    empty: tuple[Tried, ...]
+    cut: tuple[Tried, ...]
+    begun: tuple[Tried, ...]
+    exchanged: tuple[Tried, ...]
+
+    @property
+    def kind(self) -> Kind:
+        """What the reward seems to judge; unknown where nothing could be exchanged."""
+        if any(_differ(t.value, t.at_home) for t in self.exchanged):
+            return "correctness"
+        values = [r.value for _, r in self.gold] + [t.value for t in (*self.empty, *self.cut)]
+        if not any(_differ(v, values[0]) for v in values):
+            return "constant"
+        return "form" if self.exchanged else "unknown"
+
+    def full(self, tried: Sequence[Tried]) -> list[str]:
+        """Rows whose wrong answer earned the full reward."""
+        return [t.row_id for t in tried if t.value is not None and t.value >= self.maximum - NEAR]
+
+
+def full_score(task_: Task, spec: EvaluateSpec, root: Path) -> float:
+    """What a benchmark's checker gives to a right answer."""
+    return benchmark(task_, spec.benchmark or "", BenchmarkOptions(spec.options, root)).max_score
+
+
+def try_reward(
+    name: str,
+    function: RewardFunction | WeightedReward,
+    most: float,
+    golds: Sequence[Gold],
+    runner_of: Runner,
+) -> Trial:
+    """Score gold answers of all rows, and wrong ones of at most CONTROLS rows evenly spread."""
+    chosen = golds[:: -(-len(golds) // CONTROLS)]
+    swaps = exchanged_pairs(chosen, same_answer)
+    with runner_of(function) as runner:
+        rewards = runner.score([(gold.row, gold.completion) for gold in golds])
+        home = {gold.row.id: r.value for gold, r in zip(golds, rewards, strict=True)}
+        empty = runner.score([(gold.row, Completion("")) for gold in chosen])
+        cut = runner.score([cut_short(gold, len(gold.text) // 2) for gold in chosen])
+        begun = runner.score([cut_short(gold, begun_length(gold.text)) for gold in chosen])
+        exchanged = runner.score([(one.row, other.completion) for one, other in swaps])
+    return Trial(
+        name,
+        most,
+        tuple((gold.row.id, r) for gold, r in zip(golds, rewards, strict=True)),
+        tuple(Tried(g.row.id, r.value, None) for g, r in zip(chosen, empty, strict=True)),
+        tuple(Tried(g.row.id, r.value, None) for g, r in zip(chosen, cut, strict=True)),
+        tuple(Tried(g.row.id, r.value, None) for g, r in zip(chosen, begun, strict=True)),
+        tuple(
+            Tried(one.row.id, r.value, home[other.row.id])
+            for (one, other), r in zip(swaps, exchanged, strict=True)
+        ),
+    )
+
+
+def exchanged_pairs(
+    golds: Sequence[Value], same: Callable[[Value, Value], bool]
+) -> list[tuple[Value, Value]]:
+    """Each of the values with another that is not the `same`; none where all are.
+
+    Far apart, since neighbours often share a source.
+    """
+    half = len(golds) // 2
+    pairs = []
+    for index, one in enumerate(golds):
+        others = (golds[(index + half + step) % len(golds)] for step in range(len(golds)))
+        other = next((each for each in others if not same(one, each)), None)
+        if other is not None:
+            pairs.append((one, other))
+    return pairs
+
+
+def same_answer(one: Gold, other: Gold) -> bool:
+    """Whether two rows have the same gold answer, so that exchanging them proves nothing."""
+    same_gold = one.row.gold is not None and one.row.gold == other.row.gold
+    return one.text == other.text or same_gold
+
+
+def cut_short(gold: Gold, length: int) -> tuple[Row, Completion]:
+    """The first characters of the gold answer, as if cut at the token limit."""
+    tokens = len(gold.actions) * length // max(len(gold.text), 1)
+    return gold.row, Completion(gold.text[:length], gold.actions[:tokens], "length")
+
+
+def begun_length(text: str) -> int:
+    """Characters of a text that has hardly begun; less than the half that `cut` keeps."""
+    return min(BEGUN, len(text) // 2)
+
+
+def judge_trials(place: str, trials: Sequence[Trial]) -> Seen:
+    """What is wrong with the parts of one reward, or with a checker alone."""
+    judged = any(trial.kind in ("correctness", "unknown") for trial in trials)
+    for trial in trials:
+        reached = sum(not _short(trial, r) for _, r in trial.gold)
+        yield Number(place, f"gold_full_share: {trial.name}", reached / len(trial.gold))
+        yield from gold_below_full(place, trial, judged)
+        if trial.kind in ("correctness", "unknown"):
+            yield from wrong_but_full(place, trial)
+    if not judged:
+        yield no_correctness(place, trials)
+
+
+def gold_below_full(place: str, trial: Trial, judged: bool) -> Seen:
+    """Gold answers that miss the full reward."""
+    short = [(id_, r) for id_, r in trial.gold if _short(trial, r)]
+    if not short:
+        return
+    lost = [(id_, r) for id_, r in short if r.value is None or r.value < trial.maximum / 2]
+    form = trial.kind == "form" or (trial.kind == "constant" and judged)
+    worst_id, worst = (lost or short)[0]
+    value = f"abstains: {worst.why}" if worst.value is None else f"earns {worst.value:.3g}"
+    fix = "mend the gold answers of these rows, or how the reward reads them"
+    if form:
+        fix = "it judges the form of a text, not whether it is right: nothing, if the gold answers "
+        fix += "are not meant to have that form"
+    elif not lost:
+        fix = "nothing, if the reward grades right answers too, by length for example"
+    yield Finding(
+        "error" if lost and not form else "warning",
+        f"{place}: gold answers do not earn the full reward of {trial.name!r}",
+        f"{share_of(len(short), len(trial.gold))} below {trial.maximum:g}: "
+        f"{some([id_ for id_, _ in lost or short])}; {worst_id} {value}",
+        fix,
+    )
+
+
+def wrong_but_full(place: str, trial: Trial) -> Seen:
+    """Wrong answers that earn the full reward."""
+    controls = {"empty": trial.empty, "cut": trial.begun, "exchanged": trial.exchanged}
+    for name, tried in controls.items():
+        full = trial.full(tried)
+        if len(full) <= (0 if name == "empty" else FEW * len(tried)):
+            continue
+        grave = trial.kind == "correctness" and (name == "empty" or len(full) > MOST * len(tried))
+        fix = "a model would learn to write them; make the reward stricter, or say in the rows "
+        fix += "what is right"
+        if trial.kind == "unknown":
+            fix += "; nothing, if it judges form alone, which rows that all have one answer hide"
+        yield Finding(
+            "error" if grave else "warning",
+            f"{place}: {name} answers earn the full reward of {trial.name!r}",
+            f"{share_of(len(full), len(tried))}: {some(full)}",
+            fix,
+        )
+    yield from early_answers(place, trial)
+
+
+def early_answers(place: str, trial: Trial) -> Seen:
+    """Gold answers whose first half is enough: what comes behind is not judged."""
+    begun = set(trial.full(trial.begun))
+    early = [id_ for id_ in trial.full(trial.cut) if id_ not in begun]
+    if len(early) > FEW * len(trial.cut):
+        yield Finding(
+            "note",
+            f"{place}: the first half of gold answers earns the full reward of {trial.name!r}",
+            f"{share_of(len(early), len(trial.cut))}: {some(early)}",
+            "nothing, if they begin with the answer and explain it afterwards",
+        )
+
+
+def no_correctness(place: str, trials: Sequence[Trial]) -> Finding:
+    """No part of a reward looks at what is asked."""
+    names = ", ".join(repr(trial.name) for trial in trials)
+    constant = all(trial.kind == "constant" for trial in trials)
+    return Finding(
+        "error" if constant else "warning",
+        f"{place}: the reward does not tell right from wrong",
+        f"{names}: exchanging the answers of two rows changes nothing"
+        + (", and neither does emptying them" if constant else ""),
+        "add a reward that compares with the gold answer, unless only form is to be trained",
+    )
+
+
+def _short(trial: Trial, earned: Reward) -> bool:
+    return earned.value is None or earned.value < trial.maximum - NEAR
+
+
+def _differ(one: float | None, other: float | None) -> bool:
+    return one is not None and other is not None and abs(one - other) > NEAR

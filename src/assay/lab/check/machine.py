@@ -1,0 +1,188 @@
+"""What this machine has for the lab, what it lacks, and the command that mends it.
+
+Looks only: nothing is installed, downloaded or changed. Importing it loads no torch; running does.
+"""
+
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+DISTRIBUTION = "assay-lab"
+GIB = 2**30
+NEEDED_DISK = 4 * GIB
+"""The demo with its wheels, converted model and checkpoints takes about 3 GiB."""
+NEEDED_MEMORY = 5 * GIB
+"""Full fine-tuning of a 135M model in fp32: weights, gradients, two moments and activations."""
+
+State = Literal["ok", "missing", "optional"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    state: State
+    """`missing` stops something that the lab needs; `optional` stops nothing."""
+    found: str
+    mend: str = ""
+    """The command, or what to do."""
+
+
+def examine(root: Path) -> list[Check]:
+    """Everything, for the lab at `root`."""
+    groups: list[Callable[[Path], Iterator[Check]]] = [
+        interpreter,
+        packages,
+        arithmetic,
+        eight_bit,
+        isolation,
+        caches,
+        room,
+        git,
+    ]
+    return [check for group in groups for check in group(root)]
+
+
+def interpreter(root: Path) -> Iterator[Check]:
+    """Python's version."""
+    good = sys.version_info >= (3, 11)
+    mend = "" if good else "install Python 3.11 or newer, then make .venv again"
+    yield Check("python", "ok" if good else "missing", platform.python_version(), mend)
+
+
+def packages(root: Path) -> Iterator[Check]:
+    """Every package that Assay depends on, its version against the range that Assay states."""
+    from packaging.requirements import Requirement
+
+    for text in importlib.metadata.requires(DISTRIBUTION) or ():
+        need = Requirement(text)
+        if need.marker is not None and not need.marker.evaluate({"extra": ""}):
+            continue
+        version = installed(need.name)
+        bare = re.sub(r"\s*;.*", "", text)
+        mend = f"python -m pip install '{bare}' -c constraints.txt"
+        if version is None:
+            yield Check(need.name, "missing", "not installed", mend)
+        elif not need.specifier.contains(version, prereleases=True):
+            yield Check(need.name, "missing", f"{version}, needs {need.specifier}", mend)
+        else:
+            yield Check(need.name, "ok", version)
+
+
+def installed(name: str) -> str | None:
+    """The version of an installed package, or None."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def arithmetic(root: Path) -> Iterator[Check]:
+    """The device, its threads, and whether it computes in bf16."""
+    if installed("torch") is None:
+        return
+    import torch
+
+    from assay.models.precision import choose_precision
+
+    precision = choose_precision()
+    yield Check("device", "ok", device_name(precision.device))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = torch.get_num_threads()
+    fits = threads == cores or "OMP_NUM_THREADS" in os.environ
+    mend = "" if fits else f"export OMP_NUM_THREADS={cores}"
+    words = f"{threads} torch threads on {cores} cores"
+    yield Check("threads", "ok" if fits else "optional", words, mend)
+    dtype = str(precision.compute).removeprefix("torch.")
+    yield Check("precision", "ok", f"computes in {dtype}: {precision.reason}")
+
+
+def device_name(device: str) -> str:
+    """The GPU's name and memory, or the CPU's architecture."""
+    import torch
+
+    if device == "cpu":
+        return f"cpu ({platform.machine()})"
+    facts = torch.cuda.get_device_properties(0)
+    return f"{facts.name}, {facts.total_memory / GIB:.0f} GiB, {torch.cuda.device_count()} in all"
+
+
+def eight_bit(root: Path) -> Iterator[Check]:
+    """bitsandbytes, which only `optimizer.name = "adamw8bit"` needs."""
+    version = installed("bitsandbytes")
+    mend = "" if version else "python -m pip install bitsandbytes (for adamw8bit only)"
+    found = version or "not installed"
+    yield Check("bitsandbytes", "ok" if version else "optional", found, mend)
+
+
+def isolation(root: Path) -> Iterator[Check]:
+    """Namespaces for code that a model wrote."""
+    from assay.sandbox.isolation import isolation_available
+
+    found = isolation_available()
+    if found.tool:
+        yield Check("isolation", "ok", f"namespaces by {found.tool}")
+        return
+    mend = (
+        "install util-linux and libseccomp2, allow user namespaces "
+        "(sysctl kernel.unprivileged_userns_clone=1, "
+        'kernel.apparmor_restrict_unprivileged_userns=0), or write sandbox = "limits-only"'
+    )
+    yield Check("isolation", "missing", found.why, mend)
+
+
+def caches(root: Path) -> Iterator[Check]:
+    """The cache and the wheels of the demo in it."""
+    from assay.data.built_once import cache_root
+    from assay.models.wheels import WHEELS
+
+    for wheel in WHEELS.values():
+        folder = cache_root() / "wheels" / f"{wheel.name}-{wheel.version}"
+        if folder.is_dir():
+            yield Check(wheel.name, "ok", str(folder))
+        else:
+            mend = "fetched when first used; needs pip's index once"
+            yield Check(wheel.name, "optional", f"not in the cache {cache_root()}", mend)
+
+
+def room(root: Path) -> Iterator[Check]:
+    """Free space where the lab and its cache lie, and free memory."""
+    import psutil
+
+    from assay.data.built_once import cache_root
+
+    for name, folder, variable in (("disk", root, "--lab"), ("cache", cache_root(), "ASSAY_CACHE")):
+        free = shutil.disk_usage(existing(folder)).free
+        enough = free >= NEEDED_DISK
+        mend = "" if enough else f"free {NEEDED_DISK // GIB} GiB, or choose another with {variable}"
+        words = f"{free / GIB:.1f} GiB free in {folder}"
+        yield Check(name, "ok" if enough else "missing", words, mend)
+    free = psutil.virtual_memory().available
+    enough = free >= NEEDED_MEMORY
+    mend = "" if enough else 'train less: adapt = { kind = "lora" }, smaller micro_tokens'
+    state: State = "ok" if enough else "optional"
+    yield Check("memory", state, f"{free / GIB:.1f} GiB free", mend)
+
+
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest one above that exists."""
+    return next(p for p in (folder, *folder.parents) if p.exists())
+
+
+def git(root: Path) -> Iterator[Check]:
+    """git, which notes the commit and the local changes in a run's manifest."""
+    if shutil.which("git") is None:
+        mend = "apt install git (without it manifests have no commit)"
+        yield Check("git", "optional", "not installed", mend)
+        return
+    done = subprocess.run(["git", "--version"], capture_output=True, text=True, check=True)
+    yield Check("git", "ok", done.stdout.strip())

@@ -1,0 +1,164 @@
+"""Memory and disk that the stages take, by formula, against what this machine has free."""
+
+import shutil
+
+import psutil
+import torch
+
+from assay.errors import InputError
+from assay.experiment.stage_tables import GrpoStage, StageSpec
+from assay.experiment.training_tables import LoraAdapt
+from assay.judge.findings import Finding
+from assay.lab.check.machine import existing
+from assay.lab.check.subject import Number, Seen, Subject, samples
+from assay.lab.check.work import StageWork, adaptation_of, checkpoint_count, stage_work
+from assay.models.adapt import Adaptation
+from assay.models.memory import (
+    MOMENT_BYTES,
+    MemoryEstimate,
+    ModelShape,
+    StepLoad,
+    available_memory,
+    estimate_memory,
+    model_shape,
+)
+from assay.rollout.engines.cpu.engine import prompt_slots
+from assay.rollout.engines.cpu.prefix_cache import most_bytes
+from assay.train.checkpoint import HEADROOM
+
+GIB = 2**30
+TIGHT = 0.8
+"""A larger share of the free memory is a warning."""
+
+
+def room(subject: Subject) -> Seen:
+    """The memory of every stage; the disk of all of them."""
+    shape = model_shape(subject.session.base.config)
+    needed = 0.0
+    for name, stage in subject.session.experiment.stage.items():
+        try:
+            adaptation = adaptation_of(subject, stage)
+        except InputError as error:
+            yield Finding(
+                "error", f"stage.{name}: {error.problem}", error.field or "", error.fix or ""
+            )
+            continue
+        work = stage_work(subject, stage)
+        if work is not None:
+            yield from memory(subject, name, stage, work, adaptation, shape)
+            needed += disk_bytes(stage, work, adaptation, shape)
+    yield from disk(subject, needed * len(subject.session.experiment.seeds))
+
+
+def memory(
+    subject: Subject,
+    name: str,
+    stage: StageSpec,
+    work: StageWork,
+    adaptation: Adaptation,
+    shape: ModelShape,
+) -> Seen:
+    """One stage at its peak: a training step, and what sampling keeps beside it."""
+    precision = subject.session.precision
+    bf16 = precision.compute != precision.master
+    step = estimate_memory(shape, step_load(stage, work, adaptation, bf16))
+    beside = reference_bytes(stage, shape)
+    sampling = sampling_bytes(stage, work, shape, bf16)
+    # Sampling and updating take turns: the larger of what each needs for itself counts.
+    passing = step.activations + step.logits + step.casts + step.gradients
+    total = step.total + sum(beside.values()) + max(sum(sampling.values()) - passing, 0.0)
+    free, whole = available_memory(precision.device), installed_memory(precision.device)
+    yield Number(f"stage.{name}", "memory_mb", total / 2**20)
+    if total <= TIGHT * free:
+        return
+    yield Finding(
+        "error" if total > whole else "warning",
+        f"stage.{name}: the memory of a step " + ("does not fit" if total > free else "is tight"),
+        f"about {total / GIB:.1f} GiB of {whole / GIB:.1f} GiB on {precision.device}, "
+        f"{free / GIB:.1f} GiB free now: {in_words(step, {**beside, **sampling})}",
+        'lower micro_tokens, train less (adapt = { kind = "lora" }), or use adamw8bit',
+    )
+
+
+def step_load(stage: StageSpec, work: StageWork, adaptation: Adaptation, bf16: bool) -> StepLoad:
+    """The largest micro-batch: full to the token budget, or one turn where that is longer.
+
+    Completions stay with a prompt up to as many tokens as it has (`micro_batches`).
+    """
+    answer = work.answer_most if samples(stage) else work.answer
+    longest = work.prompt_most + max(work.answer_most, min(work.prompt_most, work.group * answer))
+    tokens = max(min(stage.micro_tokens, work.tokens(answer)), longest)
+    completions = tokens * work.group * answer / (work.prompt + work.group * answer)
+    return StepLoad(
+        tokens=round(tokens),
+        logit_rows=round(completions),
+        trainable=adaptation.trainable,
+        optimizer=stage.optimizer.name,
+        bf16=bf16,
+    )
+
+
+def installed_memory(device: str) -> float:
+    """Bytes of memory that the device has in all."""
+    if device == "cuda":
+        return float(torch.cuda.mem_get_info()[1])
+    return float(psutil.virtual_memory().total)
+
+
+def sampling_bytes(
+    stage: StageSpec, work: StageWork, shape: ModelShape, bf16: bool
+) -> dict[str, float]:
+    """What sampling holds: weights laid out for it, keys and values, and those kept for later."""
+    if not samples(stage):
+        return {}
+    width = 2 if bf16 else 4
+    token = 2 * shape.layers * shape.key * width
+    longest, answer = work.prompt_most, work.answer_most
+    slots = prompt_slots(token, longest, work.group, answer, waiting=work.prompts)
+    return {
+        "the sampler's weights": float(width * shape.parameters),
+        "keys and values": float(slots * token * (longest + work.group * answer)),
+        "what prompts begin with alike": float(most_bytes(token, work.prompts * longest)),
+    }
+
+
+def reference_bytes(stage: StageSpec, shape: ModelShape) -> dict[str, float]:
+    """A second model that a stage keeps beside the one it trains."""
+    if isinstance(stage, GrpoStage) and stage.kl.coef and not isinstance(stage.adapt, LoraAdapt):
+        return {"KL reference": 4.0 * shape.parameters}
+    return {}
+
+
+def in_words(step: MemoryEstimate, beside: dict[str, float]) -> str:
+    """The parts, largest first."""
+    parts = {**step.parts, **beside}
+    largest = sorted(parts.items(), key=lambda part: -part[1])
+    return ", ".join(f"{name} {size / GIB:.1f}" for name, size in largest if size > 0.05 * GIB)
+
+
+def disk_bytes(
+    stage: StageSpec, work: StageWork, adaptation: Adaptation, shape: ModelShape
+) -> float:
+    """Bytes of a stage's checkpoints at their most: while the newest is written, two optimizers
+    lie there.
+    """
+    lora = isinstance(stage.adapt, LoraAdapt)
+    weights = 4.0 * (adaptation.trainable if lora else shape.parameters)
+    count = checkpoint_count(stage, work.steps)
+    moments = MOMENT_BYTES[stage.optimizer.name] * adaptation.trainable
+    return count * weights + min(count, 2) * moments
+
+
+def disk(subject: Subject, needed: float) -> Seen:
+    """All checkpoints of all seeds against the free space under the lab's root."""
+    root = existing(subject.session.run.root)
+    free = shutil.disk_usage(root).free
+    yield Number("disk", "checkpoints_mb", needed / 2**20)
+    yield Number("disk", "free_mb", free / 2**20)
+    if needed + HEADROOM > free:
+        yield Finding(
+            "error",
+            "the checkpoints do not fit on the disk",
+            f"about {needed / GIB:.1f} GiB of {free / GIB:.1f} GiB free in the lab",
+            "raise checkpoint_every, make room, or choose another place with --lab",
+        )

@@ -1,0 +1,169 @@
+"""Data sets: how many rows they have, what was left out and why, ids, tools, missing answers."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from assay.data.duplicates import conflicts
+from assay.data.raw_record import DataError, Record
+from assay.data.remarks import NO_TOOLS, UNDECLARED
+from assay.data.row import Row
+from assay.data.tools import parse_tools
+from assay.experiment.stage_tables import RceStage, SftStage
+from assay.judge.findings import Finding
+from assay.lab.check.subject import Number, Seen, Subject, reading, reward_uses, share_of, some
+from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.prepare import DataSet, find_part
+from assay.lab.setup.row_filters import LONGER, SHORTER, TOO_LONG, Shift
+
+MANY = 0.2
+"""A larger share of rows left out for one reason is a warning."""
+REMEDIES = {
+    TOO_LONG: "raise max_prompt_tokens if they matter",
+    LONGER: "raise max_tokens if they matter",
+    SHORTER: "lower min_tokens if they matter",
+}
+DROP_UNDECLARED = 'describe the functions, or set undeclared_calls = "drop"'
+
+
+def rows(subject: Subject) -> Seen:
+    """Every data set and the items of every evaluation."""
+    for name, data in subject.session.sets.items():
+        place = f"data.{name}"
+        yield Number(place, "rows_in_source", data.total)
+        yield Number(place, "train_rows", len(data.train))
+        yield Number(place, "dev_rows", len(data.dev))
+        yield from left_out(place, data)
+        yield from remarked(place, data)
+        yield from well_formed(place, data.train + data.dev)
+        yield from contradicting(subject, name)
+    for name, evaluation in subject.session.evaluations.items():
+        yield Number(f"evaluate.{name}", "items", len(evaluation.items))
+        yield from well_formed(f"evaluate.{name}", evaluation.items)
+    yield from without_answers(subject)
+    yield from without_candidates(subject)
+
+
+def left_out(place: str, data: DataSet) -> Seen:
+    """Rows dropped, by reason."""
+    for reason, ids in data.dropped.items():
+        yield Number(place, f"dropped: {reason}", len(ids))
+        evidence = f"{share_of(len(ids), data.total)}: {some(ids)}"
+        if reason in (LONGER, SHORTER) and data.shift is not None:
+            evidence += f"; {shifted(data.shift)}"
+        yield Finding(
+            "warning" if len(ids) > MANY * data.total else "note",
+            f"{place}: rows left out: {reason}",
+            evidence,
+            REMEDIES.get(reason, "nothing, if they are meant to be left out"),
+        )
+
+
+def shifted(shift: Shift) -> str:
+    """What a filter by length did to the lengths, in words."""
+    before, after = shift.before, shift.after
+    return (
+        f"tokens of a conversation: mean {before.mean:,.0f} (sd {before.sd:,.0f}) became "
+        f"{after.mean:,.0f} (sd {after.sd:,.0f})"
+    )
+
+
+def remarked(place: str, data: DataSet) -> Seen:
+    """Rows that are kept and have something about them, each thing once."""
+    for words, ids in data.remarks.items():
+        yield Number(place, f"kept: {words}", len(ids))
+        undeclared = words in (UNDECLARED, NO_TOOLS)
+        yield Finding(
+            "warning" if words == UNDECLARED else "note",
+            f"{place}: {words}",
+            f"{len(ids)} conversations: {some(ids)}",
+            DROP_UNDECLARED if undeclared else "nothing, if that is meant",
+        )
+
+
+def well_formed(place: str, found: Sequence[Row]) -> Seen:
+    """Ids that occur once, tools that are valid JSON schema."""
+    doubles = [id_ for id_, count in Counter(row.id for row in found).items() if count > 1]
+    if doubles:
+        yield Finding(
+            "error",
+            f"{place}: several rows have the same id",
+            some(doubles),
+            "give every row an id of its own: records and random numbers go by it",
+        )
+    for row in found:
+        try:
+            parse_tools(Record(row.origin or row.id, 0, {}), list(row.tools))
+        except DataError as error:
+            yield Finding(
+                "error",
+                f"{place}: tools of row {row.id} are not valid: {error.field} {error.problem}",
+                row.origin or row.id,
+                error.fix or "mend the tool's schema",
+            )
+
+
+def contradicting(subject: Subject, name: str) -> Seen:
+    """Rows that ask the same and have another answer: good for imitation, not for a reward."""
+    data = subject.session.sets[name]
+    rows_ = data.train + data.dev
+    found = conflicts(rows_)
+    if not found:
+        return
+    rewarded = any(use.data.removesuffix(".dev") == name for use in reward_uses(subject.session))
+    yield Number(f"data.{name}", "other_answers", len(found))
+    yield Finding(
+        "warning" if rewarded else "note",
+        f"data.{name}: rows ask the same and have other answers",
+        f"{share_of(len(found), len(rows_))}: {some([f'{id_} ({first})' for id_, first in found])}",
+        "what earns the reward in one row earns none in the other: mend the answers, or keep one"
+        if rewarded
+        else "nothing, if several answers are right",
+    )
+
+
+def without_answers(subject: Subject) -> Seen:
+    """Rows without a gold answer: SFT cannot train on them, and nothing proves the others."""
+    for place, stage, data in reading(subject.session):
+        golds = subject.golds_of_data(data, stage.rendering)
+        if not golds.missing:
+            continue
+        whole = len(golds.answers) + len(golds.missing) + len(golds.broken)
+        yield Finding(
+            "error" if isinstance(stage, SftStage) else "note",
+            f"{place}: rows of data.{data} have no gold answer",
+            f"{share_of(len(golds.missing), whole)}: {some(golds.missing)}",
+            "give each row an answer, or leave it out"
+            if isinstance(stage, SftStage)
+            else "that the reward can be reached on these rows is not proven",
+        )
+    benchmarks = {e.spec.benchmark: e for e in reversed(by_size(subject)) if e.spec.benchmark}
+    for benchmark, evaluation in benchmarks.items():
+        golds = subject.golds_of_items(evaluation)
+        if golds.missing:
+            yield Finding(
+                "note",
+                f"{benchmark}: items have no gold answer that its checker accepts",
+                f"{share_of(len(golds.missing), len(evaluation.items))}: {some(golds.missing)}",
+                "they count as wrong whatever a model says; a perfect score is out of reach",
+            )
+
+
+def without_candidates(subject: Subject) -> Seen:
+    """Rows that hold no candidates where a stage trains on stored ones."""
+    for name, stage in subject.session.experiment.stage.items():
+        if not isinstance(stage, RceStage) or stage.candidates != "stored":
+            continue
+        rows_ = find_part(subject.session.sets, stage.data)
+        bare = [row.id for row in rows_ if not row.extra.get("candidates")]
+        if bare:
+            yield Finding(
+                "error",
+                f"stage.{name}: rows of data.{stage.data} hold no candidates",
+                f"{share_of(len(bare), len(rows_))}: {some(bare)}",
+                "give each row a list of {text, reward}, or sample the candidates",
+            )
+
+
+def by_size(subject: Subject) -> list[Evaluation]:
+    """Evaluations, those with the most items first."""
+    return sorted(subject.session.evaluations.values(), key=lambda e: -len(e.items))

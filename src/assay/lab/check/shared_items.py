@@ -1,0 +1,138 @@
+"""What training rows, choosing items and reporting items share, so that no number is too good.
+
+Benchmark items are looked at without worked examples, whose questions are meant to be shown.
+Paraphrases are not found.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+
+from assay.data.leakage import call_path, overlap
+from assay.data.row import Row
+from assay.judge.findings import Finding
+from assay.lab.check.subject import (
+    SHOWN,
+    Number,
+    Seen,
+    Shared,
+    SharedKind,
+    Subject,
+    reading,
+    share_of,
+    some,
+)
+from assay.lab.setup.prepare import find_part
+from assay.lab.setup.trained_items import bare_items, shared_texts
+
+WORDS: Mapping[SharedKind, str] = {
+    "questions": "holds questions",
+    "calls": "makes the calls",
+    "functions": "has functions",
+    "conversations": "has conversations",
+}
+OF_KIND: Mapping[SharedKind, str] = {
+    "questions": ", {exact} of them word for word",
+    "calls": " make all calls of an item, one after another",
+    "functions": "",
+    "conversations": "",
+}
+APART = "name the benchmark in the data set's disjoint_from, or take other rows"
+ONCE = "leave out the rows that say the same, or give them one conversation, so that a split keeps "
+ONCE += "them together"
+
+
+def leakage(subject: Subject) -> Seen:
+    """Every training set against every evaluation; choosing items against reporting items."""
+    session = subject.session
+    items = {
+        name: bare_items(e.spec, e.items, session.task, session.run.root)
+        for name, e in session.evaluations.items()
+    }
+    trained = dict.fromkeys(stage.data for stage in session.experiment.stage.values())
+    compared = set()
+    for data, (name, evaluation) in product(trained, session.evaluations.items()):
+        tested = evaluation.spec.benchmark or evaluation.spec.data or ""
+        key = (data, tested, tuple(row.id for row in items[name]))
+        if key not in compared:
+            compared.add(key)
+            rows = find_part(session.sets, data)
+            report = evaluation.spec.role == "report"
+            yield from shared_with_test(data, rows, f"evaluate.{name}", items[name], report)
+    yield from validating(subject)
+    yield from choosing_and_reporting(subject, items)
+
+
+def validating(subject: Subject) -> Seen:
+    """Every training set against the rows whose loss is measured beside training."""
+    session = subject.session
+    trained = dict.fromkeys(stage.data for stage in session.experiment.stage.values())
+    for data, (place, stage, validated) in product(trained, reading(session)):
+        if validated != stage.data:
+            sides = [find_part(session.sets, name) for name in (data, validated)]
+            yield from shared_with_test(data, sides[0], place, sides[1], report=False)
+
+
+def shared_with_test(
+    data: str, rows: Sequence[Row], place: str, items: Sequence[Row], report: bool
+) -> Seen:
+    """Questions, function names and conversations that a training set shares with a test."""
+    for found in shared_parts(data, rows, place, items, report):
+        if found.kind in ("questions", "calls"):
+            name = "questions" if found.kind == "questions" else "call_paths"
+            yield Number(place, f"{name}_shared_with: data.{data}", found.rows)
+        if found.rows:
+            yield found
+            yield finding_of(found)
+
+
+def shared_parts(
+    data: str, rows: Sequence[Row], place: str, items: Sequence[Row], report: bool
+) -> Iterator[Shared]:
+    """What the two sides share, kind by kind."""
+    both = overlap(rows, items)
+
+    def part(kind: SharedKind, ids: Sequence[str], exact: int = 0, names: object = ()) -> Shared:
+        named = tuple(sorted(names) if names else ids)[:SHOWN]  # type: ignore[call-overload]
+        return Shared(kind, data, place, report, len(ids), len(rows), exact, named)
+
+    yield part("questions", shared_texts(both), len({train for train, _ in both.exact}))
+    if any(call_path(row) for row in items):
+        yield part("calls", list(dict.fromkeys(train for train, _ in both.paths)))
+    ids = dict.fromkeys(id_ for ids in both.functions.values() for id_ in ids)
+    yield part("functions", list(ids), names=both.functions)
+    # A row that names no conversation is known by its id, which another file may use as well.
+    talks = {row.conversation for row in rows} & {item.conversation for item in items} - {""}
+    yield part("conversations", [r.id for r in rows if r.conversation in talks], names=talks)
+
+
+def finding_of(found: Shared) -> Finding:
+    """What is said of it: a test that reports must share no question with what is trained."""
+    grave = found.kind in ("questions", "calls")
+    fix = APART if found.report else ONCE
+    if found.kind == "conversations":
+        severity, fix = "warning", "split by conversation"
+    elif grave:
+        severity = "error" if found.report else "warning"
+    else:
+        severity = "warning" if found.report else "note"
+    said = OF_KIND[found.kind].format(exact=found.exact)
+    evidence = f"{share_of(found.rows, found.of)} training rows{said}: {', '.join(found.names)}"
+    what = f"data.{found.data} is trained on and {WORDS[found.kind]} of {found.place}"
+    return Finding(severity, what, evidence, fix)
+
+
+def choosing_and_reporting(subject: Subject, items: dict[str, tuple[Row, ...]]) -> Seen:
+    """Items that choose a checkpoint and also report its score."""
+    specs = subject.session.experiment.evaluate
+    select = [name for name, spec in specs.items() if spec.role == "select"]
+    report = [name for name, spec in specs.items() if spec.role == "report"]
+    for chooser, reporter in product(select, report):
+        shared = overlap(items[chooser], items[reporter])
+        ids = list(shared_texts(shared))
+        if ids:
+            yield Finding(
+                "error",
+                f"evaluate.{chooser} chooses on items that evaluate.{reporter} reports",
+                f"{share_of(len(ids), len(items[chooser]))}: {some(ids)}",
+                "the reported score would be too good; choose on other items",
+            )

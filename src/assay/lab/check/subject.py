@@ -1,0 +1,204 @@
+"""What every check looks at: the opened experiment, and its gold answers as the model writes them.
+
+Nothing is judged here. Gold answers are rendered once and shared by the checks.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeGuard
+
+from assay.data.episode import Completion
+from assay.data.renderings.template import RenderingError
+from assay.data.row import Row
+from assay.errors import InputError
+from assay.experiment.stage_tables import CommonStage, RceStage, SamplingStage, StageSpec
+from assay.experiment.training_tables import Reward as RewardSpec
+from assay.judge.findings import Finding
+from assay.lab.setup.evaluation import Evaluation, decode_with
+from assay.lab.setup.prepare import find_part, make_renderer
+from assay.lab.setup.session import Session
+from assay.tasks.task import Task
+
+SHOWN = 3
+"""Row ids that a finding names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """Something measured: `place` is a table of the experiment, `name` says what, with its unit."""
+
+    place: str
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How often values fall into bins of equal width."""
+
+    place: str
+    name: str
+    counts: tuple[int, ...]
+    edges: tuple[float, ...]
+    """One more than counts."""
+
+
+SharedKind = Literal["questions", "calls", "functions", "conversations"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the rows of a training set have in common with the items of a test."""
+
+    kind: SharedKind
+    data: str
+    place: str
+    """`evaluate.NAME`."""
+    report: bool
+    """Whether the test reports; one that chooses checkpoints is less grave."""
+    rows: int
+    """Training rows that share it."""
+    of: int
+    exact: int
+    """Of questions, how many are the same word for word."""
+    names: tuple[str, ...]
+    """A few of the rows, or of the functions and conversations."""
+
+
+Seen = Iterator[Finding | Number | Histogram | Shared]
+"""What a check yields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gold:
+    """A row's gold answer as tokens, and as the text that rewards would see of them."""
+
+    row: Row
+    prompt: tuple[int, ...]
+    """What the model continues when it samples."""
+    context: tuple[int, ...]
+    """What comes before the answer when it is trained on."""
+    actions: tuple[int, ...]
+    """The answer's tokens, the end of the turn included."""
+    text: str
+
+    @property
+    def completion(self) -> Completion:
+        """The answer as if the model had written it."""
+        return Completion(self.text, self.actions, "stop")
+
+
+@dataclass(frozen=True, slots=True)
+class Golds:
+    """The gold answers of some rows, and the rows that have none."""
+
+    answers: tuple[Gold, ...]
+    missing: tuple[str, ...]
+    """Ids of rows without a gold answer in the form of a message."""
+    broken: tuple[tuple[str, str], ...]
+    """(id, why) of rows that cannot be rendered."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An experiment whose model, data sets and evaluations could be opened."""
+
+    session: Session
+    _golds: dict[tuple[str, str], Golds] = field(default_factory=dict)
+
+    def golds_of_data(self, name: str, rendering: str) -> Golds:
+        """The gold answers of `NAME` or `NAME.dev`."""
+        return self._cached(name, rendering, find_part(self.session.sets, name))
+
+    def golds_of_items(self, evaluation: Evaluation) -> Golds:
+        """The gold answers of an evaluation's items."""
+        place = f"evaluate.{evaluation.name}"
+        return self._cached(place, evaluation.spec.rendering, evaluation.items)
+
+    def _cached(self, place: str, rendering: str, rows: Sequence[Row]) -> Golds:
+        key = (place, rendering)
+        if key not in self._golds:
+            self._golds[key] = render_golds(self.session, rows, rendering)
+        return self._golds[key]
+
+
+@dataclass(frozen=True, slots=True)
+class RewardUse:
+    """A reward that the experiment puts to the rows of a data set."""
+
+    place: str
+    data: str
+    reward: RewardSpec
+    rendering: str
+
+
+def reward_uses(session: Session) -> list[RewardUse]:
+    """Every reward of a stage or an evaluation; where two are alike, the first."""
+    stages = [
+        RewardUse(f"stage.{name}", stage.data, stage.reward, stage.rendering)  # type: ignore[attr-defined]
+        for name, stage in session.experiment.stage.items()
+        if isinstance(stage, SamplingStage) and stage.reward is not None  # type: ignore[attr-defined]
+    ]
+    evaluations = [
+        RewardUse(f"evaluate.{name}", spec.data, spec.reward, spec.rendering)
+        for name, spec in session.experiment.evaluate.items()
+        if spec.data is not None and spec.reward is not None
+    ]
+    found: dict[tuple[str, str, str], RewardUse] = {}
+    for use in stages + evaluations:
+        found.setdefault((use.data, str(use.reward), use.rendering), use)
+    return list(found.values())
+
+
+def reading(session: Session) -> list[tuple[str, StageSpec, str]]:
+    """Where rows are trained on or validated on: the place, the stage, the data by name."""
+    return [
+        (f"stage.{name}" + (".validation" if data != stage.data else ""), stage, data)
+        for name, stage in session.experiment.stage.items()
+        for data in stage.reads
+    ]
+
+
+def samples(stage: CommonStage) -> TypeGuard[SamplingStage]:
+    """Whether the stage samples; candidates that the data holds are not sampled."""
+    stored = isinstance(stage, RceStage) and stage.candidates == "stored"
+    return isinstance(stage, SamplingStage) and not stored
+
+
+def render_golds(session: Session, rows: Sequence[Row], rendering: str) -> Golds:
+    """The gold answer of each row; what cannot be rendered is kept with its reason."""
+    renderer = make_renderer(session.base.tokenizer, rendering)
+    decode = decode_with(renderer, session.base.end_tokens)
+    answers, missing, broken = [], [], []
+    for row in rows:
+        messages = target_messages(session.task, row)
+        if messages is None:
+            missing.append(row.id)
+            continue
+        try:
+            prompt = renderer.prompt(messages[:-1], row.tools)
+            turn = renderer.turns(messages, row.tools, "last")[0]
+        except RenderingError as error:
+            broken.append((row.id, str(error)))
+            continue
+        answers.append(Gold(row, prompt, turn.context, turn.actions, decode(turn.actions)))
+    return Golds(tuple(answers), tuple(missing), tuple(broken))
+
+
+def target_messages(task: Task, row: Row) -> tuple | None:
+    """The row's prompt and target; None for a row without a target."""
+    try:
+        return (*task.prompt(row), task.target(row))
+    except InputError:
+        return None
+
+
+def some(ids: Sequence[str]) -> str:
+    """The first ids in words, and how many more there are."""
+    rest = len(ids) - SHOWN
+    return ", ".join(ids[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def share_of(part: int, whole: int) -> str:
+    """`12 of 80 (15.0%)`."""
+    return f"{part} of {whole} ({part / whole:.1%})" if whole else "0 of 0"

@@ -1,0 +1,148 @@
+"""How much of its conversations a stage trains, and what becomes of the reasoning in them.
+
+Looks at stages that imitate gold conversations. Whether these can be rendered at all is
+`renderings_alike`' part.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from assay.data.renderings.qwen import is_tool_result, split_thought
+from assay.data.renderings.rendering import Renderer
+from assay.data.renderings.template import RenderingError
+from assay.data.renderings.thinking import ThinkHandling, think_handling
+from assay.data.row import Message, Row
+from assay.experiment.stage_tables import SftStage
+from assay.judge.findings import Finding
+from assay.lab.check.rendering_mismatch import conversation, spread
+from assay.lab.check.subject import Number, Seen, Subject, share_of
+from assay.lab.setup.prepare import find_part, make_renderer
+
+LITTLE = 0.5
+"""Share of the assistant's tokens below which too little is trained."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The conversations of an SFT stage."""
+
+    name: str
+    stage: SftStage
+    renderer: Renderer
+    handling: ThinkHandling
+    talks: tuple[tuple[Row, tuple[Message, ...]], ...]
+
+    @property
+    def learned(self) -> list[Message]:
+        """The assistant messages that are trained."""
+        spoken = [spoken_by(messages) for _, messages in self.talks]
+        return [m for said in spoken for m in (said[-1:] if self.stage.loss_on == "last" else said)]
+
+    @property
+    def earlier(self) -> list[Message]:
+        """The assistant messages that a later one of their row follows."""
+        return [m for _, messages in self.talks for m in spoken_by(messages)[:-1]]
+
+
+def trained(subject: Subject) -> Seen:
+    """Every SFT stage whose rendering works."""
+    session = subject.session
+    for name, stage in session.experiment.stage.items():
+        if not isinstance(stage, SftStage):
+            continue
+        renderer = make_renderer(session.base.tokenizer, stage.rendering)
+        try:
+            handling = think_handling(renderer)
+        except RenderingError as error:
+            fix = "choose another rendering, or mend the chat template"
+            yield Finding("error", f"stage.{name}: the rendering fails", str(error), fix)
+            continue
+        rows = find_part(session.sets, stage.data)
+        talks = tuple((row, conversation(session.task, row)) for row in rows)
+        found = Trained(name, stage, renderer, handling, talks)
+        yield from share(found)
+        yield from empty_blocks(found)
+        yield from history(found)
+
+
+def share(found: Trained) -> Seen:
+    """How many of the assistant's messages and tokens are trained."""
+    messages = sum(len(spoken_by(messages)) for _, messages in found.talks)
+    learned = len(found.learned)
+    if not messages:
+        return
+    tokens = token_share(found)
+    yield Number(f"stage.{found.name}", "assistant_messages_trained", learned / messages)
+    yield Number(f"stage.{found.name}", "assistant_tokens_trained", tokens)
+    if learned == messages:
+        return
+    as_user = sum(any(map(is_tool_result, messages)) for _, messages in found.talks)
+    evidence = f"{tokens:.0%} of the assistant's tokens"
+    if as_user:
+        evidence += f"; in {share_of(as_user, len(found.talks))} rows tool results come as user "
+        evidence += "messages, so that every call stands in a turn of its own"
+    yield Finding(
+        "warning" if as_user or tokens < LITTLE else "note",
+        f"stage.{found.name}: loss_on = 'last' trains {share_of(learned, messages)} of the "
+        "assistant's messages",
+        evidence,
+        "loss_on = 'all' trains every assistant message",
+    )
+
+
+def token_share(found: Trained) -> float:
+    """The share of the assistant's tokens that is trained, in rows from all over the data."""
+    trained_tokens = all_tokens = 0
+    for row, messages in spread(found.talks):
+        try:
+            every = found.renderer.turns(messages, row.tools, "all")
+            turns = found.renderer.turns(messages, row.tools, found.stage.loss_on)
+        except RenderingError:
+            # Counted and shown by `renderings_alike`.
+            continue
+        all_tokens += sum(sum(turn.loss_mask) for turn in every)
+        trained_tokens += sum(sum(turn.loss_mask) for turn in turns)
+    return trained_tokens / all_tokens if all_tokens else 0.0
+
+
+def empty_blocks(found: Trained) -> Seen:
+    """Answers without reasoning under a rendering that writes an empty think block for it."""
+    silent = [m for m in found.learned if not split_thought(m)[0].strip()]
+    if not found.handling.empty_block or not silent:
+        return
+    where = "closes the <think> of the prompt at once" if found.handling.prefilled else "is empty"
+    yield Finding(
+        "warning",
+        f"stage.{found.name}: answers without reasoning teach the model not to think",
+        f"{share_of(len(silent), len(found.learned))} trained messages; by "
+        f"{found.renderer.name!r} the think block before them {where}",
+        "give the answers their reasoning, train by a rendering that writes none (qwen3_fc), or "
+        "leave it so if a model that does not think is wanted",
+    )
+
+
+def history(found: Trained) -> Seen:
+    """What earlier assistant messages lose once more follows them."""
+    thoughtful = [m for m in found.earlier if split_thought(m)[0].strip()]
+    if thoughtful and not found.handling.in_history:
+        yield Finding(
+            "note",
+            f"stage.{found.name}: reasoning is left out of later prompts",
+            f"{share_of(len(thoughtful), len(found.earlier))} earlier messages reason; "
+            f"{found.renderer.name!r} forgets that after the next question",
+            "nothing, if the benchmark's prompts forget it too",
+        )
+    beside = [m for m in found.earlier if m.tool_calls and split_thought(m)[1].strip()]
+    if beside and found.renderer.name == "qwen3_fc":
+        yield Finding(
+            "warning",
+            f"stage.{found.name}: text next to calls is trained and then lost",
+            f"{share_of(len(beside), len(found.earlier))} earlier messages have both; BFCL's "
+            "handler keeps the calls alone in its history",
+            "leave the text out of such messages, or accept that later prompts miss it",
+        )
+
+
+def spoken_by(messages: Sequence[Message]) -> list[Message]:
+    """The assistant's messages."""
+    return [message for message in messages if message.role == "assistant"]

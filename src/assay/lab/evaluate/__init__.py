@@ -1,0 +1,1 @@
+"""Answers items, records and judges the answers, and selects checkpoints by them."""

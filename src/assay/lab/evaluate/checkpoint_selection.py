@@ -1,0 +1,133 @@
+"""What a run measures: the checkpoints that are chosen among, and those that are reported.
+
+The best checkpoint of a stage is its start unless a later one is shown better (`judge.promotion`).
+Training them is the runner's part, answering items `evaluation`'s.
+"""
+
+import gc
+
+import torch
+
+from assay.experiment.checkpoint_reference import (
+    CheckpointReference,
+    checkpoint_name,
+    parse_checkpoint,
+)
+from assay.judge.promotion import promote
+from assay.lab.evaluate.answer_cache import Remembering, known_turns
+from assay.lab.evaluate.answering import Answers
+from assay.lab.evaluate.outcomes import warn_of_unscored
+from assay.lab.setup.checkpoint_models import start_of
+from assay.lab.setup.evaluation import Evaluation, decode_with, run_evaluation
+from assay.lab.setup.prepare import make_renderer
+from assay.lab.setup.session import Session
+from assay.rl.policy import Policy
+from assay.rollout.policies.language import LocalSampler
+from assay.runs.chosen_checkpoints import Selection, write_selection
+from assay.runs.records import read_scores
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import checkpoint_steps, resolve_checkpoint
+
+
+def selectors(session: Session, stage: str) -> list[Evaluation]:
+    """The evaluations that choose among the checkpoints of a stage."""
+    found = []
+    for evaluation in session.evaluations.values():
+        references = map(parse_checkpoint, evaluation.spec.checkpoints)
+        if evaluation.spec.role == "select" and any(r and r.stage == stage for r in references):
+            found.append(evaluation)
+    return found
+
+
+def select(session: Session, stage: str, policy: Policy, step: int) -> None:
+    """Let the selecting evaluations look at a checkpoint that is still in memory."""
+    for evaluation in selectors(session, stage):
+        measure(session, evaluation, policy, f"{stage}.step-{step:06d}")
+
+
+def choose(session: Session, stage: str) -> None:
+    """Note the stage's best checkpoint: its start, unless a later one was shown better."""
+    for evaluation in selectors(session, stage)[:1]:
+        start = checkpoint_name(stage_start(session, stage))
+        names = {step: f"{stage}.step-{step:06d}" for step in checkpoint_steps(session.run, stage)}
+        scores = {
+            name: read_scores(session.run, evaluation.record, name)
+            for name in (start, *names.values())
+        }
+        found = promote(scores[start], {step: scores[name] for step, name in names.items()})
+        best = start if found.step is None else names[found.step]
+        chosen = Selection(best, start, evaluation.name, scores[best].mean, looks=len(names))
+        write_selection(session.run.path, stage, chosen)
+
+
+def stage_start(session: Session, stage: str) -> CheckpointReference:
+    """The checkpoint that a stage starts from, by its step."""
+    return resolve_checkpoint(session.run, start_of(session.experiment.stage[stage]))
+
+
+def measure_bases(session: Session) -> None:
+    """Let the selecting evaluations that list `base` measure it: what a recommendation against it
+    asks for, where no stage of theirs starts from it."""
+    for evaluation in session.evaluations.values():
+        if evaluation.spec.role == "select" and "base" in evaluation.spec.checkpoints:
+            measure_stored(session, evaluation, CheckpointReference(None))
+
+
+def report(session: Session, evaluation: Evaluation) -> None:
+    """Measure every checkpoint that a reporting evaluation names and that was not measured yet."""
+    for text in evaluation.spec.checkpoints:
+        for reference in expand(session.run, text):
+            measure_stored(session, evaluation, reference)
+
+
+def measure_stored(
+    session: Session, evaluation: Evaluation, reference: CheckpointReference
+) -> None:
+    """Measure a checkpoint that is resolved to its step, read from disk, unless it was measured."""
+    name = checkpoint_name(reference)
+    if evaluation.record.finished(session.run, name):
+        return
+    model = session.shelf.plain(reference)
+    answers = LocalSampler(
+        model,
+        session.base.end_tokens,
+        session.precision.compute,
+        processes=torch.get_num_threads(),
+    )
+    measure(session, evaluation, answers, name)
+    del model, answers
+    gc.collect()
+
+
+def measure(session: Session, evaluation: Evaluation, answers: Answers, checkpoint: str) -> None:
+    """Make one record, or what is left of it."""
+    renderer = make_renderer(session.base.tokenizer, evaluation.spec.rendering)
+    known = known_turns(session.run, evaluation, session.evaluations.values(), checkpoint)
+    with session.reward_runner(evaluation.score) as runner:
+        file = run_evaluation(
+            evaluation,
+            Remembering(answers, known),
+            checkpoint,
+            session.run.evaluations,
+            decode_with(renderer, session.base.end_tokens),
+            session.observer,
+            runner,
+            session.base.positions,
+        )
+    warn_of_unscored(session.observer, evaluation.name, checkpoint, file)
+
+
+def expand(run: RunDirectory, text: str) -> list[CheckpointReference]:
+    """The checkpoints of a run that a name means, each by its step."""
+    reference = parse_checkpoint(text)
+    assert reference is not None
+    if reference.stage is None:
+        return [reference]
+    if reference.which == "best":
+        return [resolve_checkpoint(run, reference)]
+    steps = checkpoint_steps(run, reference.stage)
+    if reference.which == "last":
+        steps = steps[-1:]
+    elif reference.which == "step":
+        steps = [s for s in steps if s == reference.step]
+    return [CheckpointReference(reference.stage, "step", step) for step in steps]

@@ -1,0 +1,68 @@
+"""The model behind the endpoint: where it comes from, what it can take, how it samples.
+
+A checkpoint is read the way an evaluation reads it, so that both give the same answers. HTTP is
+not known here.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.data.renderings.rendering import Renderer
+from assay.lab.monitor.observer import Silent
+from assay.lab.run.evaluate_again import find_named
+from assay.lab.run.runner import experiment_of
+from assay.lab.setup.merged_models import model_folder
+from assay.lab.setup.prepare import make_renderer
+from assay.lab.setup.session import Session
+from assay.models.inference import inference_model
+from assay.models.load import load_model
+from assay.models.precision import choose_precision
+from assay.models.source import EXAMPLES
+from assay.rollout.engines.cpu.batcher import Decoder
+from assay.rollout.engines.cpu.continuous_batch import ContinuousBatch
+from assay.runs.status import stored_status
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model under the name that clients ask for."""
+
+    name: str
+    renderer: Renderer
+    end_tokens: frozenset[int]
+    context_tokens: int
+    """The most tokens that a prompt and its completion may have together."""
+    decoder: Decoder
+    folder: Path
+    """Where a client that renders by itself finds config and tokenizer."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer."""
+        return self.renderer.tokenizer
+
+
+@contextmanager
+def opened(root: Path, target: str, rendering: str, name: str | None = None) -> Iterator[Served]:
+    """The model of `NAME@CHECKPOINT` or a model source, ready to answer as long as this is open.
+
+    Raises InputError for what does not exist.
+    """
+    precision = choose_precision()
+    kind, _, rest = target.partition(":")
+    if kind in EXAMPLES and kind != "run":
+        folder = model_folder(target, root)
+        loaded = load_model(folder, precision)
+        model, tokenizer, ends = loaded.model, loaded.tokenizer, loaded.end_tokens
+    else:
+        run, reference = find_named(root, rest if kind == "run" else target)
+        session = Session(experiment_of(run), run, stored_status(run.path).seed, Silent())
+        model, folder = session.shelf.plain(reference), session.shelf.base
+        tokenizer, ends = session.base.tokenizer, session.base.end_tokens
+    decoder = ContinuousBatch(inference_model(model, precision.compute))
+    limit = model.config.get_text_config().max_position_embeddings
+    renderer = make_renderer(tokenizer, rendering)
+    yield Served(name or target, renderer, ends, limit, decoder, folder)

@@ -1,0 +1,113 @@
+"""What an endpoint answered, line by line, so that a killed evaluation pays for no answer twice.
+
+A line is on the disk before its answer is used. It holds which request it answers, by a hash of all
+that was sent, so that a dialogue that goes another way asks anew. The journal lies beside the
+chunks of a record and goes with them. Judging is not here.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from assay.data.files import sync
+from assay.data.hashing import sha256_text
+from assay.errors import RunFailure
+from assay.rollout.engines.endpoint.client import Said, Unanswered
+from assay.runs.json_files import FIX, DamagedFile, parse_line
+
+JOURNAL = "replies.jsonl"
+KINDS = {"text": str, "ended": str, "prompt_tokens": int | None, "completion_tokens": int | None}
+"""The fields of a `Said` and what they hold."""
+
+
+class NotJournalled(RunFailure):
+    """A reply could not be put down: going on would pay for replies that a kill loses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which request of an evaluation: the turn counts from 0."""
+
+    item: str
+    repeat: int
+    turn: int
+    request: str
+    """See `request_hash`."""
+
+
+class ReplyJournal:
+    """Answers by the request that they answer; safe to use from several threads."""
+
+    def __init__(self, folder: Path):
+        """Reads what an interrupted evaluation left in `folder`. Raises DamagedFile."""
+        self._file = folder / JOURNAL
+        self._lock = threading.Lock()
+        self._known = _read(self._file)
+        self._stream = self._file.open("ab")
+        sync(folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def known(self, place: Place) -> Said | Unanswered | None:
+        """What came of a request, where that is known."""
+        return self._known.get(place)
+
+    def add(self, place: Place, came: Said | Unanswered) -> None:
+        """Put down what came of a request; on the disk when this returns. Raises NotJournalled."""
+        line = {**asdict(place), **_values(came)}
+        try:
+            with self._lock:
+                self._stream.write(json.dumps(line).encode() + b"\n")
+                self._stream.flush()
+                os.fsync(self._stream.fileno())
+        except OSError as error:
+            raise NotJournalled(f"{self._file}: cannot be written: {error.strerror}") from error
+
+
+def request_hash(sent: Any) -> str:
+    """The hash of what a request sends, a JSON value."""
+    return sha256_text(json.dumps(sent, sort_keys=True))
+
+
+def _values(came: Said | Unanswered) -> Mapping[str, Any]:
+    if isinstance(came, Said):
+        return {name: getattr(came, name) for name in KINDS}
+    return {"reason": came.reason, "detail": came.detail}
+
+
+def _read(file: Path) -> dict[Place, Said | Unanswered]:
+    """The whole lines of a journal; a last one without its end was torn by a kill and goes."""
+    if not file.exists():
+        return {}
+    content = file.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        # What is appended next must not end a torn line.
+        os.truncate(file, whole)
+    lines = content[:whole].split(b"\n")[:-1]
+    return dict(_entry(parse_line(line, file, n), file, n) for n, line in enumerate(lines, 1))
+
+
+def _entry(line: Mapping[str, Any], file: Path, number: int) -> tuple[Place, Said | Unanswered]:
+    try:
+        place = Place(*(_kind(line[name], kind) for name, kind in Place.__annotations__.items()))
+        if "reason" in line:
+            return place, Unanswered(_kind(line["reason"], str), _kind(line["detail"], str))
+        return place, Said(**{name: _kind(line[name], kind) for name, kind in KINDS.items()})
+    except (KeyError, TypeError) as error:
+        problem = f"is no reply: {' '.join(str(error).split())}"
+        raise DamagedFile(problem, file=file, line=number, fix=FIX) from error
+
+
+def _kind(value: Any, kind: Any) -> Any:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is not {kind}")
+    return value

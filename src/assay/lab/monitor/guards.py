@@ -1,0 +1,182 @@
+"""Guards: conditions on metrics that stop a run, with its checkpoint kept.
+
+A guard looks at the recorded steps of a stage, so that a resumed run decides as an unbroken one
+does. Going on past a guard is an explicit wish, which is recorded in `guards.json`; from there on
+the guard counts its steps anew. Stopping is the recorder's part, the status the runner's.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from assay.errors import InputError, RunFailure
+from assay.experiment.experiment import Experiment
+from assay.experiment.watch_tables import GuardSpec
+from assay.runs.json_files import read_json
+from assay.runs.listed_files import write_listed
+from assay.runs.metrics import read_metrics
+from assay.runs.run_directory import RunDirectory
+
+PASSED = "guards.json"
+
+
+class GuardFired(RunFailure):
+    """A guard of the experiment stopped the run; the checkpoint of that step is kept."""
+
+    def __init__(self, firings: Sequence["Firing"]):
+        super().__init__("; ".join(map(str, firings)))
+        self.guards = tuple(firing.guard for firing in firings)
+
+
+class StoppedByGuard(InputError):
+    """A run that a guard stopped goes on only by an explicit wish."""
+
+
+class NoGuardToPass(InputError):
+    """The wish to go on past a guard, where none stopped the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """A guard whose condition was met for as many steps as it says."""
+
+    guard: str
+    spec: GuardSpec
+    stage: str
+    step: int
+    values: tuple[float | None, ...]
+    """Of the steps in a row; None was not finite."""
+
+    def __str__(self) -> str:
+        side, bound = condition(self.spec)
+        row = "" if len(self.values) == 1 else f" for {len(self.values)} steps in a row"
+        last = "not finite" if self.values[-1] is None else f"{self.values[-1]:g}"
+        return (
+            f"guard {self.guard!r} stopped the run at {self.stage} step {self.step}: "
+            f"{self.spec.metric} was {side} {bound:g}{row}, last {last}"
+        )
+
+
+def condition(spec: GuardSpec) -> tuple[str, float]:
+    """`above` or `below`, and the bound."""
+    if spec.above is not None:
+        return "above", spec.above
+    assert spec.below is not None, "the spec was checked"
+    return "below", spec.below
+
+
+def met(spec: GuardSpec, value: float | None) -> bool:
+    """Whether a value meets the condition; one that is not finite always does."""
+    if value is None or not math.isfinite(value):
+        return True
+    side, bound = condition(spec)
+    return value > bound if side == "above" else value < bound
+
+
+def firing(
+    name: str, spec: GuardSpec, stage: str, lines: Sequence[Mapping[str, Any]], after: int = 0
+) -> Firing | None:
+    """Whether the guard fires at the last of a stage's lines; steps up to `after` do not count."""
+    if spec.stage not in (None, stage) or not lines or spec.metric not in lines[-1]:
+        return None
+    recorded = [line for line in lines if spec.metric in line and line["step"] > after]
+    values = tuple(line[spec.metric] for line in recorded[-spec.steps :])
+    if len(values) < spec.steps or not all(met(spec, value) for value in values):
+        return None
+    return Firing(name, spec, stage, lines[-1]["step"], values)
+
+
+@dataclass(frozen=True)
+class GuardWatch:
+    """The guards of an experiment over one stage, told of every step in order."""
+
+    guards: Mapping[str, GuardSpec]
+    stage: str
+    passed: Mapping[str, int]
+    """Step up to which steps do not count any more, by guard."""
+    lines: list[Mapping[str, Any]]
+    """The recorded steps so far."""
+
+    def see(self, step: int, values: Mapping[str, Any]) -> None:
+        """A step was recorded."""
+        self.lines.append({**values, "step": step})
+
+    def fired(self) -> tuple[Firing, ...]:
+        """The guards that fire at the last step."""
+        longest = max((guard.steps for guard in self.guards.values()), default=0)
+        found = (
+            firing(name, guard, self.stage, self._recent(guard, longest), self.passed.get(name, 0))
+            for name, guard in self.guards.items()
+        )
+        return tuple(each for each in found if each is not None)
+
+    def _recent(self, guard: GuardSpec, longest: int) -> list[Mapping[str, Any]]:
+        """The last lines that record the guard's metric, and the last line itself."""
+        recent: list[Mapping[str, Any]] = self.lines[-1:]
+        for line in reversed(self.lines[:-1]):
+            if len(recent) > longest:
+                break
+            if guard.metric in line:
+                recent.insert(0, line)
+        return recent
+
+
+def watch_stage(experiment: Experiment, run: RunDirectory, stage: str, step: int) -> GuardWatch:
+    """The guards over a stage that has recorded `step` steps that count."""
+    every: list[Mapping[str, Any]] = [*read_metrics(run.metrics)]
+    lines = [line for line in every if line["stage"] == stage and line["step"] <= step]
+    return GuardWatch(experiment.guard, stage, passed_steps(run.path, stage), lines)
+
+
+def check_guards(experiment: Experiment, run: RunDirectory, stage: str, step: int) -> None:
+    """Raise GuardFired where a guard fires at the step that a stage would go on from.
+
+    So it is where a process died between the checkpoint and the note that a guard stopped it.
+    """
+    fired = watch_stage(experiment, run, stage, step).fired()
+    if fired:
+        raise GuardFired(fired)
+
+
+def unseen(experiment: Experiment, lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Guards that watch nothing: their stages have begun and no step recorded their metric."""
+    recorded: dict[str, set[str]] = {}
+    for line in lines:
+        recorded.setdefault(line["stage"], set()).update(line)
+    idle = []
+    for name, guard in experiment.guard.items():
+        stages = [guard.stage] if guard.stage else list(experiment.stage)
+        begun = all(stage in recorded for stage in stages)
+        if begun and not any(guard.metric in recorded[stage] for stage in stages):
+            idle.append(name)
+    return idle
+
+
+def pass_guards(run: RunDirectory, guards: Sequence[str], stage: str, step: int) -> None:
+    """Record the wish to go on past guards that stopped a stage at a step."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    entries = [{"guard": name, "stage": stage, "step": step, "at": now} for name in guards]
+    text = json.dumps([*_read(run.path), *entries], indent=2)
+    write_listed(run.path, run.path / PASSED, text + "\n")
+
+
+def forget_passed(run: Path, kept: Callable[[str, int], bool]) -> None:
+    """Take back the wishes of stages and steps that are trained again."""
+    wishes = _read(run)
+    left = [wish for wish in wishes if kept(wish["stage"], wish["step"])]
+    if left != wishes:
+        write_listed(run, run / PASSED, json.dumps(left, indent=2) + "\n")
+
+
+def passed_steps(run: Path, stage: str) -> dict[str, int]:
+    """The last step at which each guard of a stage was passed."""
+    return {each["guard"]: each["step"] for each in _read(run) if each["stage"] == stage}
+
+
+def _read(run: Path) -> list[dict[str, Any]]:
+    file = run / PASSED
+    return read_json(file, list) if file.exists() else []

@@ -1,0 +1,49 @@
+"""What a run tells while it goes on. The command line draws it; tests and libraries stay silent."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from assay.runs.run_directory import RunDirectory
+
+
+class Observer(Protocol):
+    """Told about progress as it happens; never asked anything."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line."""
+        ...
+
+    def stage(self, name: str, method: str, step: int, steps: int) -> None:
+        """A stage begins, or goes on, after `step` of `steps`."""
+        ...
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """A step of the current stage ended."""
+        ...
+
+    def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
+        """`done` of `total` answers of an evaluation are recorded."""
+        ...
+
+    def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
+        """A progress report on a run is due, after `step` of a stage."""
+        ...
+
+
+class Silent:
+    """An observer that keeps everything to itself."""
+
+    def note(self, text: str) -> None:
+        """See `Observer.note`."""
+
+    def stage(self, name: str, method: str, step: int, steps: int) -> None:
+        """See `Observer.stage`."""
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See `Observer.step`."""
+
+    def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
+        """See `Observer.evaluation`."""
+
+    def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
+        """See `Observer.report`."""

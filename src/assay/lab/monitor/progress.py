@@ -1,0 +1,263 @@
+"""The progress of a run between two steps of a stage, computed again from its records.
+
+Works on a run that is still at work: everything is read from what is on disk. Words and drawings
+are the report's part; statistics are `judge`'s.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.errors import InputError, nearest
+from assay.experiment.experiment import Experiment
+from assay.experiment.read_file import read_experiment
+from assay.judge.health_checks import Spending
+from assay.judge.intervals import Interval
+from assay.judge.promotion import Promotion
+from assay.judge.rates import Estimate, change
+from assay.judge.stage_diagnosis import Diagnosis, derived
+from assay.judge.trends import Forecast, Trend, forecast_total, trend
+from assay.lab.monitor.dev_scores import explained
+from assay.lab.monitor.estimates import estimate
+from assay.lab.monitor.guards import unseen
+from assay.lab.monitor.milestones import MilestoneState, metric_forecast, milestone_states
+from assay.lab.monitor.report_journal import ReportEntry, last_report
+from assay.lab.monitor.stage_health import planned_steps, spending, stage_health
+from assay.runs.chosen_checkpoints import Selection, read_selection
+from assay.runs.metrics import read_metrics
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import checkpoint_steps
+from assay.runs.status import Status, read_status
+
+Lines = Sequence[Mapping[str, Any]]
+
+FIRST = ("reward_mean", "signal_share", "nll", "validation_loss", "grad_norm", "entropy", "kl")
+FIRST += ("length_mean",)
+"""Metrics that lead the table; others follow in the order in which steps record them."""
+HIDDEN = frozenset(
+    {
+        "stage",
+        "step",
+        "seconds",
+        "rows",
+        "groups",
+        "groups_dropped",
+        "sampled_batches",
+        "completions",
+    }
+    | {"prompt_tokens", "completion_tokens", "tokens", "rollout_seconds", "update_seconds"}
+    | {"peak_memory_mb", "learning_rate", "skipped_steps", "tau", "reward_std", "clipped_share"}
+)
+"""Sizes and settings of a step, which say nothing about progress."""
+HIDDEN_BEGINNINGS = ("self_check_",)
+SPARSE = frozenset({"validation_loss"})
+"""Metrics that few steps record; in between, the last value holds."""
+
+
+class NoSuchStep(InputError):
+    """A step, or a stage, that recorded nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """One metric at two steps, and between them."""
+
+    metric: str
+    before: Estimate | None
+    """None where the step has not the metric, or there is no earlier step."""
+    after: Estimate | None
+    change: Interval | None
+    """Of after - before; None where a step says nothing about its error."""
+    trend: Trend | None
+
+    @property
+    def moved(self) -> bool:
+        """Whether the change, or the trend, is told apart from none."""
+        apart = self.change is not None and (self.change.low > 0 or self.change.high < 0)
+        return apart or (self.trend is not None and (self.trend.rises or self.trend.falls))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A stage of a run between two of its steps."""
+
+    run: RunDirectory
+    experiment: Experiment
+    status: Status
+    stage: str
+    first: int
+    last: int
+    reported: ReportEntry | None
+    """The report that `first` comes from; None where it was asked for, or is the first step."""
+    recorded: int
+    """The last step of the stage that is recorded."""
+    planned: int | None
+    rows: tuple[MetricRow, ...]
+    findings: tuple[Diagnosis, ...]
+    """As of `last`."""
+    new: frozenset[str]
+    """Rules that find something at `last` and did not at `first`."""
+    gone: frozenset[str]
+    """The other way round."""
+    forecasts: Mapping[str, Forecast]
+    """By metric: `seconds` and budgets as totals at the end of the stage, others as values."""
+    spending: tuple[Spending, ...]
+    milestones: tuple[MilestoneState, ...]
+    scored: frozenset[str]
+    """Milestones that were scored between the two steps."""
+    checkpoints: tuple[int, ...]
+    """Made between the two steps."""
+    idle_guards: tuple[str, ...]
+    """Guards whose metric was never recorded."""
+    selection: Selection | None
+    looks: Promotion | None
+
+
+def progress(
+    run: RunDirectory, stage: str | None = None, first: int | None = None, last: int | None = None
+) -> Progress | None:
+    """The progress of a stage, by default the last that has begun; None where no step is recorded.
+
+    By default from the last report, or else the first step, to the last step. Raises NoSuchStep.
+    """
+    experiment = read_experiment(run.spec)
+    metrics = by_stage(read_metrics(run.metrics))
+    if stage is None:
+        if not metrics:
+            if first is not None or last is not None:
+                raise NoSuchStep(f"{run} has recorded no step yet")
+            return None
+        stage = list(metrics)[-1]
+    lines = _lines(run, experiment, metrics, stage)
+    last = _recorded(run, stage, lines, last, lines[-1]["step"])
+    if first is None:
+        report = last_report(run, stage, last)
+        start = _default_first(lines, report, last)
+        return _progress(run, experiment, metrics, stage, (start, last), report)
+    first = _recorded(run, stage, lines, first, first)
+    if first >= last:
+        raise NoSuchStep(f"step {first} is not before step {last}", fix="give an earlier --from")
+    return _progress(run, experiment, metrics, stage, (first, last), None)
+
+
+def by_stage(lines: Lines) -> dict[str, list[Mapping[str, Any]]]:
+    """Metrics lines by stage, in the order in which stages began."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for line in lines:
+        found.setdefault(line["stage"], []).append(derived(line))
+    return found
+
+
+def _progress(
+    run: RunDirectory,
+    experiment: Experiment,
+    metrics: Mapping[str, Lines],
+    stage: str,
+    span: tuple[int, int],
+    report: ReportEntry | None,
+) -> Progress:
+    first, last = span
+    seen = {**metrics, stage: [line for line in metrics[stage] if line["step"] <= last]}
+    then = {d.rule for d in stage_health(run, experiment, stage, metrics, until=first)}
+    findings = tuple(stage_health(run, experiment, stage, metrics, until=last))
+    now = {d.rule for d in findings}
+    states = milestone_states(run, experiment, metrics, (stage, last))
+    scored = {m.name for m in states if m.spec.stage == stage and m.step and m.step > first}
+    planned = planned_steps(run, experiment, stage)
+    costs = tuple(spending(run, experiment, seen))
+    ahead = costs if stage == list(metrics)[-1] else ()
+    return Progress(
+        run=run,
+        experiment=experiment,
+        status=read_status(run.path),
+        stage=stage,
+        first=first,
+        last=last,
+        reported=report,
+        recorded=metrics[stage][-1]["step"],
+        planned=planned,
+        rows=tuple(_rows(run, experiment, seen[stage], span)),
+        findings=findings,
+        new=frozenset(now - then),
+        gone=frozenset(then - now),
+        forecasts=_forecasts(seen[stage], planned, ahead),
+        spending=costs,
+        milestones=tuple(states),
+        scored=frozenset(scored),
+        checkpoints=tuple(s for s in checkpoint_steps(run, stage) if first < s <= last),
+        idle_guards=tuple(unseen(experiment, read_metrics(run.metrics))),
+        selection=read_selection(run.path, stage),
+        looks=explained(run, stage),
+    )
+
+
+def _rows(
+    run: RunDirectory, experiment: Experiment, lines: Lines, span: tuple[int, int]
+) -> list[MetricRow]:
+    between = [line for line in lines if span[0] <= line["step"] <= span[1]]
+    spec = experiment.stage[lines[0]["stage"]]
+    rows = []
+    for metric in _shown(between):
+        first, last = (_line_of(lines, step, metric) for step in span)
+        before = estimate(run, spec, first, metric) if first is not last else None
+        after = estimate(run, spec, last, metric)
+        found = [line for line in between if metric in line]
+        line = trend([x["step"] for x in found], [x[metric] for x in found])
+        both = change(before, after) if before and after else None
+        rows.append(MetricRow(metric, before, after, both, line))
+    return rows
+
+
+def _line_of(lines: Lines, step: int, metric: str) -> Mapping[str, Any]:
+    """The line of a step; for what few steps record, the last one up to there that does."""
+    line = next(x for x in lines if x["step"] == step)
+    known = [x for x in lines if x["step"] <= step and metric in x]
+    return known[-1] if metric in SPARSE and known else line
+
+
+def _shown(lines: Lines) -> list[str]:
+    """The metrics of a table, those of FIRST in front."""
+    names = dict.fromkeys(name for line in lines for name in line)
+    kept = [n for n in names if n not in HIDDEN and not n.startswith(HIDDEN_BEGINNINGS)]
+    kept = [n for n in kept if not n.endswith("_trials")]
+    return [n for n in FIRST if n in kept] + [n for n in kept if n not in FIRST]
+
+
+def _forecasts(lines: Lines, planned: int | None, costs: Sequence[Spending]) -> dict[str, Forecast]:
+    """What the end of the stage will be like; nothing once it is there."""
+    if planned is None or lines[-1]["step"] >= planned:
+        return {}
+    found = {each.metric: each.forecast for each in costs}
+    remaining = planned - lines[-1]["step"]
+    found.setdefault("seconds", forecast_total([x["seconds"] for x in lines], remaining, planned))
+    for metric in ("reward_mean", "nll"):
+        if any(metric in line for line in lines):
+            found[metric] = metric_forecast(lines, metric, planned)
+    return {metric: each for metric, each in found.items() if each is not None}
+
+
+def _lines(
+    run: RunDirectory, experiment: Experiment, metrics: Mapping[str, Lines], stage: str
+) -> Lines:
+    if stage not in experiment.stage:
+        raise NoSuchStep(f"{run} has no stage {stage!r}", fix=nearest(stage, experiment.stage))
+    if stage not in metrics:
+        recorded = ", ".join(metrics) or "none has yet"
+        fix = f"stages that have: {recorded}"
+        raise NoSuchStep(f"{run}: {stage!r} has recorded no step", fix=fix)
+    return metrics[stage]
+
+
+def _recorded(run: RunDirectory, stage: str, lines: Lines, step: int | None, default: int) -> int:
+    if step is None:
+        return default
+    if not any(line["step"] == step for line in lines):
+        fix = f"it has steps {lines[0]['step']} to {lines[-1]['step']}"
+        raise NoSuchStep(f"{run}: {stage!r} has no step {step}", fix=fix)
+    return step
+
+
+def _default_first(lines: Lines, report: ReportEntry | None, last: int) -> int:
+    """The step of the last report, if it is still recorded, else the first step."""
+    steps = {line["step"] for line in lines}
+    return report.step if report and report.step in steps else min(lines[0]["step"], last)

@@ -1,0 +1,1 @@
+"""Executes an experiment: stages, resuming, starting over, export."""

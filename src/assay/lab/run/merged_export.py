@@ -1,0 +1,118 @@
+"""A checkpoint as a folder that other programs load: one merged model, whole or not at all.
+
+The chain of adapters is merged in fp32 and then rounded. What the card says is `report.card`'s, how
+a GGUF file looks `models.gguf_file`'s; uploading is `models.hub`'s.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+
+from assay.data.files import new_folder, refuse_taken, sha256_file
+from assay.data.renderings.exported_template import save_tokenizer
+from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
+from assay.lab.monitor.observer import Silent
+from assay.lab.run.evaluate_again import check_base, find_named
+from assay.lab.run.runner import experiment_of
+from assay.lab.setup.prepare import make_renderer
+from assay.lab.setup.session import Session
+from assay.models.folder import WEIGHTS
+from assay.models.gguf_file import check_gguf, write_gguf
+from assay.models.weight_files import save_weights
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import checkpoint_directory, parse_run_name
+from assay.runs.status import stored_status
+from assay.train.checkpoint import HEADROOM, DiskFull
+
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+CARD = "README.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written."""
+
+    run: RunDirectory
+    checkpoint: str
+    dtype: str
+    rendering: str
+    """The one that the stage was trained in."""
+    base: Path
+    """Folder of the run's model."""
+    weights_sha256: str
+    gguf: str
+    """Name of the GGUF file; empty without one."""
+
+
+def export(
+    root: Path,
+    target: str,
+    folder: Path,
+    card: Callable[[Exported], str],
+    *,
+    dtype: str = "bf16",
+    gguf: bool = False,
+) -> Exported:
+    """Write `NAME@CHECKPOINT` as a whole model into `folder`, with `card` as its README.md.
+
+    Raises FolderTaken for a folder with something in it, RunNotFound and NoCheckpoint, BaseChanged,
+    DiskFull, and GgufUnsupported for a model that no GGUF file is written of.
+    """
+    refuse_taken(folder)
+    name = target.removeprefix("run:")
+    run, reference = find_named(root, name)
+    checkpoint_directory(run, parse_run_name(name).checkpoint or reference)
+    session = Session(experiment_of(run), run, stored_status(run.path).seed, Silent())
+    check_base(session)
+    model = session.shelf.plain(reference).to("cpu")  # type: ignore[arg-type]
+    if gguf:
+        check_gguf(model, session.base.tokenizer)
+    with new_folder(folder) as part:
+        check_room(part, model, dtype, 2 if gguf else 1)
+        made = write_model(session, reference, model, part, dtype, gguf)
+        (part / CARD).write_text(card(made), encoding="utf-8")
+    return made
+
+
+def write_model(
+    session: Session,
+    reference: CheckpointReference,
+    model: PreTrainedModel,
+    part: Path,
+    dtype: str,
+    gguf: bool,
+) -> Exported:
+    """Weights, configs, tokenizer and template, and the GGUF file if it is wanted."""
+    stage = session.experiment.stage[reference.stage or ""]
+    renderer = make_renderer(session.base.tokenizer, stage.rendering)
+    model.to(DTYPES[dtype])  # type: ignore[arg-type]
+    model.config.dtype = DTYPES[dtype]
+    save_weights(model, part)
+    (part / WEIGHTS).chmod(0o644)  # safetensors makes files that nobody else may read
+    save_tokenizer(renderer, part)
+    file = f"model-{dtype}.gguf" if gguf else ""
+    if gguf:
+        write_gguf(model, part, part / file)
+    return Exported(
+        run=session.run,
+        checkpoint=checkpoint_name(reference),
+        dtype=dtype,
+        rendering=renderer.name,
+        base=session.shelf.base,
+        weights_sha256=sha256_file(part / WEIGHTS),
+        gguf=file,
+    )
+
+
+def check_room(folder: Path, model: PreTrainedModel, dtype: str, copies: int) -> None:
+    """Raise DiskFull unless so many copies of the weights fit."""
+    values = sum(parameter.numel() for parameter in model.parameters())
+    needed = copies * values * DTYPES[dtype].itemsize + HEADROOM
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        problem = f"the model needs {needed / 2**20:.0f} MB and {free / 2**20:.0f} MB are free"
+        raise DiskFull(problem, file=folder.parent, fix="nothing was written: make room")

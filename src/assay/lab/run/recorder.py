@@ -1,0 +1,121 @@
+"""Keeps a stage's history in the run directory: samples, metrics, checkpoints, progress.
+
+Every step passes the experiment's guards here, and says when a progress report is due.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from assay.data.episode import Reward
+from assay.lab.monitor.guards import GuardFired, GuardWatch
+from assay.lab.monitor.observer import Observer
+from assay.rl.policy import Policy
+from assay.runs.conversation_records import conversation_columns
+from assay.runs.metrics import append_metrics
+from assay.runs.metrics_history import keep_history
+from assay.runs.records import read_samples, write_samples
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import stored_status, write_status
+from assay.train.checkpoint import save_checkpoint
+from assay.train.train_state import Journalled, SampleRecord, TrainState
+
+
+@dataclass(frozen=True)
+class RunRecorder:
+    """See `train.train_state.Recorder`."""
+
+    run: RunDirectory
+    stage: str
+    steps: int
+    checkpoint_every: int | None
+    observer: Observer
+    beside: Callable[[Path], None]
+    """Puts beside the weights what makes a checkpoint a whole model to any program."""
+    after_checkpoint: Callable[[Policy, int], None]
+    """Called with the policy and the step once a checkpoint is complete."""
+    guards: GuardWatch
+    due: Callable[[int], str]
+    """Why a progress report is due after a step; "" where none is."""
+
+    def recorded_rewards(self, step: int) -> Mapping[str, Journalled]:
+        """Rewards that an interrupted attempt at this step already journalled.
+
+        A deadline may pass one time and not another, so what was judged once stays judged.
+        """
+        file = self.run.samples(self.stage, step)
+        if not file.exists():
+            return {}
+        return {
+            f"{line['row_id']}#{line['sample']}": Journalled(
+                tuple(line["tokens"]),
+                Reward(line["reward"], json.loads(line["parts"]), line["why"]),
+            )
+            for line in read_samples(file)
+        }
+
+    def samples(self, step: int, records: Sequence[SampleRecord]) -> None:
+        """Write the step's completions, whole or not at all."""
+        lines = [sample_line(self.stage, step, record) for record in records]
+        write_samples(self.run.samples(self.stage, step), lines, self.run.path)
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Append the step's line, note how far the run is, and tell the observer."""
+        numbers = dict(values)
+        append_metrics(self.run.metrics, self.stage, step, numbers.pop("seconds"), **numbers)
+        status = stored_status(self.run.path)
+        write_status(self.run.path, replace(status, stage=self.stage, step=step))
+        self.guards.see(step, values)
+        self.observer.step(step, values)
+
+    def checkpoint(
+        self, policy: Policy, optimizer: torch.optim.Optimizer, state: TrainState
+    ) -> None:
+        """Save every `checkpoint_every` steps, after the last, and where a guard stops the run.
+
+        Raises GuardFired, with the checkpoint on disk.
+        """
+        due = self.checkpoint_every and state.step % self.checkpoint_every == 0
+        fired = self.guards.fired()
+        if due or fired or state.step == self.steps:
+            save_checkpoint(self.folder, policy, optimizer, state, self.complete)
+        if fired:
+            raise GuardFired(fired)
+        if due or state.step == self.steps:
+            self.after_checkpoint(policy, state.step)
+        why = self.due(state.step)
+        if why:
+            self.observer.report(self.run, self.stage, state.step, why)
+
+    def complete(self, folder: Path) -> None:
+        """Put beside the weights what makes the model whole, and what the metrics are by now."""
+        self.beside(folder)
+        keep_history(self.run.metrics, folder)
+
+    @property
+    def folder(self) -> Path:
+        """Where the stage's checkpoints lie."""
+        return self.run.checkpoints(self.stage)
+
+
+def sample_line(stage: str, step: int, record: SampleRecord) -> dict[str, object]:
+    """One line of a samples file."""
+    return {
+        "sample_id": f"{stage}/{step}/{record.row_id}#{record.sample}",
+        "step": step,
+        "row_id": record.row_id,
+        "visit": record.visit,
+        "sample": record.sample,
+        "text": record.text,
+        "tokens": list(record.tokens),
+        "behaviour_logps": list(record.behaviour_logps),
+        "reward": record.reward.value,
+        "parts": json.dumps(dict(record.reward.parts), sort_keys=True),
+        "why": record.reward.why,
+        "advantage": record.advantage,
+        "ended": record.ended,
+        **({} if record.said is None else conversation_columns(record.said.messages, record.turns)),
+    }

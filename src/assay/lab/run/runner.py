@@ -1,0 +1,359 @@
+"""Runs an experiment: stages in file order, selection on the way, evaluations at the end.
+
+Resuming is running again: what is complete on disk is left alone, what is not is done from the
+last checkpoint. Drawing pages is the report's business.
+"""
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from assay.data.files import remove_leftovers
+from assay.errors import AssayError, InputError
+from assay.experiment.experiment import Experiment
+from assay.experiment.read_file import read_experiment
+from assay.experiment.stage_tables import SamplingStage, SftStage, StageSpec, steps_of
+from assay.experiment.toml_write import experiment_toml
+from assay.lab.check.before_run import looked_at
+from assay.lab.check.capability import first_look
+from assay.lab.check.openable import refuse_unopenable
+from assay.lab.check.rendering_mismatch import refuse_other_renderings
+from assay.lab.evaluate.checkpoint_selection import (
+    choose,
+    measure_bases,
+    measure_stored,
+    report,
+    select,
+    selectors,
+    stage_start,
+)
+from assay.lab.evaluate.endpoint_runs import endpoint_manifest, is_endpoint, work_through_endpoint
+from assay.lab.monitor.guards import (
+    GuardFired,
+    NoGuardToPass,
+    StoppedByGuard,
+    check_guards,
+    pass_guards,
+    unseen,
+    watch_stage,
+)
+from assay.lab.monitor.observer import Observer, Silent
+from assay.lab.monitor.report_journal import why_due
+from assay.lab.run.launch import begun, way_on
+from assay.lab.run.recorder import RunRecorder
+from assay.lab.run.restore import is_whole, restore
+from assay.lab.run.start_over import begun as being_taken_back
+from assay.lab.run.start_over import start_over
+from assay.lab.setup.activations import fit_activations
+from assay.lab.setup.manifest import check_manifest, make_manifest, write_manifest
+from assay.lab.setup.prepare import describe, find_part, make_renderer
+from assay.lab.setup.session import Session
+from assay.lab.setup.stage_methods import (
+    StageInput,
+    build_method,
+    build_validation,
+    loop_settings,
+    reward_of,
+)
+from assay.lab.setup.validate import read_whole
+from assay.models.optimizer import make_optimizer
+from assay.rl.policy import Policy
+from assay.rollout.policies.language import LanguagePolicy
+from assay.runs.chosen_checkpoints import read_selection
+from assay.runs.manifest_file import CHECKED
+from assay.runs.metrics import read_metrics, truncate_metrics
+from assay.runs.metrics_history import check_history
+from assay.runs.protection import is_marked
+from assay.runs.registry import note_run
+from assay.runs.run_directory import RunDirectory, RunExists, create_run
+from assay.runs.run_names import checkpoint_steps
+from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
+from assay.train.checkpoint import drop_optimizer
+from assay.train.loop import train
+
+
+class NothingToResume(InputError):
+    """The run is finished."""
+
+
+def start(
+    file: Path,
+    overrides: Sequence[str] = (),
+    *,
+    root: Path,
+    new: bool = False,
+    observer: Observer | None = None,
+    despite: str | None = None,
+) -> list[RunDirectory]:
+    """Run an experiment file, once per seed; returns the runs.
+
+    Raises SpecError, what `refuse_unopenable` and `looked_at` do, and RunExists unless `new` where
+    runs of the name have begun, be it in the same instant.
+    """
+    experiment = read_whole(file, overrides, root)
+    refuse_unopenable(experiment, root)
+    refuse_existing(root, experiment, new)
+    nowhere = RunDirectory(root, experiment.name, "to-be-made")
+    session = Session(experiment, nowhere, experiment.seeds[0], observer or Silent())
+    session = looked_at(session, despite)
+    runs = []
+    for index, seed in enumerate(experiment.seeds):
+        with fresh_run(root, experiment, seed, new=new or index > 0) as run:
+            proceed(session.going_on(run=run, seed=seed))
+        runs.append(run)
+    return runs
+
+
+def refuse_existing(root: Path, experiment: Experiment, new: bool) -> None:
+    """Raise RunExists where runs of the name have begun and another is not wanted."""
+    earlier = begun(root, experiment.name)
+    if earlier and not new:
+        problem = f"a run named {experiment.name!r} exists"
+        raise RunExists(problem, fix=way_on(earlier[-1]))
+
+
+@contextmanager
+def fresh_run(
+    root: Path, experiment: Experiment, seed: int, *, new: bool
+) -> Iterator[RunDirectory]:
+    """A new run, held by this process from the instant that others can see it. Raises RunExists."""
+    with ExitStack() as held:
+        with hold_lab(root):
+            refuse_existing(root, experiment, new)
+            text = experiment_toml(experiment)
+            run = create_run(root, experiment.name, seed=seed, spec=text, new=True)
+            held.enter_context(hold_run(run.path))
+        yield run
+
+
+def resume(
+    run: RunDirectory,
+    *,
+    observer: Observer | None = None,
+    past_guard: bool = False,
+    start_from: str = "",
+    despite: str | None = None,
+) -> RunDirectory:
+    """Continue an interrupted or failed run. Raises NothingToResume for a finished one.
+
+    A run that was not looked at before it was made is now (`looked_at`, which may raise).
+
+    With `start_from`, `STAGE.step-N`, any run is trained again from there (`start_over`).
+    One that a guard stopped goes on only with `past_guard`, else StoppedByGuard is raised; the
+    wish without such a guard raises NoGuardToPass.
+    """
+    if start_from := start_from or being_taken_back(run):
+        start_over(run, start_from, observer or Silent())
+    status = read_status(run.path)
+    experiment = read_experiment(run.spec)
+    if not experiment.stage and not experiment.evaluate:
+        fix = "repeat the 'assay eval' that it was made by"
+        raise NothingToResume(f"run {run} holds what was measured, and trains nothing", fix=fix)
+    if status.status == "finished":
+        raise NothingToResume(f"run {run} is finished", fix="start another with --new")
+    if status.guard and not past_guard:
+        fix = f"to go on all the same: assay resume {run.name} --past-guard"
+        raise StoppedByGuard(f"{run}: {status.message}", fix=fix)
+    if past_guard and not status.guard:
+        raise NoGuardToPass(f"no guard stopped {run}", fix="resume it without --past-guard")
+    session = looked_at(Session(experiment, run, status.seed, observer or Silent()), despite)
+    if status.guard:
+        pass_guards(run, status.guard.split(), status.stage, status.step)
+    execute(session)
+    return run
+
+
+def execute(session: Session) -> None:
+    """Do what is left of a run, and keep its status true whatever happens.
+
+    Raises whatever stopped the run, after noting it.
+    """
+    with hold_run(session.run.path):
+        proceed(session)
+
+
+def proceed(session: Session) -> None:
+    """The same for a run that this process holds."""
+    with noted(session):
+        work(session)
+        drop_optimizer_states(session)
+
+
+@contextmanager
+def noted(session: Session) -> Iterator[None]:
+    """Note in the run's status that it is at work, and how the work ended."""
+    note(session, status="running", message="", finished="", guard="")
+    remove_leftovers(session.run.path)
+    try:
+        yield
+    except GuardFired as stopped:
+        note(session, status="failed", message=str(stopped), guard=" ".join(stopped.guards))
+        status = stored_status(session.run.path)
+        session.observer.report(session.run, status.stage, status.step, "guard")
+        raise
+    except AssayError as error:
+        note(session, status="failed", message=str(error))
+        raise
+    except KeyboardInterrupt:
+        note(session, status="interrupted", message="interrupted by the user")
+        raise
+    except Exception as error:
+        note(session, status="failed", message=f"{type(error).__name__}: {error}")
+        raise
+    note(session, status="finished", message="")
+
+
+def note(session: Session, **changes: str) -> None:
+    """Update the run's status file and the lab's index."""
+    if changes["status"] != "running":
+        changes["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
+    write_status(session.run.path, replace(stored_status(session.run.path), **changes))  # type: ignore[arg-type]
+    note_run(session.run)
+
+
+def work(session: Session) -> None:
+    """Stages, then reports. Raises OtherRendering before anything is written."""
+    through_endpoint = is_endpoint(session.experiment.model)
+    if not through_endpoint:
+        refuse_other_renderings(session)
+    manifest = endpoint_manifest(session) if through_endpoint else make_manifest(session)
+    if session.checked is not None:
+        manifest = {**manifest, CHECKED: session.checked}
+    if session.run.manifest.exists():
+        check_manifest(session.run, manifest)
+    else:
+        write_manifest(session.run, manifest)
+    if through_endpoint:
+        work_through_endpoint(session)
+        return
+    for made in session.sets.values():
+        session.observer.note(describe(made, session.experiment.data[made.name]))
+    for name in session.experiment.stage:
+        run_stage(session, name)
+    measure_bases(session)
+    for name in unseen(session.experiment, read_metrics(session.run.metrics)):
+        metric = session.experiment.guard[name].metric
+        session.observer.note(f"guard {name!r} watched nothing: no step recorded {metric!r}")
+    for evaluation in session.evaluations.values():
+        if evaluation.spec.role == "report":
+            report(session, evaluation)
+
+
+def drop_optimizer_states(session: Session) -> None:
+    """Remove what only an unfinished run continues from, but for what is protected."""
+    for name in session.experiment.stage:
+        for step in checkpoint_steps(session.run, name):
+            checkpoint = session.run.checkpoint(name, step)
+            if not is_marked(session.run, checkpoint):
+                drop_optimizer(checkpoint)
+
+
+def run_stage(session: Session, name: str) -> None:
+    """Train one stage from its last checkpoint to its last step."""
+    stage = session.experiment.stage[name]
+    rows = find_part(session.sets, stage.data)
+    steps = steps_of(stage, len(rows))
+    done = checkpoint_steps(session.run, name)
+    if done:
+        check_guards(session.experiment, session.run, name, done[-1])
+    choosing = selectors(session, name)
+    chosen = not choosing or read_selection(session.run.path, name) is not None
+    finished = done and done[-1] >= steps and chosen
+    if finished and (later_begun(session, name) or is_whole(session.run, name, done[-1])):
+        check_history(session.run, name, done[-1])
+        return
+    for evaluation in choosing[:1]:
+        # What training started from is what a later checkpoint has to be better than.
+        measure_stored(session, evaluation, stage_start(session, name))
+    # LoRA draws its first weights from torch's generator.
+    torch.manual_seed(session.seed)
+    policy, adaptation = session.shelf.policy(stage, session.base.end_tokens)
+    session.observer.note(
+        f"{name}: {adaptation.kind}, {adaptation.trainable:,} of {adaptation.total:,} weights "
+        f"trained ({adaptation.share:.1%})"
+    )
+    fit_activations(session, stage, policy.module, adaptation)
+    train_stage(session, name, stage, policy, steps)
+    choose(session, name)
+    del policy
+    gc.collect()
+
+
+def later_begun(session: Session, name: str) -> bool:
+    """Whether a stage after this one has a checkpoint."""
+    stages = list(session.experiment.stage)
+    return any(checkpoint_steps(session.run, s) for s in stages[stages.index(name) + 1 :])
+
+
+def train_stage(
+    session: Session, name: str, stage: StageSpec, policy: LanguagePolicy, steps: int
+) -> None:
+    """The stage's loop, continued from the newest whole checkpoint if there is one."""
+    options = stage.optimizer
+    optimizer = make_optimizer(
+        policy.module.parameters(),
+        name=options.name,
+        lr=options.lr,
+        weight_decay=options.weight_decay,
+        betas=options.betas,
+    )
+    state = restore(session.run, name, policy, optimizer, session.observer)
+    if state.step:
+        check_history(session.run, name, state.step)
+    recorder = RunRecorder(
+        session.run,
+        name,
+        steps,
+        stage.checkpoint_every,
+        session.observer,
+        beside=partial(session.complete, stage),
+        after_checkpoint=lambda answers, step: select(session, name, answers, step),
+        guards=watch_stage(session.experiment, session.run, name, state.step),
+        due=lambda step: why_due(session.experiment, name, step, steps),
+    )
+    truncate_metrics(session.run.metrics, name, state.step)
+    session.observer.stage(name, stage.method, state.step, steps)
+    if state.step:
+        select(session, name, policy, state.step)
+    runner = None
+    if isinstance(stage, SamplingStage) and stage.reward is not None:  # type: ignore[attr-defined]
+        judge = reward_of(session.task, stage.reward)  # type: ignore[attr-defined]
+        runner = session.reward_runner(judge, stage.reward_deadline)
+    given = StageInput(
+        session.task,
+        find_part(session.sets, stage.data),
+        make_renderer(session.base.tokenizer, stage.rendering),
+        session.seed,
+        runner,
+        session.base.end_tokens,
+        session.base.positions,
+    )
+    try:
+        method = first_look(session, name, stage, build_method(stage, given, steps))
+        look = validation_of(session, stage, given, steps)
+        train(policy, method, optimizer, state, loop_settings(stage, steps), recorder, look)
+    finally:
+        if runner is not None:
+            runner.close()
+
+
+def validation_of(
+    session: Session, stage: StageSpec, given: StageInput, steps: int
+) -> Callable[[Policy, int], Mapping[str, float]]:
+    """What looks at the policy after a step: at the loss of held-out rows where a stage names
+    some, at nothing elsewhere."""
+    if not isinstance(stage, SftStage) or stage.validation is None:
+        return lambda policy, step: {}
+    rows = find_part(session.sets, stage.validation)
+    return build_validation(stage, given, rows, steps).look
+
+
+def experiment_of(run: RunDirectory) -> Experiment:
+    """The resolved experiment of a run."""
+    return read_experiment(run.spec)

@@ -1,0 +1,1 @@
+"""From an experiment file to rows, models, methods and fingerprints."""

@@ -1,0 +1,133 @@
+"""Models as a run's stages leave them: from a checkpoint's name to plain weights, and to a policy.
+
+A LoRA stage's checkpoint is an adapter over what the stage started from, so the chain of starts
+is walked back to the base model. Training and sampling happen elsewhere.
+"""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+
+from peft import PeftModel
+from torch import nn
+from transformers import PreTrainedModel
+
+from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
+from assay.experiment.experiment import Experiment
+from assay.experiment.stage_tables import GrpoStage, StageSpec
+from assay.experiment.training_tables import FreezeAdapt, LoraAdapt
+from assay.models.adapt import Adaptation, train_all, train_lora, train_unfrozen
+from assay.models.load import LoadedModel, load_model
+from assay.models.lora import LoraOptions, merged
+from assay.models.precision import Precision
+from assay.models.stacked import stand_on
+from assay.models.weight_files import load_weights
+from assay.rollout.policies.language import LanguagePolicy
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import checkpoint_directory, resolve_checkpoint
+from assay.train.checkpoint import check_checkpoint
+
+BASE = CheckpointReference(None)
+
+
+@dataclass(frozen=True)
+class ModelShelf:
+    """Where the models of one run come from."""
+
+    experiment: Experiment
+    run: RunDirectory
+    base: Path
+    """Folder of the experiment's base model."""
+    precision: Precision
+
+    def load_base(self) -> LoadedModel:
+        """The base model, freshly read, with its tokenizer and fingerprint."""
+        return load_model(self.base, self.precision)
+
+    def plain(self, reference: CheckpointReference) -> PreTrainedModel:
+        """The model of a checkpoint with any adapter merged, freshly read.
+
+        Raises CheckpointDamaged where a file of it is not as it was written.
+        """
+        reference = resolve_checkpoint(self.run, reference)
+        if reference.stage is None:
+            return self.load_base().model
+        stage = self.experiment.stage[reference.stage]
+        checkpoint = checked_directory(self.run, reference)
+        if isinstance(stage.adapt, LoraAdapt):
+            adapted, _ = adapt(self.plain(start_of(stage)), stage)
+            assert isinstance(adapted, PeftModel)
+            load_weights(adapted, checkpoint)
+            return merged(adapted)
+        model = self.load_base().model
+        load_weights(model, checkpoint)
+        return model
+
+    def policy(
+        self, stage: StageSpec, end_tokens: frozenset[int]
+    ) -> tuple[LanguagePolicy, Adaptation]:
+        """The policy that a stage starts from, with its adapter, sampler and KL reference."""
+        start = self.plain(start_of(stage))
+        frozen = self.reference(stage, start)
+        module, adaptation = adapt(start, stage)
+        module.train()
+        policy = LanguagePolicy(module, self.precision, end_tokens, frozen=frozen)
+        return policy, adaptation
+
+    def ground(self, stage: StageSpec) -> tuple[Path, tuple[Path, ...]]:
+        """Folders of the whole model below a stage, and of the adapters between, lowest first."""
+        reference = resolve_checkpoint(self.run, start_of(stage))
+        if reference.stage is None:
+            return self.base, ()
+        folder = checkpoint_directory(self.run, reference)
+        below = self.experiment.stage[reference.stage]
+        if not isinstance(below.adapt, LoraAdapt):
+            return folder, ()
+        whole, between = self.ground(below)
+        return whole, (*between, folder)
+
+    def complete(self, stage: StageSpec, folder: Path) -> None:
+        """Let an adapter that the stage has written say and hold what it stands on."""
+        if isinstance(stage.adapt, LoraAdapt):
+            stand_on(folder, *self.ground(stage))
+
+    def reference(self, stage: StageSpec, start: PreTrainedModel) -> nn.Module | None:
+        """A frozen copy of the KL reference; None where there is no KL or the adapter gives it."""
+        if not isinstance(stage, GrpoStage) or not stage.kl.coef:
+            return None
+        start_is_base = resolve_checkpoint(self.run, start_of(stage)) == BASE
+        from_start = stage.kl.reference == "stage_start" or start_is_base
+        if from_start and isinstance(stage.adapt, LoraAdapt):
+            return None
+        frozen = copy.deepcopy(start) if from_start else self.load_base().model
+        return frozen.requires_grad_(False).eval()
+
+
+def checked_directory(run: RunDirectory, reference: CheckpointReference) -> Path:
+    """The folder of a checkpoint once each file is seen to be as it was written.
+
+    Raises RunNotFound, CheckpointDamaged.
+    """
+    found = checkpoint_directory(run, reference)
+    start = f"{found.parent.name}.step-0"
+    fix = f"restore it, or train the stage again: assay resume {run} --from {start}"
+    check_checkpoint(found, fix)
+    return found
+
+
+def start_of(stage: StageSpec) -> CheckpointReference:
+    """The checkpoint that a stage starts from; the spec has checked that it parses."""
+    reference = parse_checkpoint(stage.start)
+    assert reference is not None
+    return reference
+
+
+def adapt(model: PreTrainedModel, stage: StageSpec) -> tuple[nn.Module, Adaptation]:
+    """The model made ready to train as the stage's `adapt` table says."""
+    match stage.adapt:
+        case LoraAdapt(rank=rank, alpha=alpha, targets=targets, dropout=dropout):
+            return train_lora(model, LoraOptions(rank, alpha, targets, dropout or 0.0))
+        case FreezeAdapt(patterns=patterns):
+            return train_unfrozen(model, patterns)
+        case _:
+            return train_all(model)

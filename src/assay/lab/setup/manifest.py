@@ -1,0 +1,174 @@
+"""The manifest of a run: the fingerprints of everything that its results depend on.
+
+A nested table in the words of `judge.confounds`, which compares two of them. A resumed run must
+find the same data, weights, prompts, rewards and settings again; other code, packages or another
+machine are noted, because only on the same are its numbers bit-identical.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from assay.data.files import sha256_file
+from assay.data.hashing import hash_contents, hash_ids
+from assay.errors import InputError
+from assay.experiment.data_table import DataSpec
+from assay.experiment.stage_tables import StageSpec
+from assay.experiment.training_tables import Reward
+from assay.judge.confounds import differences
+from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.fingerprints import (
+    code_fingerprint,
+    machine,
+    packages,
+    prompts_sha256,
+    source_sha256,
+)
+from assay.lab.setup.merged_models import run_checkpoint
+from assay.lab.setup.prepare import DataSet, make_renderer, renderer_of
+from assay.lab.setup.session import Session
+from assay.runs.manifest_file import CHECKED, Manifest, read_manifest, write_manifest
+from assay.runs.run_directory import RunDirectory
+from assay.tasks.task import reward
+
+NOTED = ("code", "packages", "machine", "time")
+"""What may differ when a run is resumed."""
+
+WITHOUT_EFFECT = {"other_rendering_than", "validation", "validation_every"}
+"""Keys of a stage that change no result: what is allowed, and what is measured beside training."""
+
+
+UNCOUNTED = ("name", "about", CHECKED)
+"""What does not count as a difference of a run that is resumed."""
+
+
+class RunChanged(InputError):
+    """What a run was made from is no longer the same."""
+
+
+def make_manifest(session: Session) -> Manifest:
+    """The fingerprints of a run as it would be executed now."""
+    experiment = session.experiment
+    return {
+        **about_run(session),
+        "base_weights": _base_weights(session),
+        "data": {name: data_table(session, name, spec) for name, spec in experiment.data.items()},
+        "stages": {name: stage_table(session, spec) for name, spec in experiment.stage.items()},
+        "evaluation": {n: _evaluation(session, e) for n, e in session.evaluations.items()},
+        "machine": {**machine(), "precision": session.precision.record()},
+    }
+
+
+def about_run(session: Session) -> Manifest:
+    """What every manifest says: the experiment's own words, code, packages and machine."""
+    experiment = session.experiment
+    return {
+        "name": experiment.name,
+        "about": experiment.about,
+        "time": {"started": datetime.now(UTC).isoformat(timespec="seconds")},
+        "seed": session.seed,
+        "task": experiment.task,
+        "as_reported": experiment.as_reported,
+        "code": code_fingerprint(),
+        "packages": packages(),
+        "machine": machine(),
+    }
+
+
+def check_manifest(run: RunDirectory, manifest: Manifest) -> None:
+    """Compare the run's manifest with that of a resuming process, and note what is different.
+
+    Raises RunChanged, naming the first difference, where the results would be those of other
+    data, weights or settings.
+    """
+    stored = read_manifest(run)
+    now = json.loads(json.dumps(manifest))
+    if CHECKED in now:
+        stored.setdefault(CHECKED, now[CHECKED])
+    # The lab may have been renamed or explained better since; neither changes a result.
+    found = [d for d in differences(stored, now) if d.path.split(".")[0] not in UNCOUNTED]
+    noted = [d for d in found if d.path.split(".")[0] in NOTED]
+    changed = [d for d in found if d not in noted]
+    if changed:
+        first, others = changed[0], len(changed) - 1
+        problem = f"{first.path} was {first.control!r} and is now {first.other!r}"
+        also = f"; {others} more" if others else ""
+        fix = f"restore it, or start another run with --new{also}"
+        raise RunChanged(problem, file=run.path, fix=fix)
+    conditions = {d.path: [d.control, d.other] for d in noted if not d.path.startswith("time.")}
+    resumed = {"at": now["time"]["started"], "changed": conditions}
+    stored["time"].setdefault("resumed", []).append(resumed)
+    write_manifest(run, stored)
+
+
+def _base_weights(session: Session) -> dict[str, str]:
+    found = {"source": session.experiment.model, "sha256": session.base.fingerprint}
+    kind, _, name = session.experiment.model.partition(":")
+    if kind == "run":
+        # A name may come to mean a later run; the folder says which checkpoint it was.
+        root = session.run.root
+        found["checkpoint"] = run_checkpoint(name, root)[2].relative_to(root).as_posix()
+    return found
+
+
+def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
+    """The table of a data set with the fingerprints of its source, rows and prompts."""
+    made = session.sets[name]
+    rows = (*made.train, *made.dev)
+    renderer = renderer_of(session.experiment, name, session.base.tokenizer)
+    prompts = (renderer.prompt(session.task.prompt(row), row.tools) for row in rows)
+    return {
+        **spec.model_dump(mode="json", exclude_none=True),
+        **_source(session, spec),
+        "contents_sha256": hash_contents(rows),
+        "prompts_sha256": prompts_sha256(prompts),
+        **_counts(made),
+    }
+
+
+def _source(session: Session, spec: DataSpec) -> dict[str, str]:
+    """A file is known by what it holds, not by where it lies."""
+    kind, _, file = spec.source.partition(":")
+    if kind != "path":
+        return {}
+    return {"source": kind, "file_sha256": sha256_file(session.run.root / file)}
+
+
+def _counts(made: DataSet) -> dict[str, Any]:
+    return {
+        "total": made.total,
+        "train": {"rows": len(made.train), "row_ids_sha256": hash_ids(made.train)},
+        "dev": {"rows": len(made.dev), "row_ids_sha256": hash_ids(made.dev)},
+        "dropped": {reason: len(ids) for reason, ids in made.dropped.items()},
+    }
+
+
+def stage_table(session: Session, spec: StageSpec) -> dict[str, Any]:
+    """The table of a stage, its rendering and rewards with their fingerprints."""
+    renderer = make_renderer(session.base.tokenizer, spec.rendering)
+    table = spec.model_dump(mode="json", exclude_none=True, exclude=WITHOUT_EFFECT)
+    table["rendering"] = {"name": renderer.name, "sha256": renderer.fingerprint}
+    if table.get("reward") is not None:
+        table["reward"] = _rewards(session, table["reward"])
+    return table
+
+
+def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:
+    weights = {spec: 1.0} if isinstance(spec, str) else spec
+    return {
+        name: {"weight": weight, "source_sha256": source_sha256(reward(session.task, name))}
+        for name, weight in weights.items()
+    }
+
+
+def _evaluation(session: Session, made: Evaluation) -> dict[str, Any]:
+    """What an evaluation measures; which checkpoints it looks at makes no difference."""
+    record = asdict(made.record)
+    contexts: Sequence[Sequence[int]] = made.contexts
+    apart = {key: record[key] for key in record.keys() - {"name", "items", "seed", "shared"}}
+    table = {**dict(sorted(apart.items())), "prompts_sha256": prompts_sha256(contexts)}
+    if made.spec.reward is not None:
+        table["reward"] = _rewards(session, made.spec.reward)
+    return table

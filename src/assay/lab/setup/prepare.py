@@ -1,0 +1,132 @@
+"""Data sets of an experiment made ready: read, kept apart from the tests, measured, split.
+
+Every row that is left out is counted by reason. Nothing is cut and nothing is trained here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from assay.data.formats.formats import iter_items, shaped
+from assay.data.leakage import call_path
+from assay.data.loaded import Loaded, gather, spread
+from assay.data.renderings.reasoning import without_reasoning
+from assay.data.renderings.rendering import Renderer, automatic
+from assay.data.row import Row
+from assay.data.splits import split_by_conversation, take
+from assay.errors import InputError
+from assay.experiment.data_table import DataSpec
+from assay.experiment.experiment import Experiment
+from assay.lab.setup.row_filters import Shift, by_length
+from assay.tasks.separate_rows import separate
+from assay.tasks.task import BenchmarkOptions, Task, benchmark, lookup
+
+
+class NothingLeft(InputError):
+    """Every row of a data set was left out."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """The rows of one `[data.NAME]` table."""
+
+    name: str
+    train: tuple[Row, ...]
+    dev: tuple[Row, ...]
+    dropped: Mapping[str, tuple[str, ...]]
+    """Reason to the ids of the rows that were left out for it."""
+    total: int
+    """Rows of the source before anything was left out; a conversation that became none is one."""
+    remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What there is to know about rows of the source that are kept -> their ids."""
+    shift: Shift | None = None
+    """What `min_tokens` and `max_tokens` did to the lengths; None without them."""
+
+    def part(self, name: str) -> tuple[Row, ...]:
+        """The rows that `NAME` or `NAME.dev` means."""
+        return self.dev if name == f"{self.name}.dev" else self.train
+
+
+def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
+    """All rows of a source as its table expands them, and what it had that cannot be used.
+
+    Relative files lie in `root`.
+    """
+    kind, _, rest = spec.source.partition(":")
+    if kind == "path":
+        items = iter_items(root / rest, spec.format or "")
+    else:
+        items = spread(lookup(task.sources, kind, "data source")(rest))
+    if spec.reasoning == "drop":
+        items = without_reasoning(items)
+    return gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
+
+
+def prepare(name: str, spec: DataSpec, task: Task, renderer: Renderer, root: Path) -> DataSet:
+    """Read one data set and apply its table: turns, benchmarks, lengths, take, split, in order.
+
+    Subsets and splits are the same for every training seed, so that seeds can be compared.
+
+    Raises NothingLeft where no row remains, and what reading and splitting raise.
+    """
+    loaded = load_rows(spec, task, root)
+    rows, dropped = loaded.rows, dict(loaded.dropped)
+    for test in spec.disjoint_from:
+        apart = separate(rows, benchmark(task, test, BenchmarkOptions()).items)
+        rows = apart.rows
+        for reason, ids in apart.dropped.items():
+            dropped[f"{reason} ({test})"] = ids
+    kept = by_length(rows, spec, task, renderer)
+    rows = kept.rows
+    dropped |= kept.dropped
+    if not rows:
+        reasons = ", ".join(f"{reason}: {len(ids)}" for reason, ids in dropped.items())
+        raise NothingLeft("no row is left", field=f"data.{name}", fix=reasons)
+    if spec.take is not None:
+        rows = take(rows, spec.take.rows, spec.take.how).rows
+    train, dev = rows, ()
+    if spec.split is not None:
+        split = split_by_conversation(rows, spec.split.dev)
+        train, dev = split.train, split.dev
+    total = len(loaded.rows) + sum(map(len, loaded.dropped.values()))
+    return DataSet(name, train, dev, dropped, total, loaded.remarks, kept.shift)
+
+
+def describe(made: DataSet, spec: DataSpec) -> str:
+    """One line for the display: what a data set holds, what was left out, what it is apart from."""
+    used = len(made.train) + len(made.dev)
+    parts = [f"data {made.name}: {used} of {made.total} rows"]
+    if made.dev:
+        parts.append(f"{len(made.train)} to train on, {len(made.dev)} dev")
+    parts += [f"{len(ids)} dropped: {reason}" for reason, ids in made.dropped.items()]
+    if made.shift is not None:
+        before, after = made.shift.before.mean, made.shift.after.mean
+        parts.append(f"{before:,.0f} tokens on average became {after:,.0f}")
+    parts += [f"{len(ids)} kept: {words}" for words, ids in made.remarks.items()]
+    if spec.disjoint_from:
+        tests = ", ".join(spec.disjoint_from)
+        several = any(call_path(row) for row in (*made.train, *made.dev))
+        what = "no path of calls" if several else "no function name"
+        parts.append(f"no question and {what} in common with {tests}")
+    return "; ".join(parts)
+
+
+def renderer_of(experiment: Experiment, data: str, tokenizer: object) -> Renderer:
+    """The rendering of the first stage that reads a data set; `auto` where none does."""
+    reading = [
+        stage.rendering
+        for stage in experiment.stage.values()
+        if data in {name.removesuffix(".dev") for name in stage.reads}
+    ]
+    return make_renderer(tokenizer, reading[0] if reading else "auto")
+
+
+def make_renderer(tokenizer: object, name: str) -> Renderer:
+    """The rendering called `name`; `auto` is the tokenizer's own template where it writes tools."""
+
+    return Renderer(tokenizer, automatic(tokenizer) if name == "auto" else name)
+
+
+def find_part(sets: Mapping[str, DataSet], name: str) -> tuple[Row, ...]:
+    """The rows of `NAME` or `NAME.dev`."""
+    return sets[name.removesuffix(".dev")].part(name)

@@ -1,0 +1,133 @@
+"""Everything a run works with, put together once: task, data, model, evaluations, fingerprints."""
+
+import gc
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.data.renderings.exported_template import save_tokenizer
+from assay.experiment.experiment import Experiment
+from assay.experiment.stage_tables import StageSpec
+from assay.lab.monitor.observer import Observer
+from assay.lab.setup.checkpoint_models import ModelShelf
+from assay.lab.setup.evaluation import Evaluation, make_evaluation
+from assay.lab.setup.merged_models import model_folder
+from assay.lab.setup.prepare import DataSet, make_renderer, prepare, renderer_of
+from assay.lab.setup.trained_items import trained_rows
+from assay.models.precision import Precision, choose_precision
+from assay.runs.manifest_file import read_manifest
+from assay.runs.run_directory import RunDirectory
+from assay.sandbox.isolation import choose_isolation
+from assay.tasks.running import RewardRunner, WeightedReward
+from assay.tasks.task import RewardFunction, Task, task
+
+
+@dataclass(frozen=True)
+class BaseFacts:
+    """What is kept of the base model once it was read."""
+
+    tokenizer: Any
+    fingerprint: str
+    end_tokens: frozenset[int]
+    config: Any
+
+    @property
+    def positions(self) -> int | None:
+        """Tokens that the model can read at once; None where its configuration does not say."""
+        return getattr(self.config, "max_position_embeddings", None)
+
+
+@dataclass(frozen=True)
+class Session:
+    """One run at work. The parts are made when they are first asked for, then kept."""
+
+    experiment: Experiment
+    run: RunDirectory
+    seed: int
+    observer: Observer
+    checked: Mapping[str, Any] | None = None
+    """What was found before the run was made, see `before_run`; None where nobody looked."""
+
+    def __post_init__(self) -> None:
+        choose_isolation(self.experiment.sandbox or "namespaces")
+
+    def going_on(self, **changes: Any) -> "Session":
+        """The same with other fields; what does not depend on them is not made again."""
+        other = replace(self, **changes)
+        parts = ["task", "precision", "base", "sets"]
+        parts += ["evaluations"] if other.seed == self.seed else []
+        other.__dict__.update({p: self.__dict__[p] for p in parts if p in self.__dict__})
+        return other
+
+    @cached_property
+    def task(self) -> Task:
+        """The experiment's skill."""
+        return task(self.experiment.task)
+
+    @cached_property
+    def precision(self) -> Precision:
+        """The number formats that the run began in; those of the machine where it has not begun."""
+        precision = choose_precision()
+        begun = read_manifest(self.run).get("machine", {}).get("precision", {})
+        if begun.get("device") != precision.device:
+            return precision
+        names = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+        compute = names.get(begun.get("compute"), precision.compute)
+        return replace(precision, compute=compute, reason=str(begun.get("reason")))
+
+    @cached_property
+    def shelf(self) -> ModelShelf:
+        """Where the run's models come from."""
+        folder = model_folder(self.experiment.model, self.run.root)
+        return ModelShelf(self.experiment, self.run, folder, self.precision)
+
+    @cached_property
+    def base(self) -> BaseFacts:
+        """Tokenizer, fingerprint and end tokens of the base model; the weights are let go."""
+        loaded = self.shelf.load_base()
+        facts = BaseFacts(
+            loaded.tokenizer, loaded.fingerprint, loaded.end_tokens, loaded.model.config
+        )
+        del loaded
+        gc.collect()
+        return facts
+
+    @cached_property
+    def sets(self) -> Mapping[str, DataSet]:
+        """The experiment's data sets."""
+        return {
+            name: prepare(
+                name,
+                spec,
+                self.task,
+                renderer_of(self.experiment, name, self.base.tokenizer),
+                self.run.root,
+            )
+            for name, spec in self.experiment.data.items()
+        }
+
+    @cached_property
+    def evaluations(self) -> Mapping[str, Evaluation]:
+        """The experiment's evaluations."""
+        given = (self.task, self.sets, self.base.tokenizer, self.seed)
+        trained = trained_rows(self.experiment, self.sets)
+        return {
+            name: make_evaluation(name, spec, *given, trained, self.run.root)
+            for name, spec in self.experiment.evaluate.items()
+        }
+
+    def complete(self, stage: StageSpec, folder: Path) -> None:
+        """Put into a checkpoint's folder what other programs need to answer as the run does."""
+        save_tokenizer(make_renderer(self.base.tokenizer, stage.rendering), folder)
+        self.shelf.complete(stage, folder)
+
+    def reward_runner(
+        self, reward: RewardFunction | WeightedReward, deadline: float = 10.0
+    ) -> RewardRunner:
+        """A runner for a reward, in namespaces unless the experiment says otherwise."""
+        mode = self.experiment.sandbox or "namespaces"
+        return RewardRunner(reward, deadline=deadline, sandbox=mode)

@@ -1,0 +1,253 @@
+"""From a `[stage.NAME]` table and rows to the training method that the shared loop runs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from assay.data.episode import Episode, Reward
+from assay.data.renderings.rendering import Renderer
+from assay.data.row import Message, Row
+from assay.errors import InputError
+from assay.experiment.stage_tables import (
+    GrpoStage,
+    RceStage,
+    RftStage,
+    SamplingStage,
+    SftStage,
+    StageSpec,
+)
+from assay.experiment.training_tables import Reward as RewardSpec
+from assay.rl.look_up import look_up
+from assay.rl.losses import Clip
+from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
+from assay.rl.presets import PRESETS
+from assay.rl.signal import may_drop
+from assay.rl.thought import CLOSING, OPENING, Thinking
+from assay.rollout.policies.shared_path_check import check_language_policy
+from assay.rollout.sampling import Sampling
+from assay.tasks.rendered_dialogue import RenderedDialogue, dialogue_of
+from assay.tasks.running import RewardRunner, WeightedReward
+from assay.tasks.task import RewardFunction, Task, reward
+from assay.train.first_batch_check import SelfChecked
+from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.loop import LoopSettings
+from assay.train.rce import Rce, StoredGroups
+from assay.train.rft import Rft
+from assay.train.sampled_groups import MultiTurn, Prompts, SingleTurn, Source
+from assay.train.sft import Sft, Validation
+from assay.train.train_state import Method
+
+
+class NoStoredGroups(InputError):
+    """A stage wants stored candidates and its rows hold none."""
+
+
+CHECKED_TOKENS = 1024
+"""Tokens that the self-check runs through the plain path, unless two turns of each of its groups
+are longer."""
+
+
+@dataclass(frozen=True)
+class StageInput:
+    """What a method is built from."""
+
+    task: Task
+    rows: tuple[Row, ...]
+    renderer: Renderer
+    seed: int
+    runner: RewardRunner | None
+    """Judges completions; None for methods that do not sample."""
+    end_tokens: frozenset[int]
+    positions: int | None = None
+    """Tokens that the model can read at once; None where it does not say."""
+
+
+def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
+    """The loop's part of the stage's table."""
+    optimizer = stage.optimizer
+    grpo = stage if isinstance(stage, GrpoStage) else None
+    return LoopSettings(
+        steps=steps,
+        learning_rate=optimizer.lr,
+        schedule=optimizer.schedule,
+        warmup=optimizer.warmup,
+        clip_norm=optimizer.clip_norm,
+        micro_tokens=stage.micro_tokens,
+        max_skipped_steps=stage.max_skipped_steps,
+        max_rollout_gap=grpo.max_rollout_gap if grpo else float("inf"),
+        max_steps_without_bonus=grpo.max_steps_without_bonus if grpo else None,
+    )
+
+
+def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
+    """The method of a stage."""
+    match stage:
+        case SftStage():
+            return Sft(stored_conversations(given, stage.loss_on), stage.batch, given.seed)
+        case RftStage():
+            temperature = stage.likelihood_temperature
+            prompts = sampled_prompts(stage, given)
+            return Rft(prompts, stage.keep, stage.batch, temperature, decoder(given))
+        case RceStage():
+            groups = stored_groups(stage, given) if stage.candidates == "stored" else None
+            return Rce(
+                groups or sampled_prompts(stage, given),
+                steps,
+                stage.tau.start,
+                stage.tau.start if stage.tau.end is None else stage.tau.end,
+                stage.likelihood_temperature,
+                decoder(given),
+            )
+        case GrpoStage():
+            check = partial(check_language_policy, tokens=min(stage.micro_tokens, CHECKED_TOKENS))
+            return SelfChecked(build_grpo(stage, given), check)
+
+
+def build_validation(
+    stage: SftStage, given: StageInput, rows: tuple[Row, ...], steps: int
+) -> Validation:
+    """What measures an SFT stage on held-out rows, rendered and masked like its own."""
+    episodes = stored_conversations(replace(given, rows=rows), stage.loss_on)
+    return Validation(episodes, stage.validation_every, steps, stage.micro_tokens)
+
+
+def stored_conversations(given: StageInput, loss_on: str) -> tuple[Episode, ...]:
+    """The gold conversations of all rows as episodes to imitate."""
+    return tuple(
+        Episode(
+            row.id,
+            row.id,
+            given.renderer.turns(
+                (*given.task.prompt(row), given.task.target(row)),
+                row.tools,
+                loss_on,  # type: ignore[arg-type]
+            ),
+        )
+        for row in given.rows
+    )
+
+
+def stored_groups(stage: RceStage, given: StageInput) -> StoredGroups:
+    """Candidates that rows carry as `extra["candidates"]`: lists of {"text", "reward"}.
+
+    Raises NoStoredGroups for a row without any.
+    """
+    groups = []
+    for row in given.rows:
+        candidates = row.extra.get("candidates")
+        if not candidates:
+            fix = "give each row a list of {text, reward}, or sample them"
+            raise NoStoredGroups("no candidates", file=row.origin, field="candidates", fix=fix)
+        groups.append(tuple(candidate_episode(given, row, i, c) for i, c in enumerate(candidates)))
+    return StoredGroups(tuple(groups), stage.prompts, given.seed)
+
+
+def candidate_episode(given: StageInput, row: Row, index: int, candidate: dict) -> Episode:
+    """A stored candidate as an episode with its reward."""
+    messages = (*given.task.prompt(row), Message("assistant", candidate["text"]))
+    turns = given.renderer.turns(messages, row.tools, "last")
+    return Episode(f"{row.id}#{index}", row.id, turns, Reward(float(candidate["reward"])))
+
+
+def sampled_prompts(stage: SamplingStage, given: StageInput) -> Prompts:
+    """The stage's stream of prompts with groups of judged completions."""
+    return Prompts(
+        given.rows,
+        sampled_source(stage, given),
+        stage.prompts,
+        stage.group,
+        given.seed,
+        stage.max_abstained_share,
+    )
+
+
+def sampled_source(stage: SamplingStage, given: StageInput) -> Source:
+    """Episodes of several turns where any row is a dialogue, otherwise single answers."""
+    assert given.runner is not None
+    score, decode = given.runner.score, decoder(given)
+    if any(given.task.dialogue(row) is not None for row in given.rows):
+        return MultiTurn(
+            lambda row: RenderedDialogue(dialogue_of(given.task, row), given.renderer, decode),
+            sampling_of(stage),
+            given.seed,
+            score,
+            given.positions,
+        )
+    contexts = {
+        row.id: given.renderer.prompt(given.task.prompt(row), row.tools) for row in given.rows
+    }
+    return SingleTurn(contexts, sampling_of(stage), given.seed, score, decode)
+
+
+def sampling_of(stage: SamplingStage) -> Sampling:
+    """The stage's sampling settings."""
+    table = stage.sampling
+    return Sampling(table.temperature, table.max_tokens, table.top_p, table.top_k)
+
+
+def build_grpo(stage: GrpoStage, given: StageInput) -> Grpo:
+    """A preset with the stage's overrides."""
+    preset = look_up(PRESETS, stage.algorithm, "algorithm")
+    advantage = stage.advantage or preset.advantage
+    in_loss = stage.kl.coef if stage.kl.where == "loss" else 0.0
+    updates = stage.updates.minibatches * stage.updates.epochs
+    objective = GrpoObjective(
+        loss=stage.loss or preset.loss,
+        clip=Clip(
+            preset.clip_low if stage.clip.low is None else stage.clip.low,
+            preset.clip_high if stage.clip.high is None else stage.clip.high,
+            preset.dual_clip if stage.clip.dual is None else stage.clip.dual,
+        ),
+        kl_coef=in_loss,
+        kl_estimator=stage.kl.estimator,
+        entropy_coef=stage.entropy_coef,
+        several_updates=updates > 1,
+    )
+    automatic = may_drop(
+        advantage=advantage, kl_coef=stage.kl.coef, entropy_coef=stage.entropy_coef
+    )
+    settings = GrpoSettings(
+        advantage=advantage,
+        advantage_options=preset.advantage_options,
+        aggregation=stage.aggregation or preset.aggregation,
+        keep_dropped_in_denominator=preset.keep_dropped_in_denominator,
+        drop=automatic if stage.drop_without_signal == "auto" else stage.drop_without_signal,
+        max_batches=stage.dynamic.max_batches if stage.dynamic else 1,
+        minibatches=stage.updates.minibatches,
+        epochs=stage.updates.epochs,
+        mask_truncated=stage.mask_truncated,
+        overlong_buffer=stage.overlong.buffer if stage.overlong else 0,
+        overlong_factor=stage.overlong.factor if stage.overlong else 1.0,
+        kl_in_reward=stage.kl.coef if stage.kl.where == "reward" else 0.0,
+        kl_reward_estimator=stage.kl.estimator,
+        temperature=stage.sampling.temperature,
+        max_tokens=stage.sampling.max_tokens,
+        micro_tokens=stage.micro_tokens,
+        thinking=thinking_of(given),
+    )
+    return Grpo(sampled_prompts(stage, given), settings, objective, decoder(given))
+
+
+def thinking_of(given: StageInput) -> Thinking:
+    """How chains of thought are found in this tokenizer's text."""
+    added = given.renderer.tokenizer.added_tokens_decoder.items()
+    tags = (OPENING, CLOSING)
+    control = frozenset(id_ for id_, t in added if t.special and t.content not in tags)
+    return Thinking(decoder(given), control)
+
+
+def decoder(given: StageInput) -> Callable[[Sequence[int]], str]:
+    """Actions to the text that rewards see: without end tokens, everything else kept."""
+
+    def decode(tokens: Sequence[int]) -> str:
+        kept = [t for t in tokens if t not in given.end_tokens]
+        return given.renderer.tokenizer.decode(kept, skip_special_tokens=False)
+
+    return decode
+
+
+def reward_of(task: Task, spec: RewardSpec) -> RewardFunction | WeightedReward:
+    """The reward that a spec names, or the weighted sum of several."""
+    if isinstance(spec, str):
+        return reward(task, spec)
+    return WeightedReward({name: reward(task, name) for name in spec}, spec)

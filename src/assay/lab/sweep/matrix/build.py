@@ -1,0 +1,215 @@
+"""From units to a matrix: the grid, its cells, averages, counts, arms and the recommendation."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from assay.errors import InputError, nearest
+from assay.lab.sweep.matrix.cell_fairness import refuse_mixed_metrics
+from assay.lab.sweep.matrix.coordinates import (
+    CHECKPOINT_KEYS,
+    RECORD,
+    check_key,
+    ordered,
+    place_value,
+)
+from assay.lab.sweep.matrix.judged_cells import BadBaseline, Baseline, judge_cells, scored
+from assay.lab.sweep.matrix.margins import Controls, View, arms, margins
+from assay.lab.sweep.matrix.model import (
+    Cell,
+    Layout,
+    Matrix,
+    Note,
+    Place,
+    State,
+    Unit,
+    Value,
+)
+from assay.lab.sweep.matrix.overlap import overlaps
+from assay.lab.sweep.matrix.recommend import recommend
+from assay.lab.sweep.sweep_table import ARM
+from assay.runs.manifest_file import overridden, read_manifest
+from assay.runs.run_directory import RunDirectory
+
+
+class SharedCell(InputError):
+    """Two runs or checkpoints fall into one cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of the units besides their layout."""
+
+    name: str
+    about: str
+    on: tuple[str, ...]
+    ratios_to: Mapping[str, float]
+    baseline: Baseline | None
+    select: str | None
+    declared: tuple[str, ...]
+    """Keys in which the units may differ: the axes, and what arms set."""
+    allow: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
+    """The matrix of the units. Raises UnknownKey, SharedCell and BadBaseline."""
+    for key in layout.keys:
+        check_key(key, [unit.coordinates for unit in units])
+    if ask.baseline and ask.baseline.where:
+        _check_where(units, layout, ask.baseline.where)
+    rows, columns, layers = _axes(units, layout)
+    cells = _placed(
+        units, layout, [(r, c, *layer) for layer in layers for r in rows for c in columns]
+    )
+    ratios = tuple(ask.ratios_to.values())
+    cells = {p: scored(c, ratios) if c.state == "measured" else c for p, c in cells.items()}
+    controls: Controls = {}
+    notes = [*ask.notes, *(Note("damaged", u.problem) for u in units if u.state == "damaged")]
+    if ask.baseline is not None:
+        cells, controls, more = judge_cells(
+            cells, layout, ask.baseline, ratios, ask.declared, ask.allow
+        )
+        notes += more
+    measured = [unit.parts for unit in units if unit.state == "measured"]
+    notes += overridden_runs(s.run for parts in measured for part in parts for s in part.sources)
+    refuse_mixed_metrics(part for parts in (*measured, *controls.values()) for part in parts)
+    view = View(cells, controls, ratios)
+    return Matrix(
+        name=ask.name,
+        about=ask.about,
+        layout=layout,
+        on=ask.on or _measured_on(cells.values()),
+        ratios_to=ask.ratios_to,
+        baseline=ask.baseline.words if ask.baseline else "",
+        rows=rows,
+        columns=columns,
+        layers=layers,
+        cells=cells,
+        margins=tuple(margins(view, layout, rows, columns, layers)),
+        tally=view.tally(cells),
+        arms=tuple(arms(view, layout)),
+        overlaps=overlaps(layout, cells.values()),
+        recommendation=recommend(cells, controls, ask.baseline, ask.select),
+        notes=tuple(notes),
+    )
+
+
+def _check_where(units: Sequence[Unit], layout: Layout, where: Mapping[str, object]) -> None:
+    for key, value in where.items():
+        if key not in layout.keys:
+            fix = "an axis of this table: " + ", ".join(layout.keys)
+            raise BadBaseline(f"the baseline's {key!r} is no axis", fix=fix)
+        known = _values(units, key)
+        if place_value(value) not in known:
+            problem = f"no cell has the baseline's {key} = {value}"
+            raise BadBaseline(problem, fix=nearest(str(value), known))
+
+
+def _measured_on(cells: Iterable[Cell]) -> tuple[str, ...]:
+    names = [p.sources[0].record.name for c in cells if c.unit for p in c.unit.parts]
+    return tuple(dict.fromkeys(names))
+
+
+def _axes(
+    units: Sequence[Unit], layout: Layout
+) -> tuple[tuple[Value, ...], tuple[Value, ...], tuple[Place, ...]]:
+    """The values of rows and columns, and the combinations that are layers."""
+    known = {key: _values(units, key) for key in layout.keys}
+    columns = known[layout.columns] if layout.columns else (None,)
+    found = {
+        tuple(place_value(u.coordinates.get(key)) for key in layout.layers)
+        for u in units
+        if _placeable(u, layout.layers)
+    }
+    # In the order of the axes; only combinations that some unit has.
+    layers = [p for p in product(*(known[key] for key in layout.layers)) if p in found]
+    return known[layout.rows], columns, tuple(layers)
+
+
+def _values(units: Sequence[Unit], key: str) -> tuple[Value, ...]:
+    values = [place_value(u.coordinates.get(key)) for u in units if _placeable(u, (key,))]
+    if key == ARM:
+        return tuple(dict.fromkeys(values))
+    return ordered(values) or (None,)
+
+
+def _late(key: str) -> bool:
+    """Whether a key is known of what was measured only."""
+    return key in CHECKPOINT_KEYS or key.startswith(RECORD)
+
+
+def _placeable(unit: Unit, keys: Iterable[str]) -> bool:
+    """Whether the unit has a place by these keys: an unmeasured one has no checkpoint."""
+    return unit.state in ("measured", "damaged") or not any(map(_late, keys))
+
+
+def _place(unit: Unit, layout: Layout) -> Place:
+    column = place_value(unit.coordinates.get(layout.columns)) if layout.columns else None
+    row, *layers = (place_value(unit.coordinates.get(key)) for key in (layout.rows, *layout.layers))
+    return (row, column, *layers)
+
+
+def _placed(units: Sequence[Unit], layout: Layout, places: Sequence[Place]) -> dict[Place, Cell]:
+    found: dict[Place, Unit] = {}
+    for unit in units:
+        if not _placeable(unit, layout.keys):
+            continue
+        place = _place(unit, layout)
+        if place in found and not _replaces(unit, found[place]):
+            if _replaces(found[place], unit):
+                continue
+            raise _shared(found[place], unit, layout)
+        found[place] = unit
+    return {
+        place: Cell(place, found[place].state, found[place])
+        if place in found
+        else Cell(place, _empty_state(units, layout, place), None)
+        for place in places
+    }
+
+
+def _replaces(new: Unit, old: Unit) -> bool:
+    return new.state == "measured" and old.state != "measured"
+
+
+def _shared(first: Unit, second: Unit, layout: Layout) -> SharedCell:
+    """Names a key that tells the two apart."""
+    keys = first.coordinates.keys() | second.coordinates.keys()
+    apart = sorted(
+        key
+        for key in keys
+        if place_value(first.coordinates.get(key)) != place_value(second.coordinates.get(key))
+        and key not in layout.keys
+    )
+    # The shortest path says most: a table differs because a value in it does.
+    inner = [k for k in apart if not any(other.startswith(f"{k}.") for other in apart)]
+    settings = [k for k in inner if k not in ("name", "seed", *CHECKPOINT_KEYS)]
+    useful = settings or [k for k in ("seed", "step", "stage", *inner) if k in inner]
+    fix = f"add --layers {useful[0]}" if useful else "name one of them"
+    more = f", which differ in {', '.join(useful[:5])}" if useful else ""
+    return SharedCell(f"{first.name} and {second.name} fall into one cell{more}", fix=fix)
+
+
+def _empty_state(units: Sequence[Unit], layout: Layout, place: Place) -> State:
+    """Why nothing is in a place: the run is not there, or it has no such checkpoint."""
+    keys = [layout.rows, layout.columns, *layout.layers]
+    early = {k: v for k, v in zip(keys, place, strict=True) if k is not None and not _late(k)}
+    there = [
+        unit
+        for unit in units
+        if all(place_value(unit.coordinates.get(k)) == v for k, v in early.items())
+    ]
+    waiting: list[State] = [unit.state for unit in there if unit.state != "measured"]
+    if waiting:
+        return waiting[0]
+    late = [key for key in layout.keys if _late(key)]
+    if not there or not late:
+        return "not run"
+    return "not measured" if any(key.startswith(RECORD) for key in late) else "no checkpoint"
+
+
+def overridden_runs(runs: Iterable[RunDirectory]) -> list[Note]:
+    """A note on each run that was made although its checks ended with errors."""
+    reasons = {run: overridden(read_manifest(run)) for run in dict.fromkeys(runs)}
+    return [Note("despite", f"{run} ({reason})") for run, reason in reasons.items() if reason]

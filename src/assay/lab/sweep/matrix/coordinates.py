@@ -1,0 +1,105 @@
+"""The keys that runs, checkpoints and records can be pivoted by, and their values.
+
+A dotted path of the experiment (`stage.rl.kl.coef`); `name` and `seed` of the run; `stage`, `step`,
+`epoch` and `checkpoint`; `evaluation.items`, `evaluation.options.examples` and the other fields of
+a record.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from assay.data.hashing import canonical_json
+from assay.errors import InputError, nearest
+from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.experiment import Experiment
+from assay.experiment.stage_tables import SftStage
+from assay.lab.sweep.matrix.model import Value
+from assay.runs.manifest_file import read_manifest
+from assay.runs.records import EvaluationRecord
+from assay.runs.run_directory import RunDirectory
+
+CHECKPOINT_KEYS = ("checkpoint", "stage", "step", "epoch")
+RECORD = "evaluation."
+
+
+class UnknownKey(InputError):
+    """A key that no run can be pivoted by."""
+
+
+def run_coordinates(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
+    """Everything that the run's resolved experiment says, by dotted path, and its name."""
+    values = experiment.model_dump(mode="json", exclude={"seeds", "vary", "name", "about", "note"})
+    return {**flat(values), "name": run.name}
+
+
+def checkpoint_coordinates(
+    run: RunDirectory, experiment: Experiment, checkpoint: str
+) -> dict[str, Any]:
+    """Stage, step and epoch of a checkpoint as records name it; the base is step 0 of `base`."""
+    reference = parse_checkpoint(checkpoint)
+    if reference is None or reference.stage is None:
+        return {"checkpoint": checkpoint, "stage": "base", "step": 0, "epoch": 0}
+    step = reference.step or 0
+    epoch = epoch_of(run, experiment, reference.stage, step)
+    return {"checkpoint": checkpoint, "stage": reference.stage, "step": step, "epoch": epoch}
+
+
+def epoch_of(run: RunDirectory, experiment: Experiment, stage: str, step: int) -> Value:
+    """Passes over the stage's rows after `step`, to two decimals; None where rows are unknown."""
+    spec = experiment.stage.get(stage)
+    if spec is None:
+        return None
+    name, _, part = spec.data.partition(".")
+    counts = read_manifest(run).get("data", {}).get(name, {}).get(part or "train", {})
+    if not counts.get("rows"):
+        return None
+    per_step = spec.batch if isinstance(spec, SftStage) else spec.prompts
+    epoch = round(step * per_step / counts["rows"], 2)
+    return int(epoch) if epoch == int(epoch) else epoch
+
+
+def record_coordinates(record: EvaluationRecord) -> dict[str, Any]:
+    """What a record was measured with."""
+    table = {
+        "name": record.name,
+        "benchmark": record.benchmark,
+        "items": len(record.items),
+        "repeats": record.repeats,
+        "sampling": dict(record.sampling),
+        "options": dict(record.options),
+    }
+    return {RECORD + key: value for key, value in flat(table).items()}
+
+
+def flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested tables by dotted path, each inner table also as a whole."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        path = f"{above}{key}"
+        if value is not None:
+            found[path] = value
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{path}.")
+    return found
+
+
+def place_value(value: Any) -> Value:
+    """A coordinate as a place on an axis: tables and arrays become their JSON."""
+    return canonical_json(value) if isinstance(value, list | tuple | Mapping) else value
+
+
+def check_key(key: str, known: Iterable[Mapping[str, Any]]) -> None:
+    """Raise UnknownKey, with the nearest, where no unit has the key."""
+    own = {name for coordinates in known for name in coordinates}
+    names = sorted({*own, *CHECKPOINT_KEYS, "name", "seed"})
+    if key not in names:
+        simple = [n for n in names if not n.endswith((".sampling", ".options"))]
+        raise UnknownKey(f"no run can be pivoted by {key!r}", fix=nearest(key, simple))
+
+
+def ordered(values: Iterable[Value]) -> tuple[Value, ...]:
+    """Different values: numbers by size, others as they came, None last."""
+    unique = list(dict.fromkeys(values))
+    numbers = [v for v in unique if isinstance(v, int | float) and not isinstance(v, bool)]
+    others = [v for v in unique if v not in numbers and v is not None]
+    return (*sorted(numbers), *others, *([None] if None in unique else []))

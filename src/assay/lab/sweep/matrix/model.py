@@ -1,0 +1,213 @@
+"""What a matrix is: frozen data that `build` fills in and pages and programs read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from assay.judge.averages import Average
+from assay.judge.intervals import Interval
+from assay.judge.scores import ItemScores
+from assay.judge.setting_choice import Choice
+from assay.judge.tally import Tally
+from assay.judge.verdict import Comparison
+from assay.runs.records import EvaluationRecord
+from assay.runs.run_directory import RunDirectory
+
+Value = str | int | float | bool | None
+"""A place on an axis; tables and arrays as their JSON text, None where a run has no such key."""
+Place = tuple[Value, ...]
+"""Row, column, then one value for each layer key."""
+State = Literal[
+    "measured",
+    "not run",
+    "running",
+    "interrupted",
+    "failed",
+    "not measured",
+    "no checkpoint",
+    "damaged",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which key goes where."""
+
+    rows: str
+    columns: str | None
+    """None: one column."""
+    layers: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key of each value of a place."""
+        return tuple(k for k in (self.rows, self.columns, *self.layers) if k is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One record that a number comes from."""
+
+    run: RunDirectory
+    record: EvaluationRecord
+    checkpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The scores of one cell on one evaluation, one for each training seed."""
+
+    sources: tuple[Source, ...]
+    scores: tuple[ItemScores, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is looked for in a cell: runs of one setting at one checkpoint, measured or not."""
+
+    name: str
+    """The runs' name, with `@CHECKPOINT` where one is known."""
+    coordinates: Mapping[str, Any]
+    state: State
+    runs: tuple[RunDirectory, ...]
+    parts: tuple[Measurement, ...] = ()
+    """One for each evaluation of the value; empty unless measured."""
+    seeds_missing: int = 0
+    looks: int = 1
+    """Checkpoints among which this one was chosen on dev items."""
+    problem: str = ""
+    """What is wrong with a damaged record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of the table."""
+
+    place: Place
+    state: State
+    unit: Unit | None = None
+    """None where no run belongs to the place."""
+    score: float | None = None
+    interval: Interval | None = None
+    items: int = 0
+    repeats: int = 0
+    seeds: int = 0
+    comparison: Comparison | None = None
+    """Against the baseline, corrected for the family of the matrix."""
+    is_baseline: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the cell is called in findings and lists."""
+        return self.unit.name if self.unit else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """A row, a column or a layer taken together."""
+
+    key: str
+    value: Value
+    layer: Place
+    """The layer that it lies in."""
+    average: Average | None
+    change: Average | None
+    """Mean difference to the baseline over the cells that have one."""
+    cells: int
+    """Cells that there would be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """How the items, or the training rows, of an axis' values lie to one another."""
+
+    key: str
+    of: Literal["items", "rows", "examples"]
+    kind: Literal["same", "nested", "overlapping", "apart"]
+    sizes: tuple[tuple[Value, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmView:
+    """One arm: what it is good and bad at, by verdict."""
+
+    key: str
+    value: Value
+    tally: Tally
+    strengths: tuple[Cell, ...]
+    """Cells shown to be better than the baseline, largest difference first."""
+    weaknesses: tuple[Cell, ...]
+    change: Average | None
+    baselines: int = 0
+    """Cells that are themselves what others are compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A setting and its model by rule, or none with the reason."""
+
+    reason: str
+    """Key of the sentence that says why: `chosen`, or what stood against it."""
+    choice: Choice | None = None
+    cell: Cell | None = None
+    """The candidate."""
+    select: str = ""
+    """The evaluation that chose."""
+    dev: ItemScores | None = None
+    """The candidate's scores there."""
+    rivals: tuple[Cell, ...] = ()
+    problem: str = ""
+    """What is wrong with a damaged dev record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One thing that was left out, or that a reader must know."""
+
+    key: Literal[
+        "no_baseline", "made_otherwise", "items_differ", "damaged", "damaged_run", "despite"
+    ]
+    subject: str
+    """The run or the cell's name."""
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {NOTES[self.key]}"
+
+
+NOTES = {
+    "no_baseline": "its baseline was not measured, so it is compared with nothing",
+    "made_otherwise": "made with other settings than the sweep's, and left out",
+    "damaged": "a record that cannot be read",
+    "damaged_run": "a run that cannot be read, and left out",
+    "despite": "made although its checks ended with errors",
+    "items_differ": "measured on other items than its baseline, so it is not compared",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A pivoted set of runs."""
+
+    name: str
+    about: str
+    layout: Layout
+    on: tuple[str, ...]
+    ratios_to: Mapping[str, float]
+    baseline: str
+    """In words: what cells are compared with; empty where nothing is."""
+    rows: tuple[Value, ...]
+    columns: tuple[Value, ...]
+    layers: tuple[Place, ...]
+    cells: Mapping[Place, Cell]
+    margins: tuple[Margin, ...]
+    tally: Tally
+    arms: tuple[ArmView, ...]
+    overlaps: tuple[Overlap, ...]
+    recommendation: Recommendation
+    notes: tuple["Note", ...] = ()
+    """What was left out, and why; what a reader must know of what is there."""
+
+    @property
+    def measured(self) -> list[Cell]:
+        """The cells that have a score, in order."""
+        return [cell for cell in self.cells.values() if cell.state == "measured"]

@@ -1,0 +1,171 @@
+"""Finds what a matrix is made of: the records and checkpoints of the runs of each slot.
+
+A unit that is not measured says why. Only finished runs give figures. Placing and comparing units
+is `build`'s part.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.experiment import Experiment
+from assay.experiment.read_file import read_experiment
+from assay.judge.scores import ItemScores
+from assay.lab.sweep.matrix.coordinates import checkpoint_coordinates, record_coordinates
+from assay.lab.sweep.matrix.model import Measurement, Source, State, Unit
+from assay.lab.sweep.matrix.slots import Slot
+from assay.runs.chosen_checkpoints import read_selection
+from assay.runs.measurements import evaluation_records, measured_checkpoints
+from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import read_status
+
+Records = tuple[EvaluationRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is wanted of every slot."""
+
+    on: tuple[str, ...]
+    """Evaluations by name, benchmark or pattern; empty means the first reporting one."""
+    together: bool = False
+    """All of `on` make one value; else each record makes one."""
+    checkpoint: str | None = None
+    """STAGE.last, STAGE.best, STAGE.step-N, STAGE.all, base, or None for the last measured."""
+    by_checkpoint: bool = False
+    """Whether a key of checkpoints is an axis, so that all are wanted."""
+
+
+def units_of(slot: Slot, ask: Ask) -> list[Unit]:
+    """What a slot has for a matrix: a unit for each record and checkpoint, or one that says why
+    there is none.
+    """
+    states = {run: read_status(run.path).status for run in slot.runs}
+    finished = [run for run, state in states.items() if state == "finished"]
+    if not finished:
+        state: State = "not run"
+        for status in ("failed", "interrupted", "running"):
+            if status in states.values():
+                state = status
+        return [Unit(slot.name, slot.coordinates, state, slot.runs)]
+    found: dict[tuple[tuple[str, ...], str], list[tuple[Source, ...]]] = {}
+    looks = 1
+    for run in finished:
+        experiment = read_experiment(run.spec)
+        for records in _record_groups(run, experiment, slot.on or ask.on, bool(slot.on), ask):
+            for label, checkpoint in _wanted(run, records, ask).items():
+                sources = tuple(Source(run, record, checkpoint) for record in records)
+                found.setdefault((tuple(r.name for r in records), label), []).append(sources)
+                looks = max(looks, _looks(run, label))
+    if not found:
+        return [Unit(slot.name, slot.coordinates, "not measured", slot.runs)]
+    return [_unit(slot, seeds, looks) for seeds in found.values()]
+
+
+def _record_groups(
+    run: RunDirectory, experiment: Experiment, on: Sequence[str], exact: bool, ask: Ask
+) -> list[Records]:
+    """The records that make one value each."""
+    records = evaluation_records(run)
+    reporting = [r for r in records if r.role == "report"]
+    if not on:
+        first = [n for n, e in experiment.evaluate.items() if e.role == "report"][:1]
+        return [(r,) for r in reporting if r.name in first]
+    if ask.together or exact:
+        by_name = {r.name: r for r in records}
+        whole = tuple(by_name[name] for name in on if name in by_name)
+        return [whole] if len(whole) == len(on) else []
+    return [(r,) for r in records if any(_fits(r, text) for text in on)]
+
+
+def _fits(record: EvaluationRecord, text: str) -> bool:
+    return text in (record.name, record.benchmark, record.key) or fnmatchcase(record.name, text)
+
+
+def _wanted(run: RunDirectory, records: Records, ask: Ask) -> dict[str, str]:
+    """The wanted checkpoints that all records have, by what they are wanted as."""
+    lists = [measured_checkpoints(run, record) for record in records]
+    names = [name for name in lists[0] if all(name in other for other in lists[1:])]
+    if not names:
+        return {}
+    stage = names[-1].partition(".")[0]
+    if ask.checkpoint is None:
+        same = [name for name in names if name.partition(".")[0] == stage]
+        return {name: name for name in same} if ask.by_checkpoint else {"last": names[-1]}
+    reference = parse_checkpoint(ask.checkpoint)
+    if reference is None or reference.stage is None:
+        return {name: name for name in names if name == ask.checkpoint}
+    steps = {
+        found.step: name
+        for name in names
+        if (found := parse_checkpoint(name)) and found.stage == reference.stage
+    }
+    if reference.which == "all":
+        return {name: name for name in steps.values()}
+    if reference.which == "best":
+        selection = read_selection(run.path, reference.stage)
+        name = selection.checkpoint if selection else None
+        return {ask.checkpoint: name} if name in names else {}
+    last = max((s for s in steps if s is not None), default=None)
+    step = last if reference.which == "last" else reference.step
+    return {ask.checkpoint: steps[step]} if step in steps else {}
+
+
+def _looks(run: RunDirectory, label: str) -> int:
+    """Checkpoints that the dev items chose among, where they chose this one."""
+    reference = parse_checkpoint(label)
+    if reference is None or reference.which != "best":
+        return 1
+    counts = [
+        sum(name.partition(".")[0] == reference.stage for name in measured_checkpoints(run, record))
+        for record in evaluation_records(run)
+        if record.role == "select"
+    ]
+    return max([1, *counts])
+
+
+def _unit(slot: Slot, seeds: Sequence[tuple[Source, ...]], looks: int) -> Unit:
+    first = seeds[0][0]
+    experiment = read_experiment(first.run.spec)
+    derived = checkpoint_coordinates(first.run, experiment, first.checkpoint)
+    if len(seeds[0]) == 1:
+        derived |= record_coordinates(first.record)
+    checkpoints = {sources[0].checkpoint for sources in seeds}
+    name = f"{slot.name}@{checkpoints.pop()}" if len(checkpoints) == 1 else slot.name
+    place = {**derived, **slot.coordinates}
+    missing = max(slot.seeds - len(seeds), 0)
+    try:
+        parts = tuple(_measurement(sources) for sources in zip(*seeds, strict=True))
+    except DamagedRecord as error:
+        return Unit(name, place, "damaged", slot.runs, problem=str(error))
+    return Unit(name, place, "measured", slot.runs, parts, missing, looks)
+
+
+def _measurement(sources: tuple[Source, ...]) -> Measurement:
+    return Measurement(sources, tuple(read_scores(s.run, s.record, s.checkpoint) for s in sources))
+
+
+def dev_scores(unit: Unit, select: str, checkpoint: str | None = None) -> list[ItemScores] | None:
+    """A unit's scores on the items that choose, one for each seed; None where one is missing.
+
+    `checkpoint` asks for another checkpoint of the same runs.
+    """
+    found = []
+    for source in unit.parts[0].sources:
+        name = checkpoint or source.checkpoint
+        records = [
+            r for r in evaluation_records(source.run) if r.name == select and r.role == "select"
+        ]
+        if not records or not records[0].finished(source.run, name):
+            return None
+        found.append(read_scores(source.run, records[0], name))
+    return found
+
+
+def selecting(units: Iterable[Unit]) -> list[str]:
+    """Names of the evaluations that choose, over all units."""
+    runs = {source.run for unit in units for part in unit.parts for source in part.sources}
+    names = [r.name for run in runs for r in evaluation_records(run) if r.role == "select"]
+    return list(dict.fromkeys(names))

@@ -1,0 +1,207 @@
+"""Runs what a sweep lacks: one process for each missing run, one device for each process.
+
+A run that stopped half-way is resumed, one that is at work elsewhere is left alone, one that fails
+is reported at the end while the others go on. Training itself is `assay run`'s.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal
+
+import torch
+
+from assay.errors import InputError
+from assay.lab.run.launch import check_same, newest
+from assay.lab.run.measure_added import lacking
+from assay.lab.setup.unknown_names import check_names
+from assay.lab.sweep.planned_runs import Planned, plan
+from assay.lab.sweep.read_sweep import SweepFile
+from assay.runs.status import read_status
+
+POLL_SECONDS = 0.05
+CPU = "cpu"
+SWEEPS = "sweeps"
+PROGRAM = """
+import signal, sys
+from assay.sandbox.call_process import PR_SET_PDEATHSIG, process_control
+process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
+sys.argv[0] = "assay"
+from assay.cli.main import app
+app()
+"""
+"""The command line in a process that dies with the one that started it, so that a killed `fill`
+leaves nothing at work."""
+
+Had = Literal["nothing", "interrupted", "failed", "unmeasured"]
+
+
+class BadDevices(InputError):
+    """A list of devices that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run to be made or continued."""
+
+    plan: Planned
+    seed: int
+    had: Had
+    """What there was of it."""
+
+    @property
+    def name(self) -> str:
+        """The run as users name it."""
+        return f"{self.plan.name}#{self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a job ended."""
+
+    job: Job
+    device: str
+    code: int
+    log: Path
+    said: str
+    """The last line that it wrote, where it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a sweep lacks and has."""
+
+    jobs: tuple[Job, ...]
+    finished: tuple[str, ...]
+    busy: tuple[str, ...]
+    """Runs that a process elsewhere executes."""
+
+
+def missing_work(root: Path, found: SweepFile) -> Work:
+    """The jobs of a sweep in the order of its axes.
+
+    Raises OtherExperiment where a run of a cell's name was made with other settings, and what
+    reading and checking the names of each cell's experiment raise: nothing is started then.
+    """
+    jobs, finished, busy = [], [], []
+    for planned in plan(found):
+        check_names(planned.experiment, planned.base, planned.overrides)
+        for seed in planned.experiment.seeds:
+            run = newest(root, planned.name, seed)
+            if run is not None:
+                check_same(run, planned.experiment)
+            status = read_status(run.path).status if run is not None else None
+            if status == "finished" and run is not None and lacking(run, planned.experiment):
+                jobs.append(Job(planned, seed, "unmeasured"))
+            elif status == "finished":
+                finished.append(f"{planned.name}#{seed}")
+            elif status == "running":
+                busy.append(f"{planned.name}#{seed}")
+            else:
+                jobs.append(Job(planned, seed, status or "nothing"))
+    return Work(tuple(jobs), tuple(finished), tuple(busy))
+
+
+def devices_of(given: str | None) -> list[str]:
+    """`0,1` as a list; omitted, the GPUs that this process may see, or `cpu` alone.
+
+    Raises BadDevices for an empty or repeated device and for one that is not there, which would
+    train on the CPU without a word.
+    """
+    gpus = visible_gpus()
+    if given is None:
+        return gpus or [CPU]
+    names = [name.strip() for name in given.split(",")]
+    if not all(names) or len(set(names)) < len(names):
+        fix = "write each device once, such as --devices 0,1"
+        raise BadDevices(f"{given!r} is not a list of devices", field="--devices", fix=fix)
+    for name in names:
+        if name not in (*gpus, CPU):
+            fix = "there are: " + ", ".join([*gpus, CPU])
+            raise BadDevices(f"no device {name!r}", field="--devices", fix=fix)
+    return names
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES takes."""
+    count = torch.cuda.device_count()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",")[:count] if visible else [str(n) for n in range(count)]
+
+
+def run_jobs(
+    root: Path,
+    sweep: str,
+    jobs: Sequence[Job],
+    devices: Sequence[str],
+    tell: Callable[[str], None],
+    despite: str | None = None,
+) -> list[Done]:
+    """Execute the jobs, each on the next free device; returns how they ended, in that order.
+
+    `despite` is the reason why runs are made whose checks end with errors.
+
+    When this process is stopped, the processes it started are stopped too; what they had done is
+    on disk and is continued by the next call.
+    """
+    waiting, done = deque(jobs), []
+    busy: dict[str, tuple[Job, subprocess.Popen[bytes], Path]] = {}
+    try:
+        while waiting or busy:
+            for device in devices:
+                if device not in busy and waiting:
+                    job = waiting.popleft()
+                    log = root / SWEEPS / sweep / "logs" / f"{job.plan.name}.seed-{job.seed}.log"
+                    busy[device] = (job, launched(root, job, device, log, despite), log)
+                    tell(f"{job.name}: {WORDS[job.had]} on {device} ({len(waiting)} waiting)")
+            for device in [d for d, (_, process, _) in busy.items() if process.poll() is not None]:
+                job, process, log = busy.pop(device)
+                code = process.returncode
+                done.append(Done(job, device, code, log, last_line(log) if code else ""))
+                tell(f"{job.name}: {'finished' if code == 0 else done[-1].said}")
+            time.sleep(POLL_SECONDS)
+    finally:
+        for _, process, _ in busy.values():
+            process.terminate()
+            process.wait()
+    return done
+
+
+WORDS = {
+    "nothing": "started",
+    "interrupted": "resumed",
+    "failed": "tried again",
+    "unmeasured": "measured on what was added",
+}
+
+
+def launched(
+    root: Path, job: Job, device: str, log: Path, despite: str | None = None
+) -> subprocess.Popen[bytes]:
+    """The process of one job, whose output goes to its log; it dies with this one."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    settings = (*job.plan.overrides, f"seeds=[{job.seed}]")
+    options = [part for setting in settings for part in ("--set", setting)]
+    options += [] if despite is None else [f"--despite={despite}"]
+    command = [sys.executable, "-c", PROGRAM, "run", str(job.plan.base), "--lab", str(root)]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "" if device == CPU else device}
+    with log.open("ab") as stream:
+        return _spawn([*command, "--or-resume", *options], environment, stream)
+
+
+def _spawn(command: list[str], environment: dict[str, str], stream: IO[bytes]) -> subprocess.Popen:
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
+    )
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that says something."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it wrote nothing"

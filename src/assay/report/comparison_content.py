@@ -1,0 +1,252 @@
+"""The sections of a comparison of runs as plain values: what page and terminal write alike.
+
+Every number comes from the table that `compare.judged_table` made; here they get words, units and
+places.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from assay.compare.table import Line, Pairing, Table
+from assay.judge.confounds import ABSENT, Confound
+from assay.judge.findings import Finding
+from assay.judge.intervals import Interval
+from assay.judge.verdict import Comparison
+from assay.report.changed_items import flipped_section
+from assay.report.charts import interval_bar
+from assay.report.comparison_charts import difference_bar, difference_scale
+from assay.report.content import (
+    Section,
+    about_evaluation,
+    abstained_text,
+    interval_text,
+    items_text,
+    sentence,
+    shared_scale,
+    size_text,
+)
+from assay.report.drawn import difference_plot, score_bars, score_plot
+from assay.report.result_tables import checkpoint_label
+from assay.report.translated import named_tests, translated
+from assay.report.words import Words, difference_text, number, percent, score_text, visible
+
+SHOWN_VALUE = 60
+"""Characters of a setting that a table shows."""
+
+
+def comparison_values(table: Table, words: Words, folder: Path) -> Section:
+    """Everything that the templates write; links are relative to the page's `folder`."""
+    labels = line_labels(table, words)
+    pairings = [line.to_control for line in table.lines if line.to_control is not None]
+    says = [{**labelled_sentence(p, labels, words), "record": i} for i, p in enumerate(pairings, 2)]
+    return {
+        "title": words("compare.title", evaluation=table.evaluation.name),
+        "about": about_evaluation(table, words),
+        "control": labels[table.control.name],
+        "rows": line_rows(table, words),
+        "plots": drawn_plots(table, labels),
+        "tasks": task_rows(table, words),
+        "mark": mark(table, words),
+        "sentences": says,
+        "parts": part_rows(table, words),
+        "findings": finding_rows((*table.left_out, *table.findings), words),
+        "flips": [flipped_section(table, p, labels, words) for p in pairings],
+        "records": record_rows(table, labels, folder),
+        "methods": method_lines(pairings, words),
+    }
+
+
+def line_labels(table: Table, words: Words) -> dict[str, str]:
+    """Short names of the lines: the run, its id where two runs share a name, the checkpoint.
+
+    Runs of other tools keep the name that their file gives them.
+    """
+    split = {line.name: line.name.partition("@") for line in table.lines if line.address}
+    runs = {run for run, _, _ in split.values()}
+    names = [run.partition("/")[0] for run in runs]
+    labels = {line.name: visible(line.name) for line in table.lines}
+    for name, (run, at, checkpoint) in split.items():
+        short, _, id_ = run.partition("/")
+        if names.count(short) > 1:
+            short += "/" + id_.rpartition("-")[2]
+        labels[name] = f"{short} · {checkpoint_label(checkpoint, words)}" if at else name
+    return labels
+
+
+def line_rows(table: Table, words: Words) -> list[Section]:
+    """One row for each checkpoint, the control first."""
+    labels = line_labels(table, words)
+    scale = shared_scale(table.lines)
+    found = [line.to_control.comparison for line in table.lines if line.to_control is not None]
+    differences = difference_scale(found)
+    return [
+        {
+            "label": labels[line.name],
+            "record": index,
+            **_score_cells(line, scale, words),
+            "against": _pairing_cells(line.to_control, differences, words),
+        }
+        for index, line in enumerate(table.lines, 1)
+    ]
+
+
+def drawn_plots(table: Table, labels: dict[str, str]) -> dict[str, str]:
+    """Scores and differences with their intervals, drawn in characters."""
+    lines = [(labels[line.name], line) for line in table.lines]
+    found = [(label, line.to_control.comparison) for label, line in lines if line.to_control]
+    return {
+        "scores": score_plot(score_bars(lines), shared_scale(table.lines)),
+        "differences": difference_plot(found, difference_scale([c for _, c in found])),
+    }
+
+
+def _score_cells(line: Line, scale: tuple[float, float], words: Words) -> Section:
+    return {
+        "score": score_text(line.score, line.interval),
+        "interval": interval_text(line.interval, words),
+        "graph": interval_bar(line.score, line.interval, scale),
+        "size": size_text(items_text(line, words), line.clusters, words),
+        "repeats": number(line.repeats),
+        "abstained": abstained_text(line, words),
+    }
+
+
+def _pairing_cells(
+    pairing: Pairing | None, scale: tuple[float, float], words: Words
+) -> dict[str, Any] | None:
+    """The cells of a line that compare it with the control; None for the control itself."""
+    if pairing is None:
+        return None
+    found = pairing.comparison
+    low, high = (
+        difference_text(end, found.interval) for end in (found.interval.low, found.interval.high)
+    )
+    return {
+        "kind": found.verdict,
+        "verdict": words(f"verdict_name.{found.verdict}"),
+        "difference": difference_text(found.difference, found.interval),
+        "interval": words("table.interval_text", low=low, high=high),
+        "graph": difference_bar(found, scale, words),
+        "p": p_text(found),
+        "detectable": detectable_text(found, words),
+        "gained": len(pairing.flips.gained),
+        "lost": len(pairing.flips.lost),
+        "unchanged": len(pairing.flips.unchanged),
+        "agreement": percent(pairing.agreement),
+    }
+
+
+def p_text(found: Comparison) -> str:
+    """The p-value after Holm's correction; a dash where the runs are not comparable."""
+    return "–" if found.verdict == "not comparable" else f"{found.adjusted_p:.2g}"
+
+
+def detectable_text(found: Comparison, words: Words) -> str:
+    """The smallest difference that the design could have seen, in points."""
+    smallest = found.minimum_detectable_difference
+    if smallest is None:
+        return words("compare.nothing_detectable")
+    if not found.interval.share:
+        return words("compare.detectable_plain", smallest=number(smallest))
+    return words("compare.detectable", smallest=f"{smallest * 100:.1f}")
+
+
+def task_rows(table: Table, words: Words) -> list[dict[str, Any]]:
+    """The runs task by task, then the mean over tasks."""
+    labels = line_labels(table, words)
+    return [
+        {
+            "task": visible(line.task) or words("compare.tasks_alike"),
+            "items": number(line.items),
+            "label": labels[figure.run],
+            "score": score_text(figure.score, figure.interval),
+            "interval": interval_text(figure.interval, words),
+            "difference": _difference_text(figure.difference, figure.difference_interval, words),
+        }
+        for line in table.tasks
+        for figure in line.figures
+    ]
+
+
+def _difference_text(difference: float | None, interval: Interval | None, words: Words) -> str:
+    if difference is None or interval is None:
+        return "–"
+    low, high = (difference_text(end, interval) for end in (interval.low, interval.high))
+    return words(
+        "table.short", difference=difference_text(difference, interval), low=low, high=high
+    )
+
+
+def labelled_sentence(pairing: Pairing, labels: dict[str, str], words: Words) -> dict[str, str]:
+    """A comparison in words, under the short names."""
+    control, other = labels[pairing.control], labels[pairing.other]
+    what = words("table.against", other=other, control=control)
+    return {**sentence(pairing, words), "what": what}
+
+
+def mark(table: Table, words: Words) -> str:
+    """What every table of the comparison carries where the reader accepted confounds."""
+    return words("compare.mark", allowed=", ".join(table.allowed)) if table.allowed else ""
+
+
+def part_rows(table: Table, words: Words) -> list[Section]:
+    """What runs are made of, part by part: the same, or what exactly differs."""
+    return [
+        {
+            "part": words(f"part.{state.part}"),
+            "kind": table.state(state),
+            "state": words(f"compare.kind_{table.state(state)}"),
+            "values": [difference_row(d, words) for d in state.differences],
+        }
+        for state in table.parts
+    ]
+
+
+def difference_row(difference: Confound, words: Words) -> dict[str, str]:
+    """One value in which two runs differ."""
+    return {
+        "path": visible(difference.path),
+        "control": _shown(difference.control, words),
+        "other": _shown(difference.other, words),
+        "kind": words(f"compare.kind_{difference.kind}"),
+    }
+
+
+def _shown(value: Any, words: Words) -> str:
+    if value == ABSENT:
+        return words("compare.absent")
+    text = " ".join(visible(str(value)).split())
+    return text if len(text) <= SHOWN_VALUE else f"{text[:SHOWN_VALUE]} …"
+
+
+def finding_rows(findings: Sequence[Finding], words: Words) -> list[dict[str, str]]:
+    """What a reader must know beside the figures."""
+    return [
+        {
+            "kind": finding.severity,
+            "severity": words(f"severity.{finding.severity}"),
+            "what": finding.what,
+            "evidence": visible(finding.evidence),
+            "fix": finding.fix,
+        }
+        for finding in (translated(each, words) for each in findings)
+    ]
+
+
+def record_rows(table: Table, labels: dict[str, str], folder: Path) -> list[dict[str, str]]:
+    """Where the figures of each line come from: the file, and how to look at an item of it."""
+    rows = []
+    for line in table.lines:
+        link = "" if line.file is None else Path(os.path.relpath(line.file, folder)).as_posix()
+        shown = f"assay show '{line.address}ITEM'" if line.address else ""
+        rows.append({"label": labels[line.name], "file": link, "show": shown})
+    return rows
+
+
+def method_lines(pairings: Sequence[Pairing], words: Words) -> list[str]:
+    """How the figures were made."""
+    tests = named_tests([pairing.comparison.method for pairing in pairings], words)
+    said = [words("methods.one"), words("methods.two", tests=tests), words("methods.three")]
+    return [*said, words("compare.methods_detectable"), words("compare.methods_fairness")]

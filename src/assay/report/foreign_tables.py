@@ -1,0 +1,83 @@
+"""Terminal tables of runs that other tools measured. Names come from files and are made visible.
+
+Makes rich renderables and prints nothing; every figure is the judge's.
+"""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from assay.compare.foreign_results import ReportedSummary, Summary
+from assay.data.results.bfcl_leaderboard import not_run
+from assay.judge.intervals import Interval
+from assay.report.content import size_text
+from assay.report.words import Words, number, percent, score_text, visible
+
+
+def score_table(summaries: list[Summary], w: Words) -> Table:
+    """One line for each run and metric: score, interval, size, and what has no score."""
+    titles = ("run", "benchmark", "metric", "score", "interval", "items", "abstained", "errors")
+    table = Table(*(w(f"foreign.{title}") for title in titles), box=None, header_style="bold")
+    for summary in summaries:
+        side = summary.side
+        interval = summary.interval
+        reach = _reach(interval, w) if interval else "–"
+        cells = [
+            side.name,
+            side.benchmark or "–",
+            side.metric,
+            score_text(summary.score, interval),
+            reach,
+        ]
+        size = size_text(_size(len(side.items), side.repeats), summary.clusters, w)
+        cells += [size, number(summary.abstained)]
+        table.add_row(*(Text(visible(cell)) for cell in [*cells, number(side.errors)]))
+    return table
+
+
+def leaderboard_table(found: Sequence[ReportedSummary], w: Words) -> Table:
+    """One line for each model and category of a table without items."""
+    titles = ("run", "category", "score", "interval", "of")
+    table = Table(*(w(f"foreign.{title}") for title in titles), box=None, header_style="bold")
+    for each in found:
+        score, interval = each.reported.score, each.interval
+        shown = w("foreign.not_run") if score is None else percent(score)
+        reach = _reach(interval, w) if interval else "–"
+        cells = [each.reported.run, each.reported.column, shown, reach]
+        table.add_row(*(Text(visible(c)) for c in [*cells, number(each.reported.items)]))
+    return table
+
+
+def leaderboard_remarks(found: Sequence[ReportedSummary], w: Words) -> list[str]:
+    """Averages that the file has and that are no scores."""
+    traps = not_run(each.reported for each in found)
+    return [
+        w("foreign.over_absent", run=visible(run), columns=", ".join(columns))
+        for run, columns in traps.items()
+    ]
+
+
+def score_remarks(summaries: list[Summary], w: Words) -> list[str]:
+    """What a reader must know about the runs themselves."""
+    stopped = {s.side.name: s.side.unfinished for s in summaries if s.side.unfinished}
+    missing = {s.side.name: ", ".join(s.side.left_out) for s in summaries if s.side.left_out}
+    said = [w("foreign.unfinished", run=visible(n), why=visible(y)) for n, y in stopped.items()]
+    said += [w("foreign.left_out", run=visible(n), what=visible(m)) for n, m in missing.items()]
+    return said + [_missing(s, w) for s in summaries if s.abstained and s.possible]
+
+
+def _missing(summary: Summary, w: Words) -> str:
+    """What the answers without a score leave of the score."""
+    low, high = map(percent, summary.possible or ())
+    run = visible(summary.side.name)
+    return w("foreign.missing", run=run, count=summary.abstained, low=low, high=high)
+
+
+def _reach(interval: Interval, w: Words) -> str:
+    low, high = (score_text(end, interval) for end in (interval.low, interval.high))
+    return w("foreign.reach", low=low, high=high)
+
+
+def _size(items: int, repeats: int) -> str:
+    return f"{items} × {repeats}" if repeats > 1 else str(items)

@@ -1,0 +1,191 @@
+"""From the facts of a run to the rows of its tables. Scores and verdicts are `judge`'s, unchanged.
+
+A cell without a measurement is None, which pages write as "not run" or a dash, never as 0.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from assay.compare.judged_table import Line, Table
+from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.report.words import Words
+from assay.runs.chosen_checkpoints import read_selections
+
+if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
+    from assay.report.facts import Measurement, RunFacts
+
+RIGHT, WRONG, OTHER, ABSTAINED = "right", "wrong", "other", "abstained"
+SHOWN_ERRORS = 7
+FULL_SCORE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """One checkpoint on one evaluation."""
+
+    name: str
+    label: str
+    chosen: bool
+    """Whether the items that choose chose it."""
+    best_of: tuple[str, ...]
+    """Stages that started from it, and of which no later checkpoint was shown better."""
+    line: Line | None
+    """None: not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the score by checkpoint: its mean, None where no answer has it."""
+
+    name: str
+    shares: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How many answers ended this way, by checkpoint."""
+
+    name: str
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """One training stage."""
+
+    name: str
+    method: str
+    start: str
+    data: str
+    done: int
+    """Last step with metrics."""
+    optimizer: str
+    adapt: str
+    detail: str
+    """What is particular to the method."""
+    seconds: float
+
+
+def checkpoint_label(name: str, words: Words) -> str:
+    """`sft.step-000040` as readers say it."""
+    reference = parse_checkpoint(name)
+    if reference is None or reference.stage is None:
+        return words("checkpoint.base") if name == "base" else name
+    if reference.step is None:
+        return f"{reference.stage}.{reference.which}"
+    return words("checkpoint.step", stage=reference.stage, step=reference.step)
+
+
+def result_rows(facts: "RunFacts", measurement: "Measurement", words: Words) -> list[ResultRow]:
+    """The measured checkpoints, then those that are still missing."""
+    lines: dict[str, Line | None] = {}
+    if measurement.table is not None:
+        lines = {line.name: line for line in measurement.table.lines}
+    lines |= dict.fromkeys(measurement.missing)
+    return [
+        ResultRow(
+            name,
+            checkpoint_label(name, words),
+            is_chosen(facts, name),
+            kept_as_best(facts, name),
+            line,
+        )
+        for name, line in lines.items()
+    ]
+
+
+def is_chosen(facts: "RunFacts", name: str) -> bool:
+    """Whether the items that choose promoted a checkpoint over what its stage started from."""
+    chosen = read_selections(facts.run.path).values()
+    return any(each.promoted and each.checkpoint == name for each in chosen)
+
+
+def kept_as_best(facts: "RunFacts", name: str) -> tuple[str, ...]:
+    """The stages that could not be shown to have improved on a checkpoint they started from."""
+    chosen = read_selections(facts.run.path).items()
+    return tuple(s for s, each in chosen if not each.promoted and each.checkpoint == name)
+
+
+def score_parts(facts: "RunFacts", table: Table) -> list[Part]:
+    """The parts of the score in the order in which answers first name them."""
+    columns = [_part_means(facts.answers(table.evaluation, line.name)) for line in table.lines]
+    names = list(dict.fromkeys(name for column in columns for name in column))
+    return [Part(name, tuple(column.get(name) for column in columns)) for name in names]
+
+
+def _part_means(answers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean of every part over the answers that were scored and have it."""
+    scored = [json.loads(answer["parts"]) for answer in answers if answer["score"] is not None]
+    names = list(dict.fromkeys(name for parts in scored for name in parts))
+    values = {name: [parts[name] for parts in scored if name in parts] for name in names}
+    return {name: sum(found) / len(found) for name, found in values.items()}
+
+
+def outcomes(facts: "RunFacts", table: Table) -> list[Outcome]:
+    """Right answers, error types by how frequent they are, the rarest together, abstentions."""
+    columns = [
+        Counter(map(outcome, facts.answers(table.evaluation, line.name))) for line in table.lines
+    ]
+    totals = sum(columns, Counter())
+    errors = [n for n, _ in totals.most_common() if n not in (RIGHT, ABSTAINED)]
+    shown, rare = errors[:SHOWN_ERRORS], errors[SHOWN_ERRORS:]
+    rows = [Outcome(name, tuple(c[name] for c in columns)) for name in (RIGHT, *shown)]
+    if rare:
+        rows.append(Outcome(OTHER, tuple(sum(c[name] for name in rare) for c in columns)))
+    if totals[ABSTAINED]:
+        rows.append(Outcome(ABSTAINED, tuple(c[ABSTAINED] for c in columns)))
+    return rows
+
+
+def outcome(answer: Mapping[str, Any]) -> str:
+    """What became of one answer."""
+    if answer["score"] is None:
+        return ABSTAINED
+    if answer["error"]:
+        return answer["error"]
+    return RIGHT if answer["score"] >= FULL_SCORE else WRONG
+
+
+def stage_rows(facts: "RunFacts") -> list[StageRow]:
+    """The training stages in file order."""
+    rows = []
+    for name, stage in facts.experiment.stage.items():
+        lines = facts.metrics.get(name, [])
+        rows.append(
+            StageRow(
+                name=name,
+                method=stage.method,
+                start=stage.start,
+                data=stage.data,
+                done=lines[-1]["step"] if lines else 0,
+                optimizer=f"{stage.optimizer.name}, lr {stage.optimizer.lr:g}",
+                adapt=stage.adapt.kind,
+                detail=_detail(stage.model_dump()),
+                seconds=sum(line["seconds"] for line in lines),
+            )
+        )
+    return rows
+
+
+def _detail(stage: Mapping[str, Any]) -> str:
+    """The settings that tell stages of one method apart."""
+    names = ("algorithm", "prompts", "group", "batch", "epochs", "reward", "sampling", "kl")
+    found = {name: stage[name] for name in names if stage.get(name) is not None}
+    if not found.get("kl", {}).get("coef"):
+        found.pop("kl", None)
+    return settings_text(found)
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Settings as `name value`, nested ones with their path."""
+    parts = []
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            inner = settings_text(value)
+            parts.append(f"{name} ({inner})" if inner else "")
+        else:
+            parts.append(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}")
+    return ", ".join(part for part in parts if part)

@@ -1,0 +1,123 @@
+"""The policy-gradient objective of GRPO and its relatives.
+
+loss = sum weight * (c * policy loss + kl_coef * KL - entropy_coef * entropy). Ratios use the
+training forward's own log-probs. c = min(exp(logp_train - logp_behaviour), 2), detached, corrects
+for a rollout whose numerics or engine differ from training's (truncated importance sampling).
+Advantages and weights are worked out before, over the whole batch.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from assay.rl.aggregation import aggregate
+from assay.rl.kl import check_kl_loss, k3, kl_loss
+from assay.rl.look_up import look_up
+from assay.rl.losses import LOSSES, Clip, TokenBatch, TokenLoss
+from assay.rl.masked import masked_sum
+from assay.rl.objectives.objective import Atom, MissingScores, Needs, ObjectiveOutput
+from assay.rl.packed import Packed
+from assay.rl.policy import Scores
+from assay.rl.policy_losses.loss_batch import clamped_log_ratio
+
+CORRECTION_CAP = 2.0
+
+
+@dataclass(frozen=True)
+class Grpo:
+    """A policy loss by name with its optional KL and entropy terms.
+
+    Raises KlHasNoGradient for k1 as a loss and UnknownName for unknown names, when made.
+    """
+
+    loss: str = "ppo_clip"
+    clip: Clip = field(default_factory=Clip)
+    kl_coef: float = 0.0
+    """Of the KL term in the loss; a KL in the reward is part of the advantage."""
+    kl_estimator: str = "k3"
+    entropy_coef: float = 0.0
+    correct_rollout: bool = True
+    """Whether to apply c; the gap is measured either way."""
+    several_updates: bool = False
+    """More than one update per rollout, so that `packed.old_S` is needed."""
+
+    def __post_init__(self) -> None:
+        look_up(LOSSES, self.loss, "loss")
+        if self.kl_coef:
+            check_kl_loss(self.kl_estimator)
+
+    @property
+    def needs(self) -> Needs:
+        """What this choice of terms reads."""
+        return Needs(self.several_updates, self.kl_coef != 0, self.entropy_coef != 0)
+
+    @property
+    def atom(self) -> Atom:
+        """An episode for sequence ratios, else a single turn."""
+        return "episode" if LOSSES[self.loss].atom == "episode" else "turn"
+
+    def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
+        """Loss and metrics, named as a run's metrics name them; raises MissingScores."""
+        batch = self._token_batch(scores, packed)
+        policy = LOSSES[self.loss](batch, self.clip)
+        loss_S = policy.loss_S
+        if self.correct_rollout and packed.behaviour_S is not None:
+            gap_S = _gap(batch, packed.behaviour_S)
+            loss_S = loss_S * gap_S.clamp(max=math.log(CORRECTION_CAP)).exp()
+        if self.kl_coef:
+            loss_S = loss_S + self.kl_coef * self._kl(batch, packed)
+        if self.entropy_coef:
+            loss_S = loss_S - self.entropy_coef * _entropy(scores)
+        loss = aggregate(packed.weight_S, loss_S)
+        return ObjectiveOutput(loss, _sums(scores, packed, batch, policy))
+
+    def _token_batch(self, scores: Scores, packed: Packed) -> TokenBatch:
+        old_S = packed.old_S
+        if old_S is None:
+            if self.several_updates:
+                raise MissingScores("several updates per rollout need log-probs from before them")
+            old_S = scores.logps_S.detach()
+        return TokenBatch(
+            scores.logps_S, old_S, packed.advantage_S, packed.mask_S, packed.episode_S
+        )
+
+    def _kl(self, batch: TokenBatch, packed: Packed) -> Tensor:
+        if packed.reference_S is None:
+            raise MissingScores("the KL term needs log-probs of the reference")
+        return kl_loss(
+            self.kl_estimator, batch.logps_S, packed.reference_S, clamped_log_ratio(batch)
+        )
+
+
+def _gap(batch: TokenBatch, behaviour_S: Tensor) -> Tensor:
+    """log(training / rollout) at the weights that sampled. (S)"""
+    return batch.old_S - behaviour_S
+
+
+def _entropy(scores: Scores) -> Tensor:
+    if scores.entropy_S is None or not scores.entropy_S.requires_grad:
+        raise MissingScores("the entropy bonus needs entropies with gradient")
+    return scores.entropy_S
+
+
+def _sums(
+    scores: Scores, packed: Packed, batch: TokenBatch, policy: TokenLoss
+) -> dict[str, Tensor]:
+    per_token = {
+        "clip_low_share": policy.clip_low_S,
+        "clip_high_share": policy.clip_high_S,
+        "dual_clip_share": policy.dual_clip_S,
+        "policy_kl": -policy.log_ratio_S,
+    }
+    if packed.reference_S is not None:
+        per_token["kl"] = k3(batch.logps_S.detach(), packed.reference_S)
+    if scores.entropy_S is not None:
+        per_token["entropy"] = scores.entropy_S.detach()
+    if packed.behaviour_S is not None:
+        gap_S = _gap(batch, packed.behaviour_S)
+        per_token["rollout_gap_mean"] = gap_S.abs()
+        # The tokens were sampled by the rollout's policy, so this is KL(rollout || training).
+        per_token["rollout_gap_k3"] = k3(packed.behaviour_S, batch.old_S)
+    sums = {name: masked_sum(values_S, packed.mask_S) for name, values_S in per_token.items()}
+    return {"tokens": packed.mask_S.sum().float()} | sums

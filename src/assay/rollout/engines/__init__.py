@@ -1,0 +1,1 @@
+"""Who samples: `cpu` in this process, `endpoint` behind OpenAI's interface."""

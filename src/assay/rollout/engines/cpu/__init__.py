@@ -1,0 +1,1 @@
+"""Samples in this process: shared prompts, a full batch, own layers."""

@@ -1,0 +1,264 @@
+"""Continuous batching: completions join and leave between two decoding steps.
+
+One step draws one token for every completion whose prompt is whole, and computes a part of the
+prompts that are not: a short request waits neither for a long completion nor for a long prompt.
+When a completion ends is its owner's business, as are text and threads. What is drawn follows from
+a completion's key and position alone, so that company changes nothing but the last bits of the
+matrix products. `engine` samples whole batches faster, where prompts have groups of completions.
+
+Yu et al. 2022, Orca: https://www.usenix.org/conference/osdi22/presentation/yu
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from assay.errors import RunFailure
+from assay.models.inference import InferenceModel
+from assay.models.transfer import moved
+from assay.rl.policy import SampleKey
+from assay.rollout.engines.cpu.buckets import OWN, Bucket, Row, width_for
+from assay.rollout.engines.cpu.prefill import Span, cache_shape, compute_spans, remember
+from assay.rollout.engines.cpu.prefix_cache import BLOCK, PrefixStore, joined
+from assay.rollout.sampling import Sampling, draw, key_state, uniforms
+
+ROWS = 128
+"""Completions with a slot at once."""
+CACHE_BYTES = 2 << 30
+"""Keys and values held at once; a bucket's only completion may take more."""
+FILL_TOKENS = 256
+"""Prompt tokens computed in a step beside completions that are being sampled."""
+FILL_ALONE = 2048
+"""The same where nothing is being sampled."""
+
+
+LayerKeys = Sequence[tuple[Tensor, Tensor]]
+"""Keys and values (J, T, D) of a beginning of a row, by layer; empty where nothing is known."""
+Part = tuple[Row, int]
+"""A row and up to which token its prompt is computed next."""
+
+
+class NotNumbers(RunFailure):
+    """The model gave NaN or infinity where a score belongs."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happened in one step."""
+
+    drawn: list[tuple[Row, int, float]] = field(default_factory=list)
+    """Rows with the token drawn and its log-probability, each row at most once."""
+    failed: list[tuple[Row, Exception]] = field(default_factory=list)
+    """Rows that could not be computed; they have left."""
+
+
+@dataclass
+class ContinuousBatch:
+    """Completions under way and those that wait for a slot."""
+
+    model: InferenceModel
+    store: PrefixStore = field(default_factory=PrefixStore)
+    """What left is kept here for prompts that begin like it."""
+    waiting: list[Row] = field(default_factory=list)
+    """In the order of their coming."""
+    buckets: dict[int, Bucket] = field(default_factory=dict)
+
+    def join(self, context: Sequence[int], key: SampleKey, sampling: Sampling) -> Row:
+        """Queue a completion of a non-empty context; `max_tokens` is its owner's to keep."""
+        row = Row(list(context), len(context), np.uint64(key_state(key)), sampling)
+        self.waiting.append(row)
+        return row
+
+    def leave(self, row: Row) -> None:
+        """Forget a completion, whether it waits or is under way; its slot is free at once."""
+        if row.waits:
+            self.waiting = [other for other in self.waiting if other is not row]
+            return
+        bucket = self.buckets[row.width]
+        if row.known:
+            known = row.tokens[: row.known]
+            remember(
+                self.store, bucket.cache, row.slot, row.slot, min(row.known, row.prompt), known
+            )
+        self._free(row)
+
+    def clear(self) -> None:
+        """Forget all completions and everything that is kept."""
+        self.waiting, self.buckets, self.store = [], {}, PrefixStore()
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows that have a slot."""
+        return [row for bucket in self.buckets.values() for row in bucket.rows.values()]
+
+    def step(self) -> Step:
+        """Draw one token for every row whose prompt is whole; compute a part of the others."""
+        step = Step()
+        with torch.no_grad():
+            self._move(step)
+            for bucket in list(self.buckets.values()):
+                self._decode(bucket, step)
+            self._admit(step)
+            for bucket, parts in self._parts(FILL_TOKENS if step.drawn else FILL_ALONE):
+                self._fill(bucket, parts, step)
+        return step
+
+    def _fail(self, rows: Iterable[Row], error: Exception, step: Step) -> None:
+        for row in rows:
+            self._free(row)
+            step.failed.append((row, error))
+
+    def _free(self, row: Row) -> None:
+        bucket = self.buckets[row.width]
+        bucket.leave(row)
+        if not bucket.rows:
+            del self.buckets[bucket.width]
+
+    def _move(self, step: Step) -> None:
+        """Lay what full rows drew behind their prompts, in a wider bucket where they need one."""
+        for row in self.rows:
+            bucket, width = self.buckets[row.width], width_for(len(row.tokens))
+            if not bucket.full(row):
+                continue
+            if width == row.width:
+                bucket.lay_behind(row)
+                continue
+            known = list(bucket.held(row, row.known))
+            self._free(row)
+            if self._fits(width):
+                self._place(row, known, step)
+            else:
+                # Its keys are computed again once there is room: what came later waits longer.
+                self.waiting.insert(0, row)
+
+    def _decode(self, bucket: Bucket, step: Step) -> None:
+        rows = bucket.sampled
+        if not rows:
+            return
+        try:
+            logits_AV = bucket.decode(bucket.running)
+        except Exception as error:
+            self._fail(rows, error, step)
+            return
+        self._draw(bucket, rows, logits_AV, step)
+
+    def _admit(self, step: Step) -> None:
+        """Give slots to waiting rows that fit, unless what they share is just being computed."""
+        full: set[int] = set()
+        for row in list(self.waiting):
+            width = width_for(len(row.tokens))
+            if width in full or not self._fits(width):
+                full.add(width)
+                continue
+            known = self._known(row)
+            if known is not None:
+                self.waiting = [other for other in self.waiting if other is not row]
+                self._place(row, known, step)
+
+    def _fits(self, width: int) -> bool:
+        """Whether a row may get a slot so wide; an empty bucket takes one in any case.
+
+        So nothing waits for another length's completions, and all together go on.
+        """
+        if width not in self.buckets:
+            return True
+        slots = [*(row.width for row in self.rows), width]
+        used = sum(each + OWN for each in slots) * cache_shape(self.model).token_bytes
+        return len(slots) <= ROWS and used <= CACHE_BYTES
+
+    def _place(self, row: Row, known: LayerKeys, step: Step) -> None:
+        width = width_for(len(row.tokens))
+        try:
+            bucket = self.buckets.get(width) or Bucket(self.model, width)
+            bucket.take(row, known)
+        except Exception as error:  # no memory: this row is told, the others go on
+            step.failed.append((row, error))
+            return
+        self.buckets[width] = bucket
+
+    def _known(self, row: Row) -> LayerKeys | None:
+        """What is held of a prompt already; None where another row is computing more of it.
+
+        At least the last token stays out: something must be fed to go on from.
+        """
+        most = len(row.tokens) - 1
+        shared = [(common(row.tokens, other.tokens, most), other) for other in self.rows]
+        best = max(shared, key=lambda pair: min(pair[0], pair[1].known), default=(0, None))
+        length = 0 if best[1] is None else min(best[0], best[1].known)
+        stored = BLOCK * self.store.count(row.tokens[:most])
+        coming = max((min(count, other.prompt) for count, other in shared), default=0)
+        if coming >= max(length, stored) + BLOCK:
+            return None
+        if stored > length:
+            return [(layer[0], layer[1]) for layer in joined(self.store.find(row.tokens[:most]))]
+        if best[1] is None or not length:
+            return []
+        return list(self.buckets[best[1].width].held(best[1], length))
+
+    def _parts(self, budget: int) -> list[tuple[Bucket, list[Part]]]:
+        """Shares of the budget for all rows that are being filled, by bucket."""
+        filling = [row for row in self.rows if row.filling]
+        filling.sort(key=lambda row: row.prompt - row.filled)
+        parts: dict[int, list[Part]] = {}
+        for number, row in enumerate(filling):
+            share = max(1, budget // (len(filling) - number))
+            stop = min(row.prompt, row.filled + share)
+            budget -= stop - row.filled
+            parts.setdefault(row.width, []).append((row, stop))
+        return [(self.buckets[width], found) for width, found in parts.items()]
+
+    def _fill(self, bucket: Bucket, parts: Sequence[Part], step: Step) -> None:
+        """Compute parts of prompts; where that fails, each alone: none fails for another."""
+        spans = [
+            Span(row.slot, row.tokens, row.filled, stop, stop == row.prompt) for row, stop in parts
+        ]
+        try:
+            logits_AV = compute_spans(self.model, bucket.cache, spans)
+        except Exception as error:
+            if len(parts) == 1:
+                self._fail([parts[0][0]], error, step)
+                return
+            for part in parts:
+                self._fill(bucket, [part], step)
+            return
+        for row, stop in parts:
+            row.filled = stop
+        self._draw(bucket, [row for row, _ in parts if not row.filling], logits_AV, step)
+
+    def _draw(self, bucket: Bucket, rows: Sequence[Row], logits_AV: Tensor, step: Step) -> None:
+        """The next token of each row, rows of equal settings together."""
+        if not rows:
+            return
+        sound_A = logits_AV.amax(dim=-1).isfinite().tolist()
+        groups: dict[tuple[float, float, int], list[int]] = {}
+        for number, row in enumerate(rows):
+            one = row.sampling
+            if sound_A[number]:
+                groups.setdefault((one.temperature, one.top_p, one.top_k), []).append(number)
+        for members in groups.values():
+            group = [rows[number] for number in members]
+            states = np.array([row.state for row in group], dtype=np.uint64)
+            at = np.array([row.drawn for row in group])
+            uniform_A = moved(torch.from_numpy(uniforms(states, at)), self.model.device)
+            token_A, logp_A = draw(logits_AV[members], group[0].sampling, uniform_A)
+            for row, token, logp in zip(group, token_A.tolist(), logp_A.tolist(), strict=True):
+                bucket.drew(row, token)
+                step.drawn.append((row, token, logp))
+        broken = [row for row, sound in zip(rows, sound_A, strict=True) if not sound]
+        self._fail(broken, NotNumbers("the model's scores are not numbers"), step)
+
+
+def common(one: Sequence[int], other: Sequence[int], most: int) -> int:
+    """How many tokens both begin with, at most `most`."""
+    low, high = 0, min(most, len(one), len(other))
+    # What is equal is one[:low]; what may be is one[:high]. Slices are compared faster than tokens.
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

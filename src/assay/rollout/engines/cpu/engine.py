@@ -1,0 +1,239 @@
+"""Samples completions: every distinct prompt once, the batch kept full from a queue.
+
+Groups of equal contexts wait in a queue, the longest first; a group whose rows have all finished
+makes room for the next. Token in, token out: text is neither decoded nor encoded here. Which rows
+run beside each other never changes what is drawn, except through the last bits of the matrix
+products.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from assay.data.episode import Turn
+from assay.models.inference import InferenceModel
+from assay.models.scoring import distinct
+from assay.models.transfer import moved
+from assay.rl.policy import SampleKey
+from assay.rollout.engines.cpu.decode import Decode, decoder
+from assay.rollout.engines.cpu.kv_cache import empty_cache
+from assay.rollout.engines.cpu.prefill import Prompts, cache_shape, prefill
+from assay.rollout.engines.cpu.prefix_cache import PrefixStore
+from assay.rollout.engines.cpu.running_rows import Running
+from assay.rollout.sampling import Sampling, draw, key_states, uniforms
+
+ROWS = 128
+"""Completions decoded together."""
+CACHE_BYTES = 2 << 30
+"""Keys and values held at once, unless a single group needs more."""
+PREFILL_TOKENS = 8192
+"""Tokens prefilled in one pass, unless a single prompt is longer."""
+REFILL_SHARE = 0.75
+"""Finished rows are replaced when no more than this share of the rows is left."""
+SHRINK_SHARE = 0.75
+"""Once nothing waits, the cache is shrunk when it can be cut to this share or less."""
+
+Group = tuple[tuple[int, ...], list[int]]
+"""A context and the caller's turns that continue it."""
+
+Watch = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Is told which turns drew a token just now and which, and says which of them end there (bool)."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one call samples."""
+
+    model: InferenceModel
+    decode: Decode
+    states_N: np.ndarray
+    sampling: Sampling
+    ends: np.ndarray
+    policy_version: int
+    watch: Watch | None
+
+
+def sample_turns(
+    model: InferenceModel,
+    contexts: Sequence[tuple[int, ...]],
+    keys: Sequence[SampleKey],
+    sampling: Sampling,
+    end_tokens: frozenset[int],
+    policy_version: int = 0,
+    conversations: PrefixStore | None = None,
+    watch: Watch | None = None,
+    *,
+    cache_bytes: int = CACHE_BYTES,
+) -> tuple[list[Turn], int]:
+    """One turn per context, in order, and the number of tokens that were prefilled.
+
+    A turn ends with an end token, which is its last action ("stop"), or at `max_tokens` or where
+    `watch` ends it ("length"). Equal contexts, and blocks that several begin with, are prefilled
+    once. What `conversations` holds is not prefilled again, and finished turns are added to it.
+    Keys and values take `cache_bytes`, unless a single group needs more.
+    """
+    ends = np.array(sorted(end_tokens), dtype=np.int64)
+    job = Job(model, decoder(model), key_states(keys), sampling, ends, policy_version, watch)
+    turns: dict[int, Turn] = {}
+    with torch.no_grad():
+        queue = deque(queued(contexts))
+        if not queue:
+            return [], 0
+        prompts = Prompts(model, contexts, conversations)
+        running = start(job, queue, cache_bytes)
+        while queue or len(running.alive_A):
+            if queue:
+                admit(job, running, queue, prompts, turns)
+            else:
+                shrink(running)
+            if len(running.alive_A):
+                advance(job, running, prompts, turns)
+    return [turns[n] for n in range(len(contexts))], prompts.prefilled
+
+
+def queued(contexts: Sequence[tuple[int, ...]]) -> list[Group]:
+    """Groups of at most ROWS equal contexts, the longest context first."""
+    groups = [
+        (context, members[first : first + ROWS])
+        for context, members in distinct(contexts).items()
+        for first in range(0, len(members), ROWS)
+    ]
+    return sorted(groups, key=lambda group: -len(group[0]))
+
+
+def start(job: Job, queue: Sequence[Group], cache_bytes: int) -> Running:
+    """Empty slots for the queue: enough for ROWS rows, or fewer where memory ends."""
+    shape = cache_shape(job.model)
+    longest, tokens = len(queue[0][0]), job.sampling.max_tokens
+    slots = max(len(members) for _, members in queue)
+    prompts = prompt_slots(
+        shape.token_bytes, longest, slots, tokens, waiting=len(queue), cache_bytes=cache_bytes
+    )
+    rows = prompts * slots
+    return Running(
+        cache=empty_cache(shape, prompts, slots, longest, tokens),
+        contexts=[()] * prompts,
+        turn_B=np.full(rows, -1),
+        states_B=np.zeros(rows, dtype=np.uint64),
+        drawn_B=np.zeros(rows, dtype=np.int64),
+        tokens_BC=np.zeros((rows, tokens), dtype=np.int64),
+        logps_BC=np.zeros((rows, tokens)),
+    )
+
+
+def prompt_slots(
+    token_bytes: int,
+    longest: int,
+    slots: int,
+    tokens: int,
+    *,
+    waiting: int,
+    cache_bytes: int = CACHE_BYTES,
+) -> int:
+    """Prompts held at once, with `slots` completions of at most `tokens` each."""
+    # Groups finish raggedly: with room for more prompts than fit at once, rows stay filled.
+    spare = 1 if slots == 1 else 2
+    each = token_bytes * (longest + slots * tokens)
+    return max(1, min(waiting, -(-ROWS * spare // slots), cache_bytes // each))
+
+
+def admit(
+    job: Job, running: Running, queue: deque[Group], prompts: Prompts, turns: dict[int, Turn]
+) -> None:
+    """Fill free prompt slots from the queue, once enough rows have finished."""
+    alive, slots = len(running.alive_A), running.cache.slots
+    free = np.flatnonzero((running.turn_B.reshape(-1, slots) < 0).all(axis=1))
+    if not len(free) or alive > REFILL_SHARE * min(ROWS, len(running.turn_B)):
+        return
+    chosen: list[tuple[int, Group]] = []
+    fresh = 0
+    for slot in free.tolist():
+        alive += slots
+        fresh += len(queue[0][0]) if queue else 0
+        if not queue or (chosen and (alive > max(ROWS, slots) or fresh > PREFILL_TOKENS)):
+            break
+        chosen.append((slot, queue.popleft()))
+    rows = []
+    for slot, (context, members) in chosen:
+        first = slot * slots
+        running.contexts[slot] = context
+        running.turn_B[first : first + len(members)] = members
+        rows += range(first, first + len(members))
+    rows_A = np.array(rows)
+    running.states_B[rows_A] = job.states_N[running.turn_B[rows_A]]
+    running.drawn_B[rows_A] = 0
+    logits_KV = prefill(prompts, running.cache, [(slot, group[0]) for slot, group in chosen])
+    counts = torch.tensor([len(members) for _, (_, members) in chosen], device=logits_KV.device)
+    take(job, running, prompts, turns, rows_A, logits_KV.repeat_interleave(counts, dim=0))
+
+
+def advance(job: Job, running: Running, prompts: Prompts, turns: dict[int, Turn]) -> None:
+    """Feed every living row its last token and draw the next."""
+    take(job, running, prompts, turns, running.alive_A, job.decode(running))
+
+
+def take(
+    job: Job,
+    running: Running,
+    prompts: Prompts,
+    turns: dict[int, Turn],
+    rows_A: np.ndarray,
+    logits_AV: Tensor,
+) -> None:
+    """Draw the next token of these rows; finished ones become turns."""
+    at_A = running.drawn_B[rows_A]
+    uniform_A = moved(torch.from_numpy(uniforms(running.states_B[rows_A], at_A)), job.model.device)
+    token_A, logp_A = (x.cpu().numpy() for x in draw(logits_AV, job.sampling, uniform_A))
+    running.tokens_BC[rows_A, at_A] = token_A
+    running.logps_BC[rows_A, at_A] = logp_A
+    running.drawn_B[rows_A] += 1
+    stopped_A = np.isin(token_A, job.ends)
+    over_A = stopped_A | (at_A + 1 == job.sampling.max_tokens)
+    if job.watch is not None:
+        over_A |= job.watch(running.turn_B[rows_A], token_A)
+    for row, stopped in zip(rows_A[over_A].tolist(), stopped_A[over_A].tolist(), strict=True):
+        turn = finished_turn(running, row, stopped, job.policy_version)
+        turns[int(running.turn_B[row])] = turn
+        prompts.remember(running.cache, row, turn)
+    running.turn_B[rows_A[over_A]] = -1
+
+
+def finished_turn(running: Running, row: int, stopped: bool, policy_version: int) -> Turn:
+    """The turn of a finished row."""
+    drawn = int(running.drawn_B[row])
+    return Turn(
+        context=running.contexts[row // running.cache.slots],
+        actions=tuple(running.tokens_BC[row, :drawn].tolist()),
+        loss_mask=(True,) * drawn,
+        behaviour_logps=tuple(running.logps_BC[row, :drawn].tolist()),
+        ended="stop" if stopped else "length",
+        policy_version=policy_version,
+    )
+
+
+def shrink(running: Running) -> None:
+    """Give up slots of finished rows where that makes the cache enough smaller."""
+    alive_A, slots = running.alive_A, running.cache.slots
+    prompts_A = alive_A // slots
+    kept, counts = np.unique(prompts_A, return_counts=True)
+    own = int(running.drawn_B[alive_A].max())
+    prompt = max(len(running.contexts[u]) for u in kept)
+    # Slots stay together by prompt, or, where few are left of each, every row gets a prompt copy.
+    together = len(kept) * (prompt + int(counts.max()) * own)
+    alone = len(alive_A) * (prompt + own)
+    now = len(running.contexts) * (prompt + slots * own)
+    if min(together, alone) > SHRINK_SHARE * now:
+        return
+    if alone < together:
+        running.keep(prompts_A, alive_A, running.turn_B[alive_A], 1)
+        return
+    most = int(counts.max())
+    living = running.turn_B.reshape(-1, slots)[kept] >= 0
+    # A stable sort puts each prompt's living slots first.
+    order = np.argsort(~living, axis=1, kind="stable")[:, :most]
+    rows = (kept[:, None] * slots + order).reshape(-1)
+    running.keep(kept, rows, running.turn_B[rows], most)

@@ -1,0 +1,222 @@
+"""Keys and values of running completions: each distinct prompt once, each completion its own.
+
+A cache has U prompt slots with n row slots each (B = U * n). Rows of one prompt read its keys
+through one batched product; nothing is concatenated per token. Products outside attention see
+only the rows that are alive. Who gets which slot is the engine's business.
+
+Suffixes: A alive rows, J key heads, R query heads per key head, D head size, P prompt positions,
+C completion positions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from assay.models.block_attention import attend_last, scaled
+
+
+@dataclass(frozen=True)
+class CacheShape:
+    """What one layer's cache holds."""
+
+    layers: int
+    key_heads: int
+    size: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token's keys and values in all layers."""
+        return 2 * self.layers * self.key_heads * self.size * self.dtype.itemsize
+
+
+@dataclass
+class Cache:
+    """Per layer: prompts (U, J, P, D) and completions (U * n, J, C, D)."""
+
+    prompt_keys: list[Tensor]
+    prompt_values: list[Tensor]
+    own_keys: list[Tensor]
+    own_values: list[Tensor]
+    prompt_lengths_U: Tensor
+    slots: int
+    """n."""
+    version: int = 0
+    """Counts how often other tensors took the place of these."""
+
+    def keep(self, prompts: Tensor, rows: Tensor, slots: int) -> None:
+        """Keep only these prompts and rows (the rows laid out as prompts x slots)."""
+        for layer in range(len(self.prompt_keys)):
+            self.prompt_keys[layer] = self.prompt_keys[layer][prompts]
+            self.prompt_values[layer] = self.prompt_values[layer][prompts]
+            self.own_keys[layer] = self.own_keys[layer][rows]
+            self.own_values[layer] = self.own_values[layer][rows]
+        self.prompt_lengths_U = self.prompt_lengths_U[prompts]
+        self.slots = slots
+        self.version += 1
+
+
+def empty_cache(shape: CacheShape, prompts: int, slots: int, longest: int, tokens: int) -> Cache:
+    """A cache for `prompts` prompts of at most `longest` tokens, `slots` completions each."""
+
+    def hold(rows: int, columns: int) -> list[Tensor]:
+        # Zeros: a hidden position has weight 0, and 0 times what is not finite is not a number.
+        size = (rows, shape.key_heads, columns, shape.size)
+        return [
+            torch.zeros(size, dtype=shape.dtype, device=shape.device) for _ in range(shape.layers)
+        ]
+
+    return Cache(
+        prompt_keys=hold(prompts, longest),
+        prompt_values=hold(prompts, longest),
+        own_keys=hold(prompts * slots, tokens),
+        own_values=hold(prompts * slots, tokens),
+        prompt_lengths_U=torch.zeros(prompts, dtype=torch.long, device=shape.device),
+        slots=slots,
+    )
+
+
+WORTH_READING = 2
+"""Reading so many times what holds something costs no more than copying that first."""
+
+
+def copied_in_part(held: Tensor) -> bool:
+    """Whether a product with some positions of a cache copies them.
+
+    oneDNN, where bfloat16 goes on a CPU, takes whole tensors only; torch copies a part for it in
+    the order of the transposed view, which takes several times as long as the product.
+    """
+    return held.is_cpu and held.dtype == torch.bfloat16
+
+
+def positions_read(held: Tensor, wanted: int) -> int:
+    """How many positions of a cache to read for the first `wanted`; the others are to be hidden."""
+    whole = held.shape[2]
+    return whole if copied_in_part(held) and whole <= WORTH_READING * wanted else wanted
+
+
+def first_positions(held: Tensor, count: int) -> Tensor:
+    """The first positions of a cache, as products take them."""
+    part = held[:, :, :count]
+    return part.contiguous() if copied_in_part(held) else part
+
+
+@dataclass(frozen=True)
+class Segment:
+    """New tokens of one prompt in a packed prefill."""
+
+    slot: int
+    """The prompt slot that holds the prompt."""
+    behind: int
+    """Tokens of the prompt whose keys are in the slot already."""
+    start: int
+    """Index of the first new token in the packed row."""
+    stop: int
+
+
+@dataclass(frozen=True)
+class PrefillPlan:
+    """Packed new tokens of some prompts: keys go into their slots, queries see their prompt."""
+
+    cache: Cache
+    segments: Sequence[Segment]
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """See `AttentionPlan.attend`; B is 1 and T covers all segments in order."""
+        _, heads, tokens, size = query.shape
+        output = value.new_empty(tokens, heads, size).transpose(0, 1)
+        for segment in self.segments:
+            new = slice(segment.start, segment.stop)
+            length = segment.behind + segment.stop - segment.start
+            keys = self.cache.prompt_keys[layer][segment.slot, :, :length]
+            values = self.cache.prompt_values[layer][segment.slot, :, :length]
+            keys[:, segment.behind :] = key[0, :, new]
+            values[:, segment.behind :] = value[0, :, new]
+            output[:, new] = attend_last(query[0, :, new], keys, values, scale)
+        return output[None]
+
+
+@dataclass(frozen=True)
+class DecodePlan:
+    """One new token for each alive row: it sees its prompt and its own completion."""
+
+    cache: Cache
+    rows_A: Tensor
+    """Slot of each alive row, ascending."""
+    lengths_A: Tensor
+    """Tokens of its completion that are in the cache already."""
+    longest_prompt: int
+    """Positions that are read of each prompt: those of the longest, or more that are hidden."""
+    longest_own: int
+    """The same of each completion, once the new tokens are in."""
+    unseen_U11P: Tensor | None
+    """Added to scores: hides prompt positions that hold nothing; None where there are none."""
+    unseen_B11C: Tensor | None
+    """The same for completion positions."""
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """See `AttentionPlan.attend`; B is 1 and T = A. Writes the tokens' keys and values."""
+        cache = self.cache
+        own_keys, own_values = cache.own_keys[layer], cache.own_values[layer]
+        for held, new in ((own_keys, key), (own_values, value)):
+            rows_ND = new[0].transpose(0, 1).reshape(-1, held.shape[-1])
+            held.flatten(0, 2).index_copy_(0, self.places_N, rows_ND)
+        given = scaled(query[0], scale, value.dtype).transpose(0, 1)
+        rows = self._spread(given).unflatten(1, (key.shape[1], -1))
+        scores, longest = self._scores(layer, rows), self.longest_prompt
+        weights = torch.softmax(scores, dim=-1)
+        values = first_positions(cache.prompt_values[layer], longest)
+        of_prompt = weights[..., :longest].flatten(2, 3) @ values
+        of_own = self._by_row(weights[..., longest:]) @ first_positions(
+            own_values, self.longest_own
+        )
+        seen = of_own.add_(self._by_row(self._by_member(of_prompt))).flatten(1, 2)
+        if len(seen) > len(self.rows_A):
+            seen = seen[self.rows_A]
+        return seen.transpose(0, 1)[None]
+
+    def _scores(self, layer: int, rows: Tensor) -> Tensor:
+        """Of rows (B, J, R, D) over prompt and completion: (U, J, n, R, P + C).
+
+        All rows of a prompt meet its keys in one product.
+        """
+        prompt_keys = first_positions(self.cache.prompt_keys[layer], self.longest_prompt)
+        own_keys = first_positions(self.cache.own_keys[layer], self.longest_own)
+        to_prompt = self._by_prompt(rows).flatten(2, 3) @ prompt_keys.transpose(2, 3)
+        to_own = rows @ own_keys.transpose(2, 3)
+        if self.unseen_U11P is not None:
+            to_prompt += self.unseen_U11P
+        if self.unseen_B11C is not None:
+            to_own += self.unseen_B11C
+        return torch.cat([self._by_member(to_prompt), self._by_prompt(to_own)], dim=-1)
+
+    @cached_property
+    def places_N(self) -> Tensor:
+        """Where the new tokens (A * J) go in a layer's completions, flattened but for D."""
+        _, heads, columns, _ = self.cache.own_keys[0].shape
+        heads_J = torch.arange(heads, device=self.rows_A.device)
+        rows_AJ = self.rows_A[:, None] * heads + heads_J
+        return (rows_AJ * columns + self.lengths_A[:, None]).flatten()
+
+    def _spread(self, rows_A: Tensor) -> Tensor:
+        """Alive rows at their slots, zeros elsewhere."""
+        slots = len(self.cache.own_keys[0])
+        if len(rows_A) == slots:
+            return rows_A
+        return rows_A.new_zeros(slots, *rows_A.shape[1:]).index_copy_(0, self.rows_A, rows_A)
+
+    def _by_prompt(self, per_row: Tensor) -> Tensor:
+        """(B, J, R, ...) as (U, J, n, R, ...)."""
+        return per_row.unflatten(0, (-1, self.cache.slots)).transpose(1, 2)
+
+    def _by_row(self, per_prompt: Tensor) -> Tensor:
+        """Undo `_by_prompt`."""
+        return per_prompt.transpose(1, 2).flatten(0, 1)
+
+    def _by_member(self, rows: Tensor) -> Tensor:
+        """(U, J, n * R, ...) as (U, J, n, R, ...)."""
+        return rows.unflatten(2, (self.cache.slots, -1))

@@ -1,0 +1,185 @@
+"""Computes prompts: new tokens only, what several prompts begin with once.
+
+Blocks that several of a call's contexts begin with are computed first and kept for the others;
+what a `PrefixStore` of earlier turns holds is copied into place. Sampling is the engine's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from assay.data.episode import Turn
+from assay.models.inference import InferenceModel
+from assay.rollout.engines.cpu.kv_cache import Cache, CacheShape, PrefillPlan, Segment, empty_cache
+from assay.rollout.engines.cpu.prefix_cache import BLOCK, PrefixStore, joined, shared_prefixes
+
+Placed = tuple[int, tuple[int, ...]]
+"""A prompt slot and the tokens that belong into it."""
+
+
+@dataclass
+class Prompts:
+    """The contexts of one call and what is known of them."""
+
+    model: InferenceModel
+    contexts: Sequence[tuple[int, ...]]
+    conversations: PrefixStore | None
+    """Keeps finished turns for the next call."""
+    prefilled: int = 0
+    """Tokens computed so far."""
+    store: PrefixStore = field(init=False)
+    shared: dict[Sequence[int], int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find what the contexts share."""
+        self.store = PrefixStore() if self.conversations is None else self.conversations
+        self.shared = shared_prefixes(self.contexts)
+
+    def remember(self, cache: Cache, row: int, turn: Turn) -> None:
+        """Keep a finished turn's keys and values, where later turns go on from them."""
+        if self.conversations is None:
+            return
+        slot, fed = row // cache.slots, len(turn.actions) - 1
+        tokens = turn.context + turn.actions[:fed]
+        remember(self.conversations, cache, slot, row, len(turn.context), tokens)
+
+
+def remember(
+    store: PrefixStore, cache: Cache, slot: int, row: int, length: int, tokens: Sequence[int]
+) -> None:
+    """Store keys and values: of `length` tokens from the prompt slot, of the rest from the row."""
+    if store.count(tokens) * BLOCK + BLOCK > len(tokens):
+        return
+    fed = len(tokens) - length
+    layers = zip(
+        cache.prompt_keys, cache.prompt_values, cache.own_keys, cache.own_values, strict=True
+    )
+    whole = torch.stack(
+        [
+            torch.stack(
+                [
+                    torch.cat([prompt[slot, :, :length], own[row, :, :fed]], dim=1)
+                    for prompt, own in ((prompt_key, own_key), (prompt_value, own_value))
+                ]
+            )
+            for prompt_key, prompt_value, own_key, own_value in layers
+        ]
+    )
+    store.add(tokens, whole)
+
+
+def cache_shape(model: InferenceModel) -> CacheShape:
+    """What the model's cache holds per layer."""
+    return CacheShape(len(model.layers), model.key_heads, model.size, model.dtype, model.device)
+
+
+def prefill(prompts: Prompts, cache: Cache, placed: Sequence[Placed]) -> Tensor:
+    """Compute whole contexts into their slots; logits (K, V) after each, in order."""
+    store_shared(prompts, [context for _, context in placed])
+    return compute(prompts, cache, placed, logits=True)
+
+
+def store_shared(prompts: Prompts, contexts: Sequence[tuple[int, ...]]) -> None:
+    """Compute what these contexts share with others and what is not stored yet.
+
+    Of prefixes that need the same missing block, the shortest goes first; the next round finds it
+    stored. All that do not meet go together in one pass.
+    """
+    wanted = {context[: prompts.shared[context]] for context in contexts}
+    finished: list[tuple[int, ...]] = []
+    while missing := sorted(
+        (prefix for prefix in wanted if prompts.store.count(prefix) * BLOCK < len(prefix)),
+        key=lambda prefix: (len(prefix), prefix),
+    ):
+        chosen: dict[tuple[int, ...], tuple[int, ...]] = {}
+        for prefix in missing:
+            stored = prompts.store.count(prefix) * BLOCK
+            chosen.setdefault(prefix[: stored + BLOCK], common(prefix, stored, missing))
+        together = list(chosen.values())
+        cache = empty_cache(
+            cache_shape(prompts.model), len(together), 1, max(map(len, together)), 0
+        )
+        compute(prompts, cache, list(enumerate(together)), logits=False)
+        for slot, prefix in enumerate(together):
+            prompts.store.add(prefix, held(cache, slot, len(prefix)))
+        finished += together
+        # More than the store may hold drives out what an earlier round has stored. To compute that
+        # again would drive out the next, without end: what is not stored goes with its prompt.
+        if any(prompts.store.count(prefix) * BLOCK < len(prefix) for prefix in finished):
+            return
+
+
+def common(
+    prefix: tuple[int, ...], stored: int, others: Sequence[tuple[int, ...]]
+) -> tuple[int, ...]:
+    """What `prefix` has in common with all others that need the same next block."""
+    rivals = [other for other in others if other[: stored + BLOCK] == prefix[: stored + BLOCK]]
+    length = stored + BLOCK
+    while length < len(prefix) and all(
+        other[length : length + BLOCK] == prefix[length : length + BLOCK] for other in rivals
+    ):
+        length += BLOCK
+    return prefix[:length]
+
+
+def held(cache: Cache, slot: int, length: int) -> Tensor:
+    """Keys and values (L, 2, J, T, D) of a prompt slot."""
+    layers = zip(cache.prompt_keys, cache.prompt_values, strict=True)
+    return torch.stack(
+        [torch.stack([key[slot, :, :length], value[slot, :, :length]]) for key, value in layers]
+    )
+
+
+@dataclass(frozen=True)
+class Span:
+    """Tokens behind..stop of a context, for a prompt slot that holds those before them."""
+
+    slot: int
+    context: Sequence[int]
+    behind: int
+    stop: int
+    asked: bool
+    """Whether the logits after the last of them are wanted."""
+
+
+def compute(prompts: Prompts, cache: Cache, placed: Sequence[Placed], *, logits: bool) -> Tensor:
+    """Run the tokens that no store has through the model; logits of each last one if asked."""
+    spans = [
+        Span(slot, context, copy_stored(prompts.store, cache, slot, context), len(context), logits)
+        for slot, context in placed
+    ]
+    prompts.prefilled += sum(span.stop - span.behind for span in spans)
+    return compute_spans(prompts.model, cache, spans)
+
+
+def compute_spans(model: InferenceModel, cache: Cache, spans: Sequence[Span]) -> Tensor:
+    """Run spans through the model in one pass; logits (K, V) after the K that ask for them."""
+    segments, tokens, positions = [], [], []
+    for span in spans:
+        start = len(tokens)
+        tokens += span.context[span.behind : span.stop]
+        positions += range(span.behind, span.stop)
+        segments.append(Segment(span.slot, span.behind, start, len(tokens)))
+        cache.prompt_lengths_U[span.slot] = span.stop
+    ends = [s.stop - 1 for span, s in zip(spans, segments, strict=True) if span.asked]
+    return model.forward(
+        torch.tensor(tokens, device=model.device),
+        torch.tensor(positions, device=model.device),
+        PrefillPlan(cache, segments),
+        torch.tensor(ends, dtype=torch.long, device=model.device),
+    )
+
+
+def copy_stored(store: PrefixStore, cache: Cache, slot: int, context: tuple[int, ...]) -> int:
+    """Copy stored blocks of a context into its slot; how many tokens they cover."""
+    blocks = store.find(context[:-1])
+    if not blocks:
+        return 0
+    known = joined(blocks)
+    length = known.shape[3]
+    for layer, (key, value) in enumerate(known):
+        cache.prompt_keys[layer][slot, :, :length] = key
+        cache.prompt_values[layer][slot, :, :length] = value
+    return length

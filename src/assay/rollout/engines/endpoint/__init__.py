@@ -1,0 +1,1 @@
+"""Asks a model behind an OpenAI-compatible endpoint."""

@@ -1,0 +1,260 @@
+"""A model behind an OpenAI-compatible endpoint: messages and tools in, text out.
+
+Nothing but text comes back, neither tokens nor log-probabilities, so such a model can be measured
+and not trained. A request that fails in a way that may pass is repeated after pauses, within one
+deadline; what has no answer then is `Unanswered`, never an empty answer. An answer that a model was
+paid for and that cannot be kept is not asked for again. The key comes from the environment and is
+in no message, record or representation, nor in an answer that repeats it.
+
+A rendering says how the model is asked: "auto" and "template" send messages and tools to the chat
+endpoint, whose server writes them its way; "hermes" sends messages with the tools written into
+them; any other is a text for the completions endpoint. In such a text control tokens that stand in
+a message reach the server as they are.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from assay.data.conversation import dump_message
+from assay.data.episode import Ended
+from assay.data.renderings import hermes
+from assay.data.renderings.rendering import RENDERINGS, UnknownRenderingError
+from assay.data.row import Message
+from assay.data.whole_text import whole_text
+from assay.errors import InputError, nearest
+from assay.rollout.engines.endpoint.http_request import Late, Oversized, Reply, send
+from assay.rollout.engines.endpoint.key_redaction import holds_key, redact
+from assay.rollout.engines.endpoint.openai_text import (
+    Garbled,
+    Portable,
+    Unusable,
+    call_arguments_as_text,
+    chat_text,
+    completion_text,
+    portable,
+    read_answer,
+    token_counts,
+)
+from assay.rollout.engines.endpoint.retry_pauses import pause_before
+from assay.rollout.sampling import Sampling
+
+PREFIX = "openai:"
+URL, KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
+ATTEMPTS = 6
+DEADLINE_SECONDS = 300.0
+"""For one answer, its repetitions and their pauses included."""
+SHOWN_CHARACTERS = 200
+"""Of what a server says, in a message."""
+WRONG_ASKER = (401, 403, 404)
+"""Refusals that every further request would meet as well."""
+PASSING = (408, 409, 425, 429)
+"""Refusals that may pass, as in OpenAI's own client; so may every 5xx."""
+
+
+class EndpointError(InputError):
+    """The endpoint cannot be asked at all."""
+
+
+class Unanswered(Exception):
+    """One request has no answer. `reason` is short, the same for failures of one kind."""
+
+    def __init__(self, reason: str, detail: str = ""):
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason, self.detail = reason, detail
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One answer. Token counts are the server's; None where it gave none."""
+
+    text: str
+    ended: Ended
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a model is asked; safe to use from several threads."""
+
+    url: str
+    model: str
+    key: str | None = field(default=None, repr=False)
+    deadline: float = DEADLINE_SECONDS
+    pause: Callable[[float], None] = field(default=time.sleep, repr=False)
+    """Waits so many seconds. What it takes longer than that does not count against a deadline."""
+
+    def say(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        sampling: Sampling,
+        rendering: str = "auto",
+        seed: int | None = None,
+    ) -> Said:
+        """What the model says next.
+
+        Raises Unanswered, EndpointError where no request can ever succeed, and
+        UnknownRenderingError.
+        """
+        settings = _settings(sampling, seed)
+        if rendering in ("auto", "template", "hermes"):
+            names = portable(() if rendering == "hermes" else tools)
+            plain = hermes.flatten(messages, tools) if rendering == "hermes" else messages
+            body = {"model": self.model, **_chat(plain, names), **settings}
+            return self._ask(
+                "chat/completions", body, lambda a: self._said(*chat_text(a, names), a)
+            )
+        body = {"model": self.model, "prompt": _text(rendering, messages, tools), **settings}
+        return self._ask("completions", body, lambda a: self._said(*completion_text(a), a))
+
+    def check(self) -> None:
+        """Raise EndpointError if nothing answers there, or not with this key."""
+        try:
+            status = self._send("GET", "models", None, self.deadline).status
+        except (httpx.HTTPError, httpx.InvalidURL, Late, Oversized) as error:
+            problem = f"{self.url} does not answer: {type(error).__name__}"
+            raise EndpointError(problem, field="endpoint", fix=f"check the URL ({URL})") from error
+        if status in (401, 403):
+            raise self._refused(status)
+
+    def _ask(self, path: str, body: Mapping[str, Any], read: Callable[[Any], Said]) -> Said:
+        """Ask until there is an answer, the deadline has come, or asking again is of no use."""
+        end = time.monotonic() + self.deadline
+        for attempt in range(ATTEMPTS):
+            said, retry_after = self._attempt(path, body, read, end - time.monotonic())
+            if isinstance(said, Said):
+                return said
+            wait = pause_before(attempt, retry_after)
+            if attempt + 1 == ATTEMPTS or time.monotonic() + wait > end:
+                raise said
+            begun = time.monotonic()
+            self.pause(wait)
+            end += max(0.0, time.monotonic() - begun - wait)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _attempt(
+        self, path: str, body: Mapping[str, Any], read: Callable[[Any], Said], seconds: float
+    ) -> tuple[Said | Unanswered, str | None]:
+        """An answer, or a failure that may pass with what the server says of when to come back.
+
+        Raises Unanswered and EndpointError for failures that asking again does not mend.
+        """
+        try:
+            reply = self._send("POST", path, body, seconds)
+            if reply.status == 200:
+                return read(read_answer(reply.body)), None
+        except Late:
+            return Unanswered("deadline"), None
+        except httpx.HTTPError as error:
+            return Unanswered(f"connection: {type(error).__name__}"), None
+        except (Unusable, Oversized) as error:
+            raise Unanswered("unusable answer", self._shown(str(error))) from error
+        except Garbled as error:
+            return Unanswered("garbled answer", self._shown(str(error))), None
+        return self._not_answered(reply), reply.headers.get("retry-after")
+
+    def _said(self, text: str, finish: str, answer: Any) -> Said:
+        """An answer as it is kept. Raises Unusable."""
+        ended = "length" if finish == "length" else "stop"
+        return Said(redact(text, self.key, answer=True), ended, *token_counts(answer))
+
+    def _not_answered(self, reply: Reply) -> Unanswered:
+        """The failure that a status stands for. Raises it where it will not pass."""
+        said = self._shown(reply.body.decode("utf-8", "replace"))
+        if reply.status in WRONG_ASKER:
+            raise self._refused(reply.status, said)
+        failure = Unanswered(f"HTTP {reply.status}", said)
+        if reply.status < 500 and reply.status not in PASSING:
+            raise failure
+        return failure
+
+    def _send(self, method: str, path: str, body: Any, seconds: float) -> Reply:
+        """One request and its answer, the whole of it within `seconds`."""
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        url = f"{self.url.rstrip('/')}/{path}"
+        content = None if body is None else sendable(body)
+        return send(method, url, headers, content, seconds)
+
+    def _refused(self, status: int, said: str = "") -> EndpointError:
+        fix = f"check the model's name {self.model!r} and the URL"
+        if status != 404:
+            fix = f"set {KEY}" if self.key is None else f"check {KEY}"
+        problem = f"{self.url} refuses with HTTP {status}" + (f": {said}" if said else "")
+        return EndpointError(problem, field="endpoint", fix=fix)
+
+    def _shown(self, said: str) -> str:
+        """The beginning of what a server said in one line, without the key that it may repeat."""
+        # Redacted before it is cut: half of a key is no longer found.
+        return " ".join(redact(said, self.key).split())[:SHOWN_CHARACTERS]
+
+
+def endpoint_of(model: str, url: str | None) -> Endpoint:
+    """The endpoint of `openai:NAME` at `url`, else at OPENAI_BASE_URL. Raises EndpointError.
+
+    The key, where the server wants one, is OPENAI_API_KEY.
+    """
+    base = url or os.environ.get(URL)
+    if not base:
+        fix = f"set {URL}, or write endpoint = 'http://127.0.0.1:8000/v1'"
+        raise EndpointError(f"no endpoint for {model!r}", field="endpoint", fix=fix)
+    key = os.environ.get(KEY) or None
+    if holds_key(f"{base} {model}", key):
+        problem = f"the URL or the model's name holds the value of {KEY}"
+        raise EndpointError(problem, field="endpoint", fix="leave it out: both are recorded")
+    if key is not None and not (key.isascii() and key.isprintable()):
+        problem = f"{KEY} holds characters that no HTTP header can carry"
+        raise EndpointError(problem, field="endpoint", fix="copy it again, without line ends")
+    return Endpoint(checked_url(base), model.removeprefix(PREFIX), key)
+
+
+def sendable(body: Any) -> bytes:
+    """The JSON of a request; half of a surrogate pair, which UTF-8 has not, becomes U+FFFD."""
+    return whole_text(json.dumps(body, ensure_ascii=False)).encode("utf-8")
+
+
+def checked_url(url: str) -> str:
+    """The URL itself. Raises EndpointError unless it is http or https and holds no password."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise EndpointError(f"is no URL: {error}", field="endpoint") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise EndpointError("is no http or https URL", field="endpoint", fix="write all of it")
+    if parsed.userinfo or parsed.query:
+        fix = f"keys come from {KEY}, since the URL is recorded"
+        raise EndpointError(
+            "the URL holds a user, a password or a query", field="endpoint", fix=fix
+        )
+    return url
+
+
+def _settings(sampling: Sampling, seed: int | None) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "temperature": sampling.temperature,
+        "max_tokens": sampling.max_tokens,
+        "top_p": sampling.top_p,
+    }
+    if sampling.top_k:
+        settings["top_k"] = sampling.top_k
+    return settings if seed is None else {**settings, "seed": seed}
+
+
+def _chat(messages: Sequence[Message], names: Portable) -> dict[str, Any]:
+    """Messages and tools as OpenAI has them: arguments are text, every call has an id."""
+    sent = call_arguments_as_text([dump_message(message) for message in messages], names)
+    return {"messages": sent, "tools": list(names.tools)} if names.tools else {"messages": sent}
+
+
+def _text(rendering: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str:
+    if rendering not in RENDERINGS:
+        fix = nearest(rendering, ["auto", *RENDERINGS])
+        raise UnknownRenderingError(f"unknown rendering {rendering!r}", field="rendering", fix=fix)
+    # Renderings that are written out here ask nothing of a tokenizer.
+    return RENDERINGS[rendering].text(None, messages, tools, True)

@@ -1,0 +1,1 @@
+"""The run directory: names, status, records, metrics, index, protection. Without torch."""

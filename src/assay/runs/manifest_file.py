@@ -1,0 +1,66 @@
+"""Reading and writing `manifest.json`; what stands in it is put together by `manifest`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from assay.errors import InputError
+from assay.runs.json_files import FIX, read_json
+from assay.runs.listed_files import write_listed
+from assay.runs.run_directory import RunDirectory
+
+Manifest = dict[str, Any]
+PUT_ASIDE = "put_aside"
+"""Key under `time`: what a run no longer goes on from, see `put_aside`."""
+CHECKED = "checked"
+"""Key of what was found before the run was made, see `before_run`: no part of what it is."""
+KINDS = {str: "text", dict: "table"}
+TABLES = ("base_weights", "data", "stages", "evaluation", CHECKED)
+
+
+class DamagedManifest(InputError):
+    """A manifest that is no JSON, or whose parts are no tables."""
+
+
+def write_manifest(run: RunDirectory, manifest: Manifest) -> None:
+    """Write the manifest, whole or not at all."""
+    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    write_listed(run.path, run.manifest, text)
+
+
+def read_manifest(run: RunDirectory) -> Manifest:
+    """The manifest as it was written; empty for a run that did not get so far.
+
+    Raises DamagedManifest.
+    """
+    file = run.manifest
+    if not file.exists():
+        return {}
+    manifest = read_json(file, dict, DamagedManifest)
+    for name in TABLES:
+        if not isinstance(manifest.get(name, {}), dict):
+            raise DamagedManifest(f"cannot be read: {name!r} is no table", file=file, fix=FIX)
+    for path, kind, value in _used(manifest):
+        if not isinstance(value, kind):
+            problem = f"cannot be read: {path!r} is no {KINDS[kind]}"
+            raise DamagedManifest(problem, file=file, fix=FIX)
+    return manifest
+
+
+def _used(manifest: Manifest) -> Iterator[tuple[str, type, Any]]:
+    """What every list of runs looks at, with its place and the kind that it must have."""
+    base = manifest.get("base_weights", {})
+    for name in base.keys() & {"checkpoint", "source", "sha256"}:
+        yield f"base_weights.{name}", str, base[name]
+    for table in ("data", "stages", "evaluation"):
+        for name, value in manifest.get(table, {}).items():
+            yield f"{table}.{name}", dict, value
+    for name, stage in manifest.get("stages", {}).items():
+        if isinstance(stage, dict):
+            yield f"stages.{name}.start", str, stage.get("start", "")
+            yield f"stages.{name}.adapt", dict, stage.get("adapt", {})
+
+
+def overridden(manifest: Mapping[str, Any]) -> str:
+    """Why a run was made although its checks ended with errors; "" for one that they let pass."""
+    return str(manifest.get(CHECKED, {}).get("despite", ""))

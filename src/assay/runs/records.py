@@ -1,0 +1,295 @@
+"""Samples and evaluation records as parquet files, written whole or not at all, chunk by chunk."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from assay.data.files import atomic_path
+from assay.data.hashing import canonical_json, sha256_text
+from assay.data.splits import drawn
+from assay.data.whole_text import whole_text
+from assay.errors import InputError
+from assay.judge.scores import ItemScores, item_scores
+from assay.runs.conversation_records import COLUMNS, NAMES
+from assay.runs.listed_files import listed_path, write_listed
+from assay.runs.run_directory import RunDirectory
+
+SCHEMA = 1
+SAMPLES = pa.schema(
+    [
+        ("sample_id", pa.string()),
+        ("step", pa.int32()),
+        ("row_id", pa.string()),
+        ("visit", pa.int32()),
+        ("sample", pa.int32()),
+        ("text", pa.string()),
+        ("tokens", pa.list_(pa.int32())),
+        ("behaviour_logps", pa.list_(pa.float32())),
+        ("reward", pa.float64()),
+        ("parts", pa.string()),
+        ("why", pa.string()),
+        ("advantage", pa.float64()),
+        ("ended", pa.string()),
+    ]
+)
+ANSWERS = pa.schema(
+    [
+        ("sample_id", pa.string()),
+        ("item_id", pa.string()),
+        ("repeat", pa.int32()),
+        ("output", pa.string()),
+        ("tokens", pa.list_(pa.int32())),
+        ("completion_tokens", pa.int32()),
+        ("prompt_tokens", pa.int32()),
+        ("score", pa.float64()),
+        ("parts", pa.string()),
+        ("error", pa.string()),
+        ("why", pa.string()),
+        ("ended", pa.string()),
+        ("seconds", pa.float64()),
+    ]
+)
+
+VISIT = "visit"
+"""Which of the row's groups in the stage a sample belongs to."""
+CLUSTER = "cluster"
+"""Column of records whose items may share a source: the source of the line's item."""
+COLUMN_TYPES = {column.name: column.type for schema in (SAMPLES, ANSWERS) for column in schema}
+"""A column of both kinds of file has one type."""
+COLUMN_TYPES[CLUSTER] = pa.string()
+
+Line = Mapping[str, Any]
+
+
+class DamagedRecord(InputError):
+    """A file of a run that cannot be read."""
+
+
+def write_table(
+    file: Path, lines: Sequence[Line], schema: pa.Schema, run: Path | None = None
+) -> None:
+    """Write lines as one parquet file, whole or not at all; each has every column of the schema.
+
+    It is entered into the checksums of the run in folder `run`, if it is a file of one.
+    Lines of conversations have those of `conversation_records` as well, lines of items that may
+    share a source CLUSTER.
+    """
+    if lines and CLUSTER in lines[0]:
+        schema = pa.schema([*schema, (CLUSTER, COLUMN_TYPES[CLUSTER])])
+    if lines and NAMES[0] in lines[0]:
+        schema = pa.schema([*schema, *COLUMNS])
+    # Arrow would take an absent column for null and leave an unknown one out.
+    assert all(line.keys() == set(schema.names) for line in lines), "columns are not the schema's"
+    kept = [{name: _keepable(value) for name, value in line.items()} for line in lines]
+    with listed_path(run, file) if run else atomic_path(file) as temporary:
+        pq.write_table(pa.Table.from_pylist(kept, schema), temporary, write_page_checksum=True)
+
+
+def _keepable(value: Any) -> Any:
+    # What a world or a checker makes of an answer may hold half of a surrogate pair.
+    return whole_text(value) if isinstance(value, str) else value
+
+
+def write_samples(file: Path, lines: Sequence[Line], run: Path | None = None) -> None:
+    """Write the completions of one step of the run in folder `run`."""
+    write_table(file, lines, SAMPLES, run)
+
+
+def read_samples(file: Path) -> list[dict[str, Any]]:
+    """The completions of one step, `parts` as JSON text. Raises DamagedRecord.
+
+    Older files have no column `visit`.
+    """
+    wanted = [name for name in SAMPLES.names if name != VISIT]
+    columns = read_columns(file, wanted, (VISIT, *NAMES))
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
+
+
+def read_columns(
+    file: Path, columns: Sequence[str], optional: Sequence[str] = ()
+) -> dict[str, list[Any]]:
+    """Columns of a record or of a step's samples, by name, and the optional ones that it has.
+
+    Raises DamagedRecord.
+    """
+    # Not pq.read_table, which loads pandas where that is installed.
+    with reading(file), pq.ParquetFile(file, page_checksum_verification=True) as source:
+        there = source.schema_arrow.names
+        names = [*columns, *(name for name in optional if name in there)]
+        table = source.read(columns=names)
+        check_types(table.schema)
+        return {name: table[name].to_pylist() for name in names}
+
+
+def whole_table(file: Path, **wanted: Any) -> pa.Table:
+    """A record or a step's samples by `pyarrow.parquet.read_table`. Raises DamagedRecord."""
+    with reading(file):
+        return pq.read_table(file, page_checksum_verification=True, **wanted)
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Raises DamagedRecord for what goes wrong with a record or a step's samples inside."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError) as error:
+        reason = " ".join(str(error).split())
+        fix = "restore it, or delete it and evaluate again"
+        raise DamagedRecord(f"the record cannot be read: {reason}", file=file, fix=fix) from error
+
+
+def check_types(found: pa.Schema) -> None:
+    """Raise ArrowTypeError for a column of another type than such files have."""
+    for column in found:
+        if column.name in COLUMN_TYPES and column.type != COLUMN_TYPES[column.name]:
+            wanted = COLUMN_TYPES[column.name]
+            raise pa.ArrowTypeError(f"column {column.name!r} is {column.type}, not {wanted}")
+
+
+@dataclass(frozen=True)
+class EvaluationRecord:
+    """What an evaluation is; two with the same fingerprint may share records."""
+
+    name: str
+    benchmark: str
+    role: str
+    items: tuple[str, ...]
+    items_hash: str
+    repeats: int
+    sampling: Mapping[str, Any]
+    rendering: str
+    checker: str
+    options: Mapping[str, Any]
+    seed: int
+    shared: Mapping[str, int] | None = None
+    """Training rows of the run that ask what an item asks, by data set; None: nobody looked."""
+    fewer: Mapping[str, int] = field(default_factory=dict)
+    """How many of the items `base`, or the checkpoints of a stage, are asked; all, where it does
+    not say."""
+
+    @property
+    def key(self) -> str:
+        """`<name>-<hash8>`: the folder of the records."""
+        settings = asdict(self)
+        del settings["shared"]
+        if not self.fewer:
+            # As records were named before there were any with fewer items.
+            del settings["fewer"]
+        return f"{self.name}-{sha256_text(canonical_json(settings))[:8]}"
+
+    def asked(self, checkpoint: str) -> tuple[str, ...]:
+        """The items that a checkpoint is asked: all, or so many of them drawn by their ids.
+
+        Fewer are always among more, those of `take` with `how = "random"` included.
+        """
+        count = self.fewer.get(checkpoint.partition(".")[0])
+        if count is None:
+            return self.items
+        chosen = set(drawn(self.items, count))
+        return tuple(item for item in self.items if item in chosen)
+
+    def jobs(self, checkpoint: str) -> list[tuple[int, int]]:
+        """What a checkpoint is asked: places of items, each with every repeat."""
+        asked = set(self.asked(checkpoint))
+        places = [place for place, item in enumerate(self.items) if item in asked]
+        return [(place, repeat) for place in places for repeat in range(self.repeats)]
+
+    def part(self, checkpoint: str) -> bool:
+        """Whether a checkpoint is asked a part of the items only."""
+        return len(self.asked(checkpoint)) < len(self.items)
+
+    def file(self, evaluations: Path, checkpoint: str) -> Path:
+        """The record of one checkpoint."""
+        return evaluations / self.key / f"{checkpoint}.parquet"
+
+    def finished(self, run: RunDirectory, checkpoint: str) -> bool:
+        """Whether the record of a checkpoint is complete; clears what a kill left beside it."""
+        file = self.file(run.evaluations, checkpoint)
+        if file.exists():
+            shutil.rmtree(file.with_suffix(".parts"), ignore_errors=True)
+        return file.exists()
+
+
+class RecordWriter:
+    """Writes one record in chunks; chunks that a killed process left are taken over."""
+
+    def __init__(self, evaluations: Path, record: EvaluationRecord, checkpoint: str):
+        self.run = evaluations.parent
+        self.file = record.file(evaluations, checkpoint)
+        self.parts = self.file.with_suffix(".parts")
+        self.record = record
+
+    def __enter__(self) -> Self:
+        self.parts.mkdir(parents=True, exist_ok=True)
+        description = {"schema": SCHEMA, **asdict(self.record)}
+        text = json.dumps(description, indent=2) + "\n"
+        write_listed(self.run, self.file.parent / "evaluation.json", text)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.file.exists():
+            shutil.rmtree(self.parts, ignore_errors=True)
+
+    def chunk(self, index: int) -> Path:
+        """The file of one chunk."""
+        return self.parts / f"{index:05d}.parquet"
+
+    def has_chunk(self, index: int) -> bool:
+        """Whether a chunk is there, alone or within the finished record."""
+        return self.file.exists() or self.chunk(index).exists()
+
+    def write_chunk(self, index: int, lines: Sequence[Line]) -> None:
+        """Write one chunk."""
+        write_table(self.chunk(index), lines, ANSWERS)
+
+    def finish(self) -> Path:
+        """Merge the chunks into the record."""
+        if not self.file.exists():
+            tables = [whole_table(part) for part in sorted(self.parts.glob("*.parquet"))]
+            with listed_path(self.run, self.file) as temporary:
+                # A chunk that an earlier version left may lack a column.
+                whole = pa.concat_tables(tables, promote_options="default")
+                pq.write_table(whole, temporary, write_page_checksum=True)
+        return self.file
+
+
+def read_scores(run: RunDirectory, record: EvaluationRecord, checkpoint: str) -> ItemScores:
+    """The scores of one record, items by repeats. Raises DamagedRecord."""
+    file = record.file(run.evaluations, checkpoint)
+    found = read_columns(file, ["item_id", "repeat", "score"], [CLUSTER])
+    return scores_of(
+        found["item_id"],
+        found["repeat"],
+        found["score"],
+        found.get(CLUSTER),
+        part=record.part(checkpoint),
+    )
+
+
+def scores_of(
+    items: Sequence[str],
+    repeats: Sequence[int],
+    scores: Sequence[float | None],
+    clusters: Sequence[str | None] | None = None,
+    *,
+    part: bool = False,
+) -> ItemScores:
+    """The columns of a record as scores, on the scale that holds them all.
+
+    An item of no cluster is one by itself. `part`: a part of the items was asked.
+    """
+    known = [score for score in scores if score is not None]
+    # Rewards may be punished below 0 or carry a bonus above 1.
+    bounds = (min([0.0, *known]), max([1.0, *known]))
+    sources = {i: c or i for i, c in zip(items, clusters, strict=True)} if clusters else None
+    found = item_scores(zip(items, repeats, scores, strict=True), sources, bounds)
+    return replace(found, part=part)

@@ -1,0 +1,266 @@
+"""`lab.sqlite`: an index over a lab's runs and over what refers to what.
+
+The folders are the truth; the index is made from them and can be made again at any time, so that
+losing it loses nothing. What may be deleted is decided in `protection`.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from assay.errors import InputError
+from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
+from assay.experiment.read_file import read_experiment
+from assay.runs.json_files import FIX, DamagedFile, read_json
+from assay.runs.last_score import last_score
+from assay.runs.manifest_file import read_manifest
+from assay.runs.run_directory import RunDirectory, all_runs, runs_of
+from assay.runs.run_names import (
+    RunNotFound,
+    checkpoint_directory,
+    checkpoint_steps,
+    parse_run_name,
+)
+from assay.runs.status import RunState, is_held, stored_status
+
+INDEX = "lab.sqlite"
+PROTECTED = "protected.json"
+VERSION = 2
+SQLITE = b"SQLite format 3\0"
+"""How every SQLite database begins; an empty file is one that has yet to be written."""
+TABLES = """
+CREATE TABLE runs (
+  name TEXT, id TEXT, seed INTEGER, status TEXT, started TEXT, finished TEXT, stage TEXT,
+  step INTEGER, message TEXT, score REAL, "on" TEXT, PRIMARY KEY (name, id)
+);
+CREATE TABLE refers (source TEXT, target TEXT, PRIMARY KEY (source, target));
+CREATE TABLE protected (path TEXT PRIMARY KEY, why TEXT);
+"""
+
+
+Read = TypeVar("Read")
+IndexedState = RunState | Literal["damaged"]
+"""A run whose files cannot be read is in the index all the same, and says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedRun:
+    """A line of the index."""
+
+    name: str
+    id: str
+    seed: int
+    status: IndexedState
+    started: str
+    finished: str
+    stage: str
+    step: int
+    message: str
+    """Why it failed or was interrupted, or what of it cannot be read."""
+    score: float | None
+    """See `last_score`, as it was when the run was noted."""
+    on: str
+    """What the score is of."""
+
+
+def note_run(run: RunDirectory) -> None:
+    """Bring what the index says about one run up to date."""
+    with _open(run.root) as index:
+        _forget(index, run)
+        _enter(index, run)
+
+
+def forget_run(run: RunDirectory) -> None:
+    """Take a run out of the index."""
+    with _open(run.root) as index:
+        _forget(index, run)
+
+
+def rebuild_index(root: Path) -> None:
+    """Make the whole index again from the folders, in one transaction."""
+    with _open(root) as index:
+        _fill(index, root)
+
+
+def indexed_runs(root: Path) -> list[IndexedRun]:
+    """The runs by name and age; one whose process died is `interrupted`, whatever was noted."""
+    with _open(root) as index:
+        rows = index.execute("SELECT * FROM runs ORDER BY name, id").fetchall()
+    return [_alive(root, IndexedRun(*row)) for row in rows]
+
+
+def references(root: Path) -> list[tuple[str, str]]:
+    """All (source, target) pairs, as paths from the lab's root."""
+    with _open(root) as index:
+        return index.execute("SELECT source, target FROM refers ORDER BY 1, 2").fetchall()
+
+
+def protected_paths(root: Path) -> dict[str, str]:
+    """What was marked protected, with the reason, by path from the lab's root."""
+    with _open(root) as index:
+        return dict(index.execute("SELECT path, why FROM protected ORDER BY path"))
+
+
+@contextmanager
+def _open(root: Path) -> Iterator[sqlite3.Connection]:
+    """The index in one transaction, filled first where it is new or of another version."""
+    _clear_rubbish(root / INDEX)
+    with closing(sqlite3.connect(root / INDEX, timeout=60, isolation_level=None)) as index:
+        index.execute("PRAGMA journal_mode = WAL")
+        index.execute("BEGIN IMMEDIATE")
+        with index:
+            if index.execute("PRAGMA user_version").fetchone() != (VERSION,):
+                _make(index, root)
+            yield index
+
+
+def _clear_rubbish(file: Path) -> None:
+    """Remove a file in the index's place that is none: it is made again from the folders."""
+    if not file.exists():
+        return
+    with file.open("rb") as stream:
+        start = stream.read(len(SQLITE))
+    if start and start != SQLITE:
+        file.unlink()
+
+
+def _make(index: sqlite3.Connection, root: Path) -> None:
+    for table in ("runs", "refers", "protected"):
+        index.execute(f"DROP TABLE IF EXISTS {table}")
+    for statement in TABLES.split(";"):
+        index.execute(statement)
+    index.execute(f"PRAGMA user_version = {VERSION}")
+    _fill(index, root)
+
+
+def _fill(index: sqlite3.Connection, root: Path) -> None:
+    for table in ("runs", "refers", "protected"):
+        index.execute(f"DELETE FROM {table}")
+    for run in all_runs(root):
+        _enter(index, run)
+
+
+def _forget(index: sqlite3.Connection, run: RunDirectory) -> None:
+    index.execute("DELETE FROM runs WHERE name = ? AND id = ?", (run.name, run.id))
+    inside = _lab_path(run, run.path) + "/"
+    for table, column in (("refers", "source"), ("protected", "path")):
+        sql = f"DELETE FROM {table} WHERE substr({column} || '/', 1, ?) = ?"
+        index.execute(sql, (len(inside), inside))
+
+
+def _enter(index: sqlite3.Connection, run: RunDirectory) -> None:
+    # A damaged run is listed with its reason; it must not hide the others, nor lose what can be
+    # read of what it needs and what is protected.
+    line, unread = _tried(lambda: _line_of(run))
+    refers, unclear = _tried(lambda: set(_references_of(run)))
+    marked, unmarked = _tried(lambda: read_protected(run))
+    error = unread or unclear or unmarked
+    if line is None or error is not None:
+        line = _damaged_line(run, error)
+    if refers is None:
+        refers = {*_record_references(run), *_possible_references(run)}
+    if marked is None:
+        marked = {".": f"what of it was protected cannot be read: {unmarked}"}
+    index.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(line))
+    index.executemany("INSERT INTO refers VALUES (?, ?)", refers)
+    index.executemany(
+        "INSERT INTO protected VALUES (?, ?)",
+        [(_lab_path(run, run.path / path), why) for path, why in marked.items()],
+    )
+
+
+def _tried(read: Callable[[], Read]) -> tuple[Read, None] | tuple[None, InputError]:
+    try:
+        return read(), None
+    except InputError as error:
+        return None, error
+
+
+def _line_of(run: RunDirectory) -> IndexedRun:
+    s, last = stored_status(run.path), last_score(run)
+    place, times = (s.stage, s.step), (s.started, s.finished)
+    return IndexedRun(run.name, run.id, s.seed, s.status, *times, *place, s.message, *astuple(last))
+
+
+def _damaged_line(run: RunDirectory, error: InputError | None) -> IndexedRun:
+    return IndexedRun(run.name, run.id, 0, "damaged", "", "", "", 0, str(error), None, "")
+
+
+def _references_of(run: RunDirectory) -> Iterator[tuple[str, str]]:
+    """The checkpoint that the run's model is, the checkpoints that its records measured, and those
+    that its adapters stand on."""
+    base = read_manifest(run).get("base_weights", {})
+    if "checkpoint" in base:
+        yield _lab_path(run, run.manifest), base["checkpoint"]
+    yield from _record_references(run)
+    yield from _adapter_starts(run, read_manifest(run).get("stages", {}))
+
+
+def _possible_references(run: RunDirectory) -> Iterator[tuple[str, str]]:
+    """What a run may need whose manifest cannot be read: its own checkpoints, which may stand on
+    each other, and every run that its model may be of."""
+    here = _lab_path(run, run.path)
+    yield here, _lab_path(run, run.path / "checkpoints")
+    experiment, _ = _tried(lambda: read_experiment(run.spec))
+    kind, _, name = experiment.model.partition(":") if experiment else ("", "", "")
+    reference, _ = _tried(lambda: parse_run_name(name)) if kind == "run" else (None, None)
+    for other in runs_of(run.root, reference.name) if reference else ():
+        if reference and reference.id in (None, other.id, other.id.rpartition("-")[2]):
+            yield here, _lab_path(run, other.path)
+
+
+def _record_references(run: RunDirectory) -> Iterator[tuple[str, str]]:
+    """The checkpoints that the run's records measured."""
+    for record in run.evaluations.glob("*/[!.]*.parquet"):
+        reference = parse_checkpoint(record.stem)
+        if reference is not None and reference.stage and reference.step is not None:
+            checkpoint = run.checkpoint(reference.stage, reference.step)
+            yield _lab_path(run, record), _lab_path(run, checkpoint)
+
+
+def _adapter_starts(run: RunDirectory, stages: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """A LoRA stage's checkpoints are nothing without what the stage started from."""
+    for name, stage in stages.items():
+        start = _standing(run, parse_checkpoint(stage.get("start", "base")))
+        if start is None or stage.get("adapt", {}).get("kind") != "lora":
+            continue
+        for step in checkpoint_steps(run, name):
+            yield _lab_path(run, run.checkpoint(name, step)), _lab_path(run, start)
+
+
+def _standing(run: RunDirectory, start: CheckpointReference | None) -> Path | None:
+    """The folder of a checkpoint of the run; None for its base, and for what is gone."""
+    if start is None or start.stage is None:
+        return None
+    try:
+        return checkpoint_directory(run, start)
+    except RunNotFound:
+        return None
+
+
+def read_protected(run: RunDirectory) -> dict[str, str]:
+    """What of a run was marked protected, by path inside the run, with the reason."""
+    file = run.path / PROTECTED
+    marked = read_json(file, dict) if file.exists() else {}
+    for path, why in marked.items():
+        if not isinstance(why, str) or "\0" in path:
+            raise DamagedFile(f"cannot be read: {path[:80]!r} has no reason", file=file, fix=FIX)
+    return marked
+
+
+def _lab_path(run: RunDirectory, path: Path) -> str:
+    return path.relative_to(run.root).as_posix()
+
+
+def _alive(root: Path, row: IndexedRun) -> IndexedRun:
+    """The row as it is now: what is finished stays as it was noted."""
+    run = RunDirectory(root, row.name, row.id)
+    if row.status in ("finished", "damaged"):
+        return row
+    last = last_score(run)
+    row = replace(row, score=last.score, on=last.on)
+    dead = row.status == "running" and not is_held(run.path)
+    return replace(row, status="interrupted") if dead else row

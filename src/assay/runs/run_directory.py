@@ -1,0 +1,144 @@
+"""The folder of one run: where everything lies, and how it comes into being.
+
+What the files in it say is in `status`, `metrics`, `manifest` and `records`.
+"""
+
+import os
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from assay.data.files import new_folder, remove_parts
+from assay.errors import InputError
+from assay.runs.listed_files import write_listed
+from assay.runs.status import STATUS, Status, write_status
+
+RUNS = "runs"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ID = re.compile(r"[A-Za-z0-9-]+")
+
+
+class RunExists(InputError):
+    """There are runs of this name already."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """`runs/<name>/<id>/` under a lab's root."""
+
+    root: Path
+    name: str
+    id: str
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self.root / RUNS / self.name / self.id
+
+    @property
+    def spec(self) -> Path:
+        """The resolved experiment."""
+        return self.path / "spec.toml"
+
+    @property
+    def manifest(self) -> Path:
+        """The fingerprints."""
+        return self.path / "manifest.json"
+
+    @property
+    def metrics(self) -> Path:
+        """One line per step."""
+        return self.path / "metrics.jsonl"
+
+    def samples(self, stage: str, step: int) -> Path:
+        """The completions of one step."""
+        return self.path / "samples" / stage / f"step-{step:06d}.parquet"
+
+    def checkpoints(self, stage: str) -> Path:
+        """The folder of a stage's checkpoints."""
+        return self.path / "checkpoints" / stage
+
+    def checkpoint(self, stage: str, step: int) -> Path:
+        """The folder of one checkpoint."""
+        return self.checkpoints(stage) / f"step-{step:06d}"
+
+    @property
+    def evaluations(self) -> Path:
+        """The folder of all evaluation records."""
+        return self.path / "evaluations"
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.id}"
+
+
+def lab_root(given: str | None = None) -> Path:
+    """The lab's root: what `--lab` says, else ASSAY_LAB, else the working directory."""
+    return Path(given or os.environ.get("ASSAY_LAB") or ".").resolve()
+
+
+def create_run(root: Path, name: str, *, seed: int, spec: str, new: bool = False) -> RunDirectory:
+    """Make the folder of a fresh run, with its resolved `spec` (TOML) and status, at once.
+
+    Raises RunExists for a name that has runs, unless `new`.
+    """
+    if runs_of(root, name) and not new:
+        fix = f"continue with 'assay resume {name}', or start another with --new"
+        raise RunExists(f"a run named {name!r} exists", fix=fix)
+    now = datetime.now(UTC)
+    run = RunDirectory(root, name, _next_id(runs_of(root, name), now))
+    # Under a hidden name until it is whole, so that no listing ever meets half a run.
+    run.path.parent.mkdir(parents=True, exist_ok=True)
+    remove_parts(run.path.parent)
+    with new_folder(run.path) as draft:
+        write_listed(draft, draft / run.spec.name, spec)
+        write_status(draft, Status(seed=seed, started=now.isoformat(timespec="seconds")))
+    return run
+
+
+def _next_id(earlier: Sequence[RunDirectory], now: datetime) -> str:
+    """An id that sorts after those of earlier runs, also within one second and where the clock was
+    set back: UTC time and six random hexadecimal digits."""
+    fresh = f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    last = earlier[-1].id if earlier else ""
+    if fresh > last:
+        return fresh
+    stamp, _, digits = last.partition("-")
+    if not re.fullmatch(r"[0-9a-f]{6}", digits) or digits == "f" * 6:
+        return f"{last}0"
+    above = int(digits, 16) + 1
+    # Close above the last one, so that many runs of one second find room.
+    return f"{stamp}-{above + secrets.randbelow(min(4096, 0x1000000 - above)):06x}"
+
+
+def runs_of(root: Path, name: str) -> list[RunDirectory]:
+    """The runs of one name, oldest first."""
+    folder = root / RUNS / name
+    # A folder without a status is no run: something of the user's, or half of a copy.
+    ids = [p.name for p in _folders(folder) if (p / STATUS).is_file() and _ID.fullmatch(p.name)]
+    return [RunDirectory(root, name, id_) for id_ in ids]
+
+
+def all_runs(root: Path) -> list[RunDirectory]:
+    """Every run of a lab, by name and then by age."""
+    names = [p.name for p in _folders(root / RUNS) if _NAME.fullmatch(p.name)]
+    return [run for name in names for run in runs_of(root, name)]
+
+
+def unnameable(root: Path) -> list[str]:
+    """Folders that would be runs but for names that no run can have, written as Python text."""
+    ids = [p for folder in _folders(root / RUNS) for p in _folders(folder)]
+    found = [p.relative_to(root / RUNS) for p in ids if (p / STATUS).is_file()]
+    return [
+        ascii(f"{RUNS}/{path}")
+        for path in found
+        if not (_NAME.fullmatch(path.parts[0]) and _ID.fullmatch(path.parts[1]))
+    ]
+
+
+def _folders(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))

@@ -1,0 +1,157 @@
+"""Names of runs and checkpoints: `NAME[/ID or #SEED][@STAGE.step-N | @STAGE.best | @STAGE.last]`.
+
+A bare name means the latest run of that name. Looks only at folders, never at the index.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from assay.errors import FEW_NAMES, InputError, nearest
+from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
+from assay.runs.chosen_checkpoints import read_selection
+from assay.runs.run_directory import RunDirectory, all_runs, runs_of
+from assay.runs.status import DamagedStatus, stored_status
+
+_PATTERN = re.compile(
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,254})"
+    r"(?:/(?P<id>[A-Za-z0-9-]{1,255})|#(?P<seed>-?[0-9]{1,19}))?(?:@(?P<checkpoint>.+))?"
+)
+_STEP = re.compile(r"step-([0-9]+)")
+
+
+class RunNameError(InputError):
+    """A text that is not the name of a run or a checkpoint."""
+
+
+class RunNotFound(InputError):
+    """No run, or no checkpoint, has this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunReference:
+    """A run by name, and perhaps one of its checkpoints."""
+
+    name: str
+    id: str | None = None
+    """A run's id, or its last part."""
+    seed: int | None = None
+    checkpoint: CheckpointReference | None = None
+
+
+def parse_run_name(text: str) -> RunReference:
+    """Read a name. Raises RunNameError."""
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        fix = "write NAME, NAME/ID or NAME#SEED, then @STAGE.last for a checkpoint"
+        raise RunNameError(f"{text!r} is not the name of a run", fix=fix)
+    checkpoint = None
+    if match["checkpoint"] is not None:
+        checkpoint = parse_checkpoint(match["checkpoint"])
+        if checkpoint is None or checkpoint.which == "all":
+            fix = "write STAGE.best, STAGE.last or STAGE.step-N after the @"
+            raise RunNameError(f"{match['checkpoint']!r} is not a checkpoint", fix=fix)
+    seed = int(match["seed"]) if match["seed"] else None
+    return RunReference(match["name"], match["id"], seed, checkpoint)
+
+
+def find_run(root: Path, reference: RunReference) -> RunDirectory:
+    """The latest run that the reference fits. Raises RunNotFound with the nearest names."""
+    runs = runs_of(root, reference.name)
+    if not runs:
+        names = {run.name for run in all_runs(root)}
+        fix = nearest(reference.name, names) if names else f"no runs in {root}"
+        raise RunNotFound(f"no run named {reference.name!r}", fix=fix)
+    if reference.id is not None:
+        return _by_id(runs, reference.id)
+    if reference.seed is not None:
+        return _by_seed(runs, reference.seed)
+    return runs[-1]
+
+
+def checkpoint_steps(run: RunDirectory, stage: str) -> list[int]:
+    """The steps of the finished checkpoints of a stage, in order."""
+    folder = run.checkpoints(stage)
+    names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+    return sorted(int(m[1]) for name in names if (m := _STEP.fullmatch(name)))
+
+
+def resolve_checkpoint(run: RunDirectory, reference: CheckpointReference) -> CheckpointReference:
+    """The `base` or `STAGE.step-N` that a reference means. Raises RunNotFound.
+
+    `STAGE.best` may be what the stage started from, so that its stage may be another.
+    """
+    if reference.stage is None:
+        return reference
+    if reference.which == "all":
+        raise RunNotFound(f"{run}: 'all' is no single checkpoint", fix="name a stage's checkpoint")
+    steps = checkpoint_steps(run, reference.stage)
+    if not steps:
+        problem = f"{run} has no checkpoint of {reference.stage!r}"
+        raise RunNotFound(problem, fix=_stages(run))
+    if reference.which == "best":
+        return resolve_checkpoint(run, _best(run, reference.stage))
+    step = steps[-1] if reference.which == "last" else reference.step
+    if step not in steps:
+        fix = _steps(reference.stage, steps, step or 0)
+        raise RunNotFound(f"{run} has no checkpoint {reference.stage}.step-{step}", fix=fix)
+    return CheckpointReference(reference.stage, "step", step)
+
+
+def checkpoint_directory(run: RunDirectory, reference: CheckpointReference) -> Path:
+    """The folder of one checkpoint of a trained stage. Raises RunNotFound."""
+    found = resolve_checkpoint(run, reference)
+    if found.stage is None or found.step is None:
+        if reference.stage is None:
+            raise RunNotFound(f"{run}: 'base' has no folder", fix="name a stage's checkpoint")
+        problem = f"{run}: the best of {reference.stage!r} is the model that the run began with"
+        raise RunNotFound(problem, fix="name that model, or a checkpoint of the stage")
+    return run.checkpoint(found.stage, found.step)
+
+
+def _best(run: RunDirectory, stage: str) -> CheckpointReference:
+    chosen = read_selection(run.path, stage)
+    found = parse_checkpoint(chosen.checkpoint) if chosen else None
+    if found is None:
+        raise RunNotFound(f"{run} has not chosen the best of {stage!r}", fix=f"take {stage}.last")
+    return found
+
+
+def _steps(stage: str, steps: list[int], wanted: int) -> str:
+    """All checkpoints of a stage where they are few, else the ones at the ends and the nearest."""
+    if len(steps) <= FEW_NAMES:
+        return "it has " + ", ".join(f"{stage}.step-{n}" for n in steps)
+    near = min(steps, key=lambda step: abs(step - wanted))
+    ends = f"{stage}.step-{steps[0]} to {stage}.step-{steps[-1]}"
+    return f"did you mean '{stage}.step-{near}'? it has {len(steps)}, {ends}"
+
+
+def _stages(run: RunDirectory) -> str:
+    folder = run.path / "checkpoints"
+    names = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+    return "it has checkpoints of " + ", ".join(names) if names else "it has no checkpoints yet"
+
+
+def _by_id(runs: list[RunDirectory], id_: str) -> RunDirectory:
+    for run in runs:
+        if id_ in (run.id, run.id.rpartition("-")[2]):
+            return run
+    fix = nearest(id_, [run.id for run in runs])
+    raise RunNotFound(f"{runs[0].name!r} has no run {id_!r}", fix=fix)
+
+
+def seed_or_damage(run: RunDirectory) -> int | str:
+    """A run's seed, or why its status cannot be read, which is the seed of no run."""
+    try:
+        return stored_status(run.path).seed
+    except DamagedStatus as error:
+        return str(error)
+
+
+def _by_seed(runs: list[RunDirectory], seed: int) -> RunDirectory:
+    seeds = {run: seed_or_damage(run) for run in runs}
+    found = [run for run in runs if seeds[run] == seed]
+    if not found:
+        fix = "it has seeds " + ", ".join(map(str, sorted(set(seeds.values()), key=str)))
+        raise RunNotFound(f"{runs[0].name!r} has no run with seed {seed}", fix=fix)
+    return found[-1]

@@ -1,0 +1,141 @@
+"""What a run is doing: its status file, and the lock that tells a live run from a killed one.
+
+A process that executes a run holds an flock on its lock file; the system drops it when the process
+dies in whatever way, so a run whose file says `running` while nobody holds the lock was
+interrupted. Child processes started by exec do not inherit the lock.
+"""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from assay.data.files import atomic_write_text
+from assay.errors import InputError
+from assay.runs.json_files import FIX, read_json
+
+RunState = Literal["running", "finished", "failed", "interrupted"]
+SCHEMA = 1
+STATUS = "status.json"
+LOCK = "lock"
+MOST = 2**63 - 1
+"""The largest number that the index holds."""
+
+
+class DamagedStatus(InputError):
+    """A status file that does not say what a run is doing."""
+
+
+class RunBusy(InputError):
+    """Another process executes this run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How far a run is. Times are ISO 8601 in UTC; empty means not yet."""
+
+    seed: int
+    started: str
+    status: RunState = "running"
+    finished: str = ""
+    message: str = ""
+    """Why it failed or was interrupted."""
+    stage: str = ""
+    step: int = 0
+    """The last step done in `stage`."""
+    guard: str = ""
+    """The guards that stopped it, by name with a space between; "" where none did."""
+    schema: int = SCHEMA
+
+
+def write_status(run: Path, status: Status) -> None:
+    """Replace the status of the run in folder `run`, whole or not at all."""
+    atomic_write_text(run / STATUS, json.dumps(asdict(status), indent=2) + "\n")
+
+
+def read_status(run: Path) -> Status:
+    """The status of the run in folder `run`; `interrupted` where its process is gone."""
+    # The lock is looked at first: a run that finishes in between must not look interrupted.
+    held = is_held(run)
+    status = stored_status(run)
+    if status.status == "running" and not held:
+        return replace(status, status="interrupted")
+    return status
+
+
+def stored_status(run: Path) -> Status:
+    """The status as the file has it, whoever is alive. Raises DamagedStatus."""
+    file = run / STATUS
+    found = read_json(file, dict, DamagedStatus)
+    known = {field.name: field for field in fields(Status)}
+    if not found.keys() <= known.keys():
+        raise damaged(file, "it is not the status of a run")
+    for name, field in known.items():
+        wanted = int if field.type in (int, "int") else str
+        if type(found.get(name, field.default)) is not wanted:
+            raise damaged(file, f"{name!r} is missing or not {wanted.__name__}")
+        if wanted is int and abs(found.get(name, 0)) > MOST:
+            raise damaged(file, f"{name!r} is beyond any number that a run has")
+    if found["status"] not in get_args(RunState):
+        raise damaged(file, f"{found['status'][:40]!r} is no state of a run")
+    return Status(**found)
+
+
+def damaged(file: Path, what: str) -> DamagedStatus:
+    """The error about a status file that cannot be used."""
+    return DamagedStatus(f"cannot be read: {what}", file=file, fix=FIX)
+
+
+@contextmanager
+def hold_run(run: Path) -> Iterator[None]:
+    """Hold the run in folder `run` for this process. Raises RunBusy when another has it."""
+    with (run / LOCK).open("a+") as lock:
+        _acquire(lock.fileno(), run)
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+@contextmanager
+def hold_lab(root: Path) -> Iterator[None]:
+    """Keep other processes from beginning a run in the lab for the moment that it takes to.
+
+    Waits for them. The lock is on the lab's folder itself, so that it leaves no file behind.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    handle = os.open(root, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def is_held(run: Path) -> bool:
+    """Whether a living process holds the run in folder `run`."""
+    if not (run / LOCK).exists():
+        return False
+    with (run / LOCK).open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _acquire(handle: int, run: Path) -> None:
+    for _ in range(20):
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # `is_held` of another process may have the lock for a moment.
+            time.sleep(0.01)
+    holder = (run / LOCK).read_text() or "unknown"
+    fix = "wait for it to end, or stop it"
+    raise RunBusy(f"process {holder} is executing this run", file=run, fix=fix)

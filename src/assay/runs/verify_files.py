@@ -1,0 +1,214 @@
+"""Compares every file of a run with its checksum, and names what is damaged, missing or unknown.
+
+Reads files only; nothing is mended. A file of an older version without a checksum is read as far as
+its form goes, and said to have none.
+"""
+
+import glob
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from assay.data.checksums import CHECKSUMS, Damage, compare, find_damage, recorded_checksums
+from assay.data.files import PART
+from assay.errors import InputError
+from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.read_file import read_experiment
+from assay.runs.json_files import read_json
+from assay.runs.listed_files import listed_files
+from assay.runs.manifest_file import PUT_ASIDE, read_manifest
+from assay.runs.metrics import read_metrics
+from assay.runs.metrics_history import lost_history
+from assay.runs.records import reading
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import checkpoint_steps
+from assay.runs.status import is_held, stored_status
+
+OPTIMIZER = "optimizer.pt"
+"""Of a checkpoint; it goes once nobody continues from it."""
+CHANGING = re.compile(
+    r"status\.json|start-over\.json|lock|metrics\.jsonl|protected\.json|reports\.jsonl|checksums\.jsonl"
+    r"|report\.(html|md)|reports/[^/]+/step-\d+\.md|traceback-[^/]+\.txt"
+    r"|evaluations/[^/]+/[^/]+\.parts/[^/]+"
+)
+"""What is written again and again, or for people; it has no checksum."""
+WRITTEN = re.compile(
+    r"spec\.toml|manifest\.json|selection\.json|guards\.json|samples/[^/]+/step-\d+\.parquet"
+    r"|evaluations/[^/]+/(evaluation\.json|[^/]+\.parquet)"
+)
+"""What the run's own list of checksums names."""
+IN_CHECKPOINT = re.compile(r"checkpoints/[^/]+/step-\d+/.+")
+ASIDE = re.compile(r"aside/\d+/")
+
+Kind = Literal["damaged", "missing", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A file that is not as the run wrote it."""
+
+    kind: Kind
+    file: str
+    """Its path inside the run."""
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What became of a run's files."""
+
+    compared: int
+    """Files that have their checksum."""
+    faults: tuple[Fault, ...]
+    """By path."""
+    without: tuple[str, ...]
+    """Files and checkpoints for which no checksum was recorded."""
+
+
+def verify_run(run: RunDirectory) -> Verified:
+    """Look at every file of a run. Raises DamagedFile where its list of checksums is damaged."""
+    names = _names(run)
+    listed = listed_files(run.path)
+    checkpoints = sorted({_checkpoint_of(name) for name in names if IN_CHECKPOINT.search(name)})
+    own = [name for name in names if not IN_CHECKPOINT.search(name)]
+    written = [name for name in own if _plain(name) in listed]
+    unlisted = [n for n in own if n not in written and WRITTEN.fullmatch(_plain(n))]
+    known = {*written, *unlisted, *(n for n in own if CHANGING.fullmatch(_plain(n)))}
+    faults = [
+        *_changed(run, written, listed),
+        *_unreadable(run, unlisted),
+        *(fault for name in checkpoints for fault in _checkpoint_faults(run, name)),
+        *_missing(run, listed, {_plain(name) for name in written}),
+        *_metrics_faults(run),
+        *_status_faults(run),
+        *(_unknown(name) for name in own if name not in known and not _being_written(run, name)),
+    ]
+    recorded = [recorded_checksums(run.path / name) for name in checkpoints]
+    without = [n for n, found in zip(checkpoints, recorded, strict=True) if found is None]
+    compared = len(written) + sum(
+        (run.path / checkpoint / name).is_file()
+        for checkpoint, found in zip(checkpoints, recorded, strict=True)
+        if not isinstance(found, Damage)
+        for name in found or ()
+    )
+    ordered = tuple(sorted(faults, key=lambda fault: fault.file))
+    return Verified(compared, ordered, (*sorted(unlisted), *without))
+
+
+def _names(run: RunDirectory) -> list[str]:
+    """The files of a run by path; not those that were put aside because they are damaged."""
+    try:
+        noted = read_manifest(run)["time"][PUT_ASIDE]
+        known = tuple(f"{each['folder']}/" for each in noted if each["damage"])
+    except (InputError, LookupError, TypeError):  # nothing was, or the manifest is a fault itself
+        known = ()
+    names = (p.relative_to(run.path).as_posix() for p in run.path.rglob("*") if p.is_file())
+    return [name for name in names if not name.startswith(known)]
+
+
+def _plain(name: str) -> str:
+    """The path that a file had before it was put aside."""
+    return ASIDE.sub("", name, count=1) if ASIDE.match(name) else name
+
+
+def _checkpoint_of(name: str) -> str:
+    before, _, rest = name.partition("checkpoints/")
+    return before + "checkpoints/" + "/".join(rest.split("/")[:2])
+
+
+def _changed(run: RunDirectory, names: Sequence[str], listed: dict[str, list[str]]) -> list[Fault]:
+    found = (compare(run.path / name, *listed[_plain(name)]) for name in names)
+    return [_fault(run, damage) for damage in found if damage is not None]
+
+
+def _fault(run: RunDirectory, damage: Damage) -> Fault:
+    kind: Kind = "missing" if damage.problem == "is missing" else "damaged"
+    return Fault(kind, damage.file.relative_to(run.path).as_posix(), damage.problem)
+
+
+def _unreadable(run: RunDirectory, names: Sequence[str]) -> Iterator[Fault]:
+    """Files without a checksum that cannot even be read."""
+    for name in names:
+        try:
+            _read(run.path / name)
+        except InputError as error:
+            yield Fault("damaged", name, error.problem)
+
+
+def _read(file: Path) -> None:
+    if file.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        with reading(file):
+            pq.ParquetFile(file).read()
+    elif file.suffix == ".toml":
+        read_experiment(file)
+    else:
+        read_json(file, list if file.name == "guards.json" else dict)
+
+
+def _checkpoint_faults(run: RunDirectory, name: str) -> Iterator[Fault]:
+    """What a checkpoint holds otherwise than its own checksums say."""
+    folder = run.path / name
+    for damage in find_damage(folder):
+        # An optimizer's state goes in time; one that is there must be whole.
+        if damage.problem != "is missing" or damage.file.name != OPTIMIZER:
+            yield _fault(run, damage)
+    recorded = recorded_checksums(folder)
+    if recorded is None or isinstance(recorded, Damage):
+        return
+    for file in sorted(p for p in folder.rglob("*") if p.is_file()):
+        if file.relative_to(folder).as_posix() not in (*recorded, CHECKSUMS):
+            yield _unknown(file.relative_to(run.path).as_posix())
+
+
+def _missing(run: RunDirectory, listed: dict[str, list[str]], there: set[str]) -> Iterator[Fault]:
+    for name in listed.keys() - there:
+        # A file is entered before it has its name: a kill between leaves it with the other.
+        file = run.path / name
+        if not any(file.parent.glob(f".{glob.escape(file.name)}.*{PART}")):
+            yield Fault("missing", name, "is missing")
+    for record in run.evaluations.glob("*/[!.]*.parquet"):
+        reference = parse_checkpoint(record.stem)
+        if reference is None or reference.stage is None or reference.step is None:
+            continue
+        folder = run.checkpoint(reference.stage, reference.step)
+        if not folder.is_dir():
+            place = folder.relative_to(run.path).as_posix()
+            yield Fault("missing", place, f"is missing; {record.parent.name} has measured it")
+
+
+def _metrics_faults(run: RunDirectory) -> list[Fault]:
+    """The first thing that is wrong with the metrics."""
+    name = run.metrics.name
+    stages = sorted(p.name for p in run.path.glob("checkpoints/*") if p.is_dir())
+    places = [(stage, step) for stage in stages for step in checkpoint_steps(run, stage)]
+    try:
+        lost = list(filter(None, (lost_history(run, *place) for place in places)))
+        read_metrics(run.metrics)
+    except InputError as error:
+        file = Path(error.file or run.metrics).relative_to(run.path).as_posix()
+        return [Fault("damaged", file, error.problem)]
+    if not run.metrics.exists() and places:
+        return [Fault("missing", name, "is missing")]
+    return [Fault("damaged", name, lost[0])] if lost else []
+
+
+def _status_faults(run: RunDirectory) -> list[Fault]:
+    try:
+        stored_status(run.path)
+    except InputError as error:
+        return [Fault("damaged", "status.json", error.problem)]
+    return []
+
+
+def _being_written(run: RunDirectory, name: str) -> bool:
+    return PART in name and is_held(run.path)
+
+
+def _unknown(name: str) -> Fault:
+    left = any(part.startswith(".") and part.endswith(PART) for part in name.split("/"))
+    why = "was left half written; its run's next work removes it" if left else "no run writes it"
+    return Fault("unknown", name, why)

@@ -1,0 +1,142 @@
+"""Connections that cannot be held for nothing: deadlines, limits, and refusals in OpenAI's shape.
+
+Uvicorn's protocol waits without end for a request's headers, its body, and a client that does not
+read. What a request asks is not known here.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
+
+from assay.serve.replies import error_body
+from assay.serve.requests import Refusal
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one server takes from its clients."""
+
+    connections: int = 256
+    """Open at once."""
+    header_bytes: int = 16 << 10
+    """Of a request's line and headers while they are incomplete."""
+    header_seconds: float = 10
+    """From a connection's opening, or a request's first byte, to the end of its headers."""
+    body_seconds: float = 60
+    """From there to the end of its body."""
+    stall_seconds: float = 60
+    """For a client to read something of what was written to it."""
+
+
+class GuardedProtocol(H11Protocol):
+    """Uvicorn's HTTP/1.1 with `Limits`."""
+
+    def __init__(self, *arguments: Any, limits: Limits, **named: Any):
+        """See `H11Protocol`."""
+        super().__init__(*arguments, **named)
+        self.limits = limits
+        self._awaited: Any = None
+        """The part of a request that is being received: h11.IDLE for its headers."""
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Refuse a connection too many; else wait for headers, but not for ever."""
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            self.refuse(503, "too many connections are open", "too_many_connections")
+            return
+        self._await(h11.IDLE, self.limits.header_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timers."""
+        self._await(None, 0)
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Note how far the request has come."""
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        """The same where the next request, or a part of it, is there already."""
+        super().on_response_complete()
+        self._look()
+
+    def pause_writing(self) -> None:
+        """The client does not read: wait for it, but not for ever."""
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self.limits.stall_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        super().resume_writing()
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP, or has too large headers."""
+        most = self.limits.header_bytes
+        problem = f"no valid HTTP request, or headers of more than {most} bytes"
+        self.refuse(400, problem, "invalid_http")
+
+    def refuse(self, status: int, problem: str, code: str) -> None:
+        """Answer with an error where no answer has begun, and close."""
+        self._await(None, 0)
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = json.dumps(error_body(Refusal(status, problem, code=code))).encode()
+            headers = [("content-type", "application/json"), ("connection", "close")]
+            headers += [("content-length", str(len(body)))]
+            response = h11.Response(
+                status_code=status, headers=headers, reason=STATUS_PHRASES[status]
+            )
+            for event in (response, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        if self.cycle is not None and not self.cycle.response_complete:
+            # Whoever still waits for the body is told that nobody is there.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
+
+    def _look(self) -> None:
+        """Set the deadline of what is awaited now: rest of the headers, of the body, or nothing."""
+        state = self.conn.their_state
+        begun = bool(self.conn.trailing_data[0])
+        if state is h11.IDLE and (begun or self._awaited is h11.IDLE):
+            # Between two requests uvicorn's own keep-alive timer runs.
+            self._await(h11.IDLE, self.limits.header_seconds)
+        elif state is h11.SEND_BODY:
+            self._await(h11.SEND_BODY, self.limits.body_seconds)
+        else:
+            self._await(None, 0)
+
+    def _await(self, part: Any, seconds: float) -> None:
+        if part is self._awaited and part is not None:
+            return
+        self._awaited = part
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if part is not None:
+            self._deadline = self.loop.call_later(seconds, self._too_slow, seconds)
+
+    def _too_slow(self, seconds: float) -> None:
+        what = "headers" if self._awaited is h11.IDLE else "body"
+        problem = f"the request's {what} did not come within {seconds:g} seconds"
+        self.refuse(408, problem, "request_timeout")
+
+
+LIMITS = Limits()
+"""Those of every server that is not a test's."""
+
+
+def guarded(limits: Limits) -> Callable[..., GuardedProtocol]:
+    """What uvicorn calls for each connection."""
+    return lambda *arguments, **named: GuardedProtocol(*arguments, limits=limits, **named)

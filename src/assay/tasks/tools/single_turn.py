@@ -1,0 +1,171 @@
+"""Reads the Python categories of BFCL v4 from the bfcl-eval wheel as rows, one question each.
+
+The target of a row is the first possible answer of each argument; it counts only if BFCL's own
+checker accepts it, so every row that has a target is proven answerable. The relevance categories
+have no possible answers. Entries of several turns are in `multi_turn`, scoring is in `rewards`,
+`relevance` and `dialogue_rewards`, choosing training rows apart from test items in `separate_bfcl`.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from assay.data.row import Message, Row, ToolCall
+from assay.models.wheels import wheel_directory
+from assay.tasks.task import Loaded, lookup
+from assay.tasks.tools.checker import WHEEL, ast_check
+from assay.tasks.tools.multi_turn import MULTI_TURN, hinted, messages_of, multi_turn_entries
+from assay.tasks.tools.relevance import RELEVANCE
+
+# The categories whose calls are compared with possible answers.
+CATEGORIES = (
+    "simple_python",
+    "multiple",
+    "parallel",
+    "parallel_multiple",
+    "live_simple",
+    "live_multiple",
+    "live_parallel",
+    "live_parallel_multiple",
+)
+
+
+SEVERAL = "its answer is more than one call"
+
+
+def entries(category: str) -> tuple[Row, ...]:
+    """All entries of `category` in the source's order.
+
+    Raises UnknownNameError for a category that is not in ENTRIES.
+    """
+    return lookup(ENTRIES, category, "BFCL category")(category)
+
+
+def ast_entries(category: str) -> tuple[Row, ...]:
+    """The entries of a category of CATEGORIES; `gold` is the list of possible answers.
+
+    `tools` are the function docs with the language hint that BFCL's loader adds. `messages` end
+    with the target assistant message where the checker accepts one, else `extra["no_target"]`
+    holds its error type.
+    Live entries that share a function doc share a `conversation`.
+    """
+    data = wheel_directory(WHEEL) / "bfcl_eval" / "data" / "possible_answer"
+    answers = (data / f"BFCL_v4_{category}.json").read_text(encoding="utf-8").splitlines()
+    rows = relevance_entries(category)
+    return tuple(
+        _with_target(row, json.loads(answer)["ground_truth"])
+        for row, answer in zip(rows, answers, strict=True)
+    )
+
+
+def relevance_entries(category: str) -> tuple[Row, ...]:
+    """The entries of a category of RELEVANCE: questions and functions, nothing to compare with."""
+    file = wheel_directory(WHEEL) / "bfcl_eval" / "data" / f"BFCL_v4_{category}.json"
+    questions = file.read_text(encoding="utf-8").splitlines()
+    return tuple(
+        _row(category, json.loads(question), f"{file.name}:{line}")
+        for line, question in enumerate(questions, start=1)
+    )
+
+
+ENTRIES: Mapping[str, Callable[[str], tuple[Row, ...]]] = {
+    **dict.fromkeys(CATEGORIES, ast_entries),
+    **dict.fromkeys(RELEVANCE, relevance_entries),
+    **dict.fromkeys(MULTI_TURN, multi_turn_entries),
+}
+"""Every category that can be read, and its reader."""
+
+
+def read_bfcl(category: str) -> Loaded:
+    """The entries that have a target, for training; the others are dropped by reason.
+
+    Entries that never have one, of several turns or of a relevance category, are all kept: rewards
+    can judge what a model does with them.
+    """
+    rows = entries(category)
+    dropped = defaultdict(list)
+    for row in rows:
+        if "no_target" in row.extra:
+            dropped[f"no possible answer passes the checker: {row.extra['no_target']}"] += [row.id]
+    kept = tuple(row for row in rows if "no_target" not in row.extra)
+    return Loaded(kept, {reason: tuple(ids) for reason, ids in dropped.items()})
+
+
+def read_single(category: str) -> Loaded:
+    """`read_bfcl` of entries that ask for one call, each with no function but the one it calls.
+
+    A category of many functions and one right call becomes questions in the form of `simple_python`
+    and `live_simple`; that no other function is there to choose from makes them easier. Entries of
+    several calls are dropped. Raises UnknownNameError for a category without possible answers.
+    """
+    lookup(dict.fromkeys(CATEGORIES, True), category, "BFCL category with possible answers")
+    loaded = read_bfcl(category)
+    single = tuple(_called_function_only(row) for row in loaded.rows if len(row.gold) == 1)
+    several = tuple(row.id for row in loaded.rows if len(row.gold) != 1)
+    return Loaded(single, {**loaded.dropped, **({SEVERAL: several} if several else {})})
+
+
+def _called_function_only(row: Row) -> Row:
+    (call,) = row.gold
+    return replace(row, tools=tuple(doc for doc in row.tools if doc["name"] in call))
+
+
+def _row(category: str, entry: Any, origin: str) -> Row:
+    return Row(
+        id=entry["id"],
+        messages=messages_of(entry["question"][0]),
+        tools=hinted(entry["function"]),
+        # The first two numbers of a live id are the entry and its function doc.
+        conversation=category + "-" + entry["id"].split("-")[1] if "live" in category else "",
+        origin=origin,
+        extra={"category": category},
+    )
+
+
+def _with_target(row: Row, answer: Any) -> Row:
+    """The row with its possible answers, and with its target if the checker accepts it."""
+    row = replace(row, gold=answer)
+    calls = target_calls(row)
+    result = ast_check(row, calls)
+    if result.valid:
+        return replace(row, messages=(*row.messages, Message("assistant", "", tool_calls=calls)))
+    return replace(row, extra={**row.extra, "no_target": result.error_type})
+
+
+def target_calls(row: Row) -> tuple[ToolCall, ...]:
+    """The first possible answer of each argument of each call in `row.gold`.
+
+    An argument is left out where its first answer is "" (BFCL's mark of an optional one) and the
+    function does not require it, where it has no possible answer at all, and where the function
+    does not declare it and may go without.
+    """
+    docs = {doc["name"]: doc["parameters"] for doc in row.tools}
+    return tuple(
+        ToolCall(name, _arguments(docs[name], answers))
+        for call in row.gold
+        for name, answers in call.items()
+    )
+
+
+def _arguments(parameters: Mapping[str, Any], answers: Mapping[str, list[Any]]) -> dict[str, Any]:
+    chosen = {}
+    for name, options in answers.items():
+        if name not in parameters["properties"] and "" in options:
+            continue
+        if name in parameters["required"]:
+            # A required argument has to be given, with the first answer that is not "".
+            options = sorted(options, key=lambda option: option == "")
+        elif options[:1] == [""]:
+            continue
+        if options:
+            chosen[name] = _value(options[0])
+    return chosen
+
+
+def _value(answer: Any) -> Any:
+    """A possible answer as a value: a dict, alone or in a list, has options for each key again."""
+    if isinstance(answer, dict):
+        return {key: options[0] for key, options in answer.items() if options[0] != ""}
+    return [_value(item) for item in answer] if isinstance(answer, list) else answer

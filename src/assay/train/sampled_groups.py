@@ -1,0 +1,317 @@
+"""Samples groups of completions for the next prompts and has them judged.
+
+Shared by every method that learns from its own samples. What is done with the rewards is the
+method's business.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from assay.data.episode import Completion, Context, Ended, Episode, Reward, Turn
+from assay.data.row import Row
+from assay.rl.policy import Policy, SampleKey
+from assay.rollout.episodes import Environment, Played, run_episodes
+from assay.rollout.sampling import Sampling
+from assay.train.row_order import visits
+from assay.train.train_state import (
+    Journalled,
+    Recorder,
+    SampleRecord,
+    Score,
+    TrainingFailure,
+    TrainState,
+)
+
+Job = tuple[Row, int]
+"""A row and the index of the completion among all of this row's in the stage."""
+
+
+class Source(Protocol):
+    """Turns jobs into finished, judged episodes."""
+
+    def run(
+        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Journalled]
+    ) -> list[Episode]:
+        """One episode per job, its id from `episode_id`; a reward in `recorded` is taken over where
+        it was given for the same tokens."""
+        ...
+
+
+class GroupStream(Protocol):
+    """Where a step's groups come from: sampled now (`Prompts`), or earlier (`stored_groups`)."""
+
+    @property
+    def prompts(self) -> int:
+        """Groups of one batch."""
+        ...
+
+    def next(self, policy: Policy, state: TrainState, recorder: Recorder) -> list[list[Episode]]:
+        """The next `prompts` groups of judged episodes, in order; moves `state.cursor`."""
+        ...
+
+
+FAILED = "environment: "
+"""How the reason of an abstention begins where a world failed."""
+
+
+def episode_id(job: Job) -> str:
+    """Names a completion within its stage."""
+    return f"{job[0].id}#{job[1]}"
+
+
+def journalled(
+    recorded: Mapping[str, Journalled], name: str, turns: Sequence[Turn]
+) -> Reward | None:
+    """The reward that was journalled for a completion, if that had the same tokens.
+
+    Another machine may sample another text; an old reward would be a stranger's.
+    """
+    known = recorded.get(name)
+    if known is None or known.tokens != laid_out(turns):
+        return None
+    return known.reward
+
+
+def laid_out(turns: Sequence[Turn]) -> tuple[int, ...]:
+    """The actions of several turns end to end."""
+    return tuple(action for turn in turns for action in turn.actions)
+
+
+@dataclass(frozen=True)
+class SingleTurn:
+    """One prompt, one completion, one reward."""
+
+    contexts: Mapping[str, Context]
+    """By row id."""
+    sampling: Sampling
+    seed: int
+    score: Score
+    decode: Callable[[Sequence[int]], str]
+    """Actions to text, without the end token."""
+
+    def run(
+        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Journalled]
+    ) -> list[Episode]:
+        """See `Source.run`."""
+        turns = policy.sample(
+            [self.contexts[row.id] for row, _ in jobs],
+            [SampleKey(self.seed, row.id, sample) for row, sample in jobs],
+            self.sampling,
+        )
+        episodes = [
+            Episode(name, job[0].id, (turn,), journalled(recorded, name, (turn,)))
+            for job, turn in zip(jobs, turns, strict=True)
+            for name in [episode_id(job)]
+        ]
+        fresh = [
+            (job[0], Completion(self.decode(turn.actions), turn.actions, turn.ended))
+            for job, turn, episode in zip(jobs, turns, episodes, strict=True)
+            if episode.reward is None
+        ]
+        rewards = iter(self.score(fresh))
+        return [e if e.reward else replace(e, reward=next(rewards)) for e in episodes]
+
+
+class Spoken(Environment, Protocol):
+    """An environment whose episode can be judged as a conversation."""
+
+    def completion(self, ended: Ended) -> Completion:
+        """All that was said, and how it ended."""
+        ...
+
+
+@dataclass(frozen=True)
+class MultiTurn:
+    """Episodes against environments, judged by what was said in them.
+
+    Where an environment fails, the reward is an abstention that says why.
+    """
+
+    environment: Callable[[Row], Spoken]
+    sampling: Sampling
+    seed: int
+    score: Score
+    positions: int | None = None
+    """Tokens that context and turn may have together."""
+
+    def run(
+        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Journalled]
+    ) -> list[Episode]:
+        """See `Source.run`."""
+        worlds = [self.environment(row) for row, _ in jobs]
+        keys = [SampleKey(self.seed, row.id, sample) for row, sample in jobs]
+        played = run_episodes(policy, worlds, keys, self.sampling, self.positions)
+        said = [world.completion(p.ended) for world, p in zip(worlds, played, strict=True)]
+        names = [episode_id(job) for job in jobs]
+        known = {
+            name: journalled(recorded, name, p.turns) or failed(p)
+            for name, p in zip(names, played, strict=True)
+        }
+        fresh = [n for n, name in enumerate(names) if known[name] is None]
+        rewards = self.score([(jobs[n][0], said[n]) for n in fresh])
+        known |= {names[n]: reward for n, reward in zip(fresh, rewards, strict=True)}
+        return [
+            Episode(name, row.id, p.turns, known[name], completion)
+            for name, (row, _), p, completion in zip(names, jobs, played, said, strict=True)
+        ]
+
+
+def failed(played: Played) -> Reward | None:
+    """The abstention of an episode that says nothing about the policy; None of any other."""
+    if played.failure:
+        return Reward(None, why=FAILED + played.failure)
+    if not played.turns:
+        return Reward(None, why=f"no turn was taken: {NO_TURN.get(played.ended, played.ended)}")
+    return None
+
+
+NO_TURN = {
+    "context": "the prompt leaves no room in the model's positions",
+    "stored": "the environment asked for nothing",
+}
+"""Why an episode may have no turns, by how it ended."""
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The stream of prompts of a stage and how many completions each gets."""
+
+    rows: tuple[Row, ...]
+    source: Source
+    prompts: int
+    group: int
+    seed: int
+    max_abstained_share: float = 0.1
+
+    def next(self, policy: Policy, state: TrainState, recorder: Recorder) -> list[list[Episode]]:
+        """The next `prompts` groups, in order; moves `state.cursor`.
+
+        Raises TrainingFailure where more than `max_abstained_share` of the rewards abstained.
+        """
+        chosen = visits(self.rows, self.seed, state.cursor, self.prompts)
+        state.cursor += self.prompts
+        jobs = [
+            (row, epoch * self.group + member)
+            for epoch, row in chosen
+            for member in range(self.group)
+        ]
+        episodes = self.source.run(policy, jobs, recorder.recorded_rewards(state.step + 1))
+        self.check_abstentions(state.step + 1, episodes)
+        episodes = [
+            replace(e, visit=sample // self.group)
+            for e, (_, sample) in zip(episodes, jobs, strict=True)
+        ]
+        return [episodes[i : i + self.group] for i in range(0, len(episodes), self.group)]
+
+    def check_abstentions(self, step: int, episodes: Sequence[Episode]) -> None:
+        """Stop where too many rewards abstained, naming the commonest reason."""
+        reasons = [e.reward.why for e in episodes if e.reward and e.reward.value is None]
+        if len(reasons) > self.max_abstained_share * len(episodes):
+            common = max(set(reasons), key=reasons.count)
+            raise TrainingFailure(
+                f"step {step}: {len(reasons)} of {len(episodes)} rewards abstained, more than "
+                f"{self.max_abstained_share:.0%}; most often: {common}"
+            )
+
+
+def value_of(episode: Episode) -> float | None:
+    """The reward's value; None for an abstention."""
+    return episode.reward.value if episode.reward else None
+
+
+def sample_records(
+    episodes: Sequence[Episode],
+    advantages: Mapping[str, float],
+    decode: Callable[[Sequence[int]], str],
+) -> list[SampleRecord]:
+    """Records of episodes, several turns laid end to end; the advantage is 0 where not given."""
+    records = []
+    for episode in episodes:
+        row_id, _, sample = episode.id.rpartition("#")
+        tokens = laid_out(episode.turns)
+        logps = tuple(x for turn in episode.turns for x in turn.behaviour_logps or ())
+        ended = episode.turns[-1].ended if episode.turns else "stop"
+        records.append(
+            SampleRecord(
+                row_id=row_id,
+                visit=episode.visit,
+                sample=int(sample),
+                text="\n".join(decode(turn.actions) for turn in episode.turns),
+                tokens=tokens,
+                behaviour_logps=logps,
+                reward=episode.reward or Reward(None, why="not judged"),
+                advantage=advantages.get(episode.id, 0.0),
+                ended=episode.said.ended if episode.said else ended,
+                said=episode.said,
+                turns=episode.turns if episode.said else (),
+            )
+        )
+    return records
+
+
+def sampling_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
+    """Rewards, parts, lengths, truncation, repetition and abstentions over all completions."""
+    episodes = [episode for group in groups for episode in group]
+    values = [v for e in episodes if (v := value_of(e)) is not None]
+    lengths = [sum(len(turn.actions) for turn in e.turns) for e in episodes]
+    mean = sum(values) / len(values) if values else 0.0
+    variance = sum((v - mean) ** 2 for v in values) / len(values) if values else 0.0
+    parts: dict[str, list[float]] = {}
+    for episode in episodes:
+        for name, value in (episode.reward.parts if episode.reward else {}).items():
+            parts.setdefault(f"part/{name}", []).append(value)
+    contexts = {id(turn.context): turn.context for e in episodes for turn in e.turns}
+    return {
+        "rows": float(len(groups)),
+        "reward_mean": mean,
+        "reward_std": variance**0.5,
+        "length_mean": sum(lengths) / len(lengths),
+        "truncated_share": share(is_truncated(e) for e in episodes if e.turns or e.said),
+        "abstained_share": share(value_of(e) is None for e in episodes),
+        "repeated_share": repeated_share(groups),
+        "completions": float(len(episodes)),
+        "completion_tokens": float(sum(lengths)),
+        "prompt_tokens": float(sum(len(c) for c in contexts.values() if hasattr(c, "__len__"))),
+        **conversation_metrics(episodes),
+        **{name: sum(found) / len(found) for name, found in parts.items()},
+    }
+
+
+def conversation_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Of episodes of several turns, means per episode: turns of the user, steps (messages of the
+    model) and tool results; the shares whose world failed, and whose context had no room left.
+    """
+    said = [e.said for e in episodes if e.said is not None]
+    if not said:
+        return {}
+    roles = [[message.role for message in each.messages] for each in said]
+    return {
+        "turns_mean": 1 + sum(found.count("user") for found in roles) / len(said),
+        "steps_mean": sum(len(e.turns) for e in episodes) / len(said),
+        "tool_results_mean": sum(found.count("tool") for found in roles) / len(said),
+        "failed_share": share(
+            e.reward is not None and e.reward.why.startswith(FAILED) for e in episodes
+        ),
+        "no_room_share": share(each.ended == "context" for each in said),
+    }
+
+
+def is_truncated(episode: Episode) -> bool:
+    """Whether the model, or the room for its context, was cut short."""
+    ended = [turn.ended for turn in episode.turns]
+    if episode.said is not None:
+        return episode.said.ended == "context" or "length" in ended
+    return ended[-1] == "length"
+
+
+def repeated_share(groups: Sequence[Sequence[Episode]]) -> float:
+    """The share of completions that are, token by token, an earlier one of their group."""
+    different = sum(len({tuple(t.actions for t in e.turns) for e in group}) for group in groups)
+    return 1 - different / sum(map(len, groups))
+
+
+def share(flags: object) -> float:
+    """The share of true flags; 0 of none."""
+    found = list(flags)  # type: ignore[call-overload]
+    return sum(found) / len(found) if found else 0.0

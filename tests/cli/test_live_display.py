@@ -1,0 +1,127 @@
+"""Progress says what matters, at a sensible rate, and never calls the surrogate a loss."""
+
+import io
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import Progress
+
+from assay.cli.live_display import LiveProgress, Pace, PlainProgress, figures
+
+GRPO = {
+    "reward_mean": 0.41,
+    "signal_share": 0.625,
+    "grad_norm": 0.31,
+    "kl": 0.0021,
+    "clip_low_share": 0.01,
+    "clip_high_share": 0.02,
+    "entropy": 0.8,
+    "length_mean": 41.2,
+    "truncated_share": 0.03,
+    "abstained_share": 0.0,
+    "skipped_steps": 0.0,
+    "completion_tokens": 900.0,
+    "loss": -0.0001,
+    "objective": 0.1,
+    "seconds": 3.0,
+}
+
+
+class Time:
+    """A clock that tests turn."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_grpo_shows_what_tells_learning_and_no_loss():
+    shown = figures(GRPO)
+    assert shown == (
+        "reward 0.410  groups with signal 62%  gradient norm 0.31  KL 0.0021  clipped low 1.0%  "
+        "clipped high 2.0%  entropy 0.800  length 41  truncated 3%  300 tokens/s"
+    )
+    assert "loss" not in shown
+
+
+def test_sft_shows_its_likelihood_and_trained_tokens_per_second():
+    shown = figures({"nll": 1.25, "tokens": 500.0, "seconds": 2.0, "grad_norm": 1.5})
+    assert shown == "nll 1.2500  gradient norm 1.5  250 tokens/s"
+
+
+def test_abstentions_and_skipped_steps_show_only_when_there_are_any():
+    assert "abstained" not in figures(GRPO) and "skipped" not in figures(GRPO)
+    bad = figures({**GRPO, "abstained_share": 0.25, "skipped_steps": 2.0})
+    assert "abstained 25%" in bad and "skipped steps 2" in bad
+
+
+def test_time_left_counts_the_steps_since_the_run_went_on():
+    clock = Time()
+    pace = Pace(clock, 10, 100)
+    assert pace.left(10) == ""
+    clock.now += 60
+    assert pace.left(20) == "8:00 left"
+    clock.now += 60 * 60
+    assert pace.left(40) == "2:02:00 left"
+
+
+def plain_lines(clock: Time) -> tuple[PlainProgress, list[str]]:
+    lines: list[str] = []
+    return PlainProgress(lines.append, clock), lines
+
+
+def test_logs_get_the_first_and_last_step_and_one_line_in_ten_seconds():
+    clock = Time()
+    observer, lines = plain_lines(clock)
+    observer.stage("sft", "sft", 0, 50)
+    for step in range(1, 51):
+        clock.now += 3
+        observer.step(step, {"nll": 1.0, "seconds": 3.0})
+    steps = [int(line.split("/")[0].split()[1]) for line in lines[1:]]
+    assert steps[0] == 1 and steps[-1] == 50
+    assert steps == [1, 5, 9, 13, 17, 21, 25, 29, 33, 37, 41, 45, 49, 50]
+    assert lines[0] == "sft (sft): 50 steps"
+
+
+def test_a_resumed_stage_says_how_much_is_done():
+    observer, lines = plain_lines(Time())
+    observer.stage("rl", "grpo", 7, 20)
+    assert lines == ["rl (grpo): 20 steps, 7 of them done"]
+
+
+def test_evaluations_show_their_counts_and_always_their_end():
+    clock = Time()
+    observer, lines = plain_lines(clock)
+    for done in (0, 128, 256, 400):
+        observer.evaluation("test", "base", done, 400)
+        clock.now += 4
+    assert lines == [
+        "evaluation test of base: 0/400 answers",
+        "evaluation test of base: 400/400 answers",
+    ]
+
+
+def test_a_terminal_gets_bars_with_counts_and_the_last_numbers():
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=200, highlight=False)
+    bars = Progress("{task.description} {task.completed}/{task.total} {task.fields[left]}")
+    clock = Time()
+    with Live(bars, console=console, auto_refresh=False) as live:
+        observer = LiveProgress(live, bars, clock)
+        observer.note("40% of the weights are trained")
+        observer.stage("rl", "grpo", 2, 4)
+        clock.now += 30
+        observer.step(3, GRPO)
+        observer.evaluation("dev", "rl.step-000003", 0, 40)
+        observer.evaluation("dev", "rl.step-000003", 16, 40)
+        live.refresh()
+        observer.evaluation("dev", "rl.step-000003", 40, 40)
+        live.refresh()
+    shown = out.getvalue()
+    assert "40% of the weights are trained" in shown
+    assert "rl (grpo) 3/4 0:30 left" in shown
+    assert "evaluation dev of rl.step-000003 16/40" in shown
+    assert "evaluation dev of rl.step-000003: 40 answers" in shown
+    assert [task.description for task in bars.tasks] == ["rl (grpo)"]
+    assert "reward 0.410" in shown and "loss" not in shown

@@ -1,0 +1,88 @@
+"""Runs in files: which one a name means, and what each of them shows by itself."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.compare.foreign_results import (
+    NoSuchResult,
+    is_file,
+    named_apart,
+    read_all_metrics,
+    read_sides,
+    summaries,
+)
+from assay.judge.intervals import wilson
+
+
+def table(folder: Path, text: str, name: str = "scores.csv") -> str:
+    file = folder / name
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+TWO = "item,run,score\na,base,1\nb,base,0\na,tuned,1\nb,tuned,\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "file"),
+    [
+        ("demo", False),
+        ("demo@sft.last", False),
+        ("demo/20260101-abc", False),
+        ("absent.csv", True),
+        ("absent.jsonl@base", True),
+        ("out/x.eval", True),
+    ],
+)
+def test_a_file_is_known_by_its_ending(text: str, file: bool):
+    assert is_file(text) is file
+
+
+def test_a_name_takes_one_run_of_a_file_or_all(tmp_path: Path):
+    file = table(tmp_path, TWO)
+    assert [side.name for side in read_sides(file)] == ["base", "tuned"]
+    assert [side.name for side in read_sides(f"{file}@tuned")] == ["tuned"]
+    with pytest.raises(NoSuchResult, match="did you mean 'tuned'"):
+        read_sides(f"{file}@tunde")
+
+
+def test_a_file_whose_name_holds_an_at_is_that_file(tmp_path: Path):
+    file = table(tmp_path, "item,score\na,1\n", "a@b.csv")
+    assert [side.name for side in read_sides(file)] == ["a@b"]
+
+
+def test_several_metrics_and_none_named_are_refused_with_their_names(tmp_path: Path):
+    file = table(tmp_path, "item,exact,loose\na,1,1\nb,0,1\n")
+    with pytest.raises(NoSuchResult, match="2 metrics: exact, loose"):
+        read_sides(file)
+    (side,) = read_sides(file, metric="loose")
+    assert list(side.scores.values()) == [1.0, 1.0]
+    with pytest.raises(NoSuchResult, match="did you mean 'exact'"):
+        read_sides(file, metric="exat")
+    assert [side.metric for side in read_all_metrics(file)] == ["exact", "loose"]
+
+
+def test_the_metric_called_score_is_the_one_that_is_meant(tmp_path: Path):
+    (side,) = read_sides(table(tmp_path, "item,loose,score\na,1,0\n"))
+    assert side.metric == "score"
+
+
+def test_abstentions_and_errors_are_counted_and_never_zero(tmp_path: Path):
+    text = "item,run,score,error\na,r,1,\nb,r,,timed out\nc,r,1,\n"
+    (summary,) = summaries(read_sides(table(tmp_path, text)))
+    assert summary.score == 1.0
+    assert summary.interval == wilson(2, 2)
+    assert (summary.abstained, summary.side.errors) == (1, 1)
+
+
+def test_a_run_without_any_score_has_none(tmp_path: Path):
+    found = read_sides(table(tmp_path, "item,run,score\na,x,1\na,y,\n"))
+    assert [s.score for s in summaries(found)] == [1.0, None]
+
+
+def test_runs_that_are_called_alike_get_the_name_of_their_file(tmp_path: Path):
+    files = [table(tmp_path, TWO, "one.csv"), table(tmp_path, TWO, "two.csv")]
+    sides = [*read_sides(files[0]), *read_sides(f"{files[1]}@base")]
+    named = named_apart(sides, [files[0], files[0], f"{files[1]}@base"])
+    assert [s.name for s in named] == [f"{files[0]}@base", "tuned", f"{files[1]}@base"]

@@ -1,0 +1,234 @@
+"""Comparisons from records: the figures are the judge's, and what is not fair is refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assay.compare.judged_table import (
+    Arm,
+    Line,
+    Pairing,
+    Unfair,
+    compare_arms,
+    compare_checkpoints,
+    compare_runs,
+)
+from assay.judge.holm import holm
+from assay.judge.intervals import wilson
+from assay.judge.paired import compare
+from assay.judge.scores import ItemsDifferError, item_scores
+from assay.runs.measurements import NotMeasured, find_record, measured_checkpoints
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import stored_status, write_status
+from tests.report.synthetic import MANIFEST, RECORD, add_record, add_scores, answer, empty_run
+
+BASE = [0.0] * 20
+SFT = [1.0] * 9 + [0.0] * 11
+RL = [1.0] * 8 + [0.0] + [1.0] * 4 + [0.0] * 7
+
+
+def scores(values):
+    return item_scores((f"simple_python_{i}", 0, value) for i, value in enumerate(values))
+
+
+def control_of(line: Line) -> Pairing:
+    assert line.to_control is not None
+    return line.to_control
+
+
+def previous_of(line: Line) -> Pairing:
+    assert line.to_previous is not None
+    return line.to_previous
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    run = empty_run(tmp_path)
+    add_scores(run, "rl.step-000030", RL)
+    add_scores(run, "base", BASE)
+    add_scores(run, "sft.step-000014", SFT)
+    return run
+
+
+def test_checkpoints_stand_in_the_order_of_the_stages(run):
+    table = compare_checkpoints(run, "held_out")
+    assert [line.name for line in table.lines] == ["base", "sft.step-000014", "rl.step-000030"]
+
+
+def test_scores_and_intervals_are_the_judges(run):
+    line = compare_checkpoints(run, "held_out").lines[2]
+    assert line.score == pytest.approx(12 / 20)
+    assert line.interval == wilson(12, 20)
+    assert (line.items, line.repeats, line.abstained) == (20, 1, 0)
+
+
+def test_all_comparisons_of_a_table_are_one_family(run):
+    table = compare_checkpoints(run, "held_out")
+    first, second = table.lines[1:]
+    assert second.to_previous is not None and second.to_previous.control == first.name
+    assert first.to_previous is None
+    raw = [compare(scores(a), scores(b)) for a, b in ((BASE, SFT), (BASE, RL), (SFT, RL))]
+    expected = holm([comparison.p_value for comparison in raw])
+    found = [control_of(first), control_of(second), previous_of(second)]
+    assert [p.comparison.adjusted_p for p in found] == pytest.approx(expected)
+    assert [p.comparison.difference for p in found] == [c.difference for c in raw]
+    assert [p.comparison.verdict for p in found] == ["better", "better", "undecided"]
+
+
+def test_flips_name_the_items(run):
+    pairing = previous_of(compare_checkpoints(run, "held_out").lines[2])
+    assert pairing.flips.lost == ("simple_python_8",)
+    assert pairing.flips.gained == tuple(f"simple_python_{i}" for i in (9, 10, 11, 12))
+    assert len(pairing.flips.unchanged) == 15
+
+
+def test_agreement_counts_answers_in_the_same_words(run):
+    table = compare_checkpoints(run, "held_out")
+    assert previous_of(table.lines[2]).agreement == pytest.approx(15 / 20)
+
+
+def test_an_undecided_pair_says_what_it_could_have_seen(run):
+    pairing = previous_of(compare_checkpoints(run, "held_out").lines[2])
+    assert "undecided" in pairing.explanation()
+    smallest = pairing.comparison.minimum_detectable_difference or 0
+    assert f"differences of {smallest * 100:.1f} points" in pairing.explanation()
+
+
+def test_abstentions_are_left_out_and_counted_never_zero(run):
+    record = add_scores(run, "rl.step-000040", [1.0] * 19 + [None])
+    line = compare_checkpoints(run, record.key, others=["rl.step-000040"]).lines[1]
+    assert line.score == 1.0
+    assert line.abstained == 1
+    assert control_of(line).comparison.unscored == 1
+
+
+def test_a_record_in_the_making_is_refused(run):
+    record = find_record(run, "held_out")
+    file = record.file(run.evaluations, "rl.step-000030")
+    file.rename(file.with_suffix(".parts"))
+    assert "rl.step-000030" not in measured_checkpoints(run, record)
+    with pytest.raises(NotMeasured, match=r"rl\.step-000030 has no finished record"):
+        compare_checkpoints(run, "held_out", others=["rl.step-000030"])
+
+
+def test_an_unknown_evaluation_offers_the_nearest(run):
+    with pytest.raises(NotMeasured, match="did you mean 'held_out'"):
+        compare_checkpoints(run, "heldout")
+
+
+def test_two_records_of_one_name_must_be_told_apart(run):
+    add_scores(run, "base", BASE, replace(RECORD, sampling={"temperature": 1.0}))
+    with pytest.raises(NotMeasured, match="2 records of 'held_out'"):
+        find_record(run, "held_out")
+
+
+def other_run(root: Path, manifest: dict, values=RL, name="other", record=RECORD) -> RunDirectory:
+    run = empty_run(root, name)
+    run.manifest.write_text(json.dumps(manifest))
+    add_scores(run, "base", [0.0] * len(values), record)
+    add_scores(run, "rl.step-000030", values, record)
+    return run
+
+
+def test_runs_are_compared_by_their_last_measured_checkpoint(run, tmp_path):
+    other = other_run(tmp_path, MANIFEST, SFT)
+    table = compare_runs(run, other)
+    assert [line.name for line in table.lines] == [
+        f"{run}@rl.step-000030",
+        f"{other}@rl.step-000030",
+    ]
+    assert control_of(table.lines[1]).comparison.difference == pytest.approx(-3 / 20)
+    assert control_of(table.lines[1]).comparison.verdict == "undecided"
+
+
+def test_what_else_the_runs_share_is_named_unless_the_reader_chose(run, tmp_path):
+    other = other_run(tmp_path, MANIFEST, SFT)
+    before = compare_runs(run, other).findings
+    for each in (run, other):
+        add_scores(each, "base", BASE, replace(RECORD, name="sampled"))
+    (found,) = set(compare_runs(run, other).findings) - set(before)
+    assert found.severity == "note" and "held_out" in found.what and "sampled" in found.evidence
+    assert compare_runs(run, other, on="held_out").findings == before
+
+
+def test_an_undeclared_difference_makes_runs_not_comparable(run, tmp_path):
+    other = other_run(tmp_path, {**MANIFEST, "stages": {"rl": {"algorithm": "egpo"}}})
+    comparison = control_of(compare_runs(run, other).lines[1]).comparison
+    assert comparison.verdict == "not comparable"
+    assert comparison.confounds == ("stages.rl.algorithm",)
+
+
+def test_a_declared_difference_is_what_the_comparison_is_about(run, tmp_path):
+    other = other_run(tmp_path, {**MANIFEST, "stages": {"rl": {"algorithm": "egpo"}}})
+    table = compare_runs(run, other, vary=["stage.rl.algorithm"])
+    assert control_of(table.lines[1]).comparison.verdict == "undecided"
+    assert [d.kind for d in table.differences] == ["declared"]
+    assert table.allowed == ()
+
+
+def test_the_declaration_of_the_experiment_file_counts(run, tmp_path):
+    other = other_run(tmp_path, {**MANIFEST, "stages": {"rl": {"algorithm": "egpo"}}})
+    other.spec.write_text('vary = ["stage.rl.algorithm"]\n' + other.spec.read_text())
+    assert control_of(compare_runs(run, other).lines[1]).comparison.verdict == "undecided"
+
+
+def test_an_allowed_confound_marks_the_table(run, tmp_path):
+    other = other_run(tmp_path, {**MANIFEST, "stages": {"rl": {"algorithm": "egpo"}}})
+    table = compare_runs(run, other, allow=["stage.rl.algorithm"])
+    assert control_of(table.lines[1]).comparison.verdict == "undecided"
+    assert table.allowed == ("stages.rl.algorithm",)
+
+
+def test_one_unfair_run_leaves_the_family(run, tmp_path):
+    fair = other_run(tmp_path, MANIFEST, BASE, "fair")
+    unfair = other_run(tmp_path, {**MANIFEST, "base_weights": {"sha256": "other"}}, BASE, "unfair")
+    table = compare_arms(Arm(run), [Arm(fair), Arm(unfair)])
+    verdicts = [control_of(line).comparison.verdict for line in table.lines[1:]]
+    assert verdicts == ["worse", "not comparable"]
+    comparison = control_of(table.lines[1]).comparison
+    assert comparison.adjusted_p == comparison.p_value
+
+
+def test_other_items_are_refused_before_any_figure(run, tmp_path):
+    other = other_run(tmp_path, MANIFEST, [*RL, 1.0])
+    with pytest.raises(Unfair, match="20 and 21, 20 of them shared"):
+        compare_runs(run, other)
+
+
+def test_other_checkers_are_refused(run, tmp_path):
+    other = other_run(tmp_path, MANIFEST, record=replace(RECORD, checker="another 2.0"))
+    with pytest.raises(Unfair, match=r"another 2\.0"):
+        compare_runs(run, other)
+
+
+def test_unfinished_runs_are_refused(run, tmp_path):
+    other = other_run(tmp_path, MANIFEST)
+    write_status(other.path, replace(stored_status(other.path), status="failed"))
+    with pytest.raises(Unfair, match="is failed"):
+        compare_runs(run, other)
+
+
+def test_a_checkpoint_is_not_compared_with_itself(run):
+    with pytest.raises(Unfair, match="itself"):
+        compare_runs(run, run)
+
+
+def test_records_whose_items_differ_inside_one_run_are_refused(run):
+    record = find_record(run, "held_out")
+    lines = [answer("held_out", "rl.step-000040", f"simple_python_{i}", 0, 1.0) for i in range(19)]
+    other = add_record(run, "rl.step-000040", lines)
+    source = other.file(run.evaluations, "rl.step-000040")
+    source.rename(record.file(run.evaluations, "rl.step-000040"))
+    with pytest.raises(ItemsDifferError):
+        compare_checkpoints(run, record.key)
+
+
+def test_scores_below_0_are_compared_on_the_scale_that_holds_both(run):
+    record = replace(RECORD, benchmark="train.dev", checker="reward cosine")
+    for checkpoint, low in (("base", -1.0), ("rl.step-000030", -0.5)):
+        made = add_scores(run, checkpoint, [low] * 10 + [1.0] * 10, record)
+    table = compare_checkpoints(run, made.key, others=["rl.step-000030"])
+    comparison = control_of(table.lines[1]).comparison
+    assert comparison.difference == pytest.approx(0.25) and comparison.verdict == "better"

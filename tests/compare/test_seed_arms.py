@@ -1,0 +1,84 @@
+"""Several seeds of each arm: methods are judged, and where only checkpoints are, it is said."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from assay.judge.arms import arm_interval, compare_arms
+from assay.judge.scores import ItemScores
+from assay.runs.run_directory import RunDirectory, create_run
+from assay.runs.status import stored_status, write_status
+from tests.cli.conftest import answer, call
+from tests.judge.simulated import single_pass
+from tests.report.synthetic import MANIFEST, RECORD, SPEC, add_scores
+
+CLEAN = replace(RECORD, shared={})
+ITEMS = 20
+
+
+def trained(root: Path, name: str, seed: int, values: list[float]) -> RunDirectory:
+    """A finished run of one seed."""
+    run = create_run(root, name, seed=seed, spec=SPEC.format(name=name), new=True)
+    run.manifest.write_text(json.dumps(MANIFEST))
+    add_scores(run, "rl.step-000030", values, CLEAN)
+    write_status(run.path, replace(stored_status(run.path), status="finished"))
+    return run
+
+
+@pytest.fixture
+def arms(tmp_path: Path) -> dict[str, list[ItemScores]]:
+    """Three seeds of each of two arms on disk under `tmp_path`, as scores by name."""
+    rng = np.random.default_rng(1)
+    found: dict[str, list[ItemScores]] = {}
+    for name, chance in (("sft", 0.3), ("rl", 0.7)):
+        for seed in (1, 2, 3):
+            values = [float(v) for v in rng.random(ITEMS) < chance]
+            trained(tmp_path, name, seed, values)
+            found.setdefault(name, []).append(single_pass(values))
+    return found
+
+
+def compared(root: Path, *names: str) -> dict:
+    return answer(call("compare", *names, "--lab", root, "--json"))
+
+
+def test_bare_names_of_several_seeds_compare_the_methods(arms, tmp_path):
+    control, other = compared(tmp_path, "sft", "rl")["result"]["lines"]
+    expected = compare_arms(arms["sft"], arms["rl"])
+    found = other["to_control"]["comparison"]
+    assert found["p_value"] == pytest.approx(expected.p_value)
+    assert found["method"] == "t over 3 and 3 seeds and items"
+    assert control["checkpoint"] == "sft#1+2+3@rl.step-000030"
+    interval = arm_interval(arms["sft"])
+    assert (control["interval"]["low"], control["interval"]["high"]) == pytest.approx(
+        (interval.low, interval.high)
+    )
+
+
+def test_seeds_that_are_named_are_checkpoints(arms, tmp_path):
+    lines = compared(tmp_path, "sft#1", "rl#2")["result"]["lines"]
+    assert "McNemar" in lines[1]["to_control"]["comparison"]["method"]
+
+
+def test_where_one_arm_has_one_seed_the_newest_checkpoints_are_compared_and_that_is_said(
+    arms, tmp_path
+):
+    trained(tmp_path, "single", 1, [1.0] * ITEMS)
+    found = compared(tmp_path, "sft", "single")
+    assert "McNemar" in found["result"]["lines"][1]["to_control"]["comparison"]["method"]
+    assert any("checkpoints, not methods" in finding["what"] for finding in found["findings"])
+
+
+def test_a_seed_made_with_other_settings_is_no_seed_of_the_arm(arms, tmp_path):
+    other = create_run(
+        tmp_path, "sft", seed=4, spec=SPEC.format(name="sft").replace("0.7", "0.9"), new=True
+    )
+    other.manifest.write_text(json.dumps(MANIFEST))
+    add_scores(other, "rl.step-000030", [1.0] * ITEMS, CLEAN)
+    write_status(other.path, replace(stored_status(other.path), status="finished"))
+    lines = compared(tmp_path, "sft", "rl")["result"]["lines"]
+    assert lines[0]["checkpoint"].startswith(str(other))
+    assert "McNemar" in lines[1]["to_control"]["comparison"]["method"]

@@ -1,0 +1,293 @@
+"""Conversion: the same rows on the same sides in every format, whole files or none."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow
+import pyarrow.json
+import pyarrow.parquet as pq
+import pytest
+
+from assay.data.duplicates import SAME, content_digest
+from assay.data.formats.convert_rows import NO_ANSWER, ConvertError, Wanted, convert
+from assay.data.formats.formats import UnknownFormatError, read_rows
+from assay.data.formats.recognise import recognise
+from assay.data.raw_record import DataError
+from assay.data.row import Row
+from assay.data.splits import conversation_of, split_by_conversation
+from assay.errors import InputError
+
+TOOL = {"name": "f", "parameters": {"type": "object", "properties": {}}}
+
+
+def talk(number: int, last: str = "assistant") -> dict:
+    call = {"type": "function", "function": {"name": "f", "arguments": f'{{"a": {number}}}'}}
+    messages = [
+        {"role": "user", "content": f"Do {number}."},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "ok"},
+        {"role": last, "content": "Done."},
+    ]
+    return {"id": f"t{number}", "tools": [TOOL], "messages": messages}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    file = tmp_path / "talks.jsonl"
+    file.write_text("".join(json.dumps(talk(n)) + "\n" for n in range(20)))
+    return file
+
+
+def keys(rows: list[Row]) -> list[tuple[str, str]]:
+    return [(row.id, conversation_of(row)) for row in rows]
+
+
+@pytest.mark.parametrize("sft", ["swift", "messages"])
+def test_rl_and_sft_files_of_one_split_hold_the_same_rows_on_the_same_sides(
+    source: Path, tmp_path: Path, sft: str
+) -> None:
+    made = convert(source, tmp_path / "out", Wanted(("verl", sft), expand="each_turn", dev=0.25))
+    sides = {}
+    for side in ("train", "test"):
+        rl = read_rows(tmp_path / "out" / f"{side}.parquet", "verl")
+        trained = read_rows(tmp_path / "out" / f"{side}.jsonl", sft)
+        assert keys(rl) == keys(trained)
+        assert [r.messages for r in rl] == [r.messages for r in trained]
+        sides[side] = {conversation_of(row) for row in rl}
+        assert made.rows[str(tmp_path / "out" / f"{side}.parquet")] == len(rl)
+        assert made.conversations[str(tmp_path / "out" / f"{side}.jsonl")] == len(sides[side])
+    assert len(sides["test"]) == 5 and len(sides["train"]) == 15
+    assert not sides["test"] & sides["train"]
+    # An experiment's own split of the file puts every conversation on the same side.
+    own = split_by_conversation(read_rows(source, "messages"), 0.25)
+    assert {row.id for row in own.dev} == sides["test"]
+
+
+def test_verl_rows_say_their_side_and_number_and_come_back_whole(
+    source: Path, tmp_path: Path
+) -> None:
+    convert(source, tmp_path / "out", Wanted(("verl",), dev=0.25))
+    for side, count in (("train", 15), ("test", 5)):
+        table = pq.read_table(tmp_path / "out" / f"{side}.parquet").to_pylist()
+        assert [row["extra_info"]["split"] for row in table] == [side] * count
+        assert [row["extra_info"]["index"] for row in table] == list(range(count))
+    back = read_rows(tmp_path / "out" / "test.parquet", "verl")
+    original = {row.id: replace(row, origin="") for row in read_rows(source, "messages")}
+    assert [replace(row, origin="") for row in back] == [original[row.id] for row in back]
+
+
+def test_every_format_leads_back_to_the_rows(source: Path, tmp_path: Path) -> None:
+    convert(source, tmp_path / "a.parquet", Wanted(("verl",)))
+    convert(tmp_path / "a.parquet", tmp_path / "b.jsonl", Wanted(("swift",)))
+    convert(tmp_path / "b.jsonl", tmp_path / "c.jsonl", Wanted(("messages",)))
+    rows = [replace(row, origin="") for row in read_rows(source, "messages")]
+    assert [replace(row, origin="") for row in read_rows(tmp_path / "c.jsonl", "messages")] == rows
+
+
+def test_trl_is_written_with_the_last_answer_as_the_completion_and_nothing_is_lost(
+    source: Path, tmp_path: Path
+) -> None:
+    made = convert(source, tmp_path / "out", Wanted(("trl", "verl"), dev=5))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        *("train.jsonl", "test.jsonl"),
+        *("train.parquet", "test.parquet"),
+    }
+    assert made.rows[str(tmp_path / "out" / "test.jsonl")] == 5
+    assert not any(made.losses.values())
+    original = {row.id: replace(row, origin="") for row in read_rows(source, "messages")}
+    for side in ("train", "test"):
+        file = tmp_path / "out" / f"{side}.jsonl"
+        assert recognise(file) == "trl"
+        for value in map(json.loads, file.read_text().splitlines()):
+            assert value["completion"] == [{"role": "assistant", "content": "Done."}]
+            assert [m["role"] for m in value["prompt"]] == ["user", "assistant", "tool"]
+        back = read_rows(file, "trl")
+        assert [replace(row, origin="") for row in back] == [original[row.id] for row in back]
+
+
+def uneven(folder: Path) -> Path:
+    """Conversations whose gold answers, fields and tools have another type in every row."""
+    wrapped = {"type": "function", "function": {**TOOL, "name": "g"}}
+    golds = [None, "four", [["f()"]], {"f": {"a": [1]}}, 4]
+    fields = [[1], {"a": "x"}, [], {}, ["y"]]
+    lines = [
+        {**talk(n), "gold": gold, "nested": nested}
+        for n, (gold, nested) in enumerate(zip(golds, fields, strict=True))
+    ]
+    lines[1]["tools"] = [wrapped, TOOL]
+    lines.append({**talk(5, "user"), "gold": "five", "nested": {}})
+    file = folder / "uneven.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def test_one_trl_file_is_what_sft_and_grpo_take(tmp_path: Path) -> None:
+    # TRL f2cd5771: SFTTrainer applies the template to prompt, completion and json.loads(tools);
+    # GRPOTrainer calls reward functions with every column but prompt and completion.
+    convert(uneven(tmp_path), tmp_path / "out", Wanted(("trl", "verl"), dev=2))
+    for side in ("train", "test"):
+        records = [json.loads(line) for line in (tmp_path / "out" / f"{side}.jsonl").open()]
+        others = pq.read_table(tmp_path / "out" / f"{side}.parquet").to_pylist()
+        for trl, verl in zip(records, others, strict=True):
+            reward_kwargs = trl.keys() - {"prompt", "completion", "completion_ids"}
+            assert {"gold", "id"} <= reward_kwargs
+            assert trl["id"] == verl["extra_info"]["id"]
+            assert trl["gold"] == verl["reward_model"]["ground_truth"]
+            assert {m["role"] for m in trl["prompt"]} <= {"system", "user", "assistant", "tool"}
+            assert all(isinstance(c["function"]["arguments"], dict) for c in calls(trl["prompt"]))
+            for tool in json.loads(trl["tools"]):
+                assert tool.keys() == {"type", "function"} and tool["type"] == "function"
+
+
+def calls(messages: list[dict]) -> list[dict]:
+    return [call for message in messages for call in message.get("tool_calls", [])]
+
+
+def test_every_column_of_a_trl_file_has_one_type_whatever_the_rows_hold(tmp_path: Path) -> None:
+    source = uneven(tmp_path)
+    convert(source, tmp_path / "a.jsonl", Wanted(("trl",)))
+    columns = pyarrow.json.read_json(tmp_path / "a.jsonl").schema
+    assert {columns.field(name).type for name in ("id", "gold", "tools", "nested")} == {
+        pyarrow.string()
+    }
+    back = [replace(row, origin="") for row in read_rows(tmp_path / "a.jsonl", "trl")]
+    assert back == [replace(row, origin="") for row in read_rows(source, "messages")]
+    assert back[-1].messages[-1].role == "user" and back[0].gold is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("gold", "44"), ("tools", None), ("prompt", []), ("id", "u"), ("nested", 1)],
+)
+def test_a_trl_row_that_was_changed_since_is_never_read_as_it_was(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    convert(uneven(tmp_path), tmp_path / "a.jsonl", Wanted(("trl",)))
+    first, *rest = (tmp_path / "a.jsonl").read_text().splitlines(keepends=True)
+    changed = json.dumps({**json.loads(first), field: value})
+    (tmp_path / "a.jsonl").write_text("".join([changed + "\n", *rest]))
+    words = rf"a.jsonl:1: {field}: differs from what assay keeps \(remove assay\)"
+    with pytest.raises(DataError, match=words):
+        read_rows(tmp_path / "a.jsonl", "trl")
+
+
+def test_verl_rows_of_others_become_trl_rows_that_are_known_as_such(tmp_path: Path) -> None:
+    verl = {
+        "data_source": "sums",
+        "prompt": [{"role": "user", "content": "1 + 1?"}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": "2"},
+        "extra_info": {"split": "train", "index": 0},
+    }
+    (tmp_path / "a.jsonl").write_text(json.dumps(verl) + "\n")
+    convert(tmp_path / "a.jsonl", tmp_path / "b.jsonl", Wanted(("trl",)))
+    assert json.loads((tmp_path / "b.jsonl").read_text())["gold"] == "2"
+    assert recognise(tmp_path / "b.jsonl") == "trl"
+    (row,) = read_rows(tmp_path / "b.jsonl", "trl")
+    assert (row.gold, row.extra["extra_info"]) == ("2", {"split": "train", "index": 0})
+
+
+def test_a_field_by_which_trl_rows_would_be_misread_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({**talk(0), "label": True}) + "\n")
+    with pytest.raises(DataError, match="label: row t0 has an extra field of this name"):
+        convert(tmp_path / "a.jsonl", tmp_path / "b.jsonl", Wanted(("trl",)))
+    assert not (tmp_path / "b.jsonl").exists()
+
+
+def test_a_row_that_nothing_can_reward_is_left_out_of_every_file(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        json.dumps(talk(0)) + "\n" + json.dumps(talk(1, "user")) + "\n"
+    )
+    made = convert(tmp_path / "a.jsonl", tmp_path / "out", Wanted(("verl", "swift")))
+    assert made.dropped == {NO_ANSWER: 1} and set(made.rows.values()) == {1}
+    alone = convert(tmp_path / "a.jsonl", tmp_path / "sft.jsonl", Wanted(("swift",)))
+    assert alone.dropped == {} and set(alone.rows.values()) == {2}
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted", "message"),
+    [
+        ("a.txt", Wanted(("verl",)), r"a.txt: is no name for verl rows \(end it in .parquet or"),
+        ("a.parquet", Wanted(("swift",)), "no name for swift rows"),
+        ("a.jsonl", Wanted(("swift",), dev=0.5), "looks like a file"),
+        ("a.jsonl", Wanted(("swift", "verl")), "looks like a file"),
+        ("out", Wanted(("swift", "messages"), dev=0.5), "train.jsonl: would be written in two"),
+        ("out", Wanted(("swift",), dev=0.001), "both sides need at least one"),
+        ("a.jsonl", Wanted(("swft",)), "did you mean 'swift'"),
+        ("a.jsonl", Wanted(("swift",), format="gsm"), "did you mean 'gsm8k'"),
+        ("a.jsonl", Wanted(("swift",), format="trl"), "prompt: missing"),
+        ("talks.jsonl", Wanted(("swift",)), r"talks.jsonl: exists \(remove it"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_nothing_is_written(
+    source: Path, tmp_path: Path, target: str, wanted: Wanted, message: str
+) -> None:
+    before = source.read_text()
+    with pytest.raises(InputError, match=message):
+        convert(source, tmp_path / target, wanted)
+    assert [path.name for path in tmp_path.rglob("*")] == ["talks.jsonl"]
+    assert source.read_text() == before
+
+
+@pytest.mark.parametrize("wanted", [Wanted(("verl",)), Wanted(("verl", "swift"), dev=0.5)])
+def test_a_bad_row_at_the_end_leaves_nothing_half_written(
+    source: Path, tmp_path: Path, wanted: Wanted
+) -> None:
+    source.open("a").write('{"messages": [{"role": "tool", "content": "x"}]}\n')
+    target = tmp_path / ("out" if wanted.dev else "a.parquet")
+    with pytest.raises(DataError, match=r"talks.jsonl:21: messages\[0\]: a tool result without"):
+        convert(source, target, wanted)
+    assert [path.name for path in tmp_path.rglob("*")] == ["talks.jsonl"]
+
+
+def test_no_row_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "?"}]}))
+    with pytest.raises(ConvertError, match=r"no row is left \(a conversation in which the assist"):
+        convert(tmp_path / "a.jsonl", tmp_path / "b.jsonl", Wanted(("swift",), expand="each_turn"))
+    assert not (tmp_path / "b.jsonl").exists()
+
+
+REAL = {
+    "glaive_toolcall_en": (150, 7, "messages"),
+    "glaive_toolcall_zh": (150, 7, "messages"),
+    "reason_tool_use_demo": (25, 0, "messages"),
+    "taubench_gpt4o_airline": (100, 0, "messages"),
+}
+"""Rows of each file, how many of them say what an earlier one says, and the format."""
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_rows_are_recognised_converted_and_come_back(
+    shared: Path, tmp_path: Path, name: str
+) -> None:
+    file = shared / "data" / "tool" / f"{name}.jsonl"
+    count, doubles, format = REAL[name]
+    assert recognise(file) == format
+    made = convert(file, tmp_path / "out", Wanted(("verl", "swift"), expand="each_turn", dev=0.2))
+    every = read_rows(file, format)
+    real = list({content_digest(row): row for row in every}.values())
+    answers = [m for row in real for m in row.messages if m.role == "assistant"]
+    back = {s: read_rows(tmp_path / "out" / f"{s}.parquet", "verl") for s in ("train", "test")}
+    assert (len(every), len(real)) == (count, count - doubles)
+    assert made.dropped == ({SAME: doubles} if doubles else {})
+    assert sum(map(len, back.values())) == len(answers)
+    targets = [row.messages[-1] for side in back.values() for row in side]
+    assert sorted(map(repr, targets)) == sorted(map(repr, answers))
+
+
+def test_the_trials_of_a_task_stay_on_one_side(shared: Path, tmp_path: Path) -> None:
+    file = shared / "data" / "tool" / "taubench_gpt4o_airline.jsonl"
+    convert(file, tmp_path / "out", Wanted(("messages",), dev=0.2))
+    tasks = [
+        {row.extra["task_id"] for row in read_rows(tmp_path / "out" / f"{side}.jsonl", "messages")}
+        for side in ("train", "test")
+    ]
+    assert not tasks[0] & tasks[1] and min(map(len, tasks)) > 1
+
+
+def test_displays_without_messages_are_refused(shared: Path, tmp_path: Path) -> None:
+    for domain in ("Airline", "Retail"):
+        file = shared / "data" / "tool" / f"taubench_Mock{domain}DomainEnv_few_shot.jsonl"
+        with pytest.raises(UnknownFormatError, match="messages_display"):
+            convert(file, tmp_path / "a.jsonl", Wanted(("messages",)))

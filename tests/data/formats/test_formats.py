@@ -1,0 +1,425 @@
+"""Rows read from every format, written and read again, and what bad rows are told."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assay.data.duplicates import SAME, conflicts
+from assay.data.formats.formats import (
+    FORMATS,
+    UnknownFormatError,
+    iter_items,
+    read_rows,
+    record_reader,
+    write_rows,
+)
+from assay.data.formats.recognise import recognise
+from assay.data.formats.swift import CALL_IDS, MERGED, REASONING
+from assay.data.loaded import gather
+from assay.data.raw_record import DataError
+from assay.data.row import Message, Row, ToolCall
+
+WEATHER = {"name": "get_weather", "parameters": {"type": "dict", "properties": {}}}
+ASK = {"role": "user", "content": "Weather?"}
+TOLD = {"role": "assistant", "content": "Sunny."}
+OPENAI_CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+
+texts = st.text(max_size=8)
+json_values = st.recursive(
+    st.booleans() | st.integers(-(2**53), 2**53) | texts,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2),
+    max_leaves=4,
+)
+calls = st.builds(
+    ToolCall,
+    st.sampled_from(["f", "g"]),
+    st.dictionaries(texts, json_values, max_size=2),
+    st.sampled_from(["", "c1"]),
+)
+answers = st.builds(
+    lambda content, made, reasoning: Message("assistant", content, tuple(made), "", reasoning),
+    texts,
+    st.lists(calls, max_size=2),
+    st.sampled_from(["", "hm"]),
+)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> list[Row]:
+    return [draw(row(f"r{n}")) for n in range(draw(st.integers(1, 3)))]
+
+
+@st.composite
+def row(draw: st.DrawFn, name: str) -> Row:
+    messages = [Message("system", draw(texts))] if draw(st.booleans()) else []
+    for _ in range(draw(st.integers(1, 2))):
+        messages += [Message("user", draw(texts)), draw(answers)]
+        if messages[-1].tool_calls:
+            named = any(call.id for call in messages[-1].tool_calls)
+            call_id = draw(st.sampled_from(["", "c1" if named else "c2"]))
+            messages.append(Message("tool", draw(texts), (), call_id))
+            messages += draw(st.lists(answers, max_size=1))
+    return Row(
+        id=name,
+        messages=tuple(messages),
+        tools=draw(st.sampled_from([(), (WEATHER,)])),
+        gold=draw(st.none() | json_values),
+        conversation=draw(st.sampled_from(["", "k"])),
+        extra=draw(st.dictionaries(st.sampled_from(["x", "data_source"]), json_values)),
+    )
+
+
+def write_lines(path: Path, *objects: Any) -> Path:
+    path.write_text("".join(json.dumps(value) + "\n" for value in objects))
+    return path
+
+
+def read_one(tmp_path: Path, value: dict[str, Any], format: str = "messages") -> Row:
+    return read_rows(write_lines(tmp_path / "a.jsonl", value), format)[0]
+
+
+def placeless(rows: list[Row]) -> list[Row]:
+    return [replace(row, origin="") for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("format", "ending"),
+    [("messages", "jsonl"), ("trl", "jsonl"), ("verl", "jsonl"), ("verl", "parquet")],
+)
+@settings(max_examples=40, deadline=None)
+@given(original=rows())
+def test_a_round_trip_keeps_rows_whole(
+    tmp_path_factory: pytest.TempPathFactory, format: str, ending: str, original: list[Row]
+) -> None:
+    path = tmp_path_factory.mktemp("rows") / f"a.{ending}"
+    assert write_rows(path, original, format) == {}
+    back = read_rows(path, format)
+    assert placeless(back) == original
+    assert [row.origin for row in back] == [f"{path}:{n}" for n in range(1, len(back) + 1)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(original=rows())
+def test_a_round_trip_through_swift_loses_what_it_says(
+    tmp_path_factory: pytest.TempPathFactory, original: list[Row]
+) -> None:
+    path = tmp_path_factory.mktemp("rows") / "a.jsonl"
+    losses = write_rows(path, original, "swift")
+    back = placeless(read_rows(path, "swift"))
+    assert set(losses) <= {CALL_IDS, REASONING, MERGED}
+    assert (back == original) == (not losses)
+    if MERGED not in losses:
+        assert back == [replace(row, messages=tuple(map(plain, row.messages))) for row in original]
+
+
+def plain(message: Message) -> Message:
+    """What ms-swift's roles can say of a message, written out by hand."""
+    thought = f"<think>\n{message.reasoning}\n</think>\n\n" if message.reasoning else ""
+    calls = tuple(replace(call, id="") for call in message.tool_calls)
+    return Message(message.role, thought + message.content, calls)
+
+
+def test_messages_take_arguments_and_tools_as_text_or_objects(tmp_path: Path) -> None:
+    plain_call = {"name": "f", "arguments": {"a": 1}}
+    told = {"role": "assistant", "content": None, "tool_calls": [OPENAI_CALL, plain_call]}
+    result = {"role": "tool", "content": "ok", "tool_call_id": "c1"}
+    row = read_one(tmp_path, {"messages": [ASK, told, result], "tools": json.dumps([WEATHER])})
+    assert row.tools == (WEATHER,)
+    assert row.messages[1].tool_calls == (ToolCall("f", {"a": 1}, "c1"), ToolCall("f", {"a": 1}))
+    assert row.prompt == row.messages
+
+
+def test_typed_parts_become_text_reasoning_and_calls(tmp_path: Path) -> None:
+    parts = [
+        {"type": "reasoning", "value": "hm"},
+        {"type": "text", "text": "so"},
+        {"type": "tool_call", "value": '{"name": "f", "arguments": {}}'},
+    ]
+    messages = [ASK, {"role": "assistant", "content": parts}]
+    row = read_one(tmp_path, {"messages": messages})
+    assert row.messages[1] == Message("assistant", "so", (ToolCall("f", {}),), "", "hm")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"text": "x"}, r"messages: missing \(the fields here are: text\)"),
+        ({"messages": []}, "messages: holds no messages"),
+        ({"messages": "hi"}, "messages: is a string, not an array"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "messages: holds no user message"),
+        ({"messages": [{"role": "usr", "content": ""}]}, "unknown role 'usr' .did you mean 'user'"),
+        ({"messages": [{"content": ""}]}, r"messages\[0\].role: is null, not a string"),
+        ({"messages": [{"role": "user"}]}, r"messages\[0\].content: missing"),
+        (
+            {"messages": [{"role": "user", "content": 1}]},
+            r"content: is an integer, not an array or",
+        ),
+        ({"messages": [{"role": "assistant", "content": "x"}]}, "the assistant speaks first"),
+        (
+            {"messages": [ASK, {"role": "system", "content": ""}]},
+            "a system message after the first",
+        ),
+        ({"messages": [ASK, {"role": "tool", "content": ""}]}, "a tool result without a call"),
+        (
+            {"messages": [ASK, {"role": "user", "content": [{"type": "image", "image": "x"}]}]},
+            r"messages\[1\].content\[0\].type: unknown part 'image'",
+        ),
+        ({"messages": [ASK | {"tool_calls": [OPENAI_CALL]}]}, "a user message cannot call tools"),
+        ({"messages": [ASK], "tools": "[{"}, "tools: is not JSON"),
+        ({"messages": [ASK], "id": 1.5}, "id: is a number, not a string or an integer"),
+        ({"messages": [ASK], "conversation": 1}, "conversation: is an integer, not a string"),
+    ],
+)
+def test_bad_rows_are_named(tmp_path: Path, value: dict[str, Any], message: str) -> None:
+    path = write_lines(tmp_path / "a.jsonl", {"messages": [ASK]}, value)
+    with pytest.raises(DataError, match=f"a.jsonl:2: .*{message}") as caught:
+        read_rows(path, "messages")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ({"name": "f", "arguments": "{"}, "function.arguments: is not JSON"),
+        ({"name": "f", "arguments": "[1]"}, "function.arguments: is an array, not an object"),
+        ({"name": "f"}, "function.arguments: is null, not an object"),
+        ({"arguments": {}}, "function.name: is null, not a string"),
+        ({"name": "", "arguments": {}}, "function.name: is empty"),
+    ],
+)
+def test_bad_calls_are_named(tmp_path: Path, function: dict[str, Any], message: str) -> None:
+    told = {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
+    with pytest.raises(DataError, match=r"a.jsonl:1: messages\[1\].tool_calls\[0\]." + message):
+        read_one(tmp_path, {"messages": [ASK, told]})
+
+
+def test_a_result_of_a_call_that_was_not_made_is_refused(tmp_path: Path) -> None:
+    told = {"role": "assistant", "content": "", "tool_calls": [OPENAI_CALL]}
+    result = {"role": "tool", "content": "", "tool_call_id": "c2"}
+    with pytest.raises(DataError, match=r"answers call 'c2', which was not made .the calls are c1"):
+        read_one(tmp_path, {"messages": [ASK, told, result]})
+
+
+def test_rows_without_ids_have_the_hash_of_their_content(tmp_path: Path) -> None:
+    first = read_one(tmp_path, {"messages": [ASK], "x": 1})
+    assert len(first.id) == 16
+    assert first.id == read_one(tmp_path, {"x": 1, "messages": [ASK]}).id
+    assert first.id != read_one(tmp_path, {"messages": [ASK], "x": 2}).id
+    assert read_one(tmp_path, {"messages": [ASK], "id": 7}).id == "7"
+
+
+def test_two_rows_with_one_id_are_an_error_that_names_both(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", {"messages": [ASK]}, {"messages": [ASK]})
+    with pytest.raises(DataError, match=r"a.jsonl:2: id: .* is also the id of .*a.jsonl:1 "):
+        read_rows(path, "messages")
+
+
+def test_rows_that_say_the_same_are_left_out_and_counted(tmp_path: Path) -> None:
+    same = {"messages": [ASK, TOLD], "tools": [WEATHER]}
+    lines = [
+        same,
+        {"messages": [ASK, {**TOLD, "content": "Rain."}], "tools": [WEATHER]},
+        {**same, "id": "again"},
+        {"tools": [WEATHER], "messages": [ASK, TOLD]},
+        {**same, "id": "other source", "source": "b"},
+        {**same, "gold": 1},
+        {**same, "tools": []},
+    ]
+    path = write_lines(tmp_path / "a.jsonl", *lines)
+    loaded = gather(iter_items(path, "messages"))
+    assert [row.origin.rpartition(":")[2] for row in loaded.rows] == ["1", "2", "5", "6", "7"]
+    assert loaded.dropped == {SAME: ("again", loaded.rows[0].id)}
+    # Nothing is left out of a benchmark's items: what is measured is the file as it is.
+    with pytest.raises(DataError, match=r"a.jsonl:4: id: .* is also the id of .*a.jsonl:1 "):
+        read_rows(path, "messages")
+
+
+def test_one_id_for_two_rows_that_say_something_else_is_an_error(tmp_path: Path) -> None:
+    rain = {"messages": [ASK, {**TOLD, "content": "Rain."}], "id": 1}
+    path = write_lines(tmp_path / "a.jsonl", {"messages": [ASK, TOLD], "id": 1}, rain)
+    with pytest.raises(
+        DataError, match=r"a.jsonl:2: id: '1' .*a.jsonl:1, which says something else"
+    ):
+        list(iter_items(path, "messages"))
+
+
+def test_rows_that_ask_the_same_and_answer_differently_are_named(tmp_path: Path) -> None:
+    rows = [
+        Row("a", (Message("user", "x"), Message("assistant", "1"))),
+        Row("b", (Message("user", "x"), Message("assistant", "2"))),
+        Row("c", (Message("user", "x"), Message("assistant", "1"))),
+        Row("d", (Message("user", "x"), Message("assistant", "2")), tools=(WEATHER,)),
+        Row("e", (Message("user", "y"), Message("assistant", "2")), gold=1),
+        Row("f", (Message("user", "y"), Message("assistant", "3")), gold=1),
+    ]
+    assert conflicts(rows) == [("b", "a")]
+
+
+PAIR = {"prompt": "Weather?", "chosen": "Sunny.", "rejected": "No."}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (PAIR, "chosen, rejected: pairs of a chosen and a rejected answer, for DPO"),
+        ({"chosen": [ASK, {"role": "assistant", "content": "a"}], "rejected": [ASK]}, "for DPO"),
+        ({**PAIR, "messages": [ASK]}, "for DPO"),
+        ({"messages": [ASK], "rejected_response": "No."}, "rejected_response: pairs of"),
+        ({"prompt": "x", "completion": "y", "label": False}, "completion, label: .* for KTO"),
+        ({"prompt": "x", "completions": ["y"], "labels": [True]}, "process reward model"),
+    ],
+)
+@pytest.mark.parametrize("format", ["trl", "messages", "swift", "hermes", None])
+def test_preference_data_is_refused_by_name_with_what_to_do(
+    tmp_path: Path, value: dict[str, Any], words: str, format: str | None
+) -> None:
+    path = write_lines(tmp_path / "a.jsonl", value)
+    with pytest.raises(DataError, match=rf"a.jsonl:1: .*{words}.*no stage trains \(for sft"):
+        recognise(path) if format is None else list(iter_items(path, format))
+
+
+def test_columns_that_only_look_like_preferences_are_kept(tmp_path: Path) -> None:
+    value = {"prompt": "x", "completion": "y", "label": "easy", "chosen": True, "rejected": None}
+    assert read_one(tmp_path, value, "trl").extra["label"] == "easy"
+
+
+def test_swift_merges_text_and_calls_into_one_turn(tmp_path: Path) -> None:
+    call = {"role": "tool_call", "content": '{"name": "f", "arguments": {"a": 1}}'}
+    messages = [ASK, {"role": "assistant", "content": "Let me see."}, call, call]
+    messages += [{"role": "tool_response", "content": "ok"}, {"role": "tool", "content": "too"}]
+    row = read_one(tmp_path, {"messages": messages, "tools": json.dumps([WEATHER])}, "swift")
+    expected = Message("assistant", "Let me see.", (ToolCall("f", {"a": 1}),) * 2)
+    assert row.messages[1:] == (expected, Message("tool", "ok"), Message("tool", "too"))
+
+
+def test_verl_rows_of_others_are_read_as_they_are(tmp_path: Path) -> None:
+    value = {
+        "data_source": "openai/gsm8k",
+        "prompt": [ASK],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": "42"},
+        "extra_info": {"split": "train", "index": 3, "answer": "#### 42"},
+    }
+    row = read_one(tmp_path, value, "verl")
+    assert (row.id, row.gold, row.messages) == ("train/3", "42", (Message("user", "Weather?"),))
+    table = pa.Table.from_pylist([value, value | {"extra_info": {"index": 4}}])
+    pq.write_table(table, tmp_path / "a.parquet")
+    same, other = read_rows(tmp_path / "a.parquet", "verl")
+    assert replace(same, origin="") == replace(row, origin="") and other.id == "4"
+    write_rows(tmp_path / "b.parquet", [row], "verl")
+    (written,) = pq.read_table(tmp_path / "b.parquet").to_pylist()
+    assert written["extra_info"]["split"] == "train" and written["extra_info"]["index"] == 3
+    for key in ("data_source", "prompt", "ability", "reward_model"):
+        assert written[key] == value[key]
+
+
+def test_verl_rows_of_ours_are_plain_messages_that_verl_can_render(tmp_path: Path) -> None:
+    talk = (Message("user", "Weather?"), Message("assistant", "", (ToolCall("f", {"a": 1}),)))
+    row = Row("r", (*talk, Message("tool", "ok"), Message("assistant", "Fine.")), (WEATHER,))
+    write_rows(tmp_path / "a.jsonl", [row], "verl")
+    value = json.loads((tmp_path / "a.jsonl").read_text())
+    assert [set(message) for message in value["prompt"]] == [{"role", "content"}] * 4
+    assert [message["role"] for message in value["prompt"]] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+    ]
+    assert value["reward_model"] == {"style": "rule", "ground_truth": "Fine."}
+
+
+@pytest.mark.parametrize("column", ["prompt", "reward_model.ground_truth"])
+def test_a_verl_row_edited_since_it_was_written_is_refused(tmp_path: Path, column: str) -> None:
+    path = tmp_path / "a.jsonl"
+    write_rows(path, [Row("r", (Message("user", "Weather?"),), gold="42")], "verl")
+    value = json.loads(path.read_text())
+    if column == "prompt":
+        value["prompt"][0]["content"] = "Edited"
+    else:
+        value["reward_model"]["ground_truth"] = "43"
+    with pytest.raises(DataError, match=f"{column}: differs from what extra_info.assay keeps"):
+        read_one(tmp_path, value, "verl")
+
+
+def test_trl_reads_text_messages_and_prompts_alone(tmp_path: Path) -> None:
+    answer = {"role": "assistant", "content": "Sunny."}
+    expected = (Message("user", "Weather?"), Message("assistant", "Sunny."))
+    text = read_one(tmp_path, {"prompt": "Weather?", "completion": "Sunny.", "x": 1}, "trl")
+    assert (text.messages, text.extra) == (expected, {"x": 1})
+    chat = read_one(tmp_path, {"prompt": [ASK], "completion": [answer]}, "trl")
+    assert chat.messages == expected
+    assert read_one(tmp_path, {"prompt": [ASK]}, "trl").messages == expected[:1]
+
+
+def test_gsm8k_rows_keep_the_answer_as_gold(tmp_path: Path) -> None:
+    row = read_one(tmp_path, {"question": "1+1?", "answer": "It is\n#### 2"}, "gsm8k")
+    assert row.messages == (Message("user", "1+1?"), Message("assistant", "It is\n#### 2"))
+    assert row.gold == "It is\n#### 2" and row.extra["question"] == "1+1?"
+    with pytest.raises(DataError, match=r"a.jsonl:1: question: missing"):
+        read_one(tmp_path, {"answer": "x"}, "gsm8k")
+
+
+def test_formats_are_looked_up_by_name_and_can_be_added(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", {"q": "hi"})
+    with pytest.raises(UnknownFormatError, match="did you mean 'messages'"):
+        read_rows(path, "mesages")
+    with pytest.raises(UnknownFormatError, match="cannot write format 'gsm8k'"):
+        write_rows(tmp_path / "b.jsonl", [], "gsm8k")
+    with pytest.raises(UnknownFormatError, match="not written as parquet"):
+        write_rows(tmp_path / "b.parquet", [], "messages")
+    FORMATS["own"] = record_reader(
+        lambda record: Row("1", (Message("user", record.need("q", str)),), origin=record.origin)
+    )
+    try:
+        assert read_rows(path, "own")[0].messages == (Message("user", "hi"),)
+    finally:
+        del FORMATS["own"]
+    (tmp_path / "c.jsonl").write_text("\n")
+    with pytest.raises(DataError, match=r"c.jsonl: holds no rows"):
+        read_rows(tmp_path / "c.jsonl", "messages")
+
+
+def test_an_extra_field_named_like_a_column_is_refused_on_writing(tmp_path: Path) -> None:
+    row = Row("r", (Message("user", "x"),), extra={"prompt": "mine"})
+    assert write_rows(tmp_path / "a.jsonl", [row], "messages") == {}
+    with pytest.raises(DataError, match="prompt: row r has an extra field of this name"):
+        write_rows(tmp_path / "b.jsonl", [row], "trl")
+    assert not (tmp_path / "b.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    "file", ["glaive_toolcall_en", "glaive_toolcall_zh", "reason_tool_use_demo"]
+)
+def test_real_tool_rows_are_read_and_come_back(shared: Path, tmp_path: Path, file: str) -> None:
+    source = shared / "data" / "tool" / f"{file}.jsonl"
+    real = read_rows(source, "messages")
+    lines = [json.loads(line) for line in source.read_text().splitlines()]
+    assert [len(row.messages) for row in real] == [len(line["messages"]) for line in lines]
+    assert all(row.messages[-1].role == "assistant" for row in real)
+    if file == "reason_tool_use_demo":
+        assert sum(len(m.tool_calls) for row in real for m in row.messages) == 32
+        assert all(m.reasoning for row in real for m in row.messages if m.role == "assistant")
+    for format in ("messages", "trl", "verl"):
+        assert write_rows(tmp_path / format, real, format) == {}
+        assert placeless(read_rows(tmp_path / format, format)) == placeless(real)
+
+
+def test_real_trajectories_without_tool_documents_are_read(shared: Path, tmp_path: Path) -> None:
+    lines = (shared / "data" / "tool" / "taubench_gpt4o_airline.jsonl").read_text().splitlines()
+    values = [json.loads(line) for line in lines]
+    path = write_lines(
+        tmp_path / "a.jsonl", *({"id": n, "messages": v["traj"]} for n, v in enumerate(values))
+    )
+    real = read_rows(path, "messages")
+    assert sum(len(m.tool_calls) for row in real for m in row.messages) == 577
+
+
+def test_real_gsm8k_rows_have_distinct_ids(shared: Path) -> None:
+    assert len(read_rows(shared / "data" / "math" / "gsm8k_test.jsonl", "gsm8k")) == 659

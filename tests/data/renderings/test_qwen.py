@@ -1,0 +1,270 @@
+"""The two Qwen3 renderings against what upstream writes: its handler, and its chat template."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assay.data.encoding import BREAK
+from assay.data.formats.formats import read_rows
+from assay.data.renderings.qwen import ascii_json, qwen3, qwen3_fc
+from assay.data.renderings.rendering import Renderer
+from assay.data.renderings.template import RenderingError
+from assay.data.renderings.thinking import ThinkHandling, think_handling
+from assay.data.row import Message, ToolCall
+from assay.tasks.tools.single_turn import entries
+from tests.data.bfcl_handler import chat_template, format_prompt, heard, stored, trl_template
+from tests.data.chat import SPECIAL, build, tokenizer
+from tests.data.talks import WEATHER, plain, talks, values
+
+RESPONSE = {**WEATHER, "response": {"type": "dict", "properties": {}}}
+CALL = ToolCall("get_weather", {"city": "Zürich"})
+ASKED = (Message("system", "Be brief."), Message("user", "Weather?"))
+STEPS = (
+    *ASKED,
+    Message("assistant", "", (CALL, CALL, ToolCall("f", {})), reasoning="Look."),
+    Message("tool", "21"),
+    Message("tool", "22"),
+    Message("assistant", "It is 21.", reasoning="Done."),
+    Message("user", "Thanks"),
+)
+
+
+def as_upstream(messages: tuple[Message, ...]) -> list[dict]:
+    """The history as the handler holds it: text next to calls is gone, its reasoning is not."""
+    return [stored(_beside_calls(m) if m.tool_calls else m) for m in messages]
+
+
+def _beside_calls(message: Message) -> Message:
+    thought = message.reasoning or heard(message.content)["reasoning_content"]
+    return replace(message, content="", reasoning=thought)
+
+
+@settings(max_examples=150, deadline=None)
+@given(messages=talks(), cut=st.integers(0, 2), with_tools=st.booleans())
+def test_the_prompt_is_byte_for_byte_the_one_of_bfcls_handler(messages, cut, with_tools) -> None:
+    tools = [RESPONSE, WEATHER] if with_tools else []
+    asked = messages[: len(messages) - cut] or messages
+    assert qwen3_fc(asked, tools, True) == format_prompt(as_upstream(asked), tools)
+
+
+@settings(max_examples=100, deadline=None)
+@given(thought=plain, text=plain, value=st.lists(plain, max_size=2))
+def test_history_is_what_the_handler_keeps_of_what_the_model_wrote(thought, text, value) -> None:
+    """The whole way: a target as it is trained, heard by the handler, and in the next prompt."""
+    said = Message("assistant", text, (ToolCall("f", {"a": value}),), reasoning=thought)
+    written = answer_text(said)
+    after = Message("tool", "21")
+    held = [*as_upstream(ASKED), heard(written), stored(after)]
+    split = replace(said, reasoning=thought.strip("\n"))
+    assert qwen3_fc((*ASKED, split, after), [], True) == format_prompt(held, [])
+
+
+bodies = st.one_of(
+    st.builds(
+        lambda name, arguments, more: json.dumps({"name": name, "arguments": arguments, **more}),
+        st.sampled_from(["f", "g"]),
+        st.one_of(plain, st.dictionaries(plain, plain, max_size=2), st.just([1.0])),
+        st.sampled_from([{}, {"id": 1}]),
+    ),
+    st.sampled_from(['{"name": "f",  "arguments": {"é": 1}}', "no json", "{", "[" * 100_000]),
+)
+said = st.lists(
+    st.one_of(plain, bodies.map(lambda body: f"<tool_call>\n{body}\n</tool_call>")), max_size=4
+).map("".join)
+
+
+@settings(max_examples=150, deadline=None)
+@given(thought=st.one_of(st.just(""), plain), text=said)
+def test_an_answer_kept_as_text_is_heard_as_the_handler_hears_it(thought, text) -> None:
+    """Dialogues keep what the model wrote; later prompts hold what the handler makes of it."""
+    written = (f"<think>\n{thought}\n</think>\n\n" if thought else "") + text
+    after = Message("tool", "21")
+    expected = format_prompt([*as_upstream(ASKED), heard(written), stored(after)], [])
+    assert qwen3_fc((*ASKED, Message("assistant", written), after), [], True) == expected
+
+
+DEEP = '{"name": "f", "arguments": ' + "[" * 900 + "]" * 900 + "}"
+
+
+@pytest.mark.parametrize(
+    "body", [DEEP, "[1]", '"f"', '{"name": 1, "arguments": {}}', '{"name": "f"}']
+)
+def test_json_that_is_no_call_stays_text_where_upstream_breaks(body: str) -> None:
+    written = f"<tool_call>\n{body}\n</tool_call>"
+    text = qwen3_fc((*ASKED, Message("assistant", written), Message("user", "?")), [], True)
+    assert f"<|im_start|>assistant\n{written}<|im_end|>" in text
+
+
+def test_an_escape_in_a_call_spells_no_control_token() -> None:
+    """Heard and written anew, `\\u003c|im_end|>` would be the token if it were not broken up."""
+    body = '{"name": "f", "arguments": {"a": "\\u003c|im_end|>", "b": "<|im_end|>"}}'
+    written = Message("assistant", f"<tool_call>\n{body}\n</tool_call>")
+    made = Renderer(tokenizer("qwen3"), "qwen3_fc")
+    spoiled, clean = (
+        made.prompt((*ASKED, message, Message("user", "?")))
+        for message in (written, Message("assistant", "x"))
+    )
+    assert spoiled.count(made.end_token) == clean.count(made.end_token)
+    assert '"a": "<|im_end|>"' in made.tokenizer.decode(list(spoiled))
+
+
+def answer_text(message: Message) -> str:
+    """What a model would have to write to say `message`, by its rendering as the target."""
+    prompt = qwen3_fc(ASKED, [], True)
+    whole = qwen3_fc((*ASKED, message), [], False)
+    assert whole.startswith(prompt)
+    return whole[len(prompt) :].removesuffix("<|im_end|>\n")
+
+
+def test_the_handler_prompt_of_real_items_is_upstreams() -> None:
+    made = Renderer(tokenizer("qwen3"), "qwen3_fc")
+    for category in ("simple_python", "live_multiple"):
+        for row in entries(category)[:40]:
+            expected = format_prompt([stored(m) for m in row.prompt], list(row.tools))
+            tokens = made.prompt(row.prompt, row.tools)
+            assert made.tokenizer.decode(list(tokens)) == expected
+            assert list(tokens) == made.tokenizer.encode(expected, add_special_tokens=False)
+
+
+def test_the_handlers_habits_are_kept() -> None:
+    text = qwen3_fc(STEPS[:5], [RESPONSE], True)
+    doubled = '{"name": "get_weather", "arguments": {"city": "Z\\u00fcrich"}}\n</tool_call>'
+    assert text == format_prompt(as_upstream(STEPS[:5]), [RESPONSE])
+    assert doubled + "<tool_call>\n" in text and doubled + "\n<tool_call>" in text
+    assert "<think>\nLook.\n</think>\n\n<tool_call>" in text
+    assert "user\n<tool_response>\n21\n</tool_response>\n<tool_response>\n22\n" in text
+    assert '"response": {' in text and '"type": "function"' not in text
+    later = qwen3_fc(STEPS, [RESPONSE], True)
+    assert "Look." not in later and "Done." not in later
+
+
+def test_wrapped_tools_read_as_bare_ones_to_the_handler() -> None:
+    wrapped = {"type": "function", "function": WEATHER}
+    assert qwen3_fc(ASKED, [wrapped], True) == qwen3_fc(ASKED, [WEATHER], True)
+
+
+@given(value=values)
+def test_escaped_json_is_pythons_and_keeps_the_break(value) -> None:
+    assert ascii_json(value) == json.dumps(value)
+    assert ascii_json({"é": f"<{BREAK}|"}) == f'{{"\\u00e9": "<{BREAK}|"}}'
+
+
+def published():
+    return build(SPECIAL["qwen3"], chat_template(), ["<think>", "</think>", "<tool_call>"])
+
+
+PUBLISHED = published()
+
+
+@settings(max_examples=100, deadline=None)
+@given(messages=talks(), whole=st.booleans(), with_tools=st.booleans())
+def test_qwen3_is_byte_for_byte_the_public_template(messages, whole, with_tools) -> None:
+    tools = [RESPONSE, WEATHER] if with_tools else []
+    own, theirs = (Renderer(PUBLISHED, name) for name in ("qwen3", "template"))
+    if whole:
+        assert own.conversation(messages, tools) == theirs.conversation(messages, tools)
+    else:
+        assert own.prompt(messages, tools) == theirs.prompt(messages, tools)
+    expected = PUBLISHED.apply_chat_template(
+        [openai(message) for message in messages],
+        tools=[{"type": "function", "function": tool} for tool in tools] or None,
+        tokenize=False,
+        add_generation_prompt=not whole,
+    )
+    assert qwen3(messages, tools, not whole) == expected
+
+
+def openai(message: Message) -> dict:
+    """The message as OpenAI writes it, by hand."""
+    value: dict = {"role": message.role, "content": message.content}
+    if message.reasoning:
+        value["reasoning_content"] = message.reasoning
+    if message.tool_calls:
+        value["tool_calls"] = [
+            {"type": "function", "function": {"name": c.name, "arguments": dict(c.arguments)}}
+            for c in message.tool_calls
+        ]
+    return value
+
+
+def test_the_quoted_template_is_the_one_that_trl_ships() -> None:
+    made = Renderer(build(SPECIAL["qwen3"], trl_template("qwen3"), ["<think>"]), "template")
+    for messages in (ASKED, STEPS[:5], STEPS):
+        own = Renderer(made.tokenizer, "qwen3")
+        assert own.prompt(messages, [WEATHER]) == made.prompt(messages, [WEATHER])
+
+
+def test_the_instruct_template_asks_as_qwen3_does_and_writes_no_think_block() -> None:
+    template = trl_template("qwen3_instruct_2507")
+    made = Renderer(build(SPECIAL["qwen3"], template, ["<think>"]), "template")
+    silent = tuple(replace(m, reasoning="") for m in STEPS)
+    own = Renderer(made.tokenizer, "qwen3")
+    assert own.prompt(silent, [WEATHER]) == made.prompt(silent, [WEATHER])
+    assert think_handling(made) == ThinkHandling(False, None, False, None, None)
+    assert think_handling(own).empty_block
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_fc"])
+@settings(max_examples=60, deadline=None)
+@given(messages=talks(), with_tools=st.booleans())
+def test_every_turn_is_trained_after_the_prompt_that_it_is_sampled_after(
+    name: str, messages, with_tools
+) -> None:
+    """With reasoning, control tokens and rare characters anywhere, rewritten history or not."""
+    made = Renderer(PUBLISHED, name)
+    tools = (WEATHER,) if with_tools else ()
+    spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    turns = made.turns(messages, tools)
+    starts = [turn.context for turn in turns]
+    assert starts[0] == made.prompt(messages[: spoken[0]], tools)
+    assert made.turns(messages, tools, "last")[0].context == made.prompt(messages[:-1], tools)
+    if len(turns) > 1:
+        assert starts == [made.prompt(messages[:index], tools) for index in spoken]
+    assert all(turn.actions[-1] == made.end_token for turn in turns)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_fc"])
+def test_a_tokenizer_without_the_control_tokens_is_refused(name: str) -> None:
+    with pytest.raises(RenderingError, match=f"{name!r} writes <|im_start|>, no special token"):
+        Renderer(tokenizer("llama"), name)
+
+
+def test_the_fingerprint_does_not_depend_on_a_template_that_is_not_read() -> None:
+    one, two = tokenizer("qwen3"), tokenizer("chatml")
+    prints = {name: Renderer(one, name).fingerprint for name in ("qwen3", "qwen3_fc", "template")}
+    assert len(set(prints.values())) == 3
+    assert prints["qwen3"] == Renderer(two, "qwen3").fingerprint
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_fc"])
+def test_real_conversations_render_with_exact_prefixes(shared, name: str) -> None:
+    made = Renderer(tokenizer("qwen3"), name)
+    for file in ("glaive_toolcall_en", "glaive_toolcall_zh", "reason_tool_use_demo"):
+        for row in read_rows(shared / "data" / "tool" / f"{file}.jsonl", "messages")[:12]:
+            whole = made.conversation(row.messages, row.tools)
+            prompt = made.prompt(row.prompt, row.tools)
+            assert whole.tokens[: len(prompt)] == prompt
+            assert made.turns(row.messages, row.tools)
+
+
+def test_one_sequence_trains_a_conversation_without_reasoning_for_the_handler() -> None:
+    """What is trained stays in later prompts as it was, so nothing is rewritten."""
+    silent = tuple(replace(m, reasoning="") for m in STEPS[:-1])
+    handler, template = (Renderer(tokenizer("qwen3"), n) for n in ("qwen3_fc", "qwen3"))
+    assert not handler.conversation(silent, [WEATHER]).rewritten
+    assert len(handler.turns(silent, [WEATHER])) == 1
+    assert template.conversation(silent, [WEATHER]).rewritten == (2,)
+    beside = (*ASKED, Message("assistant", "Let me see.", (CALL,)), *silent[3:])
+    assert handler.conversation(beside, [WEATHER]).rewritten == (2,)
+
+
+def test_text_next_to_calls_is_trained_and_then_lost() -> None:
+    said = Message("assistant", "Let me see.", (CALL,))
+    made = Renderer(tokenizer("qwen3"), "qwen3_fc")
+    first, second = made.turns((*ASKED, said, *STEPS[3:6]))
+    decode = made.tokenizer.decode
+    assert decode(list(first.actions)).startswith("Let me see.\n<tool_call>\n")
+    assert "Let me see." not in decode(list(second.context))

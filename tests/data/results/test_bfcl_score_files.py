@@ -1,0 +1,123 @@
+"""BFCL's files: what the score file leaves out is in the result file, and the two must agree."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.data.raw_record import DataError
+from assay.data.results.bfcl_score_files import source_of
+from assay.data.results.readers import read_results
+from assay.tasks.tools.single_turn import entries
+from tests.data.results.produced import FOLDER, copied
+
+NAME = "non_live/BFCL_v4_simple_python"
+
+
+@pytest.mark.parametrize("model", ["small", "large"])
+def test_scores_are_those_that_bfcl_counted_whichever_of_the_two_files_is_named(model: str):
+    score, result = (
+        FOLDER / "bfcl" / kind / model / f"{NAME}_{kind}.json" for kind in ("score", "result")
+    )
+    header = json.loads(score.read_text().splitlines()[0])
+    (first,), (second,) = read_results(score), read_results(result)
+    assert first == second
+    assert (first.run, first.benchmark) == (model, "BFCL_v4_simple_python")
+    right = [answer for answer in first.answers if answer.score == 1]
+    assert (len(right), len(first.answers)) == (header["correct_count"], header["total_count"])
+
+
+def test_the_wrong_items_are_the_listed_ones_and_outputs_are_the_models():
+    (result,) = read_results(FOLDER / "bfcl/score/large" / f"{NAME}_score.json")
+    lines = (FOLDER / "bfcl/score/large" / f"{NAME}_score.json").read_text().splitlines()
+    listed = {json.loads(line)["id"] for line in lines[1:]}
+    assert {answer.item for answer in result.answers if answer.score == 0} == listed
+    outputs = {answer.item: answer.output for answer in result.answers}
+    assert outputs["simple_python_2"] == "[add(a=2, b=4)]"
+
+
+def test_an_endpoint_that_failed_is_an_error_though_bfcl_counts_it_as_wrong():
+    (result,) = read_results(FOLDER / "bfcl/score/large" / f"{NAME}_score.json")
+    assert [(a.item, a.score) for a in result.answers if a.error] == [("simple_python_3", 0.0)]
+
+
+def test_files_that_lie_side_by_side_are_found(tmp_path: Path):
+    for kind in ("score", "result"):
+        text = (FOLDER / "bfcl" / kind / "small" / f"{NAME}_{kind}.json").read_text()
+        (tmp_path / f"BFCL_v4_simple_python_{kind}.json").write_text(text)
+    (result,) = read_results(tmp_path / "BFCL_v4_simple_python_score.json")
+    assert len(result.answers) == 12 and result.run == tmp_path.name
+
+
+def pair(folder: Path) -> tuple[Path, Path]:
+    root = copied("bfcl", folder)
+    return (
+        root / "score/small" / f"{NAME}_score.json",
+        root / "result/small" / f"{NAME}_result.json",
+    )
+
+
+def test_a_score_file_without_its_result_file_says_where_to_put_it(tmp_path: Path):
+    score, result = pair(tmp_path)
+    result.unlink()
+    with pytest.raises(
+        DataError, match=r"_score\.json: the result file is missing .*_result\.json"
+    ):
+        read_results(score)
+
+
+def test_results_that_were_generated_again_are_refused(tmp_path: Path):
+    score, result = pair(tmp_path)
+    lines = result.read_text().splitlines()
+    result.write_text("\n".join(lines[:-1]) + "\n")
+    with pytest.raises(DataError, match=r"\d+ answers|does not occur"):
+        read_results(score)
+    wrong = json.loads(score.read_text().splitlines()[1])["id"]
+    result.write_text("\n".join(lines).replace(f'"{wrong}"', '"simple_python_99"') + "\n")
+    with pytest.raises(DataError, match=rf"score\.json:2: id: '{wrong}' does not occur"):
+        read_results(score)
+
+
+def test_an_item_answered_twice_is_refused_by_line(tmp_path: Path):
+    score, result = pair(tmp_path)
+    result.write_text(result.read_text() + result.read_text().splitlines()[4] + "\n")
+    with pytest.raises(DataError, match=r"result\.json:13: id: 'simple_python_4' is also.*line 5"):
+        read_results(score)
+
+
+def test_damaged_lines_are_named(tmp_path: Path):
+    score, _ = pair(tmp_path)
+    score.write_text(score.read_text()[:-40])
+    with pytest.raises(DataError, match=r"score\.json:\d+: malformed JSON"):
+        read_results(score)
+    score.write_text('{"accuracy": 1}\n')
+    with pytest.raises(DataError, match=r"score\.json:1: total_count: missing"):
+        read_results(score, "bfcl")
+    with pytest.raises(DataError, match="no file of BFCL"):
+        read_results(score.rename(score.with_name("x.json")), "bfcl")
+
+
+@pytest.mark.parametrize(
+    ("item", "source"),
+    [
+        ("multi_turn_base_17", "multi_turn_17"),
+        ("multi_turn_miss_param_17", "multi_turn_17"),
+        ("multi_turn_long_context_170", "multi_turn_170"),
+        ("live_simple_3-2-0", "live_simple-2"),
+        ("live_parallel_multiple_3-2-11", "live_parallel_multiple-2"),
+        ("simple_python_3", "simple_python_3"),
+    ],
+)
+def test_entries_made_from_one_scene_or_one_function_doc_are_one_cluster(item: str, source: str):
+    assert source_of(item) == source
+
+
+@pytest.mark.parametrize("category", ["live_simple", "multi_turn_base"])
+def test_clusters_are_those_of_the_labs_own_runs(category: str):
+    rows = entries(category)
+    assert {row.id: row.conversation for row in rows} == {row.id: source_of(row.id) for row in rows}
+
+
+def test_a_key_that_no_entry_has_is_refused():
+    with pytest.raises(DataError, match="read from their ids"):
+        read_results(FOLDER / "bfcl/score/large" / f"{NAME}_score.json", cluster="scene")

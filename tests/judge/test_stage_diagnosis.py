@@ -1,0 +1,222 @@
+"""Health rules: each fires on its fault, none on a healthy run; advice depends on what is seen."""
+
+import math
+import string
+
+import numpy as np
+import pytest
+
+from assay.judge.findings import Finding, worst_first
+from assay.judge.health_checks import CHECKS, Spending
+from assay.judge.health_rules import RULES
+from assay.judge.health_words import ADVICE, EVIDENCE, WHAT
+from assay.judge.identity import IDENTITY_RULES
+from assay.judge.intervals import Interval
+from assay.judge.stage_diagnosis import Diagnosis, diagnose, worded
+from assay.judge.trends import Forecast
+from tests.judge.simulated import single_pass
+
+RISING_DEV = [(0, single_pass([0] * 60)), (20, single_pass([1] * 30 + [0] * 30))]
+FALLING_DEV = [
+    (0, single_pass([1] * 30 + [0] * 30)),
+    (20, single_pass([1] * 10 + [0] * 50)),
+]
+
+
+def healthy(seed: int = 0, steps: int = 30) -> list[dict]:
+    """A stage in which everything moves a little and nothing is wrong."""
+    draw = np.random.default_rng(seed)
+
+    def share(middle: float) -> float:
+        return float(np.clip(draw.normal(middle, 0.01), 0, 1))
+
+    return [
+        {
+            "stage": "rl",
+            "step": step,
+            "seconds": 20 + draw.random(),
+            "completion_tokens": 2000 + 100 * draw.random(),
+            "signal_share": share(0.6),
+            "truncated_share": share(0.02),
+            "abstained_share": 0.0,
+            "repeated_share": share(0.1),
+            "grad_norm": 0.8 + 0.1 * draw.random(),
+            "rollout_gap_mean": 0.044,
+            "rollout_gap_k3": 0.002,
+            "kl": 0.001 * step,
+            "clip_low_share": 0.001,
+            "clip_high_share": 0.002,
+            "length_mean": 40 + draw.normal(),
+            "entropy": 1.2 - 0.01 * step,
+            "reward_mean": 0.2 + 0.015 * step + 0.02 * draw.normal(),
+            "format_share": share(0.95),
+            "fallback_share": share(0.01),
+            "api_error_share": share(0.02),
+            "skipped_steps": 0,
+        }
+        for step in range(1, steps + 1)
+    ]
+
+
+def with_fault(**fault: object) -> list[dict]:
+    """Values, or functions of the step, that go wrong after step 10."""
+    return [
+        {**line, **{k: v(line["step"]) if callable(v) else v for k, v in fault.items()}}
+        if line["step"] > 10
+        else line
+        for line in healthy()
+    ]
+
+
+def fired(metrics: list[dict], dev=(), spending=()) -> dict[str, Diagnosis]:
+    return {found.rule: found for found in diagnose(metrics, dev, spending)}
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_healthy_run_has_no_findings(seed):
+    assert fired(healthy(seed), RISING_DEV) == {}
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_the_first_steps_of_a_healthy_run_have_no_findings(steps):
+    assert fired(healthy(3, steps)) == {}
+
+
+def test_a_stage_that_records_none_of_the_metrics_has_no_findings():
+    assert diagnose([{"stage": "sft", "step": 1, "nll": 2.0, "seconds": 1.0}]) == []
+    assert diagnose([]) == []
+
+
+FAULTS = [
+    ("no_signal", {"signal_share": 0.0}, "error", "0.0%"),
+    ("no_signal", {"signal_share": 0.05}, "warning", "5.0%"),
+    ("truncated", {"truncated_share": 1.0}, "error", "100.0%"),
+    ("truncated", {"truncated_share": 0.4}, "warning", "limit 30.0%"),
+    ("abstentions", {"abstained_share": 0.05}, "warning", "5.0%"),
+    ("abstentions", {"abstained_share": 0.3}, "error", "30.0%"),
+    ("zero_gradient", {"grad_norm": 0.0}, "error", "10 step"),
+    ("non_finite_gradient", {"grad_norm": math.inf}, "error", "20 of 30"),
+    ("non_finite_gradient", {"grad_norm": None}, "error", "20 of 30"),
+    ("non_finite_gradient", {"skipped_steps": 2}, "warning", "2 updates skipped"),
+    ("rollout_gap", {"rollout_gap_mean": 0.2}, "warning", "0.200"),
+    ("rollout_gap", {"rollout_gap_mean": 0.7}, "error", "limit 0.500"),
+    ("entropy_collapse", {"entropy": 0.05}, "warning", "0.044 of it left"),
+    ("length_explosion", {"length_mean": 90.0}, "warning", "times as much"),
+    ("length_explosion", {"length_mean": 400.0}, "error", "limit 4"),
+    ("kl_blow_up", {"kl": 0.3}, "warning", "0.300"),
+    ("kl_blow_up", {"kl": 5.0}, "error", "limit 1"),
+    ("stale_reference", {"clip_high_share": 0.3}, "warning", "30.1%"),
+    ("stale_reference", {"stale_share": 0.9}, "error", "stale_share"),
+    ("repeated_samples", {"repeated_share": 0.8}, "warning", "80.0%"),
+    ("repeated_samples", {"repeated_share": 1.0}, "error", "100.0%"),
+    ("format_falling", {"format_share": lambda s: 0.95 - 0.003 * s}, "warning", "a step"),
+    ("format_falling", {"format_share": lambda s: 0.95 - 0.03 * s}, "error", "limit 10.0%"),
+    ("stagnant_reward", {"reward_mean": lambda s: 0.4 + 0.001 * (s % 3)}, "warning", "less than"),
+    ("fallbacks", {"fallback_share": 0.1}, "warning", "10.0%"),
+    ("rising_api_errors", {"api_error_share": lambda s: 0.01 * (s - 10)}, "error", "a step"),
+    ("falling_speed", {"seconds": 60.0}, "warning", "of it left"),
+    ("falling_speed", {"seconds": 200.0}, "error", "limit 0.25"),
+]
+
+
+@pytest.mark.parametrize(("rule", "fault", "severity", "evidence"), FAULTS)
+def test_each_rule_fires_on_its_fault_alone(rule, fault, severity, evidence):
+    found = fired(with_fault(**fault))
+    assert list(found) == [rule]
+    said = worded(found[rule])
+    assert said.severity == severity
+    assert evidence in said.evidence
+    assert said.what == WHAT[rule] and said.fix
+
+
+def test_fallbacks_that_rise_are_told_before_they_are_many():
+    rising = with_fault(fallback_share=lambda s: 0.002 * (s - 10))
+    assert list(fired(rising)) == ["rising_fallbacks"]
+
+
+def test_every_rule_is_shown_to_fire():
+    shown = {rule for rule, *_ in FAULTS}
+    apart = {"rising_fallbacks", "reward_without_gain", "over_budget"}
+    assert shown | apart == set(RULES)
+    assert {rule.kind for rule in RULES.values()} == set(CHECKS)
+
+
+def test_a_fault_that_has_passed_is_not_reported_as_present():
+    metrics = [{**x, "signal_share": 0.0 if x["step"] < 18 else 0.6} for x in healthy()]
+    assert fired(metrics) == {}
+
+
+def test_a_reward_that_rises_while_dev_falls_is_an_error():
+    said = worded(fired(healthy(), FALLING_DEV)["reward_without_gain"])
+    assert said.severity == "error"
+    assert "0.500 at step 0 to 0.167 at step 20" in said.evidence
+
+
+def test_a_dev_score_that_falls_within_noise_is_no_finding():
+    noisy = [FALLING_DEV[0], (20, single_pass([1] * 28 + [0] * 32))]
+    assert fired(healthy(), noisy) == {}
+
+
+def test_a_flat_reward_with_a_falling_dev_score_is_another_matter():
+    rng = np.random.default_rng(0)
+    noise = [float(r) for r in rng.normal(0.3, 0.05, 31)]
+    flat = [{**line, "reward_mean": noise[line["step"]]} for line in healthy()]
+    assert "reward_without_gain" not in fired(flat, FALLING_DEV)
+
+
+def budget(spent: float, low: float, high: float) -> Spending:
+    forecast = Forecast(30, (low + high) / 2, Interval(low, high, ""), "same cost", 10)
+    return Spending("cost", spent, 2.5, forecast)
+
+
+@pytest.mark.parametrize(
+    ("spent", "low", "high", "severity"),
+    [(3.0, 3.0, 4.0, "error"), (1.0, 2.6, 3.0, "warning"), (1.0, 2.0, 3.0, None)],
+)
+def test_a_budget_is_judged_by_what_is_spent_and_by_the_lower_limit_of_the_forecast(
+    spent, low, high, severity
+):
+    found = fired(healthy(), (), [budget(spent, low, high)])
+    assert (found["over_budget"].severity if found else None) == severity
+    if severity == "warning":
+        assert "2.8 (2.6 to 3) by step 30" in worded(found["over_budget"]).evidence
+
+
+@pytest.mark.parametrize(
+    ("reward", "entropy", "advice"),
+    [
+        (0.05, 1.0, "too_hard"),
+        (0.95, 1.0, "more_data"),
+        (0.5, 0.1, "raise_temperature"),
+        (0.5, 1.0, "signal"),
+    ],
+)
+def test_advice_depends_on_what_else_the_steps_show(reward, entropy, advice):
+    steps = [
+        {"step": s, "signal_share": 0.0, "reward_mean": reward, "entropy": entropy}
+        for s in range(1, 6)
+    ]
+    found = fired(steps)["no_signal"]
+    assert found.advice[0] == advice
+    assert set(found.advice) == {advice, "signal"}
+
+
+def test_an_increase_of_noise_is_no_trend():
+    draw = np.random.default_rng(2)
+    steps = [{"step": s, "fallback_share": float(abs(draw.normal(0, 0.02)))} for s in range(40)]
+    assert fired(steps) == {}
+
+
+def test_every_word_is_used_and_every_gap_is_filled():
+    keys = {advice.key for rule in RULES.values() for advice in rule.advice}
+    assert keys | set(IDENTITY_RULES) == set(ADVICE)
+    assert set(WHAT) == set(RULES) | set(IDENTITY_RULES)
+    gaps = {k: {g for _, g, _, _ in string.Formatter().parse(t) if g} for k, t in EVIDENCE.items()}
+    assert all(gaps.values())
+
+
+def test_findings_are_sorted_with_errors_first():
+    found = [Finding(s, s, "", "") for s in ("note", "error", "warning", "error")]
+    assert [f.severity for f in worst_first(found)] == ["error", "error", "warning", "note"]
+    both = with_fault(truncated_share=0.4, abstained_share=0.5)
+    assert [found.rule for found in diagnose(both)] == ["abstentions", "truncated"]

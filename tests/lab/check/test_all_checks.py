@@ -1,0 +1,344 @@
+"""Every finding of `assay check` is brought about by an experiment that is really broken."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.data.episode import Episode, Reward, Turn
+from assay.data.row import Row
+from assay.experiment.read_file import SpecError
+from assay.judge.findings import Finding
+from assay.judge.intervals import wilson
+from assay.lab.check import memory_and_disk
+from assay.lab.check.all_checks import check_experiment
+from assay.lab.check.probe import told
+from assay.lab.check.rows import well_formed
+from assay.lab.check.subject import Number
+from tests.lab.sound_lab import SEARCH, add_row, found, look, make_sound_lab, silent
+from tests.models.folders import tiny_model
+from tests.tiny_lab import write_rows
+
+PARAMETERS = sum(p.numel() for p in tiny_model().parameters())
+GIB = 2**30
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    return make_sound_lab(tmp_path)
+
+
+def test_a_sound_experiment_has_no_error_and_no_warning_and_leaves_no_trace(lab: Path) -> None:
+    before = sorted(lab.rglob("*"))
+    report = look(lab, timed=True)
+    assert not report.failed
+    assert {f.severity for f in report.findings} == {"note"}
+    numbers = report.numbers["data.sums"]
+    assert (numbers["rows_in_source"], numbers["train_rows"], numbers["dev_rows"]) == (16, 12, 4)
+    assert report.numbers["evaluate.test"]["items"] == 8
+    assert report.numbers["evaluate.test"]["gold_full_share: math/gsm8k"] == 1
+    assert report.numbers["stage.rl"]["gold_full_share: accuracy"] == 1
+    assert sorted(lab.rglob("*")) == before
+
+
+def test_what_cannot_be_opened_is_the_only_finding(lab: Path) -> None:
+    for override in ("data.sums.source=path:none.jsonl", "model=path:none"):
+        with pytest.raises(SpecError, match=r"none.*: no such f"):
+            look(lab, override)
+    report = look(lab, 'evaluate.test.options.path="none.jsonl"')
+    assert report.failed and len(report.findings) == 1
+    assert "none.jsonl" in report.findings[0].evidence
+    (lab / "sums.jsonl").open("a").write('{"id": 1, "messages": [}\n')
+    assert look(lab).findings[0].evidence.endswith("sums.jsonl:17")
+    with pytest.raises(SpecError):
+        look(lab, "stage.rl.prompts=0")
+
+
+def test_left_out_rows_are_counted_by_reason(lab: Path) -> None:
+    add_row(lab / "sums.jsonl", "1" * 300, r"\boxed{1}", "long", gold="1")
+    finding = found(look(lab, "data.sums.max_prompt_tokens=300"), "longer than max_prompt_tokens")
+    assert finding.severity == "note" and "1 of 17" in finding.evidence
+    assert finding.evidence.endswith("long")
+
+
+def test_rows_that_say_the_same_are_dropped_counted_and_never_fatal(lab: Path) -> None:
+    lines = (lab / "sums.jsonl").read_text().splitlines(keepends=True)
+    (lab / "sums.jsonl").write_text("".join([*lines, lines[0], lines[1].replace('1+2"', 'two"')]))
+    report = look(lab)
+    finding = found(report, "data.sums: rows left out: says the same as an earlier row")
+    assert finding.severity == "note" and "2 of 18 (11.1%): 1+1, two" in finding.evidence
+    numbers = report.numbers["data.sums"]
+    assert (numbers["rows_in_source"], numbers["train_rows"], numbers["dev_rows"]) == (18, 12, 4)
+    # The row that stays is not taken for one that was dropped, though its id is the same.
+    first = look(lab, 'data.sums.take={ rows = 8, how = "first" }')
+    assert found(first, "data.sums: the first 8 of 16 rows are taken")
+
+
+def test_rows_that_ask_the_same_and_have_other_answers_are_named(lab: Path) -> None:
+    add_row(lab / "sums.jsonl", "1 + 1 = ?", r"\boxed{3}", "other", gold="3")
+    words = "data.sums: rows ask the same and have other answers"
+    report = look(lab)
+    finding = found(report, words)
+    assert finding.severity == "warning" and "1 of 17 (5.9%): other (1+1)" in finding.evidence
+    assert report.numbers["data.sums"]["other_answers"] == 1
+    # Where answers are only imitated, several may be right.
+    file = lab / "tiny.toml"
+    file.write_text(file.read_text().partition("[stage.rl]")[0])
+    assert found(check_experiment(file, root=lab), words).severity == "note"
+
+
+def test_a_row_without_an_answer_stops_sft(lab: Path) -> None:
+    asked = {"id": "open", "messages": [{"role": "user", "content": "9 + 9 = ?"}]}
+    for n in range(8):
+        (lab / "sums.jsonl").open("a").write(json.dumps({**asked, "id": f"open{n}"}) + "\n")
+    report = look(lab)
+    assert found(report, "stage.sft: rows of data.sums have no gold").severity == "error"
+    assert found(report, "stage.rl: rows of data.sums have no gold").severity == "note"
+
+
+def test_ids_twice_and_tools_that_are_no_schema_are_errors() -> None:
+    broken = {**SEARCH, "parameters": {"type": "object", "properties": {"query": "a string"}}}
+    rows = [
+        Row("one", (), (SEARCH,)),
+        Row("two", (), (broken,), origin="calls.jsonl:2"),
+        Row("one", ()),
+    ]
+    twice, tools = list(well_formed("data.train", rows))
+    assert isinstance(twice, Finding) and isinstance(tools, Finding)
+    assert twice.severity == tools.severity == "error"
+    assert "same id" in twice.what and twice.evidence == "one"
+    assert "parameters.properties.query" in tools.what and tools.evidence == "calls.jsonl:2"
+    assert not list(well_formed("data.train", rows[:1]))
+
+
+def test_stored_candidates_have_to_be_there(lab: Path) -> None:
+    text = (lab / "tiny.toml").read_text()
+    stage = '[stage.rce]\nmethod = "rce"\ndata = "sums"\nsteps = 1\nprompts = 2\n'
+    stage += 'candidates = "stored"\nsampling = { max_tokens = 2 }\n\n'
+    (lab / "tiny.toml").write_text(text.replace("[stage.rl]", stage + "[stage.rl]"))
+    report = look(lab)
+    finding = found(report, "stage.rce: rows of data.sums hold no candidates")
+    assert finding.severity == "error" and "12 of 12" in finding.evidence
+    # Nothing is sampled, so max_tokens is no limit.
+    assert silent(report, "stage.rce: gold answers are longer")
+
+
+# Tokens
+
+
+def test_a_template_whose_prompt_does_not_begin_the_answer_is_an_error(lab: Path) -> None:
+    template = lab / "model" / "chat_template.jinja"
+    text = template.read_text()
+    assert "<|im_start|>assistant\n' }}" in text
+    template.write_text(text.replace("<|im_start|>assistant\n' }}", "<|im_start|>helper\n' }}"))
+    finding = found(look(lab), "stage.sft: rows cannot be rendered")
+    assert finding.severity == "error" and "12 of 12" in finding.evidence
+    assert "does not begin the conversation" in finding.evidence
+
+
+def test_renderings_of_two_names_that_write_the_same_are_a_note(lab: Path) -> None:
+    # Without tools, Hermes is the template's text.
+    report = look(lab, "evaluate.test.rendering=template", "stage.rl.rendering=template")
+    finding = found(report, "stage.sft is trained by 'hermes', evaluate.test asks by 'template'")
+    assert finding.severity == "note" and "20 conversations are alike" in finding.evidence
+    assert silent(report, "which it starts from")
+
+
+def test_answers_longer_than_max_tokens_are_counted(lab: Path) -> None:
+    # "\boxed{5}" and the end of the turn are 10 bytes, "\boxed{10}" 11.
+    finding = found(look(lab, "evaluate.test.sampling.max_tokens=10"), "longer than sampling")
+    assert finding.what.startswith("evaluate.test") and finding.severity == "warning"
+    assert "1 of 8 (12.5%) over 10 tokens: 6+4" in finding.evidence
+    assert silent(look(lab, "evaluate.test.sampling.max_tokens=11"), "longer than sampling")
+
+
+def test_rows_that_the_model_cannot_hold_are_an_error(lab: Path) -> None:
+    report = look(lab, "stage.rl.sampling.max_tokens=2040")
+    finding = found(report, "stage.rl: rows do not fit into the model's 2048 positions")
+    assert finding.severity == "error" and "12 of 12" in finding.evidence
+
+
+def test_a_tokenizer_that_changes_answers_on_the_way_through_text_is_found(lab: Path) -> None:
+    for n in range(8):
+        add_row(
+            lab / "sums.jsonl", f"{n} + 90", f"so . \\boxed{{{n + 90}}}", f"s{n}", gold=str(n + 90)
+        )
+    assert silent(look(lab), "on the way through text")
+    file = lab / "model" / "tokenizer.json"
+    config = json.loads(file.read_text())
+    tidy = {"type": "Replace", "pattern": {"String": " ."}, "content": "."}
+    config["decoder"] = {"type": "Sequence", "decoders": [config["decoder"], tidy]}
+    file.write_text(json.dumps(config))
+    finding = found(look(lab), "stage.sft: gold answers change on the way through text")
+    assert finding.severity == "warning" and "' ' in one and '.' in the other" in finding.evidence
+
+
+# Leakage
+
+
+@pytest.mark.parametrize("question", ["7 + 7 = ?", "7  +  7 =  ??"])
+def test_a_training_question_in_the_report_is_an_error(lab: Path, question: str) -> None:
+    for n in range(4):
+        add_row(lab / "sums.jsonl", "7 + 7 = ?", f"{n}: \\boxed{{14}}", f"train{n}", gold="14")
+    add_row(lab / "test.jsonl", question, r"\boxed{14}", "leaked", gold="14")
+    finding = found(look(lab), "data.sums is trained on and holds questions of evaluate.test")
+    assert finding.severity == "error" and "train" in finding.evidence
+    exact = "0 of them word for word" not in finding.evidence
+    assert exact == (question == "7 + 7 = ?")
+
+
+def test_a_training_question_among_dev_rows_is_a_warning(lab: Path) -> None:
+    write_rows(lab / "sums.jsonl", [(a, b) for a in range(1, 5) for b in range(1, 5)])
+    for n in range(12):
+        add_row(lab / "sums.jsonl", "7 + 7 = ?", f"{n}: \\boxed{{14}}", f"twice{n}", gold="14")
+    finding = found(look(lab), "data.sums is trained on and holds questions of evaluate.dev")
+    assert finding.severity == "warning" and "twice" in finding.evidence
+
+
+def test_conversations_on_both_sides_are_found(lab: Path) -> None:
+    for name in ("sums.jsonl", "test.jsonl"):
+        for n in range(8):
+            gold = len(name) + n
+            add_row(
+                lab / name,
+                f"{gold} + 0 = ?",
+                f"\\boxed{{{gold}}}",
+                f"{name}{n}",
+                gold=str(gold),
+                conversation=f"talk {n}",
+            )
+    (lab / "test.jsonl").write_text((lab / "test.jsonl").read_text().replace(" + 0", " - 0 + 0"))
+    report = look(lab)
+    finding = found(report, "data.sums is trained on and has conversations of evaluate.test")
+    assert finding.severity == "warning" and "talk" in finding.evidence
+
+
+def test_equal_ids_in_two_files_are_no_shared_conversation(lab: Path) -> None:
+    for name, first in (("sums.jsonl", 20), ("test.jsonl", 40)):
+        for n in range(8):
+            gold = first + n
+            add_row(lab / name, f"{gold} + 0 = ?", f"\\boxed{{{gold}}}", f"{n}", gold=str(gold))
+    assert silent(look(lab), "conversations of")
+
+
+def test_items_that_choose_must_not_report(lab: Path) -> None:
+    (lab / "test.jsonl").write_text((lab / "sums.jsonl").read_text())
+    finding = found(look(lab), "evaluate.dev chooses on items that evaluate.test reports")
+    assert finding.severity == "error" and "4 of 4" in finding.evidence
+
+
+# Room
+
+
+def test_memory_counts_the_reference_copy_exactly(lab: Path) -> None:
+    plain, kl = (
+        look(lab, *more).numbers["stage.rl"]["memory_mb"]
+        for more in ([], ["stage.rl.kl.coef=0.01"])
+    )
+    assert (kl - plain) * 2**20 == pytest.approx(4 * PARAMETERS)
+
+
+def test_memory_that_is_not_there_is_found(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = look(lab).numbers["stage.rl"]["memory_mb"] * 2**20
+    for free, whole, severity in (
+        (needed * 1.1, GIB, "warning"),
+        (needed * 0.9, GIB, "warning"),
+        (needed * 0.8, needed * 0.9, "error"),
+    ):
+        monkeypatch.setattr(memory_and_disk, "available_memory", lambda device, free=free: free)
+        monkeypatch.setattr(memory_and_disk, "installed_memory", lambda device, whole=whole: whole)
+        assert found(look(lab), "stage.rl: the memory of a step").severity == severity
+
+
+def test_disk_holds_every_checkpoint_and_two_optimizers(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first stage leaves three checkpoints, the second two; weights are 4 bytes, moments 8.
+    needed = (3 * 4 + 2 * 8 + 2 * 4 + 2 * 8) * PARAMETERS
+    longer = "stage.sft.steps=5"
+    report = look(lab, longer)
+    assert report.numbers["disk"]["checkpoints_mb"] * 2**20 == pytest.approx(needed)
+    assert look(lab, longer, "seeds=[1, 2]").numbers["disk"][
+        "checkpoints_mb"
+    ] * 2**20 == pytest.approx(2 * needed)
+    usage = type("Usage", (), {"free": needed})()
+    monkeypatch.setattr(memory_and_disk.shutil, "disk_usage", lambda path: usage)
+    assert found(look(lab, longer), "do not fit on the disk").severity == "error"
+
+
+def test_an_adapter_that_fits_nothing_is_found_without_training(lab: Path) -> None:
+    report = look(lab, 'stage.rl.adapt={ kind = "lora", targets = ["q_prj"] }')
+    finding = found(report, "names no linear layer")
+    assert finding.severity == "error" and "q_proj" in finding.fix
+
+
+def test_time_grows_with_the_work(lab: Path) -> None:
+    numbers = look(lab, "stage.rl.steps=30", "evaluate.test.repeats=5", timed=True).numbers
+    for table in ("stage.sft", "stage.rl", "evaluate.dev", "evaluate.test", "evaluate.sampled"):
+        assert 0 < numbers[table]["seconds_low"] <= numbers[table]["seconds_high"]
+    assert numbers["evaluate.test"]["seconds_low"] > numbers["evaluate.sampled"]["seconds_low"]
+
+
+# Settings
+
+
+def test_settings_that_are_seldom_meant(lab: Path) -> None:
+    report = look(
+        lab,
+        "stage.sft.optimizer.lr=1e-4",
+        'stage.rl.adapt={ kind = "lora" }',
+        "stage.rl.sampling.temperature=0.2",
+        "stage.rl.kl.coef=0.01",
+    )
+    assert found(report, "stage.sft: a learning rate for LoRA").severity == "warning"
+    assert found(report, "stage.rl: a learning rate for full").severity == "warning"
+    assert found(report, "stage.rl: the completions of a group").severity == "warning"
+    assert found(report, "stage.rl: groups of equal rewards are kept").severity == "note"
+    sound = look(lab, "stage.sft.optimizer.lr=9e-5")
+    assert silent(sound, "learning rate") and silent(sound, "groups of equal")
+
+
+def test_few_items_say_what_they_can_show(lab: Path) -> None:
+    report = look(lab)
+    # With four items not even four changes for the better reach p < 0.05.
+    assert "no difference at all" in found(report, "evaluate.sampled: 4 items").what
+    assert silent(report, "evaluate.dev: ")
+
+
+def test_the_first_rows_of_a_sorted_source_are_unlike_the_rest(lab: Path) -> None:
+    for n in range(60):
+        add_row(
+            lab / "test.jsonl", "so " * (5 + n) + f"{n} + 1 = ?", "-", f"long{n}", gold=str(n + 1)
+        )
+    report = look(lab, 'evaluate.sampled.take={ rows = 30, how = "first" }')
+    assert found(report, "evaluate.sampled: the first 30 of 68").severity == "warning"
+    assert silent(look(lab, 'evaluate.sampled.take={ rows = 30, how = "random" }'), "the first")
+
+
+# Probe
+
+
+def test_a_probe_samples_groups_and_says_how_sure_it_is(lab: Path) -> None:
+    numbers = look(lab, probe=3).numbers["stage.rl.probe"]
+    assert numbers["prompts"] == 3 and "format_share" in numbers
+    interval = wilson(numbers["signal_share"] * 3, 3)
+    assert numbers["signal_share_low"] == interval.low
+    assert numbers["signal_share_high"] == interval.high
+    assert numbers == look(lab, probe=3).numbers["stage.rl.probe"]
+
+
+@pytest.mark.parametrize(
+    ("signal", "prompts", "severity"), [(0, 20, "note"), (0, 40, "warning"), (2, 40, "note")]
+)
+def test_a_probe_warns_once_it_is_sure_of_little_signal(
+    signal: int, prompts: int, severity: str
+) -> None:
+    rewards = [Reward(float(g < signal and s == 0)) for g in range(prompts) for s in range(4)]
+    turn = Turn((1,), (2,), (True,), ended="length")
+    episodes = [Episode(str(n), "g", (turn,), reward) for n, reward in enumerate(rewards)]
+    seen = list(told("rl", "base", prompts, 4, episodes))
+    (finding,) = [one for one in seen if isinstance(one, Finding)]
+    assert finding.severity == severity
+    assert f"{signal} of {prompts}" in finding.what
+    shares = {one.name: one.value for one in seen if isinstance(one, Number)}
+    assert shares["signal_share"] == signal / prompts and shares["truncated_share"] == 1

@@ -1,0 +1,297 @@
+"""What is looked at before a run is made: errors stop it, a reason goes on and marks every page."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.compare.judged_table import Arm, compare_arms
+from assay.errors import InputError
+from assay.lab.check.all_checks import CHECKS
+from assay.lab.check.before_run import CHEAP, NoReason, Unsound
+from assay.lab.run import runner
+from assay.lab.run.launch import launch_or_resume
+from assay.lab.run.runner import resume, start
+from assay.lab.sweep import missing_runs
+from assay.lab.sweep.matrix.request import Request, make_matrix
+from assay.lab.sweep.missing_runs import Job
+from assay.lab.sweep.planned_runs import Planned
+from assay.report.comparison_page import write_comparison
+from assay.report.matrix_page import write_matrix
+from assay.report.notebook import notebook
+from assay.report.page import write_report
+from assay.runs.manifest_file import CHECKED, overridden, read_manifest, write_manifest
+from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.status import read_status
+from tests.cli.conftest import answer, assert_one_line, call
+from tests.lab.run.test_restore import Stopping
+from tests.tiny_lab import make_tiny_lab, write_rows
+
+EXPERIMENT = """\
+name  = "tiny"
+model = "path:model"
+task  = "math"
+seeds = [7]
+
+[data.sums]
+source = "path:sums.jsonl"
+format = "messages"
+
+[data.dev]
+source = "path:dev.jsonl"
+format = "messages"
+
+[stage.sft]
+method = "sft"
+data   = "sums"
+steps  = 2
+batch  = 2
+checkpoint_every = 1
+optimizer = { lr = 1e-5 }
+
+[evaluate.dev]
+data   = "dev"
+reward = "accuracy"
+role   = "select"
+checkpoints = ["sft.last"]
+sampling = { max_tokens = 12 }
+
+[evaluate.test]
+benchmark = "math/gsm8k"
+options = { path = "test.jsonl", format = "messages" }
+role   = "report"
+checkpoints = ["sft.last"]
+sampling = { max_tokens = 12 }
+"""
+TRAINED = 'evaluate.test.options.path="sums.jsonl"'
+CHOSEN = 'evaluate.test.options.path="dev.jsonl"'
+HOLDS = "data.sums is trained on and holds questions of evaluate.test"
+CHOOSES = "evaluate.dev chooses on items that evaluate.test reports"
+REASON = "a repeated report <b>"
+
+
+def make_lab(folder: Path) -> Path:
+    file = make_tiny_lab(folder)
+    file.write_text(EXPERIMENT)
+    for name, first in (("sums", 1), ("dev", 4), ("test", 7)):
+        write_rows(
+            folder / f"{name}.jsonl", [(a, b) for a in range(first, first + 3) for b in (1, 2)]
+        )
+    return file
+
+
+@pytest.fixture(scope="module")
+def overrode(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, RunDirectory]:
+    """Two finished runs whose choosing items also report, made for a reason."""
+    file = make_lab(tmp_path_factory.mktemp("overrode"))
+    first, second = start(file, (CHOSEN, "seeds=[1, 2]"), root=file.parent, despite=REASON)
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, Stopping]:
+    """A finished run with nothing to override, and what was told of it."""
+    file, told = make_lab(tmp_path_factory.mktemp("sound")), Stopping()
+    (run,) = start(file, root=file.parent, observer=told, despite="to be safe")
+    return run, told
+
+
+@pytest.fixture(scope="module")
+def leaking(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run that was trained on its test items for a reason, killed, and resumed without one."""
+    file = make_lab(tmp_path_factory.mktemp("leaking"))
+    stopping = Stopping(stage_name="sft", last=1)
+    with pytest.raises(KeyboardInterrupt):
+        start(file, (TRAINED,), root=file.parent, observer=stopping, despite=REASON)
+    (run,) = runs_of(file.parent, "tiny")
+    return resume(run)
+
+
+def pages(run: RunDirectory) -> str:
+    """All that a run's page says, in both languages."""
+    files = (write_report(run, lang).with_suffix(".md") for lang in ("en", "zh"))
+    return "".join(file.read_text(encoding="utf-8") for file in files)
+
+
+def test_errors_stop_a_run_before_its_folder_is_made_and_each_is_named(tmp_path: Path) -> None:
+    file = make_lab(tmp_path)
+    (tmp_path / "dev.jsonl").write_text((tmp_path / "sums.jsonl").read_text())
+    result = call("run", file, "--lab", tmp_path, "--set", TRAINED)
+    assert_one_line(result, "assay: ", "--despite REASON")
+    named = [line for line in result.stderr.splitlines() if line.startswith("assay: ")]
+    assert len(named) == 2 and HOLDS in named[0] and CHOOSES in named[1]
+    assert "6 of 6 (100.0%) training rows, 6 of them word for word: 1+1, 1+2, 2+1" in named[0]
+    assert not (tmp_path / "runs").exists()
+    again = call("run", file, "--lab", tmp_path, "--set", TRAINED, "--or-resume")
+    assert again.exit_code == 2 and not (tmp_path / "runs").exists()
+
+
+def test_every_check_but_those_that_compute_is_asked_before_a_run() -> None:
+    assert CHECKS.keys() - CHEAP.keys() == {"speed"}
+
+
+def test_nothing_is_trained_on_a_reason_that_says_nothing(tmp_path: Path) -> None:
+    file = make_lab(tmp_path)
+    with pytest.raises(NoReason, match="--despite: is empty"):
+        start(file, (TRAINED,), root=tmp_path, despite=" \n")
+    assert not runs_of(tmp_path, "tiny")
+
+
+def test_a_run_that_exists_is_told_before_anything_is_checked(
+    sound: tuple[RunDirectory, Stopping], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "looked_at", lambda *_: pytest.fail("checked first"))
+    with pytest.raises(InputError, match="a run named 'tiny' exists"):
+        start(sound[0].root / "tiny.toml", root=sound[0].root)
+
+
+def test_a_sound_run_says_that_nothing_leaks_and_a_reason_for_nothing_is_not_kept(
+    sound: tuple[RunDirectory, Stopping],
+) -> None:
+    run, told = sound
+    assert read_manifest(run)[CHECKED] == {"errors": [], "shared": []}
+    assert "--despite: no check ends with an error, so nothing is overridden" in told.notes
+    said = pages(run)
+    assert "No row asks what an item of an evaluation asks" in said
+    assert "没有任何训练行与评测题目的提问相同" in said
+    assert "--despite" not in said and "Made although" not in said and "尽管" not in said
+
+
+def test_a_reason_is_recorded_with_what_it_overrode_for_every_seed(
+    overrode: tuple[RunDirectory, RunDirectory],
+) -> None:
+    for run in overrode:
+        assert overridden(read_manifest(run)) == REASON
+        (error,) = read_manifest(run)[CHECKED]["errors"]
+        assert CHOOSES in error["what"] and "6 of 6" in error["evidence"]
+        assert read_status(run.path).status == "finished"
+    assert [read_status(run.path).seed for run in overrode] == [1, 2]
+
+
+def test_the_page_of_the_run_says_why_and_what_in_both_languages(
+    overrode: tuple[RunDirectory, RunDirectory],
+) -> None:
+    said = pages(overrode[0])
+    assert f"Made although its checks ended with errors, because: {REASON[:-3]}" in said
+    assert f"The errors: {CHOOSES}" in said
+    assert "尽管检查报错仍然运行" in said
+    assert "evaluate.dev 用来选择的题目也由 evaluate.test 报告" in said
+    html = write_report(overrode[0]).read_text(encoding="utf-8")
+    assert "&lt;b&gt;" in html and REASON not in html
+
+
+@pytest.mark.parametrize(
+    ("lang", "words"),
+    [("en", "although its checks ended with errors (--despite)"), ("zh", "检查报错")],
+)
+def test_a_comparison_a_matrix_and_the_notebook_carry_the_mark(
+    overrode: tuple[RunDirectory, RunDirectory], tmp_path: Path, lang: str, words: str
+) -> None:
+    first, second = overrode
+    table = compare_arms(Arm(first), [Arm(second)], vary=["seed"])
+    marked = [f for f in table.findings if "--despite" in f.what]
+    assert [f.evidence for f in marked] == [f"{first}: {REASON}", f"{second}: {REASON}"]
+    html = write_comparison(table, first.root, tmp_path / "page.html", lang)
+    page = html.with_suffix(".md").read_text(encoding="utf-8")
+    assert words in page and f"{second}: a repeated report" in page
+    matrix = make_matrix(first.root, ["tiny"], Request(rows="seed"))
+    assert [n.key for n in matrix.notes].count("despite") == len({n.subject for n in matrix.notes})
+    text = (write_matrix(matrix, first.root, lang).parent / "matrix.md").read_text(encoding="utf-8")
+    assert words.removeprefix("although its ") in text and "a repeated report" in text
+    assert "a repeated report" in notebook(first.root, lang=lang)
+
+
+def test_the_terminal_carries_the_mark(overrode: tuple[RunDirectory, RunDirectory]) -> None:
+    first, second = overrode
+    shown = call("compare", *(f"tiny/{r.id}" for r in overrode), "--lab", first.root).stdout
+    assert "although its checks ended with errors (--despite)" in shown and REASON in shown
+    assert "Made although its checks" in call("report", second, "--lab", first.root).stdout
+
+
+def test_the_mark_is_no_difference_between_runs(
+    overrode: tuple[RunDirectory, RunDirectory],
+) -> None:
+    first, second = overrode
+    manifest = read_manifest(second)
+    write_manifest(second, {**manifest, CHECKED: {"errors": [], "shared": []}})
+    try:
+        table = compare_arms(Arm(first), [Arm(second)], vary=["seed"])
+    finally:
+        write_manifest(second, manifest)
+    assert not [d.path for d in table.differences if d.path.startswith(CHECKED)]
+    assert [f.evidence for f in table.findings if "--despite" in f.what] == [f"{first}: {REASON}"]
+
+
+def test_a_reason_is_kept_where_a_run_is_resumed_without_one(leaking: RunDirectory) -> None:
+    assert read_status(leaking.path).status == "finished"
+    assert overridden(read_manifest(leaking)) == REASON
+    assert len(runs_of(leaking.root, "tiny")) == 1
+
+
+def test_what_leaks_stands_on_the_page_with_counts_share_and_rows(leaking: RunDirectory) -> None:
+    said = pages(leaking)
+    counts = "6 of 6 rows of data.sums (100.0%) ask what items of evaluate.test ask, 6 of them"
+    assert said.count(counts) == 2 and "word for word: 1+1, 1+2, 2+1." in said
+    assert f"Trained on test items: {counts}" in said
+    assert "训练中见过测试题：data.sums 的 6 行中有 6 行（100.0%）与 evaluate.test" in said
+
+
+def test_a_checkpoint_is_measured_on_items_that_it_was_trained_on_with_a_warning(
+    leaking: RunDirectory, sound: tuple[RunDirectory, Stopping]
+) -> None:
+    asked = ("--benchmark", "math/gsm8k", "--max-tokens", 12, "--option", "format=messages")
+    for run, rows in ((leaking, 6), (sound[0], 6)):
+        given = ("--lab", run.root, *asked, "--option", f"path={run.root / 'sums.jsonl'}")
+        said = call("eval", f"{run}@sft.last", *given, "--take", 5)
+        assert "warning: trained on test items: 5 of 6 rows of data.sums ask" in said.stdout
+        assert answer(call("eval", f"{run}@sft.last", *given, "--take", 5, "--json"))["result"][
+            "trained_on_items"
+        ] == {"sums": rows - 1}
+        base = call("eval", f"{run}@base", *given, "--take", 5)
+        assert base.exit_code == 0 and "trained on test items" not in base.stdout
+    later = pages(sound[0])
+    assert (
+        "Trained on test items: 5 rows of data.sums ask what items of evaluate.math-gsm8k" in later
+    )
+    assert "训练中见过测试题：data.sums 有 5 行与 evaluate.math-gsm8k" in later
+
+
+def test_a_run_that_nobody_looked_at_is_looked_at_when_it_is_resumed(tmp_path: Path) -> None:
+    file = make_lab(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        start(file, (TRAINED,), root=tmp_path, observer=Stopping("sft", 1), despite=REASON)
+    (run,) = runs_of(tmp_path, "tiny")
+    write_manifest(run, {k: v for k, v in read_manifest(run).items() if k != CHECKED})
+    before = read_status(run.path)
+    for attempt in (
+        lambda: resume(run),
+        lambda: launch_or_resume(file, (TRAINED,), root=tmp_path, observer=Stopping()),
+    ):
+        with pytest.raises(Unsound, match=HOLDS):
+            attempt()
+    assert read_status(run.path) == before and CHECKED not in read_manifest(run)
+    assert call("resume", "tiny", "--lab", tmp_path, "--despite", REASON).exit_code == 0
+    assert overridden(read_manifest(run)) == REASON
+
+
+def test_a_reason_for_a_run_that_was_checked_is_said_to_do_nothing(tmp_path: Path) -> None:
+    file, told = make_lab(tmp_path), Stopping()
+    with pytest.raises(KeyboardInterrupt):
+        start(file, root=tmp_path, observer=Stopping("sft", 1))
+    (run,) = runs_of(tmp_path, "tiny")
+    resume(run, observer=told, despite=REASON)
+    assert any(
+        "was checked when it was made; no check ended with an error" in n for n in told.notes
+    )
+    assert not overridden(read_manifest(run))
+
+
+def test_a_sweep_hands_the_reason_to_every_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[list[str]] = []
+    monkeypatch.setattr(missing_runs, "_spawn", lambda command, *_: given.append(command))
+    job = Job(Planned("s", tmp_path / "tiny.toml", (), ()), 7, "nothing")
+    for despite in (None, "- a reason"):
+        missing_runs.launched(tmp_path, job, "cpu", tmp_path / "log", despite)
+    assert not any("--despite" in part for part in given[0])
+    assert "--despite=- a reason" in given[1]

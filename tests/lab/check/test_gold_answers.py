@@ -1,0 +1,205 @@
+"""`assay check` finds out whether rewards tell right from wrong, with rewards that do not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Row
+from assay.lab.check.all_checks import Report, check_experiment
+from assay.lab.check.gold_trials import exchanged_pairs
+from assay.tasks.math import rewards as math_rewards
+from tests.lab.sound_lab import SEARCH, add_row, found, look, make_sound_lab, silent
+
+CALLS = """\
+name  = "calls"
+model = "path:model"
+task  = "tools"
+
+[data.train]
+source = "path:calls.jsonl"
+format = "messages"
+
+[stage.rl]
+method = "grpo"
+data   = "train"
+steps  = 2
+prompts  = 2
+group    = 2
+sampling = { max_tokens = 120 }
+reward   = "strict_binary"
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    return make_sound_lab(tmp_path)
+
+
+def write_calls(lab: Path, golds: list[str]) -> None:
+    """Eight rows that search for their own number; row i's gold answer searches for `golds[i]`."""
+    (lab / "calls.toml").write_text(CALLS)
+    (lab / "calls.jsonl").unlink(missing_ok=True)
+    for i, gold in enumerate(golds):
+        add_row(
+            lab / "calls.jsonl",
+            f"find {i}",
+            call(str(i)),
+            f"row{i}",
+            tools=[SEARCH],
+            gold=call(gold),
+        )
+
+
+def call(query: str) -> str:
+    value = json.dumps({"name": "search", "arguments": {"query": query}})
+    return f"<tool_call>\n{value}\n</tool_call>"
+
+
+def look_at_calls(lab: Path, *overrides: str) -> Report:
+    return check_experiment(lab / "calls.toml", overrides, root=lab)
+
+
+def test_gold_answers_exchanged_between_two_rows_are_caught_and_named(lab: Path) -> None:
+    write_calls(lab, [str(i) for i in range(8)])
+    report = look_at_calls(lab)
+    assert not report.failed and silent(report, "full reward")
+    write_calls(lab, ["0", "1", "5", "3", "4", "2", "6", "7"])
+    finding = found(look_at_calls(lab), "do not earn the full reward of 'strict_binary'")
+    assert finding.severity == "error"
+    assert "2 of 8 (25.0%)" in finding.evidence and "row2, row5" in finding.evidence
+
+
+def test_full_reward_is_the_rewards_own_maximum(lab: Path) -> None:
+    write_calls(lab, [str(i) for i in range(8)])
+    report = look_at_calls(lab, "stage.rl.reward=tools.fine_grained")
+    assert report.numbers["stage.rl"]["gold_full_share: tools.fine_grained"] == 1
+    assert silent(report, "full reward")
+
+
+def test_an_abstention_on_gold_is_an_error_with_its_reason(lab: Path) -> None:
+    write_calls(lab, [str(i) for i in range(8)])
+    finding = found(look_at_calls(lab, "stage.rl.reward=ast"), "do not earn the full reward")
+    assert finding.severity == "error" and "abstains" in finding.evidence
+    assert "no possible answers of BFCL" in finding.evidence
+
+
+def use_reward(monkeypatch: pytest.MonkeyPatch, value) -> str:
+    """Register a reward of the math task; returns the override that uses it."""
+
+    def reward(row: Row, completion: Completion) -> Reward:
+        return Reward(float(value(row, completion.text)))
+
+    monkeypatch.setitem(math_rewards.REWARDS, "made", reward)  # type: ignore[arg-type]
+    return "stage.rl.reward=made"
+
+
+def right(row: Row, text: str) -> bool:
+    return text == f"\\boxed{{{row.gold}}}"
+
+
+def test_a_reward_that_never_looks_is_an_error(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = look(lab, use_reward(monkeypatch, lambda row, text: 1.0))
+    assert found(report, "stage.rl: the reward does not tell right").severity == "error"
+
+
+def test_a_reward_of_form_alone_is_a_warning(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = look(lab, use_reward(monkeypatch, lambda row, text: text.endswith("}")))
+    finding = found(report, "stage.rl: the reward does not tell right")
+    assert finding.severity == "warning" and not report.failed
+
+
+def test_a_reward_for_empty_answers_is_an_error(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = look(lab, use_reward(monkeypatch, lambda row, text: not text or right(row, text)))
+    finding = found(report, "empty answers earn the full reward")
+    assert finding.severity == "error" and "12 of 12" in finding.evidence
+
+
+def test_a_reward_for_cut_answers_is_found(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def value(row: Row, text: str) -> bool:
+        return right(row, text) or (bool(text) and not text.endswith("}"))
+
+    report = look(lab, use_reward(monkeypatch, value))
+    assert found(report, "cut answers earn the full reward").severity == "error"
+    assert silent(report, "exchanged answers")
+
+
+def test_rows_that_all_have_one_short_answer_are_sound(lab: Path) -> None:
+    # Nothing can be exchanged, so that a part that judges form is not taken for one that judges
+    # correctness: an empty answer repeats nothing and earns all that `repetition` gives.
+    (lab / "sums.jsonl").unlink()
+    for n in range(16):
+        add_row(lab / "sums.jsonl", f"{30 + n} - {21 + n} = ?", r"\boxed{9}", f"r{n}", gold="9")
+    report = look(lab)
+    assert report.numbers["stage.rl"]["gold_full_share: accuracy"] == 1
+    assert not report.failed and silent(report, "full reward")
+
+
+def test_every_answer_is_exchanged_for_another_one_where_there_is_any() -> None:
+    # Pairs at half the length would be alike here, and prove nothing.
+    assert exchanged_pairs([1, 2, 1, 2], int.__eq__) == [(1, 2), (2, 1), (1, 2), (2, 1)]
+    assert exchanged_pairs([9, 9, 8], int.__eq__) == [(9, 8), (9, 8), (8, 9)]
+    assert exchanged_pairs([9, 9, 9], int.__eq__) == exchanged_pairs([], int.__eq__) == []
+
+
+def test_a_reward_that_hides_behind_answers_that_are_all_alike_is_a_warning(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (lab / "sums.jsonl").unlink()
+    for n in range(16):
+        add_row(lab / "sums.jsonl", f"{30 + n} - {21 + n} = ?", r"\boxed{9}", f"r{n}", gold="9")
+    report = look(lab, use_reward(monkeypatch, lambda row, text: not text or right(row, text)))
+    finding = found(report, "empty answers earn the full reward")
+    assert finding.severity == "warning" and "one answer hide" in finding.fix
+
+
+def test_answers_that_stand_before_their_explanation_are_sound(lab: Path) -> None:
+    (lab / "sums.jsonl").unlink()
+    for n in range(16):
+        answer = f"\\boxed{{{n + 50}}}, since {n} and fifty are together that much and no more."
+        add_row(lab / "sums.jsonl", f"{n} + 50 = ?", answer, f"r{n}", gold=str(n + 50))
+    report = look(lab)
+    assert not report.failed and silent(report, "cut answers")
+    finding = found(report, "stage.rl: the first half of gold answers earns the full reward")
+    assert finding.severity == "note" and "12 of 12" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("golds", "severity"), [((2, 3, 5, 6, 7), "error"), ((5,), "warning"), ((), "")]
+)
+def test_a_reward_for_other_rows_answers_is_found(
+    lab: Path, monkeypatch: pytest.MonkeyPatch, golds: tuple[int, ...], severity: str
+) -> None:
+    def careless(row: Row, text: str) -> bool:
+        return right(row, text) or (text.endswith("}") and int(str(row.gold)) in golds)
+
+    report = look(lab, use_reward(monkeypatch, careless))
+    severities = [f.severity for f in report.findings if "exchanged answers earn" in f.what]
+    assert severities == [severity] * bool(severity)
+    assert silent(report, "empty answers") and silent(report, "do not earn")
+
+
+def test_parts_that_judge_form_warn_and_alone_they_stop(lab: Path) -> None:
+    table = "stage.rl.reward={ accuracy = 1.0, think_format = 0.2 }"
+    report = look(lab, table)
+    finding = found(report, "do not earn the full reward of 'think_format'")
+    assert finding.severity == "warning" and not report.failed
+    alone = look(lab, "stage.rl.reward=think_format")
+    assert found(alone, "full reward of 'think_format'").severity == "error"
+
+
+def test_repetition_gets_tokens_and_its_maximum_is_zero(lab: Path) -> None:
+    for n in range(8):
+        answer = "o" * 20 + f"\\boxed{{{n + 90}}}"
+        add_row(lab / "sums.jsonl", f"{n} + 90 = ?", answer, f"long{n}", gold=str(n + 90))
+    report = look(lab, "stage.rl.sampling.max_tokens=60")
+    finding = found(report, "stage.rl: gold answers do not earn the full reward of 'repetition'")
+    assert finding.severity == "warning" and "below 0" in finding.evidence
+    assert "abstains" not in finding.evidence
+
+
+def test_a_reward_that_shapes_right_answers_by_length_is_a_warning(lab: Path) -> None:
+    report = look(lab, "stage.rl.reward=cosine")
+    finding = found(report, "full reward of 'cosine'")
+    assert finding.severity == "warning" and not report.failed

@@ -1,0 +1,112 @@
+"""A stage that is measured in another rendering than it trains in is refused, unless by name."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.data.renderings.rendering import Renderer
+from assay.experiment.data_table import Take
+from assay.experiment.evaluate_table import EvaluateSpec, EvaluationSampling
+from assay.experiment.read_file import SpecError
+from assay.lab.check.rendering_mismatch import COMPARED, OtherRendering, spread
+from assay.lab.monitor.observer import Silent
+from assay.lab.run.evaluate_again import evaluate_again
+from assay.lab.run.runner import start
+from assay.runs.run_directory import runs_of
+from assay.runs.status import read_status
+from tests.lab.sound_lab import found, silent
+from tests.lab.tool_lab import look, make_tool_lab, prefill_think
+from tests.models.folders import tiny_tokenizer
+
+ASKS = "stage.sft is trained by 'qwen3_fc', evaluate.dev asks by "
+ALLOWED = 'stage.sft.other_rendering_than=["dev"]'
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    return make_tool_lab(tmp_path).parent
+
+
+def test_one_rendering_for_both_is_silent(lab: Path) -> None:
+    report = look(lab)
+    assert silent(report, "is trained by") and not report.failed
+
+
+def test_another_rendering_is_an_error_with_the_first_token_in_context(lab: Path) -> None:
+    report = look(lab, "evaluate.dev.rendering=qwen3")
+    finding = found(report, ASKS + "'qwen3'")
+    assert report.failed and finding.severity == "error"
+    # The handler writes the bare function where the template has OpenAI's wrapping.
+    assert "row row" in finding.evidence and "before message 2" in finding.evidence
+    assert "is 'n' in one and 't' in the other, after " in finding.evidence
+    assert """<tools>\\n{"'""" in finding.evidence
+    assert "(one is training, the other evaluate.dev)" in finding.evidence
+    assert 'other_rendering_than = ["dev"]' in finding.fix
+
+
+def test_a_template_that_prefills_thought_parts_at_its_last_tokens(lab: Path) -> None:
+    prefill_think(lab)
+    report = look(lab, "evaluate.dev.rendering=template", "stage.sft.rendering=qwen3")
+    finding = found(report, "stage.sft is trained by 'qwen3', evaluate.dev asks by 'template'")
+    assert finding.severity == "error"
+    assert "the other goes on after token" in finding.evidence and "<think>" in finding.evidence
+
+
+def test_the_templates_own_layout_under_another_name_is_no_difference(lab: Path) -> None:
+    report = look(lab, "evaluate.dev.rendering=template", "stage.sft.rendering=qwen3")
+    finding = found(report, "stage.sft is trained by 'qwen3', evaluate.dev asks by 'template'")
+    assert finding.severity == "note" and "8 conversations are alike" in finding.evidence
+
+
+def test_what_is_allowed_by_name_is_a_warning_and_what_is_idle_a_note(lab: Path) -> None:
+    report = look(lab, "evaluate.dev.rendering=qwen3", ALLOWED)
+    assert found(report, ASKS).severity == "warning" and not report.failed
+    idle = found(look(lab, ALLOWED), "for nothing")
+    assert idle.severity == "note" and idle.evidence == "they do not part"
+    with pytest.raises(SpecError, match=r"other_rendering_than: no evaluation 'dve'.*'dev'"):
+        look(lab, 'stage.sft.other_rendering_than=["dve"]')
+
+
+def test_a_stage_that_starts_in_another_rendering_is_a_warning(lab: Path) -> None:
+    text = (lab / "calls.toml").read_text()
+    stage = text[text.index("[stage.sft]") : text.index("[evaluate")]
+    second = stage.replace("[stage.sft]", "[stage.more]").replace("qwen3_fc", "hermes")
+    (lab / "calls.toml").write_text(text.replace("[evaluate", second + "[evaluate", 1))
+    finding = found(look(lab), "stage.more renders by 'hermes', stage.sft, which it starts from")
+    assert finding.severity == "warning" and "token" in finding.evidence
+
+
+def test_a_run_is_refused_before_it_trains_and_runs_once_it_is_allowed(lab: Path) -> None:
+    file, other = lab / "calls.toml", "evaluate.dev.rendering=qwen3"
+    with pytest.raises(OtherRendering, match=r"stage\.sft\.rendering: is trained by .*token") as no:
+        start(file, [other], root=lab)
+    assert no.value.exit_code == 2 and "\n" not in str(no.value)
+    with pytest.raises(OtherRendering):
+        start(file, [other], root=lab, despite="only a stage allows it, by name")
+    assert not runs_of(lab, "calls")
+    (run,) = start(file, [other, ALLOWED], root=lab)
+    assert read_status(run.path).status == "finished"
+
+
+def test_a_checkpoint_is_measured_again_in_the_rendering_that_it_was_trained_in(lab: Path) -> None:
+    (run,) = start(lab / "calls.toml", [], root=lab)
+    spec = EvaluateSpec(
+        benchmark="bfcl/simple_python",
+        role="report",
+        checkpoints=("base",),
+        take=Take(rows=1),
+        sampling=EvaluationSampling(max_tokens=2),
+    )
+    renderer = Renderer(tiny_tokenizer(), "qwen3_fc")
+    for name in ("base", "sft.last"):
+        done = evaluate_again(lab, f"calls@{name}", spec, Silent())
+        stored = json.loads((done.file.parent / "evaluation.json").read_text())
+        assert done.run == run and stored["rendering"] == renderer.fingerprint
+
+
+@pytest.mark.parametrize("rows", [0, 1, 64, 65, 1000])
+def test_rows_are_compared_from_all_over_and_never_too_many(rows: int) -> None:
+    chosen = spread(range(rows))
+    assert len(chosen) <= COMPARED
+    assert not rows or (chosen[0] == 0 and chosen[-1] >= rows * 0.9 - 1)

@@ -1,0 +1,155 @@
+"""A checkpoint that is asked fewer items: which, what is recorded, and what it is compared on."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from assay.compare.judged_table import compare_arms, compare_checkpoints
+from assay.compare.table import Arm
+from assay.data.splits import SplitError, drawn
+from assay.experiment.read_file import SpecError
+from assay.lab.run.evaluate_again import substance
+from assay.lab.run.runner import start
+from assay.lab.setup.validate import read_whole
+from assay.report.content import about_evaluation, main_section
+from assay.report.facts import gather
+from assay.report.words import words
+from assay.runs.measurements import find_record, read_answers
+from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
+from tests.report.synthetic import add_scores, empty_run
+from tests.tiny_lab import make_tiny_lab
+
+RECORD = EvaluationRecord(
+    "bfcl", "bfcl/simple_python", "report", tuple("abcdefgh"), "h", 2, {}, "r", "c", {}, 1
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fewer")
+    file = make_tiny_lab(folder)
+    text = file.read_text()
+    stage = text[text.index("[stage.rl]") : text.index("[evaluate.dev]")]
+    text = text.replace(stage, "").partition("[evaluate.dev]")[0]
+    text = text.replace("steps  = 40", "steps = 2").replace("checkpoint_every = 8\n", "")
+    evaluation = file.read_text().partition("[evaluate.test]")[2].partition("[evaluate.sampled]")[0]
+    evaluation = evaluation.replace('["base", "sft.best", "rl.last"]', '["base", "sft.last"]')
+    first = text + "[evaluate.test]" + evaluation + "fewer = { base = 3 }\nrepeats = 2\n"
+    file.write_text(first)
+    (made,) = start(file, root=folder)
+    return made
+
+
+def test_a_part_is_drawn_by_ids_and_fewer_are_among_more():
+    some = [replace(RECORD, fewer={"base": n}).asked("base") for n in range(1, 9)]
+    assert all(set(one) < set(more) for one, more in pairwise(some))
+    assert set(some[2]) == set(drawn(RECORD.items, 3)), "as a random `take` of so many"
+    assert list(some[2]) == sorted(some[2]), "in the order of the items"
+    assert replace(RECORD, fewer={"base": 3}).asked("sft.step-000002") == RECORD.items
+    assert replace(RECORD, fewer={"sft": 3}).asked("sft.step-000002") == some[2]
+
+
+def test_only_another_number_of_items_is_another_record():
+    assert replace(RECORD, fewer={}).key == RECORD.key == "bfcl-" + RECORD.key[-8:]
+    assert len({replace(RECORD, fewer={"base": n}).key for n in (2, 3)} | {RECORD.key}) == 3
+
+
+def test_a_checkpoint_is_asked_its_part_with_every_repeat_and_the_others_all(run):
+    record = find_record(run, "test")
+    base, sft = (read_answers(run, record, name) for name in ("base", "sft.step-000002"))
+    assert len(record.items) == 8
+    assert sorted((a["item_id"], a["repeat"]) for a in base) == sorted(
+        (item, repeat) for item in record.asked("base") for repeat in (0, 1)
+    )
+    assert len(base) == 3 * 2
+    assert len(sft) == 8 * 2
+    assert read_scores(run, record, "base").part
+    assert not read_scores(run, record, "sft.step-000002").part
+
+
+def test_a_table_says_how_many_were_asked_and_compares_on_those_that_both_were(run):
+    base, sft = compare_checkpoints(run, "test").lines
+    assert (base.items, base.part_of, sft.items, sft.part_of) == (3, 8, 8, None)
+    assert sft.to_control is not None
+    found = sft.to_control.comparison
+    assert (found.items, found.asked_of_one) == (3, 5)
+    flips = sft.to_control.flips
+    assert len(flips.gained) + len(flips.lost) + len(flips.unchanged) == 3
+    assert sft.to_control.agreement is not None
+
+
+def test_arms_of_two_runs_are_compared_on_the_part_and_the_number_is_no_confound(run):
+    table = compare_arms(Arm(run, "base"), [Arm(run, "sft.step-000002")], "test")
+    assert table.lines[1].to_control is not None
+    assert table.lines[1].to_control.comparison.items == 3
+    assert not any("fewer" in found.path for found in table.differences)
+
+
+def test_the_page_says_how_many_items_of_how_many_and_why(run):
+    facts = gather(run)
+    section = main_section(facts, words())
+    assert section is not None
+    assert [row["size"] for row in section["rows"]] == ["3 of 8 × 2", "8 × 2"]
+    assert (
+        "fewer items, drawn by their ids before anything was measured: base 3" in section["about"]
+    )
+    assert section["rows"][1]["to_control"]["detectable"].startswith("on the 3 items that both")
+    assert facts.main is not None
+    assert facts.main.table is not None
+    whole = replace(facts.main.table, evaluation=replace(facts.main.table.evaluation, fewer={}))
+    assert "fewer" not in about_evaluation(whole, words())
+
+
+def test_a_record_of_an_older_version_asked_all_of_all_and_is_found_again(run):
+    """Its description does not name `fewer`: the same settings are the same record."""
+    stored = json.loads(next(run.evaluations.glob("*/evaluation.json")).read_text())
+    assert stored["fewer"] == {"base": 3}
+    del stored["fewer"]
+    assert substance(stored) == substance({**stored, "fewer": {}})
+    assert substance(stored) != substance({**stored, "fewer": {"base": 3}})
+
+
+@pytest.mark.parametrize("fewer", [None, [3], {"base": "3"}, {"base": 0}, {"base": True}])
+def test_a_damaged_number_of_items_is_named(tmp_path, fewer):
+    lab = empty_run(tmp_path)
+    add_scores(lab, "base", [1.0, 0.0])
+    (file,) = lab.evaluations.glob("*/evaluation.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "fewer": fewer}))
+    with pytest.raises(DamagedRecord, match="'fewer' is no table of numbers of items"):
+        find_record(lab, "held_out")
+
+
+@pytest.mark.parametrize(
+    ("fewer", "role", "says"),
+    [
+        ("{ sft = 3 }", "report", "no checkpoint of 'sft' is measured"),
+        ("{ base = 0 }", "report", "must be at least 1, not 0"),
+        ("{ base = 3 }", "select", "checkpoints are chosen on the same items"),
+    ],
+)
+def test_a_part_that_cannot_be_is_refused(tmp_path, fewer, role, says):
+    file = make_tiny_lab(tmp_path)
+    text = file.read_text().partition("[stage.sft]")[0]
+    file.write_text(
+        text
+        + '[evaluate.test]\nbenchmark = "math/gsm8k"\ncheckpoints = ["base"]\n'
+        + f'options = {{ path = "test.jsonl", format = "messages" }}\nrole = "{role}"\n'
+        + f"fewer = {fewer}\n"
+    )
+    with pytest.raises(SpecError, match=says) as refused:
+        read_whole(file, [], tmp_path)
+    assert "fewer" in str(refused.value)
+
+
+def test_more_than_all_items_are_refused_in_one_line(tmp_path):
+    file = make_tiny_lab(tmp_path)
+    text = file.read_text().partition("[stage.sft]")[0]
+    file.write_text(
+        text
+        + '[evaluate.test]\nbenchmark = "math/gsm8k"\ncheckpoints = ["base"]\nrole = "report"\n'
+        + 'options = { path = "test.jsonl", format = "messages" }\nfewer = { base = 9 }\n'
+    )
+    with pytest.raises(SplitError, match="asks for 9 of 8 items"):
+        start(file, root=tmp_path)

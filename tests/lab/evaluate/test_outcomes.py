@@ -1,0 +1,133 @@
+"""What became of answers is counted from the record, and a record of many abstentions is loud."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from assay.data.episode import Completion, Reward, Turn
+from assay.data.row import Message, Row
+from assay.experiment.read_file import read_experiment
+from assay.judge.missing import score_range
+from assay.lab.evaluate.answering import Answered
+from assay.lab.evaluate.outcomes import recorded_outcomes, warn_of_unscored
+from assay.lab.monitor.observer import Silent
+from assay.lab.run.runner import start
+from assay.lab.setup.evaluation import Evaluation, judged_lines
+from assay.lab.setup.session import Session
+from assay.runs.records import ANSWERS, read_columns, scores_of, write_table
+from assay.runs.run_directory import RunDirectory
+from assay.sandbox import isolation
+from assay.tasks.math.rewards import accuracy
+from assay.tasks.running import RewardRunner
+from assay.tasks.task import no_error
+from tests.lab.evaluate.test_answer_cache import EVALUATION
+from tests.tiny_lab import make_tiny_lab
+
+TOWER = r"\boxed{9^{9^{9^{9}}}}"
+
+
+class Listening(Silent):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def recorded(folder: Path, texts: Sequence[str], gold: str, reward: Any, deadline: float) -> Path:
+    """The record of an evaluation with one item for each of the answers."""
+    evaluation = cast(Evaluation, SimpleNamespace(name="test", classify=no_error, clustered=False))
+    answered = [
+        Answered(
+            Row(f"i{n}", (Message("user", "?"),), gold=gold),
+            0,
+            (Turn((1,), (2,), (True,)),),
+            Completion(text, (2,)),
+        )
+        for n, text in enumerate(texts)
+    ]
+    with RewardRunner(reward, deadline, sandbox="limits-only") as runner:
+        lines = judged_lines(evaluation, "base", answered, runner, time.perf_counter())
+    write_table(folder / "base.parquet", lines, ANSWERS)
+    return folder / "base.parquet"
+
+
+def test_ten_right_of_twenty_is_half_where_the_rest_makes_the_checker_give_up(
+    tmp_path: Path,
+) -> None:
+    """The attack: before, ten abstained, and the score was that of the ten that were known."""
+    texts = [r"\boxed{42}"] * 10 + [TOWER] * 10
+    file = recorded(tmp_path, texts, "42", accuracy, 1.5)
+    columns = read_columns(file, ["item_id", "repeat", "score"])
+    scores = scores_of(columns["item_id"], columns["repeat"], columns["score"])
+    assert (scores.mean, scores.missing) == (0.5, 0)
+    found = recorded_outcomes(file)
+    assert found.answers == 20 and found.unscored == {} and not found.too_many_unscored
+    assert found.outcomes["right"] == 10
+    assert set(found.outcomes) <= {"right", "timed out", "out of memory"}
+
+
+def test_each_outcome_is_counted_and_so_are_differences_to_math_verify(tmp_path: Path) -> None:
+    texts = [r"\boxed{42}", r"\boxed{41}", r"\boxed{41=42}", r"\boxed{???x}", "no box"]
+    found = recorded_outcomes(recorded(tmp_path, texts, "42", accuracy, 60.0))
+    assert found.outcomes["right"] == 1 and found.outcomes["no answer"] == 1
+    assert found.outcomes["wrong"] >= 2 and sum(found.outcomes.values()) == 5
+    assert found.differs == 1
+
+
+def abstains_on_x(row: Row, completion: Completion) -> Reward:
+    """A reward that says of some answers that it does not know."""
+    return Reward(None, why="lost: x") if completion.text == "x" else Reward(1.0)
+
+
+@pytest.mark.parametrize(("unknown", "loud"), [(0, False), (2, False), (3, True), (99, True)])
+def test_a_record_with_many_abstentions_is_loud(tmp_path: Path, unknown: int, loud: bool) -> None:
+    texts = ["x"] * unknown + ["y"] * (100 - unknown)
+    file = recorded(tmp_path, texts, "42", abstains_on_x, 60.0)
+    listening = Listening()
+    warn_of_unscored(listening, "test", "base", file)
+    assert len(listening.notes) == int(loud)
+    for note in listening.notes:
+        assert note.startswith(f"warning: base on test: {unknown} of 100 answers")
+        assert "most often: lost: x" in note
+    columns = read_columns(file, ["item_id", "repeat", "score"])
+    scores = scores_of(columns["item_id"], columns["repeat"], columns["score"])
+    # Both scores: with abstentions as 0, and over what was scored.
+    assert (score_range(scores)[0], scores.mean) == ((100 - unknown) / 100, 1.0)
+
+
+def test_an_evaluation_of_a_run_that_cannot_be_judged_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = make_tiny_lab(tmp_path)
+    text = file.read_text().partition("[stage.sft]")[0]
+    path = tmp_path / "test.jsonl"
+    text += EVALUATION.format(name="test", path=path, rows=4, repeats=1, temperature=0.0, tokens=4)
+    file.write_text(text)
+
+    def unknown(self: RewardRunner, pairs: Sequence[Any]) -> list[Reward]:
+        return [Reward(float(n > 0) if n else None, why="lost") for n in range(len(pairs))]
+
+    monkeypatch.setattr(RewardRunner, "score", unknown)
+    listening = Listening()
+    start(file, root=tmp_path, observer=listening, despite="it cannot be judged")
+    assert [note for note in listening.notes if note.startswith("warning: base on test: 1 of 4")]
+    assert json.loads(next(tmp_path.rglob("evaluation.json")).read_text())["name"] == "test"
+
+
+def test_a_session_gives_the_simulators_the_isolation_of_its_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolation, "_chosen", ["namespaces"])
+    file = make_tiny_lab(tmp_path)
+    run = RunDirectory(tmp_path, "tiny", "none")
+    for settings, mode in ((['sandbox="limits-only"'], "limits-only"), ([], "namespaces")):
+        Session(read_experiment(file, settings), run, 7, Silent())
+        assert isolation.chosen_isolation() == mode

@@ -1,0 +1,144 @@
+"""Guards fire when a condition held for as many steps in a row as they say, and never before."""
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from assay.experiment.experiment import Experiment
+from assay.experiment.watch_tables import GuardSpec, MilestoneSpec
+from assay.lab.monitor.guards import GuardWatch, firing, met, pass_guards, passed_steps, unseen
+from assay.runs.run_directory import RunDirectory
+
+CUT = GuardSpec(metric="cut", above=0.5, steps=3)
+
+
+def lines(*values: float | None, metric: str = "cut") -> list[dict]:
+    return [{"step": step, metric: value} for step, value in enumerate(values, 1)]
+
+
+@given(
+    st.lists(st.sampled_from([0.2, 0.5, 0.6, 0.9, None]), max_size=8),
+    st.integers(1, 4),
+    st.integers(0, 8),
+)
+def test_a_guard_fires_exactly_where_the_last_steps_that_count_all_meet_it(values, steps, after):
+    spec = GuardSpec(metric="cut", above=0.5, steps=steps)
+    counting = values[after:] if after < len(values) else []
+    last = counting[-steps:]
+    expected = len(last) == steps and all(v is None or v > 0.5 for v in last)
+    found = firing("g", spec, "rl", lines(*values), after)
+    assert (found is not None) == expected
+    if found is not None:
+        assert (found.step, list(found.values)) == (len(values), last)
+
+
+def test_the_bound_itself_does_not_meet_the_condition_and_what_is_not_finite_does():
+    assert not met(CUT, 0.5) and met(CUT, 0.51)
+    below = GuardSpec(metric="cut", below=0.5)
+    assert not met(below, 0.5) and met(below, 0.49)
+    for spec in (CUT, below):
+        assert all(met(spec, value) for value in (None, math.nan, math.inf, -math.inf))
+
+
+def test_only_steps_that_record_the_metric_count():
+    recorded = lines(0.9, 0.9)
+    assert firing("g", CUT, "rl", [*recorded, {"step": 3, "other": 1.0}]) is None
+    assert firing("g", CUT, "rl", [*recorded, {"step": 3}, {"step": 4, "cut": 0.9}]) is not None
+
+
+def test_a_guard_of_one_stage_leaves_the_others_alone():
+    spec = GuardSpec(metric="cut", above=0.5, stage="rl")
+    assert firing("g", spec, "sft", lines(0.9)) is None
+    assert firing("g", spec, "rl", lines(0.9)) is not None
+
+
+def test_what_stopped_the_run_is_said_with_condition_and_last_value():
+    found = firing("long", CUT, "rl", lines(0.1, 0.7, 0.8, 0.95))
+    assert str(found) == (
+        "guard 'long' stopped the run at rl step 4: cut was above 0.5 for 3 steps in a row, "
+        "last 0.95"
+    )
+    broken = firing("long", GuardSpec(metric="cut", below=0), "rl", lines(None))
+    assert str(broken).endswith("cut was below 0, last not finite")
+
+
+def test_a_watch_that_goes_on_decides_like_one_that_saw_everything():
+    whole = GuardWatch({"g": CUT}, "rl", {}, [])
+    decisions = []
+    values = [0.9, 0.2, 0.9, 0.9, 0.9, 0.9, 0.1, 0.9, 0.9]
+    for step, value in enumerate(values, 1):
+        whole.see(step, {"cut": value})
+        resumed = GuardWatch({"g": CUT}, "rl", {}, [*lines(*values[:step])])
+        decisions.append(bool(whole.fired()))
+        assert bool(resumed.fired()) == decisions[-1]
+    assert [step for step, fired in enumerate(decisions, 1) if fired] == [5, 6]
+
+
+def test_steps_up_to_a_wish_to_go_on_do_not_count_again():
+    watch = GuardWatch({"g": CUT}, "rl", {"g": 3}, [*lines(0.9, 0.9, 0.9)])
+    fired = []
+    for step in range(4, 8):
+        watch.see(step, {"cut": 0.9})
+        fired.append(bool(watch.fired()))
+    assert fired == [False, False, True, True]
+
+
+def test_the_wish_to_go_on_is_kept_by_guard_and_stage(tmp_path: Path):
+    run = RunDirectory(tmp_path, "demo", "1")
+    run.path.mkdir(parents=True)
+    assert passed_steps(run.path, "rl") == {}
+    pass_guards(run, ["a", "b"], "rl", 4)
+    pass_guards(run, ["a"], "rl", 9)
+    pass_guards(run, ["a"], "sft", 2)
+    assert passed_steps(run.path, "rl") == {"a": 9, "b": 4}
+
+
+def test_a_guard_is_idle_only_once_its_stages_have_begun():
+    stage = {"method": "sft", "data": "d", "steps": 1}
+    guards = {
+        "typo": {"metric": "trunkated", "above": 0.5},
+        "late": {"metric": "kl", "above": 0.5, "stage": "rl"},
+    }
+    data = {"d": {"source": "path:x", "format": "messages"}}
+    experiment = Experiment.model_validate(
+        {"name": "e", "task": "math", "data": data, "guard": guards}
+        | {"stage": {"sft": stage, "rl": stage}}
+    )
+    first = [{"stage": "sft", "step": 1, "nll": 1.0}]
+    assert unseen(experiment, first) == []
+    assert unseen(experiment, [*first, {"stage": "rl", "step": 1, "nll": 1.0}]) == ["typo", "late"]
+    assert unseen(experiment, [*first, {"stage": "rl", "step": 1, "kl": 1.0}]) == ["typo"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"metric": "cut"},
+        {"metric": "cut", "above": 0.5, "below": 0.5},
+        {"metric": "cut", "above": 0.5, "steps": 0},
+        {"metric": "cut", "above": math.inf},
+        {"above": 0.5},
+    ],
+)
+def test_a_guard_that_makes_no_sense_is_refused(values):
+    with pytest.raises(ValidationError):
+        GuardSpec(**values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"stage": "rl"},
+        {"stage": "rl", "above": 0.5},
+        {"stage": "rl", "step": 3, "above": 0.5},
+        {"stage": "rl", "metric": "cut"},
+        {"stage": "rl", "metric": "cut", "above": 0.1, "below": 0.2},
+    ],
+)
+def test_a_milestone_that_expects_nothing_is_refused(values):
+    with pytest.raises(ValidationError):
+        MilestoneSpec(**values)

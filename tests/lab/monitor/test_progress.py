@@ -1,0 +1,283 @@
+"""Progress is recomputed from the records: rates, trends, milestones, budgets, what changed."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from assay.experiment.read_file import read_experiment
+from assay.experiment.watch_tables import MilestoneSpec
+from assay.judge.intervals import mean_interval, wilson
+from assay.judge.rates import Estimate, counted
+from assay.lab.monitor.milestones import milestone_states, scored
+from assay.lab.monitor.progress import MetricRow, NoSuchStep, Progress, progress
+from assay.lab.monitor.report_journal import (
+    last_report,
+    note_asked,
+    note_report,
+    read_reports,
+    why_due,
+)
+from assay.runs.records import read_samples
+from assay.runs.run_directory import RunDirectory
+from tests.lab.watched import change_metrics, watched_run
+from tests.report.synthetic import empty_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return watched_run(tmp_path)
+
+
+def told(run: RunDirectory, **span: object) -> Progress:
+    found = progress(run, **span)  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def row(found: Progress, metric: str) -> MetricRow:
+    (one,) = [each for each in found.rows if each.metric == metric]
+    return one
+
+
+def test_a_rate_is_counted_again_from_the_samples_by_prompt(run):
+    reward = row(told(run), "reward_mean")
+    samples = read_samples(run.samples("rl", 24))
+    rewards = np.array([s["reward"] for s in samples])
+    assert reward.after is not None and reward.after.interval is not None
+    assert reward.after.value == rewards.mean()
+    assert (reward.after.trials, reward.after.clusters) == (32, 4)
+    expected = mean_interval(rewards, tuple(s["row_id"] for s in samples), (0.0, 1.0))
+    assert reward.after.interval == expected
+
+
+def test_a_share_of_groups_is_counted_among_groups(run):
+    change_metrics(run, groups=4, signal_share=0.75)
+    signal = row(told(run), "signal_share").after
+    assert signal is not None and signal.trials == 4 and signal.interval == wilson(3, 4)
+
+
+def test_a_share_of_another_task_takes_its_own_trials_else_the_completions(run):
+    change_metrics(run, completions=32, fallback_share=0.25, api_error_share=0.1)
+    change_metrics(run, api_error_share_trials=200)
+    found = told(run)
+    fallback, errors = row(found, "fallback_share").after, row(found, "api_error_share").after
+    assert fallback is not None and fallback.interval == wilson(8, 32)
+    assert errors is not None and errors.interval == wilson(20, 200)
+    assert "api_error_share_trials" not in [each.metric for each in found.rows]
+
+
+def test_every_rate_of_the_table_has_an_interval(run):
+    change_metrics(run, completions=32, clip_high_share=0.01)
+    for each in told(run, first=3, last=20).rows:
+        if each.metric.endswith("_share"):
+            assert each.before and each.after and each.before.interval and each.after.interval
+            assert each.change is not None and each.trend is not None
+
+
+def test_a_known_slope_is_found_between_the_two_steps_alone(run):
+    change_metrics(run, cost=lambda s: 0.01 * s if s <= 12 else 9.0)
+    cost = row(told(run, first=2, last=12), "cost")
+    assert cost.trend is not None
+    assert cost.trend.slope == pytest.approx(0.01)
+    assert (cost.trend.first, cost.trend.last, cost.trend.steps) == (2, 12, 11)
+    assert cost.before is not None and cost.before.value == pytest.approx(0.02)
+    assert cost.moved
+
+
+def test_progress_counts_from_the_last_report_else_from_the_first_step(run):
+    assert (told(run).first, told(run).last, told(run).reported) == (1, 24, None)
+    for step in (5, 20, 24):
+        note_report(run, "rl", step, "steps")
+    found = told(run)
+    assert (found.first, found.last) == (20, 24)
+    assert found.reported is not None and found.reported.step == 20
+    assert (told(run, last=20).first, told(run, last=5).first) == (5, 1)
+    assert told(run, first=2).reported is None
+
+
+def test_a_report_of_a_step_that_a_resumed_run_has_not_reached_again_does_not_count(run):
+    note_report(run, "rl", 30, "steps")
+    assert last_report(run, "rl", 24) is None
+    assert told(run).first == 1
+
+
+def test_the_stage_is_the_last_that_has_begun_unless_it_is_named(run):
+    assert told(run).stage == "rl"
+    found = told(run, stage="sft")
+    assert (found.stage, found.last, found.planned) == ("sft", 14, 13)
+
+
+@pytest.mark.parametrize(
+    ("span", "words"),
+    [
+        ({"first": 99}, "'rl' has no step 99 (it has steps 1 to 24)"),
+        ({"last": 25}, "'rl' has no step 25"),
+        ({"first": 9, "last": 9}, "step 9 is not before step 9"),
+        ({"first": 9, "last": 4}, "step 9 is not before step 4"),
+        ({"stage": "r"}, "no stage 'r' (did you mean 'rl'? known: rl, sft)"),
+    ],
+)
+def test_steps_and_stages_that_are_not_there_are_refused(run, span, words):
+    with pytest.raises(NoSuchStep) as refused:
+        progress(run, **span)
+    assert words in str(refused.value)
+
+
+def test_a_run_without_a_step_has_no_progress(tmp_path):
+    run = empty_run(tmp_path)
+    assert progress(run) is None
+    with pytest.raises(NoSuchStep, match="has recorded no step"):
+        progress(run, first=1)
+    with pytest.raises(NoSuchStep, match="'sft' has recorded no step"):
+        progress(run, stage="sft")
+
+
+def test_one_step_alone_has_values_and_no_change(tmp_path):
+    found = told(watched_run(tmp_path, steps=1))
+    assert (found.first, found.last) == (1, 1)
+    reward = row(found, "reward_mean")
+    assert reward.before is None and reward.after is not None
+    assert reward.change is None and reward.trend is None
+
+
+def test_milestones_are_scored_when_their_step_is_reached(run):
+    states = {m.name: m for m in told(run).milestones}
+    assert {n: m.state for n, m in states.items()} == {
+        "early": "met",
+        "hopeful": "missed",
+        "fine": "undecided",
+        "late": "undecided",
+        "done": "met",
+    }
+    assert states["late"].step == 20
+    assert states["hopeful"].value is not None and states["hopeful"].value.interval is not None
+
+
+def test_before_its_step_a_milestone_is_pending_with_a_forecast(run):
+    change_metrics(run, reward_mean=lambda s: 0.1 + 0.01 * s)
+    states = {m.name: m for m in told(run, last=10).milestones}
+    assert states["late"].state == "pending" and states["late"].step is None
+    forecast = states["late"].forecast
+    assert forecast is not None and forecast.at == 20
+    assert forecast.value == pytest.approx(0.3)
+    assert states["done"].state == "pending" and states["done"].forecast is None
+
+
+def test_a_milestone_scored_since_the_last_report_is_a_change(run):
+    assert told(run, first=1, last=10).scored == {"early", "hopeful", "fine"}
+    assert told(run, first=5, last=10).scored == {"fine"}
+
+
+@pytest.mark.parametrize(
+    ("right", "trials", "state"),
+    [(0, 500, "met"), (0, 64, "undecided"), (1, 100, "undecided"), (30, 100, "missed")],
+)
+def test_errors_under_one_percent_need_trials_enough_to_be_believed(right, trials, state):
+    spec = MilestoneSpec(stage="rl", step=20, metric="error_share", below=0.01)
+    assert scored(spec, counted(right / trials, trials)) == state
+
+
+def test_a_value_without_an_interval_is_scored_as_it_is():
+    spec = MilestoneSpec(stage="rl", step=20, metric="nll", below=1.0)
+    assert [scored(spec, Estimate(v, None)) for v in (0.9, 1.0, 1.1)] == ["met", "missed", "missed"]
+    above = MilestoneSpec(stage="rl", step=20, metric="nll", above=1.0)
+    assert [scored(above, Estimate(v, None)) for v in (0.9, 1.0, 1.1)] == [
+        "missed",
+        "missed",
+        "met",
+    ]
+
+
+def test_a_milestone_without_a_step_is_open_until_it_is_met(run):
+    text = '\n[milestone.any]\nstage = "rl"\nmetric = "cost"\nabove = 5.0\n'
+    run.spec.write_text(run.spec.read_text() + text)
+    change_metrics(run, cost=float)
+    experiment = read_experiment(run.spec)
+    found = told(run, last=5)
+    (early,) = [m for m in found.milestones if m.name == "any"]
+    (late,) = [m for m in told(run, last=6).milestones if m.name == "any"]
+    assert (early.state, late.state) == ("open", "met")
+    states = milestone_states(run, experiment, {})
+    assert {m.state for m in states} == {"pending"}
+
+
+def test_a_milestone_whose_metric_is_missing_says_so(run):
+    text = '\n[milestone.gone]\nstage = "rl"\nstep = 3\nmetric = "nothing"\nabove = 5.0\n'
+    run.spec.write_text(run.spec.read_text() + text)
+    assert [m.state for m in told(run).milestones if m.name == "gone"] == ["not recorded"]
+
+
+def test_findings_are_told_apart_by_when_they_began(run):
+    change_metrics(run, abstained_share=lambda s: 0.9 if s > 12 else 0.0)
+    change_metrics(run, rollout_gap_mean=lambda s: 0.9 if s < 8 else 0.01)
+    found = told(run, first=10, last=24)
+    assert found.new == {"abstentions"} and found.gone == {"rollout_gap"}
+    assert "abstentions" in {d.rule for d in found.findings}
+
+
+def test_a_budget_is_summed_over_the_stages_and_forecast_to_the_end(run):
+    change_metrics(run, seconds=100.0)
+    found = told(run)
+    (seconds,) = found.spending
+    assert seconds.spent == pytest.approx(14 * 4.2 + 24 * 100.0)
+    assert seconds.forecast is not None and seconds.forecast.at == 40
+    assert seconds.forecast.value == pytest.approx(14 * 4.2 + 40 * 100.0)
+    assert seconds.forecast.interval.half_width == pytest.approx(0, abs=1e-9)
+    assert "over_budget" not in {d.rule for d in found.findings}
+    change_metrics(run, seconds=130.0)
+    over = {d.rule: d for d in told(run).findings}["over_budget"]
+    assert over.severity == "warning"
+    change_metrics(run, seconds=300.0)
+    assert {d.rule: d for d in told(run).findings}["over_budget"].severity == "error"
+
+
+def test_forecasts_end_where_the_stage_ends(run):
+    assert set(told(run).forecasts) == {"seconds", "reward_mean"}
+    assert told(run).forecasts["reward_mean"].at == 40
+    change = run.spec.read_text().replace("steps = 40", "steps = 24")
+    run.spec.write_text(change)
+    assert told(run).forecasts == {}
+
+
+def test_a_guard_whose_metric_nobody_records_is_named(run):
+    assert told(run).idle_guards == ("typo",)
+
+
+def test_values_that_were_not_finite_are_left_out_of_the_table(run):
+    change_metrics(run, grad_norm=lambda s: None if s == 24 else 1.0)
+    norm = row(told(run), "grad_norm")
+    assert norm.after is None and norm.before is not None and norm.trend is not None
+
+
+def test_reports_are_due_every_so_many_steps_at_milestones_and_at_the_end(run):
+    experiment = read_experiment(run.spec)
+    due = {step: why_due(experiment, "rl", step, 40) for step in range(1, 41)}
+    assert {s: w for s, w in due.items() if w} == {
+        5: "milestone",
+        10: "milestone",
+        15: "steps",
+        20: "milestone",
+        24: "milestone",
+        25: "steps",
+        30: "steps",
+        35: "steps",
+        40: "steps",
+    }
+    assert why_due(experiment, "sft", 13, 13) == "end"
+
+
+def test_the_journal_takes_a_torn_line_for_none_and_a_look_once_for_a_step(run):
+    note_report(run, "rl", 5, "steps")
+    with (run.path / "reports.jsonl").open("a") as stream:
+        stream.write('{"stage": "rl", "st')
+    assert [entry.step for entry in read_reports(run)] == [5]
+    (run.path / "reports.jsonl").unlink()
+    note_asked(run)
+    assert read_reports(run) == [], "a finished run has nothing to come back to"
+    status = json.loads((run.path / "status.json").read_text())
+    (run.path / "status.json").write_text(json.dumps(status | {"status": "interrupted"}))
+    note_asked(run)
+    note_asked(run)
+    assert [(entry.step, entry.why) for entry in read_reports(run)] == [(24, "asked")]

@@ -1,0 +1,367 @@
+"""A replay reproduces the past exactly, and shows what other settings would have changed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from assay.errors import InputError
+from assay.lab.replay.samples_by_id import SampleNotFound, find_samples
+from assay.lab.replay.settings import NotReplayable
+from assay.lab.replay.step import NoSamples, spans
+from assay.runs.metrics import read_metrics
+from assay.runs.records import SAMPLES, DamagedRecord, read_samples
+from assay.runs.run_directory import RunDirectory
+from tests.lab.replay.replay_lab import GROUP, again, known, make_replay_lab, only_run, pulls
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lab that nobody may change."""
+    return make_replay_lab(tmp_path_factory.mktemp("replay")).root
+
+
+@pytest.fixture
+def run(finished: Path) -> RunDirectory:
+    """The run, to be looked at alone."""
+    return only_run(finished)
+
+
+@pytest.fixture
+def own(finished: Path, tmp_path: Path) -> RunDirectory:
+    """A copy of the run that may be changed."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    return only_run(tmp_path)
+
+
+def lines_of(run: RunDirectory, stage: str, step: int) -> list[dict]:
+    return pq.read_table(run.samples(stage, step)).to_pylist()
+
+
+def write_lines(run: RunDirectory, stage: str, step: int, lines: list[dict]) -> None:
+    pq.write_table(pa.Table.from_pylist(lines, SAMPLES), run.samples(stage, step))
+
+
+def metric(run: RunDirectory, stage: str, step: int) -> dict:
+    (line,) = (x for x in read_metrics(run.metrics) if (x["stage"], x["step"]) == (stage, step))
+    return line
+
+
+@pytest.mark.parametrize(
+    ("stage", "step"),
+    [("rl", 1), ("rl", 2), ("rl", 4), ("tuned", 1), ("crowded", 1), ("kept", 1), ("weighted", 2)],
+)
+def test_the_unchanged_step_is_reproduced_to_the_last_bit(run: RunDirectory, stage, step):
+    done = again(run, step, stage=stage)
+    assert done.proof.exact and not done.proof.causes and not done.settings
+    lines = lines_of(run, stage, step)
+    assert [s.reward_after for s in done.samples] == [line["reward"] for line in lines]
+    assert [s.reward_before for s in done.samples] == [line["reward"] for line in lines]
+    assert pulls(done, "before") == pulls(done, "after")
+    if stage in ("rl", "tuned", "crowded"):
+        assert not done.proof.unasked
+        assert pulls(done, "after") == [line["advantage"] for line in lines]
+        assert done.before.signal_share == metric(run, stage, step)["signal_share"]
+
+
+def test_a_row_that_a_step_came_by_twice_is_replayed_as_two_groups_with_or_without_the_column(
+    own: RunDirectory,
+):
+    lines = lines_of(own, "crowded", 1)
+    visits = {(line["row_id"], line["visit"]) for line in lines}
+    assert len(visits) == 20 > len({row for row, _ in visits})
+    assert {line["visit"] for line in lines} == {0, 1}
+    done = again(own, 1, stage="crowded")
+    file = own.samples("crowded", 1)
+    pq.write_table(pq.read_table(file).drop_columns(["visit"]), file)
+    assert "visit" not in read_samples(file)[0]
+    assert again(own, 1, stage="crowded") == done
+
+
+def test_at_the_weights_that_sampled_the_gradient_has_the_recorded_norm(run: RunDirectory):
+    """Steps 1 and 3 were sampled by the stage's start and by a checkpoint."""
+    for step, name in ((1, "sft.step-000032"), (3, "rl.step-000002")):
+        done = again(run, step, gradient=True)
+        assert done.gradients is not None
+        assert (done.gradients.weights.checkpoint, done.gradients.weights.behind) == (name, 0)
+        norm = metric(run, "rl", step)["grad_norm"]
+        assert done.gradients.recorded_norm == norm
+        assert done.gradients.directions.whole.before == pytest.approx(norm, rel=1e-4)
+        assert done.gradients.directions.whole.cosine == pytest.approx(1.0)
+        assert done.gradients.rollout_gap == pytest.approx(
+            metric(run, "rl", step)["rollout_gap_mean"], abs=1e-6
+        )
+
+
+def test_without_the_weights_that_sampled_the_nearest_before_are_named(own: RunDirectory):
+    done = again(own, 4, gradient=True)
+    assert done.gradients is not None
+    assert (done.gradients.weights.checkpoint, done.gradients.weights.behind) == (
+        "rl.step-000002",
+        1,
+    )
+    assert any("1 steps before" in finding.what for finding in done.findings)
+    shutil.rmtree(own.checkpoint("rl", 2))
+    found = again(own, 4, gradient=True).gradients
+    assert found is not None
+    assert (found.weights.checkpoint, found.weights.behind) == ("sft.step-000032", 3)
+
+
+def test_a_reward_scaled_by_a_constant_changes_no_direction(run: RunDirectory):
+    """GRPO divides by the deviation; only its small epsilon sees the scale."""
+    done = again(run, 3, "reward={ accuracy = 8.0, repetition = 4.0 }", gradient=True)
+    for sample in done.samples:
+        assert sample.reward_before is not None
+        assert sample.reward_after == pytest.approx(8 * sample.reward_before)
+    assert known(pulls(done, "after")) == pytest.approx(known(pulls(done, "before")), rel=1e-3)
+    assert {s.turn for s in done.samples} <= {"same", "silent"}
+    assert done.gradients is not None
+    assert done.gradients.directions.whole.cosine == pytest.approx(1.0, abs=1e-3)
+    assert done.after.signal_share == done.before.signal_share
+
+
+def test_a_negated_reward_flips_every_sample_that_counts_and_turns_the_gradient_round(
+    run: RunDirectory,
+):
+    done = again(run, 3, "reward={ accuracy = -1.0, repetition = -0.5 }", gradient=True)
+    assert any(s.pull_before for s in done.samples)
+    for sample in done.samples:
+        assert sample.turn == ("flipped" if sample.pull_before else "silent")
+        assert sample.pull_before is not None
+        assert sample.pull_after == pytest.approx(-sample.pull_before)
+    assert done.gradients is not None
+    for part in (done.gradients.directions.whole, *done.gradients.directions.blocks):
+        assert part.cosine == pytest.approx(-1.0, abs=1e-4)
+
+
+def test_another_advantage_keeps_the_recorded_rewards_and_has_its_closed_form(run: RunDirectory):
+    done = again(run, 2, "advantage=rloo", "algorithm=dr_grpo")
+    rewards = [s.reward_after for s in done.samples]
+    assert rewards == [line["reward"] for line in lines_of(run, "rl", 2)]
+    for start in range(0, len(rewards), GROUP):
+        group = known(rewards[start : start + GROUP])
+        expected = [r - (sum(group) - r) / (GROUP - 1) for r in group]
+        if max(group) - min(group) <= 1e-6:
+            expected = [0.0] * GROUP
+        found = known(pulls(done, "after")[start : start + GROUP])
+        assert found == pytest.approx(expected, abs=1e-6)
+    assert {c.path for c in done.settings} == {"advantage", "algorithm"}
+
+
+def test_the_same_setting_may_be_written_from_the_top_of_the_file(run: RunDirectory):
+    short, whole = again(run, 1, "reward=accuracy"), again(run, 1, "stage.rl.reward=accuracy")
+    assert short.samples == whole.samples and short.settings == whole.settings
+
+
+def test_a_group_filter_changes_what_is_trained_and_no_reward(run: RunDirectory):
+    done = again(run, 1, "drop_without_signal=false")
+    assert done.after.prompts == 3 >= done.before.prompts
+    assert done.rewards.before == done.rewards.after
+    masked = again(run, 1, "mask_truncated=true")
+    cut = [line["ended"] == "length" for line in lines_of(run, "rl", 1)]
+    assert any(cut)
+    for sample, short in zip(masked.samples, cut, strict=True):
+        assert sample.pull_after == 0.0 or not short
+    assert masked.after.tokens < masked.before.tokens
+
+
+def test_a_punishment_for_length_that_changes_is_taken_off_before_another_is_added(
+    run: RunDirectory,
+):
+    done = again(run, 1, "overlong={ buffer = 6, factor = 0.5 }", stage="tuned")
+    for sample, line in zip(done.samples, lines_of(run, "tuned", 1), strict=True):
+        bare = line["reward"] - json.loads(line["parts"])["overlong"]
+        excess = max(len(line["tokens"]) - (12 - 6), 0)
+        assert sample.reward_after == pytest.approx(bare - 0.5 * excess / 6)
+
+
+def test_dynamic_sampling_that_asks_for_less_ends_earlier(own: RunDirectory):
+    lines = lines_of(own, "tuned", 1)
+    done = again(own, 1, "dynamic.max_batches=1", stage="tuned")
+    assert done.after.drawn == 8 <= done.before.drawn == len(lines)
+    # A batch that nobody would have asked for: the first has enough signal.
+    more = [{**x, "sample": x["sample"] + 100, "advantage": 0.0} for x in lines[:8]]
+    for n, line in enumerate([*lines[:8], *more]):
+        line["reward"], line["parts"] = float(n % 2), json.dumps({"overlong": 0.0})
+    write_lines(own, "tuned", 1, [*lines[:8], *more])
+    done = again(own, 1, stage="tuned")
+    assert done.after.drawn == 8 and {s.turn for s in done.samples[8:]} == {"unknown"}
+    assert any("ended earlier" in finding.what for finding in done.findings)
+
+
+def test_dynamic_sampling_that_would_ask_for_more_says_so(run: RunDirectory):
+    done = again(run, 1, "dynamic.max_batches=9", "reward=think_format")
+    assert done.after.signal.signal_groups == 0
+    assert any("more completions would have been sampled" in f.what for f in done.findings)
+
+
+def test_an_estimator_that_reads_the_model_is_checked_where_its_weights_are(run: RunDirectory):
+    assert not again(run, 1, stage="tuned").proof.unasked
+    later = again(run, 2, stage="tuned")
+    assert "sft.step-000032" in later.proof.unasked
+    assert any(f.evidence == later.proof.unasked for f in later.findings)
+
+
+def test_a_lora_gradient_is_that_of_its_adapter(run: RunDirectory):
+    done = again(run, 1, "reward={ accuracy = 2.0 }", stage="tuned", gradient=True)
+    assert done.gradients is not None
+    blocks = [part.block for part in done.gradients.directions.blocks]
+    assert blocks == ["base_model.model.model.layers.0", "base_model.model.model.layers.1"]
+
+
+def test_rft_shows_who_is_kept_and_rce_how_much_each_counts(run: RunDirectory):
+    done = again(run, 1, "keep=-1.0", stage="kept")
+    assert done.pull == "kept" and set(pulls(done, "after")) == {1.0}
+    assert {s.turn for s in done.samples} <= {"raised", "same"}
+    sharp = again(run, 1, "tau.start=0.01", "tau.end=0.01", stage="weighted", gradient=True)
+    assert sharp.pull == "weight" and sharp.gradients is not None
+    for start in (0, 4):
+        for side in ("before", "after"):
+            assert sum(known(pulls(sharp, side)[start : start + 4])) == pytest.approx(1.0)
+
+
+def test_a_reward_that_has_changed_since_is_named_with_what_it_gave(own: RunDirectory):
+    manifest = json.loads(own.manifest.read_text())
+    manifest["stages"]["rl"]["reward"]["accuracy"]["source_sha256"] = "old"
+    own.manifest.write_text(json.dumps(manifest))
+    lines = lines_of(own, "rl", 1)
+    lines[2]["reward"] += 0.25
+    write_lines(own, "rl", 1, lines)
+    done = again(own, 1, "reward=accuracy")
+    (found,) = done.proof.rewards
+    assert (found.what, found.recorded) == ("reward", lines[2]["reward"])
+    assert found.now == pytest.approx(lines[2]["reward"] - 0.25)
+    assert found.sample.endswith(f":rl/1/{lines[2]['row_id']}#{lines[2]['sample']}")
+    assert [c.path for c in done.proof.causes] == ["stages.rl.reward.accuracy.source_sha256"]
+    (warning,) = (f for f in done.findings if "rewards are not reproduced" in f.what)
+    assert warning.severity == "warning" and "source_sha256 has changed" in warning.evidence
+    assert done.samples[2].reward_before == lines[2]["reward"], "before is what was recorded"
+
+
+def test_a_part_or_an_advantage_that_is_not_reproduced_is_no_secret(own: RunDirectory):
+    lines = lines_of(own, "rl", 1)
+    parts = json.loads(lines[0]["parts"])
+    lines[0]["parts"] = json.dumps({**parts, "accuracy": 9.0})
+    lines[1]["advantage"] += 1e-9
+    write_lines(own, "rl", 1, lines)
+    proof = again(own, 1).proof
+    (part,) = proof.rewards
+    assert (part.what, part.recorded) == ("part accuracy", 9.0)
+    (advantage,) = proof.advantages
+    assert advantage.recorded == lines[1]["advantage"] != advantage.now
+
+
+def test_a_journalled_abstention_stays_one_and_is_told_apart(own: RunDirectory):
+    lines = lines_of(own, "rl", 1)
+    lines[0] |= {"reward": None, "why": "deadline", "advantage": 0.0}
+    write_lines(own, "rl", 1, lines)
+    done = again(own, 1, "advantage=mean_only")
+    (found,) = done.proof.rewards
+    assert (found.what, found.recorded) == ("abstention", "abstained: deadline")
+    assert done.samples[0].reward_after is None and done.samples[0].pull_after is None
+    assert done.samples[0].turn == "unknown"
+    assert (done.rewards.before.unknown, done.rewards.after.unknown) == (1, 1)
+    assert done.rewards.after.known == len(lines) - 1
+
+
+def test_a_reward_that_always_abstains_says_that_the_run_would_have_stopped(own: RunDirectory):
+    rows = [json.loads(line) for line in (own.root / "sums.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["gold"] = ""
+        row["messages"][-1]["content"] = " "
+    (own.root / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = again(own, 1, "reward=accuracy", gradient=True)
+    assert done.rewards.after.known == 0 and set(pulls(done, "after")) == {None}
+    assert any("would have stopped" in finding.what for finding in done.findings)
+    assert done.gradients is not None and done.gradients.directions.whole.cosine is None
+    assert any("no gradient" in finding.what for finding in done.findings)
+    assert "data.sums.contents_sha256" in {c.path for c in done.proof.causes}
+
+
+def test_a_row_that_the_data_has_no_more_is_named(own: RunDirectory):
+    row = lines_of(own, "rl", 1)[0]["row_id"]
+    lines = (own.root / "sums.jsonl").read_text().splitlines(keepends=True)
+    kept = [line for line in lines if json.loads(line)["id"] != row]
+    (own.root / "sums.jsonl").write_text("".join(kept))
+    with pytest.raises(SampleNotFound, match="any more"):
+        again(own, 1)
+
+
+def test_every_sample_has_an_address_that_show_understands(run: RunDirectory):
+    done = again(run, 1)
+    for sample in done.samples:
+        name, _, rest = sample.id.partition(":")
+        assert name == str(run)
+        (line,) = find_samples(run, rest)
+        assert line["reward"] == sample.reward_before
+
+
+def test_nothing_is_written(own: RunDirectory):
+    before = {path: path.stat().st_mtime_ns for path in own.root.rglob("*")}
+    again(own, 1, "reward=accuracy", gradient=True)
+    assert {path: path.stat().st_mtime_ns for path in own.root.rglob("*")} == before
+
+
+def test_a_stage_that_cannot_be_replayed_is_refused_with_those_that_can(run: RunDirectory):
+    for stage, words in (("sft", "samples nothing"), ("rll", "did you mean 'rl'")):
+        with pytest.raises(NoSamples, match=words):
+            again(run, 1, stage=stage)
+    with pytest.raises(NoSamples, match="--stage rl or --stage tuned"):
+        again(run, 1, stage=None)  # type: ignore[arg-type]
+    with pytest.raises(NoSamples, match=r"no samples of step 9 of 'rl' \(it has 1 to 4\)"):
+        again(run, 9)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("reward=acuracy", "did you mean 'accuracy'"),
+        ("algorithm=gpro", "did you mean"),
+        ("advantage=rlo", "did you mean 'rloo'"),
+        ("rewrad=accuracy", "did you mean 'reward'"),
+        ("sampling.temperature=2.0", "only how samples are judged"),
+        ("stage.rl.group=8", "only how samples are judged"),
+        ("seeds=[1]", "only how samples are judged"),
+        ("stage.sft.batch=3", "only 'rl' is replayed"),
+        ("stage=x", "only 'rl' is replayed"),
+        ("reward", "no '='"),
+        ("kl.coef=-1.0", "at least 0"),
+    ],
+)
+def test_a_setting_that_is_wrong_or_changes_the_samples_is_refused(
+    run: RunDirectory, setting, words
+):
+    with pytest.raises(InputError) as refused:
+        again(run, 1, setting)
+    assert words in str(refused.value) and "--set" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_setting_of_the_sampling_has_an_error_of_its_own(run: RunDirectory):
+    with pytest.raises(NotReplayable):
+        again(run, 1, "prompts=8")
+
+
+def test_a_damaged_file_of_samples_is_named(own: RunDirectory):
+    file = own.samples("rl", 1)
+    whole = file.read_bytes()
+    lines = lines_of(own, "rl", 1)
+    for damaged in (whole[: len(whole) // 2], b"", b"PAR1"):
+        file.write_bytes(damaged)
+        with pytest.raises(DamagedRecord, match=r"step-000001\.parquet: the record cannot be read"):
+            again(own, 1)
+    pq.write_table(pq.read_table(own.samples("rl", 2)).drop_columns(["advantage"]), file)
+    with pytest.raises(DamagedRecord, match="advantage"):
+        again(own, 1)
+    for torn in (lines[:-1], [], [lines[1], lines[GROUP], *lines[2:GROUP]]):
+        write_lines(own, "rl", 1, torn)
+        with pytest.raises(DamagedRecord, match="not groups of 8"):
+            again(own, 1)
+
+
+def test_steps_are_told_as_stretches():
+    assert spans([1, 2, 3, 5, 8, 9]) == [(1, 3), (5, 5), (8, 9)]
+    assert spans([]) == []

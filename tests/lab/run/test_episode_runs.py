@@ -1,0 +1,155 @@
+"""Runs of several turns: killed and resumed to the last bit, replayed from their records."""
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow.parquet as pq
+import pytest
+
+from assay.cli.eval import measured
+from assay.compare.judged_table import compare_checkpoints
+from assay.data.row import Row
+from assay.lab.monitor.observer import Silent
+from assay.lab.replay.judge_again import replay
+from assay.lab.run import runner
+from assay.lab.run.evaluate_again import Evaluated
+from assay.lab.run.recorder import RunRecorder
+from assay.lab.run.runner import resume
+from assay.lab.setup import evaluation
+from assay.runs.conversation_records import stored_messages, stored_turns
+from assay.runs.measurements import find_record
+from assay.runs.records import RecordWriter, read_samples, read_scores
+from assay.runs.run_directory import RunDirectory, runs_of
+from assay.tasks import task as registry
+from tests.docs.pages import as_module
+from tests.lab.run.test_kill import everything
+from tests.lengths import MODULE, make_lengths_lab
+
+
+class Killed(BaseException):
+    """Ends the process at an instant, as far as a run can tell."""
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A lab with the skill of docs/episodes.md, whose records come in small chunks."""
+    as_module("episodes.md", MODULE, tmp_path, monkeypatch)
+    monkeypatch.setitem(cast(dict[str, str], registry.TASKS), "lengths", MODULE)
+    monkeypatch.setattr(evaluation, "CHUNK", 2)
+    make_lengths_lab(tmp_path)
+    return tmp_path
+
+
+def finished(lab: Path) -> RunDirectory:
+    (run,) = runner.start(lab / "lengths.toml", root=lab)
+    return run
+
+
+def killing(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, at: int) -> None:
+    """Let `method` do its work and end everything when it is called the `at`-th time."""
+    kept, calls = getattr(owner, method), []
+
+    def deadly(*given: Any) -> Any:
+        done = kept(*given)
+        calls.append(given)
+        if len(calls) == at:
+            raise Killed
+        return done
+
+    monkeypatch.setattr(owner, method, deadly)
+
+
+def test_killed_between_journal_and_update_and_between_chunks_a_run_ends_bit_identical(lab):
+    expected = everything(finished(lab).path)
+    shutil.move(lab / "runs", lab / "unbroken")
+    (lab / "lab.sqlite").unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        killing(patch, RunRecorder, "samples", 2)
+        with pytest.raises(Killed):
+            runner.start(lab / "lengths.toml", root=lab)
+    (run,) = runs_of(lab, "lengths")
+    with pytest.MonkeyPatch.context() as patch:
+        killing(patch, RecordWriter, "write_chunk", 2)
+        with pytest.raises(Killed):
+            resume(run)
+    resume(run)
+    found = everything(run.path)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name] == value, f"{name} differs after kills"
+
+
+def test_stored_turns_are_those_that_were_sampled_and_replays_are_exact(lab):
+    run = finished(lab)
+    for step in (1, 2, 3):
+        done = replay(run, step, observer=Silent())
+        assert done.proof.exact, done.proof
+        lines = read_samples(run.samples("rl", step))
+        assert [s.reward_after for s in done.samples] == [line["reward"] for line in lines]
+        for line in lines:
+            turns = stored_turns(line)
+            assert sum((t.actions for t in turns), ()) == tuple(line["tokens"])
+            assert sum((t.behaviour_logps or () for t in turns), ()) == tuple(
+                line["behaviour_logps"]
+            )
+            for before, after in pairwise(turns):
+                # The last token may be another that ends a turn; the template's follows then.
+                whole = before.context + before.actions[: len(before.actions) - 1]
+                assert after.context[: len(whole)] == whole
+            said = stored_messages(line)
+            assert len([m for m in said if m.role == "assistant"]) == len(turns)
+    metrics = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    done = replay(run, 1, gradient=True, observer=Silent())
+    assert done.gradients is not None
+    norm = metrics[0]["grad_norm"]
+    assert done.gradients.directions.whole.before == pytest.approx(norm, rel=1e-4)
+
+
+def test_dialogues_of_the_same_prompts_share_no_answers(lab):
+    """The same items under two names are answered twice: later prompts are not on record."""
+    file = lab / "lengths.toml"
+    text = file.read_text()
+    stage, tests = text.index("[data.words]"), text.index("[evaluate.test]")
+    text = text[:stage] + text[tests:].replace(', "rl.last"', "")
+    again = text[text.index("[evaluate.test]") :].replace("evaluate.test", "evaluate.again")
+    file.write_text(text + "\n" + again.replace("repeats   = 3", "repeats   = 2"))
+    run = finished(lab)
+    tables = {
+        name: pq.read_table(next(run.evaluations.glob(f"{name}-*/base.parquet"))).to_pylist()
+        for name in ("test", "again")
+    }
+    first = {(line["item_id"], line["repeat"]): line for line in tables["test"]}
+    for line in tables["again"]:
+        twin = first[line["item_id"], line["repeat"]]
+        assert (line["tokens"], line["messages"]) == (twin["tokens"], twin["messages"])
+        assert line["turns"] == twin["turns"]
+
+
+def test_records_keep_the_scene_of_each_item_and_comparisons_count_scenes(lab, monkeypatch):
+    module = sys.modules[MODULE]
+    make_row = module.make_row
+
+    def of_a_scene(wanted: int) -> Row:
+        return replace(make_row(wanted), conversation="one scene" if wanted in (2, 7) else "")
+
+    monkeypatch.setattr(module, "make_row", of_a_scene)
+    run = finished(lab)
+    (file,) = run.evaluations.glob("test-*/base.parquet")
+    lines = pq.read_table(file, columns=["item_id", "cluster"]).to_pylist()
+    scenes = {line["item_id"]: line["cluster"] for line in lines}
+    assert scenes == {"2": "one scene", "7": "one scene"}
+    record = find_record(run, "test")
+    assert read_scores(run, record, "base").sources == 1
+    table = compare_checkpoints(run, record.key)
+    assert {line.clusters for line in table.lines} == {1}
+    assert all(p.comparison.clusters == 1 for line in table.lines if (p := line.to_control))
+    done = Evaluated(run, record.name, record.key, "base", made=False, file=file)
+    shown = measured(done)
+    assert shown.result["clusters"] == 1 and "2 items in 1 cluster, " in " ".join(
+        map(str, shown.shown)
+    )

@@ -1,0 +1,191 @@
+"""Real tiny runs: guards stop them and keep the checkpoint; the gate keeps or replaces starts."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from assay.lab.monitor.dev_scores import explained
+from assay.lab.monitor.guards import GuardFired, NoGuardToPass, StoppedByGuard
+from assay.lab.monitor.observer import Silent
+from assay.lab.monitor.report_journal import read_reports
+from assay.lab.run.launch import launch_or_resume
+from assay.lab.run.runner import resume, start
+from assay.report.during import Reporting
+from assay.report.facts import gather
+from assay.report.page import MARKDOWN, write_report
+from assay.runs.chosen_checkpoints import read_selection
+from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.status import read_status, stored_status, write_status
+from tests.tiny_lab import make_tiny_lab
+
+WHY = "a random model earns a part of what judges form alone"
+SETTINGS = (
+    "stage.sft.steps=32",
+    "stage.sft.checkpoint_every=16",
+    "stage.rl.steps=4",
+    "stage.rl.checkpoint_every=4",
+    "evaluate.dev.data=sums",
+    "evaluate.dev.reward=repetition",
+)
+FEW = """
+[evaluate.few]
+data   = "sums.dev"
+reward = "accuracy"
+role   = "select"
+checkpoints = ["rl.all"]
+sampling = { max_tokens = 12 }
+"""
+GUARD = '\n[guard.always]\nstage = "rl"\nmetric = "groups"\nabove = 0.0\nsteps = 3\n'
+
+
+def make_lab(folder: Path, tables: str = "") -> Path:
+    """The tiny lab without its second report, with more tables in its file."""
+    file = make_tiny_lab(folder)
+    text = file.read_text().partition("[evaluate.sampled]")[0]
+    text = text.replace('"base", "sft.best", "rl.last"', '"base", "sft.best", "rl.best", "rl.last"')
+    file.write_text(text + FEW + tables)
+    return file
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run that no guard disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    (run,) = start(make_lab(folder), SETTINGS, root=folder, despite=WHY)
+    return run
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """The same run, which a guard stopped in its last stage, at a step without a checkpoint due."""
+    folder = tmp_path_factory.mktemp("stopped")
+    with pytest.raises(GuardFired, match="'always' stopped the run at rl step 3"):
+        start(
+            make_lab(folder, GUARD),
+            SETTINGS,
+            root=folder,
+            observer=Reporting(Silent()),
+            despite=WHY,
+        )
+    (run,) = runs_of(folder, "tiny")
+    return run
+
+
+def weights(run: RunDirectory, stage: str, step: int) -> dict[str, bytes]:
+    file = run.checkpoint(stage, step) / "model.safetensors"
+    return {name: tensor.numpy().tobytes() for name, tensor in load_file(file).items()}
+
+
+def test_the_start_stays_the_best_where_no_later_checkpoint_was_shown_better(whole):
+    chosen = read_selection(whole.path, "rl")
+    assert chosen is not None and not chosen.promoted
+    assert chosen.checkpoint == chosen.start == "sft.step-000032" and chosen.looks == 1
+    found = explained(whole, "rl")
+    assert found is not None and found.step is None and set(found.looks) == {4}
+
+
+def test_a_checkpoint_that_is_shown_better_takes_the_starts_place(whole):
+    chosen, found = read_selection(whole.path, "sft"), explained(whole, "sft")
+    assert chosen is not None and chosen.promoted and chosen.start == "base"
+    assert found is not None and chosen.checkpoint == f"sft.step-{found.step:06d}"
+    assert found.looks[found.step or 0].adjusted_p < 0.05
+
+
+def test_evaluation_and_page_know_that_the_best_is_the_start(whole):
+    facts = gather(whole)
+    assert facts.main is not None and facts.main.table is not None and not facts.main.missing
+    names = [line.name for line in facts.main.table.lines]
+    assert names[0] == "base" and names[-1] == "rl.step-000004" and "sft.step-000032" in names
+    write_report(whole)
+    page = (whole.path / MARKDOWN).read_text(encoding="utf-8")
+    assert "(rl.best)" in page
+    assert "rl.best is sft · step 32, what the stage started from: none of 1 later" in page
+    steps = [score.step for score in facts.dev_scores("rl")]
+    assert steps == [0, 4] and facts.dev_scores("rl")[0].chosen
+
+
+def test_a_guard_stops_the_run_says_why_and_keeps_the_checkpoint(stopped, whole):
+    status = read_status(stopped.path)
+    assert (status.status, status.guard, status.stage, status.step) == ("failed", "always", "rl", 3)
+    assert "groups was above 0 for 3 steps in a row" in status.message
+    assert (stopped.checkpoint("rl", 3) / "optimizer.pt").is_file()
+    assert not (stopped.checkpoint("rl", 4)).exists()
+    assert weights(stopped, "sft", 32) == weights(whole, "sft", 32)
+
+
+def test_a_stopped_run_leaves_a_report_that_says_so(stopped):
+    (entry,) = read_reports(stopped)
+    assert (entry.stage, entry.step, entry.why) == ("rl", 3, "guard")
+    page = (stopped.path / "reports/rl/step-000003.md").read_text(encoding="utf-8")
+    assert "guard 'always' stopped the run" in page and "**stopped the run** always" in page
+
+
+def test_going_on_needs_an_explicit_wish_and_then_ends_as_if_nothing_had_been(stopped, whole):
+    with pytest.raises(StoppedByGuard, match="--past-guard"):
+        resume(stopped)
+    file = stopped.root / "tiny.toml"
+    with pytest.raises(StoppedByGuard, match="always"):
+        launch_or_resume(file, SETTINGS, root=stopped.root, observer=Silent())
+    # As if the process had died between the checkpoint and the note that a guard stopped it.
+    status = stored_status(stopped.path)
+    write_status(stopped.path, replace(status, status="running", guard="", message=""))
+    with pytest.raises(GuardFired, match="rl step 3"):
+        resume(stopped)
+    assert read_status(stopped.path).guard == "always"
+    resume(stopped, past_guard=True)
+    ended = read_status(stopped.path)
+    assert (ended.status, ended.guard) == ("finished", "")
+    assert weights(stopped, "rl", 4) == weights(whole, "rl", 4)
+    (passed,) = json.loads((stopped.path / "guards.json").read_text())
+    assert (passed["guard"], passed["stage"], passed["step"]) == ("always", "rl", 3)
+
+
+def test_the_wish_to_go_on_without_a_guard_is_refused(tmp_path):
+    file = make_lab(tmp_path)
+    (run,) = start(file, ["stage.sft.steps=1", "stage.rl.steps=1"], root=tmp_path)
+    write_status(run.path, replace(stored_status(run.path), status="interrupted"))
+    with pytest.raises(NoGuardToPass, match="no guard stopped"):
+        resume(run, past_guard=True)
+
+
+def test_two_guards_that_fire_together_are_both_named_and_both_passed(tmp_path):
+    more = '\n[guard.second]\nmetric = "reward_mean"\nbelow = 1e9\n'
+    file = make_lab(tmp_path, GUARD.replace("steps = 3", "steps = 1") + more)
+    settings = ("stage.sft.steps=1", "stage.rl.steps=2", "guard.second.stage=rl")
+    with pytest.raises(GuardFired, match=r"'always' stopped .*; guard 'second'"):
+        start(file, settings, root=tmp_path)
+    (run,) = runs_of(tmp_path, "tiny")
+    assert read_status(run.path).guard == "always second"
+    # Each fires again at the next step, because a single step is enough for them.
+    with pytest.raises(GuardFired, match="rl step 2"):
+        resume(run, past_guard=True)
+    resume(run, past_guard=True)
+    assert read_status(run.path).status == "finished"
+
+
+DOWNSTREAM = """
+[stage.next]
+method = "sft"
+data   = "sums"
+start  = "rl.best"
+steps  = 1
+optimizer = { lr = 1e-3 }
+"""
+
+
+def test_a_stage_that_starts_from_the_best_starts_from_what_the_gate_kept(tmp_path):
+    file = make_lab(tmp_path, DOWNSTREAM)
+    text = file.read_text().replace(
+        'checkpoints = ["rl.all"]', 'checkpoints = ["rl.all", "next.all"]'
+    )
+    file.write_text(text.replace('"sft.best", ', ""))
+    settings = ("stage.sft.steps=2", "stage.rl.steps=1", "stage.next.optimizer.lr=1e-30")
+    (run,) = start(file, settings, root=tmp_path)
+    best = read_selection(run.path, "rl")
+    assert best is not None and best.checkpoint == "sft.step-000002"
+    kept = read_selection(run.path, "next")
+    assert kept is not None and kept.start == "sft.step-000002"
+    assert weights(run, "next", 1) == weights(run, "sft", 2)

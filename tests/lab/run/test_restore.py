@@ -1,0 +1,196 @@
+"""A damaged file of a checkpoint is named, never trained on, and the checkpoint before serves."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from assay.compare.identical_checkpoints import Place, weights
+from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.lab.monitor.observer import Silent
+from assay.lab.run.evaluate_again import find_named
+from assay.lab.run.runner import experiment_of, resume, start
+from assay.lab.setup.merged_models import run_folder
+from assay.lab.setup.session import Session
+from assay.models.folder import ModelFolderError
+from assay.models.load import load_model
+from assay.report.page import write_report
+from assay.runs.protection import mark_protected
+from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.status import stored_status
+from assay.runs.verify_files import verify_run
+from assay.train.checkpoint import CheckpointDamaged, NotContinuable
+from tests.lab.run.test_kill import everything
+from tests.tiny_lab import make_tiny_lab
+
+SHORT = ("stage.sft.steps=6", "stage.sft.checkpoint_every=2", "stage.rl.steps=3")
+LESS = "[evaluate.sampled]"
+
+
+@dataclass(frozen=True)
+class Stopping(Silent):
+    """Interrupts a run after a step of a stage; keeps what is noted."""
+
+    stage_name: str = ""
+    last: int = 0
+    at: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def stage(self, name: str, method: str, step: int, steps: int) -> None:
+        self.at.append(name)
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        if (self.at[-1], step) == (self.stage_name, self.last):
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A finished run; the others are in its lab too, because paths are fingerprinted."""
+    folder = tmp_path_factory.mktemp("lab")
+    file = make_tiny_lab(folder)
+    file.write_text(file.read_text().partition(LESS)[0])
+    (run,) = start(file, SHORT, root=folder)
+    return run
+
+
+def interrupted(unbroken: RunDirectory, stage: str, step: int) -> RunDirectory:
+    """Another run of the same experiment, as it was when it was stopped after a step of a stage:
+    made for the first test that asks, put back for the others."""
+    root, kept = unbroken.root, unbroken.root / "interrupted" / f"{stage}-{step}"
+    if not kept.exists():
+        with pytest.raises(KeyboardInterrupt):
+            start(root / "tiny.toml", SHORT, root=root, new=True, observer=Stopping(stage, step))
+        made = runs_of(root, "tiny")[-1]
+        shutil.copytree(made.path, kept / made.id)
+    (copy,) = kept.iterdir()
+    run = RunDirectory(root, "tiny", copy.name)
+    shutil.rmtree(run.path)
+    shutil.copytree(copy, run.path)
+    return run
+
+
+def flip(file: Path) -> None:
+    """Change one bit in the middle of a file."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def same(run: RunDirectory, unbroken: RunDirectory) -> None:
+    """All that the run holds is what the unbroken one holds."""
+    found, expected = everything(run.path), everything(unbroken.path)
+    found = {name: value for name, value in found.items() if not name.startswith("aside/")}
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name] == value, name
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "checksums.json"])
+def test_a_flipped_bit_is_named_and_the_checkpoint_before_leads_to_the_same_end(
+    unbroken: RunDirectory, name: str
+) -> None:
+    run = interrupted(unbroken, "sft", 5)
+    bad = run.checkpoint("sft", 4) / name
+    flip(bad)
+    told = Stopping()
+    resume(run, observer=told)
+    (warning,) = [note for note in told.notes if note.startswith("warning: sft.step-000004")]
+    assert str(bad) in warning and "sft.step-000002" in warning
+    aside = run.path / "aside/001"
+    assert (aside / "checkpoints/sft/step-000004" / name).is_file()
+    assert [p.name for p in aside.glob("evaluations/*/*")] == ["sft.step-000004.parquet"]
+    assert verify_run(run).faults == (), "what is known to be damaged is no fault of the run"
+    (noted,) = json.loads(run.manifest.read_text())["time"]["put_aside"]
+    assert noted["damage"] == f"checkpoints/sft/step-000004/{name}"
+    assert noted["checkpoints"] == ["sft.step-000004"] and noted["start"] == "sft.step-000002"
+    for lang in ("en", "zh"):
+        page = write_report(run, lang).read_text(encoding="utf-8")
+        assert all(noted[key] in page for key in ("damage", "start", "folder"))
+    same(run, unbroken)
+
+
+def test_a_damaged_last_checkpoint_of_a_stage_is_made_again_before_the_next_starts_from_it(
+    unbroken: RunDirectory,
+) -> None:
+    run = interrupted(unbroken, "rl", 1)
+    (run.checkpoint("sft", 6) / "model.safetensors").unlink()
+    resume(run)
+    same(run, unbroken)
+
+
+def test_a_stage_with_one_damaged_checkpoint_begins_anew(unbroken: RunDirectory) -> None:
+    run = interrupted(unbroken, "sft", 3)
+    flip(run.checkpoint("sft", 2) / "optimizer.pt")
+    told = Stopping()
+    resume(run, observer=told)
+    assert any("goes on from sft.step-000000" in note for note in told.notes)
+    same(run, unbroken)
+
+
+def test_without_an_optimizer_state_before_it_a_damaged_checkpoint_stops_the_run(
+    unbroken: RunDirectory,
+) -> None:
+    run = interrupted(unbroken, "sft", 5)
+    bad = run.checkpoint("sft", 4) / "model.safetensors"
+    flip(bad)
+    (run.checkpoint("sft", 2) / "optimizer.pt").unlink()
+    with pytest.raises(CheckpointDamaged, match=r"--from sft\.step-0") as found:
+        resume(run)
+    assert str(bad) in str(found.value) and "\n" not in str(found.value)
+    assert run.checkpoint("sft", 4).is_dir() and not (run.path / "aside").exists()
+    (run.checkpoint("sft", 4) / "optimizer.pt").unlink()
+    with pytest.raises(NotContinuable, match=r"--from sft\.step-0"):
+        resume(run)
+
+
+def test_whoever_loads_a_damaged_checkpoint_says_so(unbroken: RunDirectory, tmp_path: Path) -> None:
+    shutil.copytree(unbroken.root, tmp_path, dirs_exist_ok=True)
+    (run,) = runs_of(tmp_path, "tiny")[:1]
+    bad = run.checkpoint("rl", 3) / "model.safetensors"
+    flip(bad)
+    session = Session(experiment_of(run), run, stored_status(run.path).seed, Silent())
+    _, last = find_named(tmp_path, f"{run}@rl.last")
+    own, before = Place(run, "rl.step-000003"), Place(run, "rl.step-000002")
+    for load in (
+        lambda: session.shelf.plain(last),
+        lambda: load_model(run_folder(f"{run}@rl.last", tmp_path), session.precision),
+        lambda: weights(before, own),
+    ):
+        with pytest.raises((CheckpointDamaged, ModelFolderError)) as found:
+            load()
+        assert str(found.value).startswith(f"{bad}: is damaged: ")
+        assert "\n" not in str(found.value)
+
+
+def test_checkpoints_without_checksums_load_as_before(unbroken: RunDirectory) -> None:
+    run = interrupted(unbroken, "sft", 5)
+    for file in run.path.rglob("checksums.json"):
+        file.unlink()
+    resume(run)
+    reference = parse_checkpoint("sft.step-2")
+    assert reference is not None
+    Session(experiment_of(run), run, 7, Silent()).shelf.plain(reference)
+    same(run, unbroken)
+
+
+def test_a_finished_run_keeps_no_optimizer_state_but_a_protected_one(
+    unbroken: RunDirectory,
+) -> None:
+    assert not list(unbroken.path.rglob("optimizer.pt"))
+    run = interrupted(unbroken, "rl", 1)
+    assert len(list(run.path.rglob("optimizer.pt"))) == 2
+    left = run.path / "samples" / "rl" / ".step-000002.parquet.0123456789abcdef.part"
+    (run.checkpoints("rl") / ".step-000003.part").mkdir(parents=True)
+    left.touch()
+    mark_protected(run, run.checkpoint("sft", 6), "to go on from")
+    resume(run)
+    (kept,) = run.path.rglob("optimizer.pt")
+    assert kept.parent == run.checkpoint("sft", 6)
+    assert not list(run.path.rglob("*.part"))

@@ -1,0 +1,140 @@
+"""Every method and adaptation runs in one experiment, and its checkpoints serve later runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.lab.run.runner import start
+from assay.lab.setup.checkpoint_models import start_of
+from assay.lab.setup.session import Session
+from assay.models.folder import ModelFolderError
+from assay.models.load import load_model
+from tests.tiny_lab import make_stages_lab
+
+STAGES = """
+[stage.adapter]
+method = "sft"
+data   = "sums"
+steps  = 30
+batch  = 4
+adapt  = { kind = "lora", rank = 4, alpha = 8 }
+optimizer = { lr = 2e-2 }
+
+[stage.kept]
+method = "rft"
+data   = "sums"
+steps  = 2
+prompts  = 4
+group    = 4
+sampling = { max_tokens = 12 }
+reward   = "accuracy"
+keep     = 0.0
+adapt    = { kind = "freeze", patterns = ["*embed_tokens*"] }
+
+[stage.weighted]
+method = "rce"
+data   = "sums"
+steps  = 2
+prompts  = 2
+group    = 4
+sampling = { max_tokens = 12 }
+reward   = "accuracy"
+
+[stage.tuned]
+method = "grpo"
+data   = "sums"
+steps  = 2
+prompts  = 2
+group    = 4
+algorithm = "dapo"
+sampling = { max_tokens = 12 }
+reward   = "accuracy"
+kl       = { coef = 0.01, reference = "base" }
+updates  = { minibatches = 2, epochs = 2 }
+adapt    = { kind = "lora", rank = 2, alpha = 4 }
+optimizer = { lr = 1e-3 }
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lab whose run went through SFT with LoRA, RFT with frozen parts, RCE and LoRA GRPO."""
+    folder = tmp_path_factory.mktemp("stages")
+    start(make_stages_lab(folder, STAGES), root=folder)
+    return folder
+
+
+def only_run(lab: Path, name: str = "tiny") -> Path:
+    (run,) = (lab / "runs" / name).iterdir()
+    return run
+
+
+def test_all_stages_finish_and_record_what_they_did(lab: Path):
+    run = only_run(lab)
+    assert json.loads((run / "status.json").read_text())["status"] == "finished"
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    by_stage = {
+        name: [x for x in lines if x["stage"] == name]
+        for name in ("adapter", "kept", "weighted", "tuned")
+    }
+    assert [len(found) for found in by_stage.values()] == [30, 2, 2, 2]
+    assert by_stage["adapter"][-1]["nll"] < by_stage["adapter"][0]["nll"]
+    assert all(line["kept_share"] == 1.0 for line in by_stage["kept"])
+    assert all(line["grad_norm"] > 0 for line in by_stage["weighted"])
+    assert any("kl" in line for line in by_stage["tuned"])
+    checked = {name: ["self_check_logp" in x for x in found] for name, found in by_stage.items()}
+    assert checked["tuned"] == [True, False], "GRPO checks itself where it starts"
+    assert not any(checked["adapter"] + checked["kept"] + checked["weighted"])
+
+
+def test_an_adapter_is_saved_alone_and_frozen_weights_stay_where_they_were(lab: Path):
+    from safetensors.torch import load_file
+
+    run = only_run(lab)
+    adapter = load_file(run / "checkpoints/adapter/step-000030/adapter_model.safetensors")
+    assert adapter and all("lora_" in name for name in adapter)
+    kept = load_file(run / "checkpoints/kept/step-000002/model.safetensors")
+    base = load_file(lab / "model/model.safetensors")
+    # Tied to the head, the embedding may stand in the file under either name.
+    frozen = {"model.embed_tokens.weight", "lm_head.weight"}
+    (one,), (other,) = frozen & kept.keys(), frozen & base.keys()
+    assert torch.equal(kept[one], base[other])
+    others = kept.keys() & base.keys() - frozen
+    assert any(not torch.equal(kept[key], base[key]) for key in others)
+
+
+def test_a_run_source_takes_a_merged_adapter_and_refers_to_its_checkpoint(
+    lab: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    file = lab / "next.toml"
+    text = (lab / "tiny.toml").read_text().partition("[stage.adapter]")[0]
+    text = text.replace('"tiny"', '"next"').replace("path:model", "run:tiny@tuned.last")
+    file.write_text(text + '[stage.sft]\nmethod = "sft"\ndata = "sums"\nsteps = 1\n')
+    (run,) = start(file, root=lab)
+    manifest = json.loads(run.manifest.read_text())
+    assert manifest["base_weights"]["checkpoint"].endswith("checkpoints/tuned/step-000002")
+    session = Session(*whole(lab, "tiny"))
+    merged = session.shelf.plain(parse_checkpoint("tuned.last"))  # type: ignore[arg-type]
+    again = Session(*whole(lab, "next")).shelf.plain(parse_checkpoint("base"))  # type: ignore[arg-type]
+    for a, b in zip(merged.parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    assert start_of(session.experiment.stage["tuned"]).stage == "weighted"
+    (cached,) = tmp_path.glob("merged/*/model.safetensors")
+    content = cached.read_bytes()
+    cached.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ModelFolderError, match="is damaged"):
+        load_model(cached.parent, session.precision)
+
+
+def whole(lab: Path, name: str):
+    """What a session of the only run of a name is made of."""
+    from assay.experiment.read_file import read_experiment
+    from assay.lab.monitor.observer import Silent
+    from assay.runs.run_directory import runs_of
+
+    (run,) = runs_of(lab, name)
+    return read_experiment(run.spec), run, 7, Silent()

@@ -1,0 +1,127 @@
+"""An SFT stage with dropout and validation rows: recorded, resumed bit by bit, checked, shown."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.experiment.read_file import SpecError
+from assay.judge.confounds import differences
+from assay.lab.monitor.progress import progress
+from assay.lab.run.runner import resume, start
+from assay.report.page import write_report
+from assay.report.training_history import curves
+from assay.runs.manifest_file import read_manifest
+from assay.runs.run_directory import RunDirectory, runs_of
+from tests.lab.run.test_kill import everything
+from tests.lab.run.test_restore import Stopping
+from tests.lab.sound_lab import found, look, make_sound_lab, silent
+from tests.tiny_lab import make_stages_lab, write_rows
+
+STAGE = """
+[stage.sft]
+method = "sft"
+data   = "sums"
+steps  = 9
+batch  = 4
+micro_tokens = 64
+checkpoint_every = 4
+optimizer = { lr = 1e-2 }
+adapt = { kind = "lora", rank = 4, alpha = 8, dropout = 0.2 }
+"""
+MEASURED = STAGE + 'validation = "sums.dev"\nvalidation_every = 2\n'
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    folder = tmp_path_factory.mktemp("lab")
+    (made,) = start(make_stages_lab(folder, MEASURED), root=folder)
+    return made
+
+
+def metrics(run: RunDirectory) -> list[dict]:
+    return [json.loads(line) for line in run.metrics.read_text().splitlines()]
+
+
+def test_the_loss_stands_in_its_steps_on_the_page_and_where_a_run_is_watched(run) -> None:
+    lines = metrics(run)
+    seen = {line["step"]: line["validation_loss"] for line in lines if "validation_loss" in line}
+    assert list(seen) == [2, 4, 6, 8, 9]
+    (curve,) = [each for each in curves(lines) if each.metric == "validation_loss"]
+    assert curve.points == list(seen.items())
+    page = write_report(run).read_text()
+    assert "NLL per token, validation rows" in page
+    (told,) = [r for r in progress(run, last=7).rows if r.metric == "validation_loss"]  # type: ignore[union-attr]
+    assert told.after is not None and told.after.value == seen[6]
+
+
+def test_a_run_cut_off_between_measurements_ends_bit_identical(run, tmp_path: Path) -> None:
+    expected = everything(run.path)
+    file = run.root / "tiny.toml"
+    with pytest.raises(KeyboardInterrupt):
+        start(file, root=run.root, new=True, observer=Stopping(stage_name="sft", last=6))
+    again = runs_of(run.root, "tiny")[-1]
+    assert again.path != run.path and len(metrics(again)) == 6
+    resume(again)
+    assert everything(again.path) == expected
+
+
+def test_measuring_changes_nothing_of_the_training_and_is_no_confound(run) -> None:
+    file = run.root / "bare.toml"
+    file.write_text((run.root / "tiny.toml").read_text().replace(MEASURED, STAGE))
+    file.write_text(file.read_text().replace('"tiny"', '"bare"', 1))
+    (bare,) = start(file, root=run.root)
+    shared = [f for f in everything(run.path) if f.endswith(("safetensors", "optimizer.pt"))]
+    assert shared
+    assert {f: everything(bare.path)[f] for f in shared} == {
+        f: everything(run.path)[f] for f in shared
+    }
+    assert not [
+        d
+        for d in differences(read_manifest(run), read_manifest(bare))
+        if d.path.startswith(("stages", "data"))
+    ]
+
+
+def test_dropout_is_written_beside_the_adapter_and_makes_a_difference(run) -> None:
+    folder = run.checkpoint("sft", 9)
+    assert json.loads((folder / "adapter_config.json").read_text())["lora_dropout"] == 0.2
+    (without,) = start(
+        run.root / "tiny.toml", ["stage.sft.adapt.dropout=0.0"], root=run.root, new=True
+    )
+    assert "dropout" not in read_manifest(without)["stages"]["sft"]["adapt"]
+    name = "checkpoints/sft/step-000009/adapter_model.safetensors"
+    assert everything(without.path)[name] != everything(run.path)[name]
+
+
+def test_rows_that_are_trained_on_are_found_among_the_validation_rows(tmp_path: Path) -> None:
+    lab = make_sound_lab(tmp_path)
+    write_rows(lab / "held.jsonl", [(1, 1), (9, 9)])
+    text = (lab / "tiny.toml").read_text()
+    held = '[data.held]\nsource = "path:held.jsonl"\nformat = "messages"\n\n[stage.sft]'
+    (lab / "tiny.toml").write_text(text.replace("[stage.sft]", held))
+    report = look(lab, "stage.sft.validation=held")
+    words = "data.sums is trained on and holds questions of stage.sft.validation"
+    assert found(report, words).severity == "warning"
+    assert report.numbers["stage.sft.validation"]["prompt_tokens_largest"] > 0
+    assert silent(look(lab, "stage.sft.validation=sums.dev"), "stage.sft.validation")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["stage.sft.validation=sums"], "stage.sft.validation: these rows are trained on"),
+        (["stage.sft.validation=smus.dev"], "unknown data 'smus.dev' .*'sums.dev'"),
+        (["stage.sft.validation_every=2"], "stage.sft.validation_every: there is no validation"),
+        (
+            ['stage.rl.adapt={ kind = "lora", dropout = 0.1 }'],
+            "stage.rl.adapt.dropout: completions are sampled without dropout",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(
+    tmp_path: Path, overrides: list[str], message: str
+) -> None:
+    lab = make_sound_lab(tmp_path)
+    with pytest.raises(SpecError, match=message):
+        look(lab, *overrides)

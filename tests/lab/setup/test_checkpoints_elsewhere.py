@@ -1,0 +1,146 @@
+"""A checkpoint answers in plain Transformers and peft as it does in the run that made it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from peft import AutoPeftModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from assay.data.renderings.exported_template import chat_template
+from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.lab.monitor.observer import Silent
+from assay.lab.run.runner import experiment_of, start
+from assay.lab.setup.merged_models import run_folder
+from assay.lab.setup.prepare import make_renderer
+from assay.lab.setup.session import Session
+from assay.runs.run_directory import runs_of
+from tests.tiny_lab import make_stages_lab
+
+TRAINED = 'method = "sft"\ndata = "sums"\nsteps = 3\nbatch = 4\n'
+KINDS = {
+    "full": "",
+    "lora on full": 'adapt = { kind = "lora", rank = 4, alpha = 8 }',
+    "lora on lora": 'adapt = { kind = "lora", rank = 3, alpha = 5 }',
+    "other layers on both": (
+        'adapt = { kind = "lora", rank = 2, alpha = 8, targets = ["q_proj", "up_proj"] }'
+    ),
+    "frozen": 'adapt = { kind = "freeze", patterns = ["*embed_tokens*"] }\nrendering = "qwen3_fc"',
+    "lora after freeze": 'adapt = { kind = "lora", rank = 4, alpha = 8 }',
+    "lora on base": 'start = "base"\nadapt = { kind = "lora", rank = 4, alpha = 8 }',
+    "lora on lora on base": 'adapt = { kind = "lora", rank = 6, alpha = 4 }',
+    "full on lora": "",
+}
+CHAIN = ("lora on full", "lora on lora", "other layers on both")
+
+
+def stage_name(kind: str) -> str:
+    return kind.replace(" ", "_")
+
+
+def stages() -> str:
+    """A stage of each kind; one that names no start goes on from the one above it."""
+    rate = "optimizer = { lr = 5e-2 }"
+    return "\n".join(
+        f"[stage.{stage_name(kind)}]\n{TRAINED}{rate}\n{adapt}\n" for kind, adapt in KINDS.items()
+    )
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    folder = tmp_path_factory.mktemp("elsewhere")
+    start(make_stages_lab(folder, stages()), root=folder)
+    (run,) = runs_of(folder, "tiny")
+    return Session(experiment_of(run), run, 7, Silent())
+
+
+def folder_of(session: Session, kind: str) -> Path:
+    return session.run.checkpoint(stage_name(kind), 3)
+
+
+def own_logits(session: Session, name: str) -> torch.Tensor:
+    reference = parse_checkpoint(name)
+    assert reference is not None
+    return logits(session.shelf.plain(reference).eval())
+
+
+def logits(model: torch.nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        return model(input_ids=torch.arange(40, 72)[None]).logits
+
+
+def outsider(folder: Path) -> torch.Tensor:
+    """The logits of someone who follows peft's and Transformers' first pages."""
+    adapter = (folder / "adapter_config.json").is_file()
+    load = AutoPeftModelForCausalLM if adapter else AutoModelForCausalLM
+    return logits(load.from_pretrained(folder).eval())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_checkpoint_loads_elsewhere_as_what_was_trained(
+    session: Session, kind: str
+) -> None:
+    own = own_logits(session, f"{stage_name(kind)}.last")
+    theirs = outsider(folder_of(session, kind))
+    torch.testing.assert_close(theirs, own, rtol=1e-4, atol=1e-4)
+    # Close to nothing else: each stage moved its logits by far more than that.
+    assert (own - own_logits(session, "base")).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("lora")])
+def test_what_an_adapter_stands_on_is_a_part_of_what_it_answers(
+    session: Session, kind: str
+) -> None:
+    """The test above would see it if a stage below were left out."""
+    stage = session.experiment.stage[stage_name(kind)]
+    below = own_logits(session, stage.start)
+    assert (below - own_logits(session, f"{stage_name(kind)}.last")).abs().max() > 0.1
+
+
+def test_an_adapter_does_not_load_without_what_it_stands_on(
+    session: Session, tmp_path: Path
+) -> None:
+    for kind, below in (
+        ("lora on full", "full"),
+        ("other layers on both", "full"),
+        ("lora after freeze", "frozen"),
+    ):
+        config = json.loads((folder_of(session, kind) / "adapter_config.json").read_text())
+        assert Path(config["base_model_name_or_path"]) == folder_of(session, below)
+        gone = tmp_path / "elsewhere"
+        folder_of(session, below).rename(gone)
+        with pytest.raises((OSError, ValueError)):
+            outsider(folder_of(session, kind))
+        gone.rename(folder_of(session, below))
+
+
+def test_a_checkpoint_carries_the_template_of_its_own_stage(session: Session) -> None:
+    for kind, name in (("lora on full", "hermes"), ("frozen", "qwen3_fc"), ("full", "hermes")):
+        theirs = AutoTokenizer.from_pretrained(folder_of(session, kind))
+        renderer = make_renderer(session.base.tokenizer, name)
+        assert theirs.chat_template == chat_template(renderer)
+
+
+def test_stacked_adapters_take_the_room_of_adapters(session: Session) -> None:
+    full = (folder_of(session, "full") / "model.safetensors").stat().st_size
+    for kind in CHAIN:
+        assert not (folder_of(session, kind) / "model.safetensors").exists()
+        size = (folder_of(session, kind) / "adapter_model.safetensors").stat().st_size
+        assert size < full
+
+
+def test_one_adapter_over_two_models_is_two_merged_models(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
+    lab = tmp_path / "lab"
+    shutil.copytree(session.run.root, lab)
+    (run,) = runs_of(lab, "tiny")
+    one, other = (run.checkpoint(stage_name(k), 3) for k in ("lora on base", "lora after freeze"))
+    shutil.copy(one / "adapter_model.safetensors", other)
+    (other / "checksums.json").unlink()  # of the adapter that was there
+    merged = [run_folder(f"tiny@{folder.parent.name}.last", lab) for folder in (one, other)]
+    first, second = map(outsider, merged)
+    assert (first - second).abs().max() > 0.1

@@ -1,0 +1,193 @@
+"""The keys of [data.NAME] that choose rows: what they keep and count, and what the check says."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.data.remarks import NO_TOOLS, TEXT_AND_CALLS, UNDECLARED
+from assay.data.row import Message, Row, ToolCall
+from assay.experiment.data_table import DataSpec, Take
+from assay.judge.findings import Finding
+from assay.lab.check.rows import remarked
+from assay.lab.check.subject import Number
+from assay.lab.check.unlike_subsets import unlike
+from assay.lab.setup.prepare import DataSet, NothingLeft, describe, make_renderer, prepare
+from assay.lab.setup.row_filters import LONGER, SHORTER, conversation_tokens
+from assay.tasks.task import task
+from tests.data.chat import tokenizer
+from tests.lab.sound_lab import found, look, make_sound_lab, silent
+
+TOOL = {"name": "f", "parameters": {"type": "object", "properties": {}}}
+SKILL = task("tools")
+RENDERER = make_renderer(tokenizer("chatml"), "hermes")
+
+Prepared = Callable[..., DataSet]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    return make_sound_lab(tmp_path)
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Prepared:
+    """A data set of HardGen conversations of growing length, made with the keys that are given."""
+    lines = []
+    for n in range(8):
+        turns: list[dict[str, Any]] = [{"role": "system", "tools": json.dumps([TOOL])}]
+        turns.append({"role": "user", "content": f"Do {n}." + " please" * 20 * n})
+        turns.append({"role": "assistant", "content": f"[{'g' if n == 1 else 'f'}(a={n})]"})
+        turns.append({"role": "tool", "content": "[{'f': 'ok'}]"})
+        turns.append({"role": "assistant", "content": "Done." if n != 2 else "[f(a=b)]"})
+        lines.append({"id": f"c{n}", **{str(i): turn for i, turn in enumerate(turns)}})
+    (tmp_path / "hardgen.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def make(**keys: Any) -> DataSet:
+        spec = DataSpec(source="path:hardgen.jsonl", format="hardgen", **keys)
+        return prepare("train", spec, SKILL, RENDERER, tmp_path)
+
+    return make
+
+
+def test_conversations_left_out_by_the_reader_are_counted_and_told(prepared: Prepared) -> None:
+    made = prepared()
+    ((reason, ids),) = made.dropped.items()
+    assert "no literal" in reason and ids == ("c2",)
+    assert (made.total, len(made.train)) == (8, 7)
+    assert made.remarks == {UNDECLARED: ("c1",)}
+    spec = DataSpec(source="path:hardgen.jsonl", format="hardgen")
+    line = describe(made, spec)
+    assert "7 of 8 rows" in line and f"1 dropped: {reason}" in line
+    assert f"1 kept: {UNDECLARED}" in line
+
+
+def test_expanded_rows_of_a_conversation_fall_on_one_side(prepared: Prepared) -> None:
+    made = prepared(expand="each_turn", split={"dev": 0.3})
+    sides = [{row.conversation for row in side} for side in (made.train, made.dev)]
+    assert not sides[0] & sides[1] and sum(map(len, sides)) == 7
+    assert len(made.train) + len(made.dev) == 14
+    cut = prepared(expand="last_call")
+    assert all(row.messages[-1].tool_calls for row in cut.train)
+
+
+def test_undeclared_calls_are_dropped_when_that_is_set(prepared: Prepared) -> None:
+    made = prepared(undeclared_calls="drop")
+    assert made.dropped[UNDECLARED] == ("c1",) and made.remarks == {}
+    assert "c1" not in {row.id for row in made.train}
+
+
+def test_filters_by_length_count_what_they_removed_and_what_that_did(prepared: Prepared) -> None:
+    whole = prepared()
+    tokens = {row.id: conversation_tokens(RENDERER, SKILL, row) for row in whole.train}
+    assert list(tokens.values()) == sorted(tokens.values())
+    made = prepared(min_tokens=tokens["c1"], max_tokens=tokens["c5"])
+    assert [row.id for row in made.train] == ["c1", "c3", "c4", "c5"]
+    assert made.dropped[LONGER] == ("c6", "c7") and made.dropped[SHORTER] == ("c0",)
+    assert made.shift is not None
+    assert made.shift.before.mean == pytest.approx(sum(tokens.values()) / 7)
+    kept = [tokens[name] for name in ("c1", "c3", "c4", "c5")]
+    assert made.shift.after.mean == pytest.approx(sum(kept) / 4)
+    assert f"{made.shift.after.mean:,.0f}" in describe(made, DataSpec(source="a:b"))
+
+
+def test_the_whole_conversation_is_measured_with_its_answer(prepared: Prepared) -> None:
+    (row, *_) = prepared().train
+    messages = (*SKILL.prompt(row), SKILL.target(row))
+    rendered = RENDERER.conversation(messages, row.tools)
+    # What the template writes after the last turn is not trained on.
+    assert conversation_tokens(RENDERER, SKILL, row) == rendered.message_spans[-1][2]
+    asked = Row("asked", (Message("user", "?"),))
+    assert conversation_tokens(RENDERER, SKILL, asked) == len(RENDERER.prompt(SKILL.prompt(asked)))
+
+
+def test_limits_that_leave_nothing_say_by_which_reason(prepared: Prepared) -> None:
+    with pytest.raises(NothingLeft, match=f"no row is left .*{LONGER}: 7"):
+        prepared(max_tokens=5)
+    with pytest.raises(ValueError, match="is more than max_tokens = 5"):
+        DataSpec(source="a:b", min_tokens=6, max_tokens=5)
+
+
+def test_the_check_shows_lengths_filters_and_remarks(lab: Path) -> None:
+    report = look(lab)
+    numbers = report.numbers["data.sums"]
+    (histogram,) = report.histograms
+    assert (histogram.place, sum(histogram.counts)) == ("data.sums", 16)
+    assert numbers["conversation_tokens_smallest"] <= numbers["conversation_tokens_50"]
+    assert numbers["conversation_tokens_50"] <= numbers["conversation_tokens_largest"]
+    longer = {"role": "user", "content": "1" * 50}
+    answer = {"role": "assistant", "content": r"\boxed{1}"}
+    with (lab / "sums.jsonl").open("a") as lines:
+        lines.write(json.dumps({"id": "long", "messages": [longer, answer], "gold": "1"}) + "\n")
+    limit = int(numbers["conversation_tokens_largest"])
+    finding = found(look(lab, f"data.sums.max_tokens={limit}"), "longer than max_tokens")
+    assert finding.severity == "note" and "1 of 17" in finding.evidence
+    assert "became 118 (sd 0)" in finding.evidence
+    assert silent(report, "longer than max_tokens")
+
+
+def test_remarks_are_said_once_with_their_count() -> None:
+    ids = ("a", "b")
+    remarks = {TEXT_AND_CALLS: ids, UNDECLARED: ids, NO_TOOLS: ids}
+    seen = list(remarked("data.x", DataSet("x", (), (), {}, 2, remarks)))
+    numbers = {one.name: one.value for one in seen if isinstance(one, Number)}
+    assert numbers == {f"kept: {words}": 2 for words in remarks}
+    findings = {one.what: one for one in seen if isinstance(one, Finding)}
+    assert findings[f"data.x: {UNDECLARED}"].severity == "warning"
+    assert "undeclared_calls" in findings[f"data.x: {NO_TOOLS}"].fix
+    assert all("2 conversations: a, b" in finding.evidence for finding in findings.values())
+
+
+def talk(number: int, function: str, turns: int, words: int) -> list[Row]:
+    """A conversation expanded into one row for each turn."""
+    messages: list[Message] = []
+    rows = []
+    for turn in range(turns):
+        call = ToolCall(function, {})
+        messages += [Message("user", "word " * words), Message("assistant", "", (call,))]
+        rows.append(Row(f"{number}:{turn}", tuple(messages), (TOOL,), conversation=f"{number}"))
+    return rows
+
+
+def test_a_sorted_source_is_told_apart_by_length_turns_and_functions() -> None:
+    rows = [row for n in range(60) for row in talk(n, "fg"[n >= 30], 1 + n // 20, 5 + n)]
+    *numbers, finding = unlike("data.x", rows, Take(rows=20, how="first"))
+    assert isinstance(finding, Finding) and finding.severity == "warning"
+    assert "not like the others" in finding.what and "random" in finding.fix
+    for words in ("characters", "assistant messages", "functions called"):
+        assert words in finding.evidence
+    assert [one.name for one in numbers if isinstance(one, Number)] == [
+        f"first_rows_distance: {name}" for name in ("length", "turns", "functions")
+    ]
+    # By turns and functions alone: 20 conversations of one turn, all of them calling f.
+    assert "1.0 assistant messages on average" in finding.evidence
+
+
+def test_conversations_and_not_their_rows_are_what_may_be_drawn() -> None:
+    # Every conversation has rows that are alike, in an order that is as good as random.
+    rows = [row for n in range(60) for row in talk(n, "fg"[n % 2], 6, 5 + n * 37 % 60)]
+    *_, finding = unlike("data.x", rows, Take(rows=120, how="first"))
+    assert isinstance(finding, Finding) and finding.severity == "note"
+    assert not list(unlike("data.x", rows, Take(rows=360, how="first")))
+
+
+def test_the_manifest_says_how_the_rows_were_taken(lab: Path) -> None:
+    from assay.experiment.read_file import read_experiment
+    from assay.lab.monitor.observer import Silent
+    from assay.lab.setup.manifest import make_manifest
+    from assay.lab.setup.session import Session
+    from assay.runs.run_directory import RunDirectory
+
+    tables = []
+    for how in ("first", "random"):
+        take = f'data.sums.take={{ rows = 8, how = "{how}" }}'
+        experiment = read_experiment(lab / "tiny.toml", [take])
+        session = Session(experiment, RunDirectory(lab, "tiny", "none"), 7, Silent())
+        tables.append(make_manifest(session)["data"]["sums"])
+    assert [table["take"] for table in tables] == [
+        {"rows": 8, "how": "first"},
+        {"rows": 8, "how": "random"},
+    ]
+    assert tables[0]["contents_sha256"] != tables[1]["contents_sha256"]

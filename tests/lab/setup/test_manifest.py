@@ -1,0 +1,232 @@
+"""Fingerprints: they change with what they are of, and a resumed run must find its own again."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.experiment.read_file import read_experiment
+from assay.experiment.toml_write import experiment_toml
+from assay.judge.confounds import confounds
+from assay.lab.monitor.observer import Silent
+from assay.lab.setup import fingerprints
+from assay.lab.setup.fingerprints import (
+    code_fingerprint,
+    cpu_model,
+    machine,
+    packages,
+    prompts_sha256,
+    source_sha256,
+)
+from assay.lab.setup.manifest import RunChanged, check_manifest, make_manifest
+from assay.lab.setup.session import Session
+from assay.runs.manifest_file import read_manifest, write_manifest
+from assay.runs.run_directory import create_run
+from assay.tasks.math.task import TASK
+from tests.tiny_lab import make_tiny_lab
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lab")
+    return make_tiny_lab(folder)
+
+
+def session(file: Path, *overrides: str, seed: int = 7) -> Session:
+    experiment = read_experiment(file, overrides)
+    run = create_run(
+        file.parent, experiment.name, seed=seed, spec=experiment_toml(experiment), new=True
+    )
+    return Session(experiment, run, seed, Silent())
+
+
+@pytest.fixture(scope="module")
+def made(lab: Path) -> tuple[Session, dict[str, Any]]:
+    here = session(lab)
+    return here, make_manifest(here)
+
+
+def test_a_manifest_is_json_and_comes_out_the_same_twice(lab, made):
+    _, first = made
+    again = make_manifest(session(lab))
+    again["time"] = first["time"]
+    assert json.loads(json.dumps(again)) == json.loads(json.dumps(first))
+
+
+def test_everything_the_design_names_has_a_fingerprint(made):
+    _, manifest = made
+    train = manifest["data"]["sums"]
+    assert (train["total"], train["train"]["rows"], train["dev"]["rows"]) == (16, 12, 4)
+    hashes = [
+        manifest["base_weights"]["sha256"],
+        *(train[k] for k in ("file_sha256", "contents_sha256", "prompts_sha256")),
+        train["train"]["row_ids_sha256"],
+        manifest["stages"]["rl"]["reward"]["accuracy"]["source_sha256"],
+        manifest["stages"]["rl"]["rendering"]["sha256"],
+        manifest["evaluation"]["test"]["prompts_sha256"],
+        manifest["evaluation"]["dev"]["reward"]["accuracy"]["source_sha256"],
+        manifest["code"]["source_sha256"],
+    ]
+    assert all(len(h) == 64 for h in hashes)
+    assert manifest["packages"]["torch"].startswith("2.")
+    assert manifest["machine"]["precision"]["master"] == "float32"
+
+
+@pytest.mark.parametrize(
+    ("override", "vary"),
+    [
+        ("stage.rl.steps=5", "stage.rl.steps"),
+        ("stage.rl.reward=accuracy", "stage.rl.reward"),
+        ("stage.rl.algorithm=dapo", "stage.rl.algorithm"),
+        ("stage.rl.kl.coef=0.1", "stage.rl.kl"),
+        ("data.sums.split.dev=0.5", "data.sums"),
+    ],
+)
+def test_what_an_experiment_varies_is_declared_in_its_own_words(lab, made, override, vary):
+    changed = make_manifest(session(lab, override))
+    _, before = made
+    assert confounds(before, changed) != []
+    assert [c.path for c in confounds(before, changed, [vary, "evaluation.dev"])] == []
+
+
+def test_a_resumed_run_finds_itself_again_and_notes_when(made):
+    here, manifest = made
+    write_manifest(here.run, manifest)
+    elsewhere = json.loads(json.dumps(manifest))
+    elsewhere["machine"]["torch_threads"] = 99
+    elsewhere["time"]["started"] = "2027-01-01T00:00:00+00:00"
+    check_manifest(here.run, manifest)
+    check_manifest(here.run, elsewhere)
+    first, second = read_manifest(here.run)["time"]["resumed"]
+    assert first == {"at": manifest["time"]["started"], "changed": {}}
+    threads = manifest["machine"]["torch_threads"]
+    assert second == {
+        "at": "2027-01-01T00:00:00+00:00",
+        "changed": {"machine.torch_threads": [threads, 99]},
+    }
+    kept = read_manifest(here.run)
+    del kept["time"]["resumed"]
+    assert kept == json.loads(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("compute", ["float32", "bfloat16"])
+def test_a_run_goes_on_in_the_precision_that_it_began_in(lab, made, compute):
+    begun = session(lab)
+    manifest = json.loads(json.dumps(made[1]))
+    manifest["machine"]["precision"] |= {"compute": compute, "device": "cpu", "reason": "as begun"}
+    write_manifest(begun.run, manifest)
+    again = Session(begun.experiment, begun.run, 7, Silent()).precision
+    assert again.record() == manifest["machine"]["precision"]
+
+
+def test_a_run_whose_data_changed_is_not_resumed(lab, made):
+    here, manifest = made
+    write_manifest(here.run, manifest)
+    changed = json.loads(json.dumps(manifest))
+    changed["data"]["sums"]["file_sha256"] = "f" * 64
+    changed["base_weights"]["sha256"] = "e" * 64
+    with pytest.raises(RunChanged) as raised:
+        check_manifest(here.run, changed)
+    was = manifest["base_weights"]["sha256"]
+    assert str(raised.value) == (
+        f"{here.run.path}: base_weights.sha256 was '{was}' and is now '{'e' * 64}' "
+        "(restore it, or start another run with --new; 1 more)"
+    )
+    assert "resumed" not in read_manifest(here.run)["time"]
+
+
+def test_a_run_that_was_not_begun_has_an_empty_manifest(lab):
+    assert read_manifest(session(lab).run) == {}
+
+
+def test_the_checkpoint_that_a_model_is_stands_by_its_folder(lab, made):
+    here, _ = made
+    folder = here.run.checkpoint("sft", 40)
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to(lab.parent / "model", target_is_directory=True)
+    manifest = make_manifest(session(lab, f"model=run:tiny/{here.run.id}@sft.last"))
+    assert manifest["base_weights"]["checkpoint"] == (
+        f"runs/tiny/{here.run.id}/checkpoints/sft/step-000040"
+    )
+
+
+def test_prompts_are_told_apart_by_tokens_order_and_borders():
+    prints = {
+        prompts_sha256(prompts)
+        for prompts in ([[1, 2], [3]], [[1], [2, 3]], [[3], [1, 2]], [[1, 2, 3]], [[12], [3]], [])
+    }
+    assert len(prints) == 6
+    assert prompts_sha256([(1, 2)]) == prompts_sha256([[1, 2]])
+
+
+def test_a_reward_is_known_by_the_module_that_defines_it():
+    class Scorer:
+        def __call__(self) -> int:
+            return 1
+
+    accuracy = TASK.rewards["accuracy"]
+    assert source_sha256(accuracy) == source_sha256(accuracy)
+    assert source_sha256(accuracy) != source_sha256(prompts_sha256)
+    own = source_sha256(test_a_reward_is_known_by_the_module_that_defines_it)
+    assert source_sha256(Scorer()) == own
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    folder = tmp_path / "src" / "thing"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("x = 1\n")
+    return folder
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@t"]
+    subprocess.run(
+        ["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True
+    )
+
+
+def test_code_outside_git_is_known_by_its_source(package):
+    first = code_fingerprint(package)
+    assert list(first) == ["source_sha256"]
+    (package / "__init__.py").write_text("x = 2\n")
+    assert code_fingerprint(package) != first
+
+
+def test_code_under_git_is_known_by_commit_and_changes(package):
+    root = package.parents[1]
+    git(root, "init")
+    git(root, "add", ".")
+    git(root, "commit", "-m", "one")
+    clean = code_fingerprint(package)
+    assert len(clean["commit"]) == 40
+    assert clean["diff_sha256"] == ""
+    (package / "__init__.py").write_text("x = 2\n")
+    dirty = code_fingerprint(package)
+    assert dirty["commit"] == clean["commit"]
+    assert len(dirty["diff_sha256"]) == 64
+    assert dirty["source_sha256"] != clean["source_sha256"]
+
+
+def test_a_package_that_git_does_not_track_is_not_given_the_repositorys_commit(package):
+    root = package.parents[1]
+    (root / ".gitignore").write_text("src\n")
+    git(root, "init")
+    git(root, "add", ".")
+    git(root, "commit", "-m", "one")
+    assert list(code_fingerprint(package)) == ["source_sha256"]
+
+
+def test_without_git_the_source_is_enough(package, monkeypatch):
+    monkeypatch.setattr(fingerprints.shutil, "which", lambda _: None)
+    assert list(code_fingerprint(package)) == ["source_sha256"]
+
+
+def test_packages_and_machine_are_named():
+    assert packages()["numpy"]
+    assert list(packages()) == sorted(packages())
+    assert machine()["cores"] >= 1
+    assert machine()["memory_gb"] > 0
+    assert cpu_model()

@@ -1,0 +1,271 @@
+"""Every part of a run that fairness names is really in its manifest: each is changed in a lab of
+its own, and the two manifests, as runs write them, must differ there and nowhere that it does not
+reach.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.data import splits
+from assay.experiment.read_file import read_experiment
+from assay.experiment.toml_write import experiment_toml
+from assay.judge.confounds import differences
+from assay.judge.parts import by_part
+from assay.lab.monitor.observer import Silent
+from assay.lab.setup import fingerprints, manifest
+from assay.lab.setup.fingerprints import source_sha256
+from assay.lab.setup.manifest import make_manifest
+from assay.lab.setup.session import BaseFacts, Session
+from assay.runs.run_directory import create_run
+from assay.tasks.math import rewards
+from assay.tasks.math.task import TASK
+from tests.tiny_lab import make_tiny_lab
+
+APART = {"time", "machine"}
+"""Parts of a manifest that no experiment decides."""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A lab's root, whose files a test may change."""
+
+    root: Path
+    base: BaseFacts | None = None
+    """The model as it was read before, for labs whose model nobody touches."""
+
+    def session(self, *overrides: str) -> Session:
+        """A run of the lab, ready to begin."""
+        experiment = read_experiment(self.root / "tiny.toml", overrides)
+        spec = experiment_toml(experiment)
+        run = create_run(self.root, experiment.name, seed=7, spec=spec, new=True)
+        session = Session(experiment, run, 7, Silent())
+        if self.base is not None:
+            vars(session)["base"] = self.base
+        return session
+
+    def manifest(self, *overrides: str) -> dict[str, Any]:
+        """What a run of the lab would write now."""
+        made = make_manifest(self.session(*overrides))
+        return json.loads(json.dumps({k: v for k, v in made.items() if k not in APART}))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A lab; code and packages, which no test here changes on disk, are looked at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        for function in (fingerprints.code_fingerprint, fingerprints.packages):
+            found = function()
+            patch.setattr(manifest, function.__name__, lambda found=found: found)
+        yield make_tiny_lab(tmp_path_factory.mktemp("lab")).parent
+
+
+@pytest.fixture(scope="module")
+def before(made: Path) -> dict[str, Any]:
+    return Lab(made).manifest()
+
+
+@pytest.fixture(scope="module")
+def base(made: Path) -> BaseFacts:
+    return Lab(made).session().base
+
+
+@pytest.fixture
+def lab(made: Path, base: BaseFacts, tmp_path: Path) -> Lab:
+    """A copy of the lab; the benchmark's file stays where the experiment names it."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return Lab(tmp_path, base)
+
+
+@pytest.fixture
+def own_model(lab: Lab) -> Lab:
+    """A lab whose model is read again."""
+    return replace(lab, base=None)
+
+
+def changed_parts(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    return {state.part for state in by_part(differences(before, after)) if state.differences}
+
+
+def test_the_same_lab_differs_in_nothing(lab, before):
+    assert differences(before, lab.manifest()) == []
+
+
+def rows_of(lab: Lab) -> list[str]:
+    return (lab.root / "sums.jsonl").read_text().splitlines()
+
+
+def write_rows(lab: Lab, rows: list[str]) -> None:
+    (lab.root / "sums.jsonl").write_text("\n".join(rows) + "\n")
+
+
+def test_other_base_weights_show(own_model, before):
+    from safetensors.torch import load_file, save_file
+
+    file = own_model.root / "model" / "model.safetensors"
+    save_file({n: t + 1 for n, t in load_file(file).items()}, file, {"format": "pt"})
+    assert changed_parts(before, own_model.manifest()) == {"base weights"}
+
+
+def test_one_other_letter_in_the_data_shows(lab, before):
+    first, *rest = rows_of(lab)
+    write_rows(lab, [first.replace("1 + ", "1  + ", 1), *rest])
+    after = lab.manifest()
+    paths = {d.path for d in differences(before, after)}
+    assert {"data.sums.file_sha256", "data.sums.contents_sha256"} <= paths
+    assert {"data", "prompt rendering"} <= changed_parts(before, after)
+
+
+def test_another_order_of_the_rows_shows(lab, before):
+    write_rows(lab, rows_of(lab)[::-1])
+    paths = {d.path for d in differences(before, lab.manifest())}
+    assert {"data.sums.train.row_ids_sha256", "data.sums.file_sha256"} <= paths
+
+
+def test_another_file_of_the_same_rows_shows_as_a_file_only(lab, before):
+    write_rows(lab, [json.dumps(json.loads(row), indent=None) + " " for row in rows_of(lab)])
+    assert {d.path for d in differences(before, lab.manifest())} == {"data.sums.file_sha256"}
+
+
+def test_another_seed_of_the_split_shows(lab, before, monkeypatch):
+    real = splits.split_by_conversation
+    monkeypatch.setattr(
+        "assay.lab.setup.prepare.split_by_conversation", lambda rows, dev: real(rows, dev, seed=1)
+    )
+    after = lab.manifest()
+    paths = {d.path for d in differences(before, after) if d.kind == "confound"}
+    assert {"data.sums.train.row_ids_sha256", "data.sums.dev.row_ids_sha256"} <= {
+        d.path for d in differences(before, after)
+    }
+    # Nothing that was written down explains it, so that it cannot pass for a consequence.
+    assert any(path.startswith("data.sums.") for path in paths)
+
+
+def test_another_share_of_the_split_shows(lab, before):
+    after = lab.manifest("data.sums.split.dev=0.5")
+    assert {"split", "rows"} <= changed_parts(before, after)
+    confounds = [
+        d.path for d in differences(before, after, vary=["data.sums.split"]) if d.kind == "confound"
+    ]
+    assert confounds == []
+
+
+def test_another_chat_template_shows_in_training_and_evaluation(own_model, before):
+    template = own_model.root / "model" / "chat_template.jinja"
+    text = template.read_text() if template.exists() else ""
+    config = own_model.root / "model" / "tokenizer_config.json"
+    if text:
+        template.write_text(text.replace("<|im_start|>", "<|im_start|> ", 1))
+    else:
+        config.write_text(config.read_text().replace("<|im_start|>", "<|im_start|> ", 1))
+    paths = {d.path for d in differences(before, own_model.manifest())}
+    wanted = {"stages.sft.rendering.sha256", "evaluation.test.rendering"}
+    assert wanted <= paths
+    assert any("prompts_sha256" in path for path in paths)
+
+
+def patched_source(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    """Let the source of one module read as if it had been edited."""
+    real = fingerprints.inspect.getsource
+
+    def source(value: Any) -> str:
+        text = real(value)
+        return f"{text}\n# edited" if getattr(value, "__name__", "") == module else text
+
+    monkeypatch.setattr(fingerprints.inspect, "getsource", source)
+
+
+def test_an_edited_reward_shows_in_the_stage_and_in_the_evaluation(lab, before, monkeypatch):
+    patched_source(monkeypatch, "assay.tasks.math.rewards")
+    after = lab.manifest()
+    paths = {d.path for d in differences(before, after)}
+    assert paths == {
+        "stages.rl.reward.accuracy.source_sha256",
+        "stages.rl.reward.cosine.source_sha256",
+        "evaluation.dev.reward.accuracy.source_sha256",
+    }
+    assert changed_parts(before, after) == {"reward", "checker"}
+
+
+def test_a_reward_is_more_than_the_class_that_runs_it(monkeypatch):
+    known = source_sha256(TASK.rewards["accuracy"])
+    assert known != source_sha256(TASK.rewards["repetition"])
+    patched_source(monkeypatch, "assay.tasks.running")
+    assert source_sha256(TASK.rewards["accuracy"]) != known
+
+
+@pytest.mark.parametrize("name", ["accuracy", "cosine"])
+def test_the_function_that_a_worker_runs_is_a_part_of_a_reward(name, monkeypatch, tmp_path):
+    known = source_sha256(TASK.rewards[name])
+    edited = tmp_path / "verify.py"
+    edited.write_text("# edited")
+
+    class Spec:
+        origin = str(edited)
+
+    monkeypatch.setattr(fingerprints, "find_spec", lambda module: Spec)
+    assert source_sha256(TASK.rewards[name]) != known
+    assert rewards.JUDGE.startswith("assay.tasks.math.judging:")
+
+
+@pytest.mark.parametrize(
+    ("override", "part"),
+    [
+        ("stage.rl.reward.cosine=0.25", "reward"),
+        ("stage.rl.algorithm=dapo", "estimator"),
+        ("stage.rl.advantage=rloo", "estimator"),
+        ("stage.rl.kl.coef=0.1", "estimator"),
+        ("stage.rl.clip.high=0.3", "estimator"),
+        ("stage.rl.optimizer.lr=1e-4", "hyper-parameters"),
+        ("stage.rl.group=8", "hyper-parameters"),
+        ("stage.sft.batch=2", "hyper-parameters"),
+        ("stage.sft.adapt.kind=lora", "hyper-parameters"),
+        ("stage.rl.sampling.temperature=0.9", "sampling"),
+        ("evaluate.test.sampling.temperature=0.5", "sampling"),
+        ("evaluate.test.repeats=3", "sampling"),
+    ],
+)
+def test_every_setting_shows_in_its_part(lab, before, override, part):
+    assert changed_parts(before, lab.manifest(override)) == {part}
+
+
+def test_fewer_items_show(lab, before):
+    after = lab.manifest("evaluate.sampled.take.rows=3")
+    paths = {d.path for d in differences(before, after)}
+    assert paths == {"evaluation.sampled.items_hash", "evaluation.sampled.prompts_sha256"}
+    assert "items" in changed_parts(before, after)
+
+
+def test_another_checker_shows(lab, before, monkeypatch):
+    real = TASK.benchmarks["math/gsm8k"]
+
+    def newer(options: Any) -> Any:
+        return replace(real(options), checker="math-verify 9")
+
+    monkeypatch.setitem(TASK.benchmarks, "math/gsm8k", newer)  # type: ignore[arg-type]
+    paths = {d.path for d in differences(before, lab.manifest())}
+    assert paths == {"evaluation.test.checker", "evaluation.sampled.checker"}
+
+
+def test_other_code_shows(lab, before, monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        "assay.lab.setup.manifest.code_fingerprint", lambda: {"source_sha256": "f" * 64}
+    )
+    assert changed_parts(before, lab.manifest()) == {"code"}
+
+
+def test_the_record_says_how_many_training_rows_ask_what_an_item_asks(lab, made):
+    def shared() -> Any:
+        return {name: e.record.shared for name, e in lab.session().evaluations.items()}
+
+    assert shared() == {name: {"sums": 0} for name in ("dev", "test", "sampled")}
+    tested = (made / "test.jsonl").read_text().splitlines()
+    write_rows(lab, [*rows_of(lab), *tested])
+    found = shared()["test"]["sums"]
+    # The split may keep some of the eight for the dev part, which is not trained on.
+    assert 0 < found <= len(tested)

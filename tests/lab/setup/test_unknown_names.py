@@ -1,0 +1,127 @@
+"""Names of registers in an experiment file: unknown ones are refused with the nearest known."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from assay.experiment.read_file import SpecError, read_experiment
+from assay.lab.setup.unknown_names import check_names
+from tests.experiment.spec_texts import write_spec
+
+EXPERIMENTS = [
+    file
+    for file in sorted((Path(__file__).parents[3] / "experiments").rglob("*.toml"))
+    if file.parent.name != "reported" and "base" not in tomllib.loads(file.read_text())
+]
+"""Records of reported results are no experiments, and a sweep names the file of its runs."""
+
+
+@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
+def test_the_experiments_that_ship_name_what_exists(file):
+    check_names(read_experiment(file), file)
+
+
+def problem(folder: Path, *overrides: str, changes: tuple[tuple[str, str], ...] = ()) -> str:
+    file = write_spec(folder, *changes)
+    with pytest.raises(SpecError) as raised:
+        check_names(read_experiment(file, overrides), file, overrides)
+    return str(raised.value).replace(str(file), "e.toml")
+
+
+def test_known_names_pass(tmp_path):
+    file = write_spec(tmp_path)
+    check_names(read_experiment(file), file)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("strict_binary = 1.0", "strict_binry = 1.0", "e.toml:26: stage.rl.reward.strict_binry: "
+         "unknown reward 'strict_binry' (did you mean 'strict_binary'"),
+        ('reward = "strict_binary"', 'reward = "tools.strict_binry"', "e.toml:35: "
+         "evaluate.dev.reward: unknown reward 'strict_binry' (did you mean 'strict_binary'"),
+        ("bfcl/simple_python", "bfcl/simple_pyhton", "e.toml:39: evaluate.bfcl.benchmark: "
+         "unknown benchmark 'bfcl/simple_pyhton' (did you mean 'bfcl/simple_python'"),
+        ("split", 'disjoint_from = ["bfcl/simpel_python"]\nsplit', "e.toml:11: "
+         "data.train.disjoint_from: unknown benchmark 'bfcl/simpel_python' "
+         "(did you mean 'bfcl/simple_python'"),
+        ('format = "messages"', 'format = "mesages"', "e.toml:9: data.train.format: "
+         "unknown format 'mesages' (did you mean 'messages'"),
+        ('source = "path:', 'source = "paht:', "e.toml:8: data.train.source: "
+         "unknown source 'paht' (did you mean 'path'"),
+        ('task = "tools"', 'task = "tolls"', "e.toml:3: task: unknown task 'tolls' "
+         "(did you mean 'tools'"),
+        ("group = 4", 'algorithm = "drgrpo"', "e.toml:24: stage.rl.algorithm: "
+         "unknown preset 'drgrpo' (did you mean 'dr_grpo'"),
+        ("group = 4", 'advantage = "rlo"', "e.toml:24: stage.rl.advantage: "
+         "unknown advantage estimator 'rlo' (did you mean 'rloo'"),
+        ("group = 4", 'loss = "ppo"', "e.toml:24: stage.rl.loss: unknown loss 'ppo' "),
+        ("group = 4", 'aggregation = "token"', "e.toml:24: stage.rl.aggregation: "
+         "unknown aggregation 'token' (did you mean 'token_mean'"),
+        ("coef = 0.001", 'estimator = "k4"', "e.toml:28: stage.rl.kl.estimator: "
+         "unknown KL estimator in the loss 'k4' (did you mean 'k3' or 'k2'"),
+        ("coef = 0.001", 'estimator = "kl"', "e.toml:28: stage.rl.kl.estimator: "
+         "unknown KL estimator in the loss 'kl' "),
+        ("group = 4", 'rendering = "hermse"', "e.toml:24: stage.rl.rendering: "
+         "unknown rendering 'hermse' (did you mean 'hermes'"),
+        ("kl = { coef = 0.001 }", 'drop_without_signal = true\nadvantage = "reinforce_pp"',
+         "e.toml:28: stage.rl.drop_without_signal: reinforce_pp whitens over the batch, groups "
+         'without signal included (use "auto")'),
+    ],
+)  # fmt: skip
+def test_an_unknown_name_is_placed_and_the_nearest_offered(tmp_path, old, new, expected):
+    assert problem(tmp_path, changes=((old, new),)).startswith(expected)
+
+
+def test_a_name_from_the_command_line_is_placed_there(tmp_path):
+    assert problem(tmp_path, "stage.rl.algorithm=gspoo").startswith(
+        "--set stage.rl.algorithm=gspoo: stage.rl.algorithm: unknown preset 'gspoo' (did you mean"
+    )
+
+
+def test_the_corrected_estimator_belongs_in_the_loss_only(tmp_path):
+    file = write_spec(tmp_path)
+    check_names(read_experiment(file, ["stage.rl.kl.estimator=k3_corrected"]))
+    wanted = ["stage.rl.kl.estimator=k3_corrected", "stage.rl.kl.where=reward"]
+    assert "unknown KL estimator in the reward 'k3_corrected'" in problem(tmp_path, *wanted)
+    check_names(read_experiment(file, ["stage.rl.kl={where='reward', estimator='k1'}"]))
+
+
+def test_without_a_file_the_field_is_named(tmp_path):
+    experiment = read_experiment(write_spec(tmp_path), ["stage.rl.algorithm=gspoo"])
+    with pytest.raises(SpecError, match=r"^stage\.rl\.algorithm: unknown preset 'gspoo' \("):
+        check_names(experiment)
+
+
+GUARD = '[guard.g]\nmetric = "{metric}"\nabove = 1.0\n'
+STAGED = '[guard.g]\nmetric = "{metric}"\nabove = 1.0\nstage = "sft"\n'
+MILESTONE = '[milestone.m]\nstage = "rl"\nmetric = "{metric}"\nabove = 1.0\n'
+
+
+@pytest.mark.parametrize(
+    ("table", "metric", "expected"),
+    [
+        (GUARD, "truncated_shre", "e.toml:44: guard.g.metric: unknown metric of sft and grpo "
+         "'truncated_shre' (did you mean 'truncated_share'"),
+        (STAGED, "reward_mean", "e.toml:44: guard.g.metric: unknown metric of sft 'reward_mean' "),
+        (MILESTONE, "nll", "e.toml:45: milestone.m.metric: unknown metric of grpo 'nll' "),
+    ],
+)  # fmt: skip
+def test_a_watched_metric_that_no_stage_writes_is_refused(tmp_path, table, metric, expected):
+    last = "options = { examples = 3 }\n"
+    added = ((last, last + table.format(metric=metric)),)
+    assert problem(tmp_path, changes=added).startswith(expected)
+
+
+def test_a_budget_of_what_no_stage_writes_is_refused(tmp_path):
+    changed = ('task = "tools"', 'task = "tools"\nbudget = { seconds = 9.0, secnds = 9.0 }')
+    said = problem(tmp_path, changes=(changed,))
+    assert "budget.secnds: unknown metric of sft and grpo 'secnds' (did you mean 'seconds'" in said
+
+
+@pytest.mark.parametrize("metric", ["reward_mean", "part/format", "self_check_gradient", "nll"])
+def test_what_some_stage_writes_may_be_watched(tmp_path, metric):
+    last = "options = { examples = 3 }\n"
+    file = write_spec(tmp_path, (last, last + GUARD.format(metric=metric)))
+    check_names(read_experiment(file), file)

@@ -1,0 +1,63 @@
+"""Everything that is wrong with a file at once: values, names of registers, absent files."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.experiment.read_file import SpecError
+from assay.lab.setup.validate import read_whole
+from tests.experiment.spec_texts import write_spec
+
+
+def wrong(root: Path, *changes: tuple[str, str], overrides: tuple[str, ...] = ()) -> list[str]:
+    """The places of all problems, `hardgen.jsonl` being there."""
+    file = write_spec(root, *changes)
+    (root / "hardgen.jsonl").touch()
+    with pytest.raises(SpecError) as raised:
+        read_whole(file, overrides, root)
+    errors = raised.value.each or (raised.value,)
+    return [str(error).replace(str(file), "e.toml").split(": ")[1] for error in errors]
+
+
+NAMES = (("strict_binary = 1.0", "strct = 1.0"), ("bfcl/simple_python", "bfcl/simple"))
+FILES = ("path:hardgen.jsonl", "path:absent.jsonl")
+MODEL = ('task = "tools"', 'task = "tools"\nmodel = "path:absent"')
+
+
+def test_a_sound_file_is_read(tmp_path):
+    (tmp_path / "hardgen.jsonl").touch()
+    assert read_whole(write_spec(tmp_path), (), tmp_path).name == "verl8"
+
+
+def test_names_and_files_are_told_together(tmp_path):
+    assert wrong(tmp_path, *NAMES, FILES, MODEL) == [
+        "model",
+        "data.train.source",
+        "stage.rl.reward.strct",
+        "evaluate.bfcl.benchmark",
+    ]
+
+
+def test_wrong_values_hide_neither_names_nor_files(tmp_path):
+    values = (("group = 4", "group = 0"), ("rows = 1000", "rows = 0"))
+    assert wrong(tmp_path, *NAMES, FILES, *values) == [
+        "data.train.source",
+        "data.train.take.rows",
+        "stage.rl.group",
+        "stage.rl.reward.strct",
+        "evaluate.bfcl.benchmark",
+    ]
+
+
+def test_a_value_that_others_hang_on_hides_them_rather_than_invent_problems(tmp_path):
+    assert wrong(tmp_path, ("split = { dev = 0.05 }", "split = 3"), FILES) == ["data.train.split"]
+
+
+def test_a_problem_of_an_override_is_named_by_it(tmp_path):
+    file = write_spec(tmp_path)
+    with pytest.raises(SpecError) as raised:
+        read_whole(file, ["stage.rl.reward=none", "data.train.source=path:other"], tmp_path)
+    assert [str(each).partition(":")[0] for each in raised.value.each] == [
+        "--set data.train.source=path",
+        "--set stage.rl.reward=none",
+    ]

@@ -1,0 +1,260 @@
+"""Filling a sweep: one process per device, failures reported at the end, a kill loses nothing.
+
+The fast tests put a small program in the place of `assay run`; the slow one trains.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from assay.errors import InputError
+from assay.lab.run.launch import OtherExperiment
+from assay.lab.sweep import missing_runs
+from assay.lab.sweep.missing_runs import Done, devices_of, last_line, missing_work, run_jobs
+from assay.lab.sweep.read_sweep import read_sweep
+from assay.runs.run_directory import runs_of
+from assay.runs.status import read_status
+from tests.lab.pivot_lab import PivotLab, make_pivot_lab
+from tests.tiny_lab import make_tiny_lab
+
+SWEEP = """\
+name = "s"
+base = "base.toml"
+on = ["test"]
+[axes]
+stage.sft.batch = [2, 4, 8]
+"""
+STUB = """
+import os, pathlib, sys, time
+root = pathlib.Path(sys.argv[sys.argv.index("--lab") + 1])
+name = next(a for a in sys.argv if a.startswith("name=")).partition("=")[2].strip('"')
+mark = root / "marks" / name
+mark.parent.mkdir(exist_ok=True)
+began = time.monotonic()
+time.sleep(0.15)
+print("a line of progress")
+if name in os.environ.get("FAILS", "").split():
+    print("assay: disk full", file=sys.stderr)
+    sys.exit(1)
+text = f"{os.environ['CUDA_VISIBLE_DEVICES']} {began} {time.monotonic()} {' '.join(sys.argv)}"
+mark.write_text(text)
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PivotLab:
+    monkeypatch.setattr(missing_runs, "PROGRAM", STUB)
+    lab = make_pivot_lab(tmp_path)
+    lab.sweep(SWEEP)
+    return lab
+
+
+def filled(lab: PivotLab, devices: list[str], told: list[str] | None = None) -> list[Done]:
+    work = missing_work(lab.root, read_sweep(lab.root / "sweep.toml"))
+    return run_jobs(lab.root, "s", work.jobs, devices, (told if told is not None else []).append)
+
+
+def marks(lab: PivotLab) -> dict[str, tuple[str, float, float]]:
+    """Device, start and end of every stubbed run."""
+    found = {}
+    for file in (lab.root / "marks").iterdir():
+        device, began, ended, *_ = file.read_text().split(" ")
+        found[file.name] = (device, float(began), float(ended))
+    return found
+
+
+def test_every_missing_run_is_executed_with_its_settings(lab):
+    told: list[str] = []
+    done = filled(lab, ["cpu"], told)
+    assert [d.code for d in done] == [0, 0, 0]
+    assert set(marks(lab)) == {"s.batch-2", "s.batch-4", "s.batch-8"}
+    said = (lab.root / "marks" / "s.batch-4").read_text()
+    for part in ("run", "--or-resume", "stage.sft.batch=4", 'name="s.batch-4"', "seeds=[1]"):
+        assert part in said
+    assert told[0] == "s.batch-2#1: started on cpu (2 waiting)"
+
+
+def test_one_device_does_one_run_at_a_time(lab):
+    filled(lab, ["cpu"])
+    spans = sorted((began, ended) for _, began, ended in marks(lab).values())
+    assert all(first[1] <= second[0] for first, second in pairwise(spans))
+
+
+def test_two_devices_work_side_by_side_each_seeing_itself_alone(lab):
+    filled(lab, ["0", "3"])
+    found = marks(lab)
+    assert {device for device, _, _ in found.values()} == {"0", "3"}
+    first, second = found["s.batch-2"], found["s.batch-4"]
+    assert first[0] != second[0]
+    assert first[1] < second[2] and second[1] < first[2]
+
+
+def test_on_the_cpu_no_gpu_is_seen(lab, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+    filled(lab, ["cpu"])
+    assert {device for device, _, _ in marks(lab).values()} == {""}
+
+
+def test_a_failed_run_is_reported_while_the_others_go_on(lab, monkeypatch):
+    monkeypatch.setenv("FAILS", "s.batch-2")
+    done = filled(lab, ["cpu"])
+    assert [(d.job.plan.name, d.code) for d in done] == [
+        ("s.batch-2", 1),
+        ("s.batch-4", 0),
+        ("s.batch-8", 0),
+    ]
+    assert done[0].said == "assay: disk full"
+    assert done[0].log.read_text().startswith("a line of progress")
+
+
+def test_what_is_finished_or_busy_is_no_work(lab):
+    lab.run("s.batch-2", "stage.sft.batch=2")
+    lab.run("s.batch-4", "stage.sft.batch=4", status="failed")
+    lab.run("s.batch-8", "stage.sft.batch=8", status="running")
+    work = missing_work(lab.root, read_sweep(lab.root / "sweep.toml"))
+    assert work.finished == ("s.batch-2#1",)
+    assert [(job.name, job.had) for job in work.jobs] == [
+        ("s.batch-4#1", "failed"),
+        ("s.batch-8#1", "interrupted"),
+    ]
+
+
+def test_every_seed_is_a_run(lab):
+    lab.base.write_text(lab.base.read_text().replace("seeds = [1]", "seeds = [1, 2]"))
+    lab.run("s.batch-2", "seeds=[1, 2]", "stage.sft.batch=2", seed=2)
+    work = missing_work(lab.root, read_sweep(lab.root / "sweep.toml"))
+    names = [job.name for job in work.jobs]
+    assert names[:2] == ["s.batch-2#1", "s.batch-4#1"] and len(names) == 5
+
+
+def test_a_run_of_the_same_name_made_otherwise_stops_the_filling_before_it_begins(lab):
+    lab.run("s.batch-8", "stage.sft.batch=8", "stage.sft.steps=7")
+    with pytest.raises(OtherExperiment, match=r"stage\.sft\.steps"):
+        missing_work(lab.root, read_sweep(lab.root / "sweep.toml"))
+    assert not (lab.root / "marks").exists()
+
+
+def test_a_name_in_no_register_stops_the_filling_before_it_begins(lab):
+    text = lab.base.read_text().replace('reward = "accuracy"', 'reward = "acuracy"')
+    lab.base.write_text(text)
+    with pytest.raises(InputError, match="did you mean 'accuracy'"):
+        missing_work(lab.root, read_sweep(lab.root / "sweep.toml"))
+
+
+@pytest.mark.parametrize("given", ["", "0,,1", "cpu,cpu", "7", "gpu"])
+def test_devices_that_cannot_be_used_are_refused(given, monkeypatch):
+    monkeypatch.setattr(missing_runs.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with pytest.raises(InputError, match="--devices"):
+        devices_of(given)
+
+
+def test_devices_are_the_gpus_that_may_be_seen_or_the_cpu(monkeypatch):
+    monkeypatch.setattr(missing_runs.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    assert devices_of(None) == ["4", "6"]
+    assert devices_of("6") == ["6"]
+    monkeypatch.setattr(missing_runs.torch.cuda, "device_count", lambda: 0)
+    assert devices_of(None) == ["cpu"]
+
+
+def test_the_last_line_of_a_log_that_says_nothing(tmp_path):
+    (tmp_path / "log").write_text("\n\n")
+    assert last_line(tmp_path / "log") == "it wrote nothing"
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from assay.lab.sweep import fill
+from assay.lab.sweep.read_sweep import read_sweep
+head, _, _ = fill.PROGRAM.partition("sys.argv")
+fill.PROGRAM = head + '''
+import os, pathlib, time
+root = pathlib.Path(sys.argv[sys.argv.index("--lab") + 1])
+(root / "child").write_text(str(os.getpid()))
+time.sleep(60)
+'''
+root = Path(sys.argv[1])
+work = fill.missing_work(root, read_sweep(root / "sweep.toml"))
+fill.run_jobs(root, "s", work.jobs, ["cpu"], print)
+"""
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+def alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs prctl")
+def test_a_killed_fill_leaves_no_process_at_work(lab):
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(lab.root)])
+    child = lab.root / "child"
+    assert wait_for(lambda: child.exists() and child.read_text() != "", 60)
+    number = int(child.read_text())
+    assert alive(number)
+    parent.kill()
+    parent.wait()
+    assert wait_for(lambda: not alive(number), 5)
+
+
+def tiny_sweep(root: Path) -> Path:
+    """Two runs of the tiny lab's SFT stage."""
+    text = make_tiny_lab(root).read_text()
+    before, _, after = text.partition("[stage.rl]")
+    evaluations = after[after.index("[evaluate.dev]") :].partition("[evaluate.sampled]")[0]
+    before = before.replace("steps  = 40", "steps = 60").replace("checkpoint_every = 8", "")
+    (root / "base.toml").write_text(before + evaluations.replace('"rl.last"', '"sft.last"'))
+    file = root / "sweep.toml"
+    file.write_text(SWEEP.replace("[2, 4, 8]", "[2, 4]"))
+    return file
+
+
+def spawn(root: Path) -> subprocess.Popen[bytes]:
+    code = "from assay.cli.main import app; app()"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", code, "fill", str(root / "sweep.toml"), "--lab", str(root)]
+    return subprocess.Popen(
+        command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL
+    )
+
+
+@pytest.mark.slow
+def test_a_sweep_killed_half_way_is_continued_and_loses_nothing(tmp_path):
+    tiny_sweep(tmp_path)
+    process = spawn(tmp_path)
+
+    def trained(name: str, steps: int) -> bool:
+        files = tmp_path.glob(f"runs/{name}/*/metrics.jsonl")
+        return any(len(f.read_text().splitlines()) >= steps for f in files)
+
+    assert wait_for(lambda: trained("s.batch-4", 3), 240)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    (first,), (second,) = runs_of(tmp_path, "s.batch-2"), runs_of(tmp_path, "s.batch-4")
+    assert wait_for(lambda: read_status(second.path).status == "interrupted", 10)
+    assert read_status(first.path).status == "finished"
+    finished = first.manifest.stat().st_mtime_ns
+    assert spawn(tmp_path).wait(timeout=240) == 0
+    assert runs_of(tmp_path, "s.batch-4") == [second]
+    assert read_status(second.path).status == "finished"
+    assert first.manifest.stat().st_mtime_ns == finished
+    assert spawn(tmp_path).wait(timeout=60) == 0
+    assert runs_of(tmp_path, "s.batch-2") == [first]

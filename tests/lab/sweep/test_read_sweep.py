@@ -1,0 +1,195 @@
+"""Sweep files: what is refused and where, which runs they mean, and how these are named."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from assay.errors import InputError
+from assay.experiment.read_file import SpecError
+from assay.lab.sweep.planned_runs import plan, short_names, slug
+from assay.lab.sweep.read_sweep import read_sweep
+from tests.docs.pages import blocks
+from tests.lab.pivot_lab import PivotLab, make_pivot_lab
+
+SWEEP = """\
+name = "cot"
+base = "base.toml"
+on = ["test"]
+select = "dev"
+baseline.where = { arm = "plain" }
+
+[axes]
+stage.sft.batch = [4, 8]
+"stage.sft.optimizer.lr" = [1e-5, 2e-5]
+
+[arms.plain]
+[arms.more]
+set.data.sums.take.rows = 200
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> PivotLab:
+    return make_pivot_lab(tmp_path)
+
+
+def message(lab: PivotLab, text: str) -> str:
+    with pytest.raises(InputError) as raised:
+        plan(read_sweep(lab.sweep(text)))
+    assert raised.value.exit_code == 2
+    said = str(raised.value)
+    assert "\n" not in said
+    return said.replace(f"{lab.root}/", "")
+
+
+def test_every_combination_is_one_run_named_after_its_values(lab):
+    runs = plan(read_sweep(lab.sweep(SWEEP)))
+    assert [run.name for run in runs[:3]] == [
+        "cot.plain.batch-4.lr-1e-05",
+        "cot.more.batch-4.lr-1e-05",
+        "cot.plain.batch-4.lr-2e-05",
+    ]
+    assert len(runs) == 8
+    last = runs[-1].experiment
+    assert last.name == "cot.more.batch-8.lr-2e-05"
+    assert last.stage["sft"].model_dump()["batch"] == 8
+    assert last.stage["sft"].optimizer.lr == 2e-5
+    take = last.data["sums"].take
+    assert take is not None and (take.rows, take.how) == (200, "first")
+    assert runs[0].experiment.data["sums"].model_dump()["take"]["rows"] == 100
+
+
+def test_the_experiment_file_stays_as_it_is(lab):
+    before = lab.base.read_bytes()
+    plan(read_sweep(lab.sweep(SWEEP)))
+    assert lab.base.read_bytes() == before
+
+
+def test_an_arm_may_have_an_experiment_of_its_own(lab):
+    other = lab.base.read_text().replace("steps = 40", "steps = 20")
+    (lab.root / "other.toml").write_text(other)
+    text = SWEEP.replace("set.data.sums.take.rows = 200", 'base = "other.toml"')
+    steps = {run.cells[0].place["arm"]: run.experiment for run in plan(read_sweep(lab.sweep(text)))}
+    assert steps["plain"].stage["sft"].steps == 40
+    assert steps["more"].stage["sft"].steps == 20
+
+
+def test_settings_of_an_evaluation_are_measured_on_one_run(lab):
+    text = SWEEP.partition("[axes]")[0].replace('arm = "plain"', '"evaluate.test.take.rows" = 10')
+    text += "[axes]\nevaluate.test.options.examples = [1, 2]\nevaluate.test.take.rows = [10, 20]\n"
+    text += "stage.sft.batch = [4]\n"
+    (run,) = plan(read_sweep(lab.sweep(text)))
+    assert run.name == "cot.batch-4"
+    assert [cell.on for cell in run.cells] == [
+        ("test",),
+        ("test-examples-1-rows-20",),
+        ("test-examples-2-rows-10",),
+        ("test-examples-2-rows-20",),
+    ]
+    evaluations = run.experiment.evaluate
+    assert set(evaluations) == {"dev", "test", "hard", *(cell.on[0] for cell in run.cells)}
+    for cell in run.cells:
+        spec = evaluations[cell.on[0]]
+        assert spec.options == {"examples": cell.place["evaluate.test.options.examples"]}
+        assert spec.take is not None
+        assert spec.take.rows == cell.place["evaluate.test.take.rows"]
+        assert spec.benchmark == "math/gsm8k" and spec.checkpoints == ("base", "sft.all")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("select", "selct", "sweep.toml:4: selct: unknown key (did you mean 'select'?"),
+        ('on = ["test"]', "on = []", "sweep.toml:3: on: must not be empty"),
+        ('on = ["test"]\n', "", "sweep.toml: on: missing"),
+        ('on = ["test"]', 'on = ["tset"]', "sweep.toml:3: on: no evaluation 'tset' with role"),
+        ('on = ["test"]', 'on = ["dev"]', "with role 'report' (known: hard, test)"),
+        ('select = "dev"', 'select = "test"', "sweep.toml:4: select: no evaluation 'test'"),
+        (
+            "stage.sft.batch",
+            "stage.sft.bach",
+            "sweep.toml:8: axes.stage.sft.bach: base.toml has no such key "
+            "(did you mean 'stage.sft.batch'",
+        ),
+        ("stage.sft.batch", "stage.stf.batch", "sweep.toml:8: axes.stage.stf.batch: base.toml has"),
+        ("[4, 8]", "[]", "sweep.toml:8: axes.stage.sft.batch: has no values"),
+        ("[4, 8]", "[4, 4]", "sweep.toml:8: axes.stage.sft.batch: has the value 4 twice"),
+        ("stage.sft.batch = [4, 8]", "seeds = [1, 2]", "sweep.toml:8: axes.seeds: 'seeds' is no"),
+        ('"base.toml"', '"bse.toml"', "sweep.toml:2: base: bse.toml: no such file"),
+        ("take.rows = 200", "take.row = 200", "arms.more.set: "),
+        ('where = { arm = "plain" }', 'wher = { arm = "plain" }', "baseline.wher: unknown key"),
+        ("where = {", 'run = "a"\nbaseline.where = {', "one of where, run and checkpoint"),
+        ('on = ["test"]', 'on = ["test", "hard"]', "ratios_to: no baseline score for hard, test"),
+        ('on = ["test"]', 'on = ["test"]\nratios_to = { hard = 1 }', "ratios_to: no baseline"),
+        ('on = ["test"]', 'on = ["test"]\nratios_to = { test = 0 }', "must be more than 0, not 0"),
+        ("stage.sft.batch = [4, 8]", "evaluate.hard.repeats = [1]", "cells show test"),
+        ("name =", "name", "sweep.toml:1: not valid TOML"),
+        ('arm = "plain"', 'arm = "plian"', "sweep.toml:5: baseline.where.arm: arm is never"),
+        ('arm = "plain"', 'amr = "plain"', "'amr' is no axis (did you mean 'arm'"),
+        (
+            'select = "dev"',
+            'rows = "stage.sft.lr"',
+            "toml:4: rows: 'stage.sft.lr' is no axis",
+        ),
+        (
+            'select = "dev"',
+            'checkpoint = "last"',
+            "toml:4: checkpoint: 'last' is not a check",
+        ),
+    ],
+)
+def test_a_problem_is_one_line_with_its_place(lab, old, new, expected):
+    assert SWEEP.count(old) >= 1
+    assert expected in message(lab, SWEEP.replace(old, new, 1))
+
+
+def test_a_value_that_no_experiment_takes_is_refused_before_anything_runs(lab):
+    said = message(lab, SWEEP.replace("[4, 8]", "[4, 0]"))
+    assert "stage.sft.batch" in said and "must be at least 1, not 0" in said
+
+
+def test_a_sweep_needs_an_axis(lab):
+    text = SWEEP.partition("baseline")[0]
+    assert "a sweep needs an axis or arms" in message(lab, text)
+
+
+def test_a_file_that_is_not_there(lab):
+    with pytest.raises(SpecError, match="no such file"):
+        read_sweep(lab.root / "none.toml")
+
+
+def test_two_values_with_one_name_are_refused(lab):
+    text = SWEEP.replace("stage.sft.batch = [4, 8]", 'model = ["path:a/b", "path:a-b"]')
+    assert "two runs would be named" in message(lab, text)
+
+
+def test_short_names_tell_paths_apart():
+    keys = ["stage.sft.batch", "stage.rl.batch", "model", "stage.sft.optimizer.lr"]
+    assert short_names(keys) == {
+        "stage.sft.batch": "sft-batch",
+        "stage.rl.batch": "rl-batch",
+        "model": "model",
+        "stage.sft.optimizer.lr": "lr",
+    }
+
+
+def test_values_become_parts_of_names():
+    assert [slug(v) for v in (4, 2e-5, True, "path:models/a b")] == [
+        "4",
+        "2e-05",
+        "true",
+        "path-models-a-b",
+    ]
+    table = slug({"rows": 100})
+    assert len(table) == 8 and table != slug({"rows": 200})
+
+
+def test_the_sweeps_of_the_manual_are_read(lab):
+    first, second, *_ = blocks("sweeps.md", "toml")
+    runs = plan(read_sweep(lab.sweep(first)))
+    assert runs[-1].name == "cot.more.batch-8.lr-2e-05"
+    assert "cot.ARM.batch-8.lr-2e-05" in first
+    (run,) = plan(read_sweep(lab.sweep(second)))
+    assert len(run.cells) == 12
+    assert tomllib.loads(blocks("sweeps.md", "toml")[2])["ratios_to"]["gsm8k"] == 0.716

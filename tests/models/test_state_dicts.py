@@ -1,0 +1,129 @@
+"""A state dict fits completely or nothing is loaded, and every key that does not fit is named."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from assay.models.state_dicts import (
+    StateDictMismatch,
+    strict_load,
+    tied_names,
+    untied_state,
+    weight_fingerprint,
+)
+from tests.models.folders import tiny_model
+
+
+def copied(model: nn.Module, shift: float = 0.0) -> dict[str, Tensor]:
+    return {
+        name: tensor.clone() + shift for name, tensor in untied_state(model.state_dict()).items()
+    }
+
+
+def test_a_whole_state_is_loaded_bit_for_bit_with_ties_kept() -> None:
+    model = tiny_model("llama", tied=True)
+    state = copied(model, 0.5)
+    strict_load(model, state)
+    assert all(torch.equal(model.state_dict()[name], state[name]) for name in state)
+    assert tied_names(model.state_dict()) == [("lm_head.weight", "model.embed_tokens.weight")]
+
+
+def test_every_key_that_does_not_fit_is_listed_and_nothing_is_loaded() -> None:
+    model = tiny_model("qwen3", tied=False)
+    before = weight_fingerprint(model)
+    state = copied(model, 1.0)
+    for name in ("model.norm.weight", "lm_head.weight"):
+        del state[name]
+    state["model.extra.weight"] = torch.zeros(1)
+    state["bias"] = torch.zeros(1)
+    state["model.layers.0.mlp.up_proj.weight"] = torch.zeros(64, 31)
+    with pytest.raises(StateDictMismatch) as caught:
+        strict_load(model, state, file="here")
+    mismatch = caught.value.mismatch
+    assert mismatch.missing == ("lm_head.weight", "model.norm.weight")
+    assert mismatch.unexpected == ("bias", "model.extra.weight")
+    assert mismatch.misshapen == (("model.layers.0.mlp.up_proj.weight", (64, 31), (64, 32)),)
+    for word in (*mismatch.missing, *mismatch.unexpected, "up_proj.weight [64, 31] for [64, 32]"):
+        assert word in str(caught.value)
+    assert str(caught.value).startswith("here: ")
+    assert weight_fingerprint(model) == before
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_no_single_key_can_be_left_out(data: st.DataObject) -> None:
+    model = tiny_model("qwen2", tied=False)
+    state = copied(model)
+    gone = data.draw(st.sampled_from(sorted(state)))
+    del state[gone]
+    with pytest.raises(StateDictMismatch) as caught:
+        strict_load(model, state)
+    assert caught.value.mismatch.missing == (gone,)
+
+
+@pytest.mark.parametrize("name", ["lm_head.weight", "model.embed_tokens.weight"])
+def test_one_name_of_a_tied_weight_stands_for_both(name: str) -> None:
+    model = tiny_model(tied=True)
+    weight = torch.rand(model.get_input_embeddings().weight.shape)  # type: ignore[arg-type]
+    state = {k: v for k, v in copied(model).items() if k not in tied_names(model.state_dict())[0]}
+    strict_load(model, state | {name: weight})
+    assert torch.equal(model.get_input_embeddings().weight, weight)  # type: ignore[arg-type]
+
+
+def test_tied_weights_with_two_values_are_refused_and_equal_ones_taken() -> None:
+    model = tiny_model(tied=True)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    strict_load(model, state)
+    state["lm_head.weight"] += 1e-3
+    with pytest.raises(
+        StateDictMismatch, match=r"tied but different: lm_head.weight = model.embed"
+    ):
+        strict_load(model, state)
+
+
+def test_a_tied_weight_missing_under_all_its_names_is_missing() -> None:
+    model = tiny_model(tied=True)
+    state = copied(model)
+    del state["lm_head.weight"]
+    with pytest.raises(StateDictMismatch) as caught:
+        strict_load(model, state)
+    assert caught.value.mismatch.missing == ("lm_head.weight", "model.embed_tokens.weight")
+
+
+def test_an_untied_checkpoint_does_not_fit_a_tied_model() -> None:
+    with pytest.raises(StateDictMismatch, match="tied but different"):
+        strict_load(tiny_model(tied=True), copied(tiny_model(tied=False)))
+
+
+def test_bf16_values_fill_fp32_weights() -> None:
+    model = tiny_model()
+    state = {name: tensor.bfloat16() for name, tensor in copied(model).items()}
+    strict_load(model, state)
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+    assert torch.equal(model.state_dict()["lm_head.weight"], state["lm_head.weight"].float())
+
+
+def test_the_fingerprint_depends_on_every_weight_and_on_nothing_else() -> None:
+    model, same = tiny_model(), tiny_model()
+    original = weight_fingerprint(model)
+    assert weight_fingerprint(same) == original
+    for parameter in same.parameters():
+        kept = parameter.detach().clone()
+        with torch.no_grad():
+            parameter.view(-1)[-1] += 1e-6
+        assert weight_fingerprint(same) != original
+        with torch.no_grad():
+            parameter.copy_(kept)
+    assert weight_fingerprint(same) == original
+    assert weight_fingerprint(model.bfloat16()) != original
+
+
+def test_the_fingerprint_depends_on_names_and_shapes() -> None:
+    a, b = nn.Module(), nn.Module()
+    a.register_parameter("w", nn.Parameter(torch.zeros(2, 3)))
+    b.register_parameter("w", nn.Parameter(torch.zeros(3, 2)))
+    c = nn.Module()
+    c.register_parameter("v", nn.Parameter(torch.zeros(2, 3)))
+    assert len({weight_fingerprint(m) for m in (a, b, c)}) == 3

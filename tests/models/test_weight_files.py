@@ -1,0 +1,181 @@
+"""Checkpoint files give back every bit, and belong to one architecture and one adapter."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from assay.models.adapt import train_lora
+from assay.models.folder import ModelFolderError
+from assay.models.load import load_model
+from assay.models.lora import LoraOptions
+from assay.models.precision import choose_precision
+from assay.models.state_dicts import NotFinite, StateDictMismatch, weight_fingerprint
+from assay.models.weight_files import ArchitectureMismatch, load_weights, save_weights
+from tests.models.folders import tiny_model, tiny_tokenizer
+
+
+def lora_model(
+    rank: int = 4, std: float = 0.0, targets: tuple[str, ...] = ("q_proj",)
+) -> PeftModel:
+    model, _ = train_lora(tiny_model(), LoraOptions(rank=rank, targets=targets))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad and std:
+                parameter.normal_(std=std)
+    return model
+
+
+def scrambled(**options: bool):
+    model = tiny_model(**options)  # type: ignore[arg-type]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    return model
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_full_checkpoint_gives_back_every_bit_with_tied_weights_once(
+    tmp_path: Path, tied: bool
+) -> None:
+    model = scrambled(tied=tied)
+    save_weights(model, tmp_path)
+    names = set(load_file(tmp_path / "model.safetensors"))
+    assert len({"lm_head.weight", "model.embed_tokens.weight"} & names) == (1 if tied else 2)
+    assert "model.embed_tokens.weight" in names, "the name that other programs look for"
+    other = tiny_model(tied=tied)
+    load_weights(other, tmp_path)
+    assert weight_fingerprint(other) == weight_fingerprint(model)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_full_checkpoint_with_tokenizer_is_a_model_folder_for_everyone(
+    tmp_path: Path, tied: bool
+) -> None:
+    model = scrambled(tied=tied)
+    save_weights(model, tmp_path, tiny_tokenizer())
+    ours = load_model(tmp_path, choose_precision("fp32", "cpu"))
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert ours.fingerprint == weight_fingerprint(theirs) == weight_fingerprint(model)
+
+
+def test_an_adapter_checkpoint_holds_the_adapter_alone_and_gives_it_back(tmp_path: Path) -> None:
+    model = lora_model(std=0.3)
+    save_weights(model, tmp_path)
+    assert not (tmp_path / "model.safetensors").exists()
+    stored = load_file(tmp_path / "adapter_model.safetensors")
+    assert len(stored) == 4 and all("lora_" in name for name in stored)
+    other = lora_model()
+    load_weights(other, tmp_path)
+    assert weight_fingerprint(other) == weight_fingerprint(model)
+
+
+def test_peft_itself_reads_the_adapter(tmp_path: Path) -> None:
+    model = lora_model(std=0.3)
+    save_weights(model, tmp_path)
+    theirs = PeftModel.from_pretrained(tiny_model(), str(tmp_path))
+    assert weight_fingerprint(theirs) == weight_fingerprint(model)
+
+
+def test_another_architecture_is_refused_with_both_names(tmp_path: Path) -> None:
+    save_weights(tiny_model("qwen3"), tmp_path)
+    with pytest.raises(
+        ArchitectureMismatch, match="Qwen3ForCausalLM, the model is LlamaForCausalLM"
+    ):
+        load_weights(tiny_model("llama"), tmp_path)
+
+
+def test_another_size_lists_every_key(tmp_path: Path) -> None:
+    model = tiny_model()
+    save_weights(tiny_model(hidden_size=48), tmp_path)
+    before = weight_fingerprint(model)
+    with pytest.raises(StateDictMismatch) as caught:
+        load_weights(model, tmp_path)
+    assert len(caught.value.mismatch.misshapen) == 2 * 9 + 2
+    assert weight_fingerprint(model) == before
+
+
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json"])
+def test_an_incomplete_adapter_names_the_file(tmp_path: Path, name: str) -> None:
+    save_weights(lora_model(), tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(ModelFolderError, match=f"{name}: is missing"):
+        load_weights(lora_model(), tmp_path)
+
+
+def test_an_adapter_with_a_key_too_few_or_too_many_is_refused(tmp_path: Path) -> None:
+    save_weights(lora_model(std=0.1), tmp_path)
+    file = tmp_path / "adapter_model.safetensors"
+    state = load_file(file)
+    gone = sorted(state)[0]
+    state["base_model.model.extra"] = state.pop(gone)
+    save_file(state, file)
+    model = lora_model()
+    before = weight_fingerprint(model)
+    with pytest.raises(StateDictMismatch) as caught:
+        load_weights(model, tmp_path)
+    assert caught.value.mismatch.missing == (gone,)
+    assert caught.value.mismatch.unexpected == ("base_model.model.extra",)
+    assert weight_fingerprint(model) == before
+
+
+def test_adapters_of_another_rank_or_other_layers_are_refused(tmp_path: Path) -> None:
+    save_weights(lora_model(rank=8), tmp_path)
+    with pytest.raises(ArchitectureMismatch, match=r"r: adapter has 8, the model's has 4"):
+        load_weights(lora_model(rank=4), tmp_path)
+    save_weights(lora_model(targets=("k_proj",)), tmp_path)
+    with pytest.raises(StateDictMismatch):
+        load_weights(lora_model(), tmp_path)
+
+
+def test_an_adapter_is_not_a_whole_model_and_the_other_way_round(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    save_weights(lora_model(), tmp_path / "a")
+    save_weights(tiny_model(), tmp_path / "b")
+    with pytest.raises(ModelFolderError, match=r"config.json: is missing"):
+        load_weights(tiny_model(), tmp_path / "a")
+    with pytest.raises(ModelFolderError, match=r"adapter_model.safetensors: is missing"):
+        load_weights(lora_model(), tmp_path / "b")
+
+
+@pytest.mark.parametrize("make", [lora_model, tiny_model])
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_a_checkpoint_with_a_weight_that_is_no_number_is_named_and_not_loaded(
+    tmp_path: Path, make: Callable[[], Any], value: float
+) -> None:
+    save_weights(make(), tmp_path)
+    (file,) = tmp_path.glob("*.safetensors")
+    state = load_file(file)
+    spoiled = sorted(state)[1]
+    state[spoiled].view(-1)[3] = value
+    save_file(state, file, metadata={"format": "pt"})
+    model = make()
+    before = weight_fingerprint(model)
+    with pytest.raises(NotFinite, match=f"not finite: {re.escape(spoiled)}"):
+        load_weights(model, tmp_path)
+    assert weight_fingerprint(model) == before
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    save_weights(tiny_model(), tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(ModelFolderError, match="not a whole safetensors"):
+        load_weights(tiny_model(), tmp_path)
+    (tmp_path / "config.json").write_text("{\n oops")
+    with pytest.raises(ModelFolderError, match=r"config.json:2: is not JSON"):
+        load_weights(tiny_model(), tmp_path)
+
+
+def test_the_stored_architecture_is_what_is_compared(tmp_path: Path) -> None:
+    save_weights(tiny_model(), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLM"]

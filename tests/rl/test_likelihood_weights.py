@@ -1,0 +1,61 @@
+"""RCE's shares and weights, its temperature, and SFT's token mean."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assay.rl.likelihood_weights import rce_shares, rce_tau, rce_weights, sft_weights
+from tests.rl.flat import GROUPS, batch_of
+
+ONE_GROUP = torch.zeros(5, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "tau", "first", "rest"),
+    [
+        ([2.0, 0, 0, 0, 0], 2.0, 0.4046, 0.1488),
+        ([2.0, 0, 0, 0, 0], 0.5, 0.9317, 0.0171),
+        ([0.3] * 5, 0.5, 0.2, 0.2),
+    ],
+)
+def test_worked_shares(rewards, tau, first, rest):
+    shares = rce_shares(torch.tensor(rewards), ONE_GROUP, tau)
+    assert shares.tolist() == pytest.approx([first] + [rest] * 4, abs=1e-4)
+
+
+@given(groups=st.lists(GROUPS, min_size=1, max_size=4), tau=st.floats(0.01, 10))
+@settings(max_examples=40, deadline=None)
+def test_shares_sum_to_one_in_every_group_and_prefer_larger_rewards(groups, tau):
+    batch = batch_of(groups)
+    shares_E = rce_shares(batch.rewards_E, batch.group_E, tau)
+    for g, group in enumerate(groups):
+        mine = shares_E[batch.group_E == g]
+        assert mine.sum().item() == pytest.approx(1)
+        assert mine[group.index(max(group))] == mine.max()
+
+
+def test_weights_are_shares_over_groups_at_trained_tokens():
+    rewards_E = torch.tensor([2.0, 0, 0, 0, 0, 1.0])
+    group_E = torch.tensor([4, 4, 4, 4, 4, 1])
+    episode_S = torch.tensor([0, 0, 1, 5, 5])
+    mask_S = torch.tensor([True, False, True, True, True])
+    weight_S = rce_weights(mask_S, episode_S, rewards_E, group_E, tau=2.0)
+    expected = torch.tensor([0.4046, 0, 0.1488, 1, 1]) / 2
+    torch.testing.assert_close(weight_S, expected, rtol=0, atol=1e-4)
+
+
+def test_shares_stay_finite_for_large_rewards_and_small_tau():
+    shares_E = rce_shares(torch.tensor([1000.0, 999.0]), torch.tensor([0, 0]), tau=0.5)
+    assert shares_E.tolist() == pytest.approx([0.8808, 0.1192], abs=1e-4)
+
+
+def test_tau_falls_linearly_from_start_to_end():
+    assert [rce_tau(step, 4) for step in range(4)] == [2.0, 1.5, 1.0, 0.5]
+    assert rce_tau(0, 1) == 2.0
+    assert rce_tau(1, 3, start=1.0, end=0.0) == 0.5
+
+
+def test_sft_weighs_every_trained_token_alike():
+    weight_S = sft_weights(torch.tensor([True, False, True]), torch.tensor([0, 0, 1]))
+    assert weight_S.tolist() == [0.5, 0, 0.5]

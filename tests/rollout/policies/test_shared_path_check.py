@@ -1,0 +1,258 @@
+"""The self-check passes sound models, stops faulty ones by family, and leaves no trace."""
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from assay.data.episode import Episode, Turn
+from assay.models import scoring
+from assay.models.adapt import save_activations, train_lora
+from assay.models.elementwise import GatedSilu
+from assay.models.lora import LoraOptions
+from assay.models.precision import Precision, choose_precision
+from assay.models.rotary import RotaryUnsupported
+from assay.rl.objectives.policy_gradient import Grpo
+from assay.rl.packed import Packed, pack
+from assay.rl.policy import SampleKey
+from assay.rollout.policies.language import LanguagePolicy
+from assay.rollout.policies.shared_path_check import check_language_policy, chosen_turns
+from assay.rollout.policies.tolerances import ATTENTION, ROLLOUT, SelfCheckFailed
+from assay.rollout.sampling import Sampling
+from tests.faults import fault, leak, run_on, scaled_activation, scaled_norm
+from tests.tiny import FAMILIES, SIZES, tiny_model
+
+ENDS = frozenset({7})
+PROMPT = tuple(range(5, 25))
+FP32 = choose_precision("fp32", "cpu")
+BF16 = Precision(torch.float32, torch.bfloat16, "cpu", "asked for")
+METRICS = {
+    "self_check_logp",
+    "self_check_loss",
+    "self_check_gradient",
+    "self_check_rollout",
+}
+both = pytest.mark.parametrize("precision", [FP32, BF16], ids=["fp32", "bf16"])
+
+
+def trained(precision: Precision, family: str = "llama", adapter: bool = False) -> LanguagePolicy:
+    module = tiny_model(family)
+    if adapter:
+        module, _ = train_lora(module, LoraOptions(rank=4, dropout=0.5))
+        torch.manual_seed(1)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                if parameter.requires_grad:
+                    parameter.add_(0.05 * torch.randn_like(parameter))
+    module.train()
+    return LanguagePolicy(module, precision, ENDS)
+
+
+def sampled(policy: LanguagePolicy, group: int = 4, tokens: int = 16) -> Packed:
+    """A group as GRPO hands it over: weights over the batch, advantages of either sign."""
+    keys = [SampleKey(0, "a", g) for g in range(group)]
+    turns = policy.sample([PROMPT] * group, keys, Sampling(1.0, tokens))
+    packed = pack([Episode(f"a#{g}", "a", (turn,)) for g, turn in enumerate(turns)])
+    sign_N = torch.tensor([1.0, -1.0, 0.5, -0.5]).repeat(group)[:group]
+    return packed.with_tokens(
+        advantage_S=sign_N[packed.turn_S],
+        weight_S=packed.weight_S / len(packed.weight_S),
+    )
+
+
+def check(policy: LanguagePolicy, packed: Packed, objective: Grpo | None = None):
+    return check_language_policy(policy, packed, objective or Grpo(), tokens=2048)
+
+
+@both
+@pytest.mark.parametrize("adapter", [False, True])
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_sound_model_passes_and_says_by_how_much(family, adapter, precision):
+    policy = trained(precision, family, adapter)
+    found = check(policy, sampled(policy))
+    assert found.keys() == METRICS
+    assert 0 < found["self_check_logp"] < (1e-5 if precision is FP32 else 0.02)
+    assert 0 < found["self_check_gradient"] < (1e-4 if precision is FP32 else 0.2)
+    assert found["self_check_rollout"] < (2e-5 if precision is FP32 else 0.05)
+
+
+@both
+@pytest.mark.parametrize("adapter", [False, True])
+@pytest.mark.parametrize("change", [leak, run_on])
+def test_a_wrong_mask_or_position_stops_the_run_and_names_attention(change, adapter, precision):
+    policy = trained(precision, adapter=adapter)
+    packed = sampled(policy)
+    with fault(change), pytest.raises(SelfCheckFailed) as caught:
+        check(policy, packed)
+    assert caught.value.family == ATTENTION
+    assert caught.value.exit_code == 1
+    assert "log-probs of the shared and the plain path differ" in str(caught.value)
+
+
+def test_a_norm_at_fault_is_named():
+    policy = trained(FP32)
+    packed = sampled(policy)
+    norm = policy.module.get_submodule("model.layers.1.input_layernorm")
+    with scaled_norm(norm, 1.01), pytest.raises(SelfCheckFailed) as caught:
+        check(policy, packed)
+    assert caught.value.family == "norms"
+
+
+@pytest.mark.parametrize("factor", [1.01, float("nan")])
+def test_an_activation_at_fault_is_the_mlps_and_missing_numbers_do_not_pass(factor):
+    policy = trained(FP32)
+    packed = sampled(policy)
+    with scaled_activation(factor), pytest.raises(SelfCheckFailed) as caught:
+        check(policy, packed)
+    assert caught.value.family == "MLP"
+
+
+def test_a_difference_after_the_last_sublayer_is_the_heads(monkeypatch):
+    policy = trained(FP32)
+    packed = sampled(policy)
+    right = LanguagePolicy.score
+
+    def sharper(self, packed, entropy=False):
+        scores = right(self, packed, entropy)
+        return type(scores)(scores.logps_S * 1.01, scores.entropy_S)
+
+    monkeypatch.setattr(LanguagePolicy, "score", sharper)
+    with pytest.raises(SelfCheckFailed) as caught:
+        check(policy, packed)
+    assert caught.value.family == "embeddings and head"
+
+
+def test_a_wrong_gradient_of_right_log_probs_is_found_and_placed(monkeypatch):
+    policy = trained(FP32)
+    packed = sampled(policy)
+    right = GatedSilu.backward
+
+    def wrong(ctx, *grads):
+        grad_gate, grad_up = right(ctx, *grads)
+        return grad_gate, grad_up * 1.1
+
+    monkeypatch.setattr(GatedSilu, "backward", staticmethod(wrong))
+    with pytest.raises(SelfCheckFailed, match="gradients differ") as caught:
+        check(policy, packed)
+    assert caught.value.family == "MLP"
+
+
+@both
+def test_a_rollout_from_other_weights_is_named_as_such(precision):
+    policy = trained(precision)
+    packed = sampled(policy)
+    with torch.no_grad():
+        for parameter in policy.module.parameters():
+            parameter.mul_(1.3)
+    with pytest.raises(SelfCheckFailed) as caught:
+        check(policy, packed)
+    assert caught.value.family == ROLLOUT
+
+
+@both
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_trace_is_left(precision, fails):
+    policy = trained(precision, adapter=True)
+    packed = sampled(policy)
+    before = {name: value.clone() for name, value in policy.module.state_dict().items()}
+    modes = [m.training for m in policy.module.modules()]
+    again = policy.sample([PROMPT], [SampleKey(3, "b", 0)], Sampling(1.0, 8))
+    random = torch.get_rng_state()
+    if fails:
+        with fault(leak), pytest.raises(SelfCheckFailed):
+            check(policy, packed)
+    else:
+        check(policy, packed)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(v, before[n]) for n, v in policy.module.state_dict().items())
+    assert all(parameter.grad is None for parameter in policy.module.parameters())
+    assert [m.training for m in policy.module.modules()] == modes
+    assert not [m for m in policy.module.modules() if m._forward_hooks or m._forward_pre_hooks]
+    assert policy.sample([PROMPT], [SampleKey(3, "b", 0)], Sampling(1.0, 8)) == again
+    assert policy.version == 0
+
+
+def test_activations_that_are_computed_twice_pass_as_well():
+    policy = trained(FP32)
+    save_activations(policy.module)
+    assert check(policy, sampled(policy)).keys() == METRICS
+
+
+def test_kl_and_entropy_terms_are_part_of_what_is_compared():
+    frozen = tiny_model(seed=1).requires_grad_(False)
+    policy = LanguagePolicy(tiny_model().train(), FP32, ENDS, frozen=frozen)
+    packed = sampled(policy)
+    with policy.reference():
+        packed = packed.with_tokens(reference_S=policy.score(packed).logps_S)
+    found = check(policy, packed, Grpo(kl_coef=0.1, entropy_coef=0.1))
+    assert found.keys() == METRICS
+    # Both paths may agree to the last bit.
+    assert found["self_check_loss"] < 1e-5
+
+
+def batch_of(turns: list[tuple[str, tuple[int, ...], float]]) -> Packed:
+    """Turns of two actions each: group, context, advantage."""
+    batch = pack(
+        [
+            Episode(f"{group}#{n}", group, (Turn(context, (1, 2), (True, True)),))
+            for n, (group, context, _) in enumerate(turns)
+        ]
+    )
+    advantage_N = torch.tensor([advantage for _, _, advantage in turns])
+    return batch.with_tokens(advantage_S=advantage_N[batch.turn_S])
+
+
+def test_the_turns_are_of_the_longest_and_the_shortest_group_with_signal_and_share_prompts():
+    other = PROMPT[:3]
+    # A group without signal, the shortest of all; then three with, one of them of conversations.
+    turns = [("a", PROMPT[:1], 0.0)] * 3 + [("b", PROMPT[:9], 1.0)] * 3
+    turns += [("c", context, 1.0) for context in (PROMPT, other) * 3] + [("d", other, 1.0)] * 3
+    assert chosen_turns(batch_of(turns), 2048) == [6, 8, 12, 13]
+    assert chosen_turns(batch_of(turns), 1) == [6, 8, 12, 13], "sharing takes two of each"
+    # Where one group alone has signal, it is held beside the one that is least like it in length.
+    assert chosen_turns(batch_of([*turns[:3], *turns[6:12]]), 2048) == [3, 5, 0, 1]
+    few = [(g, c, float(g == "b")) for g, c, _ in turns]
+    assert chosen_turns(batch_of(few), 2048) == [3, 4, 6, 8]
+
+
+def test_the_turns_of_a_lone_group_share_a_prompt_and_keep_to_the_budget():
+    turns = [("b", context, 1.0) for context in (PROMPT, PROMPT[:3]) * 3]
+    assert chosen_turns(batch_of(turns), 2048) == [0, 2, 4, 1]
+    assert chosen_turns(batch_of(turns), 3 * (len(PROMPT) + 2)) == [0, 2, 4]
+    assert chosen_turns(batch_of(turns), 1) == [0, 2], "sharing takes two"
+
+
+@both
+def test_angles_that_depend_on_the_longest_sequence_of_a_row_are_found_in_the_short_group(
+    precision, monkeypatch
+):
+    monkeypatch.setattr(scoring, "refuse_length_dependent", lambda config: None)
+    dynamic: Any = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 100.0}
+    sizes = SIZES | {"max_position_embeddings": 32, "rope_parameters": dynamic}
+    module = LlamaForCausalLM(LlamaConfig(**sizes)).train()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(3.0)
+    policy = LanguagePolicy(module, precision, ENDS)
+    groups = {"a": PROMPT, "b": PROMPT * 20, "c": PROMPT[:9]}
+    turns = [(name, context, 1.0) for name, context in groups.items() for _ in range(4)]
+    for name in ("a", "c"):
+        alone = batch_of([turn for turn in turns if turn[0] == name])
+        assert check(policy, alone).keys() == METRICS, "a short group by itself shows nothing"
+    with pytest.raises(SelfCheckFailed) as caught:
+        check(policy, batch_of(turns))
+    assert caught.value.family == ATTENTION
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_a_model_whose_positions_depend_on_the_length_is_neither_scored_nor_sampled_from(kind):
+    policy = trained(FP32)
+    config: Any = policy.module.config
+    config.rope_parameters["rope_type"] = kind
+    for use in (
+        lambda: policy.score(batch_of([("a", PROMPT, 1.0)])),
+        lambda: policy.sample([PROMPT], [SampleKey(0, "a", 0)], Sampling(1.0, 4)),
+    ):
+        with pytest.raises(RotaryUnsupported, match=kind):
+            use()

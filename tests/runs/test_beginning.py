@@ -1,0 +1,48 @@
+"""A name begins once, however many processes try in the same instant."""
+
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from assay.experiment.experiment import Experiment
+from assay.lab.run.runner import fresh_run
+from assay.runs.run_directory import RunDirectory, RunExists, runs_of
+from assay.runs.status import is_held
+
+EXPERIMENT = Experiment(name="demo", model="path:model", task="math")
+
+
+def test_of_runs_that_begin_at_once_one_does_and_the_others_are_refused(tmp_path: Path) -> None:
+    """Locks belong to open files, so that threads stand for processes here."""
+    count = 8
+    together, held, refused = threading.Barrier(count), ExitStack(), []
+
+    def begin() -> None:
+        together.wait()
+        try:
+            held.enter_context(fresh_run(tmp_path, EXPERIMENT, 1, new=False))
+        except RunExists as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=begin) for _ in range(count)]
+    with held:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(refused) == count - 1
+        assert all("it is running" in text for text in refused)
+        (run,) = runs_of(tmp_path, "demo")
+        assert is_held(run.path)
+
+
+def test_a_new_run_is_held_and_let_go(tmp_path: Path) -> None:
+    with fresh_run(tmp_path, EXPERIMENT, 1, new=False) as first:
+        assert is_held(first.path)
+        with pytest.raises(RunExists), fresh_run(tmp_path, EXPERIMENT, 1, new=False):
+            pass
+        with fresh_run(tmp_path, EXPERIMENT, 2, new=True) as second:
+            assert isinstance(second, RunDirectory) and second != first
+    assert not is_held(first.path)

@@ -1,0 +1,201 @@
+"""One damaged run is listed with its reason, and hides no other from any list or comparison."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.runs.damaged_runs import apart
+from assay.runs.registry import indexed_runs, rebuild_index
+from assay.runs.run_directory import RunDirectory, all_runs
+from tests.cli.conftest import answer, assert_one_line, call
+from tests.report.synthetic import add_scores, empty_run
+
+Damage = Callable[[RunDirectory], None]
+
+
+def text(name: str, content: bytes | str) -> Damage:
+    """A file of the run with another content."""
+    raw = content if isinstance(content, bytes) else content.encode()
+
+    def write(run: RunDirectory) -> None:
+        (run.path / name).write_bytes(raw)
+
+    return write
+
+
+def changed(name: str, /, **values: Any) -> Damage:
+    """A JSON file of the run with other values."""
+
+    def change(run: RunDirectory) -> None:
+        (file,) = run.path.glob(name)
+        file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+    return change
+
+
+def folder(name: str) -> Damage:
+    """A folder where a file should be."""
+
+    def make(run: RunDirectory) -> None:
+        (run.path / name).unlink()
+        (run.path / name).mkdir()
+
+    return make
+
+
+DAMAGE: dict[str, tuple[str, Damage]] = {
+    "status, empty": ("status.json", text("status.json", "")),
+    "status, not UTF-8": ("status.json", text("status.json", b"\xff\xfe")),
+    "status, nested": ("status.json", text("status.json", "[" * 100_000)),
+    "status, a list": ("status.json", text("status.json", "[]")),
+    "status, seed of 10^30": ("status.json", changed("status.json", seed=10**30)),
+    "status, step of 10^30": ("status.json", changed("status.json", step=-(10**30))),
+    "status, half a pair": ("status.json", changed("status.json", message="\ud800")),
+    "manifest, torn": ("manifest.json", text("manifest.json", '{"seed": 4')),
+    "manifest, no table": ("manifest.json", changed("manifest.json", stages=[])),
+    "manifest, stages of text": ("manifest.json", changed("manifest.json", stages={"a": "b"})),
+    "manifest, start of numbers": (
+        "manifest.json",
+        changed("manifest.json", stages={"a": {"start": 3}}),
+    ),
+    "manifest, adapt of text": (
+        "manifest.json",
+        changed("manifest.json", stages={"a": {"start": "base", "adapt": "lora"}}),
+    ),
+    "manifest, checkpoint of lists": (
+        "manifest.json",
+        changed("manifest.json", base_weights={"checkpoint": []}),
+    ),
+    "manifest, half a pair": (
+        "manifest.json",
+        changed("manifest.json", base_weights={"checkpoint": "\udfff"}),
+    ),
+    "manifest, a folder": ("manifest.json", folder("manifest.json")),
+    "spec, empty": ("spec.toml", text("spec.toml", "")),
+    "spec, not UTF-8": ("spec.toml", text("spec.toml", b"\xff")),
+    "record without a name": (
+        "evaluation.json",
+        changed("evaluations/*/evaluation.json", name=None),
+    ),
+    "record outside": (
+        "evaluation.json",
+        changed("evaluations/*/evaluation.json", name="../../../x"),
+    ),
+    "record of a nul": ("evaluation.json", changed("evaluations/*/evaluation.json", name="a\0b")),
+    "record of a megabyte": (
+        "evaluation.json",
+        changed("evaluations/*/evaluation.json", name="x" * (1 << 20)),
+    ),
+}
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> tuple[Path, RunDirectory]:
+    """Two measured runs, and one that shares its name with one of them and is to be damaged."""
+    broken = empty_run(tmp_path, "one")
+    for run in (broken, after(broken), empty_run(tmp_path, "two")):
+        add_scores(run, "base", [float(index % 3 > 0) for index in range(60)])
+        add_scores(run, "rl.step-000040", [float(index % 5 > 0) for index in range(60)])
+    return tmp_path, broken
+
+
+def after(first: RunDirectory) -> RunDirectory:
+    """A later run of the name, with another seed."""
+    root, name = first.root, first.name
+    source = empty_run(root, f"{name}-again")
+    place = root / "runs" / name / f"{first.id}0"
+    source.path.rename(place)
+    source.path.parent.rmdir()
+    status = json.loads((place / "status.json").read_text())
+    (place / "status.json").write_text(json.dumps({**status, "seed": 43}))
+    spec = place / "spec.toml"
+    spec.write_text(spec.read_text().replace(f"{name}-again", name))
+    return RunDirectory(root, name, place.name)
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_run_is_listed_with_its_reason_and_the_others_as_they_are(
+    lab: tuple[Path, RunDirectory], kind: str
+) -> None:
+    root, broken = lab
+    sound = {str(run) for run in all_runs(root)} - {str(broken)}
+    file, damage = DAMAGE[kind]
+    damage(broken)
+    listed = call("runs", "--rebuild", "--lab", root, "--json")
+    assert listed.exit_code == 0, listed.stderr
+    rows = {f"{row['name']}/{row['id']}": row for row in answer(listed)["result"]}
+    assert {name for name in rows if rows[name]["status"] == "finished"} >= sound
+    assert str(broken) in rows
+    (found,) = apart(all_runs(root))[1]
+    assert found.run == broken and file in found.why and "\n" not in found.why
+    assert len(found.why) < 400
+
+
+@pytest.mark.parametrize(
+    "kind", ["status, empty", "manifest, adapt of text", "spec, not UTF-8", "record of a nul"]
+)
+def test_a_damaged_run_is_named_and_hides_no_other_from_any_verb(
+    lab: tuple[Path, RunDirectory], kind: str
+) -> None:
+    root, broken = lab
+    sound = {str(run) for run in all_runs(root)} - {str(broken)}
+    file, damage = DAMAGE[kind]
+    damage(broken)
+    compared = call("compare", "one@base", "two@base", "--lab", root)
+    assert "Traceback" not in compared.stderr and compared.exit_code == 0, compared.stderr
+    page = (
+        root
+        / answer(call("compare", "one@base", "two@base", "--lab", root, "--json"))["result"]["page"]
+    )
+    for text in (compared.stdout, page.read_text(), page.with_suffix(".md").read_text()):
+        assert f"{broken} is left out" in text and file in text
+    pivot = call("matrix", "one", "tw*", "--rows", "name", "--lab", root)
+    assert pivot.exit_code == 0, pivot.stderr
+    assert file in " ".join(pivot.stderr.split()) + pivot.stdout
+    assert call("matrix", "*", "--rows", "name", "--lab", root).exit_code == 0
+    assert call("report", "one", "--lab", root).exit_code == 0
+    assert call("show", "one:simple_python_0", "--lab", root).exit_code == 0
+    notebook = call("log", "--lab", root)
+    assert notebook.exit_code == 0 and all(name in notebook.stdout for name in (*sound, file))
+
+
+@pytest.mark.parametrize("kind", ["status, empty", "manifest, torn", "spec, empty"])
+def test_a_damaged_run_that_is_asked_for_is_the_error(
+    lab: tuple[Path, RunDirectory], kind: str
+) -> None:
+    root, broken = lab
+    file, damage = DAMAGE[kind]
+    damage(broken)
+    for arguments in (("compare", f"{broken}@base", "two@base"), ("report", str(broken))):
+        assert_one_line(call(*arguments, "--lab", root), file)
+
+
+def test_the_list_says_why_a_run_is_damaged(lab: tuple[Path, RunDirectory]) -> None:
+    root, broken = lab
+    text("manifest.json", "{")(broken)
+    rebuild_index(root)
+    states = {f"{row.name}/{row.id}": row.status for row in indexed_runs(root)}
+    assert states[str(broken)] == "damaged" and len(states) == 3
+    shown = call("runs", "--lab", root)
+    said = " ".join(shown.stderr.split())
+    assert "damaged" in shown.stdout and f"{broken} is damaged: " in said
+    assert "manifest.json: cannot be read" in said
+
+
+def test_folders_that_no_run_can_be_named_after_are_named_and_left_out(
+    lab: tuple[Path, RunDirectory],
+) -> None:
+    root, _ = lab
+    before = {str(run) for run in all_runs(root)}
+    for name in (b"a b", b"\x1b[31mred", b"\xff\xfe", b"new\nline", b"-x"):
+        place = root / "runs" / os.fsdecode(name) / "20260101T000000Z-000000"
+        place.mkdir(parents=True)
+        (place / "status.json").write_text("{}")
+    assert {str(run) for run in all_runs(root)} == before
+    shown = call("runs", "--rebuild", "--lab", root)
+    assert shown.exit_code == 0 and shown.stderr.count("left out") == 5
+    assert "\x1b" not in shown.stderr and "\\x1b[31mred" in shown.stderr

@@ -1,0 +1,78 @@
+"""Seeds and names of experiments, runs and checkpoints are bounded where they are read."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.errors import MOST_CHARACTERS, InputError
+from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.read_file import SpecError, read_experiment
+from assay.lab.evaluate.endpoint_runs import endpoint_run_name
+from assay.runs.run_names import parse_run_name
+from tests.cli.conftest import assert_one_line, call
+from tests.experiment.spec_texts import write_spec
+
+SEEDS = "seeds = [42, 43]"
+NAME = 'name = "verl8"'
+ABOUT = 'about = "EGPO on HardGen; verl7 is its control"'
+
+
+def refusal(folder: Path, old: str, new: str) -> str:
+    with pytest.raises(SpecError) as raised:
+        read_experiment(write_spec(folder, (old, new)))
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (SEEDS, "seeds = [1" + "0" * 30 + "]", "seeds"),
+        (SEEDS, "seeds = [0, 9223372036854775808]", "seeds"),
+        (SEEDS, "seeds = [-9223372036854775809]", "seeds"),
+        (SEEDS, "seeds = [nan]", "seeds"),
+        (NAME, f'name = "{"x" * (1 << 20)}"', "toml:1: name: "),
+        (NAME, 'name = ".."', "toml:1: name: '..' cannot be a name"),
+        (NAME, 'name = "a/../b"', "toml:1: name: 'a/../b' cannot be a name"),
+        (NAME, r'name = "a\u0000b"', "toml:1: name: "),
+        (NAME, r'name = "verl8\n"', "toml:1: name: "),
+        ("[stage.sft]", f"[stage.{'s' * 101}]", "stage."),
+        ("[stage.sft]", '[stage."../up"]', "cannot be a name"),
+        (ABOUT, r'about = "a\u001b[31m"', "toml:2: about: holds the control character"),
+        ("path:hardgen.jsonl", r"path:a\u0000b", "toml:8: data.train.source: holds the control"),
+        ("path:hardgen.jsonl", r"path:a\u009bb", "toml:8: data.train.source: holds the control"),
+    ],
+)
+def test_what_no_index_folder_or_terminal_can_hold_is_refused_by_line(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    said = refusal(tmp_path, old, new)
+    assert words in said and said.isprintable() and len(said) < 2 * MOST_CHARACTERS
+
+
+def test_texts_of_several_lines_and_other_scripts_are_texts(tmp_path: Path) -> None:
+    text = 'about = """one\n\ttwo 中文 ✓ \u200d é"""'
+    assert "中文" in read_experiment(write_spec(tmp_path, (ABOUT, text))).about
+    limits = f"seeds = [{-(2**63)}, {2**63 - 1}]"
+    assert len(read_experiment(write_spec(tmp_path, (SEEDS, limits))).seeds) == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["a#" + "9" * 5000, "a@sft.step-" + "9" * 5000, "x" * 100_000, "a/" + "b" * 5000]
+)
+def test_names_of_runs_of_any_length_are_one_line(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError) as raised:
+        parse_run_name(name)
+    assert len(str(raised.value)) < 2 * MOST_CHARACTERS
+    (tmp_path / "runs").mkdir()
+    assert_one_line(call("report", name, "--lab", tmp_path))
+
+
+def test_a_step_of_thousands_of_digits_is_no_checkpoint() -> None:
+    assert parse_checkpoint("sft.step-" + "9" * 5000) is None
+    assert parse_checkpoint("sft.step-000040") is not None
+
+
+def test_the_run_of_an_endpoint_has_a_name_that_a_folder_can_have() -> None:
+    name = endpoint_run_name("tools", "openai:" + "m/" * 5000, "http://host/v1")
+    assert len(name) < 200
+    assert name != endpoint_run_name("tools", "openai:" + "m/" * 5001, "http://host/v1")

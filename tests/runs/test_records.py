@@ -1,0 +1,223 @@
+"""Samples and evaluation records: their columns, and chunks that survive a kill."""
+
+import hashlib
+import json
+import os
+import signal
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from assay.runs.records import (
+    ANSWERS,
+    CLUSTER,
+    SAMPLES,
+    EvaluationRecord,
+    RecordWriter,
+    read_samples,
+    read_scores,
+    write_samples,
+    write_table,
+)
+from assay.runs.run_directory import RunDirectory
+from tests.forked import forked
+
+RECORD = EvaluationRecord(
+    name="bfcl",
+    benchmark="bfcl/simple_python",
+    role="report",
+    items=("a", "b"),
+    items_hash="h",
+    repeats=3,
+    sampling={"temperature": 1.0, "max_tokens": 8},
+    rendering="r",
+    checker="c 1",
+    options={},
+    seed=1,
+)
+CHUNKS = [[("a", 0), ("a", 1)], [("a", 2), ("b", 0)], [("b", 1), ("b", 2)]]
+
+
+def line(item: str, repeat: int) -> dict[str, object]:
+    return {
+        "sample_id": f"bfcl/base/{item}#{repeat}",
+        "item_id": item,
+        "repeat": repeat,
+        "output": "x" * repeat,
+        "tokens": [1, 2, repeat],
+        "completion_tokens": 3,
+        "prompt_tokens": 9,
+        "score": None if repeat == 2 else float(item == "a"),
+        "parts": json.dumps({"format": 1.0}),
+        "error": "",
+        "why": "",
+        "ended": "stop",
+        "seconds": 0.25,
+    }
+
+
+def write(folder: Path, killed_after: int | None = None) -> Path:
+    """Write the record as an evaluation does; die by SIGKILL after so many new chunks."""
+    with RecordWriter(folder, RECORD, "base") as writer:
+        fresh = 0
+        for index, pairs in enumerate(CHUNKS):
+            if writer.has_chunk(index):
+                continue
+            if fresh == killed_after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            writer.write_chunk(index, [line(*pair) for pair in pairs])
+            fresh += 1
+        return writer.finish()
+
+
+def killed(folder: Path, after: int) -> None:
+    process = forked(write, folder, after, log=folder.with_name("log.txt"))
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_a_writer_killed_between_chunks_goes_on_to_the_same_bytes(tmp_path):
+    whole = write(tmp_path / "whole")
+    killed(tmp_path / "cut", 1)
+    parts = whole.parent.relative_to(tmp_path / "whole") / "base.parts"
+    first = tmp_path / "cut" / parts / "00000.parquet"
+    before = first.stat().st_mtime_ns
+    killed(tmp_path / "cut", 1)
+    assert first.stat().st_mtime_ns == before, "a chunk that is there is not written again"
+    assert sorted(p.name for p in first.parent.iterdir()) == ["00000.parquet", "00001.parquet"]
+    file = write(tmp_path / "cut")
+    assert digest(file) == digest(whole)
+    assert not first.parent.exists()
+
+
+def test_chunks_are_merged_in_their_order_whatever_order_they_came_in(tmp_path):
+    with RecordWriter(tmp_path / "mixed", RECORD, "base") as writer:
+        for index in (2, 0, 1):
+            writer.write_chunk(index, [line(*pair) for pair in CHUNKS[index]])
+        assert digest(writer.finish()) == digest(write(tmp_path / "whole"))
+
+
+def test_a_finished_record_is_left_as_it_is(tmp_path):
+    file = write(tmp_path)
+    before = (digest(file), file.stat().st_mtime_ns)
+    with RecordWriter(tmp_path, RECORD, "base") as writer:
+        assert all(writer.has_chunk(i) for i in range(len(CHUNKS)))
+    assert write(tmp_path) == file
+    assert (digest(file), file.stat().st_mtime_ns) == before
+    assert not file.with_suffix(".parts").exists()
+
+
+def test_a_record_keeps_order_types_and_abstentions(tmp_path):
+    table = pq.read_table(write(tmp_path))
+    assert table.schema.equals(ANSWERS)
+    assert table.to_pylist() == [line(*pair) for pairs in CHUNKS for pair in pairs]
+    assert table.column("score").null_count == 2
+
+
+def test_scores_are_items_by_repeats_and_abstentions_are_not_zero(tmp_path):
+    run = RunDirectory(tmp_path, "demo", "1")
+    write(run.evaluations)
+    assert read_scores(run, RECORD, "base").mean == 0.5
+
+
+def test_columns_are_those_of_the_format():
+    assert SAMPLES.names == [
+        *("sample_id", "step", "row_id", "visit", "sample", "text", "tokens", "behaviour_logps"),
+        *("reward", "parts", "why", "advantage", "ended"),
+    ]
+    strings = {"sample_id", "row_id", "text", "parts", "why", "ended"}
+    assert {f.name for f in SAMPLES if f.type == pa.string()} == strings
+    assert {f.name for f in SAMPLES if f.type == pa.int32()} == {"step", "visit", "sample"}
+    assert {f.name for f in SAMPLES if f.type == pa.float64()} == {"reward", "advantage"}
+    assert SAMPLES.field("tokens").type == pa.list_(pa.int32())
+    assert SAMPLES.field("behaviour_logps").type == pa.list_(pa.float32())
+    assert {f.name for f in ANSWERS if f.type == pa.float64()} == {"score", "seconds"}
+    assert ANSWERS.names == list(line("a", 0))
+
+
+def test_a_column_too_few_or_too_many_is_refused(tmp_path):
+    short = {k: v for k, v in line("a", 0).items() if k != "score"}
+    for bad in (short, {**line("a", 0), "scores": 1.0}):
+        with pytest.raises(AssertionError, match="columns"):
+            write_table(tmp_path / "t.parquet", [bad], ANSWERS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_samples_read_back_as_written(tmp_path):
+    sample = {
+        "sample_id": "rl/1/a#0",
+        "step": 1,
+        "row_id": "a",
+        "visit": 0,
+        "sample": 0,
+        "text": "x",
+        "tokens": [1, 2],
+        "behaviour_logps": [-0.5, 0.0],
+        "reward": None,
+        "parts": "{}",
+        "why": "deadline",
+        "advantage": 0.0,
+        "ended": "length",
+    }
+    write_samples(tmp_path / "step.parquet", [sample])
+    assert read_samples(tmp_path / "step.parquet") == [sample]
+    del sample["visit"]
+    older = pa.schema([column for column in SAMPLES if column.name != "visit"])
+    write_table(tmp_path / "older.parquet", [sample], older)
+    assert read_samples(tmp_path / "older.parquet") == [sample]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"benchmark": "other"},
+        {"items": ("a", "c")},
+        {"items_hash": "i"},
+        {"repeats": 4},
+        {"sampling": {"temperature": 0.5, "max_tokens": 8}},
+        {"rendering": "s"},
+        {"checker": "c 2"},
+        {"options": {"examples": 3}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_whatever_changes_an_answer_or_its_score_makes_another_record(change):
+    assert replace(RECORD, **change).key != RECORD.key
+    assert RECORD.key.startswith("bfcl-")
+    assert replace(RECORD).key == RECORD.key
+
+
+def test_a_record_lies_beside_the_description_that_names_it(tmp_path):
+    file = write(tmp_path)
+    assert file == tmp_path / RECORD.key / "base.parquet"
+    description = json.loads((file.parent / "evaluation.json").read_text())
+    assert description == {"schema": 1, **json.loads(json.dumps(asdict(RECORD)))}
+
+
+def test_a_record_keeps_the_source_of_its_items(tmp_path: Path):
+    run = RunDirectory(tmp_path, "r", "1")
+    with RecordWriter(run.evaluations, RECORD, "base") as writer:
+        for index, pairs in enumerate(CHUNKS):
+            lines = [{**line(*pair), CLUSTER: "scene"} for pair in pairs]
+            writer.write_chunk(index, lines if index else [line(*pair) for pair in pairs])
+        writer.finish()
+    scores = read_scores(run, RECORD, "base")
+    assert scores.sources == 1, "a chunk of an earlier version has no sources, its items may"
+    assert scores.clusters == ("scene", "scene")
+
+
+def test_half_a_surrogate_pair_costs_one_character_and_not_the_file(tmp_path):
+    said = {"messages": "[]", "turns": []}
+    broken = line("a", 0) | {"output": "x\ud800", "why": "\udfff", "messages": '["\ud83d"]'}
+    write_table(tmp_path / "r.parquet", [broken | {"turns": []}, line("b", 0) | said], ANSWERS)
+    table = pq.read_table(tmp_path / "r.parquet")
+    assert table["output"].to_pylist() == ["x\ufffd", ""]
+    assert table["why"].to_pylist() == ["\ufffd", ""]
+    assert json.loads(table["messages"].to_pylist()[0]) == ["\ufffd"]

@@ -1,0 +1,347 @@
+"""The index says what the folders say, and nothing that is needed can be deleted."""
+
+import json
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.runs.manifest_file import write_manifest
+from assay.runs.protection import (
+    ProtectedPath,
+    delete_checkpoint,
+    delete_run,
+    guard_delete,
+    guard_overwrite,
+    mark_protected,
+)
+from assay.runs.registry import (
+    INDEX,
+    forget_run,
+    indexed_runs,
+    note_run,
+    protected_paths,
+    rebuild_index,
+    references,
+)
+from assay.runs.run_directory import RunDirectory, all_runs, create_run
+from assay.runs.status import RunBusy, hold_run, stored_status, write_status
+from tests.forked import forked
+
+NAMING = """
+name = "pupil"
+model = "{model}"
+task = "math"
+
+[data.sums]
+source = "path:sums.jsonl"
+format = "messages"
+
+[stage.sft]
+method = "sft"
+data = "sums"
+steps = 1
+"""
+
+
+def make(root: Path, name: str, seed: int = 1) -> RunDirectory:
+    run = create_run(root, name, seed=seed, spec=f"name = '{name}'\n", new=True)
+    for step in (8, 16):
+        run.checkpoint("sft", step).mkdir(parents=True)
+        (run.checkpoint("sft", step) / "model.safetensors").write_text("weights")
+    write_status(
+        run.path, replace(stored_status(run.path), status="finished", stage="sft", step=16)
+    )
+    note_run(run)
+    return run
+
+
+def measure(run: RunDirectory, checkpoint: str) -> Path:
+    record = run.evaluations / "test-01234567" / f"{checkpoint}.parquet"
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.touch()
+    note_run(run)
+    return record
+
+
+def start_from(run: RunDirectory, teacher: RunDirectory, step: int) -> None:
+    checkpoint = teacher.checkpoint("sft", step).relative_to(run.root).as_posix()
+    write_manifest(run, {"base_weights": {"source": "run:x", "checkpoint": checkpoint}})
+    note_run(run)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> tuple[Path, RunDirectory, RunDirectory]:
+    """Two runs; the second is trained from step 8 of the first, whose step 16 was measured."""
+    teacher, pupil = make(tmp_path, "teacher"), make(tmp_path, "pupil")
+    start_from(pupil, teacher, 8)
+    measure(teacher, "sft.step-000016")
+    measure(teacher, "base")
+    return tmp_path, teacher, pupil
+
+
+def dump(root: Path) -> dict[str, list[Any]]:
+    index = sqlite3.connect(root / INDEX)
+    tables = ("runs", "refers", "protected")
+    found = {t: sorted(index.execute(f"SELECT * FROM {t}").fetchall()) for t in tables}
+    index.close()
+    return found
+
+
+def test_the_index_made_again_is_the_one_that_was_kept(lab):
+    root, teacher, pupil = lab
+    mark_protected(teacher, teacher.checkpoint("sft", 16), "published")
+    mark_protected(pupil, pupil.path, "thesis")
+    kept = dump(root)
+    assert all(kept.values())
+    rebuild_index(root)
+    assert dump(root) == kept
+    for file in root.glob(f"{INDEX}*"):
+        file.unlink()
+    assert [row.name for row in indexed_runs(root)] == ["pupil", "teacher"]
+    assert dump(root) == kept
+
+
+def test_an_index_of_another_version_is_made_again(lab):
+    root, *_ = lab
+    kept = dump(root)
+    index = sqlite3.connect(root / INDEX)
+    index.executescript("DROP TABLE runs; CREATE TABLE runs (x); PRAGMA user_version = 99")
+    index.close()
+    assert len(indexed_runs(root)) == 2
+    assert dump(root) == kept
+
+
+def test_a_run_is_listed_with_its_status_and_a_dead_one_as_interrupted(lab):
+    root, teacher, _ = lab
+    status = replace(stored_status(teacher.path), status="running", step=9)
+    write_status(teacher.path, status)
+    note_run(teacher)
+    row = indexed_runs(root)[1]
+    assert (row.name, row.seed, row.status, row.stage, row.step) == (
+        ("teacher", 1, "interrupted", "sft", 9)
+    )
+    with hold_run(teacher.path):
+        assert indexed_runs(root)[1].status == "running"
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "status.json"])
+def test_a_damaged_run_keeps_what_it_may_need(lab, file: str) -> None:
+    root, teacher, pupil = lab
+    (pupil.path / "spec.toml").write_text(NAMING.format(model="run:teacher@sft.step-8"))
+    (pupil.path / file).write_text("{")
+    needed = "pupil" if file == "status.json" else f"runs/pupil/{pupil.id} refers to"
+    with pytest.raises(ProtectedPath, match=needed):
+        delete_checkpoint(teacher, "sft", 8)
+    with pytest.raises(ProtectedPath, match=needed):
+        delete_run(teacher)
+    if file == "manifest.json":
+        with pytest.raises(ProtectedPath, match=needed):
+            delete_checkpoint(pupil, "sft", 8)
+    other = make(root, "other")
+    delete_checkpoint(other, "sft", 8)
+    delete_run(pupil)
+    delete_run(teacher)
+
+
+def test_what_is_protected_stays_so_however_the_run_is_damaged(lab) -> None:
+    _, teacher, _ = lab
+    mark_protected(teacher, teacher.checkpoint("sft", 16), "published")
+    (teacher.path / "status.json").write_text("{")
+    with pytest.raises(ProtectedPath, match="published"):
+        delete_checkpoint(teacher, "sft", 16)
+    (teacher.path / "protected.json").write_text("{")
+    with pytest.raises(ProtectedPath, match="cannot be read"):
+        delete_run(teacher)
+
+
+def test_references_are_read_from_manifests_and_records(lab):
+    root, teacher, pupil = lab
+    here, there = (f"runs/{run.name}/{run.id}" for run in (teacher, pupil))
+    assert references(root) == [
+        (f"{there}/manifest.json", f"{here}/checkpoints/sft/step-000008"),
+        (
+            f"{here}/evaluations/test-01234567/sft.step-000016.parquet",
+            f"{here}/checkpoints/sft/step-000016",
+        ),
+    ]
+
+
+def test_a_record_in_the_making_refers_to_nothing_yet(lab):
+    root, teacher, _ = lab
+    parts = teacher.evaluations / "test-01234567" / "sft.step-000008.parts"
+    parts.mkdir()
+    (parts / "00000.parquet").touch()
+    (parts.parent / ".sft.step-000008.parquet.x.part").touch()
+    before = references(root)
+    note_run(teacher)
+    assert references(root) == before
+
+
+def note_often(run: RunDirectory) -> None:
+    for _ in range(30):
+        note_run(run)
+
+
+def test_processes_that_note_at_once_lose_nothing(tmp_path):
+    runs = [make(tmp_path, f"r{i}") for i in range(3)]
+    processes = [forked(note_often, run, log=tmp_path / "log.txt") for run in runs]
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    kept = dump(tmp_path)
+    rebuild_index(tmp_path)
+    assert dump(tmp_path) == kept
+
+
+def refusal(root: Path, path: Path) -> str:
+    with pytest.raises(ProtectedPath) as raised:
+        guard_delete(root, path)
+    assert raised.value.exit_code == 2
+    return str(raised.value)
+
+
+def test_a_checkpoint_that_another_run_started_from_is_protected(lab):
+    root, teacher, pupil = lab
+    checkpoint = teacher.checkpoint("sft", 8)
+    expected = (
+        f"runs/pupil/{pupil.id}/manifest.json refers to "
+        f"runs/teacher/{teacher.id}/checkpoints/sft/step-000008 "
+        f"(delete runs/pupil/{pupil.id}/manifest.json first, if nobody needs it)"
+    )
+    places = [
+        checkpoint,
+        checkpoint / "model.safetensors",
+        teacher.checkpoints("sft"),
+        teacher.path,
+    ]
+    for place in places:
+        assert refusal(root, place) == f"{place}: {expected}"
+    with pytest.raises(ProtectedPath):
+        delete_checkpoint(teacher, "sft", 8)
+    with pytest.raises(ProtectedPath):
+        delete_run(teacher)
+    assert checkpoint.is_dir()
+
+
+def test_a_checkpoint_that_a_record_measured_is_protected(lab):
+    root, teacher, _ = lab
+    assert "evaluations/test-01234567/sft.step-000016.parquet refers to" in refusal(
+        root, teacher.checkpoint("sft", 16)
+    )
+    with pytest.raises(ProtectedPath):
+        guard_overwrite(root, teacher.checkpoint("sft", 16))
+
+
+def test_what_nobody_refers_to_may_go(lab):
+    root, teacher, pupil = lab
+    delete_checkpoint(pupil, "sft", 8)
+    assert not pupil.checkpoint("sft", 8).exists()
+    assert pupil.checkpoint("sft", 16).is_dir()
+    guard_overwrite(root, teacher.checkpoint("sft", 24))
+    guard_delete(root, teacher.metrics)
+
+
+def test_a_run_goes_with_its_own_records_and_then_frees_what_it_used(lab):
+    root, teacher, pupil = lab
+    measure(pupil, "sft.step-000016")
+    delete_run(pupil)
+    assert all_runs(root) == [teacher]
+    assert [row.name for row in indexed_runs(root)] == ["teacher"]
+    assert list((root / "runs" / "pupil").iterdir()) == []
+    guard_delete(root, teacher.checkpoint("sft", 8))
+    delete_run(teacher)
+    assert references(root) == []
+
+
+def test_protection_does_not_hang_on_the_index(lab):
+    root, teacher, _ = lab
+    for file in root.glob(f"{INDEX}*"):
+        file.unlink()
+    assert "refers to" in refusal(root, teacher.checkpoint("sft", 8))
+    forget_run(all_runs(root)[0])
+    assert "refers to" in refusal(root, teacher.checkpoint("sft", 8))
+
+
+def test_what_is_marked_stays_whoever_asks(lab):
+    root, _, pupil = lab
+    record = measure(pupil, "base")
+    mark_protected(pupil, record, "table 2 of the paper")
+    place = record.relative_to(root).as_posix()
+    assert protected_paths(root) == {place: "table 2 of the paper"}
+    for path in (record, record.parent, pupil.path, root):
+        assert refusal(root, path) == f"{path}: {place} is protected: table 2 of the paper"
+    guard_delete(root, pupil.checkpoint("sft", 8))
+    with pytest.raises(ProtectedPath):
+        delete_run(pupil)
+    assert json.loads((pupil.path / "protected.json").read_text()) == {
+        "evaluations/test-01234567/base.parquet": "table 2 of the paper"
+    }
+
+
+def test_neighbours_whose_names_begin_alike_are_not_protected(lab):
+    root, teacher, _ = lab
+    neighbour = teacher.checkpoints("sft") / "step-0000081"
+    neighbour.mkdir()
+    guard_delete(root, neighbour)
+
+
+def test_a_run_at_work_is_not_deleted(lab):
+    _, _, pupil = lab
+    with hold_run(pupil.path):
+        with pytest.raises(RunBusy):
+            delete_run(pupil)
+        with pytest.raises(RunBusy):
+            delete_checkpoint(pupil, "sft", 8)
+    assert pupil.checkpoint("sft", 8).is_dir()
+
+
+def test_an_index_that_is_no_database_is_made_again(lab):
+    root, teacher, _ = lab
+    before = dump(root)
+    for rubbish in (b"not a database at all, and longer than a header", b"x", b""):
+        for file in root.glob(f"{INDEX}*"):
+            file.unlink()
+        (root / INDEX).write_bytes(rubbish)
+        assert teacher.name in {row.name for row in indexed_runs(root)}
+        assert dump(root) == before
+
+
+def test_a_folder_that_is_no_run_hides_no_other(lab):
+    root, *_ = lab
+    runs = all_runs(root)
+    (root / "runs" / runs[0].name / "notes").mkdir()
+    (root / "runs" / "drafts" / "old").mkdir(parents=True)
+    assert all_runs(root) == runs
+    rebuild_index(root)
+    assert len(indexed_runs(root)) == len(runs)
+
+
+def adapters_over(run: RunDirectory, start: str) -> None:
+    """A LoRA stage of the run, with a checkpoint, that started from `start`."""
+    run.checkpoint("rl", 4).mkdir(parents=True)
+    table = {"start": start, "adapt": {"kind": "lora"}}
+    write_manifest(run, {"stages": {"sft": {"start": "base"}, "rl": table}})
+    note_run(run)
+
+
+@pytest.mark.parametrize("start", ["sft.last", "sft.step-16"])
+def test_what_a_lora_stage_of_the_same_run_stands_on_cannot_be_deleted(tmp_path, start):
+    run = make(tmp_path, "own")
+    adapters_over(run, start)
+    with pytest.raises(ProtectedPath, match=r"rl/step-000004 refers to .*sft/step-000016"):
+        delete_checkpoint(run, "sft", 16)
+    delete_checkpoint(run, "sft", 8)
+    delete_checkpoint(run, "rl", 4)
+    delete_checkpoint(run, "sft", 16)
+
+
+def test_adapters_whose_start_is_gone_stop_no_index(tmp_path):
+    run = make(tmp_path, "own")
+    adapters_over(run, "gone.last")
+    rebuild_index(tmp_path)
+    assert references(tmp_path) == []
+    delete_run(run)
+    assert all_runs(tmp_path) == []

@@ -1,0 +1,180 @@
+"""`assay verify` finds each changed bit, lost file and stranger of a run, and no more."""
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from assay.lab.run.runner import resume, start
+from assay.runs.metrics_history import HistoryLost
+from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.verify_files import verify_run
+from tests.cli.conftest import answer, call
+from tests.lab.run.test_restore import SHORT, Stopping, everything, flip
+from tests.tiny_lab import make_tiny_lab
+
+FREE = ("lock", "status.json", "reports.jsonl")
+"""What changes all the time, so that nobody knows what it should be."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    folder = tmp_path_factory.mktemp("lab")
+    (run,) = start(make_tiny_lab(folder), SHORT, root=folder)
+    return run
+
+
+@pytest.fixture
+def run(made: RunDirectory, tmp_path: Path) -> RunDirectory:
+    shutil.copytree(made.root, tmp_path, dirs_exist_ok=True)
+    (run,) = runs_of(tmp_path, "tiny")
+    return run
+
+
+def verify(run: RunDirectory) -> list[tuple[str, str]]:
+    return [(fault.kind, fault.file) for fault in verify_run(run).faults]
+
+
+def test_a_sound_run_has_no_fault_and_every_file_a_checksum(run: RunDirectory) -> None:
+    found = verify_run(run)
+    assert found.faults == () and found.without == ()
+    files = {str(p.relative_to(run.path)) for p in run.path.rglob("*") if p.is_file()}
+    own = {name for name in files if name.endswith("checksums.json")}
+    changing = {*FREE, "metrics.jsonl", "checksums.jsonl"}
+    assert found.compared == len(files - own - changing) > 60
+
+
+def test_a_flipped_bit_in_any_file_is_found_there(run: RunDirectory) -> None:
+    random.seed(18)
+    for file in sorted(p for p in run.path.rglob("*") if p.is_file()):
+        if file.name in FREE:
+            continue
+        before = file.read_bytes()
+        changed = bytearray(before)
+        changed[random.randrange(len(before))] ^= 1 << random.randrange(7)
+        file.write_bytes(changed)
+        name = file.relative_to(run.path).as_posix()
+        if name == "checksums.jsonl":
+            file.write_bytes(before.replace(b'"sha256": "', b'"sha256": "x', 1))
+            assert [kind for kind, _ in verify(run)] == ["damaged"]
+        else:
+            assert ("damaged", name) in verify(run), name
+        file.write_bytes(before)
+    assert verify(run) == []
+
+
+def test_lost_files_and_strangers_are_named(run: RunDirectory) -> None:
+    (run.checkpoint("sft", 4) / "model.safetensors").unlink()
+    run.samples("rl", 2).unlink()
+    killed = run.samples("rl", 3)
+    killed.rename(killed.with_name(f".{killed.name}.0123456789abcdef.part"))
+    (run.path / "notes.txt").write_text("mine")
+    (run.checkpoint("rl", 3) / "more.bin").touch()
+    left = run.path / ".manifest.json.0123456789abcdef.part"
+    left.touch()
+    shutil.rmtree(run.checkpoint("sft", 2))
+    assert verify(run) == [
+        ("unknown", left.name),
+        ("unknown", "checkpoints/rl/step-000003/more.bin"),
+        ("missing", "checkpoints/sft/step-000002"),
+        ("missing", "checkpoints/sft/step-000004/model.safetensors"),
+        ("unknown", "notes.txt"),
+        ("unknown", f"samples/rl/.{killed.name}.0123456789abcdef.part"),
+        ("missing", "samples/rl/step-000002.parquet"),
+    ]
+
+
+def test_a_run_of_an_older_version_has_no_checksums_but_its_damage_is_seen(
+    run: RunDirectory,
+) -> None:
+    for file in (*run.path.rglob("checksums.json*"), *run.path.rglob("history.json")):
+        file.unlink()
+    found = verify_run(run)
+    assert found.faults == () and found.compared == 0
+    assert "checkpoints/rl/step-000003" in found.without and "manifest.json" in found.without
+    samples = run.samples("rl", 1)
+    samples.write_bytes(samples.read_bytes()[:-20])
+    lines = run.metrics.read_text().splitlines(keepends=True)
+    run.metrics.write_text("".join(lines[:3] + lines[4:]))
+    (run.path / "selection.json").write_text("{")
+    assert [name for _, name in verify(run)] == [
+        "metrics.jsonl",
+        "samples/rl/step-000001.parquet",
+        "selection.json",
+    ]
+
+
+def test_the_verb_prints_a_line_for_each_file_and_fails(run: RunDirectory) -> None:
+    sound = call("verify", "tiny", "--lab", run.root)
+    assert sound.exit_code == 0 and "0 damaged, missing or unknown" in sound.stdout
+    bad = run.checkpoint("sft", 6) / "model.safetensors"
+    flip(bad)
+    result = call("verify", "tiny", "--lab", run.root)
+    assert result.exit_code == 1
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("damaged: ")]
+    assert line.startswith("damaged: checkpoints/sft/step-000006/model.safetensors: is damaged")
+    (fault,) = answer(call("verify", "tiny", "--lab", run.root, "--json"))["result"]["faults"]
+    assert fault["kind"] == "damaged" and fault["file"].endswith("model.safetensors")
+
+
+def stopped(made: RunDirectory, step: int) -> RunDirectory:
+    """Another run of the lab, interrupted in `rl`."""
+    with pytest.raises(KeyboardInterrupt):
+        start(
+            made.root / "tiny.toml", SHORT, root=made.root, new=True, observer=Stopping("rl", step)
+        )
+    return runs_of(made.root, "tiny")[-1]
+
+
+def test_a_run_whose_metrics_are_shorter_than_its_checkpoints_does_not_go_on(
+    made: RunDirectory,
+) -> None:
+    run = stopped(made, 3)
+    lines = run.metrics.read_text().splitlines(keepends=True)
+    assert len(lines) == 6 + 3
+    for kept, complaint in (
+        (lines[:-2], "has 7 lines and had 8 when rl.step-000002 was made"),
+        (lines[:1] + lines[2:], "has 8 lines|are not what they were"),
+        ([], "has 0 lines and had"),
+    ):
+        run.metrics.write_text("".join(kept))
+        with pytest.raises(HistoryLost, match=complaint):
+            resume(run)
+        assert ("damaged", "metrics.jsonl") in verify(run)
+    run.metrics.write_text("".join(lines[:-1]))
+    resume(run)
+    assert everything(run.path)["metrics.jsonl"] == everything(made.path)["metrics.jsonl"]
+    assert verify(run) == []
+
+
+def test_metrics_are_on_the_disk_before_the_checkpoint_that_needs_them(
+    made: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: dict[Path, int] = {}
+    found: list[tuple[int, int]] = []
+    fsync, rename = os.fsync, os.rename
+
+    def spy(handle: int) -> None:
+        synced[Path(f"/proc/self/fd/{handle}").readlink()] = os.fstat(handle).st_size
+        fsync(handle)
+
+    def renamed(source: Path, target: Path) -> None:
+        if Path(target).parents[1].name == "checkpoints":
+            metrics = Path(target).parents[2] / "metrics.jsonl"
+            found.append((synced[metrics], metrics.stat().st_size))
+        rename(source, target)
+
+    monkeypatch.setattr("os.fsync", spy)
+    monkeypatch.setattr("os.rename", renamed)
+    stopped(made, 3)
+    assert len(found) == 4 and all(on_disk == size for on_disk, size in found)
+
+
+def test_the_metrics_of_a_stage_that_is_done_count_too(made: RunDirectory) -> None:
+    run = stopped(made, 1)
+    lines = run.metrics.read_text().splitlines(keepends=True)
+    run.metrics.write_text("".join(lines[:3]))
+    with pytest.raises(HistoryLost, match=r"has 3 lines and had 6 when sft\.step"):
+        resume(run)

@@ -1,0 +1,195 @@
+"""BFCL's score tables of a run: upstream's file to the byte, and what it gets wrong put right."""
+
+import csv
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.judge.intervals import wilson
+from assay.models.wheels import wheel_directory
+from assay.runs.run_directory import RunDirectory
+from assay.tasks.tools.bfcl_scores import BfclScores, NoBfclScores, bfcl_scores, breakdown
+from assay.tasks.tools.bfcl_tables import bfcl_lines, bfcl_result, write_bfcl
+from assay.tasks.tools.multi_turn import MULTI_TURN
+from assay.tasks.tools.single_turn import entries
+from tests.report.synthetic import RECORD, add_record, answer, empty_run
+from tests.tasks.tools import upstream_dialogue
+
+STATE = "multi_turn:instance_state_mismatch"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return empty_run(tmp_path, "tools")
+
+
+def add(run: RunDirectory, category: str, right: int, checkpoint: str = "base", **changes: Any):
+    """A record of the first entries of a category, of which the first `right` are right."""
+    rows = entries(category)[: changes.pop("items", None)]
+    record = replace(RECORD, name=category, benchmark=f"bfcl/{category}", **changes)
+    lines = []
+    for index, row in enumerate(rows):
+        line = answer(category, checkpoint, row.id, 0, float(index < right))
+        line["error"] = "" if index < right else STATE
+        line["parts"] = json.dumps({"refused": float(index == 0)})
+        lines.append(line)
+    add_record(run, checkpoint, lines, record)
+
+
+def table(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def written(run: RunDirectory, folder: Path) -> dict[str, Path]:
+    return {file.name: file for file in write_bfcl(bfcl_scores(run), folder)}
+
+
+def upstream_file(models: dict[str, dict[str, float]], scratch: Path) -> str:
+    """What upstream writes for accuracies by model and category."""
+    program = Path(upstream_dialogue.__file__).with_name("upstream_table.py")
+    command = [sys.executable, str(program), str(wheel_directory("bfcl-eval")), str(scratch)]
+    subprocess.run(command, input=json.dumps(models), check=True, capture_output=True, text=True)
+    return (scratch / "data_multi_turn.csv").read_text()
+
+
+def test_upstreams_table_is_upstreams_to_the_byte(run: RunDirectory, tmp_path: Path):
+    for category, right in zip(MULTI_TURN, (53, 40, 21, 0), strict=True):
+        add(run, category, right)
+    add(run, "multi_turn_base", 121, "sft.step-000014")
+    base, sft = f"{run}@base", f"{run}@sft.step-000014"
+    accuracies = dict(zip(MULTI_TURN, (53 / 200, 40 / 200, 21 / 200, 0.0), strict=True))
+    scratch = tmp_path / "upstream"
+    scratch.mkdir()
+    models = {base: accuracies, sft: {"multi_turn_base": 121 / 200}}
+    expected = upstream_file(models, scratch).replace("/", "_")
+    assert (
+        written(run, tmp_path / "out")["data_multi_turn.csv"].read_text().replace("/", "_")
+        == expected
+    )
+    assert "15.12%,60.50%,N_A,N_A,N_A" in expected
+
+
+def test_one_category_alone_has_no_overall_score(run: RunDirectory, tmp_path: Path):
+    add(run, "multi_turn_base", 120)
+    files = written(run, tmp_path / "out")
+    (wrong,), (right,) = (
+        table(files["data_multi_turn.csv"]),
+        table(files["data_multi_turn_correct.csv"]),
+    )
+    assert (wrong["Multi Turn Overall Acc"], wrong["Base"]) == ("15.00%", "60.00%")
+    assert (right["Multi Turn Overall Acc"], right["Base"], right["Miss Func"]) == (
+        "N/A",
+        "60.00%",
+        "N/A",
+    )
+    assert bfcl_lines(bfcl_scores(run))[-1].endswith(
+        "multi_turn_overall: N/A, without multi_turn_miss_func, multi_turn_miss_param, "
+        "multi_turn_long_context"
+    )
+
+
+def test_four_categories_have_one_whose_interval_knows_that_they_share_scenes(
+    run: RunDirectory, tmp_path: Path
+):
+    for category in MULTI_TURN:
+        add(run, category, 100)
+    (scores,) = bfcl_scores(run)
+    overall = scores.overall()
+    assert overall is not None and overall[0] == 0.5
+    # The same scenes are right in all four: no more is known than from one of them.
+    one = wilson(100, 200)
+    assert overall[1].half_width == pytest.approx(one.half_width, rel=0.1)
+    (line,) = table(written(run, tmp_path)["data_multi_turn_correct.csv"])
+    assert line["Multi Turn Overall Acc"] == "50.00%"
+
+
+def test_categories_say_how_many_items_and_what_was_not_run(run: RunDirectory, tmp_path: Path):
+    add(run, "multi_turn_base", 4, items=20)
+    add(run, "irrelevance", 240)
+    lines = {x["Category"]: x for x in table(written(run, tmp_path)["bfcl_categories.csv"])}
+    assert len(lines) == 16
+    base, interval = lines["multi_turn_base"], wilson(4, 20)
+    assert (base["Score"], base["Items"], base["Of"]) == ("0.200000", "20", "200")
+    assert float(base["Low"]) == pytest.approx(interval.low, abs=1e-6)
+    assert (base["Abstained"], base["Refused"], base["Repeats"]) == ("0", "1", "1")
+    assert lines["irrelevance"]["Score"] == "1.000000"
+    absent = lines["live_simple"]
+    assert (absent["Score"], absent["Low"], absent["Items"], absent["Of"]) == (
+        "N/A",
+        "N/A",
+        "0",
+        "258",
+    )
+    assert lines["multi_turn_overall"]["Score"] == "N/A"
+    (result,) = bfcl_result(bfcl_scores(run))
+    assert (result["categories"]["live_simple"], result["categories"]["irrelevance"]) == (None, 1.0)
+
+
+def test_breakdown_by_class_turns_and_error_adds_up(run: RunDirectory, tmp_path: Path):
+    add(run, "multi_turn_base", 50)
+    (scores,) = bfcl_scores(run)
+    shares = breakdown(scores.categories["multi_turn_base"])
+    rows = entries("multi_turn_base")
+    turns = {s.value: (s.count, s.rate) for s in shares if s.by == "turns"}
+    assert {k: n for k, (n, _) in turns.items()} == dict(
+        zip("1234567", (3, 40, 50, 50, 43, 12, 2), strict=True)
+    )
+    assert sum(n * rate for n, rate in turns.values()) == pytest.approx(50)
+    classes = {s.value: (s.count, s.rate) for s in shares if s.by == "class"}
+    assert classes["GorillaFileSystem"][0] == 50 and classes["MathAPI"][0] == 25
+    files = [
+        i < 50
+        for i, r in enumerate(rows)
+        if "GorillaFileSystem" in r.extra["entry"]["involved_classes"]
+    ]
+    assert classes["GorillaFileSystem"][1] == pytest.approx(sum(files) / 50)
+    (error,) = [s for s in shares if s.by == "error"]
+    assert (error.value, error.count, error.rate) == (STATE, 150, 0.75)
+    assert len(table(written(run, tmp_path)["bfcl_breakdown.csv"])) == len(shares) == 7 + 8 + 1
+
+
+def test_abstentions_are_no_zeros(run: RunDirectory, tmp_path: Path):
+    rows = entries("multi_turn_base")[:10]
+    record = replace(RECORD, name="base", benchmark="bfcl/multi_turn_base")
+    given: list[float | None] = [1.0, 0.0, *[None] * 8]
+    lines = [answer("base", "base", row.id, 0, s) for row, s in zip(rows, given, strict=True)]
+    add_record(run, "base", lines, record)
+    line = table(written(run, tmp_path)["bfcl_categories.csv"])[11]
+    assert (line["Category"], line["Score"], line["Abstained"]) == (
+        "multi_turn_base",
+        "0.500000",
+        "8",
+    )
+
+
+def test_everything_abstained_is_no_score(run: RunDirectory, tmp_path: Path):
+    record = replace(RECORD, name="base", benchmark="bfcl/multi_turn_base")
+    row = entries("multi_turn_base")[0]
+    add_record(run, "base", [answer("base", "base", row.id, 0, None)], record)
+    (line,) = table(written(run, tmp_path)["data_multi_turn_correct.csv"])
+    assert line["Base"] == "N/A"
+    assert "every answer abstained" in bfcl_lines(bfcl_scores(run))[0]
+
+
+def test_evaluations_that_select_are_not_reported_and_two_of_one_category_are_refused(
+    run: RunDirectory,
+):
+    add(run, "multi_turn_base", 1, role="select")
+    with pytest.raises(NoBfclScores, match="was measured on no category of BFCL"):
+        bfcl_scores(run)
+    add(run, "multi_turn_miss_func", 1)
+    other = replace(RECORD, name="again", benchmark="bfcl/multi_turn_miss_func", seed=7)
+    row = entries("multi_turn_miss_func")[0]
+    add_record(run, "base", [answer("again", "base", row.id, 0, 1.0)], other)
+    with pytest.raises(NoBfclScores, match=r"measured bfcl/multi_turn_miss_func as '.*' and '.*'"):
+        bfcl_scores(run)
+
+
+def test_a_checkpoint_is_named_by_its_run():
+    assert BfclScores("tools/1@base", {}).overall() is None

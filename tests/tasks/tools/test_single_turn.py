@@ -1,0 +1,145 @@
+"""BFCL categories as rows: every entry, the right target, and every row without one counted."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.models.wheels import wheel_directory
+from assay.tasks.task import UnknownNameError
+from assay.tasks.tools.checker import ast_check
+from assay.tasks.tools.multi_turn import HINT
+from assay.tasks.tools.relevance import RELEVANCE
+from assay.tasks.tools.single_turn import CATEGORIES, SEVERAL, entries, read_bfcl, read_single
+from tests.tasks.tools.upstream import loaded_entries, loaded_truths
+
+PREFIX = "no possible answer passes the checker: simple_function_checker:"
+MISSES = {
+    "live_simple": {"missing_required": ("live_simple_106-63-0", "live_simple_112-68-0")},
+    "live_multiple": {
+        "unexpected_param": ("live_multiple_862-181-3",),
+        "missing_required": ("live_multiple_964-207-0",),
+    },
+}
+SIZES = {
+    "simple_python": 400,
+    "multiple": 200,
+    "parallel": 200,
+    "parallel_multiple": 200,
+    "live_simple": 258,
+    "live_multiple": 1053,
+    "live_parallel": 16,
+    "live_parallel_multiple": 24,
+}
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_every_entry_is_kept_or_dropped_with_its_reason(category):
+    loaded = read_bfcl(category)
+    expected = {PREFIX + reason: ids for reason, ids in MISSES.get(category, {}).items()}
+    assert loaded.dropped == expected
+    lost = sum(map(len, expected.values()))
+    assert len(entries(category)) == SIZES[category] == len(loaded.rows) + lost
+
+
+@pytest.mark.parametrize("category", [*CATEGORIES, *RELEVANCE])
+def test_rows_are_what_upstreams_loader_gives(category, tmp_path: Path):
+    rows = entries(category)
+    for row, entry in zip(rows, loaded_entries(category, tmp_path), strict=True):
+        assert (row.id, list(row.tools)) == (entry["id"], entry["function"])
+        assert all(doc["description"].endswith(HINT) for doc in row.tools)
+        asked = [{"role": m.role, "content": m.content} for m in row.prompt]
+        assert asked == entry["question"][0]
+    assert len({row.id for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_rows_hold_the_possible_answers_and_name_their_line(category, tmp_path: Path):
+    data = wheel_directory("bfcl-eval") / "bfcl_eval" / "data"
+    lines = (data / f"BFCL_v4_{category}.json").read_text().splitlines()
+    truths = loaded_truths(category, tmp_path)
+    for number, (row, line, truth) in enumerate(zip(entries(category), lines, truths, strict=True)):
+        assert row.gold == truth
+        assert row.id == json.loads(line)["id"]
+        assert row.origin == f"BFCL_v4_{category}.json:{number + 1}"
+
+
+def call(category: str, index: int) -> tuple[str, dict]:
+    found = entries(category)[index].messages[-1].tool_calls[0]
+    return found.name, dict(found.arguments)
+
+
+def test_target_is_the_first_possible_answer_without_optional_arguments():
+    assert call("simple_python", 0) == (
+        "calculate_triangle_area",
+        {"base": 10, "height": 5, "unit": "units"},
+    )
+    assert call("multiple", 0) == (
+        "triangle_properties.get",
+        {"side1": 5, "side2": 4, "side3": 3},
+    )
+
+
+def test_required_argument_whose_first_answer_is_empty_gets_the_next():
+    row = entries("simple_python")[200]
+    assert row.gold[0]["calculate_emissions"]["fuel_efficiency"] == ["", 25.0]
+    assert call("simple_python", 200)[1]["fuel_efficiency"] == 25.0
+
+
+def test_options_inside_dicts_and_lists_of_dicts_are_resolved():
+    row = entries("live_parallel_multiple")[0]
+    assert row.messages[-1].tool_calls[1].arguments["new_preferences"] == {
+        "size": "large",
+        "temperature": "hot",
+        "milk_type": "almond",
+    }
+
+
+def test_optional_argument_that_the_function_does_not_declare_is_left_out():
+    row = entries("parallel_multiple")[26]
+    assert row.gold[1]["bank.calculate_balance"]["type"] == ["credit", ""]
+    assert "type" not in row.messages[-1].tool_calls[1].arguments
+
+
+def test_live_rows_of_one_function_doc_stay_together():
+    rows = {row.id: row for row in entries("live_simple")}
+    assert rows["live_simple_4-3-0"].conversation == rows["live_simple_5-3-1"].conversation
+    assert rows["live_simple_0-0-0"].conversation != rows["live_simple_1-1-0"].conversation
+    assert {row.conversation for row in entries("simple_python")} == {""}
+    groups = {row.conversation for row in rows.values()}
+    assert len(groups) == 138
+
+
+def test_unknown_category_offers_the_nearest():
+    with pytest.raises(
+        UnknownNameError, match=r"unknown BFCL category 'live_simpel'.*'live_simple'"
+    ):
+        entries("live_simpel")
+
+
+def test_single_calls_keep_their_question_and_answers_and_only_the_called_function():
+    whole = {row.id: row for row in read_bfcl("live_multiple").rows}
+    cut = read_single("live_multiple").rows
+    assert len(cut) == len(whole)
+    assert max(len(row.tools) for row in whole.values()) > 1
+    for row in cut:
+        (call,) = row.gold
+        (doc,) = row.tools
+        assert [doc["name"]] == list(call)
+        assert doc in whole[row.id].tools
+        assert (row.messages, row.gold) == (whole[row.id].messages, whole[row.id].gold)
+
+
+def test_single_calls_are_still_right_by_the_benchmarks_own_checker():
+    for row in read_single("live_multiple").rows:
+        assert ast_check(row, row.messages[-1].tool_calls).valid, row.id
+
+
+def test_entries_of_several_calls_are_no_single_calls():
+    assert read_single("parallel").rows == ()
+    assert len(read_single("parallel").dropped[SEVERAL]) == len(read_bfcl("parallel").rows)
+
+
+def test_single_calls_of_a_category_without_answers_are_refused():
+    with pytest.raises(UnknownNameError, match="irrelevance"):
+        read_single("irrelevance")
