@@ -8,16 +8,14 @@ import torch
 
 from assay.models.folder import ModelFolderError
 from assay.models.state_dicts import StateDictMismatch
+from assay.runs.checkpoint_folder import CheckpointDamaged, check_checkpoint, steps_in
 from assay.train import checkpoint
 from assay.train.checkpoint import (
-    CheckpointDamaged,
     CheckpointExists,
     DiskFull,
     NotContinuable,
-    check_checkpoint,
     load_checkpoint,
     save_checkpoint,
-    steps_in,
 )
 from assay.train.train_state import TrainState
 from tests.train.toys import CandidatePolicy

@@ -12,6 +12,7 @@ from assay.compare.measured_arm import Measured, identical
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.findings import Finding, worst_first
 from assay.judge.identity import Twins, contradictory_answers, same_answers
+from assay.runs.checkpoint_folder import check_checkpoint
 from assay.runs.manifest_file import read_manifest
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
@@ -69,7 +70,6 @@ def weights(one: Place, other: Place) -> Weights:
     if left is None or right is None:
         return None, None
     from assay.models.same_weights import compare_weights  # loads torch, which a table does without
-    from assay.train.checkpoint import check_checkpoint
 
     for folder in (left, right):
         check_checkpoint(folder, "restore it: whether the weights are the same cannot be told")

@@ -21,18 +21,25 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from assay.data.checksums import find_damage, write_checksums
+from assay.data.checksums import write_checksums
 from assay.data.files import sync
 from assay.errors import InputError
 from assay.models.folder import check_whole
 from assay.models.state_dicts import strict_load, untied_state
 from assay.models.weight_files import load_weights, save_weights
 from assay.rl.policy import Policy
+from assay.runs.checkpoint_folder import (
+    OPTIMIZER,
+    STATE,
+    CheckpointDamaged,
+    check_checkpoint,
+    continuable,
+    drop_optimizers,
+    step_name,
+)
 from assay.train.train_state import TrainState
 
-STATE = "state.json"
 MODULE = "module.safetensors"
-OPTIMIZER = "optimizer.pt"
 RANDOM = "random.pt"
 CONTINUABLE = 2
 """Checkpoints of a stage that keep their optimizer state, the newest ones."""
@@ -48,23 +55,8 @@ class CheckpointExists(InputError):
     """A checkpoint of this step is already there."""
 
 
-class CheckpointDamaged(InputError):
-    """A file of a checkpoint is missing, or is not as it was written."""
-
-
 class NotContinuable(InputError):
     """A whole checkpoint whose optimizer state was removed."""
-
-
-def step_name(step: int) -> str:
-    """Folder name of the checkpoint after `step` steps."""
-    return f"step-{step:06d}"
-
-
-def steps_in(folder: Path) -> list[int]:
-    """Steps of the complete checkpoints in a stage's folder, ascending."""
-    found = folder.glob("step-*") if folder.is_dir() else ()
-    return sorted(int(p.name.removeprefix("step-")) for p in found if (p / STATE).is_file())
 
 
 def save_checkpoint(
@@ -119,23 +111,6 @@ def read_module(module: torch.nn.Module, folder: Path) -> None:
         strict_load(module, load_file(folder / MODULE), file=folder)
 
 
-def drop_optimizers(folder: Path, keep: int) -> None:
-    """Remove the optimizer state of the checkpoints in a stage's folder but the `keep` newest."""
-    steps = steps_in(folder)
-    for step in steps[: len(steps) - keep]:
-        drop_optimizer(folder / step_name(step))
-
-
-def drop_optimizer(checkpoint: Path) -> None:
-    """Remove the optimizer state of a checkpoint: it is no longer to be continued from."""
-    (checkpoint / OPTIMIZER).unlink(missing_ok=True)
-
-
-def continuable(checkpoint: Path) -> bool:
-    """Whether a checkpoint still has its optimizer state."""
-    return (checkpoint / OPTIMIZER).is_file()
-
-
 def check_space(folder: Path, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Raise DiskFull unless the checkpoint about to be written fits."""
     tensors = [*module.parameters(), *module.buffers()]
@@ -148,16 +123,6 @@ def check_space(folder: Path, module: torch.nn.Module, optimizer: torch.optim.Op
             file=folder,
             fix="earlier checkpoints are intact: make room and resume",
         )
-
-
-def check_checkpoint(checkpoint: Path, fix: str, *, optimizer: bool = False) -> None:
-    """Raise CheckpointDamaged, with `fix`, unless every file is as it was written.
-
-    The optimizer's state counts where `optimizer` says so: it may have been removed, and only a
-    stage that continues reads it. Checkpoints of older versions have no checksums to compare.
-    """
-    for damage in find_damage(checkpoint, unless=() if optimizer else (OPTIMIZER,)):
-        raise CheckpointDamaged(damage.problem, file=damage.file, fix=fix)
 
 
 def load_checkpoint(

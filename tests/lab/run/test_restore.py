@@ -18,11 +18,12 @@ from assay.lab.setup.session import Session
 from assay.models.folder import ModelFolderError
 from assay.models.load import load_model
 from assay.report.page import write_report
+from assay.runs.checkpoint_folder import CheckpointDamaged
 from assay.runs.protection import mark_protected
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import stored_status
 from assay.runs.verify_files import verify_run
-from assay.train.checkpoint import CheckpointDamaged, NotContinuable
+from assay.train.checkpoint import NotContinuable
 from tests.lab.run.test_kill import everything
 from tests.tiny_lab import make_tiny_lab
 

@@ -13,8 +13,9 @@ from assay.lab.setup.checkpoint_models import start_of
 from assay.lab.setup.session import Session
 from assay.rl.policy import Policy
 from assay.rollout.policies.language import LanguagePolicy
+from assay.runs.checkpoint_folder import check_checkpoint, step_name, steps_in
 from assay.runs.run_names import checkpoint_directory
-from assay.train.checkpoint import check_checkpoint, read_module, step_name, steps_in
+from assay.train.checkpoint import read_module
 from assay.train.train_state import Batch
 from assay.train.update import accumulate
 

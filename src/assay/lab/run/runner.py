@@ -65,6 +65,7 @@ from assay.lab.setup.validate import read_whole
 from assay.models.optimizer import make_optimizer
 from assay.rl.policy import Policy
 from assay.rollout.policies.language import LanguagePolicy
+from assay.runs.checkpoint_folder import drop_optimizer
 from assay.runs.chosen_checkpoints import read_selection
 from assay.runs.manifest_file import CHECKED
 from assay.runs.metrics import read_metrics, truncate_metrics
@@ -74,7 +75,6 @@ from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory, RunExists, create_run
 from assay.runs.run_names import checkpoint_steps
 from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
-from assay.train.checkpoint import drop_optimizer
 from assay.train.loop import train
 
 

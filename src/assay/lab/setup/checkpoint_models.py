@@ -23,9 +23,9 @@ from assay.models.precision import Precision
 from assay.models.stacked import stand_on
 from assay.models.weight_files import load_weights
 from assay.rollout.policies.language import LanguagePolicy
+from assay.runs.checkpoint_folder import check_checkpoint
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_directory, resolve_checkpoint
-from assay.train.checkpoint import check_checkpoint
 
 BASE = CheckpointReference(None)
 
