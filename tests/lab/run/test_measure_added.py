@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.launch import OtherExperiment, launch_or_resume
+from assay.lab.run.launch import launch_or_resume
 from assay.lab.setup.manifest import RunChanged
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.missing_runs import missing_work
 from assay.lab.sweep.read_sweep import read_sweep
 from assay.runs.measurements import evaluation_records, measured_checkpoints
 from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.same_experiment import OtherExperiment
 from tests.tiny_lab import make_tiny_lab
 
 SWEEP = """\

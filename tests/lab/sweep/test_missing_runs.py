@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.lab.run.launch import OtherExperiment
 from assay.lab.sweep import missing_runs
 from assay.lab.sweep.missing_runs import Done, devices_of, last_line, missing_work, run_jobs
 from assay.lab.sweep.read_sweep import read_sweep
 from assay.runs.run_directory import runs_of
+from assay.runs.same_experiment import OtherExperiment
 from assay.runs.status import read_status
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab
 from tests.tiny_lab import make_tiny_lab

@@ -45,7 +45,6 @@ from assay.lab.monitor.guards import (
 )
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.monitor.report_journal import why_due
-from assay.lab.run.launch import begun, way_on
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore
 from assay.lab.run.start_over import begun as being_taken_back
@@ -74,6 +73,7 @@ from assay.runs.protection import is_marked
 from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory, RunExists, create_run
 from assay.runs.run_names import checkpoint_steps
+from assay.runs.same_experiment import begun, way_on
 from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
 from assay.train.loop import train
 

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import nearest
-from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.lab.run.launch import OtherExperiment, begun, check_same
 from assay.lab.sweep.matrix.coordinates import run_coordinates
 from assay.lab.sweep.planned_runs import Planned
 from assay.runs.damaged_runs import DamagedRun, apart
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.run_names import RunNotFound, find_run, parse_run_name
+from assay.runs.same_experiment import begun, made_so, newest_by_seed
 from assay.runs.status import stored_status
 
 
@@ -71,11 +70,6 @@ def _named(root: Path, text: str) -> list[RunDirectory]:
     return [run for name in names for run in newest_by_seed(apart(begun(root, name))[0])]
 
 
-def newest_by_seed(runs: Iterable[RunDirectory]) -> list[RunDirectory]:
-    """The last of the runs of each seed, in the order of the seeds' first runs."""
-    return list({stored_status(run.path).seed: run for run in runs}.values())
-
-
 def _slot(runs: Sequence[RunDirectory], by_seed: bool) -> Slot:
     run = runs[0]
     coordinates = run_coordinates(run, read_experiment(run.spec))
@@ -105,12 +99,3 @@ def slots_of_sweep(root: Path, planned: Sequence[Planned]) -> tuple[list[Slot], 
 def flat_of(plan: Planned) -> dict[str, Any]:
     """The coordinates of a run that is planned."""
     return run_coordinates(RunDirectory(Path(), plan.name, ""), plan.experiment)
-
-
-def made_so(run: RunDirectory, experiment: Experiment) -> bool:
-    """Whether a run was made from these settings, whatever its seed."""
-    try:
-        check_same(run, experiment)
-    except OtherExperiment:
-        return False
-    return True

@@ -1,0 +1,86 @@
+"""The runs of one experiment: which of a name have begun, and which were made from its settings.
+
+Reads folders and specs; starts and resumes nothing.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from assay.errors import InputError
+from assay.experiment.experiment import Experiment
+from assay.experiment.read_file import read_experiment
+from assay.judge.confounds import differences
+from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.status import is_held, read_status, stored_status
+
+
+class OtherExperiment(InputError):
+    """The newest run of this name was made from other settings."""
+
+
+def begun(root: Path, name: str) -> list[RunDirectory]:
+    """The runs of a name that are at work or have come as far as their manifest, oldest first.
+
+    One that failed earlier, for a wrong path in its file perhaps, has nothing worth resuming.
+    """
+    runs = runs_of(root, name)
+    return [run for run in runs if run.manifest.exists() or is_held(run.path)]
+
+
+def way_on(run: RunDirectory) -> str:
+    """What to do about a run that exists."""
+    status = read_status(run.path)
+    if status.status == "finished":
+        return f"it is finished: see 'assay report {run.name}', or start another with --new"
+    if status.status == "running":
+        return "it is running; start another with --new"
+    if status.guard:
+        return f"{status.message}; 'assay resume {run.name} --past-guard', or --new for another"
+    return f"it is {status.status}: 'assay resume {run.name}', or start another with --new"
+
+
+def newest(root: Path, name: str, seed: int) -> RunDirectory | None:
+    """The newest of the runs that have begun with a seed."""
+    runs = [run for run in begun(root, name) if stored_status(run.path).seed == seed]
+    return runs[-1] if runs else None
+
+
+def check_same(run: RunDirectory, experiment: Experiment) -> None:
+    """Raise OtherExperiment unless the run was made from these settings; its seed is its own.
+
+    A reporting evaluation that only one of them has makes no other run: it changes no weight.
+    """
+    own = read_experiment(run.spec)
+    before, now = _compared(own, experiment), _compared(experiment, own)
+    changed = [difference.path for difference in differences(before, now)]
+    if changed:
+        fix = "start another with --new, or give the experiment another name"
+        if all(path.startswith("evaluate.") for path in changed):
+            fix = f"write new values of an evaluate. axis behind the others; else {fix}"
+        raise OtherExperiment(f"{run} was made with other settings: {', '.join(changed)}", fix=fix)
+
+
+def _compared(experiment: Experiment, other: Experiment) -> dict[str, Any]:
+    """The settings of one side that count against the other's."""
+    table = experiment.model_dump(mode="json", exclude={"seeds"})
+    table["evaluate"] = {
+        name: table["evaluate"][name]
+        for name, spec in experiment.evaluate.items()
+        if name in other.evaluate or spec.role == "select"
+    }
+    return table
+
+
+def made_so(run: RunDirectory, experiment: Experiment) -> bool:
+    """Whether a run was made from these settings, whatever its seed."""
+    try:
+        check_same(run, experiment)
+    except OtherExperiment:
+        return False
+    return True
+
+
+def newest_by_seed(runs: Iterable[RunDirectory]) -> list[RunDirectory]:
+    """The last of the runs of each seed, in the order of the seeds' first runs."""
+    return list({stored_status(run.path).seed: run for run in runs}.values())
