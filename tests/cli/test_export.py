@@ -17,10 +17,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import merged_export as exporting
-from assay.lab.run.runner import experiment_of, start
+from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
 from assay.models import hub
 from assay.runs.run_directory import runs_of
+from assay.runs.run_names import experiment_of
 from tests.cli.conftest import answer, assert_one_line, call, spawn
 from tests.tiny_lab import make_stages_lab
 

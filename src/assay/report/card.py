@@ -9,9 +9,7 @@ from typing import Any
 
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.lab.run.merged_export import Exported
-from assay.lab.run.runner import experiment_of
 from assay.lab.setup.checkpoint_models import start_of
-from assay.lab.setup.merged_models import run_checkpoint
 from assay.models.licence import known_licence
 from assay.models.source import parse_source
 from assay.report import content, story
@@ -20,7 +18,7 @@ from assay.report.provenance import data_views, leaves
 from assay.report.result_tables import checkpoint_label, result_rows, stage_rows
 from assay.report.templating import environment
 from assay.report.words import Words, words
-from assay.runs.run_names import resolve_checkpoint
+from assay.runs.run_names import experiment_of, resolve_checkpoint, run_checkpoint
 
 HASH = re.compile(r"[0-9a-f]{32,}")
 

@@ -8,10 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.errors import FEW_NAMES, InputError, nearest
-from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
+from assay.experiment.checkpoint_reference import (
+    CheckpointReference,
+    parse_checkpoint,
+)
+from assay.experiment.experiment import Experiment
+from assay.experiment.read_file import read_experiment
 from assay.runs.chosen_checkpoints import read_selection
 from assay.runs.run_directory import RunDirectory, all_runs, runs_of
-from assay.runs.status import DamagedStatus, stored_status
+from assay.runs.status import (
+    DamagedStatus,
+    stored_status,
+)
 
 _PATTERN = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,254})"
@@ -155,3 +163,32 @@ def _by_seed(runs: list[RunDirectory], seed: int) -> RunDirectory:
         fix = "it has seeds " + ", ".join(map(str, sorted(set(seeds.values()), key=str)))
         raise RunNotFound(f"{runs[0].name!r} has no run with seed {seed}", fix=fix)
     return found[-1]
+
+
+def experiment_of(run: RunDirectory) -> Experiment:
+    """The resolved experiment of a run."""
+    return read_experiment(run.spec)
+
+
+class NoCheckpoint(InputError):
+    """A run was named without one of its checkpoints."""
+
+
+def find_named(root: Path, name: str) -> tuple[RunDirectory, CheckpointReference]:
+    """The run and the checkpoint of `NAME@CHECKPOINT`. Raises NoCheckpoint, RunNotFound."""
+    named = parse_run_name(name)
+    run = find_run(root, named)
+    if named.checkpoint is None:
+        stages = ", ".join(f"{named.name}@{s}.last" for s in experiment_of(run).stage)
+        fix = f"write {named.name}@base" + (f" or {stages}" if stages else "")
+        raise NoCheckpoint(f"{name!r} names no checkpoint", fix=fix)
+    return run, resolve_checkpoint(run, named.checkpoint)
+
+
+def run_checkpoint(name: str, root: Path) -> tuple[RunDirectory, CheckpointReference, Path]:
+    """The run, the checkpoint and its folder. Raises RunNotFound, InputError for a bare name."""
+    reference = parse_run_name(name)
+    run = find_run(root, reference)
+    if reference.checkpoint is None:
+        raise InputError(f"run:{name} names no checkpoint", fix=f"write run:{name}@STAGE.last")
+    return run, reference.checkpoint, checkpoint_directory(run, reference.checkpoint)

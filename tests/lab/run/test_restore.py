@@ -11,8 +11,7 @@ import pytest
 from assay.compare.identical_checkpoints import Place, weights
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.evaluate_again import find_named
-from assay.lab.run.runner import experiment_of, resume, start
+from assay.lab.run.runner import resume, start
 from assay.lab.setup.merged_models import run_folder
 from assay.lab.setup.session import Session
 from assay.models.folder import ModelFolderError
@@ -21,6 +20,7 @@ from assay.report.page import write_report
 from assay.runs.checkpoint_folder import CheckpointDamaged
 from assay.runs.protection import mark_protected
 from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_names import experiment_of, find_named
 from assay.runs.status import stored_status
 from assay.runs.verify_files import verify_run
 from assay.train.checkpoint import NotContinuable

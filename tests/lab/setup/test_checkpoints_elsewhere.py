@@ -12,11 +12,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from assay.data.renderings.exported_template import chat_template
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import experiment_of, start
+from assay.lab.run.runner import start
 from assay.lab.setup.merged_models import run_folder
 from assay.lab.setup.prepare import make_renderer
 from assay.lab.setup.session import Session
 from assay.runs.run_directory import runs_of
+from assay.runs.run_names import experiment_of
 from tests.tiny_lab import make_stages_lab
 
 TRAINED = 'method = "sft"\ndata = "sums"\nsteps = 3\nbatch = 4\n'

@@ -12,8 +12,6 @@ from typing import Any
 
 from assay.data.renderings.rendering import Renderer
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.evaluate_again import find_named
-from assay.lab.run.runner import experiment_of
 from assay.lab.setup.merged_models import model_folder
 from assay.lab.setup.prepare import make_renderer
 from assay.lab.setup.session import Session
@@ -23,6 +21,7 @@ from assay.models.precision import choose_precision
 from assay.models.source import EXAMPLES
 from assay.rollout.engines.cpu.batcher import Decoder
 from assay.rollout.engines.cpu.continuous_batch import ContinuousBatch
+from assay.runs.run_names import experiment_of, find_named
 from assay.runs.status import stored_status
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.files import remove_leftovers
-from assay.data.hashing import hash_contents, sha256_text
-from assay.errors import InputError
+from assay.data.hashing import sha256_text
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.evaluate_table import EvaluateSpec
 from assay.experiment.experiment import Experiment
@@ -30,30 +29,24 @@ from assay.lab.evaluate.endpoint_runs import (
     measure_through,
 )
 from assay.lab.monitor.observer import Observer
-from assay.lab.run.runner import execute, experiment_of, note, noted
+from assay.lab.run.runner import execute, note, noted
 from assay.lab.setup.evaluation import Evaluation, make_evaluation
+from assay.lab.setup.manifest import check_base, rows_still_there
 from assay.lab.setup.session import Session
-from assay.lab.setup.trained_items import Trained, trained_rows
 from assay.models.source import EXAMPLES
 from assay.rollout.engines.endpoint.client import endpoint_of
 from assay.runs.json_files import read_json
-from assay.runs.manifest_file import read_manifest
 from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory, create_run, runs_of
-from assay.runs.run_names import find_run, parse_run_name, resolve_checkpoint
+from assay.runs.run_names import (
+    experiment_of,
+    find_named,
+)
 from assay.runs.status import RunBusy, hold_run, stored_status
 from assay.tasks.task import TASKS, lookup, task
 
 IDENTITY = ("name", "role", "shared")
 """Fields of a record that change neither items nor answers."""
-
-
-class NoCheckpoint(InputError):
-    """A run was named without one of its checkpoints."""
-
-
-class BaseChanged(InputError):
-    """The model that a run started from is no longer the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,27 +167,6 @@ def evaluation_name(spec: EvaluateSpec) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", spec.benchmark or "")
 
 
-def rows_still_there(session: Session) -> Trained | None:
-    """The rows that the run trained on; None where its data is gone or no longer the same."""
-    root, noted = session.run.root, read_manifest(session.run).get("data", {})
-    for name, spec in session.experiment.data.items():
-        kind, _, file = spec.source.partition(":")
-        if kind == "path" and not (root / file).is_file():
-            return None
-        made = session.sets[name]
-        if noted.get(name, {}).get("contents_sha256") != hash_contents((*made.train, *made.dev)):
-            return None
-    return trained_rows(session.experiment, session.sets)
-
-
-def check_base(session: Session) -> None:
-    """Raise BaseChanged where the run's base model is another than when the run was made."""
-    noted = read_manifest(session.run).get("base_weights", {}).get("sha256")
-    if noted not in (None, session.base.fingerprint):
-        problem = f"{session.experiment.model} holds other weights than when {session.run} was made"
-        raise BaseChanged(problem, field="model", fix="restore them, or start another run")
-
-
 def known_evaluation(run: RunDirectory, made: Evaluation) -> Evaluation:
     """The evaluation under the name and role that the run already knows it by, if it does."""
     for file in sorted(run.evaluations.glob("*/evaluation.json")):
@@ -221,17 +193,6 @@ def find_target(
     if kind in EXAMPLES and kind != "run":
         return model_run(root, target, benchmark, observer), CheckpointReference(None)
     return find_named(root, rest if kind == "run" else target)
-
-
-def find_named(root: Path, name: str) -> tuple[RunDirectory, CheckpointReference]:
-    """The run and the checkpoint of `NAME@CHECKPOINT`. Raises NoCheckpoint, RunNotFound."""
-    named = parse_run_name(name)
-    run = find_run(root, named)
-    if named.checkpoint is None:
-        stages = ", ".join(f"{named.name}@{s}.last" for s in experiment_of(run).stage)
-        fix = f"write {named.name}@base" + (f" or {stages}" if stages else "")
-        raise NoCheckpoint(f"{name!r} names no checkpoint", fix=fix)
-    return run, resolve_checkpoint(run, named.checkpoint)
 
 
 def model_run(root: Path, source: str, benchmark: str, observer: Observer) -> RunDirectory:

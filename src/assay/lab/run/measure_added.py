@@ -13,8 +13,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.lab.evaluate.checkpoint_selection import expand, report
 from assay.lab.monitor.observer import Observer
-from assay.lab.run.evaluate_again import check_base, rows_still_there
-from assay.lab.setup.manifest import RunChanged
+from assay.lab.setup.manifest import RunChanged, check_base, rows_still_there
 from assay.lab.setup.session import Session
 from assay.runs.measurements import evaluation_records
 from assay.runs.records import EvaluationRecord

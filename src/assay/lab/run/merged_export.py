@@ -16,15 +16,14 @@ from assay.data.files import new_folder, refuse_taken, sha256_file
 from assay.data.renderings.exported_template import save_tokenizer
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.evaluate_again import check_base, find_named
-from assay.lab.run.runner import experiment_of
+from assay.lab.setup.manifest import check_base
 from assay.lab.setup.prepare import make_renderer
 from assay.lab.setup.session import Session
 from assay.models.folder import WEIGHTS
 from assay.models.gguf_file import check_gguf, write_gguf
 from assay.models.weight_files import save_weights
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_directory, parse_run_name
+from assay.runs.run_names import checkpoint_directory, experiment_of, find_named, parse_run_name
 from assay.runs.status import stored_status
 from assay.train.checkpoint import HEADROOM, DiskFull
 

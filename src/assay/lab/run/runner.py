@@ -352,8 +352,3 @@ def validation_of(
         return lambda policy, step: {}
     rows = find_part(session.sets, stage.validation)
     return build_validation(stage, given, rows, steps).look
-
-
-def experiment_of(run: RunDirectory) -> Experiment:
-    """The resolved experiment of a run."""
-    return read_experiment(run.spec)

@@ -26,11 +26,14 @@ from assay.lab.setup.fingerprints import (
     prompts_sha256,
     source_sha256,
 )
-from assay.lab.setup.merged_models import run_checkpoint
 from assay.lab.setup.prepare import DataSet, make_renderer, renderer_of
 from assay.lab.setup.session import Session
+from assay.lab.setup.trained_items import Trained, trained_rows
 from assay.runs.manifest_file import CHECKED, Manifest, read_manifest, write_manifest
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import (
+    run_checkpoint,
+)
 from assay.tasks.task import reward
 
 NOTED = ("code", "packages", "machine", "time")
@@ -172,3 +175,28 @@ def _evaluation(session: Session, made: Evaluation) -> dict[str, Any]:
     if made.spec.reward is not None:
         table["reward"] = _rewards(session, made.spec.reward)
     return table
+
+
+class BaseChanged(InputError):
+    """The model that a run started from is no longer the same."""
+
+
+def rows_still_there(session: Session) -> Trained | None:
+    """The rows that the run trained on; None where its data is gone or no longer the same."""
+    root, noted = session.run.root, read_manifest(session.run).get("data", {})
+    for name, spec in session.experiment.data.items():
+        kind, _, file = spec.source.partition(":")
+        if kind == "path" and not (root / file).is_file():
+            return None
+        made = session.sets[name]
+        if noted.get(name, {}).get("contents_sha256") != hash_contents((*made.train, *made.dev)):
+            return None
+    return trained_rows(session.experiment, session.sets)
+
+
+def check_base(session: Session) -> None:
+    """Raise BaseChanged where the run's base model is another than when the run was made."""
+    noted = read_manifest(session.run).get("base_weights", {}).get("sha256")
+    if noted not in (None, session.base.fingerprint):
+        problem = f"{session.experiment.model} holds other weights than when {session.run} was made"
+        raise BaseChanged(problem, field="model", fix="restore them, or start another run")

@@ -9,7 +9,6 @@ from assay.data.built_once import built_once, cache_root
 from assay.data.checksums import write_checksums
 from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, sha256_text
-from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.read_file import read_experiment
 from assay.lab.setup.checkpoint_models import ModelShelf
@@ -19,7 +18,10 @@ from assay.models.source import parse_source, resolve
 from assay.models.tokenizer import read_tokenizer
 from assay.models.weight_files import save_weights
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_directory, find_run, parse_run_name, resolve_checkpoint
+from assay.runs.run_names import (
+    resolve_checkpoint,
+    run_checkpoint,
+)
 
 
 def model_folder(source: str, root: Path) -> Path:
@@ -35,15 +37,6 @@ def run_folder(name: str, root: Path) -> Path:
     """
     run, reference, folder = run_checkpoint(name, root)
     return merged_folder(run, reference, folder) if (folder / ADAPTER).is_file() else folder
-
-
-def run_checkpoint(name: str, root: Path) -> tuple[RunDirectory, CheckpointReference, Path]:
-    """The run, the checkpoint and its folder. Raises RunNotFound, InputError for a bare name."""
-    reference = parse_run_name(name)
-    run = find_run(root, reference)
-    if reference.checkpoint is None:
-        raise InputError(f"run:{name} names no checkpoint", fix=f"write run:{name}@STAGE.last")
-    return run, reference.checkpoint, checkpoint_directory(run, reference.checkpoint)
 
 
 def merged_folder(run: RunDirectory, reference: CheckpointReference, adapter: Path) -> Path:
