@@ -15,9 +15,10 @@ from assay.experiment.read_file import read_experiment
 from assay.judge.missing import score_range
 from assay.lab.evaluate.answering import Answered
 from assay.lab.evaluate.outcomes import recorded_outcomes, warn_of_unscored
+from assay.lab.evaluate.run_evaluation import judged_lines
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.lab.setup.evaluation import Evaluation, judged_lines
+from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.session import Session
 from assay.runs.records import ANSWERS, read_columns, scores_of, write_table
 from assay.runs.run_directory import RunDirectory

@@ -14,13 +14,13 @@ import pytest
 from assay.cli.eval import measured
 from assay.compare.judged_table import compare_checkpoints
 from assay.data.row import Row
+from assay.lab.evaluate import run_evaluation
 from assay.lab.monitor.observer import Silent
 from assay.lab.replay.judge_again import replay
 from assay.lab.run import runner
 from assay.lab.run.evaluate_again import Evaluated
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.runner import resume
-from assay.lab.setup import evaluation
 from assay.runs.conversation_records import stored_messages, stored_turns
 from assay.runs.measurements import find_record
 from assay.runs.records import RecordWriter, read_samples, read_scores
@@ -40,7 +40,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A lab with the skill of docs/episodes.md, whose records come in small chunks."""
     as_module("episodes.md", MODULE, tmp_path, monkeypatch)
     monkeypatch.setitem(cast(dict[str, str], registry.TASKS), "lengths", MODULE)
-    monkeypatch.setattr(evaluation, "CHUNK", 2)
+    monkeypatch.setattr(run_evaluation, "CHUNK", 2)
     make_lengths_lab(tmp_path)
     return tmp_path
 
