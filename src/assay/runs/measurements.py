@@ -4,6 +4,7 @@ Looks at folders and files; scores are `records`' and comparisons `judged_table`
 """
 
 import re
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,20 @@ def read_answers(
     columns += ["score", "parts", "error", "why", "ended"]
     found = read_columns(record.file(run.evaluations, checkpoint), columns, ["messages"])
     return [dict(zip(found, line, strict=True)) for line in zip(*found.values(), strict=True)]
+
+
+def reported_answers(
+    run: RunDirectory, wanted: Callable[[str], bool]
+) -> Iterator[tuple[str, str, str, list[dict[str, Any]]]]:
+    """Benchmark, evaluation, checkpoint and answers of all reporting records of wanted benchmarks.
+
+    Raises DamagedRecord.
+    """
+    for record in evaluation_records(run):
+        if record.role == "report" and wanted(record.benchmark):
+            for checkpoint in measured_checkpoints(run, record):
+                lines = read_answers(run, record, checkpoint)
+                yield record.benchmark, record.name, checkpoint, lines
 
 
 def find_record(run: RunDirectory, on: str) -> EvaluationRecord:

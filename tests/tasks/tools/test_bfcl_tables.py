@@ -12,8 +12,15 @@ import pytest
 
 from assay.judge.intervals import wilson
 from assay.models.wheels import wheel_directory
+from assay.runs.measurements import reported_answers
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.tools.bfcl_scores import BfclScores, NoBfclScores, bfcl_scores, breakdown
+from assay.tasks.tools.bfcl_scores import (
+    BfclScores,
+    NoBfclScores,
+    bfcl_scores,
+    breakdown,
+    is_category,
+)
 from assay.tasks.tools.bfcl_tables import bfcl_lines, bfcl_result, write_bfcl
 from assay.tasks.tools.multi_turn import MULTI_TURN
 from assay.tasks.tools.single_turn import entries
@@ -41,13 +48,17 @@ def add(run: RunDirectory, category: str, right: int, checkpoint: str = "base", 
     add_record(run, checkpoint, lines, record)
 
 
+def scores_of(run: RunDirectory) -> list[BfclScores]:
+    return bfcl_scores(str(run), reported_answers(run, is_category))
+
+
 def table(file: Path) -> list[dict[str, str]]:
     with file.open(newline="") as stream:
         return list(csv.DictReader(stream))
 
 
 def written(run: RunDirectory, folder: Path) -> dict[str, Path]:
-    return {file.name: file for file in write_bfcl(bfcl_scores(run), folder)}
+    return {file.name: file for file in write_bfcl(scores_of(run), folder)}
 
 
 def upstream_file(models: dict[str, dict[str, float]], scratch: Path) -> str:
@@ -88,7 +99,7 @@ def test_one_category_alone_has_no_overall_score(run: RunDirectory, tmp_path: Pa
         "60.00%",
         "N/A",
     )
-    assert bfcl_lines(bfcl_scores(run))[-1].endswith(
+    assert bfcl_lines(scores_of(run))[-1].endswith(
         "multi_turn_overall: N/A, without multi_turn_miss_func, multi_turn_miss_param, "
         "multi_turn_long_context"
     )
@@ -99,7 +110,7 @@ def test_four_categories_have_one_whose_interval_knows_that_they_share_scenes(
 ):
     for category in MULTI_TURN:
         add(run, category, 100)
-    (scores,) = bfcl_scores(run)
+    (scores,) = scores_of(run)
     overall = scores.overall()
     assert overall is not None and overall[0] == 0.5
     # The same scenes are right in all four: no more is known than from one of them.
@@ -127,13 +138,13 @@ def test_categories_say_how_many_items_and_what_was_not_run(run: RunDirectory, t
         "258",
     )
     assert lines["multi_turn_overall"]["Score"] == "N/A"
-    (result,) = bfcl_result(bfcl_scores(run))
+    (result,) = bfcl_result(scores_of(run))
     assert (result["categories"]["live_simple"], result["categories"]["irrelevance"]) == (None, 1.0)
 
 
 def test_breakdown_by_class_turns_and_error_adds_up(run: RunDirectory, tmp_path: Path):
     add(run, "multi_turn_base", 50)
-    (scores,) = bfcl_scores(run)
+    (scores,) = scores_of(run)
     shares = breakdown(scores.categories["multi_turn_base"])
     rows = entries("multi_turn_base")
     turns = {s.value: (s.count, s.rate) for s in shares if s.by == "turns"}
@@ -174,7 +185,7 @@ def test_everything_abstained_is_no_score(run: RunDirectory, tmp_path: Path):
     add_record(run, "base", [answer("base", "base", row.id, 0, None)], record)
     (line,) = table(written(run, tmp_path)["data_multi_turn_correct.csv"])
     assert line["Base"] == "N/A"
-    assert "every answer abstained" in bfcl_lines(bfcl_scores(run))[0]
+    assert "every answer abstained" in bfcl_lines(scores_of(run))[0]
 
 
 def test_evaluations_that_select_are_not_reported_and_two_of_one_category_are_refused(
@@ -182,13 +193,13 @@ def test_evaluations_that_select_are_not_reported_and_two_of_one_category_are_re
 ):
     add(run, "multi_turn_base", 1, role="select")
     with pytest.raises(NoBfclScores, match="was measured on no category of BFCL"):
-        bfcl_scores(run)
+        scores_of(run)
     add(run, "multi_turn_miss_func", 1)
     other = replace(RECORD, name="again", benchmark="bfcl/multi_turn_miss_func", seed=7)
     row = entries("multi_turn_miss_func")[0]
     add_record(run, "base", [answer("again", "base", row.id, 0, 1.0)], other)
     with pytest.raises(NoBfclScores, match=r"measured bfcl/multi_turn_miss_func as '.*' and '.*'"):
-        bfcl_scores(run)
+        scores_of(run)
 
 
 def test_a_checkpoint_is_named_by_its_run():

@@ -1,4 +1,4 @@
-"""What a run's records say of BFCL: by category, and by class, number of turns and type of error.
+"""What a run's answers say of BFCL: by category, and by class, number of turns and type of error.
 
 A category that was not run is absent, never 0. Only evaluations that report count. Tables are
 `bfcl_tables`'s.
@@ -16,13 +16,13 @@ from assay.errors import InputError
 from assay.judge.averages import average
 from assay.judge.intervals import Interval, score_interval, wilson
 from assay.judge.scores import ItemScores, item_scores
-from assay.runs.measurements import evaluation_records, measured_checkpoints, read_answers
-from assay.runs.run_directory import RunDirectory
 from assay.tasks.tools.multi_turn import MULTI_TURN
 from assay.tasks.tools.single_turn import ENTRIES, entries
 
 PREFIX = "bfcl/"
 Line = Mapping[str, Any]
+Reported = tuple[str, str, str, Sequence[Line]]
+"""Benchmark, evaluation, checkpoint and its answers, as `runs.measurements` gives them."""
 
 
 class NoBfclScores(InputError):
@@ -100,27 +100,27 @@ class BfclScores:
         return whole.mean, whole.interval
 
 
-def bfcl_scores(run: RunDirectory) -> list[BfclScores]:
-    """Every checkpoint that was measured on a category of BFCL.
+def is_category(benchmark: str) -> bool:
+    """Whether a benchmark is a category of BFCL."""
+    return benchmark.startswith(PREFIX) and benchmark.removeprefix(PREFIX) in ENTRIES
 
-    Raises NoBfclScores without one or with two records of one, and DamagedRecord.
+
+def bfcl_scores(run: str, reported: Iterable[Reported]) -> list[BfclScores]:
+    """Every checkpoint that a run was measured with on a category of BFCL.
+
+    `reported` are the run's answers to benchmarks that are categories (`is_category`). Raises
+    NoBfclScores without any, and where two evaluations are of one category.
     """
     found: dict[str, dict[str, Measured]] = {}
     names: dict[str, str] = {}
-    for record in evaluation_records(run):
-        category = record.benchmark.removeprefix(PREFIX)
-        if record.role != "report" or category not in ENTRIES or category == record.benchmark:
-            continue
-        if names.setdefault(category, record.name) != record.name:
-            problem = (
-                f"{run} measured {record.benchmark} as {names[category]!r} and {record.name!r}"
-            )
+    for benchmark, evaluation, checkpoint, lines in reported:
+        category = benchmark.removeprefix(PREFIX)
+        if names.setdefault(category, evaluation) != evaluation:
+            problem = f"{run} measured {benchmark} as {names[category]!r} and {evaluation!r}"
             raise NoBfclScores(problem, fix="a table has one evaluation of each category")
         rows = {row.id: row for row in entries(category)}
-        for checkpoint in measured_checkpoints(run, record):
-            lines = tuple(read_answers(run, record, checkpoint))
-            measured = Measured(category, lines, len(rows), rows)
-            found.setdefault(checkpoint, {})[category] = measured
+        measured = Measured(category, tuple(lines), len(rows), rows)
+        found.setdefault(checkpoint, {})[category] = measured
     if not found:
         raise NoBfclScores(f"{run} was measured on no category of BFCL", fix='role = "report"')
     return [BfclScores(f"{run}@{checkpoint}", found[checkpoint]) for checkpoint in found]
