@@ -6,16 +6,13 @@ A run may also be a file of results that another tool wrote; see `foreign_files`
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from assay.cli.completion import run_names
 from assay.cli.output import Outcome
 from assay.errors import InputError
-
-if TYPE_CHECKING:  # records load pyarrow, which help must do without
-    from assay.compare.judged_table import Arm
 
 
 def compare(
@@ -89,7 +86,7 @@ def compare(
     from assay.cli.results import table_result
     from assay.compare.controls import arrange
     from assay.compare.judged_table import compare_arms
-    from assay.compare.seed_arms import damaged_seeds
+    from assay.compare.seed_arms import arm_named, damaged_seeds
     from assay.compare.table import judged_again
     from assay.judge.verdict import asked_non_inferior, with_margin
     from assay.report.comparison_page import write_comparison
@@ -106,7 +103,7 @@ def compare(
             raise InputError("is for files of other tools", field="--cluster", fix=fix)
         names = arrange(root, runs, control)
         broken = [each for text in names for each in damaged_seeds(root, parse_run_name(text))]
-        first, *others = [arm(root, text) for text in names]
+        first, *others = [arm_named(root, text) for text in names]
         table = compare_arms(first, others, on=on, allow=allow or ())
         table = replace(table, findings=(*dict.fromkeys(broken), *table.findings))
     if margin is not None:
@@ -119,19 +116,3 @@ def compare(
     findings = [translated(each, words(lang)) for each in (*table.left_out, *table.findings)]
     code = 2 if table.left_out else 0
     return Outcome(result, shown, findings, exit_code=code, lang=lang)
-
-
-def arm(root: Path, text: str) -> "Arm":
-    """A run and the checkpoint of it that a name means, with the other seeds of a bare name."""
-    from assay.compare.judged_table import Arm
-    from assay.compare.seed_arms import seeds_of
-    from assay.experiment.checkpoint_reference import checkpoint_name
-    from assay.runs.run_names import parse_run_name, resolve_checkpoint
-
-    reference = parse_run_name(text)
-    wanted = reference.checkpoint
-    first, *further = (
-        Arm(run, None if wanted is None else checkpoint_name(resolve_checkpoint(run, wanted)))
-        for run in seeds_of(root, reference)
-    )
-    return Arm(first.run, first.checkpoint, tuple(further))

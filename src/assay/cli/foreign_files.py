@@ -31,14 +31,14 @@ def compare_files(
     cluster: str | None,
 ) -> "Table":
     """Runs in files beside each other and beside runs of the lab."""
-    from assay.cli.compare import arm
     from assay.compare.foreign_compare import compare_named
     from assay.compare.foreign_results import is_file, own_side, read_sides
+    from assay.compare.seed_arms import arm_named
 
     def read(name: str) -> "list[Side]":
         if is_file(name):
             return read_sides(name, format, metric, cluster)
-        return [own_side(arm(root, name), on)]
+        return [own_side(arm_named(root, name), on)]
 
     return compare_named(names, read, control, allow)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from assay.compare.fairness import Entrant
 from assay.compare.table import Arm
+from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.read_file import read_experiment
 from assay.judge.arms import as_repeats
 from assay.judge.findings import Finding
@@ -16,7 +17,7 @@ from assay.judge.scores import on_one_scale
 from assay.runs.damaged_runs import apart
 from assay.runs.measurements import evaluation_records, measured_checkpoints
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import RunReference, find_run
+from assay.runs.run_names import RunReference, find_run, parse_run_name, resolve_checkpoint
 from assay.runs.same_experiment import begun, made_so, newest_by_seed
 from assay.runs.status import read_status, stored_status
 
@@ -35,6 +36,20 @@ def seeds_of(root: Path, reference: RunReference) -> list[RunDirectory]:
     done = [r for r in sound if read_status(r.path).status == "finished"]
     others = [r for r in newest_by_seed(done) if _seed(r) != _seed(run)]
     return [run, *(r for r in others if made_so(r, experiment))]
+
+
+def arm_named(root: Path, text: str) -> Arm:
+    """A run and the checkpoint of it that a name means, with the other seeds of a bare name.
+
+    Raises RunNameError, RunNotFound.
+    """
+    reference = parse_run_name(text)
+    wanted = reference.checkpoint
+    first, *further = (
+        Arm(run, None if wanted is None else checkpoint_name(resolve_checkpoint(run, wanted)))
+        for run in seeds_of(root, reference)
+    )
+    return Arm(first.run, first.checkpoint, tuple(further))
 
 
 def damaged_seeds(root: Path, reference: RunReference) -> list[Finding]:
