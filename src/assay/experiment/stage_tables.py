@@ -24,6 +24,7 @@ from assay.experiment.base_table import (
     raise_all,
     refused,
 )
+from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.training_tables import (
     Adapt,
     FullAdapt,
@@ -314,3 +315,10 @@ def steps_of(stage: StageSpec, rows: int) -> int:
         return stage.steps
     per_step = stage.batch if isinstance(stage, SftStage) else stage.prompts
     return math.ceil((stage.epochs or 1) * rows / per_step)
+
+
+def start_of(stage: StageSpec) -> CheckpointReference:
+    """The checkpoint that a stage starts from; the spec has checked that it parses."""
+    reference = parse_checkpoint(stage.start)
+    assert reference is not None
+    return reference

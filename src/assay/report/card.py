@@ -5,11 +5,10 @@ Hugging Face's front matter comes first. Nothing is measured or judged here.
 
 import re
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
-from assay.lab.run.merged_export import Exported
-from assay.lab.setup.checkpoint_models import start_of
+from assay.experiment.stage_tables import start_of
 from assay.models.licence import known_licence
 from assay.models.source import parse_source
 from assay.report import content, story
@@ -20,10 +19,13 @@ from assay.report.templating import environment
 from assay.report.words import Words, words
 from assay.runs.run_names import experiment_of, resolve_checkpoint, run_checkpoint
 
+if TYPE_CHECKING:  # exporting loads torch, which pages do without
+    from assay.lab.run.merged_export import Exported
+
 HASH = re.compile(r"[0-9a-f]{32,}")
 
 
-def model_card(made: Exported, lang: str = "en") -> str:
+def model_card(made: "Exported", lang: str = "en") -> str:
     """The README.md of an export. Raises UnknownLanguage, and what reading the records raises."""
     facts, w = gather(made.run), words(lang)
     chain = stage_chain(facts, made.checkpoint)
@@ -123,7 +125,7 @@ def score_view(
     }
 
 
-def fingerprints(facts: RunFacts, made: Exported, stages: list[str]) -> list[tuple[str, str]]:
+def fingerprints(facts: RunFacts, made: "Exported", stages: list[str]) -> list[tuple[str, str]]:
     """The hash of the exported weights, then those of the manifest; of other stages none."""
     others = facts.experiment.stage.keys() - set(stages)
     recorded = [

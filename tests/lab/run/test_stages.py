@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.stage_tables import start_of
 from assay.lab.run.runner import start
-from assay.lab.setup.checkpoint_models import start_of
 from assay.lab.setup.session import Session
 from assay.models.folder import ModelFolderError
 from assay.models.load import load_model

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from assay.data.episode import Episode, Reward
 from assay.data.row import Row
-from assay.experiment.stage_tables import SamplingStage, StageSpec
+from assay.experiment.stage_tables import SamplingStage, StageSpec, start_of
 from assay.experiment.training_tables import Reward as RewardSpec
 from assay.judge.findings import Finding
 from assay.judge.health_rules import SIGNAL_WARNING
@@ -17,7 +17,7 @@ from assay.judge.intervals import Interval, wilson
 from assay.lab.check.capability import capability, full_reward
 from assay.lab.check.capability import told as floor_told
 from assay.lab.check.subject import Number, Seen, Subject
-from assay.lab.setup.checkpoint_models import ModelShelf, start_of
+from assay.lab.setup.checkpoint_models import ModelShelf
 from assay.lab.setup.prepare import find_part, make_renderer
 from assay.lab.setup.stage_methods import StageInput, reward_of, sampled_source
 from assay.rl.policy import Policy

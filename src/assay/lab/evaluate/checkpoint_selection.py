@@ -13,12 +13,12 @@ from assay.experiment.checkpoint_reference import (
     checkpoint_name,
     parse_checkpoint,
 )
+from assay.experiment.stage_tables import start_of
 from assay.judge.promotion import promote
 from assay.lab.evaluate.answer_cache import Remembering, known_turns
 from assay.lab.evaluate.answering import Answers
 from assay.lab.evaluate.outcomes import warn_of_unscored
 from assay.lab.evaluate.run_evaluation import run_evaluation
-from assay.lab.setup.checkpoint_models import start_of
 from assay.lab.setup.evaluation import Evaluation, decode_with
 from assay.lab.setup.prepare import make_renderer
 from assay.lab.setup.session import Session

@@ -6,9 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from assay.experiment.stage_tables import StageSpec
+from assay.experiment.stage_tables import StageSpec, start_of
 from assay.lab.setup.activations import fit_activations
-from assay.lab.setup.checkpoint_models import start_of
 from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
 from assay.rl.policy import Policy

@@ -12,9 +12,9 @@ from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
 
-from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
+from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import GrpoStage, StageSpec
+from assay.experiment.stage_tables import GrpoStage, StageSpec, start_of
 from assay.experiment.training_tables import FreezeAdapt, LoraAdapt
 from assay.models.adapt import Adaptation, train_all, train_lora, train_unfrozen
 from assay.models.load import LoadedModel, load_model
@@ -113,13 +113,6 @@ def checked_directory(run: RunDirectory, reference: CheckpointReference) -> Path
     fix = f"restore it, or train the stage again: assay resume {run} --from {start}"
     check_checkpoint(found, fix)
     return found
-
-
-def start_of(stage: StageSpec) -> CheckpointReference:
-    """The checkpoint that a stage starts from; the spec has checked that it parses."""
-    reference = parse_checkpoint(stage.start)
-    assert reference is not None
-    return reference
 
 
 def adapt(model: PreTrainedModel, stage: StageSpec) -> tuple[nn.Module, Adaptation]:
