@@ -5,7 +5,11 @@ Every rule is shown to catch a violation before it is believed about the reposit
 
 import ast
 import re
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -17,7 +21,23 @@ FLOORS = (
     *("rollout", "sandbox", "judge", "rl", "models", "data", "errors"),
 )
 """Top to bottom. A package imports itself and what stands below it."""
+ROOMS = {
+    "lab": ("sweep.matrix", "sweep", "replay", "run", "check", "evaluate", "setup", "monitor"),
+    "tasks": ("tools", "math", ""),
+    "rollout": ("policies", "engines.cpu", "engines.endpoint", ""),
+    "judge": ("audit", ""),
+    "data": ("formats", "renderings", "results", "reported", ""),
+}
+"""The folders of a package, top to bottom; "" is the package's own files."""
+BESIDE = ({"tools", "math"}, {"engines.cpu", "engines.endpoint"}, {"results", "reported"})
+"""Rooms on one height, which do not know each other."""
+WITHOUT_TORCH = ("runs", "compare", "judge", "report", "experiment")
 MODULES = sorted(SOURCE.rglob("*.py"))
+NAMES = {
+    ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts): file
+    for file in MODULES
+    if file.name != "__init__.py"
+}
 PYTHON = [
     *MODULES,
     *sorted((ROOT / "tests").rglob("*.py")),
@@ -76,6 +96,38 @@ def upward_imports(tree: ast.Module, floor: str) -> Places:
     allowed = {floor, *FLOORS[FLOORS.index(floor) + 1 :]}
     inner = [(line, name.split(".")[1:]) for line, name in imported(tree) if is_assay(name)]
     return [f"{line}: {'.'.join(path)}" for line, path in inner if path and path[0] not in allowed]
+
+
+def room_of(module: str) -> str:
+    """The room of a module of a package that has rooms: "setup" for "assay.lab.setup.session"."""
+    rooms, folders = ROOMS[module.split(".")[1]], module.split(".")[2:-1]
+    names = (".".join(folders[:length]) for length in range(len(folders), -1, -1))
+    return next(name for name in names if name in rooms)
+
+
+def imports_of(file: Path) -> dict[str, int]:
+    """The modules of the house that a module imports, wherever in it, each with a line."""
+    found = {}
+    for line, name in imported(parsed(file)):
+        parts = name.split(".")
+        known = (".".join(parts[:length]) for length in (len(parts), len(parts) - 1))
+        module = next((each for each in known if each in NAMES), "")
+        if module:
+            found[module] = line
+    return found
+
+
+def wrong_rooms(module: str, others: dict[str, int]) -> Places:
+    """Imports of rooms of the same package that do not stand below the module's own."""
+    package = module.split(".")[1]
+    inside = {o: line for o, line in others.items() if o.split(".")[1] == package}
+    rooms, own = ROOMS[package], room_of(module)
+    wrong = []
+    for other, line in inside.items():
+        room = room_of(other)
+        if rooms.index(room) < rooms.index(own) or {room, own} in BESIDE:
+            wrong.append(f"{line}: {other}")
+    return wrong
 
 
 def is_assay(name: str) -> bool:
@@ -158,6 +210,50 @@ def test_imports_point_downwards() -> None:
         if file.parent != SOURCE or file.name == "errors.py"
     }
     expect_none(places)
+
+
+def test_every_folder_of_a_package_with_rooms_is_one() -> None:
+    for package, rooms in ROOMS.items():
+        found = {room_of(name) for name in NAMES if name.startswith(f"assay.{package}.")}
+        assert found == set(rooms)
+
+
+def test_imports_point_downwards_between_the_rooms_of_a_package() -> None:
+    own = {name: file for name, file in NAMES.items() if name.split(".")[1] in ROOMS}
+    expect_none({file: wrong_rooms(name, imports_of(file)) for name, file in own.items()})
+
+
+def test_an_import_from_a_room_above_or_beside_is_seen() -> None:
+    assert wrong_rooms("assay.lab.setup.session", {"assay.lab.run.runner": 3})
+    assert wrong_rooms("assay.lab.sweep.read_sweep", {"assay.lab.sweep.matrix.model": 3})
+    assert wrong_rooms("assay.tasks.task", {"assay.tasks.tools.task": 3})
+    assert wrong_rooms("assay.tasks.tools.task", {"assay.tasks.math.task": 3})
+    below = {"assay.lab.setup.session": 3, "assay.lab.run.launch": 4, "assay.train.loop": 5}
+    assert not wrong_rooms("assay.lab.run.runner", below)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    TopologicalSorter({name: imports_of(file) for name, file in NAMES.items()}).prepare()
+
+
+def test_no_two_modules_share_a_name() -> None:
+    """But for the folders of skills, whose files are called alike because they do alike."""
+    names = [n.rpartition(".")[2] for n in NAMES if not re.match(r"assay\.tasks\.\w+\.", n)]
+    assert not [name for name, count in Counter(names).items() if count > 1]
+
+
+def test_records_are_read_compared_and_shown_without_torch() -> None:
+    """Asked in a process of its own: this one may have loaded it."""
+    light = [name for name in NAMES if name.split(".")[1] in WITHOUT_TORCH]
+    code = f"""
+import sys
+from importlib import import_module
+for name in {light!r}:
+    import_module(name)
+    assert "torch" not in sys.modules, name
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
