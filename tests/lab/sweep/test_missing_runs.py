@@ -173,18 +173,18 @@ def test_the_last_line_of_a_log_that_says_nothing(tmp_path):
 PARENT = """
 import sys
 from pathlib import Path
-from assay.lab.sweep import fill
+from assay.lab.sweep import missing_runs
 from assay.lab.sweep.read_sweep import read_sweep
-head, _, _ = fill.PROGRAM.partition("sys.argv")
-fill.PROGRAM = head + '''
+head, _, _ = missing_runs.PROGRAM.partition("sys.argv")
+missing_runs.PROGRAM = head + '''
 import os, pathlib, time
 root = pathlib.Path(sys.argv[sys.argv.index("--lab") + 1])
 (root / "child").write_text(str(os.getpid()))
 time.sleep(60)
 '''
 root = Path(sys.argv[1])
-work = fill.missing_work(root, read_sweep(root / "sweep.toml"))
-fill.run_jobs(root, "s", work.jobs, ["cpu"], print)
+work = missing_runs.missing_work(root, read_sweep(root / "sweep.toml"))
+missing_runs.run_jobs(root, "s", work.jobs, ["cpu"], print)
 """
 
 
