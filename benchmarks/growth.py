@@ -31,7 +31,7 @@ from steps import (
 from workers import machine
 
 from assay.data.episode import Episode, Reward, Turn
-from assay.models.precision import bf16_hardware
+from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey
 from assay.rollout.episodes import run_episodes
 from assay.rollout.sampling import Sampling
@@ -145,7 +145,9 @@ def context_tokens(episodes: Sequence[Episode]) -> dict[str, int]:
 
 def usual_dtype() -> str:
     """What this machine trains in."""
-    return "bf16" if bf16_hardware("cpu") else "fp32"
+    return {"bfloat16": "bf16", "float32": "fp32"}[
+        choose_precision("auto", "cpu").record()["compute"]
+    ]
 
 
 def main() -> None:

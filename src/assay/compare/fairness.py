@@ -25,8 +25,6 @@ from assay.runs.status import read_status
 BASE = "base"
 TRAINING = ("data", "stages")
 """Parts of a manifest that a model before any training owes nothing to."""
-STARTED = ("base_weights", "seed")
-"""What else differs between a checkpoint and what was trained from it."""
 FROM_MANIFEST = ("prompts_sha256", "reward")
 """What the manifest knows of an evaluation and its record does not."""
 NOT_COMPARED = ("name", "items", "fewer", "seed", "shared")
@@ -200,7 +198,17 @@ def _ancestors(entrant: Entrant) -> list[tuple[RunDirectory, EvaluationRecord | 
     return found
 
 
-def descends(run: RunDirectory, other: RunDirectory, checkpoint: str) -> bool:
+def trained_between(
+    run: RunDirectory, checkpoint: str, other: RunDirectory, later: str
+) -> tuple[str, ...]:
+    """The parts of a manifest that the training between two checkpoints explains; none where
+    neither run started from the other's checkpoint.
+    """
+    start = _descends(run, other, later) or _descends(other, run, checkpoint)
+    return (*TRAINING, "base_weights", "seed") if start else ()
+
+
+def _descends(run: RunDirectory, other: RunDirectory, checkpoint: str) -> bool:
     """Whether what a run trained started from this checkpoint of another, at once or by others."""
     if checkpoint == BASE:
         weights = _weights(other)
@@ -241,12 +249,10 @@ def find_differences(
         vary = declared(control, other)
     untrained = [entrant.checkpoint == BASE for entrant in (control, other)]
     left, right = (_bearing(e, control.record.name, all(untrained)) for e in (control, other))
-    start = descends(control.run, other.run, other.checkpoint) or descends(
-        other.run, control.run, control.checkpoint
-    )
-    if any(untrained) or start:
+    between = trained_between(control.run, control.checkpoint, other.run, other.checkpoint)
+    if any(untrained) or between:
         selecting = [f"evaluation.{n}" for n in (left | right)["evaluation"] if n != _name(control)]
-        vary = (*vary, *TRAINING, *selecting, *(STARTED if start else ()))
+        vary = (*vary, *TRAINING, *selecting, *between)
     # A mean over more repeats is a mean of the same: it is only known better.
     repeats = f"evaluation.{control.record.name}.repeats"
     return differences(left, right, vary, allow, [repeats])

@@ -12,11 +12,9 @@ from typing import Any
 from assay.compare.fairness import (
     BASE,
     NOT_COMPARED,
-    STARTED,
-    TRAINING,
-    descends,
     refuse_mixed,
     refuse_trained,
+    trained_between,
 )
 from assay.compare.measured_arm import marked_fallback
 from assay.experiment.read_file import read_experiment
@@ -79,8 +77,7 @@ def refuse_mixed_metrics(measured: Iterable[Measurement]) -> None:
 
 def _differences(a: Source, b: Source, keys: Sequence[str], allow: Sequence[str]) -> list[Confound]:
     vary = [*keys, *read_experiment(a.run.spec).vary, *read_experiment(b.run.spec).vary]
-    if descends(a.run, b.run, b.checkpoint) or descends(b.run, a.run, a.checkpoint):
-        vary += [*TRAINING, *STARTED]
+    vary += trained_between(a.run, a.checkpoint, b.run, b.checkpoint)
     return differences(_table(a), _table(b), vary, allow)
 
 
