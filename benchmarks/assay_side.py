@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 from typing import Any
 
-from assay.rl.objectives.objective import Objective
+from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
 from assay.train.microbatch import micro_batches

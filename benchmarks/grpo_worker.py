@@ -42,7 +42,7 @@ from assay.models.lora import LoraOptions  # noqa: E402
 from assay.models.optimizer import make_optimizer  # noqa: E402
 from assay.models.precision import choose_precision  # noqa: E402
 from assay.rl.advantages import AdvantageOptions  # noqa: E402
-from assay.rl.objectives.policy_gradient import Grpo as Objective  # noqa: E402
+from assay.rl.objectives import Grpo as Objective  # noqa: E402
 from assay.rl.packed import Packed  # noqa: E402
 from assay.rollout.policies.language import LanguagePolicy  # noqa: E402
 from assay.rollout.sampling import Sampling  # noqa: E402

@@ -227,7 +227,7 @@ def grpo_batch(policy: Any) -> tuple[Any, Any]:
     """2 prompts of 128 tokens, 8 sampled completions of 32 behind each, rewards in turn 0 and 1."""
     from assay.data.episode import Completion, Reward
     from assay.data.row import Message, Row
-    from assay.rl.objectives.policy_gradient import Grpo as Objective
+    from assay.rl.objectives import Grpo as Objective
     from assay.rollout.sampling import Sampling
     from assay.train.grpo import Grpo, GrpoSettings
     from assay.train.sampled_groups import Prompts, SingleTurn

@@ -17,7 +17,7 @@ from assay.data.episode import Episode, Turn
 from assay.models.load import load_model
 from assay.models.optimizer import make_optimizer
 from assay.models.precision import choose_precision
-from assay.rl.objectives.policy_gradient import Grpo
+from assay.rl.objectives import Grpo
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey
 from assay.rollout.policies.language import LanguagePolicy

@@ -4,7 +4,11 @@ Every package raises a subclass defined beside the code that knows the problem; 
 prints the message as one line. Nothing here catches anything.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
+
+Entry = TypeVar("Entry")
 
 MOST_NAMES = 20
 """Known names that an error lists: a benchmark has thousands of items, a message one line."""
@@ -50,10 +54,24 @@ class InputError(AssayError):
         self.problem, self.fix = problem, fix
 
 
+class UnknownName(InputError):
+    """A name that a register does not hold."""
+
+
 def cut(text: str) -> str:
     """The two ends of a text that is longer than a message can be: it holds what somebody sent."""
     half = MOST_CHARACTERS // 2
     return text if len(text) <= MOST_CHARACTERS else f"{text[:half]} ... {text[-half:]}"
+
+
+def look_up(register: Mapping[str, Entry], name: str, kind: str) -> Entry:
+    """`register[name]`; `kind` says in the message what the name is of.
+
+    Raises UnknownName with the nearest names.
+    """
+    if name not in register:
+        raise UnknownName(f"unknown {kind} {name!r}", fix=nearest(name, register))
+    return register[name]
 
 
 def nearest(word: str, known: object) -> str:

@@ -13,7 +13,7 @@ from assay.data.row import Message, Row
 from assay.lab.check.all_checks import check_experiment
 from assay.lab.run import runner
 from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions
-from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
+from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rollout.sampling import Sampling
 from assay.tasks import task as registry
 from assay.tasks.running import RewardRunner, WeightedReward

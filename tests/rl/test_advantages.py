@@ -12,8 +12,8 @@ from assay.rl.advantages import (
     WHITENED_ESTIMATORS,
     AdvantageInput,
     AdvantageOptions,
+    returns_to_go,
 )
-from assay.rl.estimators.whitened import returns_to_go
 from tests.rl.flat import GROUPS, REWARDS, batch_of
 
 CENTRED = ["grpo", "mean_only", "rloo", "opo", "gpg", "pass_at_k", "egpo", "egpo_scaled_clip"]

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from assay.errors import UnknownName
 from assay.rl.aggregation import (
     AGGREGATIONS,
     Dropped,
@@ -11,7 +12,6 @@ from assay.rl.aggregation import (
     constant_scale,
     token_weights,
 )
-from assay.rl.look_up import UnknownName
 
 MASK_S = torch.tensor([1, 1, 0, 1, 0, 0, 1]).bool()
 # Episodes 0 (2 trained tokens, interleaved with others), 1 (1), 2 (none), 4 (1).

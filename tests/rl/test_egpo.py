@@ -7,8 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.rl.advantages import ADVANTAGES, DIAGNOSTICS, AdvantageInput, AdvantageOptions
-from assay.rl.estimators.egpo import NoChainOfThought
+from assay.rl.advantages import (
+    ADVANTAGES,
+    DIAGNOSTICS,
+    AdvantageInput,
+    AdvantageOptions,
+    NoChainOfThought,
+)
 from tests.rl.flat import GROUPS, batch_of
 
 EXACT = AdvantageOptions(epsilon=0)

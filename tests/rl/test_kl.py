@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from assay.errors import UnknownName
 from assay.rl.kl import (
     CORRECTED,
     KL_ESTIMATORS,
@@ -11,7 +12,6 @@ from assay.rl.kl import (
     kl_loss,
     kl_rewards,
 )
-from assay.rl.look_up import UnknownName
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.rl.likelihood_weights import rce_shares, rce_tau, rce_weights, sft_weights
+from assay.rl.aggregation import rce_shares, rce_tau, rce_weights, sft_weights
 from tests.rl.flat import GROUPS, batch_of
 
 ONE_GROUP = torch.zeros(5, dtype=torch.long)

@@ -1,5 +1,6 @@
 """Objectives end to end on a table of logits: exact splits, terms, corrections, needs."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -9,15 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from assay.data.episode import Episode, Reward, Turn
+from assay.errors import UnknownName
 from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions
-from assay.rl.aggregation import AGGREGATIONS, token_weights
+from assay.rl.aggregation import AGGREGATIONS, rce_weights, sft_weights, token_weights
 from assay.rl.kl import KlHasNoGradient, k3
-from assay.rl.likelihood_weights import rce_weights, sft_weights
-from assay.rl.look_up import UnknownName
 from assay.rl.losses import LOSSES, Clip
-from assay.rl.objectives.nll import Nll
-from assay.rl.objectives.objective import MissingScores, Objective, token_means
-from assay.rl.objectives.policy_gradient import Grpo
+from assay.rl.objectives import Grpo, MissingScores, Nll, Objective
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Scores
 
@@ -93,6 +91,12 @@ def batch(
     )
 
 
+def means_of(sums: Mapping[str, torch.Tensor]) -> dict[str, float]:
+    """Sums over trained tokens as means; "tokens" is kept."""
+    tokens = float(sums["tokens"])
+    return {name: float(total) / tokens for name, total in sums.items()} | {"tokens": tokens}
+
+
 def several(loss: str = "ppo_clip") -> Grpo:
     """Every term at once, off-policy."""
     return Grpo(
@@ -159,7 +163,7 @@ def test_nll_is_the_cross_entropy_of_trained_tokens():
     logps_S = policy.score(packed).logps_S[packed.mask_S]
     output = Nll()(policy.score(packed), packed)
     torch.testing.assert_close(output.loss, -logps_S.mean())
-    means = token_means(output.sums)
+    means = means_of(output.sums)
     assert means["nll"] == pytest.approx(-logps_S.mean().item(), rel=1e-5)
     assert means["tokens"] == len(logps_S)
 
@@ -224,7 +228,7 @@ def test_after_an_update_the_correction_and_the_gap_still_use_the_sampling_weigh
     expected = -(packed.weight_S * correction_S * ratio_S * packed.advantage_S).sum()
     torch.testing.assert_close(output.loss, expected)
     gap_S = (old_S - packed.behaviour_S)[packed.mask_S]
-    means = token_means(output.sums)
+    means = means_of(output.sums)
     assert means["rollout_gap_mean"] == pytest.approx(gap_S.abs().mean().item(), rel=1e-5)
     k3_mean = (gap_S.exp() - gap_S - 1).mean().item()
     assert means["rollout_gap_k3"] == pytest.approx(k3_mean, rel=1e-5)
@@ -235,7 +239,7 @@ def test_metrics_are_means_over_trained_tokens():
     objective = several()
     packed = packed.with_tokens(old_S=Table(6).score(packed).logps_S.detach())
     scores = policy.score(packed, entropy=True)
-    means = token_means(objective(scores, packed).sums)
+    means = means_of(objective(scores, packed).sums)
     assert scores.entropy_S is not None and packed.old_S is not None
     assert packed.reference_S is not None
     mask_S = packed.mask_S

@@ -2,12 +2,11 @@
 
 import pytest
 
+from assay.errors import UnknownName, look_up
 from assay.rl.advantages import ADVANTAGES
 from assay.rl.aggregation import AGGREGATIONS
-from assay.rl.look_up import UnknownName, look_up
 from assay.rl.losses import LOSSES, Clip
-from assay.rl.other_tools import ELSEWHERE
-from assay.rl.presets import PRESETS
+from assay.rl.presets import ELSEWHERE, PRESETS
 
 EXPECTED = {
     # name: advantage, loss, aggregation, clip, keep_dropped_in_denominator

@@ -6,13 +6,11 @@ from typing import Any
 
 import torch
 
-from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions
+from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions, returns_to_go
 from assay.rl.aggregation import Dropped, aggregate, token_weights
-from assay.rl.entropy import entropy_from_logits, logps_from_logits
-from assay.rl.estimators.whitened import returns_to_go
+from assay.rl.group_arithmetic import masked_mean, masked_whiten
 from assay.rl.kl import kl_estimate
 from assay.rl.losses import LOSSES, Clip, TokenBatch
-from assay.rl.masked import masked_mean, masked_whiten
 from tests.rl.verl import agree, episodes, flat, flat_mask, rows
 
 ESTIMATORS = {
@@ -158,15 +156,3 @@ def test_masked_statistics_agree_with_verl_also_where_masked_values_are_nan(shar
             agree(masked_whiten(values_S, mask_S), row["expected"]["masked_whiten"], row)
         checked += 1
     assert checked == 7
-
-
-def test_logps_and_entropy_from_logits_agree_with_verl(shared: Path):
-    checked = 0
-    for row in rows(shared, "logprob"):
-        logits_SV = torch.tensor(row["input"]["logits"]).flatten(0, 1)
-        actions_S = torch.tensor(row["input"]["labels"]).flatten()
-        logps_S = logps_from_logits(logits_SV, actions_S, chunk=4)
-        agree(logps_S, row["expected"]["logprobs"], row)
-        agree(entropy_from_logits(logits_SV, chunk=4), row["expected"]["entropy"], row)
-        checked += 1
-    assert checked == 2

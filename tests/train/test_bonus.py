@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from assay.lab.run.runner import start
-from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
+from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
 from assay.rollout.sampling import Sampling

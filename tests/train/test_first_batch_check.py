@@ -6,7 +6,7 @@ import torch
 
 from assay.data.episode import Reward
 from assay.errors import RunFailure
-from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
+from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import Packed
 from assay.rollout.sampling import Sampling
 from assay.train.first_batch_check import SelfChecked

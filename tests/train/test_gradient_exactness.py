@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from assay.models.plain import score_plainly
 from assay.models.precision import choose_precision
 from assay.rl.losses import LOSSES
-from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
+from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import Packed
 from assay.rl.policy import Scores
 from assay.rl.presets import PRESETS

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from assay.data.episode import Episode, Reward, Turn
 from assay.rl.advantages import ADVANTAGES, WHITENED_ESTIMATORS
 from assay.rl.aggregation import AGGREGATIONS
-from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
+from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
 from assay.train.group_choice import OVERLONG, choose, groups_that_teach

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from assay.data.episode import Completion, Episode, Reward, Turn
-from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
+from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rollout.sampling import Sampling
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.loop import LoopSettings, train

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
+from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import Packed
 from assay.rl.policy import Scores
 from assay.rl.presets import PRESETS

@@ -11,7 +11,7 @@ from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision
 from assay.rl.aggregation import AGGREGATIONS, token_weights
 from assay.rl.losses import LOSSES
-from assay.rl.objectives.policy_gradient import Grpo
+from assay.rl.objectives import Grpo
 from assay.rl.packed import pack
 from assay.rollout.policies.language import LanguagePolicy
 from assay.train.microbatch import micro_batches

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from assay.data.episode import Episode, Reward, Turn
-from assay.rl.likelihood_weights import rce_shares
-from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
+from assay.rl.aggregation import rce_shares
+from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import pack
 from assay.rollout.sampling import Sampling
 from assay.train.grpo import Grpo, GrpoSettings

@@ -1,30 +1,343 @@
-"""The register of advantage estimators. Each is a function of a batch and its options.
+"""Advantage estimators and their register, `ADVANTAGES`.
 
-Adding one: write `fn(batch, options) -> advantage_S` in `estimators/` and enter it here.
+An estimator is a function of a batch and its options that gives one advantage per action token (S),
+float32, 0 where the token is not trained; group statistics are computed in float64. Episodes whose
+reward abstained were removed by the caller. Adding one: write `fn(batch, options) -> advantage_S`
+and enter it in `ADVANTAGES`.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
-from assay.rl.estimators.advantage_batch import AdvantageFunction, AdvantageInput, AdvantageOptions
-from assay.rl.estimators.egpo import (
-    egpo,
-    egpo_diagnostics,
-    egpo_scaled_clip,
-    egpo_scaled_clip_diagnostics,
+import torch
+from torch import Tensor
+
+from assay.errors import InputError
+from assay.rl.group_arithmetic import (
+    EQUAL,
+    group_mean,
+    group_size,
+    group_std,
+    group_sum,
+    in_equal_group,
+    masked_whiten,
 )
-from assay.rl.estimators.group import gpg, grpo, mean_only, opo, pass_at_k, rloo
-from assay.rl.estimators.whitened import reinforce_pp, reinforce_pp_baseline
 
-__all__ = [
-    "ADVANTAGES",
-    "CLOSED_THOUGHT",
-    "DIAGNOSTICS",
-    "ENTROPY_ESTIMATORS",
-    "WHITENED_ESTIMATORS",
-    "AdvantageFunction",
-    "AdvantageInput",
-    "AdvantageOptions",
-]
+
+@dataclass(frozen=True)
+class AdvantageInput:
+    """E episodes and their S action tokens laid end to end."""
+
+    rewards_E: Tensor
+    """One finite reward per episode."""
+    group_E: Tensor
+    """Group number of each episode (long, any numbering)."""
+    episode_S: Tensor
+    """Row of `rewards_E` that each token belongs to (long)."""
+    mask_S: Tensor
+    """Bool: tokens that are trained."""
+    token_rewards_S: Tensor | None = None
+    """Rewards earned at single tokens (a KL penalty in the reward), 0 where not trained."""
+    entropy_S: Tensor | None = None
+    """Full-vocabulary entropy of the policy at each token, in nats."""
+    cot_mask_S: Tensor | None = None
+    """Bool: tokens of the chain of thought."""
+
+
+@dataclass(frozen=True)
+class AdvantageOptions:
+    """Every number an estimator may be given; each estimator reads the ones it names."""
+
+    ddof: int = 1
+    """1: unbiased standard deviation (torch, TRL, verl); 0: biased. Where std is used."""
+    epsilon: float = 1e-6
+    """Added to the standard deviation. Where std is used."""
+    lone: Literal["zero", "reward"] = "zero"
+    """Advantage of an episode alone in its group: nothing, or its raw reward as in verl."""
+    equal: float = EQUAL
+    """Rewards of a group that differ by no more than this are equal and carry no signal."""
+    scale_by_std: bool = True
+    """pass_at_k: divide by the group's standard deviation."""
+    gamma: float = 1.0
+    """reinforce_pp: discount per token."""
+    f_norm: float = 1.0
+    """gpg: divides the advantage."""
+    bonus_scale: float = 0.4
+    """egpo: lambda, nats to advantage."""
+    bonus_cap: float = 2.0
+    """egpo: alpha; the entropy bonus is held under |advantage| / alpha (paper form)."""
+
+
+AdvantageFunction = Callable[[AdvantageInput, AdvantageOptions], Tensor]
+
+
+def sum_by_episode(batch: AdvantageInput, values_S: Tensor, mask_S: Tensor) -> Tensor:
+    """Sum of `values_S` over each episode's tokens that `mask_S` keeps: (E), float64."""
+    kept_S = torch.where(mask_S, values_S.double(), 0.0)
+    return torch.zeros_like(batch.rewards_E, dtype=torch.float64).index_add(
+        0, batch.episode_S, kept_S
+    )
+
+
+def outcomes_E(batch: AdvantageInput) -> Tensor:
+    """What each episode earned in all: its reward and its token rewards, (E), float64."""
+    rewards_E = batch.rewards_E.double()
+    if batch.token_rewards_S is None:
+        return rewards_E
+    return rewards_E + sum_by_episode(batch, batch.token_rewards_S, batch.mask_S)
+
+
+def to_tokens(batch: AdvantageInput, values_E: Tensor) -> Tensor:
+    """Each episode's value at every trained token of it, 0 elsewhere: (S), float32."""
+    return torch.where(batch.mask_S, values_E[batch.episode_S], 0.0).float()
+
+
+def minus_baseline(
+    batch: AdvantageInput, values_E: Tensor, baseline_E: Tensor, options: AdvantageOptions
+) -> Tensor:
+    """`values_E - baseline_E`, exactly 0 in groups of equal values; lone episodes by option."""
+    silent_E = in_equal_group(values_E, batch.group_E, options.equal)
+    centred_E = torch.where(silent_E, 0.0, values_E - baseline_E)
+    if options.lone == "reward":
+        return torch.where(group_size(batch.group_E) == 1, values_E, centred_E)
+    return centred_E
+
+
+def centred_E(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
+    """Outcomes minus their group's mean, (E), float64."""
+    values_E = outcomes_E(batch)
+    return minus_baseline(batch, values_E, group_mean(values_E, batch.group_E), options)
+
+
+# Estimators whose baseline is the episode's own group; they do not read other groups. A group of
+# equal rewards gets exactly 0 from each of them.
+
+
+def standardised_E(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
+    """(r - mean) / (std + epsilon) inside each group, (E), float64."""
+    return _over_std(batch, centred_E(batch, options), options)
+
+
+def _over_std(batch: AdvantageInput, values_E: Tensor, options: AdvantageOptions) -> Tensor:
+    """values / (std + epsilon); a value of 0 stays 0, whatever it is divided by."""
+    std_E = group_std(outcomes_E(batch), batch.group_E, options.ddof)
+    return torch.where(values_E == 0, 0.0, values_E / (std_E + options.epsilon))
+
+
+def grpo(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
+    """(r - mean) / (std + epsilon) (DeepSeekMath, arXiv 2402.03300, outcome supervision).
+
+    Reads `ddof`, `epsilon`, `lone`. The paper leaves the deviation's kind open; unbiased is what
+    TRL and verl compute.
+    """
+    return to_tokens(batch, standardised_E(batch, options))
+
+
+def mean_only(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
+    """r - mean, not divided by the deviation (Dr. GRPO, arXiv 2503.20783). Reads `lone`."""
+    return to_tokens(batch, centred_E(batch, options))
+
+
+def rloo(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
+    """r - mean of the others = G / (G - 1) * (r - mean) (RLOO, arXiv 2402.14740). Reads `lone`."""
+    size_E = group_size(batch.group_E)
+    factor_E = torch.where(size_E > 1, size_E / (size_E - 1).clamp(min=1), 1.0)
+    return to_tokens(batch, factor_E * centred_E(batch, options))
+
+
+def opo(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
+    """r - length-weighted mean of the group (OPO, arXiv 2505.23585). Reads `lone`.
+
+    Lengths count trained tokens: long completions have gradients of larger variance, and the
+    baseline that minimises the variance weighs them more.
+    """
+    values_E = outcomes_E(batch)
+    lengths_E = sum_by_episode(batch, torch.ones_like(batch.mask_S), batch.mask_S)
+    total_E = group_sum(lengths_E * values_E, batch.group_E)
+    baseline_E = total_E / group_sum(lengths_E, batch.group_E)
+    return to_tokens(batch, minus_baseline(batch, values_E, baseline_E, options))
+
+
+def gpg(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
+    """alpha * (r - mean) / f_norm, alpha = E / non-zero rewards (GPG, arXiv 2504.02546).
+
+    Reads `f_norm`, `lone`. alpha makes up for episodes that earned nothing; verl's rule.
+    """
+    alpha = len(batch.rewards_E) / outcomes_E(batch).count_nonzero().clamp(min=1)
+    return to_tokens(batch, alpha * centred_E(batch, options) / options.f_norm)
+
+
+def pass_at_k(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
+    """Best minus second best reward, for the best episode of a group; 0 for the rest.
+
+    Divided by (std + epsilon) when `scale_by_std` (pass@k policy optimisation as verl's
+    `grpo_passk`, arXiv 2503.19595). Reads `ddof`, `epsilon`, `scale_by_std`. A tie for the best
+    and an episode alone in its group earn 0.
+    """
+    values_E = outcomes_E(batch)
+    margin_E = torch.zeros_like(values_E)
+    for group in batch.group_E.unique():
+        members = (batch.group_E == group).nonzero().flatten()
+        if len(members) > 1:
+            best = values_E[members].topk(2)
+            margin_E[members[best.indices[0]]] = best.values[0] - best.values[1]
+    margin_E = torch.where(margin_E > options.equal, margin_E, 0.0)
+    if options.scale_by_std:
+        margin_E = _over_std(batch, margin_E, options)
+    return to_tokens(batch, margin_E)
+
+
+# Whitened estimators shift every token by the batch mean, so a group of equal rewards does carry a
+# gradient here; such groups must not be dropped beforehand (`signal.may_drop`).
+
+
+def returns_to_go(batch: AdvantageInput, gamma: float) -> Tensor:
+    """Discounted sum of the rewards from each trained token to its episode's end.
+
+    The episode's reward is earned at its last trained token; untrained tokens are passed over
+    without a discount. (S), float64, 0 where not trained.
+    """
+    episodes, rewards = batch.episode_S.tolist(), batch.rewards_E.tolist()
+    trained = batch.mask_S.tolist()
+    immediate = [0.0] * len(episodes)
+    if batch.token_rewards_S is not None:
+        immediate = batch.token_rewards_S.tolist()
+    returns = [0.0] * len(episodes)
+    following: dict[int, float] = {}
+    for s in reversed(range(len(episodes))):
+        if trained[s]:
+            episode = episodes[s]
+            later = gamma * following[episode] if episode in following else rewards[episode]
+            returns[s] = following[episode] = immediate[s] + later
+    return torch.tensor(returns, dtype=torch.float64, device=batch.mask_S.device)
+
+
+def reinforce_pp(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
+    """Return-to-go, whitened over the batch's trained tokens (REINFORCE++, arXiv 2501.03262).
+
+    Reads `gamma`, `equal`; exactly 0 where all returns of the batch are equal.
+    """
+    return _whitened(batch, returns_to_go(batch, options.gamma), options)
+
+
+def reinforce_pp_baseline(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
+    """r - mean of the group, whitened over the batch's trained tokens (arXiv 2501.03262).
+
+    Reads `lone`, `equal`.
+    """
+    values_S = to_tokens(batch, centred_E(batch, options)).double()
+    return _whitened(batch, values_S, options)
+
+
+def _whitened(batch: AdvantageInput, values_S: Tensor, options: AdvantageOptions) -> Tensor:
+    kept = values_S[batch.mask_S]
+    if len(kept) == 0 or kept.max() - kept.min() <= options.equal:
+        return torch.zeros_like(values_S, dtype=torch.float32)
+    # In float32 as verl, whose published numbers include its rounding where rewards are large.
+    whitened_S = masked_whiten(values_S.float(), batch.mask_S)
+    return torch.where(batch.mask_S, whitened_S, 0.0)
+
+
+# EGPO: GRPO's advantage plus a bonus for entropy in the chain of thought, in two forms. With A the
+# GRPO advantage and E the mean entropy of an episode's chain-of-thought tokens (nats):
+#   egpo              A + min(lambda * E, |A| / alpha)       arXiv 2508.05118 v4, eq. 5
+#   egpo_scaled_clip  A + lambda * clip(E, -|A|/alpha, |A|/alpha)   zhangdw156/verl 0350dd9c
+# The bonus is never negative and smaller than |A| (alpha > 1), so no sign flips, and A = 0 gets
+# none. The tokens of the chain of thought are found by `rl.thought`.
+
+
+class NoChainOfThought(InputError):
+    """The estimator needs entropies or chain-of-thought marks that this run does not make."""
+
+
+def egpo(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
+    """A + min(lambda * E, |A| / alpha) (arXiv 2508.05118 v4, eq. 5).
+
+    Reads what `grpo` reads, `bonus_scale` (lambda), `bonus_cap` (alpha). Raises NoChainOfThought.
+    """
+    return _with_bonus(batch, options, options.bonus_scale)
+
+
+def egpo_scaled_clip(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
+    """A + lambda * clip(E, -|A| / alpha, |A| / alpha) (zhangdw156/verl 0350dd9c).
+
+    The cap lies at lambda * |A| / alpha, below the paper's. Reads what `egpo` reads. Raises
+    NoChainOfThought.
+    """
+    return _with_bonus(batch, options, 1.0)
+
+
+def egpo_diagnostics(batch: AdvantageInput, options: AdvantageOptions) -> dict[str, float]:
+    """What `egpo` did to this batch; see `_diagnostics`."""
+    return _diagnostics(batch, options, options.bonus_scale)
+
+
+def egpo_scaled_clip_diagnostics(
+    batch: AdvantageInput, options: AdvantageOptions
+) -> dict[str, float]:
+    """What `egpo_scaled_clip` did to this batch; see `_diagnostics`."""
+    return _diagnostics(batch, options, 1.0)
+
+
+def _with_bonus(batch: AdvantageInput, options: AdvantageOptions, inner: float) -> Tensor:
+    advantage_E = standardised_E(batch, options)
+    return to_tokens(batch, advantage_E + _bonus_E(batch, advantage_E, options, inner))
+
+
+def _bonus_E(
+    batch: AdvantageInput, advantage_E: Tensor, options: AdvantageOptions, inner: float
+) -> Tensor:
+    """Both forms are (lambda / inner) * min(inner * E, |A| / alpha), inner = lambda or 1."""
+    capped_E = torch.minimum(
+        inner * _thought_entropy_E(batch), advantage_E.abs() / options.bonus_cap
+    )
+    return options.bonus_scale / inner * capped_E
+
+
+def _thought_mask(batch: AdvantageInput) -> Tensor:
+    if batch.cot_mask_S is None:
+        raise NoChainOfThought(
+            "egpo needs to know which tokens are chain of thought",
+            fix="name the model's thinking tags, or choose another algorithm",
+        )
+    return batch.cot_mask_S & batch.mask_S
+
+
+def _thought_entropy_E(batch: AdvantageInput) -> Tensor:
+    """Mean entropy over each episode's chain of thought, detached; 0 where there is none."""
+    mask_S = _thought_mask(batch)
+    if batch.entropy_S is None:
+        raise NoChainOfThought("egpo needs the policy's entropy at every token")
+    tokens_E = sum_by_episode(batch, torch.ones_like(mask_S), mask_S)
+    total_E = sum_by_episode(batch, batch.entropy_S.detach(), mask_S)
+    # Entropy summed in float32 may come out a hair below 0, and the bonus may not.
+    return (total_E / tokens_E.clamp(min=1)).clamp(min=0)
+
+
+def _diagnostics(
+    batch: AdvantageInput, options: AdvantageOptions, inner: float
+) -> dict[str, float]:
+    """cot_tokens_mean, share_without_cot and bonus_mean over episodes; share_capped over the
+    episodes with an advantage other than 0: those whose entropy reached beyond the cap; and
+    bonus_to_advantage, the sum of all bonuses over that of all |advantages| without them.
+    """
+    mask_S = _thought_mask(batch)
+    tokens_E = sum_by_episode(batch, torch.ones_like(mask_S), mask_S)
+    advantage_E = standardised_E(batch, options)
+    beyond_E = inner * _thought_entropy_E(batch) > advantage_E.abs() / options.bonus_cap
+    heard_E = advantage_E != 0
+    capped = (beyond_E & heard_E).sum() / heard_E.sum().clamp(min=1)
+    bonus_E = _bonus_E(batch, advantage_E, options, inner)
+    size = advantage_E.abs().sum()
+    return {
+        "cot_tokens_mean": tokens_E.mean().item(),
+        "share_without_cot": (tokens_E == 0).double().mean().item(),
+        "bonus_mean": bonus_E.mean().item(),
+        "bonus_to_advantage": (bonus_E.sum() / size).item() if size else 0.0,
+        "share_capped": capped.item(),
+    }
+
 
 ADVANTAGES: dict[str, AdvantageFunction] = {
     "grpo": grpo,

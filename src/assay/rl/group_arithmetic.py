@@ -1,6 +1,6 @@
-"""Arithmetic inside groups: sums, means, deviations and the test whether all values are equal.
+"""Arithmetic over subsets: statistics inside groups, and over the tokens that a mask keeps.
 
-Every function takes one value per member and the member's group, and answers once per member.
+Group functions take one value per member and the member's group, and give one value per member.
 Nothing here knows of rewards, tokens or advantages.
 """
 
@@ -57,3 +57,28 @@ def in_equal_group(values_E: Tensor, group_E: Tensor, tolerance: float = EQUAL) 
     The spread is what is tested: a standard deviation of equal values need not come out as 0.
     """
     return group_spread(values_E, group_E) <= tolerance
+
+
+def masked_sum(values_S: Tensor, mask_S: Tensor) -> Tensor:
+    """Sum of the kept values, a scalar."""
+    return torch.where(mask_S, values_S, 0).sum()
+
+
+def masked_mean(values_S: Tensor, mask_S: Tensor) -> Tensor:
+    """Mean of the kept values, a scalar; 0 when none is kept."""
+    return masked_sum(values_S, mask_S) / mask_S.sum().clamp(min=1)
+
+
+def masked_variance(values_S: Tensor, mask_S: Tensor) -> Tensor:
+    """Unbiased variance of the kept values, a scalar; 0 when fewer than two are kept."""
+    squares_S = (values_S - masked_mean(values_S, mask_S)).square()
+    return masked_sum(squares_S, mask_S) / (mask_S.sum() - 1).clamp(min=1)
+
+
+def masked_whiten(values_S: Tensor, mask_S: Tensor, epsilon: float = 1e-8) -> Tensor:
+    """All values, shifted and scaled so that the kept ones have mean 0 and variance 1.
+
+    (x - mean) / sqrt(variance + epsilon), as verl's `masked_whiten`.
+    """
+    scale = (masked_variance(values_S, mask_S) + epsilon).rsqrt()
+    return (values_S - masked_mean(values_S, mask_S)) * scale

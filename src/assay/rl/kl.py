@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from assay.errors import InputError
-from assay.rl.look_up import look_up
+from assay.errors import InputError, look_up
 
 
 class KlHasNoGradient(InputError):

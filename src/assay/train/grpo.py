@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from assay.data.episode import Episode, Reward
+from assay.errors import look_up
 from assay.rl.advantages import (
     ADVANTAGES,
     CLOSED_THOUGHT,
@@ -22,14 +23,20 @@ from assay.rl.advantages import (
 )
 from assay.rl.aggregation import Dropped, constant_scale, token_weights
 from assay.rl.kl import kl_rewards
-from assay.rl.look_up import look_up
-from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
+from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Policy
-from assay.rl.shaping import overlong_punishment
 from assay.rl.signal import signal_stats
 from assay.rl.thought import Thinking, Thought, ends_open, find_thought
-from assay.train.group_choice import OVERLONG, Choice, Group, choose, groups_that_teach, rewards_of
+from assay.train.group_choice import (
+    OVERLONG,
+    Choice,
+    Group,
+    choose,
+    groups_that_teach,
+    overlong_punishment,
+    rewards_of,
+)
 from assay.train.microbatch import micro_batches
 from assay.train.sampled_groups import (
     GroupStream,

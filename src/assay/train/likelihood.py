@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from assay.data.episode import Episode
-from assay.rl.likelihood_weights import sft_weights
-from assay.rl.objectives.nll import Nll
+from assay.rl.aggregation import sft_weights
+from assay.rl.objectives import Nll
 from assay.rl.packed import Packed, pack
 
 NLL = Nll()

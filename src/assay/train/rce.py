@@ -11,8 +11,8 @@ from typing import Protocol
 import torch
 
 from assay.data.episode import Episode
-from assay.rl.likelihood_weights import rce_tau, rce_weights
-from assay.rl.objectives.nll import Nll
+from assay.rl.aggregation import rce_tau, rce_weights
+from assay.rl.objectives import Nll
 from assay.rl.packed import Packed, group_numbers, pack
 from assay.rl.policy import Policy
 from assay.train.row_order import visits

@@ -13,7 +13,7 @@ import torch
 from assay.data.episode import Completion, Reward, Turn
 from assay.data.row import Row
 from assay.errors import RunFailure
-from assay.rl.objectives.objective import Objective
+from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from assay.models.dropout import next_masks
-from assay.rl.objectives.objective import Objective
+from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
 from assay.train.microbatch import micro_batches

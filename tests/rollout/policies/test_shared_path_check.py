@@ -13,7 +13,7 @@ from assay.models.elementwise import GatedSilu
 from assay.models.lora import LoraOptions
 from assay.models.precision import Precision, choose_precision
 from assay.models.rotary import RotaryUnsupported
-from assay.rl.objectives.policy_gradient import Grpo
+from assay.rl.objectives import Grpo
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey
 from assay.rollout.policies.language import LanguagePolicy

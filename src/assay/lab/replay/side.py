@@ -28,8 +28,8 @@ from assay.lab.setup.prepare import find_part, make_renderer, prepare, renderer_
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import StageInput, build_grpo, build_method, reward_of
 from assay.rl.advantages import ENTROPY_ESTIMATORS
-from assay.rl.likelihood_weights import rce_shares
-from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
+from assay.rl.aggregation import rce_shares
+from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import group_numbers
 from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats

@@ -7,7 +7,7 @@ from functools import partial
 from assay.data.episode import Episode, Reward
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row
-from assay.errors import InputError
+from assay.errors import InputError, look_up
 from assay.experiment.stage_tables import (
     GrpoStage,
     RceStage,
@@ -17,9 +17,8 @@ from assay.experiment.stage_tables import (
     StageSpec,
 )
 from assay.experiment.training_tables import Reward as RewardSpec
-from assay.rl.look_up import look_up
 from assay.rl.losses import Clip
-from assay.rl.objectives.policy_gradient import Grpo as GrpoObjective
+from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
 from assay.rl.thought import CLOSING, OPENING, Thinking

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from assay.models.first_difference import first_difference
 from assay.models.plain import score_plainly
-from assay.rl.objectives.objective import Objective
+from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy, Scores
 from assay.rollout.policies.language import LanguagePolicy, LocalSampler

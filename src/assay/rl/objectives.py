@@ -1,34 +1,104 @@
-"""The policy-gradient objective of GRPO and its relatives.
+"""Objectives: pure functions of scores and a packed batch that say what they need.
 
-loss = sum weight * (c * policy loss + kl_coef * KL - entropy_coef * entropy). Ratios use the
-training forward's own log-probs. c = min(exp(logp_train - logp_behaviour), 2), detached, corrects
-for a rollout whose numerics or engine differ from training's (truncated importance sampling).
-Advantages and weights are worked out before, over the whole batch.
+`Nll` is the weighted negative log-likelihood of SFT, RFT and RCE, which differ in
+`packed.weight_S` alone. `Grpo` is a policy loss with optional KL and entropy terms, corrected for
+the gap between rollout and training. Neither computes scores or weights.
 """
 
 import math
 from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 from torch import Tensor
 
+from assay.errors import RunFailure, look_up
 from assay.rl.aggregation import aggregate
+from assay.rl.group_arithmetic import masked_sum
 from assay.rl.kl import check_kl_loss, k3, kl_loss
-from assay.rl.look_up import look_up
-from assay.rl.losses import LOSSES, Clip, TokenBatch, TokenLoss
-from assay.rl.masked import masked_sum
-from assay.rl.objectives.objective import Atom, MissingScores, Needs, ObjectiveOutput
+from assay.rl.losses import LOSSES, Clip, TokenBatch, TokenLoss, clamped_log_ratio
 from assay.rl.packed import Packed
 from assay.rl.policy import Scores
-from assay.rl.policy_losses.loss_batch import clamped_log_ratio
+
+Atom = Literal["turn", "episode", "group"]
+"""The piece of a batch that micro-batching must keep together."""
+
+
+class MissingScores(RunFailure):
+    """A batch reached an objective without log-probs or entropies that it needs."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What must be worked out before or with the scores."""
+
+    old: bool = False
+    """`packed.old_S`: several updates are made from one rollout."""
+    reference: bool = False
+    """`packed.reference_S`."""
+    entropy: bool = False
+    """`scores.entropy_S`, with gradient."""
+
+
+@dataclass(frozen=True)
+class ObjectiveOutput:
+    """Loss and metrics of a micro-batch; both add over micro-batches."""
+
+    loss: Tensor
+    """Scalar with gradient."""
+    sums: dict[str, Tensor]
+    """Detached scalars, sums over trained tokens; "tokens" is how many there were."""
+
+
+class Objective(Protocol):
+    """A training method as the shared loop sees it."""
+
+    @property
+    def needs(self) -> Needs:
+        """What the loop must supply."""
+        ...
+
+    @property
+    def atom(self) -> Atom:
+        """What micro-batching must not cut."""
+        ...
+
+    def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
+        """Loss and metrics of one micro-batch."""
+        ...
+
+
+@dataclass(frozen=True)
+class Nll:
+    """sum(weight_S * -logp_S): the likelihood of SFT, RFT and RCE.
+
+    Weights are made by `aggregation.sft_weights` and `aggregation.rce_weights`.
+    """
+
+    needs: Needs = field(default_factory=Needs)
+    atom: Atom = "turn"
+
+    def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
+        """Metric: nll, the unweighted negative log-likelihood."""
+        nll_S = -scores.logps_S
+        sums = {
+            "tokens": packed.mask_S.sum().float(),
+            "nll": masked_sum(nll_S.detach(), packed.mask_S),
+        }
+        return ObjectiveOutput(aggregate(packed.weight_S, nll_S), sums)
+
 
 CORRECTION_CAP = 2.0
+"""Largest weight of a token in the correction for the rollout's numerics."""
 
 
 @dataclass(frozen=True)
 class Grpo:
-    """A policy loss by name with its optional KL and entropy terms.
+    """The policy-gradient objective of GRPO and its relatives.
 
-    Raises KlHasNoGradient for k1 as a loss and UnknownName for unknown names, when made.
+    loss = sum weight * (c * policy loss + kl_coef * KL - entropy_coef * entropy). Ratios use the
+    training forward's own log-probs. c = min(exp(logp_train - logp_behaviour), 2), detached,
+    corrects for a rollout whose numerics or engine differ from training's (truncated importance
+    sampling). Raises KlHasNoGradient for k1 as a loss and UnknownName for unknown names, when made.
     """
 
     loss: str = "ppo_clip"

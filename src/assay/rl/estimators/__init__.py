@@ -1,1 +1,0 @@
-"""Advantage estimators, one family a file; `assay.rl.advantages` is their register."""

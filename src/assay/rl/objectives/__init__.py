@@ -1,1 +1,0 @@
-"""Objectives: pure functions of scores and a packed batch, one training method a file."""

@@ -1,1 +1,0 @@
-"""Per-token policy losses, one algorithm a file; `assay.rl.losses` is their register."""
