@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from assay.sandbox.isolation import Mode
-from assay.sandbox.worker import Worker
+from assay.sandbox.pool import Worker
 
 
 def main(isolation: Mode, bystander: bool) -> None:

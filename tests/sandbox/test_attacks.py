@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from assay.sandbox import isolation, worker
+from assay.sandbox import isolation, pool
 from assay.sandbox.isolation import candidates
 from assay.sandbox.limits import Limits, Outcome
-from assay.sandbox.worker import Worker
+from assay.sandbox.pool import Worker
 
 ROOT = Path(__file__).parents[2]
 TOOLS = {candidate.tool: candidate for candidate in candidates()}
@@ -87,16 +87,16 @@ def test_a_reply_without_the_nonce_is_a_crash_and_the_worker_is_replaced(
 ) -> None:
     with Worker("tests.sandbox.faults:echo", isolation="namespaces") as served:
         assert served.call({"value": 1}, 30.0).value == 1
-        real = worker.signed
-        monkeypatch.setattr(worker, "signed", lambda nonce, line: real(bytes(16), line))
+        real = pool.signed
+        monkeypatch.setattr(pool, "signed", lambda nonce, line: real(bytes(16), line))
         assert served.call({"value": 2}, 30.0).why == "the reply is not the supervisor's"
-        monkeypatch.setattr(worker, "signed", real)
+        monkeypatch.setattr(pool, "signed", real)
         assert served.call({"value": 3}, 30.0).value == 3
 
 
 def test_the_nonce_is_nowhere_in_the_calls_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     nonce = bytes.fromhex("1f8b5ac3d94e70b26b13e7529ac4d108")
-    monkeypatch.setattr(worker.os, "urandom", lambda size: nonce)
+    monkeypatch.setattr(pool.os, "urandom", lambda size: nonce)
     first, last = list(nonce[:8]), list(nonce[8:])
     assert inside("find_in_memory", first=first, last=last) == Outcome(value=0)
     first, last = list(b"\x7fassay-p"), list(b"robe-\x7f\x01\x02")

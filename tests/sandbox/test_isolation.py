@@ -13,7 +13,7 @@ import pytest
 from assay.sandbox import isolation
 from assay.sandbox.isolation import Isolation, IsolationUnavailable, candidates, isolation_for
 from assay.sandbox.limits import Outcome
-from assay.sandbox.worker import Worker
+from assay.sandbox.pool import Worker
 
 TOOLS = {candidate.tool: candidate for candidate in candidates()}
 

@@ -14,8 +14,7 @@ import pytest
 
 from assay.sandbox.isolation import isolation_available
 from assay.sandbox.limits import Limits, Outcome
-from assay.sandbox.pool import WorkerPool
-from assay.sandbox.worker import Worker, WorkerStartError
+from assay.sandbox.pool import Worker, WorkerPool, WorkerStartError
 
 HERE = Path(__file__).parent
 TOGETHER = "over the memory limit with all its processes"
@@ -270,7 +269,7 @@ def test_a_worker_that_dies_while_it_starts_is_no_failure_of_the_run(tmp_path: P
 def test_forking_children_leave_the_lab_an_outcome_when_the_worker_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("assay.sandbox.worker.GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("assay.sandbox.pool.GRACE_SECONDS", 0.5)
     why = "the worker gave no answer and was killed"
     with Worker("tests.sandbox.faults:fork_and_stop_supervisor") as worker:
         for _ in range(2):

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from assay.sandbox.limits import Limits
-from assay.sandbox.namespaces import enter_private_call, enter_private_root
+from assay.sandbox.isolation import enter_private_call, enter_private_root
+from assay.sandbox.limits import Limits, system_call_filter
 from assay.sandbox.pipes import encode_line, write_all
-from assay.sandbox.system_calls import system_call_filter
 
 if TYPE_CHECKING:
     from pyseccomp import SyscallFilter
@@ -28,7 +27,7 @@ PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 PRIVATE_SCRATCH = "/tmp/call"
 OTHER_PROCESSES = 2
-"""Of a user namespace: the supervisor and `unshare` count as its user's."""
+"""Processes of a user namespace that are not the call's: the supervisor and `unshare`."""
 
 # Made beforehand, because there may be no memory left to make it when it is needed.
 OUT_OF_MEMORY = encode_line({"failure": "memory", "why": "MemoryError: over the memory limit"})
@@ -39,7 +38,7 @@ class Privacy:
     """What a call in namespaces does before it runs anything."""
 
     visible: Sequence[str]
-    """What may be read (`namespaces.visible_paths`)."""
+    """What may be read (`isolation.visible_paths`)."""
     user: int
     """The user id to take; 0 to stay the user namespace's own."""
     system_calls: "SyscallFilter"
@@ -117,7 +116,7 @@ def run_call(
 
 
 def rehearse(setup: Mapping[str, Any]) -> None:
-    """Enters the privacy of a worker and of a call, to see whether this machine can.
+    """Enter the namespaces of a worker and of a call, to see whether this machine can.
 
     Raises OSError where the kernel refuses a step, RuntimeError without libseccomp.
     """

@@ -8,7 +8,7 @@ ends, which also happens when the lab is killed with SIGKILL. A call cannot spea
 dumpable, so that neither its memory nor its descriptors can be opened through /proc, and what it
 replies carries the request's nonce, which is cleared in the call's copy of its memory.
 
-It is started by `worker`; nothing else imports it.
+`pool.Worker` starts it; nothing else imports it.
 """
 
 import contextlib
@@ -34,8 +34,8 @@ from assay.sandbox.call_process import (
     process_control,
     run_call,
 )
-from assay.sandbox.limits import Limits
-from assay.sandbox.namespaces import enter_private_root
+from assay.sandbox.isolation import enter_private_root
+from assay.sandbox.limits import Limits, system_call_filter
 from assay.sandbox.pipes import (
     LineReader,
     encode_line,
@@ -44,10 +44,9 @@ from assay.sandbox.pipes import (
     wait_readable,
     write_all,
 )
-from assay.sandbox.system_calls import system_call_filter
 
 REQUEST_SECONDS = 60.0
-"""For the rest of a request that has begun; after it the lab is taken for gone."""
+"""For the rest of a request once its first bytes are read; after that the lab counts as gone."""
 WATCH_SECONDS = 0.1
 """How often a running call's processes are counted, and whether the lab still lives."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assay.sandbox.limits import Limits
-from assay.sandbox.worker import Worker
+from assay.sandbox.pool import Worker
 from assay.serve.asking import Asked, Choice, again
 from assay.serve.constraints import Constraint, bare_json, problem_of, texts_by_schema
 from assay.serve.replies import Answered

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from assay.sandbox.limits import Limits
-from assay.sandbox.worker import Worker
+from assay.sandbox.pool import Worker
 from assay.tasks.math.judging import judge
 from assay.tasks.math.verify import compare
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.sandbox.limits import Outcome
-from assay.sandbox.worker import Worker
+from assay.sandbox.pool import Worker
 from assay.tasks.math.answers import delimited
 from tests.tasks.math.many import in_one_call
 

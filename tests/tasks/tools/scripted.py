@@ -6,7 +6,7 @@ from typing import Any
 
 from assay.data.row import Row, ToolCall
 from assay.sandbox.limits import Limits
-from assay.sandbox.worker import Worker
+from assay.sandbox.pool import Worker
 from assay.tasks.tools.multi_turn import truth_calls
 from assay.tasks.tools.prompts import call_text
 from assay.tasks.tools.simulation import functions_of, judging, wheel_folders

@@ -8,7 +8,7 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.row import Message, Row
-from assay.sandbox import isolation, worker
+from assay.sandbox import isolation, pool
 from assay.sandbox.isolation import Isolation
 from assay.tasks.math.rewards import accuracy
 from assay.tasks.running import RewardRunner
@@ -134,7 +134,7 @@ def test_calls_made_before_are_replayed_and_leave_nothing_behind():
 @pytest.mark.parametrize("mode", ["namespaces", "limits-only"])
 def test_simulators_and_math_answers_run_as_isolated_as_the_experiment_says(monkeypatch, mode):
     asked: list[str] = []
-    monkeypatch.setattr(worker, "isolation_for", lambda m: asked.append(m) or Isolation(""))
+    monkeypatch.setattr(pool, "isolation_for", lambda m: asked.append(m) or Isolation(""))
     monkeypatch.setattr(simulation, "_pool", functools.cache(simulation._new_pool))
     monkeypatch.setattr(isolation, "_chosen", ["namespaces"])
     if mode != "namespaces":
