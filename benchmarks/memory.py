@@ -1,6 +1,6 @@
 """How much memory training takes: by the formula for models of many sizes, and measured on one.
 
-    python benchmarks/memory.py table     the formula, as the tables of docs/memory.md
+    python benchmarks/memory.py table     the formula, as the tables of docs/machines.md
     python benchmarks/memory.py measure   SFT and GRPO updates of the default model (Linux)
 
 Each measurement is a process of its own: peak resident memory of the second update (the first

@@ -18,9 +18,11 @@ def blocks(page: str, language: str) -> list[str]:
     return [code for found, code in BLOCK.findall(text) if found == language]
 
 
-def as_module(page: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The only Python block of a page, written to a file and imported from there as `name`."""
-    (code,) = blocks(page, "python")
+def as_module(
+    page: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, number: int = 0
+) -> ModuleType:
+    """A Python block of a page, written to a file and imported from there as `name`."""
+    code = blocks(page, "python")[number]
     (folder / f"{name}.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, name, raising=False)

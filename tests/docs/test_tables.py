@@ -51,7 +51,7 @@ def test_every_registered_name_stands_in_its_table_and_no_other(section: str, na
 
 def test_the_memory_table_is_what_its_command_prints() -> None:
     start = "<!-- python benchmarks/memory.py table -->"
-    assert between("memory.md", start) == table()
+    assert between("machines.md", start) == table()
 
 
 @pytest.mark.parametrize("page", EVERYWHERE, ids=lambda page: page.name)
@@ -69,6 +69,6 @@ def test_the_index_names_every_page() -> None:
 def test_files_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     named = re.findall(r"`((?:src|tests|benchmarks|experiments|docs)/[\w./-]+)`", text)
-    examples = {"src/assay/tasks/reverse/task.py"}
+    examples = {"src/assay/tasks/tickets.py"}
     missing = [n for n in named if n not in examples and not (DOCS.parent / n).exists()]
     assert not missing
