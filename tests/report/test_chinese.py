@@ -100,7 +100,7 @@ REASONS = {
     "data.formats.hardgen": ("NO_RESULTS", "UNKNOWN_ROLE", "NO_TEXT"),
     "data.python_calls": ("SYNTAX", "NO_CALLS", "NO_LITERAL", "NO_JSON", "UNPACKED", "TWICE"),
     "lab.setup.row_filters": ("TOO_LONG", "LONGER", "SHORTER"),
-    "tasks.separate_rows": ("EXACT", "NORMALISED", "PATH", "FUNCTION"),
+    "data.leakage": ("EXACT", "NORMALISED", "PATH", "FUNCTION"),
 }
 
 

@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerFast
 from assay.data.episode import Turn
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row
-from assay.tasks.dialogue import Asked
 from assay.tasks.rendered_dialogue import OneAnswer, RenderedDialogue
+from assay.tasks.task import Asked
 from tests.models.folders import CHAT, tiny_tokenizer
 
 TRIM = CHAT.replace("m['content'] +", "(m['content'] | trim) +")

@@ -48,8 +48,13 @@ def run_results(
 def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[RenderableType]]:
     """Writes the run's BFCL scores into `folder`; returns them for programs and for people."""
     from assay.runs.measurements import reported_answers
-    from assay.tasks.tools.bfcl_scores import bfcl_scores, is_category
-    from assay.tasks.tools.bfcl_tables import bfcl_lines, bfcl_result, write_bfcl
+    from assay.tasks.tools.bfcl_scores import (
+        bfcl_lines,
+        bfcl_result,
+        bfcl_scores,
+        is_category,
+        write_bfcl,
+    )
 
     found = bfcl_scores(str(run), reported_answers(run, is_category))
     files = write_bfcl(found, folder)

@@ -4,7 +4,8 @@ A row of several turns asks at each of them: what it has in `extra["entry"]["que
 messages. Its path is the calls of its gold answer, Python text by turn, in order; it counts as
 shared where a test row's whole path occurs within it. Rows with paths are played with simulators
 that both sides have by design, so functions count between two of them not at all.
-Paraphrases are not found.
+Paraphrases are not found. `separate` drops what is shared; which items are the test is the
+caller's choice: those of a benchmark with worked examples hold the examples' questions too.
 """
 
 import ast
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from assay.data.hashing import normalise_text
+from assay.data.loaded import Loaded
 from assay.data.row import Row
 from assay.data.tools import function_names
 
@@ -127,3 +129,28 @@ def _pairs(
         by_text[text].append(row_id)
     pairs = ((i, test_id) for text, i in train if text for test_id in by_text.get(text, ()))
     return tuple(dict.fromkeys(pairs))
+
+
+EXACT = "same question as a test item"
+NORMALISED = "same question as a test item but for case, spaces and signs"
+PATH = "same calls as a test item, one after another"
+FUNCTION = "same function name as a test item"
+
+
+def separate(rows: Sequence[Row], items: Sequence[Row]) -> Loaded:
+    """`rows` without those that share something with `items`; each goes for its first reason."""
+    shared = overlap(rows, items)
+    reasons = {
+        EXACT: {train for train, _ in shared.exact},
+        NORMALISED: {train for train, _ in shared.normalised},
+        PATH: {train for train, _ in shared.paths},
+        FUNCTION: {train for ids in shared.functions.values() for train in ids},
+    }
+    kept, dropped = [], defaultdict(list)
+    for row in rows:
+        reason = next((why for why, ids in reasons.items() if row.id in ids), None)
+        if reason is None:
+            kept.append(row)
+        else:
+            dropped[reason].append(row.id)
+    return Loaded(tuple(kept), {reason: tuple(ids) for reason, ids in dropped.items()})

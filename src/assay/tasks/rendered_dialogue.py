@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from assay.data.episode import Completion, Ended, Turn
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row
-from assay.tasks.dialogue import Asked, Dialogue, Tools
-from assay.tasks.task import Task
+from assay.tasks.task import Asked, Dialogue, Task, Tools
 
 Decode = Callable[[Sequence[int]], str]
 """Actions to the text that rewards see: without end tokens, everything else kept."""

@@ -1,6 +1,8 @@
-"""The seam between a skill and the lab: what a task, a reward and a benchmark are, and their names.
+"""The seam between a skill and the lab: what a task, a reward, a benchmark and a dialogue are.
 
 Nothing here knows any skill, and importing it loads none; `task` imports the one that is asked for.
+A dialogue is an episode of several turns. It knows messages and tools, never tokens: rendering and
+sampling are the caller's, and rewards read the finished conversation (`Completion.messages`).
 """
 
 from collections.abc import Callable, Mapping
@@ -9,11 +11,45 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from assay.data.episode import Completion, Reward
+from assay.data.episode import Completion, Ended, Reward
 from assay.data.loaded import Loaded as Loaded
 from assay.data.row import Message, Row
 from assay.errors import InputError, nearest
-from assay.tasks.dialogue import Dialogue
+
+Tools = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the model sees before it writes its next message."""
+
+    messages: tuple[Message, ...]
+    """The whole conversation so far, the task's own system text included."""
+    tools: Tools = ()
+    """The functions that it may call now."""
+
+
+class Dialogue(Protocol):
+    """One episode of several turns with one row."""
+
+    def asks(self) -> Asked | None:
+        """What the model is asked next; None when the episode is over. Calling it twice changes
+        nothing."""
+        ...
+
+    def hears(self, text: str, ended: Ended) -> None:
+        """Take what the model wrote, without its end token, and how that ended.
+
+        An exception ends the episode as an abstention that says why.
+        """
+        ...
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """Everything that came after the row's prompt: the model's messages as it wrote them (the
+        raw text is the content), tool results, and the user's later messages."""
+        ...
+
 
 Value = TypeVar("Value")
 
@@ -28,7 +64,7 @@ def is_unsafe(reward: RewardFunction) -> bool:
 
 
 def lowest(reward: RewardFunction) -> float:
-    """What an answer earns that makes `reward` give up: its attribute `lowest`, else 0."""
+    """The value of an answer on which `reward` fails: its attribute `lowest`, else 0."""
     return float(getattr(reward, "lowest", 0.0))
 
 
@@ -71,12 +107,12 @@ class Benchmark:
     """Name and version of the checker, for fingerprints."""
     max_score: float = 1.0
     classify: Callable[[Row, Completion], str] = no_error
-    """The type of a wrong answer's error; "" for a right one. Not asked where the reward says what
-    became of the answer."""
+    """The type of a wrong answer's error; "" for a right one. Not called where the reward has an
+    outcome."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The options in force, defaults included, for fingerprints."""
     dialogue: Callable[[Row], Dialogue] | None = None
-    """The world of an item that takes several turns; None where one answer is all."""
+    """The dialogue of an item of several turns; None for a benchmark of single answers."""
 
 
 def error_type(
@@ -84,7 +120,7 @@ def error_type(
 ) -> str:
     """The type of an answer's error for records; "" for a right answer and for an abstention.
 
-    A checker that gave up on an answer is not asked again.
+    A checker that failed on an answer is not called again.
     """
     if reward.value is None or reward.outcome == "right":
         return ""
@@ -134,7 +170,7 @@ class Task(Protocol):
         ...
 
     def dialogue(self, row: Row) -> Dialogue | None:
-        """The world of a training row that takes several turns; None where one answer is all."""
+        """The dialogue of a training row of several turns; None for a row with one answer."""
         ...
 
 

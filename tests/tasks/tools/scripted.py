@@ -1,13 +1,13 @@
 """Scripted policies of the multi-turn tests, and one worker that answers many requests at once."""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.data.row import Row, ToolCall
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import Worker
-from assay.tasks.tools.multi_turn import truth_calls
+from assay.tasks.tools.call_text import PythonCall, read_call
 from assay.tasks.tools.prompts import call_text
 from assay.tasks.tools.simulation import functions_of, judging, wheel_folders
 
@@ -59,6 +59,19 @@ def in_hermes(row: Row, change: Callable[[ToolCall], Sequence[ToolCall]] = lambd
     for turn in truth_calls(row):
         yield from (call_text(calls) for call in turn if (calls := change(call)))
         yield "Done."
+
+
+def truth_calls(row: Row) -> tuple[tuple[ToolCall, ...], ...]:
+    """The calls of `row.gold` by turn; a positional argument has its name from the docs' order."""
+    added = row.extra["entry"].get("missed_function", {}).values()
+    docs = [*row.tools, *(doc for docs in added for doc in docs)]
+    order = {doc["name"]: tuple(doc["parameters"]["properties"]) for doc in docs}
+    return tuple(tuple(_named(read_call(call), order) for call in turn) for turn in row.gold)
+
+
+def _named(call: PythonCall, order: Mapping[str, tuple[str, ...]]) -> ToolCall:
+    positional = dict(zip(order[call.name], call.positional, strict=False))
+    return ToolCall(call.name, {**positional, **call.named})
 
 
 def judged(rows: Sequence[Row], policy: Callable[[Row], Turns]) -> list[dict[str, Any]]:

@@ -14,21 +14,21 @@ from assay.data.episode import Completion
 from assay.data.row import Message, Row, ToolCall
 from assay.data.tools import function_names
 from assay.models.wheels import wheel_directory
-from assay.tasks.tools.bfcl_dialogue import (
+from assay.tasks.tools.call_text import decode_message
+from assay.tasks.tools.dialogue_rewards import dialogue_error
+from assay.tasks.tools.multi_turn import (
     MORE_FUNCTIONS,
+    MULTI_TURN,
     STEP_LIMIT,
     Added,
     MultiTurnDialogue,
     play,
 )
-from assay.tasks.tools.call_text import decode_message
-from assay.tasks.tools.dialogue_rewards import dialogue_error
-from assay.tasks.tools.multi_turn import MULTI_TURN, truth_calls
 from assay.tasks.tools.prompts import call_text
 from assay.tasks.tools.simulation import SimulatorFailure
 from assay.tasks.tools.single_turn import entries
 from assay.tasks.tools.task import TASK
-from tests.tasks.tools.scripted import in_hermes, in_python
+from tests.tasks.tools.scripted import in_hermes, in_python, truth_calls
 
 
 def echo(row: Row, done: Sequence[str], calls: Sequence[str]) -> list[str]:

@@ -10,14 +10,13 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import BenchmarkOptions, UnknownNameError, benchmark
-from assay.tasks.tools.bfcl_dialogue import STEP_LIMIT, MultiTurnDialogue, play
 from assay.tasks.tools.dialogue_rewards import (
     DIALOGUE_REWARDS,
     dialogue_error,
     heard,
     truth_completion,
 )
-from assay.tasks.tools.multi_turn import MULTI_TURN
+from assay.tasks.tools.multi_turn import MULTI_TURN, STEP_LIMIT, MultiTurnDialogue, play
 from assay.tasks.tools.single_turn import entries
 from assay.tasks.tools.task import TASK
 from tests.tasks.tools.scripted import a_turn_at_once, in_hermes, in_python

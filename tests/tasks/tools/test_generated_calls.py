@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from assay.data.leakage import separate
 from assay.data.row import Row, ToolCall
-from assay.tasks.separate_rows import separate
 from assay.tasks.tools.checker import ast_check
 from assay.tasks.tools.generated_calls import (
     BadCount,

@@ -7,10 +7,10 @@ import pytest
 from assay.data.tools import function_names
 from assay.tasks.task import UnknownNameError
 from assay.tasks.tools.call_text import PythonCall
-from assay.tasks.tools.multi_turn import HINT, MULTI_TURN, is_multi_turn, truth_calls
+from assay.tasks.tools.multi_turn import HINT, MULTI_TURN, is_multi_turn
 from assay.tasks.tools.single_turn import entries, read_bfcl
 from assay.tasks.tools.task import TASK, NoTargetError
-from tests.tasks.tools.scripted import in_batch, world
+from tests.tasks.tools.scripted import in_batch, truth_calls, world
 from tests.tasks.tools.upstream import loaded_entries, loaded_truths
 
 

@@ -8,16 +8,14 @@ from typing import Any
 import pytest
 
 from assay.data.episode import Completion, Reward
-from assay.data.leakage import call_path, overlap, questions
+from assay.data.leakage import PATH, call_path, overlap, questions, separate
 from assay.data.renderings.hermes import call_text
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row
 from assay.tasks.running import RewardRunner
-from assay.tasks.separate_rows import PATH, separate
 from assay.tasks.task import BenchmarkOptions, benchmark
 from assay.tasks.tools import simulated
-from assay.tasks.tools.bfcl_dialogue import MultiTurnDialogue, play
-from assay.tasks.tools.multi_turn import MULTI_TURN, multi_turn_entries
+from assay.tasks.tools.multi_turn import MULTI_TURN, MultiTurnDialogue, multi_turn_entries, play
 from assay.tasks.tools.simulated import (
     BadCount,
     Drawn,

@@ -22,9 +22,8 @@ from assay.lab.check.subject import target_messages
 from assay.lab.setup.evaluation import decode_with
 from assay.lab.setup.prepare import make_renderer
 from assay.lab.setup.session import Session
-from assay.tasks.dialogue import Dialogue
 from assay.tasks.running import WeightedReward
-from assay.tasks.task import RewardFunction
+from assay.tasks.task import Dialogue, RewardFunction
 
 LONGEST = 100
 """Turns after which a world that goes on asking is left alone."""

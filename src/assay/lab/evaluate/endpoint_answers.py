@@ -27,9 +27,8 @@ from assay.rollout.engines.endpoint.client import Endpoint, EndpointError, Said,
 from assay.rollout.sampling import Sampling, key_state
 from assay.runs.conversation_records import conversation_columns
 from assay.runs.records import EvaluationRecord, RecordWriter
-from assay.tasks.dialogue import Tools
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import Benchmark, Task, error_type
+from assay.tasks.task import Benchmark, Task, Tools, error_type
 
 CHUNK = 64
 """Answers judged and recorded together."""

@@ -21,11 +21,11 @@ from assay.lab.setup.stage_methods import reward_of
 from assay.lab.setup.trained_items import Trained, bare_items, shared_questions
 from assay.rollout.sampling import Sampling
 from assay.runs.records import EvaluationRecord
-from assay.tasks.dialogue import Dialogue
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.running import WeightedReward
 from assay.tasks.task import (
     BenchmarkOptions,
+    Dialogue,
     RewardFunction,
     Task,
     benchmark,

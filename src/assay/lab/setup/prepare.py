@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from assay.data.formats.formats import iter_items, shaped
-from assay.data.leakage import call_path
+from assay.data.leakage import call_path, separate
 from assay.data.loaded import Loaded, gather, spread
 from assay.data.renderings.reasoning import without_reasoning
 from assay.data.renderings.rendering import Renderer, automatic
@@ -18,7 +18,6 @@ from assay.errors import InputError
 from assay.experiment.data_table import DataSpec
 from assay.experiment.experiment import Experiment
 from assay.lab.setup.row_filters import Shift, by_length
-from assay.tasks.separate_rows import separate
 from assay.tasks.task import BenchmarkOptions, Task, benchmark, lookup
 
 

@@ -10,9 +10,8 @@ from importlib.metadata import version
 from assay.data.formats.formats import read_rows
 from assay.data.row import Message, Row
 from assay.errors import InputError
-from assay.tasks.dialogue import Dialogue
 from assay.tasks.math.rewards import REWARD_MAXIMUM, REWARDS, RULES, accuracy, gold_answer
-from assay.tasks.task import Benchmark, BenchmarkOptions
+from assay.tasks.task import Benchmark, BenchmarkOptions, Dialogue
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 """Qwen2.5-Math's wording."""

@@ -1,16 +1,23 @@
-"""What a run's answers say of BFCL: by category, and by class, number of turns and type of error.
+"""A run's answers on BFCL by category, class, number of turns and type of error, and their tables.
 
-A category that was not run is absent, never 0. Only evaluations that report count. Tables are
-`bfcl_tables`'s.
+A category that was not run is absent, never 0. Only evaluations that report count. Upstream counts
+a multi-turn category that was not run as 0 in the overall mean, so that after one category alone
+"Overall" is a quarter of it. `data_multi_turn.csv` does the same, for programs that expect that
+file; the other files never do.
 """
 
+import csv
+import functools
+import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from assay.data.files import atomic_write_text
 from assay.data.row import Row
 from assay.errors import InputError
 from assay.judge.averages import average
@@ -30,8 +37,8 @@ class NoBfclScores(InputError):
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One category at one checkpoint."""
+class CategoryAnswers:
+    """The answers of one category at one checkpoint."""
 
     category: str
     lines: tuple[Line, ...]
@@ -85,7 +92,7 @@ class BfclScores:
 
     model: str
     """RUN@CHECKPOINT."""
-    categories: Mapping[str, Measured]
+    categories: Mapping[str, CategoryAnswers]
 
     def overall(self) -> tuple[float, Interval] | None:
         """The unweighted mean of the multi-turn categories; None unless all four were run.
@@ -111,7 +118,7 @@ def bfcl_scores(run: str, reported: Iterable[Reported]) -> list[BfclScores]:
     `reported` are the run's answers to benchmarks that are categories (`is_category`). Raises
     NoBfclScores without any, and where two evaluations are of one category.
     """
-    found: dict[str, dict[str, Measured]] = {}
+    found: dict[str, dict[str, CategoryAnswers]] = {}
     names: dict[str, str] = {}
     for benchmark, evaluation, checkpoint, lines in reported:
         category = benchmark.removeprefix(PREFIX)
@@ -119,14 +126,14 @@ def bfcl_scores(run: str, reported: Iterable[Reported]) -> list[BfclScores]:
             problem = f"{run} measured {benchmark} as {names[category]!r} and {evaluation!r}"
             raise NoBfclScores(problem, fix="a table has one evaluation of each category")
         rows = {row.id: row for row in entries(category)}
-        measured = Measured(category, tuple(lines), len(rows), rows)
+        measured = CategoryAnswers(category, tuple(lines), len(rows), rows)
         found.setdefault(checkpoint, {})[category] = measured
     if not found:
         raise NoBfclScores(f"{run} was measured on no category of BFCL", fix='role = "report"')
     return [BfclScores(f"{run}@{checkpoint}", found[checkpoint]) for checkpoint in found]
 
 
-def breakdown(measured: Measured) -> list[Share]:
+def breakdown(measured: CategoryAnswers) -> list[Share]:
     """The category's scores by class and number of turns where its entries have any, and errors.
 
     An entry counts for each of its classes.
@@ -138,7 +145,7 @@ def breakdown(measured: Measured) -> list[Share]:
     ]
 
 
-def _by(by: str, measured: Measured, values_of: Any) -> list[Share]:
+def _by(by: str, measured: CategoryAnswers, values_of: Any) -> list[Share]:
     groups: dict[Any, set[str]] = {}
     for item in {line["item_id"] for line in measured.lines}:
         row = measured.rows[item]
@@ -153,10 +160,171 @@ def _by(by: str, measured: Measured, values_of: Any) -> list[Share]:
     return shares
 
 
-def _errors(measured: Measured) -> list[Share]:
+def _errors(measured: CategoryAnswers) -> list[Share]:
     judged = [line for line in measured.lines if line["score"] is not None]
     counts = Counter(line["error"] for line in judged if line["error"])
     return [
         Share("error", error, count / len(judged), wilson(count, len(judged)), count)
         for error, count in counts.most_common()
     ]
+
+
+NOT_RUN = "N/A"
+OVERALL = "multi_turn_overall"
+UPSTREAM = "data_multi_turn.csv"
+CORRECT = "data_multi_turn_correct.csv"
+CATEGORIES = "bfcl_categories.csv"
+BREAKDOWN = "bfcl_breakdown.csv"
+HEADER = ["Rank", "Model", "Multi Turn Overall Acc", "Base", "Miss Func", "Miss Param"]
+HEADER += ["Long Context"]
+COLUMNS = ["Model", "Category", "Score", "Low", "High", "Interval", "Items", "Of", "Repeats"]
+COLUMNS += ["Abstained", "Refused"]
+SHARES = ["Model", "Category", "By", "Value", "Rate", "Low", "High", "Interval", "Count"]
+
+Table = Sequence[Sequence[str]]
+
+
+def write_bfcl(found: Sequence[BfclScores], folder: Path) -> list[Path]:
+    """The four files, in a folder that is made where it is absent.
+
+    Raises InputError when a file is in its place.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError("is a file", file=folder, field="--bfcl", fix="name a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {
+        UPSTREAM: upstream_table(found),
+        CORRECT: _csv([HEADER, *_ranked([[s.model, *_correct(s)] for s in found])]),
+        CATEGORIES: _csv([COLUMNS, *(line for s in found for line in _categories(s))]),
+        BREAKDOWN: _csv([SHARES, *(line for s in found for line in _breakdown(s))]),
+    }
+    for name, text in texts.items():
+        atomic_write_text(folder / name, text)
+    return [folder / name for name in texts]
+
+
+def upstream_table(found: Sequence[BfclScores]) -> str:
+    """The text of upstream's file (eval_runner_helper.generate_leaderboard_csv)."""
+    table = []
+    for scores in found:
+        means = [_mean(scores, category) for category in MULTI_TURN]
+        overall = sum(mean or 0.0 for mean in means) / len(means)
+        table.append([scores.model, overall, *means])
+    return "\n".join(",".join(line) for line in [HEADER, *_ranked(table)])
+
+
+def bfcl_result(found: Sequence[BfclScores]) -> list[dict[str, Any]]:
+    """The scores as plain values; None is a category that was not run."""
+    return [
+        {
+            "model": scores.model,
+            "multi_turn_overall": overall[0] if (overall := scores.overall()) else None,
+            "categories": {
+                category: _mean(scores, category) if category in scores.categories else None
+                for category in ENTRIES
+            },
+            "breakdown": {
+                category: [asdict(share) for share in breakdown(measured)]
+                for category, measured in scores.categories.items()
+            },
+        }
+        for scores in found
+    ]
+
+
+def bfcl_lines(found: Sequence[BfclScores]) -> list[str]:
+    """The scores as text, a line for each category of each checkpoint."""
+    lines = []
+    for scores in found:
+        for category, measured in scores.categories.items():
+            if measured.scores is None:
+                lines.append(f"{scores.model} {category}: {NOT_RUN}, every answer abstained")
+                continue
+            interval = score_interval(measured.scores)
+            lines.append(
+                f"{scores.model} {category}: {measured.scores.mean:.1%} ({interval.low:.1%} to "
+                f"{interval.high:.1%}), {len(measured.scores.item_ids)} of {measured.of} items"
+            )
+        overall = scores.overall()
+        if overall is None:
+            missing = [name for name in MULTI_TURN if _mean(scores, name) is None]
+            lines.append(f"{scores.model} {OVERALL}: {NOT_RUN}, without {', '.join(missing)}")
+        else:
+            mean, interval = overall
+            limits = f"({interval.low:.1%} to {interval.high:.1%})"
+            lines.append(f"{scores.model} {OVERALL}: {mean:.1%} {limits}")
+    return lines
+
+
+def _mean(scores: BfclScores, category: str) -> float | None:
+    measured = scores.categories.get(category)
+    return measured.scores.mean if measured is not None and measured.scores is not None else None
+
+
+def _correct(scores: BfclScores) -> list[float | None]:
+    overall = scores.overall()
+    means = [_mean(scores, category) for category in MULTI_TURN]
+    return [overall[0] if overall else None, *means]
+
+
+def _ranked(table: Iterable[Sequence[Any]]) -> list[list[str]]:
+    """Best first, what has no overall score last; numbers as upstream writes them."""
+    ordered = sorted(table, key=lambda line: -1.0 if line[1] is None else line[1], reverse=True)
+    return [
+        [str(rank), line[0], *(NOT_RUN if x is None else f"{x * 100:.2f}%" for x in line[1:])]
+        for rank, line in enumerate(ordered, start=1)
+    ]
+
+
+def _categories(scores: BfclScores) -> list[list[str]]:
+    lines = [_category(scores.model, name, scores.categories.get(name)) for name in ENTRIES]
+    overall = scores.overall()
+    known = [f"{overall[0]:.6f}", *_limits(overall[1])] if overall else [NOT_RUN] * 4
+    return [*lines, [scores.model, OVERALL, *known, *[""] * 5]]
+
+
+def _category(model: str, category: str, measured: CategoryAnswers | None) -> list[str]:
+    if measured is None:
+        return [model, category, *[NOT_RUN] * 4, "0", str(_size(category)), *[""] * 3]
+    scores = measured.scores
+    abstained = sum(line["score"] is None for line in measured.lines)
+    known = _known(scores) if scores is not None else [NOT_RUN] * 4
+    items = len({line["item_id"] for line in measured.lines})
+    repeats = len({line["repeat"] for line in measured.lines})
+    counts = [items, measured.of, repeats, abstained, measured.refused]
+    return [model, category, *known, *map(str, counts)]
+
+
+@functools.cache
+def _size(category: str) -> int:
+    return len(entries(category))
+
+
+def _known(scores: ItemScores) -> list[str]:
+    return [f"{scores.mean:.6f}", *_limits(score_interval(scores))]
+
+
+def _limits(interval: Interval) -> list[str]:
+    return [f"{interval.low:.6f}", f"{interval.high:.6f}", interval.method]
+
+
+def _breakdown(scores: BfclScores) -> list[list[str]]:
+    return [
+        [
+            scores.model,
+            category,
+            share.by,
+            share.value,
+            f"{share.rate:.6f}",
+            *_limits(share.interval),
+            str(share.count),
+        ]
+        for category, measured in scores.categories.items()
+        for share in breakdown(measured)
+    ]
+
+
+def _csv(table: Table) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(table)
+    return text.getvalue()

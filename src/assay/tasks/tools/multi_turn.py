@@ -1,22 +1,36 @@
-"""Reads the multi-turn categories of BFCL v4 from the bfcl-eval wheel as rows.
+"""The multi-turn categories of BFCL v4: entries read as rows, and the dialogue that plays one.
 
-As upstream's loader (`bfcl_eval.utils.load_dataset_entry`, with the language hint that it adds by
-default): functions are the docs of the involved classes in their order; those that a turn of
-`missed_function` adds are withheld until then. Playing an entry is `bfcl_dialogue`'s business.
+Rows are as upstream's loader gives them (`bfcl_eval.utils.load_dataset_entry`, with the language
+hint that it adds by default): functions are the docs of the involved classes in their order; those
+that a turn of `missed_function` adds are withheld until then.
+
+A turn begins with the user's message. Then, step by step: the model writes, its calls are executed
+and each result is a tool message; a message without calls, or one that cannot be decoded, ends the
+turn. After more steps of one turn than the row's `step_limit`, upstream's 20 without one, the
+episode is over, as it is after calls that end the simulators (`CallsFailed`). Functions that the
+entry withheld are offered from their turn on: added to the tools, as upstream's handlers of hosted
+models do (inference_multi_turn_FC), or written into the turn's message, as its handlers of local
+models do, Qwen3's among them (inference_multi_turn_prompting). Source:
+bfcl_eval/model_handler/base_handler.py. Upstream drops text beside calls from the history; here the
+model's messages stay as it wrote them.
+
+Judging is in `dialogue_rewards`; rendering is the caller's.
 """
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from assay.data.row import Message, Row, ToolCall
+from assay.data.episode import Completion, Ended
+from assay.data.row import Message, Row
 from assay.models.wheels import wheel_directory
-from assay.tasks.task import lookup
-from assay.tasks.tools.call_text import PythonCall, read_call
+from assay.tasks.task import Asked, Dialogue, lookup
+from assay.tasks.tools.call_text import decode_message
 from assay.tasks.tools.checker import WHEEL
+from assay.tasks.tools.simulation import CallsFailed, run_calls
 
 MULTI_TURN = (
     "multi_turn_base",
@@ -71,22 +85,6 @@ def messages_of(turn: Sequence[Mapping[str, str]]) -> tuple[Message, ...]:
     return tuple(Message(said["role"], said["content"]) for said in turn)  # pyright: ignore[reportArgumentType]
 
 
-def truth_calls(row: Row) -> tuple[tuple[ToolCall, ...], ...]:
-    """The calls of `row.gold` by turn; a positional argument has its name from the docs' order.
-
-    Raises RefusedCallError for a call that is no literal call.
-    """
-    added = row.extra["entry"].get("missed_function", {}).values()
-    docs = [*row.tools, *(doc for docs in added for doc in docs)]
-    order = {doc["name"]: tuple(doc["parameters"]["properties"]) for doc in docs}
-    return tuple(tuple(_named(read_call(call), order) for call in turn) for turn in row.gold)
-
-
-def _named(call: PythonCall, order: Mapping[str, tuple[str, ...]]) -> ToolCall:
-    positional = dict(zip(order[call.name], call.positional, strict=False))
-    return ToolCall(call.name, {**positional, **call.named})
-
-
 def function_docs(class_name: str) -> list[dict[str, Any]]:
     """The docs of a simulator's functions as the wheel has them; the caller's to change."""
     folder = wheel_directory(WHEEL) / "bfcl_eval" / "data" / "multi_turn_func_doc"
@@ -120,3 +118,82 @@ def _row(category: str, entry: dict[str, Any], truth: Any, origin: str) -> Row:
         origin=origin,
         extra={"category": category, "entry": entry},
     )
+
+
+STEP_LIMIT = 20
+CALLS_FAILED = "Error during execution"
+MORE_FUNCTIONS = "I have updated some more functions you can choose from. What about now?"
+
+Added = Literal["tools", "text"]
+"""Where functions are offered that a turn adds."""
+ADDED: Mapping[str, Added] = {"tools": "tools", "text": "text"}
+
+Execute = Callable[[Row, Sequence[str], Sequence[str]], list[str]]
+"""Results of calls in a row's entry, after the calls that were made before."""
+
+
+class MultiTurnDialogue:
+    """One episode with a row that `is_multi_turn`; a `tasks.task.Dialogue`."""
+
+    def __init__(self, row: Row, execute: Execute = run_calls, added: Added = "tools"):
+        self._row, self._execute, self._added = row, execute, added
+        self._tools = row.tools
+        self._said: list[Message] = []
+        self._done: list[str] = []
+        self._turn, self._steps = 0, 0
+        self._over = False
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """See `Dialogue.messages`."""
+        return tuple(self._said)
+
+    def asks(self) -> Asked | None:
+        """See `Dialogue.asks`."""
+        return None if self._over else Asked((*self._row.prompt, *self._said), self._tools)
+
+    def hears(self, text: str, ended: Ended = "stop") -> None:
+        """See `Dialogue.hears`. Raises SimulatorFailure where that was not the calls' doing."""
+        self._said.append(Message("assistant", text))
+        calls = [call.source for call in decode_message(text).calls]
+        if not calls:
+            self._next_turn()
+            return
+        try:
+            results = self._execute(self._row, self._done, calls)
+        except CallsFailed as failed:
+            self._said.append(Message("tool", f"{CALLS_FAILED}: {failed}"))
+            self._over = True
+            return
+        self._said += [Message("tool", result) for result in results]
+        self._done += calls
+        self._steps += 1
+        self._over = self._steps > self._row.extra.get("step_limit", STEP_LIMIT)
+
+    def _next_turn(self) -> None:
+        entry = self._row.extra["entry"]
+        self._turn, self._steps = self._turn + 1, 0
+        self._over = self._turn == len(entry["question"])
+        if self._over:
+            return
+        key = str(self._turn)
+        if key in entry.get("missed_function", {}):
+            self._offer(entry["missed_function"][key])
+        else:
+            self._said += messages_of(entry["question"][self._turn])
+
+    def _offer(self, docs: list[dict[str, Any]]) -> None:
+        if self._added == "tools":
+            self._tools = (*self._tools, *docs)
+            self._said.append(Message("user", MORE_FUNCTIONS))
+        else:
+            self._said.append(Message("user", f"{docs}\n{MORE_FUNCTIONS}"))
+
+
+def play(dialogue: Dialogue, answers: Iterable[str]) -> Completion:
+    """The dialogue with a policy that says `answers` one after the other, then nothing."""
+    written, coming = [], iter(answers)
+    while dialogue.asks() is not None:
+        written.append(next(coming, ""))
+        dialogue.hears(written[-1], "stop")
+    return Completion("\n".join(written), messages=dialogue.messages)

@@ -3,7 +3,7 @@
 The target of a row is the first possible answer of each argument; it counts only if BFCL's own
 checker accepts it, so every row that has a target is proven answerable. The relevance categories
 have no possible answers. Entries of several turns are in `multi_turn`, scoring is in `rewards`,
-`relevance` and `dialogue_rewards`, choosing training rows apart from test items in `separate_bfcl`.
+`relevance` and `dialogue_rewards`.
 """
 
 import json

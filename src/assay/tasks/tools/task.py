@@ -1,24 +1,129 @@
 """The tool-calling skill: answer a question by calling functions that the prompt describes.
 
-Its parts are put together here and live beside this file: data (`single_turn`), words (`prompts`),
-reading answers (`parsing`), judging them (`rewards`, `relevance`, `checker`) and `benchmarks`; for
-entries of several turns data (`multi_turn`), `dialogue` and `dialogue_rewards`, with simulators
-that live in workers (`simulation`).
+The task and its benchmarks: every BFCL category, each entry an item, scored by BFCL's own rule.
+Beside this file: reading entries (`single_turn`, `multi_turn`), reading answers (`parsing`,
+`call_text`), judging (`rewards`, `relevance`, `dialogue_rewards`, with `checker` and the simulators
+behind `simulation`), made-up training data (`generated_calls`, `simulated`).
+
+Options of the categories with one question: `parser` is "strict" (Hermes blocks) or "lenient" (bare
+and fenced JSON too); `examples` puts that many worked examples before each question, the first rows
+of `examples_from`, in the source's order, that have no system message and whose functions occur in
+no item nor in an earlier example. The tools of the examples follow the item's own, whose first
+place the checker relies on. Option of the categories of several turns: `added` says where functions
+are offered that a turn adds, "tools" or "text" (see `multi_turn`).
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
 from assay.data.row import Message, Row
+from assay.data.tools import function_names
 from assay.errors import InputError
-from assay.tasks.dialogue import Dialogue
-from assay.tasks.tools.benchmarks import BENCHMARKS
-from assay.tasks.tools.bfcl_dialogue import MultiTurnDialogue
-from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS
+from assay.tasks.task import Benchmark, BenchmarkMaker, BenchmarkOptions, Dialogue, lookup
+from assay.tasks.tools.checker import CHECKER, MULTI_TURN_CHECKER
+from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS, dialogue_error
 from assay.tasks.tools.generated_calls import read_generated_calls, read_held_out_calls
-from assay.tasks.tools.multi_turn import first_turn, is_multi_turn
+from assay.tasks.tools.multi_turn import (
+    ADDED,
+    MULTI_TURN,
+    MultiTurnDialogue,
+    first_turn,
+    is_multi_turn,
+    multi_turn_entries,
+)
+from assay.tasks.tools.parsing import PARSERS
 from assay.tasks.tools.prompts import prompt
-from assay.tasks.tools.relevance import relevance
-from assay.tasks.tools.rewards import REWARD_MAXIMUM, REWARDS
+from assay.tasks.tools.relevance import (
+    RELEVANCE,
+    RELEVANCE_CHECKER,
+    relevance,
+    relevance_error,
+)
+from assay.tasks.tools.rewards import REWARD_MAXIMUM, REWARDS, ast, ast_error
 from assay.tasks.tools.simulated import read_held_out, read_simulated
-from assay.tasks.tools.single_turn import read_bfcl, read_single
+from assay.tasks.tools.single_turn import CATEGORIES, entries, read_bfcl, read_single
+
+DEFAULTS = {"parser": "strict", "examples": 0, "examples_from": "live_simple"}
+MULTI_TURN_DEFAULTS = {"added": "tools"}
+
+
+def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
+    """The benchmark of one category with one question.
+
+    Raises UnknownNameError for an unknown option, parser or category, and InputError when there
+    are fewer usable examples than asked for.
+    """
+    chosen = options.over(DEFAULTS)
+    parse = lookup(PARSERS, chosen["parser"], "parser")
+    items = entries(category)
+    if chosen["examples"]:
+        examples = worked_examples(chosen["examples_from"], chosen["examples"], items)
+        items = tuple(_with_examples(item, examples) for item in items)
+    score, classify, checker = ast, ast_error, CHECKER
+    if category in RELEVANCE:
+        score, classify, checker = relevance, relevance_error, RELEVANCE_CHECKER
+    return Benchmark(
+        name=f"bfcl/{category}",
+        items=items,
+        score=partial(score, parse=parse),
+        checker=checker,
+        classify=partial(classify, parse=parse),
+        options=chosen,
+    )
+
+
+def multi_turn(category: str, options: BenchmarkOptions) -> Benchmark:
+    """The benchmark of one category of several turns.
+
+    Raises UnknownNameError for an unknown option or value.
+    """
+    chosen = options.over(MULTI_TURN_DEFAULTS)
+    added = lookup(ADDED, chosen["added"], "place of added functions")
+    return Benchmark(
+        name=f"bfcl/{category}",
+        items=multi_turn_entries(category),
+        score=DIALOGUE_REWARDS["dialogue_binary"],
+        checker=MULTI_TURN_CHECKER,
+        classify=dialogue_error,
+        options=chosen,
+        dialogue=partial(MultiTurnDialogue, added=added),
+    )
+
+
+def worked_examples(category: str, count: int, items: tuple[Row, ...]) -> tuple[Row, ...]:
+    """The examples that the module's docstring defines. Raises InputError if there are too few."""
+    if count < 0:
+        raise InputError(f"must not be negative, is {count}", field="options.examples")
+    seen = {name for item in items for name in function_names(item.tools)}
+    chosen: list[Row] = []
+    for row in read_bfcl(category).rows:
+        names = function_names(row.tools)
+        if len(chosen) == count:
+            break
+        if row.messages[0].role != "system" and seen.isdisjoint(names):
+            chosen.append(row)
+            seen.update(names)
+    if len(chosen) < count:
+        problem = f"{category} has {len(chosen)} usable examples, not {count}"
+        raise InputError(problem, field="options.examples", fix="ask for fewer")
+    return tuple(chosen)
+
+
+def _with_examples(item: Row, examples: tuple[Row, ...]) -> Row:
+    """The item with the examples' messages behind its system messages, before its question."""
+    shown: list[Message] = [message for row in examples for message in row.messages]
+    system = [message for message in item.messages if message.role == "system"]
+    rest = [message for message in item.messages if message.role != "system"]
+    tools = (*item.tools, *(tool for row in examples for tool in row.tools))
+    extra = {**item.extra, "examples": [row.id for row in examples]}
+    return replace(item, messages=(*system, *shown, *rest), tools=tools, extra=extra)
+
+
+BENCHMARKS: Mapping[str, BenchmarkMaker] = {
+    **{f"bfcl/{category}": partial(bfcl, category) for category in (*CATEGORIES, *RELEVANCE)},
+    **{f"bfcl/{category}": partial(multi_turn, category) for category in MULTI_TURN},
+}
 
 
 class NoTargetError(InputError):

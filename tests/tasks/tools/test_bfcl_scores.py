@@ -17,11 +17,13 @@ from assay.runs.run_directory import RunDirectory
 from assay.tasks.tools.bfcl_scores import (
     BfclScores,
     NoBfclScores,
+    bfcl_lines,
+    bfcl_result,
     bfcl_scores,
     breakdown,
     is_category,
+    write_bfcl,
 )
-from assay.tasks.tools.bfcl_tables import bfcl_lines, bfcl_result, write_bfcl
 from assay.tasks.tools.multi_turn import MULTI_TURN
 from assay.tasks.tools.single_turn import entries
 from tests.report.synthetic import RECORD, add_record, answer, empty_run
