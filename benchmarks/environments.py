@@ -20,7 +20,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from assay.data.built_once import cache_root
+from assay.data.files import cache_root
 
 MARKER = "made"
 TORCH = "torch==2.13.0"

@@ -13,7 +13,7 @@ import numpy as np
 from cells import load_results
 from markupsafe import Markup
 
-from assay.report.svg import Scale, dot, drawing, line, path, text, ticks
+from assay.report.charts import Scale, dot, drawing, line, path, text, ticks
 
 WIDTH, HEIGHT, PANEL = 1012, 250, 330
 LEFT, RIGHT, TOP, BOTTOM = 46, 250, 34, 206

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from assay.models import block_attention, tree_attention
+from assay.models import tree_attention
 from assay.models.matmul import batched
 
 REST = "Python and other"
@@ -43,7 +43,7 @@ def marked(*given: Any) -> Any:
 def profile_shares(action: Callable[[], object], vocabulary: int) -> dict[str, float]:
     """Share of each part in the wall time of one call, largest first."""
     with ExitStack() as stack:
-        for module in (block_attention, tree_attention):
+        for module in (tree_attention,):
             stack.enter_context(patch.object(module, "batched", marked))
         profiler = stack.enter_context(
             profile(activities=[ProfilerActivity.CPU], record_shapes=True)

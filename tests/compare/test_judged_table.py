@@ -15,7 +15,7 @@ from assay.compare.judged_table import (
     compare_checkpoints,
     compare_runs,
 )
-from assay.judge.holm import holm
+from assay.judge.families import holm
 from assay.judge.intervals import wilson
 from assay.judge.paired import compare
 from assay.judge.scores import ItemsDifferError, item_scores

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.built_once import built_once, cache_root
+from assay.data.files import built_once, cache_root
 
 
 def test_the_environment_chooses_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.data.jsonl import read_jsonl, write_jsonl
+from assay.data.json_files import read_jsonl, write_jsonl
 from assay.data.parquet import BATCH_ROWS, read_parquet, without_nulls, write_parquet
 from assay.data.raw_record import DataError
 

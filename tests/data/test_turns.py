@@ -5,12 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.formats.formats import iter_items, read_rows, shaped, write_rows
+from assay.data.formats.formats import (
+    NO_CALL,
+    NO_TURN,
+    expanded,
+    iter_items,
+    read_rows,
+    shaped,
+    write_rows,
+)
 from assay.data.loaded import gather, spread
-from assay.data.remarks import NO_TOOLS, TEXT_AND_CALLS, UNDECLARED
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row, ToolCall
-from assay.data.turns import NO_CALL, NO_TURN, expanded
+from assay.data.row_checks import NO_TOOLS, TEXT_AND_CALLS, UNDECLARED
 from tests.data.chat import tokenizer
 
 TOOLS = ({"name": "f"},)

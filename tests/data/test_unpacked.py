@@ -14,13 +14,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assay.data import parquet
-from assay.data.parquet import raw_rows, read_parquet
+from assay.data.parquet import (
+    ENTRY_BYTES,
+    FREE_BYTES,
+    MOST_ENTRIES,
+    MOST_TIMES,
+    PARQUET_FREE_BYTES,
+    Budget,
+    raw_rows,
+    read_parquet,
+)
 from assay.data.raw_record import DataError
 from assay.data.results.archive import read_members
 from assay.data.results.foreign_result import Result
 from assay.data.results.readers import check_names, read_results
-from assay.data.unpacked import ENTRY_BYTES, FREE_BYTES, MOST_ENTRIES, MOST_TIMES, Budget
 
 HEADER = {"version": 2, "status": "success", "plan": {}, "eval": {"task": "t", "model": "m"}}
 SAMPLE = {"id": 1, "epoch": 1, "input": "?", "target": "!", "scores": {"s": 1.0}}
@@ -163,7 +170,7 @@ def test_more_rows_than_a_file_can_mean_are_refused_before_the_first(tmp_path: P
 def test_a_file_with_much_repetition_is_read(tmp_path: Path) -> None:
     file = one_value(tmp_path / "r.parquet", "the same system prompt " * 100, 20_000)
     assert sum(1 for _ in read_parquet(file)) == 20_000
-    assert parquet.FREE_BYTES > 10 * FREE_BYTES
+    assert PARQUET_FREE_BYTES > 10 * FREE_BYTES
 
 
 @pytest.mark.parametrize("used", [-1, FREE_BYTES + 1])

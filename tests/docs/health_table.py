@@ -3,8 +3,7 @@
 Made from the register and its words, so that the page cannot say anything else.
 """
 
-from assay.judge.health_rules import LONG, RULES, WINDOW, Rule
-from assay.judge.health_words import WHAT
+from assay.judge.health_rules import LONG, RULES, WHAT, WINDOW, Rule
 
 KINDS = {
     "high": f"mean of {WINDOW} steps at least",

@@ -9,7 +9,7 @@ import pytest
 
 from assay.data.formats.formats import FORMATS, WRITERS, read_rows
 from assay.data.row import Message, ToolCall
-from assay.experiment.data_table import DataSpec
+from assay.experiment.tables import DataSpec
 from assay.lab.setup.prepare import make_renderer, prepare
 from assay.tasks.task import task
 from tests.cli.conftest import call

@@ -3,10 +3,10 @@
 import tomllib
 
 from assay.experiment.experiment import Experiment
-from assay.judge.promotion import promote
+from assay.judge.selection import promote
 from assay.report.progress_content import promotion
 from assay.report.words import words
-from assay.runs.chosen_checkpoints import Selection
+from assay.runs.checkpoints import Selection
 from tests.docs.health_table import table
 from tests.docs.pages import DOCS, blocks
 from tests.docs.test_tables import between

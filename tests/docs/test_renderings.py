@@ -7,10 +7,10 @@ import pytest
 
 from assay.data.formats.formats import read_rows
 from assay.data.renderings.rendering import RENDERINGS, Renderer
-from assay.data.renderings.thinking import ThinkHandling, think_handling
 from assay.data.row import Row
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.check.rendering_mismatch import COMPARED
+from assay.lab.check.trained_tokens import ThinkHandling, think_handling
 from tests.data.bfcl_handler import chat_template
 from tests.data.chat import CHATML, SPECIAL, build
 from tests.docs.pages import DOCS, blocks

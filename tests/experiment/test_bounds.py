@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.experiment.evaluate_table import EvaluateSpec
 from assay.experiment.problems import made
 from assay.experiment.read_file import SpecError, read_experiment
+from assay.experiment.tables import EvaluateSpec
 from assay.lab.check.openable import AnswersTooLong, refuse_unopenable
 from tests.tiny_lab import make_tiny_lab
 

@@ -6,7 +6,7 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.data.toml_lines import key_lines, line_of
+from assay.data.toml_text import key_lines, line_of
 from assay.experiment.base_table import Table
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment

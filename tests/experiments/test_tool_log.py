@@ -11,13 +11,13 @@ from assay.data.lengths import drop_short, length_statistics
 from assay.data.reported.read_reported import read_reported
 from assay.data.row import Row
 from assay.experiment.experiment import Experiment
-from assay.experiment.note_table import NoteSpec
 from assay.experiment.read_file import read_experiment
+from assay.experiment.tables import NoteSpec
 from assay.judge.confounds import differences
 from assay.lab.check.all_checks import check_experiment
 from assay.lab.run.runner import start
 from assay.lab.setup.unknown_names import check_names
-from assay.report.reported_score import reported_scores
+from assay.report.notebook import reported_scores
 from tests.experiments.tiny import LOG, TOOLS, make_model, scaled_down
 
 ROOT = TOOLS.parents[1]

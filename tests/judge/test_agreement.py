@@ -6,16 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from assay.judge.agreement import agreeing, leaves_out_zero, p_value_of
+from assay.judge.averages import compare_harmonic
 from assay.judge.binomial import compare_counts
-from assay.judge.harmonic import compare_harmonic
-from assay.judge.holm import adjust_family, corrections
+from assay.judge.families import adjust_family, corrections
 from assay.judge.intervals import Interval
 from assay.judge.paired import compare
 from assay.judge.power import minimum_detectable_difference, predicted_power
-from assay.judge.promotion import promote
 from assay.judge.scores import ItemScores
-from assay.judge.significance import mid_p_mcnemar
+from assay.judge.selection import promote
+from assay.judge.significance import agreeing, leaves_out_zero, mid_p_mcnemar, p_value_of
 from assay.judge.verdict import ALPHA, Comparison, asked_non_inferior, explain, with_margin
 from tests.judge.simulated import PAIRS, discordant_pairs, item_ids, single_pass
 

@@ -8,11 +8,11 @@ from scipy.special import bdtr
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import confint_proportions_2indep, proportions_ztest
 
+from assay.judge.averages import BaselineError, harmonic_ratio
 from assay.judge.binomial import CountsError, compare_counts, newcombe, score_test
-from assay.judge.harmonic import BaselineError, harmonic_ratio
-from assay.judge.holm import adjust_family, holm, judge_family
+from assay.judge.families import adjust_family, holm, judge_family
 from assay.judge.intervals import tango
-from assay.judge.promotion import (
+from assay.judge.selection import (
     adjust_for_looks,
     chance_of_false_promotion,
     expected_maximum,

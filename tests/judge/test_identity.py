@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from assay.judge.health_words import ADVICE, WHAT
+from assay.judge.health_checks import diagnose, worded
+from assay.judge.health_rules import ADVICE, WHAT
 from assay.judge.identity import (
     IDENTITY_RULES,
     Twins,
@@ -20,7 +21,6 @@ from assay.judge.identity import (
     same_answers,
     signal_without_spread,
 )
-from assay.judge.stage_diagnosis import diagnose, worded
 from assay.report.words import words
 
 TWINS = Twins("a", "b", 50, 50, 50, same_weights=False, changed_share=0.5015, greedy=True)

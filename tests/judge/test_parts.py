@@ -2,8 +2,7 @@
 
 import pytest
 
-from assay.judge.confounds import Confound, differences
-from assay.judge.parts import OTHER, PARTS, by_part, part_of
+from assay.judge.confounds import OTHER, PARTS, Confound, by_part, differences, part_of
 
 
 @pytest.mark.parametrize(

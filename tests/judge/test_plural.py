@@ -2,7 +2,7 @@
 
 import pytest
 
-from assay.judge.plural import ONE, filled
+from assay.judge.findings import ONE, filled
 
 
 @pytest.mark.parametrize("noun", ONE)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from assay.judge.promotion import adjust_for_looks, promote
 from assay.judge.scores import ItemScores, ScoreError, on_one_scale
+from assay.judge.selection import adjust_for_looks, promote
 from tests.judge.simulated import item_ids, single_pass
 
 START = single_pass([0] * 40 + [1] * 20)

@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 
 from assay.judge.binomial import newcombe
-from assay.judge.intervals import Interval, wilson
-from assay.judge.rates import Estimate, change, counted, grouped, independent_difference
+from assay.judge.intervals import (
+    Estimate,
+    Interval,
+    change,
+    counted,
+    grouped,
+    independent_difference,
+    wilson,
+)
 
 
 def test_the_difference_of_wilsons_is_newcombes_published_example():

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from assay.judge.paired import compare
-from assay.judge.promotion import expected_optimism
-from assay.judge.setting_choice import choose
+from assay.judge.selection import choose, expected_optimism
 from tests.judge.simulated import single_pass
 
 BASE = single_pass([0.0] * 100)

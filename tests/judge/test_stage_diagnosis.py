@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 from assay.judge.findings import Finding, worst_first
-from assay.judge.health_checks import CHECKS, Spending
-from assay.judge.health_rules import RULES
-from assay.judge.health_words import ADVICE, EVIDENCE, WHAT
+from assay.judge.health_checks import CHECKS, Diagnosis, Spending, diagnose, worded
+from assay.judge.health_rules import ADVICE, EVIDENCE, RULES, WHAT
 from assay.judge.identity import IDENTITY_RULES
 from assay.judge.intervals import Interval
-from assay.judge.stage_diagnosis import Diagnosis, diagnose, worded
 from assay.judge.trends import Forecast
 from tests.judge.simulated import single_pass
 

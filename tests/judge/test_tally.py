@@ -1,7 +1,6 @@
 """Counts by sign and by verdict are kept apart, and cells that share items are not many results."""
 
-from assay.judge.holm import judge_family
-from assay.judge.tally import relation, separate_groups, tally
+from assay.judge.families import judge_family, relation, separate_groups, tally
 from assay.judge.verdict import not_comparable
 from tests.judge.simulated import single_pass
 

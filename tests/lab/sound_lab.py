@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.judge.findings import Finding
-from assay.lab.check import speed
+from assay.lab.check import work
 from assay.lab.check.all_checks import Report, check_experiment
 from tests.tiny_lab import make_tiny_lab, write_rows
 
@@ -43,7 +43,7 @@ def look(
     takes longer than all the rest."""
     with pytest.MonkeyPatch.context() as patch:
         if not timed:
-            patch.setattr(speed, "measure", lambda subject: speed.Speed(1e-5, 1e-3, 1e-5))
+            patch.setattr(work, "measure", lambda subject: work.Speed(1e-5, 1e-3, 1e-5))
         return check_experiment(lab / file, (*SOUND, *overrides), root=lab, probe=probe)
 
 

@@ -8,14 +8,20 @@ from torch.autograd import gradcheck
 from transformers import PreTrainedModel
 
 from assay.models.adapt import (
+    FreezePatternError,
     NothingToTrain,
     train_all,
     train_lora,
     train_unfrozen,
 )
-from assay.models.freeze import FreezePatternError
-from assay.models.lora import LoraOptions, LoraTargetError, adapter_free, merged
-from assay.models.lora_layer import AddLowRank, PackedLora
+from assay.models.lora import (
+    AddLowRank,
+    LoraOptions,
+    LoraTargetError,
+    PackedLora,
+    adapter_free,
+    merged,
+)
 from tests.models.folders import tiny_model
 
 IDS = torch.tensor([[5, 6, 7, 8]])

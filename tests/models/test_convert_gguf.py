@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.data.built_once import cache_root
+from assay.data.files import cache_root
 from assay.models.convert_gguf import converted_directory, smollm_pre_tokenizer
 from assay.models.load import LoadedModel, load_model
 from assay.models.precision import choose_precision

@@ -10,9 +10,15 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from assay.models.adapt import save_activations, train_lora
-from assay.models.dropout import KeyedDropout, Mask, begin_masks, next_masks
-from assay.models.lora import LoraOptions
-from assay.models.lora_layer import AddLowRank, PackedLora
+from assay.models.lora import (
+    AddLowRank,
+    KeyedDropout,
+    LoraOptions,
+    Mask,
+    PackedLora,
+    begin_masks,
+    next_masks,
+)
 from assay.models.scoring import score_actions
 from tests.models.folders import tiny_model
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from assay.models.flex import attend, tree_mask
+from assay.models.attention import attend, tree_mask
 from assay.models.scoring import build_tree
 from assay.models.tree_attention import tree_attention
 

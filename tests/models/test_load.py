@@ -10,8 +10,8 @@ from transformers import GenerationConfig
 
 from assay.models.load import ModelUnsupported, chat_end_token, end_token_ids, load_model
 from assay.models.precision import choose_precision
-from assay.models.rotary import RotaryUnsupported
 from assay.models.state_dicts import StateDictMismatch, weight_fingerprint
+from assay.models.supported import RotaryUnsupported
 from tests.models.conftest import SaveModel
 from tests.models.folders import CHAT, tiny_model, tiny_tokenizer
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from assay.models.layers import made_again
 from assay.models.matmul import project
-from assay.models.recompute import made_again
 
 
 class Maker:

@@ -11,8 +11,13 @@ from safetensors.torch import load_file
 from assay.models.adapt import train_lora
 from assay.models.folder import ModelFolderError
 from assay.models.lora import LoraOptions, merged
-from assay.models.stacked import own_adapter, stand_on
-from assay.models.weight_files import ArchitectureMismatch, load_weights, save_weights
+from assay.models.weight_files import (
+    ArchitectureMismatch,
+    load_weights,
+    own_adapter,
+    save_weights,
+    stand_on,
+)
 from tests.models.folders import tiny_model, tiny_tokenizer
 
 CHAIN = (

@@ -19,9 +19,8 @@ from transformers import (
 
 from assay.errors import InputError
 from assay.models import load
-from assay.models.headers import held, least_weights
 from assay.models.inference import inference_model
-from assay.models.load import check_loadable, load_model
+from assay.models.load import check_loadable, held, least_weights, load_model
 from assay.models.precision import choose_precision
 from assay.models.state_dicts import NotFinite
 from assay.models.supported import (
@@ -186,9 +185,9 @@ def test_weights_that_do_not_fit_into_memory_are_not_loaded(
 ) -> None:
     folder = save_model(tiny_model())
     least = least_weights(tiny_model().config)
-    monkeypatch.setattr("assay.models.headers.available_memory", lambda device: 4.0 * least)
+    monkeypatch.setattr("assay.models.load.available_memory", lambda device: 4.0 * least)
     check_loadable(folder)
-    monkeypatch.setattr("assay.models.headers.available_memory", lambda device: 4.0 * least - 1)
+    monkeypatch.setattr("assay.models.load.available_memory", lambda device: 4.0 * least - 1)
     with pytest.raises(ModelUnsupported, match="GiB of memory"):
         check_loadable(folder)
 

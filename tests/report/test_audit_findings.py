@@ -4,7 +4,7 @@ import string
 
 import pytest
 
-from assay.judge.audit.flaw import Flaw
+from assay.judge.audit.cells import Flaw
 from assay.judge.audit.rules import audit
 from assay.report.audit_findings import CLAUSES, audit_findings
 from assay.report.words import words

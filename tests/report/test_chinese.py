@@ -9,8 +9,7 @@ import assay
 from assay.judge.findings import Finding
 from assay.judge.identity import Twins, contradictory_answers, loss_parts, same_answers
 from assay.report.provenance import dropped_for
-from assay.report.translated import named_tests, translated
-from assay.report.words import words
+from assay.report.words import named_tests, translated, words
 from tests.report.english import Module
 
 SOURCE = Path(assay.__file__).parent
@@ -24,7 +23,7 @@ OF_TABLES = (
 """Modules whose findings stand on pages. Those of `assay check` and `assay replay` are in English
 only, and the audit and the health rules have sections of the catalogue."""
 ENGLISH_ONLY = ("lab/check/all_checks.py", "lab/check/capability.py", "lab/check/", "lab/replay/")
-WORDED = ("judge/stage_diagnosis.py", "report/audit_findings.py")
+WORDED = ("judge/health_checks.py", "report/audit_findings.py")
 SECTION = {"what": "finding", "evidence": "evidence", "fix": "advice"}
 
 
@@ -94,11 +93,12 @@ def test_a_method_of_two_parts_is_told_part_by_part():
 
 
 REASONS = {
-    "data.turns": ("NO_TURN", "NO_CALL"),
-    "data.formats.formats": ("UNTRAINED",),
-    "data.remarks": ("UNDECLARED", "NO_TOOLS"),
-    "data.formats.hardgen": ("NO_RESULTS", "UNKNOWN_ROLE", "NO_TEXT"),
-    "data.python_calls": ("SYNTAX", "NO_CALLS", "NO_LITERAL", "NO_JSON", "UNPACKED", "TWICE"),
+    "data.formats.formats": ("UNTRAINED", "NO_TURN", "NO_CALL"),
+    "data.row_checks": ("UNDECLARED", "NO_TOOLS"),
+    "data.formats.hardgen": (
+        *("NO_RESULTS", "UNKNOWN_ROLE", "NO_TEXT"),
+        *("SYNTAX", "NO_CALLS", "NO_LITERAL", "NO_JSON", "UNPACKED", "TWICE"),
+    ),
     "lab.setup.row_filters": ("TOO_LONG", "LONGER", "SHORTER"),
     "data.leakage": ("EXACT", "NORMALISED", "PATH", "FUNCTION"),
 }

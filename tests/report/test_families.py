@@ -3,7 +3,7 @@
 import pytest
 
 from assay.judge.audit.rules import audit
-from assay.judge.holm import judge_family
+from assay.judge.families import judge_family
 from assay.judge.intervals import LEVEL
 from assay.judge.verdict import Comparison, explain
 from assay.report.audit_findings import audit_findings

@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from assay.experiment.note_table import ReportedRun
 from assay.experiment.read_file import SpecError, read_experiment
+from assay.experiment.tables import ReportedRun
 from assay.judge.intervals import wilson
-from assay.report.notebook import notebook
-from assay.report.noted import file_entry
-from assay.report.reported_score import UnknownReportedRun, reported_scores
+from assay.report.notebook import UnknownReportedRun, file_entry, notebook, reported_scores
 from assay.report.words import words
 from tests.report.synthetic import SPEC, empty_run
 

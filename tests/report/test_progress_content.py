@@ -9,7 +9,7 @@ from assay.lab.monitor.report_journal import note_report
 from assay.report.page import Span, write_progress, write_report
 from assay.report.progress_content import progress_section, signed_number
 from assay.report.words import words
-from assay.runs.chosen_checkpoints import Selection, write_selection
+from assay.runs.checkpoints import Selection, write_selection
 from assay.runs.run_directory import RunDirectory
 from tests.lab.watched import change_metrics, watched_run
 from tests.report.pages import Page
@@ -137,7 +137,7 @@ def test_differences_carry_a_sign(value, text):
 
 
 def test_a_stage_that_started_from_what_was_measured_shows_it_as_step_zero(tmp_path):
-    from assay.lab.monitor.dev_scores import explained, looks
+    from assay.lab.monitor.stage_health import explained, looks
 
     run = demo_run(tmp_path)
     from dataclasses import replace

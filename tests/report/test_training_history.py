@@ -5,15 +5,17 @@ import re
 
 from assay.judge.intervals import Interval
 from assay.report.charts import (
+    Scale,
     curve_panel,
     dev_chart,
     interval_bar,
     moving_average,
+    path,
     reward_columns,
     shade,
+    ticks,
 )
-from assay.report.svg import Scale, path, ticks
-from assay.report.training_history import Curve, DevScore, RewardStep, curves, reward_step
+from assay.report.facts import Curve, DevScore, RewardStep, curves, reward_step
 from assay.report.words import number, words
 
 

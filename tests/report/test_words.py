@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from assay.compare.table import Table
+from assay.judge.findings import ONE
+from assay.judge.health_rules import ENGLISH as HEALTH
 from assay.judge.health_rules import RULES
-from assay.judge.health_words import ENGLISH as HEALTH
-from assay.judge.plural import ONE
 from assay.judge.verdict import ENGLISH
 from assay.report.content import about_evaluation
-from assay.report.training_history import CURVES
+from assay.report.facts import CURVES
 from assay.report.words import number, percent, points, visible, words
 from tests.report.synthetic import RECORD
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.runs.json_files import DamagedFile, as_entry, entries, read_json
 from assay.runs.manifest_file import DamagedManifest, read_manifest
 from assay.runs.metrics import read_metrics
+from assay.runs.run_files import DamagedFile, as_entry, entries, read_json
 from tests.report.synthetic import empty_run
 
 

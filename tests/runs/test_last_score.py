@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.runs import registry
-from assay.runs.last_score import LastScore, last_score
-from assay.runs.registry import indexed_runs, note_run, rebuild_index
+from assay.runs.registry import LastScore, indexed_runs, last_score, note_run, rebuild_index
 from assay.runs.status import stored_status, write_status
 from tests.report.synthetic import RECORD, add_scores, empty_run
 

@@ -17,7 +17,7 @@ from assay.experiment.checkpoint_reference import (
     parse_checkpoint,
 )
 from assay.runs import run_directory
-from assay.runs.chosen_checkpoints import Selection, read_selection, write_selection
+from assay.runs.checkpoints import Selection, read_selection, write_selection
 from assay.runs.protection import delete_run
 from assay.runs.run_directory import (
     RunDirectory,

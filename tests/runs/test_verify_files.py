@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.lab.run.runner import resume, start
-from assay.runs.metrics_history import HistoryLost
+from assay.runs.metrics import HistoryLost
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import answer, call

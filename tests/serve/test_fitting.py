@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from assay.rl.policy import SampleKey
-from assay.serve.fitting import MORE_SAMPLES
 from assay.serve.schemas import check
+from assay.serve.streams import MORE_SAMPLES
 from tests.serve.scripted import client
 from tests.serve.test_app import CALL, CHAT, HELLO, TOOL, events, named
 
@@ -186,8 +186,8 @@ def test_a_schema_that_is_none_is_refused(bad: dict, words: str) -> None:
     ],
 )
 def test_a_check_without_end_is_cut_off_and_the_server_goes_on(slow: dict, monkeypatch) -> None:
-    monkeypatch.setattr("assay.serve.fitting.CHECK_SECONDS", 1.0)
-    monkeypatch.setattr("assay.serve.fitting.MORE_SAMPLES", 0)
+    monkeypatch.setattr("assay.serve.streams.CHECK_SECONDS", 1.0)
+    monkeypatch.setattr("assay.serve.streams.MORE_SAMPLES", 0)
     with client('{"a": "' + "a" * 60 + '!"}') as (http, _):
         refused = http.post(CHAT, json={**HELLO, "response_format": schema(slow)})
         assert refused.status_code == 422 and "cannot be checked" in refused.text

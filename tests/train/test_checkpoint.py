@@ -8,7 +8,7 @@ import torch
 
 from assay.models.folder import ModelFolderError
 from assay.models.state_dicts import StateDictMismatch
-from assay.runs.checkpoint_folder import CheckpointDamaged, check_checkpoint, steps_in
+from assay.runs.checkpoints import CheckpointDamaged, check_checkpoint, steps_in
 from assay.train import checkpoint
 from assay.train.checkpoint import (
     CheckpointExists,

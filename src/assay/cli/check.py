@@ -20,7 +20,7 @@ def check(
 ) -> Outcome:
     """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
     from assay.cli.live_display import progress
-    from assay.judge.plural import filled
+    from assay.judge.findings import filled
     from assay.lab.check.all_checks import check_experiment
     from assay.report.drawn import histogram_line
 

@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.completion import run_names
-from assay.cli.output import Outcome
+from assay.cli.output import Outcome, run_names
 from assay.errors import InputError
 
 
@@ -91,8 +90,7 @@ def compare(
     from assay.judge.verdict import asked_non_inferior, with_margin
     from assay.report.comparison_page import write_comparison
     from assay.report.comparison_terminal import comparison_shown
-    from assay.report.translated import translated
-    from assay.report.words import words
+    from assay.report.words import translated, words
     from assay.runs.run_names import parse_run_name
 
     if any_file(runs):

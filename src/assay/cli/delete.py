@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.completion import run_names
-from assay.cli.output import Outcome
+from assay.cli.output import Outcome, run_names
 
 
 def delete(

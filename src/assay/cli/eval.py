@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from assay.cli.completion import run_names
-from assay.cli.output import Outcome
+from assay.cli.output import Outcome, run_names
 
 
 def evaluate(
@@ -34,8 +33,8 @@ def evaluate(
 ) -> Outcome:
     """Evaluate a checkpoint; a record that exists is not made again."""
     from assay.cli.live_display import progress
-    from assay.experiment.evaluate_table import EvaluateSpec
     from assay.experiment.problems import made
+    from assay.experiment.tables import EvaluateSpec
     from assay.lab.run.evaluate_again import evaluate_again
 
     values = {
@@ -56,9 +55,9 @@ def evaluate(
 
 def measured(done: Any) -> Outcome:
     """The score of a `lab.run.evaluate_again.Evaluated` with its interval."""
+    from assay.judge.findings import filled
     from assay.judge.intervals import score_interval
     from assay.judge.missing import score_range
-    from assay.judge.plural import filled
     from assay.lab.evaluate.outcomes import recorded_outcomes
     from assay.lab.setup.trained_items import BASE, trained_on
     from assay.report.words import score_text

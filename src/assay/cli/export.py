@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.completion import run_names
-from assay.cli.output import Outcome
+from assay.cli.output import Outcome, run_names
 
 
 class Dtype(StrEnum):

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.completion import run_names
-from assay.cli.output import Outcome
+from assay.cli.output import Outcome, run_names
 
 
 def log(
@@ -55,7 +54,7 @@ def log(
 def file_note(root: Path, file: str, lang: str) -> Outcome:
     """What an experiment file says of itself, before it is run."""
     from assay.experiment.read_file import read_experiment
-    from assay.report.noted import file_entry
+    from assay.report.notebook import file_entry
     from assay.report.words import words
 
     text = file_entry(read_experiment(file), root, words(lang))

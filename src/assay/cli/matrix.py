@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from assay.cli.completion import run_names
-from assay.cli.output import Outcome
+from assay.cli.output import Outcome, run_names
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
     from assay.lab.sweep.matrix.model import Matrix

@@ -78,7 +78,7 @@ def run_identity(run: RunDirectory) -> dict[str, Any]:
 
 def progress_result(found: "Progress", lang: str = "en") -> dict[str, Any]:
     """The progress of a stage as plain values, findings in words."""
-    from assay.judge.stage_diagnosis import worded
+    from assay.judge.health_checks import worded
     from assay.report.words import words
 
     sections = words(lang).sections

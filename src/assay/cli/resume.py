@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.completion import run_names
-from assay.cli.output import Outcome, executing
+from assay.cli.output import Outcome, executing, run_names
 from assay.cli.run import Despite
 
 RunName = Annotated[
@@ -35,8 +34,7 @@ def resume(
     from assay.cli.live_display import progress
     from assay.cli.results import run_results
     from assay.data.files import remove_leftovers
-    from assay.report.during import Reporting
-    from assay.report.page import lacks_page
+    from assay.report.page import Reporting, lacks_page
     from assay.runs.run_names import find_run, parse_run_name
     from assay.runs.status import hold_run
 

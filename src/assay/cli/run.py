@@ -36,7 +36,7 @@ def run(
     from assay.errors import InputError
     from assay.lab.run.launch import launch, launch_or_resume
     from assay.lab.setup.validate import read_whole
-    from assay.report.during import Reporting
+    from assay.report.page import Reporting
 
     if new and or_resume:
         raise InputError("--new and --or-resume exclude each other", fix="choose one")

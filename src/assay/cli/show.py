@@ -53,7 +53,7 @@ def words_of(line: Mapping[str, Any]) -> str:
     """One sample for people: numbers first, then prompt, text and tokens."""
     from assay.cli.output import quoted
     from assay.report.words import flat
-    from assay.runs.conversation_records import transcript
+    from assay.runs.records import transcript
 
     judged = "score" if "score" in line else "reward"
     parts = ", ".join(f"{name} {value:g}" for name, value in line["parts"].items())

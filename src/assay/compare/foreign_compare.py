@@ -17,10 +17,9 @@ from assay.compare.measured_arm import Measured, identical
 from assay.compare.table import Table
 from assay.data.raw_record import DataError
 from assay.errors import InputError, nearest
-from assay.judge.confounds import Confound, differences, leaf_paths
+from assay.judge.confounds import Confound, differences, leaf_paths, part_of
 from assay.judge.findings import Finding
 from assay.judge.identity import Twins, same_answers
-from assay.judge.parts import part_of
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.runs.manifest_file import DamagedManifest
 from assay.runs.records import DamagedRecord, EvaluationRecord

@@ -18,7 +18,7 @@ from assay.compare.table import Arm
 from assay.data.raw_record import DataError
 from assay.data.results.bfcl_leaderboard import Reported, read_leaderboard
 from assay.data.results.foreign_result import SCORE, Result
-from assay.data.results.lm_eval_folder import sample_logs
+from assay.data.results.lm_eval import sample_logs
 from assay.data.results.readers import SUFFIXES, read_results
 from assay.errors import InputError, nearest
 from assay.experiment.read_file import read_experiment

@@ -12,7 +12,7 @@ from assay.compare.measured_arm import Measured, identical
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.findings import Finding, worst_first
 from assay.judge.identity import Twins, contradictory_answers, same_answers
-from assay.runs.checkpoint_folder import check_checkpoint
+from assay.runs.checkpoints import check_checkpoint
 from assay.runs.manifest_file import read_manifest
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory

@@ -25,8 +25,8 @@ from assay.experiment.read_file import read_experiment
 from assay.judge.arms import arm_interval
 from assay.judge.arms import compare_arms as compare_methods
 from assay.judge.confounds import Confound
+from assay.judge.families import adjust_family
 from assay.judge.findings import Finding
-from assay.judge.holm import adjust_family
 from assay.judge.intervals import Interval, score_interval
 from assay.judge.missing import score_range
 from assay.judge.paired import compare

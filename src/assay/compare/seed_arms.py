@@ -14,11 +14,10 @@ from assay.experiment.read_file import read_experiment
 from assay.judge.arms import as_repeats
 from assay.judge.findings import Finding
 from assay.judge.scores import on_one_scale
-from assay.runs.damaged_runs import apart
 from assay.runs.measurements import evaluation_records, measured_checkpoints
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import RunReference, find_run, parse_run_name, resolve_checkpoint
-from assay.runs.same_experiment import begun, made_so, newest_by_seed
+from assay.runs.same_experiment import apart, begun, made_so, newest_by_seed
 from assay.runs.status import read_status, stored_status
 
 

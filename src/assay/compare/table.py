@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from assay.judge.confounds import Confound
+from assay.judge.confounds import Confound, PartState, by_part
 from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
-from assay.judge.parts import PartState, by_part
 from assay.judge.verdict import ENGLISH, Comparison, explain
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory

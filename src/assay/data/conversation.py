@@ -8,7 +8,7 @@ Thinking that stands inside content as `<think>` text stays where it is. Roles o
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from assay.data.jsonl import load_json
+from assay.data.json_files import load_json
 from assay.data.raw_record import Record
 from assay.data.row import Message, Role, ToolCall
 from assay.errors import nearest

@@ -2,10 +2,15 @@
 
 Arrow gives every struct of a column the same keys and fills the absent ones with null; reading
 drops those nulls again at every depth, so a null that the writer meant is dropped too.
+
+How much a packed file may unpack to: a few megabytes can stand for more than any memory holds.
+
+What it is packed with, and what stands in it, is known where it is read.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,13 +21,45 @@ import pyarrow.parquet as pq
 
 from assay.data.files import atomic_path
 from assay.data.raw_record import DataError, Record
-from assay.data.unpacked import Budget
+
+FREE_BYTES = 64 << 20
+"""That any file may unpack to."""
+MOST_TIMES = 100
+"""A larger file unpacks to so many times its size at most. Logs of JSON take up a tenth."""
+ENTRY_BYTES = 256
+"""What a row or a member takes beside its content."""
+MOST_ENTRIES = 200_000
+"""Members of an archive."""
+
+
+@dataclass
+class Budget:
+    """What one file may still unpack to."""
+
+    file: Path
+    times: int = MOST_TIMES
+    free: int = FREE_BYTES
+    used: int = 0
+
+    def spend(self, content: int, entries: int = 1) -> None:
+        """Note so many bytes more. Raises DataError where that is too much, or no number of bytes.
+
+        To be asked before the bytes are unpacked, where a file says how many there are.
+        """
+        packed = self.file.stat().st_size
+        allowed = max(self.free, self.times * packed)
+        self.used += content + ENTRY_BYTES * entries
+        if content < 0 or entries < 0 or self.used > allowed:
+            problem = f"unpacks to more than {allowed >> 20} MB, from {packed / (1 << 20):.1f} MB"
+            fix = "unpack it by hand and look at it; JSON lines are read line by line"
+            raise DataError(problem, file=self.file, fix=fix)
+
 
 BATCH_ROWS = 256
 """Rows held at once: with 24 kB a conversation, 6 MB."""
-FREE_BYTES = 1 << 30
+PARQUET_FREE_BYTES = 1 << 30
 """That any file may unpack to, see `unpacked.Budget`."""
-MOST_TIMES = 200
+PARQUET_MOST_TIMES = 200
 
 
 def read_parquet(path: str | Path) -> Iterator[Record]:
@@ -40,16 +77,16 @@ def raw_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a parquet file with whatever values they have.
 
     Raises DataError for a missing or a damaged file, for a value that Python has no form of, and
-    for a file that unpacks to more than FREE_BYTES and MOST_TIMES its size: a column of one value
-    takes up nothing in the file, and in memory as much as there are rows.
+    for a file that unpacks to more than PARQUET_FREE_BYTES and PARQUET_MOST_TIMES its size: a
+    column of one value takes up nothing in the file, and in memory as much as there are rows.
     """
     if not path.is_file():
         raise DataError("no such file", file=path)
     with _opened(path) as file:
         about = file.metadata
         groups = [about.row_group(n).total_byte_size for n in range(about.num_row_groups)]
-        Budget(path, MOST_TIMES, FREE_BYTES).spend(sum(groups), about.num_rows)
-        budget = Budget(path, MOST_TIMES, FREE_BYTES)
+        Budget(path, PARQUET_MOST_TIMES, PARQUET_FREE_BYTES).spend(sum(groups), about.num_rows)
+        budget = Budget(path, PARQUET_MOST_TIMES, PARQUET_FREE_BYTES)
         for batch in _batches(file, path):
             budget.spend(sum(map(_bytes_of, batch.columns)), len(batch))
             yield from _python_rows(batch, path)

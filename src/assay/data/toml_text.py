@@ -1,15 +1,158 @@
 """Reads TOML text, with everything that can be wrong with it as one kind of error.
 
 What the values mean is known where they are used; the lines of keys are `toml_lines`' part.
+
+The line of every key of a TOML text, for error messages.
+
+Covers tables, arrays of tables, dotted and quoted keys, inline tables, arrays and all strings. The
+text must be valid TOML: `tomllib` reads the values and rejects the rest before this is asked.
 """
 
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from assay.data.toml_lines import KeyPath
+KeyPath = tuple[str | int, ...]
+
+_BLANK = re.compile(r"(?:[ \t\r\n,]|#[^\n]*)*")
+_KEY_PART = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|[A-Za-z0-9_-]+')
+_STRING = re.compile(
+    r'"""(?:[^\\]|\\.)*?"""(?:"{0,2}(?!"))|\'\'\'.*?\'\'\'(?:\'{0,2}(?!\'))'
+    r'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'',
+    re.DOTALL,
+)
+_BARE = re.compile(r"[^,\]}#\n]*")
+
+
+def key_lines(text: str) -> dict[KeyPath, int]:
+    """The 1-based line on which each key or array element of a valid TOML text begins."""
+    scanner = _Scanner(text)
+    table: KeyPath = ()
+    while scanner.skip_blank():
+        if scanner.peek() == "[":
+            table = scanner.header()
+        else:
+            scanner.assignment(table)
+    return scanner.lines
+
+
+def line_of(path: KeyPath, lines: dict[KeyPath, int]) -> int | None:
+    """The line of a key, or of the innermost table around it that is written down."""
+    for end in range(len(path), 0, -1):
+        if path[:end] in lines:
+            return lines[path[:end]]
+    return None
+
+
+def written_path(
+    location: Sequence[str | int], values: Mapping[str, Any], *, missing: bool = False
+) -> KeyPath:
+    """A validator's location without the names of union branches, which nobody wrote.
+
+    `values` are those of the text; the last part of a `missing` value's location is kept.
+    """
+    path: KeyPath = ()
+    here: Any = values
+    for part in location:
+        known: Any = dict(enumerate(here)) if isinstance(here, list) else here
+        if isinstance(known, Mapping) and part in known:
+            path, here = (*path, part), known[part]
+    return (*path, location[-1]) if missing else path
+
+
+class _Scanner:
+    """A position in the text, and the lines found so far."""
+
+    def __init__(self, text: str):
+        self.text = text
+        self.at = 0
+        self.lines: dict[KeyPath, int] = {}
+        self.elements: dict[KeyPath, int] = {}
+        """Elements seen so far of each array of tables."""
+
+    def peek(self) -> str:
+        return self.text[self.at : self.at + 1]
+
+    def skip(self, pattern: re.Pattern[str]) -> str:
+        match = pattern.match(self.text, self.at)
+        assert match is not None, "the text was checked by tomllib"
+        self.at = match.end()
+        return match[0]
+
+    def skip_blank(self) -> bool:
+        """Move past white space, commas and comments; whether anything is left."""
+        self.skip(_BLANK)
+        return self.at < len(self.text)
+
+    def note(self, path: KeyPath, known_from: int) -> None:
+        """Record the current line for `path` and for its parents longer than `known_from`."""
+        line = self.text.count("\n", 0, self.at) + 1
+        for end in range(known_from + 1, len(path) + 1):
+            self.lines.setdefault(path[:end], line)
+
+    def dotted_key(self) -> KeyPath:
+        parts: list[str] = []
+        while True:
+            self.skip_blank()
+            part = self.skip(_KEY_PART)
+            parts.append(tomllib.loads(f"key = {part}")["key"] if part[0] in "\"'" else part)
+            self.skip_blank()
+            if self.peek() != ".":
+                return tuple(parts)
+            self.at += 1
+
+    def header(self) -> KeyPath:
+        """Read `[a.b]` or `[[a.b]]`; the table that the following keys belong to."""
+        start = self.at
+        array = self.text.startswith("[[", start)
+        self.at += 2 if array else 1
+        key = self.dotted_key()
+        end, self.at = self.at, start
+        path: KeyPath = ()
+        for part in key:
+            path = (*path, part)
+            if path in self.elements and not (array and part is key[-1]):
+                path = (*path, self.elements[path] - 1)
+        if array:
+            self.elements[path] = self.elements.get(path, 0) + 1
+            path = (*path, self.elements[path] - 1)
+        self.note(path, 0)
+        self.at = end + (2 if array else 1)
+        return path
+
+    def assignment(self, table: KeyPath) -> None:
+        start = self.at
+        path = table + self.dotted_key()
+        end, self.at = self.at, start
+        self.note(path, len(table))
+        self.at = end + 1
+        self.skip_blank()
+        self.value(path)
+
+    def value(self, path: KeyPath) -> None:
+        if self.peek() == "{":
+            self.at += 1
+            while self.skip_blank() and self.peek() != "}":
+                self.assignment(path)
+            self.at += 1
+        elif self.peek() == "[":
+            self.array(path)
+        elif self.peek() in ('"', "'"):
+            self.skip(_STRING)
+        else:
+            self.skip(_BARE)
+
+    def array(self, path: KeyPath) -> None:
+        self.at += 1
+        index = 0
+        while self.skip_blank() and self.peek() != "]":
+            self.note((*path, index), len(path))
+            self.value((*path, index))
+            index += 1
+        self.at += 1
+
 
 LARGEST = 2**63 - 1
 """What TOML promises of integers."""

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from assay.data.jsonl import load_json
+from assay.data.json_files import load_json
 from assay.data.raw_record import Record
 
 OBJECT_TYPES = ("object", "dict")

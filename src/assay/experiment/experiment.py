@@ -9,11 +9,15 @@ from pydantic_core import PydanticCustomError
 from assay.errors import nearest
 from assay.experiment.base_table import Count, Many, Name, Positive, Table, raise_all, refused
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.experiment.data_table import DataSpec
-from assay.experiment.evaluate_table import EvaluateSpec
-from assay.experiment.note_table import NoteSpec
 from assay.experiment.stage_tables import GrpoStage, SftStage, StageSpec
-from assay.experiment.watch_tables import GuardSpec, MilestoneSpec, check_watched
+from assay.experiment.tables import (
+    DataSpec,
+    EvaluateSpec,
+    GuardSpec,
+    MilestoneSpec,
+    NoteSpec,
+    check_watched,
+)
 
 Refusals = Iterator[PydanticCustomError]
 

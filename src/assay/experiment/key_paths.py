@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from assay.data.toml_lines import KeyPath
+from assay.data.toml_text import KeyPath
 from assay.experiment.base_table import Table
 from assay.experiment.experiment import Experiment
 

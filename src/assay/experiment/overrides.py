@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
-from assay.data.toml_lines import KeyPath
-from assay.data.toml_text import TomlInvalid, load_toml
+from assay.data.toml_text import KeyPath, TomlInvalid, load_toml
 from assay.errors import InputError, nearest
 from assay.experiment.key_paths import annotations_at
 

@@ -1,4 +1,10 @@
-"""Turns what pydantic found wrong with an experiment into places and words a user can act on."""
+"""Turns what pydantic found wrong with an experiment into places and words a user can act on.
+
+What TRL, verl, ms-swift and peft call the keys of an experiment file, for hints.
+
+Their keys are not read: a value may mean another thing there (a batch per device, a share in
+percent). The hint names the key here, and where the meaning differs, how.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,13 +14,151 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from assay.data.toml_lines import KeyPath, written_path
-from assay.data.toml_text import unusable_values
+from assay.data.toml_text import KeyPath, unusable_values, written_path
 from assay.errors import InputError, nearest
-from assay.experiment.aliases import foreign_keys
 from assay.experiment.base_table import Table
 from assay.experiment.experiment import Experiment
-from assay.experiment.key_paths import keys_at
+from assay.experiment.key_paths import annotations_at, keys_at
+
+DRAWN = ("stage.NAME.sampling", "evaluate.NAME.sampling")
+SIZES = ("stage.NAME.batch", "stage.NAME.prompts")
+"""Of a stage without sampling, and of one with it."""
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "learning_rate": ("stage.NAME.optimizer.lr",),
+    "lr": ("stage.NAME.optimizer.lr",),
+    "optim": ("stage.NAME.optimizer.name",),
+    "weight_decay": ("stage.NAME.optimizer.weight_decay",),
+    "adam_beta1": ("stage.NAME.optimizer.betas",),
+    "adam_beta2": ("stage.NAME.optimizer.betas",),
+    "lr_scheduler_type": ("stage.NAME.optimizer.schedule",),
+    "warmup_ratio": ("stage.NAME.optimizer.warmup",),
+    "lr_warmup_steps_ratio": ("stage.NAME.optimizer.warmup",),
+    "max_grad_norm": ("stage.NAME.optimizer.clip_norm",),
+    "grad_clip": ("stage.NAME.optimizer.clip_norm",),
+    "per_device_train_batch_size": SIZES,
+    "train_batch_size": SIZES,
+    "gen_batch_size": ("stage.NAME.prompts",),
+    "gradient_accumulation_steps": ("stage.NAME.micro_tokens",),
+    "ppo_micro_batch_size_per_gpu": ("stage.NAME.micro_tokens",),
+    "ppo_max_token_len_per_gpu": ("stage.NAME.micro_tokens",),
+    "num_train_epochs": ("stage.NAME.epochs",),
+    "total_epochs": ("stage.NAME.epochs",),
+    "max_steps": ("stage.NAME.steps",),
+    "total_training_steps": ("stage.NAME.steps",),
+    "save_steps": ("stage.NAME.checkpoint_every",),
+    "save_freq": ("stage.NAME.checkpoint_every",),
+    "num_generations": ("stage.NAME.group",),
+    "n": ("stage.NAME.group",),
+    "max_completion_length": ("stage.NAME.sampling.max_tokens",),
+    "max_response_length": ("stage.NAME.sampling.max_tokens",),
+    "max_new_tokens": tuple(f"{table}.max_tokens" for table in DRAWN),
+    "temperature": tuple(f"{table}.temperature" for table in DRAWN),
+    "top_p": tuple(f"{table}.top_p" for table in DRAWN),
+    "top_k": tuple(f"{table}.top_k" for table in DRAWN),
+    "beta": ("stage.NAME.kl.coef",),
+    "kl_coef": ("stage.NAME.kl.coef",),
+    "kl_loss_coef": ("stage.NAME.kl.coef",),
+    "kl_loss_type": ("stage.NAME.kl.estimator",),
+    "use_kl_loss": ("stage.NAME.kl.where",),
+    "use_kl_in_reward": ("stage.NAME.kl.where",),
+    "epsilon": ("stage.NAME.clip.low",),
+    "epsilon_high": ("stage.NAME.clip.high",),
+    "clip_ratio": ("stage.NAME.clip.low",),
+    "clip_ratio_low": ("stage.NAME.clip.low",),
+    "clip_ratio_high": ("stage.NAME.clip.high",),
+    "clip_ratio_c": ("stage.NAME.clip.dual",),
+    "delta": ("stage.NAME.clip.dual",),
+    "entropy_coeff": ("stage.NAME.entropy_coef",),
+    "adv_estimator": ("stage.NAME.algorithm",),
+    "scale_rewards": ("stage.NAME.advantage",),
+    "norm_adv_by_std_in_grpo": ("stage.NAME.advantage",),
+    "loss_type": ("stage.NAME.algorithm",),
+    "loss_mode": ("stage.NAME.loss",),
+    "loss_agg_mode": ("stage.NAME.aggregation",),
+    "num_iterations": ("stage.NAME.updates.epochs",),
+    "ppo_epochs": ("stage.NAME.updates.epochs",),
+    "ppo_mini_batch_size": ("stage.NAME.updates.minibatches",),
+    "mask_truncated_completions": ("stage.NAME.mask_truncated",),
+    "max_num_gen_batches": ("stage.NAME.dynamic.max_batches",),
+    "reward_funcs": ("stage.NAME.reward",),
+    "reward_weights": ("stage.NAME.reward",),
+    "custom_reward_function": ("stage.NAME.reward",),
+    "loss_scale": ("stage.NAME.loss_on",),
+    "template": ("stage.NAME.rendering",),
+    "lora_r": ("stage.NAME.adapt.rank",),
+    "lora_rank": ("stage.NAME.adapt.rank",),
+    "lora_alpha": ("stage.NAME.adapt.alpha",),
+    "lora_dropout": ("stage.NAME.adapt.dropout",),
+    "target_modules": ("stage.NAME.adapt.targets",),
+    "train_type": ("stage.NAME.adapt.kind",),
+    "use_peft": ("stage.NAME.adapt.kind",),
+    "max_prompt_length": ("data.NAME.max_prompt_tokens",),
+    "max_length": ("data.NAME.max_tokens",),
+    "max_seq_length": ("data.NAME.max_tokens",),
+    "dataset": ("data.NAME.source",),
+    "dataset_name": ("data.NAME.source",),
+    "train_files": ("data.NAME.source",),
+    "val_dataset": ("stage.NAME.validation",),
+    "eval_dataset": ("stage.NAME.validation",),
+    "eval_steps": ("stage.NAME.validation_every",),
+    "split_dataset_ratio": ("data.NAME.split.dev",),
+    "test_size": ("data.NAME.split.dev",),
+    "max_samples": ("data.NAME.take.rows",),
+    "val_before_train": ("evaluate.NAME.checkpoints",),
+    "model_name_or_path": ("model",),
+    "seed": ("seeds",),
+}
+"""Their key -> the dotted keys here, the first that the table has being meant. Of a verl key such
+as `actor_rollout_ref.rollout.n` the last part counts."""
+MEANINGS: Mapping[str, str] = {
+    "per_device_train_batch_size": "of a whole step, on however many devices",
+    "gradient_accumulation_steps": "tokens of one pass; the gradient does not depend on them",
+    "ppo_micro_batch_size_per_gpu": "tokens of one pass; the gradient does not depend on them",
+    "ppo_mini_batch_size": "the number of updates, not the size of one",
+    "train_batch_size": "of a whole step",
+}
+"""What the key here means where it counts another thing than theirs."""
+
+
+def foreign_keys(path: KeyPath, value: Any, raw: Mapping[str, Any]) -> list[tuple[KeyPath, str]]:
+    """The keys of other trainers at `path` or in the table there, each with the hint for it."""
+    inner = value.items() if isinstance(value, Mapping) else ()
+    found = [one for key, each in inner for one in foreign_keys((*path, key), each, raw)]
+    name = str(path[-1])
+    if found:
+        return found
+    return [(path, hint(name, path, raw))] if name in KEYS else []
+
+
+def hint(name: str, path: KeyPath, raw: Mapping[str, Any]) -> str:
+    """The key of the file `raw` that another trainer calls `name`, found at `path`."""
+    # A key of the table that theirs stands in comes before others.
+    known = sorted(KEYS[name], key=lambda dotted: dotted.split(".")[0] != path[0])
+    written = [_written(dotted, path, raw) for dotted in known]
+    meant = next((p for p in written if annotations_at(p, raw, Experiment)), written[0])
+    meaning = f": {MEANINGS[name]}" if name in MEANINGS else ""
+    return f"its name here is {'.'.join(map(str, meant))}{meaning}"
+
+
+def _written(dotted: str, path: KeyPath, raw: Mapping[str, Any]) -> KeyPath:
+    """The dotted key with the name of the table that is meant, where that is certain."""
+    parts: list[str | int] = [*dotted.split(".")]
+    if "NAME" in parts:
+        names = list(_names(parts[0], path, raw))
+        parts[1] = names[0] if len(names) == 1 else "NAME"
+    return tuple(parts)
+
+
+def _names(table: str | int, path: KeyPath, raw: Mapping[str, Any]) -> Iterator[str]:
+    """The table that `path` lies in, else all of the kind."""
+    tables = raw.get(str(table), {})
+    here = tables.items() if isinstance(tables, Mapping) else ()
+    known = [name for name, values in here if isinstance(values, Mapping)]
+    if len(path) > 2 and path[0] == table and path[1] in known:
+        yield str(path[1])
+    else:
+        yield from known
+
 
 SomeTable = TypeVar("SomeTable", bound=Table)
 MISSING = "missing"

@@ -11,8 +11,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from assay.data.toml_lines import KeyPath, key_lines, line_of
-from assay.data.toml_text import TomlInvalid, load_toml, unusable_values
+from assay.data.toml_text import (
+    KeyPath,
+    TomlInvalid,
+    key_lines,
+    line_of,
+    load_toml,
+    unusable_values,
+)
 from assay.errors import InputError, nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.key_paths import annotations_at

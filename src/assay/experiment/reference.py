@@ -11,10 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from assay.experiment.base_table import Table
-from assay.experiment.data_table import DataSpec
-from assay.experiment.evaluate_table import EvaluateSpec
 from assay.experiment.experiment import Experiment
-from assay.experiment.note_table import NoteSpec
 from assay.experiment.stage_tables import (
     CommonStage,
     GrpoStage,
@@ -23,8 +20,8 @@ from assay.experiment.stage_tables import (
     SamplingStage,
     SftStage,
 )
+from assay.experiment.tables import DataSpec, EvaluateSpec, GuardSpec, MilestoneSpec, NoteSpec
 from assay.experiment.toml_write import inline
-from assay.experiment.watch_tables import GuardSpec, MilestoneSpec
 
 INTRODUCTION = """\
 # The experiment file

@@ -3,16 +3,231 @@
 A cell is one score or a harmonic mean of several. Cells measured on the same or on nested items are
 not independent: every item counts once, with what it adds to all cells that hold it. Training seeds
 are not sampled here: the figures speak of the runs that are there.
+
+One number for several benchmarks: the harmonic mean of ratios to a baseline.
+
+Works on counts, because rounded percentages give another number. Benchmarks share no items, so
+their errors are independent and are put together by their limits.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from assay.judge.harmonic import gradient, harmonic_score
-from assay.judge.intervals import Interval, difference_interval
-from assay.judge.scores import Array, ItemScores
+from assay.errors import InputError
+from assay.judge.intervals import (
+    DRAWS,
+    LEVEL,
+    SEED,
+    TIE,
+    Interval,
+    difference_interval,
+    score_interval,
+)
+from assay.judge.missing import fillings, unscored_shares
+from assay.judge.paired import compare
+from assay.judge.paired import figures as figures_of_pair
+from assay.judge.power import detectable_from_interval
+from assay.judge.scores import Array, ItemScores, cluster_totals, on_shared_items
+from assay.judge.significance import agreeing, p_value_of
+from assay.judge.verdict import MARGIN, Comparison, Figures, judged
+
+METHOD = "harmonic mean of ratios: sign-flip permutation within benchmarks, limits combined (MOVER)"
+
+
+class BaselineError(InputError):
+    """Baselines that no ratio can be taken to."""
+
+
+def harmonic_ratio(counts: Sequence[tuple[float, int]], baselines: Sequence[float]) -> float:
+    """Harmonic mean of (successes / items) / baseline over benchmarks; 0 if any score is 0.
+
+    Raises BaselineError when the numbers of benchmarks differ or a baseline is not above 0.
+    """
+    if len(counts) != len(baselines) or not counts:
+        raise BaselineError(f"{len(counts)} benchmarks and {len(baselines)} baselines")
+    if min(baselines) <= 0:
+        raise BaselineError("a baseline of 0 has no ratio", fix="leave that benchmark out")
+    if min(hits for hits, _ in counts) == 0:
+        return 0.0
+    inverse = [base * items / hits for (hits, items), base in zip(counts, baselines, strict=True)]
+    return len(inverse) / math.fsum(inverse)
+
+
+def counts_of(scores: ItemScores) -> tuple[float, int]:
+    """The sum of the item means and the number of items that have one."""
+    means = scores.item_means
+    return float(np.nansum(means)), int((~np.isnan(means)).sum())
+
+
+def harmonic_score(parts: Sequence[ItemScores], baselines: Sequence[float]) -> float:
+    """`harmonic_ratio` of the scores of several benchmarks."""
+    return harmonic_ratio([counts_of(part) for part in parts], baselines)
+
+
+def harmonic_interval(
+    parts: Sequence[ItemScores], baselines: Sequence[float], level: float = LEVEL
+) -> Interval:
+    """The interval of `harmonic_score` from those of the benchmarks.
+
+    The sum of the inverse ratios has limits that follow from the limits of its terms (MOVER: Zou
+    and Donner 2008, Statistics in Medicine 27:1693). Where a score is 0 the lower limit is 0 and
+    the upper one that of all upper limits together.
+    """
+    value = harmonic_score(parts, baselines)
+    intervals = [score_interval(part, level) for part in parts]
+    lows, highs = ([getattr(i, end) for i in intervals] for end in ("low", "high"))
+    if value == 0:
+        high = harmonic_ratio([(high, 1) for high in highs], baselines)
+        return Interval(0.0, high, "MOVER of the benchmarks' intervals", level)
+    scores = np.array([hits / items for hits, items in map(counts_of, parts)])
+    terms = np.array(baselines) / scores
+    shortest, count = np.array(baselines) / np.array(highs), len(parts)
+    low_sum = terms.sum() - np.sqrt(((terms - shortest) ** 2).sum())
+    with np.errstate(divide="ignore"):
+        longest = np.array(baselines) / np.array(lows)
+    high_sum = terms.sum() + np.sqrt(((longest - terms) ** 2).sum())
+    return Interval(count / high_sum, count / low_sum, "MOVER of the benchmarks' intervals", level)
+
+
+def gradient(parts: Sequence[ItemScores], baselines: Sequence[float]) -> Array:
+    """How much `harmonic_score` rises with each benchmark's score; one-sided where one is 0."""
+    scores = np.array([hits / items for hits, items in map(counts_of, parts)])
+    ratios = scores / np.array(baselines)
+    zeros, count = (ratios == 0), len(ratios)
+    if zeros.any():
+        return np.where(zeros, count / zeros.sum() ** 2, 0.0) / np.array(baselines)
+    value = count / (1 / ratios).sum()
+    return (value / ratios) ** 2 / count / np.array(baselines)
+
+
+def compare_harmonic(
+    control: Sequence[ItemScores],
+    other: Sequence[ItemScores],
+    baselines: Sequence[float],
+    margin: float = MARGIN,
+) -> Comparison:
+    """Two runs by their harmonic scores, paired by item within each benchmark.
+
+    The p-value is that of flipping the signs of item (or cluster) differences; the interval puts
+    together the paired intervals of the benchmarks. Differences are in units of the ratio.
+
+    Raises what `compare` raises.
+    """
+    pairs = [compare(a, b, margin) for a, b in zip(control, other, strict=True)]
+    shared = [on_shared_items(a, b) for a, b in zip(control, other, strict=True)]
+    control, other = [a for a, _ in shared], [b for _, b in shared]
+
+    def figures(one: Sequence[ItemScores], two: Sequence[ItemScores]) -> Figures:
+        return _figures(one, two, baselines)
+
+    found = figures(control, other)
+    lowest, highest = fillings(figures, control, other)
+    interval = found.interval_at(LEVEL)
+    compared = Comparison(
+        control_score=found.control_score,
+        score=found.score,
+        difference=found.difference,
+        interval=interval,
+        p_value=found.p_value,
+        adjusted_p=found.p_value,
+        method=METHOD,
+        items=sum(p.items for p in pairs),
+        verdict="undecided",
+        margin=margin,
+        minimum_detectable_difference=detectable_from_interval(interval.half_width),
+        items_needed=None,
+        interval_at=found.interval_at,
+        plan_at=lambda alpha: (
+            detectable_from_interval(found.interval_at(1 - alpha).half_width, 1 - alpha),
+            None,
+        ),
+        gained=sum(p.gained or 0 for p in pairs),
+        lost=sum(p.lost or 0 for p in pairs),
+        unchanged=sum(p.unchanged or 0 for p in pairs),
+        repeats=(control[0].repeats, other[0].repeats),
+        unscored=sum(p.unscored for p in pairs),
+        unscored_shares=unscored_shares(control, other),
+        lowest=lowest,
+        highest=highest,
+        asked_of_one=sum(p.asked_of_one for p in pairs),
+    )
+    return judged(compared)
+
+
+def _figures(
+    control: Sequence[ItemScores], other: Sequence[ItemScores], baselines: Sequence[float]
+) -> Figures:
+    """Test and interval of the difference between two harmonic scores."""
+    pairs = [figures_of_pair(a, b) for a, b in zip(control, other, strict=True)]
+    before, after = (harmonic_score(parts, baselines) for parts in (control, other))
+
+    def interval_at(level: float) -> Interval:
+        return _difference_interval(control, other, pairs, baselines, level)
+
+    # Limits that know the ends of the scale may hold 0 where the signs of few items do not.
+    p_value = max(_sign_flip(control, other, baselines), p_value_of(interval_at))
+    return Figures(before, after, after - before, p_value, agreeing(interval_at, p_value))
+
+
+def _difference_interval(
+    control: Sequence[ItemScores],
+    other: Sequence[ItemScores],
+    pairs: Sequence[Figures],
+    baselines: Sequence[float],
+    level: float,
+) -> Interval:
+    """Limits of the difference, exact in how it is made of the benchmarks' differences."""
+    scores = [np.array([p.control_score for p in pairs]), np.array([p.score for p in pairs])]
+    method = "MOVER of the benchmarks' paired intervals"
+    if min(s.min() for s in scores) == 0:
+        # No share of the difference belongs to one benchmark: the limits are those of two scores.
+        first, second = (harmonic_interval(parts, baselines, level) for parts in (control, other))
+        return Interval(second.low - first.high, second.high - first.low, method, level)
+    values = [len(pairs) / (np.array(baselines) / s).sum() for s in scores]
+    weight = values[0] * values[1] / len(pairs) * np.array(baselines) / (scores[0] * scores[1])
+    middle = np.array([p.difference for p in pairs])
+    intervals = [p.interval_at(level) for p in pairs]
+    total = float((weight * middle).sum())
+    below = weight * (middle - np.array([i.low for i in intervals]))
+    above = weight * (np.array([i.high for i in intervals]) - middle)
+    reach = [float(np.sqrt((side**2).sum())) for side in (below, above)]
+    return Interval(total - reach[0], total + reach[1], method, level)
+
+
+def _sign_flip(
+    control: Sequence[ItemScores], other: Sequence[ItemScores], baselines: Sequence[float]
+) -> float:
+    """Two-sided p-value over 10 000 seeded draws, the observed pattern added."""
+    generator = np.random.default_rng(SEED)
+    inverse = np.zeros((2, DRAWS + 1))
+    for a, b, baseline in zip(control, other, baselines, strict=True):
+        before, change_C, items = _totals(a, b)
+        flips_DC = generator.random((DRAWS, len(change_C))) < 0.5
+        moved = np.concatenate(([0.0], flips_DC @ change_C))
+        for side, total in enumerate((before + moved, before + change_C.sum() - moved)):
+            with np.errstate(divide="ignore"):
+                inverse[side] += baseline * items / np.where(total < TIE, 0.0, total)
+    first, second = len(baselines) / inverse
+    size = np.abs(second - first)
+    above = (size > size[0] + TIE).sum() + (size >= size[0] - TIE).sum()
+    return min(float(above / 2 + 0.5) / (DRAWS + 1), 1.0)
+
+
+def _totals(control: ItemScores, other: ItemScores) -> tuple[float, Array, int]:
+    """The control's sum of item means, the changes by cluster, and the items scored in both."""
+    after = dict(zip(other.item_ids, other.item_means, strict=True))
+    means = control.item_means
+    change = np.array([after[item] for item in control.item_ids]) - means
+    kept = ~np.isnan(change)
+    clusters = None
+    if control.clusters is not None:
+        clusters = tuple(c for c, keep in zip(control.clusters, kept, strict=True) if keep)
+    totals, _ = cluster_totals(change[kept], clusters)
+    return float(means[kept].sum()), totals, int(kept.sum())
+
 
 Part = tuple[ItemScores, float]
 """Scores on one benchmark, and how much the cell's value rises with their mean."""

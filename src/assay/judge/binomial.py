@@ -9,10 +9,9 @@ import numpy as np
 from scipy import special
 
 from assay.errors import InputError
-from assay.judge.agreement import agreeing
-from assay.judge.intervals import LEVEL, Interval, quantile, wilson
+from assay.judge.intervals import LEVEL, Interval, independent_difference, quantile, wilson
 from assay.judge.power import detectable_from_interval
-from assay.judge.rates import independent_difference
+from assay.judge.significance import agreeing
 from assay.judge.verdict import ALPHA, MARGIN, Comparison, judged
 
 

@@ -1,10 +1,18 @@
 """What a rule found: how bad it is, what it is, the evidence, and what to do.
 
 Shared by every rule that looks at an experiment, a run or a report. No rule is here.
+
+Fills the gaps of a template; `{count:items}` becomes "1 item" or "3 items".
+
+`{count:needed items}` is a number that somebody would need: beyond MOST_NEEDED it is "more than
+100,000 items", because nobody reads eight digits of it. Another language writes its own words for
+"more than" in the gap: `{count:needed 超过}`, and the noun behind it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from string import Formatter
+from typing import Any, Literal
 
 Severity = Literal["error", "warning", "note"]
 
@@ -23,3 +31,49 @@ def worst_first(findings: list[Finding]) -> list[Finding]:
     """The findings with errors first, then warnings, then notes; otherwise in order."""
     order = {"error": 0, "warning": 1, "note": 2}
     return sorted(findings, key=lambda finding: order[finding.severity])
+
+
+ONE: Mapping[str, str] = {
+    "items": "item",
+    "rows": "row",
+    "steps": "step",
+    "seeds": "seed",
+    "looks": "look",
+    "cells": "cell",
+    "groups": "group",
+    "clusters": "cluster",
+    "trials": "trial",
+    "answers": "answer",
+    "repeats": "repeat",
+    "prompts": "prompt",
+    "passes": "pass",
+    "errors": "error",
+    "warnings": "warning",
+    "notes": "note",
+    "results": "result",
+    "comparisons": "comparison",
+}
+"""Nouns that a gap may count, with their singular."""
+NEEDED = "needed "
+MOST_NEEDED = 100_000
+"""A needed number above this is not written out."""
+
+
+class _Counting(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec.startswith(NEEDED):
+            return self._needed(value, format_spec.removeprefix(NEEDED))
+        if format_spec not in ONE:
+            return super().format_field(value, format_spec)
+        return f"{value} {ONE[format_spec] if str(value) == '1' else format_spec}"
+
+    def _needed(self, value: Any, words: str) -> str:
+        more = isinstance(value, int | float) and value > MOST_NEEDED
+        if words not in ONE:
+            return f"{words} {MOST_NEEDED:,}" if more else str(value)
+        return f"more than {MOST_NEEDED:,} {words}" if more else self.format_field(value, words)
+
+
+def filled(template: str, values: Mapping[str, Any]) -> str:
+    """The template with its gaps filled; KeyError for a gap without a value."""
+    return _Counting().vformat(template, (), values)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.judge.findings import Finding
-from assay.judge.health_words import ADVICE, WHAT
+from assay.judge.health_rules import ADVICE, WHAT
 
 Metrics = Sequence[Mapping[str, Any]]
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assay.judge.agreement import agreeing
 from assay.judge.cluster_robust import item_mean, p_value
 from assay.judge.intervals import LEVEL, Interval, difference_interval, tango
 from assay.judge.missing import fillings, unscored_shares
@@ -25,7 +24,7 @@ from assay.judge.scores import (
     cluster_totals,
     on_shared_items,
 )
-from assay.judge.significance import mid_p_mcnemar
+from assay.judge.significance import agreeing, mid_p_mcnemar
 from assay.judge.verdict import ALPHA, MARGIN, Comparison, Figures, IntervalAt, PlanAt, judged
 
 ROUNDING = 1e-12

@@ -3,6 +3,13 @@
 A straight line among steps of which neighbours may resemble each other; how much they do is known
 as badly as the steps are few, and `resemblance` counts that. Every forecast names the assumption
 that it rests on. Which metric matters is decided elsewhere.
+
+Regression on a row of values whose neighbours may resemble each other, and what comes next.
+
+The deviations from the regression follow an autoregression of first order with a correlation that
+nobody knows. It is averaged over, weighted by what the values say of it: with few steps they say
+little, and an interval that took one estimate for the truth would be too narrow. What is regressed
+on what is decided elsewhere.
 """
 
 from collections.abc import Sequence
@@ -10,10 +17,159 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from scipy import special
 
 from assay.judge.intervals import LEVEL, Interval
-from assay.judge.resemblance import Resembling, resembling
 from assay.judge.scores import Array
+
+RANGES = np.logspace(0, 2, 25)
+"""1 / (1 - correlation) of one step and the next: about how many steps a deviation lasts."""
+CORRELATIONS = 1 - 1 / RANGES
+INDEPENDENT = 0.5
+"""Chance before any value is seen that the steps are independent. The rest is spread evenly over
+the logarithm of RANGES."""
+ROUNDING = 1e-12
+"""Deviations this small beside the values are no scatter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """A quantity as K Student distributions, one for each correlation, and their weights."""
+
+    centres_K: Array
+    scales_K: Array
+    weights_K: Array
+    freedom: float
+
+    @property
+    def mean(self) -> float:
+        """The mean of the centres."""
+        return float(self.weights_K @ self.centres_K)
+
+    def limits(self, level: float) -> tuple[float, float]:
+        """The limits that leave (1 - level) / 2 on either side."""
+        tail = 0.5 - level / 2
+        return self._quantile(tail), self._quantile(1 - tail)
+
+    def _quantile(self, share: float) -> float:
+        """By bisection: between the least and the greatest quantile of the K distributions."""
+        each_K = self.centres_K + self.scales_K * special.stdtrit(self.freedom, share)
+        each_K = each_K[self.weights_K > 0]
+        low, high = float(each_K.min()), float(each_K.max())
+        for _ in range(60):
+            middle = (low + high) / 2
+            if self._below(middle) < share:
+                low = middle
+            else:
+                high = middle
+        return (low + high) / 2
+
+    def _below(self, value: float) -> float:
+        scales_K = np.where(self.scales_K > 0, self.scales_K, 1.0)
+        student_K = special.stdtr(self.freedom, (value - self.centres_K) / scales_K)
+        certain_K = (self.centres_K <= value).astype(np.float64)
+        return float(self.weights_K @ np.where(self.scales_K > 0, student_K, certain_K))
+
+
+@dataclass(frozen=True, slots=True)
+class Resembling:
+    """A regression with P coefficients at each of K correlations."""
+
+    coefficients_KP: Array
+    covariances_KPP: Array
+    """Of the coefficients, for deviations of variance 1."""
+    variances_K: Array
+    """Of one deviation."""
+    last_K: Array
+    """The deviation of the last value."""
+    last_P: Array
+    """Its row of the design."""
+    weights_K: Array
+    freedom: float
+
+    def mixture(self, row_P: Array) -> Mixture:
+        """What the regression says at this row of the design, without scatter."""
+        return self._mixture(row_P, 0.0, row_P, 0.0)
+
+    def next_value(self, row_P: Array, ahead: float) -> Mixture:
+        """The value at this row, `ahead` typical steps after the last."""
+        kept_K = CORRELATIONS ** max(ahead, 0.0)
+        return self._mixture(
+            row_P, kept_K, row_P - np.multiply.outer(kept_K, self.last_P), 1 - kept_K**2
+        )
+
+    def next_sum(self, row_P: Array, count: int) -> Mixture:
+        """The sum of the `count` values after the last, one typical step apart, all at this row."""
+        kept_K = CORRELATIONS * (1 - CORRELATIONS**count) * RANGES
+        spread_K = count * (1 + CORRELATIONS) * RANGES - 2 * kept_K * RANGES
+        error_KP = count * row_P - np.multiply.outer(kept_K, self.last_P)
+        return self._mixture(count * row_P, kept_K, error_KP, spread_K - kept_K**2)
+
+    def _mixture(
+        self, row_P: Array, kept_K: Array | float, error_P: Array, scatter_K: Array | float
+    ) -> Mixture:
+        """A row's value with the share of the last deviation that is left (Goldberger 1962)."""
+        centres_K = self.coefficients_KP @ row_P + kept_K * self.last_K
+        rows_KP = np.broadcast_to(error_P, self.coefficients_KP.shape)
+        spread_K = np.einsum("kp,kpq,kq->k", rows_KP, self.covariances_KPP, rows_KP)
+        scales_K = np.sqrt(self.variances_K * (spread_K + scatter_K))
+        return Mixture(centres_K, scales_K, self.weights_K, self.freedom)
+
+
+def resembling(design_NP: Array, values_N: Array, gaps: Array) -> Resembling:
+    """The regression of N > P values on the design; `gaps` are the N - 1 distances between them,
+    in typical steps, over which a correlation is raised to their power.
+
+    Generalised least squares at each correlation, and the posterior of the correlations under the
+    usual flat prior of coefficients and log deviation (Zellner 1971, An Introduction to Bayesian
+    Inference in Econometrics, 4.1).
+    """
+    count, width = design_NP.shape
+    design_KNP, values_KN, log_K = _whitened(design_NP, values_N, gaps)
+    inner_KPP = np.einsum("knp,knq->kpq", design_KNP, design_KNP)
+    covariances_KPP = np.linalg.inv(inner_KPP)
+    moments_KP = np.einsum("knp,kn->kp", design_KNP, values_KN)
+    coefficients_KP = np.einsum("kpq,kq->kp", covariances_KPP, moments_KP)
+    left_KN = values_KN - np.einsum("knp,kp->kn", design_KNP, coefficients_KP)
+    squares_K = (left_KN**2).sum(1)
+    last_K = values_N[-1] - coefficients_KP @ design_NP[-1]
+    freedom = count - width
+    weights_K = _prior()
+    if squares_K[0] <= (ROUNDING**2) * max(1.0, float(values_N @ values_N)):
+        squares_K, last_K = np.zeros_like(squares_K), np.zeros_like(last_K)
+        weights_K = np.eye(len(RANGES))[0]
+    else:
+        log_K = log_K - np.linalg.slogdet(inner_KPP)[1] - freedom * np.log(squares_K)
+        weights_K = weights_K * np.exp((log_K - log_K.max()) / 2)
+    return Resembling(
+        coefficients_KP,
+        covariances_KPP,
+        squares_K / freedom,
+        last_K,
+        design_NP[-1],
+        weights_K / weights_K.sum(),
+        float(freedom),
+    )
+
+
+def _prior() -> Array:
+    """INDEPENDENT on no correlation, the rest alike on every other."""
+    weights_K = np.full(len(RANGES), (1 - INDEPENDENT) / (len(RANGES) - 1))
+    weights_K[0] = INDEPENDENT
+    return weights_K
+
+
+def _whitened(design_NP: Array, values_N: Array, gaps: Array) -> tuple[Array, Array, Array]:
+    """Design and values of independent deviations, and minus the log determinant, at each of K
+    correlations (Prais and Winsten 1954, for gaps of any length)."""
+    kept_KM = CORRELATIONS[:, None] ** gaps
+    new_KM = np.sqrt(1 - kept_KM**2)
+    table_NQ = np.concatenate((design_NP, values_N[:, None]), 1)
+    first_KQ = np.broadcast_to(table_NQ[0], (len(RANGES), 1, table_NQ.shape[1]))
+    later_KMQ = (table_NQ[1:] - kept_KM[..., None] * table_NQ[:-1]) / new_KM[..., None]
+    table_KNQ = np.concatenate((first_KQ, later_KMQ), 1)
+    return table_KNQ[..., :-1], table_KNQ[..., -1], -2 * np.log(new_KM).sum(1)
+
 
 METHOD = "line among steps that may resemble each other"
 FEWEST = 3

@@ -3,19 +3,71 @@
 A plan is told each layer's queries, keys and values and says which tokens see each other. Plans
 here cover packed training rows (`TreePlan`). Sliding windows and attention dropout are not
 covered; a model that asks for them is refused.
+
+Attention over packed trees as one FlexAttention call, for GPUs.
+
+A mask in place of parts: which tokens see each other follows from the token's tree, its
+completion and its place, so one fused kernel covers the whole packed row, and empty blocks are
+skipped. On a CPU `tree_attention` computes part by part; there this module serves as a second
+opinion in tests. FlexAttention: https://arxiv.org/abs/2412.05496.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from assay.errors import InputError
-from assay.models import flex
 from assay.models.tree_attention import Tree, tree_attention
+
+Visible = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+def tree_mask(trees: tuple[Tree, ...], tokens: int, device: torch.device) -> BlockMask:
+    """Each prompt sees itself causally; each completion its prompt and itself."""
+    visible = visibility(trees, tokens, device)
+    return create_block_mask(visible, None, None, tokens, tokens, device=str(device))
+
+
+def visibility(trees: tuple[Tree, ...], tokens: int, device: torch.device) -> Visible:
+    """The mask function over token indices (batch and head play no part)."""
+    tree_T = torch.zeros(tokens, dtype=torch.int32, device=device)
+    branch_T = torch.zeros(tokens, dtype=torch.int32, device=device)
+    for number, tree in enumerate(trees):
+        tree_T[tree.tokens] = number
+        if tree.completions:
+            lengths_G = torch.tensor(tree.completions, device=device)
+            branch_T[tree.completion_tokens] = 1 + torch.repeat_interleave(lengths_G).int()
+
+    def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        same = (branch_T[key] == 0) | (branch_T[key] == branch_T[query])
+        return (tree_T[query] == tree_T[key]) & same & (key <= query)
+
+    return visible
+
+
+@cache
+def compiled_attention() -> Callable[..., Tensor]:
+    """FlexAttention compiled once for all lengths."""
+    return torch.compile(flex_attention, dynamic=True)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale: float) -> Tensor:
+    """Queries (1, H, T, D), keys and values (1, J, T, D) -> like the queries."""
+    dtype = value.dtype
+    kernel = compiled_attention() if value.is_cuda else flex_attention
+    return kernel(
+        query.to(dtype),
+        key.to(dtype),
+        value,
+        block_mask=mask,
+        scale=scale,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
 
 
 class AttentionUnsupported(InputError):
@@ -56,10 +108,10 @@ class TreePlan:
     @cached_property
     def mask(self) -> BlockMask:
         """The same for FlexAttention on a GPU, made once for all layers."""
-        return flex.tree_mask(self.trees, self.trees[-1].tokens.stop, torch.device("cuda"))
+        return tree_mask(self.trees, self.trees[-1].tokens.stop, torch.device("cuda"))
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """See `AttentionPlan.attend`; B is 1 and T covers all trees in order."""
         if query.is_cuda:
-            return flex.attend(query, key, value, self.mask, scale)
+            return attend(query, key, value, self.mask, scale)
         return tree_attention(query[0], key[0], value[0], self.trees, scale)[None]

@@ -15,7 +15,7 @@ import transformers
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-from assay.data.built_once import built_once, cache_root
+from assay.data.files import built_once, cache_root
 from assay.errors import InputError, nearest
 from assay.models.quiet import quiet_transformers
 from assay.models.wheels import WHEELS, wheel_directory

@@ -5,13 +5,19 @@ between them is `elementwise`'s, which tokens see each other is the plan's. Embe
 scores are elsewhere, and so is the plain path that this one must equal (`plain`).
 
 T packed tokens, K of them kept, H heads, J key heads, D numbers of a token or of a head.
+
+Tensors that products read, computed again in the backward pass instead of kept for it.
+
+For what is cheap beside the products: a norm's output, a gated activation. Whole layers are
+activation checkpointing's business (`adapt.save_activations`); no product is computed twice here.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -26,7 +32,57 @@ from assay.models.elementwise import (
     rotations,
 )
 from assay.models.matmul import project
-from assay.models.recompute import made_again
+
+
+@contextmanager
+def made_again(values: Tensor, make: Callable[[], Tensor]) -> Iterator[None]:
+    """What is computed inside keeps how to make `values` in the place of `values`.
+
+    `make` gives the same numbers, and holds on to nothing but what is kept anyway. It runs once
+    for all the products that read them, without gradients; those of `values` themselves are as
+    ever.
+    """
+    recipe = Recipe(make)
+    # No reference to the values: autograd holds on to the hooks.
+    place, shape = values.data_ptr(), values.shape
+
+    def pack(saved: Tensor) -> Any:
+        if saved.data_ptr() == place and saved.shape == shape:
+            recipe.readers += 1
+            return recipe
+        return saved
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpacked):
+        yield
+
+
+def unpacked(kept: Any) -> Tensor:
+    """A tensor that was kept, or made again."""
+    return kept.read() if isinstance(kept, Recipe) else kept
+
+
+class Recipe:
+    """How to make a tensor that `readers` products read; it is there from the first to the last."""
+
+    def __init__(self, make: Callable[[], Tensor]):
+        """Nothing is made yet, and nobody reads."""
+        self.make = make
+        self.readers = 0
+        self.left = 0
+        self.value: Tensor | None = None
+
+    def read(self) -> Tensor:
+        """The tensor, for one reader."""
+        if self.value is None:
+            with torch.no_grad():
+                self.value = self.make()
+            self.left = self.readers
+        value = self.value
+        self.left -= 1
+        if not self.left:
+            self.value = None
+        return value
+
 
 Stream = tuple[Tensor, Tensor | None]
 """The residual stream (T, D), and what the last layer adds to it, which is not in it yet."""

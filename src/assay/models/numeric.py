@@ -1,4 +1,7 @@
-"""Small things that numeric code shares: types wide enough for sums, and pieces of a long whole."""
+"""Small things that numeric code shares: types wide enough for sums, and pieces of a long whole.
+
+Copies from host memory to where a model is. Nothing comes back here.
+"""
 
 from collections.abc import Iterator
 
@@ -20,3 +23,14 @@ def spans(length: int, step: int) -> Iterator[tuple[int, int]]:
     """Consecutive (first, stop) pairs that cover `length`."""
     for first in range(0, length, step):
         yield first, min(first + step, length)
+
+
+def moved(host: Tensor, device: torch.device) -> Tensor:
+    """`host` on the device; to a GPU it goes out of pinned memory and nobody waits for it.
+
+    The host allocator keeps the pinned copy until the transfer has happened
+    (https://docs.pytorch.org/docs/stable/notes/cuda.html#use-pinned-memory-buffers).
+    """
+    if device.type != "cuda":
+        return host.to(device)
+    return host.pin_memory().to(device, non_blocking=True)

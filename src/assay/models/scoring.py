@@ -20,9 +20,8 @@ from assay.errors import InputError
 from assay.models.attention import TreePlan
 from assay.models.head import Reads, head_logps
 from assay.models.layers import run_layers
-from assay.models.rotary import refuse_length_dependent
-from assay.models.supported import FAMILIES
-from assay.models.transfer import moved
+from assay.models.numeric import moved
+from assay.models.supported import FAMILIES, refuse_length_dependent
 from assay.models.tree_attention import Tree
 
 

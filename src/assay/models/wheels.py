@@ -11,8 +11,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.data.built_once import built_once, cache_root
-from assay.data.files import scratch_folder
+from assay.data.files import built_once, cache_root, scratch_folder
 from assay.errors import InputError, nearest
 
 

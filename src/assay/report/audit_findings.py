@@ -9,7 +9,7 @@ from pathlib import Path
 from assay.data.reported.cited import Refused
 from assay.data.reported.read_reported import results
 from assay.data.reported.reported_record import Reported
-from assay.judge.audit.flaw import Flaw
+from assay.judge.audit.cells import Flaw
 from assay.judge.findings import Finding
 from assay.report.words import Words, visible, words
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.stage_tables import start_of
-from assay.models.licence import known_licence
-from assay.models.source import parse_source
+from assay.models.source import known_licence, parse_source
 from assay.report import content, story
 from assay.report.facts import Measurement, RunFacts, gather
 from assay.report.provenance import data_views, leaves

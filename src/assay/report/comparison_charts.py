@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from assay.judge.verdict import Comparison
-from assay.report.svg import Scale, dot, drawing, line, rect
+from assay.report.charts import Scale, dot, drawing, line, rect
 from assay.report.words import Words, difference_text
 
 CLASSES = {"better": "good", "worse": "bad", "undecided": "open"}

@@ -29,8 +29,16 @@ from assay.report.content import (
 )
 from assay.report.drawn import difference_plot, score_bars, score_plot
 from assay.report.result_tables import checkpoint_label
-from assay.report.translated import named_tests, translated
-from assay.report.words import Words, difference_text, number, percent, score_text, visible
+from assay.report.words import (
+    Words,
+    difference_text,
+    named_tests,
+    number,
+    percent,
+    score_text,
+    translated,
+    visible,
+)
 
 SHOWN_VALUE = 60
 """Characters of a setting that a table shows."""

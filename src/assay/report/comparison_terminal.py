@@ -19,7 +19,7 @@ from assay.report.comparison_content import (
     task_rows,
 )
 from assay.report.content import Section
-from assay.report.terminal_styles import STYLES
+from assay.report.terminal import STYLES
 from assay.report.words import Words, visible, words
 
 KINDS = {"confound": "bold red", "allowed": "yellow", "declared": "cyan"}

@@ -11,7 +11,7 @@ from itertools import pairwise
 from assay.compare.table import Line
 from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison
-from assay.report.svg import Scale
+from assay.report.charts import Scale
 from assay.report.words import difference_text, score_text, visible
 
 WIDTH = 49

@@ -14,7 +14,7 @@ from assay.errors import AssayError
 from assay.lab.setup.prepare import load_rows
 from assay.report.facts import RunFacts
 from assay.report.words import visible
-from assay.runs.conversation_records import transcript
+from assay.runs.records import transcript
 from assay.tasks.task import BenchmarkOptions, benchmark, task
 
 LONGEST = 3000

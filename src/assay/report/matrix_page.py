@@ -14,8 +14,7 @@ from assay.lab.sweep.matrix.model import Cell, Matrix, Source
 from assay.report import matrix_view as view
 from assay.report import matrix_words as words_of
 from assay.report.templating import environment
-from assay.report.translated import named_tests
-from assay.report.words import Words, visible, words
+from assay.report.words import Words, named_tests, visible, words
 
 FOLDER = "matrices"
 HTML, MARKDOWN = "matrix.html", "matrix.md"

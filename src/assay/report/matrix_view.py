@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from assay.judge.averages import Average
+from assay.judge.findings import filled
 from assay.judge.intervals import Interval
-from assay.judge.plural import filled
 from assay.judge.verdict import Comparison, explain
 from assay.lab.sweep.matrix.model import Cell, Margin, Matrix, Place, Value
 from assay.report.charts import interval_bar

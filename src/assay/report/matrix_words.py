@@ -5,7 +5,7 @@ Every number comes from the matrix; here it only gets its words.
 
 from typing import Any
 
-from assay.judge.tally import Tally
+from assay.judge.families import Tally
 from assay.judge.verdict import explain
 from assay.lab.sweep.matrix.model import ArmView, Cell, Matrix, Overlap
 from assay.report.matrix_view import (

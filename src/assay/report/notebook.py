@@ -2,29 +2,137 @@
 
 Results and verdicts come from the records, whenever the notebook is read; notes are what people
 added. Nothing is written here.
+
+What an experiment file says of itself, as lines of the notebook: why, what to expect, faults.
+
+The figures that others reported come from the record that the note names, whenever the notebook is
+read; a record that is not there is said to be missing.
+
+The score that others reported of an experiment, read from the record that its note names.
+
+Their items are not there, so that the interval is that of one binomial over the items, as for every
+score without items; passes over the same items are no further items.
 """
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from assay.compare.judged_table import compare_runs
-from assay.errors import AssayError, InputError
-from assay.judge.stage_diagnosis import worded
-from assay.report.checked import marks
+from assay.data.reported.read_reported import read_reported
+from assay.errors import AssayError, InputError, nearest
+from assay.experiment.experiment import Experiment
+from assay.experiment.tables import ReportedRun
+from assay.judge.audit.cells import cells
+from assay.judge.health_checks import worded
+from assay.judge.intervals import Interval, wilson
 from assay.report.content import pairing_view
 from assay.report.facts import Measurement, RunFacts, gather
-from assay.report.noted import note_lines
+from assay.report.provenance import marks
 from assay.report.result_tables import checkpoint_label
 from assay.report.story import selection_section
 from assay.report.templating import cell
-from assay.report.translated import translated
-from assay.report.words import Words, number, score_text, words
-from assay.runs.damaged_runs import damage
+from assay.report.words import Words, number, percent, score_text, translated, words
 from assay.runs.notes import Note, pending_plans, read_notes
 from assay.runs.run_directory import RunDirectory, all_runs, runs_of
 from assay.runs.run_names import find_run, parse_run_name
+from assay.runs.same_experiment import damage
 from assay.runs.status import DamagedStatus, read_status, stored_status
+
+
+class UnknownReportedRun(InputError):
+    """A record of reported results that has no run of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedScore:
+    """The mean score of a reported run on one benchmark or subset."""
+
+    cell: str
+    """The benchmark or subset, as the record calls it; "" where it has one only."""
+    score: float
+    """A share, over all passes."""
+    passes: int
+    items: int | None
+    interval: Interval | None
+    """None where the record does not say how many items there are."""
+
+
+def reported_scores(root: Path, reference: ReportedRun) -> list[ReportedScore]:
+    """What the record says of the run; nothing where the run has no result in it.
+
+    Raises ReportedError where the record cannot be read, UnknownReportedRun.
+    """
+    report = read_reported(root / reference.file)
+    run = report.run(reference.run)
+    if run is None:
+        names = [each.name for each in report.runs]
+        problem = f"has no run {reference.run!r}"
+        raise UnknownReportedRun(problem, file=reference.file, fix=nearest(reference.run, names))
+    return [
+        ReportedScore(
+            name,
+            cell.mean,
+            len(cell.values),
+            cell.items,
+            wilson(cell.successes, cell.items) if cell.items else None,
+        )
+        for name, cell in cells(report, run).items()
+    ]
+
+
+def note_lines(experiment: Experiment, root: Path, w: Words) -> list[str]:
+    """The `[note]` of an experiment as items of a list; nothing where it has none."""
+    note = experiment.note
+    if note is None:
+        return []
+    lines = [f"- {cell(w('log.why', why=note.why))}"] if note.why else []
+    lines += [f"- {cell(w('log.expected', expected=note.expected))}"] if note.expected else []
+    lines += [f"- {cell(w('log.fault', fault=fault))}" for fault in note.faults]
+    if note.reported is not None:
+        lines += [f"- {cell(said)}" for said in reported_lines(root, note.reported, w)]
+    return lines
+
+
+def reported_lines(root: Path, reference: ReportedRun, w: Words) -> list[str]:
+    """What others reported, a line for each benchmark, or why it cannot be said."""
+    place = {"run": reference.run, "file": reference.file}
+    try:
+        scores = reported_scores(root, reference)
+    except (
+        InputError
+    ) as error:  # a lab elsewhere has no such record; its runs are there all the same
+        return [w("log.reported_unreadable", why=error, **place)]
+    if not scores:
+        return [w("log.reported_nothing", **place)]
+    return [w("log.reported", said=score_said(score, w), **place) for score in scores]
+
+
+def score_said(score: ReportedScore, w: Words) -> str:
+    """A reported score with its passes and, where the items are known, its interval."""
+    figures = {"score": percent(score.score), "passes": score.passes}
+    name = f"{score.cell} " if score.cell else ""
+    if score.interval is None:
+        return name + w("log.reported_score", **figures)
+    return name + w(
+        "log.reported_interval",
+        items=number(score.items),
+        low=percent(score.interval.low),
+        high=percent(score.interval.high),
+        **figures,
+    )
+
+
+def file_entry(experiment: Experiment, root: Path, w: Words) -> str:
+    """The entry of an experiment file, whether it has runs or not."""
+    runs = ", ".join(str(run) for run in runs_of(root, experiment.name))
+    stages = " → ".join(f"{n} ({s.method})" for n, s in experiment.stage.items()) or "–"
+    head = [f"## {cell(experiment.name)}", cell(experiment.about)]
+    made_of = f"- {cell(w('log.made_of', model=experiment.model, stages=stages))}"
+    ran = f"- {cell(w('log.runs', runs=runs) if runs else w('log.no_runs'))}"
+    items = "\n".join([made_of, *note_lines(experiment, root, w), ran])
+    return "\n\n".join([*filter(None, head), items]) + "\n"
 
 
 def notebook(root: Path, only: RunDirectory | None = None, lang: str = "en") -> str:

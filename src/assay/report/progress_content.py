@@ -7,19 +7,16 @@ the page, the Markdown of a progress report and the table in the terminal.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from assay.judge.intervals import Interval
-from assay.judge.promotion import Promotion
-from assay.judge.rates import Estimate
-from assay.judge.stage_diagnosis import worded
+from assay.judge.health_checks import worded
+from assay.judge.intervals import Estimate, Interval
+from assay.judge.selection import Promotion
 from assay.judge.trends import Forecast
-from assay.lab.monitor.estimates import PART, is_share
 from assay.lab.monitor.guards import condition
-from assay.lab.monitor.milestones import MilestoneState
+from assay.lab.monitor.milestones import PART, MilestoneState, is_share
 from assay.lab.monitor.progress import MetricRow, Progress
 from assay.report.result_tables import checkpoint_label
-from assay.report.translated import translated
-from assay.report.words import Words, number, percent, points, visible
-from assay.runs.chosen_checkpoints import Selection
+from assay.report.words import Words, number, percent, points, translated, visible
+from assay.runs.checkpoints import Selection
 
 Section = dict[str, Any]
 ROUNDED = 1e-12

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from assay.compare.judged_table import Line, Table
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.report.words import Words
-from assay.runs.chosen_checkpoints import read_selections
+from assay.runs.checkpoints import read_selections
 
 if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
     from assay.report.facts import Measurement, RunFacts

@@ -7,20 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.compare.judged_table import Pairing, Table
-from assay.judge.stage_diagnosis import worded
-from assay.lab.monitor.dev_scores import explained
+from assay.judge.health_checks import worded
+from assay.lab.monitor.stage_health import explained
 from assay.report.charts import curve_panel, dev_chart, reward_columns
-from assay.report.checked import marks
 from assay.report.content import Section, interval_text
 from assay.report.drawn import Bar, curve_line, score_plot
 from assay.report.examples import Answer, Examples
-from assay.report.facts import RunFacts
+from assay.report.facts import Curve, DevScore, RunFacts, curves
 from assay.report.progress_content import promotion
+from assay.report.provenance import marks
 from assay.report.result_tables import StageRow, checkpoint_label, stage_rows
-from assay.report.training_history import Curve, DevScore, curves
-from assay.report.translated import named_tests, translated
-from assay.report.words import Words, number, percent, visible
-from assay.runs.chosen_checkpoints import read_selection
+from assay.report.words import Words, named_tests, number, percent, translated, visible
+from assay.runs.checkpoints import read_selection
 from assay.runs.manifest_file import PUT_ASIDE
 
 SHARES = frozenset(

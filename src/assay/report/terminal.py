@@ -2,6 +2,8 @@
 
 Makes rich renderables and prints nothing. Text that a model wrote is shown as text: neither its
 control characters nor anything in square brackets reaches the terminal as a command.
+
+How the terminal colours a verdict.
 """
 
 from collections.abc import Iterator
@@ -13,13 +15,14 @@ from rich.text import Text
 
 from assay.compare.judged_table import Pairing
 from assay.report import content, story
-from assay.report.checked import marks
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
+from assay.report.provenance import marks
 from assay.report.result_tables import checkpoint_label
-from assay.report.terminal_styles import STYLES
 from assay.report.words import Words, number, score_text, visible, words
 from assay.runs.run_directory import RunDirectory
+
+STYLES = {"better": "green", "worse": "red", "undecided": "yellow", "equivalent": "cyan"}
 
 
 def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:

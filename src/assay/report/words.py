@@ -1,20 +1,25 @@
 """Words and numbers in the reader's language: one catalogue file per language in `wording/`.
 
 Text that runs wrote (names, errors, answers) is not translated; it is only made safe to show.
+
+What other parts say in English, in the page's language: findings and the names of tests.
+
+The catalogue knows their texts word for word, with gaps for figures and names. Names and the text
+of errors stay as they are.
 """
 
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from assay.errors import InputError
-from assay.judge.health_words import ENGLISH as HEALTH
+from assay.judge.findings import Finding, filled
+from assay.judge.health_rules import ENGLISH as HEALTH
 from assay.judge.intervals import Interval
-from assay.judge.plural import filled
 from assay.judge.verdict import ENGLISH
 
 LANGUAGES = ("en", "zh")
@@ -145,3 +150,19 @@ def number(value: float | None) -> str:
         return f"{int(value):,}"
     small = abs(value) < 1e-3 or abs(value) >= 1e6
     return f"{value:.3g}" if small else f"{value:.4g}"
+
+
+def translated(finding: Finding, words: Words) -> Finding:
+    """A finding in the page's language, as far as its words are known."""
+    return replace(
+        finding,
+        what=words.known("finding", finding.what),
+        evidence=words.known("evidence", finding.evidence),
+        fix=words.known("advice", finding.fix),
+    )
+
+
+def named_tests(methods: Iterable[str], words: Words) -> str:
+    """The tests and intervals that comparisons were made with, each once."""
+    parts = sorted({"; ".join(words.known("method", p) for p in m.split("; ")) for m in methods})
+    return "; ".join(parts)

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from assay.errors import InputError
-from assay.runs.json_files import FIX, read_json
-from assay.runs.listed_files import write_listed
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import FIX, read_json, write_listed
 
 Manifest = dict[str, Any]
 PUT_ASIDE = "put_aside"

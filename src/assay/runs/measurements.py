@@ -12,9 +12,9 @@ from typing import Any
 from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.read_file import read_experiment
-from assay.runs.json_files import FIX, read_json
 from assay.runs.records import DamagedRecord, EvaluationRecord, read_columns
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import FIX, read_json
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """An evaluation's name begins the name of its folder."""

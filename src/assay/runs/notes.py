@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from assay.errors import InputError
-from assay.runs.json_files import entries
+from assay.runs.run_files import entries
 
 NOTEBOOK = "notebook.jsonl"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from assay.data.files import new_folder, remove_parts
 from assay.errors import InputError
-from assay.runs.listed_files import write_listed
+from assay.runs.run_files import write_listed
 from assay.runs.status import STATUS, Status, write_status
 
 RUNS = "runs"

@@ -14,7 +14,7 @@ from assay.experiment.checkpoint_reference import (
 )
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.runs.chosen_checkpoints import read_selection
+from assay.runs.checkpoints import read_selection
 from assay.runs.run_directory import RunDirectory, all_runs, runs_of
 from assay.runs.status import (
     DamagedStatus,

@@ -1,9 +1,16 @@
 """The runs of one experiment: which of a name have begun, and which were made from its settings.
 
 Reads folders and specs; starts and resumes nothing.
+
+Which runs cannot be read, and why, so that one of them never hides the others.
+
+Looks at what a list or a comparison needs of a run that it was not asked about by name: its status,
+its manifest, its experiment and the descriptions of its records. A run that was asked for is read,
+and its damage raised, where it is used.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +18,8 @@ from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.judge.confounds import differences
+from assay.runs.manifest_file import read_manifest
+from assay.runs.measurements import evaluation_records
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import is_held, read_status, stored_status
 
@@ -84,3 +93,38 @@ def made_so(run: RunDirectory, experiment: Experiment) -> bool:
 def newest_by_seed(runs: Iterable[RunDirectory]) -> list[RunDirectory]:
     """The last of the runs of each seed, in the order of the seeds' first runs."""
     return list({stored_status(run.path).seed: run for run in runs}.values())
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRun:
+    """A run that cannot be read."""
+
+    run: RunDirectory
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.run} is damaged and left out: {self.why}"
+
+
+def apart(runs: Iterable[RunDirectory]) -> tuple[list[RunDirectory], list[DamagedRun]]:
+    """The runs that can be read and those that cannot, each in the order given."""
+    sound, broken = [], []
+    for run in runs:
+        why = damage(run)
+        if why:
+            broken.append(DamagedRun(run, why))
+        else:
+            sound.append(run)
+    return sound, broken
+
+
+def damage(run: RunDirectory) -> str:
+    """Why a run cannot be read, in one line; "" where it can."""
+    try:
+        stored_status(run.path)
+        read_manifest(run)
+        read_experiment(run.spec)
+        evaluation_records(run)
+    except InputError as error:
+        return str(error)
+    return ""

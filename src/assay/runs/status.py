@@ -17,7 +17,7 @@ from typing import Literal, get_args
 
 from assay.data.files import atomic_write_text
 from assay.errors import InputError
-from assay.runs.json_files import FIX, read_json
+from assay.runs.run_files import FIX, read_json
 
 RunState = Literal["running", "finished", "failed", "interrupted"]
 SCHEMA = 1

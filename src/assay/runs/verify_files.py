@@ -16,13 +16,11 @@ from assay.data.files import PART
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.read_file import read_experiment
-from assay.runs.json_files import read_json
-from assay.runs.listed_files import listed_files
 from assay.runs.manifest_file import PUT_ASIDE, read_manifest
-from assay.runs.metrics import read_metrics
-from assay.runs.metrics_history import lost_history
+from assay.runs.metrics import lost_history, read_metrics
 from assay.runs.records import reading
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import listed_files, read_json
 from assay.runs.run_names import checkpoint_steps
 from assay.runs.status import is_held, stored_status
 

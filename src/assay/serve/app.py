@@ -24,7 +24,6 @@ from assay.data.episode import Turn
 from assay.lab.evaluate.opened_model import Served
 from assay.rollout.engines.cpu.batcher import Batcher
 from assay.serve.asking import Asked, ask_chat, ask_completion
-from assay.serve.fitting import Schemas, fitting
 from assay.serve.replies import (
     CHAT,
     COMPLETION,
@@ -41,7 +40,7 @@ from assay.serve.requests import (
     Refusal,
     read_request,
 )
-from assay.serve.streams import Stream, sample_all, stream, streamed
+from assay.serve.streams import Schemas, Stream, fitting, sample_all, stream, streamed
 
 MOST_BYTES = 8 << 20
 """The largest body that is read."""

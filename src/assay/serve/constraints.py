@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assay.data.jsonl import load_json
+from assay.data.json_files import load_json
 from assay.data.row import ToolCall
 from assay.data.tools import function_names, function_of
 from assay.serve.requests import Refusal

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from assay.data.jsonl import load_json
+from assay.data.json_files import load_json
 from assay.errors import RunFailure
 
 MOST_CHOICES = 64

@@ -13,7 +13,7 @@ from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from assay.data.jsonl import load_json
+from assay.data.json_files import load_json
 
 MOST_CHARACTERS = 300
 """Of a problem; jsonschema shows the whole value."""

@@ -28,7 +28,7 @@ from assay.models.folder import check_whole
 from assay.models.state_dicts import strict_load, untied_state
 from assay.models.weight_files import load_weights, save_weights
 from assay.rl.policy import Policy
-from assay.runs.checkpoint_folder import (
+from assay.runs.checkpoints import (
     OPTIMIZER,
     STATE,
     CheckpointDamaged,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from assay.data.episode import Episode
-from assay.models.dropout import begin_masks
+from assay.models.lora import begin_masks
 from assay.rl.policy import Policy
 from assay.train.likelihood import NLL, likelihood_batch
 from assay.train.microbatch import micro_batches

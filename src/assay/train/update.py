@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from assay.models.dropout import next_masks
+from assay.models.lora import next_masks
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy

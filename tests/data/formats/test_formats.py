@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.data.duplicates import SAME, conflicts
+from assay.data.formats.convert_rows import recognise
 from assay.data.formats.formats import (
     FORMATS,
     UnknownFormatError,
@@ -20,11 +20,11 @@ from assay.data.formats.formats import (
     record_reader,
     write_rows,
 )
-from assay.data.formats.recognise import recognise
 from assay.data.formats.swift import CALL_IDS, MERGED, REASONING
 from assay.data.loaded import gather
 from assay.data.raw_record import DataError
 from assay.data.row import Message, Row, ToolCall
+from assay.data.row_checks import SAME, conflicts
 
 WEATHER = {"name": "get_weather", "parameters": {"type": "dict", "properties": {}}}
 ASK = {"role": "user", "content": "Weather?"}

@@ -9,18 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.formats.formats import iter_items, read_rows
-from assay.data.formats.hardgen import NO_RESULTS, NO_TEXT, POSITIONAL, SHORTENED, UNKNOWN_ROLE
-from assay.data.loaded import Loaded, gather
-from assay.data.python_calls import (
+from assay.data.formats.hardgen import (
     NO_CALLS,
     NO_JSON,
     NO_LITERAL,
+    NO_RESULTS,
+    NO_TEXT,
+    POSITIONAL,
+    SHORTENED,
     SYNTAX,
     TWICE,
+    UNKNOWN_ROLE,
     UNPACKED,
     NotCallsError,
     parse_calls,
 )
+from assay.data.loaded import Loaded, gather
 from assay.data.raw_record import DataError
 from assay.data.row import Message, ToolCall
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from assay.data.formats.formats import read_rows
 from assay.data.raw_record import DataError, Record
-from assay.data.renderings.hermes import flatten
-from assay.data.renderings.hermes_text import parse_text_messages
+from assay.data.renderings.hermes import flatten, parse_text_messages
 from assay.data.row import Message, Row, ToolCall
 
 TOOL = {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}}

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from assay.data.loaded import LeftOut, Remark, gather
-from assay.data.renderings.reasoning import LEFT_OUT, without_reasoning
+from assay.data.renderings.hermes import LEFT_OUT, without_reasoning
 from assay.data.row import Message, Row, ToolCall
 
 ASKED = Message("user", "<think>\nmine\n</think>\n\nWhy?")

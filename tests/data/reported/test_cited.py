@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.data.reported.cited import cited, numbers_of
-from assay.data.reported.from_toml import toml_values
+from assay.data.reported.read_reported import toml_values
 
 TEXT = """\
 # Results on gsm8k (n = 1,319)

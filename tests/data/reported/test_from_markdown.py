@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from assay.data.reported.from_markdown import read_markdown
+from assay.data.reported.read_reported import read_markdown
 from assay.data.reported.reading.blocks import leaves, sections
 from assay.data.reported.reported_record import Reported
 

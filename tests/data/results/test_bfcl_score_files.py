@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.data.raw_record import DataError
-from assay.data.results.bfcl_score_files import source_of
+from assay.data.results.bfcl_leaderboard import source_of
 from assay.data.results.readers import read_results
 from assay.tasks.tools.single_turn import entries
 from tests.data.results.produced import FOLDER, copied

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from assay.data.reported.from_toml import read_toml
+from assay.data.reported.read_reported import read_toml
 from assay.data.reported.reported_record import Reported
-from assay.judge.audit.flaw import Flaw
+from assay.judge.audit.cells import Flaw
 from assay.judge.audit.rules import audit
 
 

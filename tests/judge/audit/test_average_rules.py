@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from assay.judge.averages import average, average_change
-from assay.judge.harmonic import harmonic_interval, harmonic_score
+from assay.judge.averages import average, average_change, harmonic_interval, harmonic_score
 from assay.judge.intervals import difference_interval
 from assay.judge.scores import ItemScores
 from tests.judge.simulated import single_pass

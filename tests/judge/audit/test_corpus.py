@@ -13,7 +13,7 @@ from pathlib import Path
 
 from assay.data.reported.read_reported import read_reported
 from assay.errors import InputError
-from assay.judge.audit.flaw import Flaw
+from assay.judge.audit.cells import Flaw
 from assay.judge.audit.rules import audit
 
 CORPUS = Path(__file__).parent / "corpus"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.judge.harmonic import (
+from assay.judge.averages import (
     compare_harmonic,
     gradient,
     harmonic_interval,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from assay.judge.audit.conditions import is_trained, same_value
-from assay.judge.audit.pairs import pairs
+from assay.judge.audit.pairs import is_trained, pairs, same_value
 from tests.judge.audit.faults import cells, found, record, two_runs
 
 TWO = cells("x = 20, y = 20", "x = 60, y = 21")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from assay.data.reported.read_reported import read_reported
-from assay.judge.audit.flaw import Flaw
+from assay.judge.audit.cells import Flaw
 from assay.judge.audit.rules import audit
 
 FOLDER = Path(__file__).parents[3] / "experiments" / "reported"

@@ -10,7 +10,7 @@ from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal
 import numpy as np
 
 from assay.data.reported.reported_record import Average, Comparison, Reported, Run, Scoring
-from assay.judge.audit.flaw import Flaw
+from assay.judge.audit.cells import Flaw
 from assay.judge.audit.pairs import pairs
 from assay.judge.audit.rules import audit
 

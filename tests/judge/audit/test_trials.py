@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from assay.judge.audit.extrapolate import forecast_total
+from assay.judge.audit.trials import forecast_total
 from assay.judge.intervals import wilson
-from assay.judge.promotion import expected_optimism
+from assay.judge.selection import expected_optimism
 from tests.judge.audit.faults import COST, found, metric, search
 
 

@@ -12,7 +12,7 @@ from assay.judge.findings import Finding
 from assay.judge.intervals import wilson
 from assay.lab.check import memory_and_disk
 from assay.lab.check.all_checks import check_experiment
-from assay.lab.check.probe import told
+from assay.lab.check.capability import rates_finding
 from assay.lab.check.rows import well_formed
 from assay.lab.check.subject import Number
 from tests.lab.sound_lab import SEARCH, add_row, found, look, make_sound_lab, silent
@@ -336,7 +336,7 @@ def test_a_probe_warns_once_it_is_sure_of_little_signal(
     rewards = [Reward(float(g < signal and s == 0)) for g in range(prompts) for s in range(4)]
     turn = Turn((1,), (2,), (True,), ended="length")
     episodes = [Episode(str(n), "g", (turn,), reward) for n, reward in enumerate(rewards)]
-    seen = list(told("rl", "base", prompts, 4, episodes))
+    seen = list(rates_finding("rl", "base", prompts, 4, episodes))
     (finding,) = [one for one in seen if isinstance(one, Finding)]
     assert finding.severity == severity
     assert f"{signal} of {prompts}" in finding.what

@@ -8,7 +8,7 @@ import pytest
 from assay.data.episode import Reward
 from assay.judge.findings import Finding
 from assay.judge.intervals import wilson
-from assay.lab.check.capability import capability, full_reward, told
+from assay.lab.check.capability import capability, floor_finding, full_reward
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.tasks.task import task
@@ -74,7 +74,7 @@ def test_it_warns_where_nothing_or_surely_next_to_nothing_is_solved(
 ):
     floor = capability(judged(*[[float(n < solved), 0.0] for n in range(prompts)]), 1.0)
     assert floor is not None
-    finding = told("rl", "base", floor)
+    finding = floor_finding("rl", "base", floor)
     assert finding.severity == severity and f"{solved} of {prompts} prompts" in finding.what
     interval = wilson(solved, prompts)
     assert f"{interval.low:.0%} to {interval.high:.0%}" in finding.evidence

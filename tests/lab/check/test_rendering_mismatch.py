@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from assay.data.renderings.rendering import Renderer
-from assay.experiment.data_table import Take
-from assay.experiment.evaluate_table import EvaluateSpec, EvaluationSampling
 from assay.experiment.read_file import SpecError
+from assay.experiment.tables import EvaluateSpec, EvaluationSampling, Take
 from assay.lab.check.rendering_mismatch import COMPARED, OtherRendering, spread
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.evaluate_again import evaluate_again

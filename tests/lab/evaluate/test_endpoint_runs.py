@@ -12,8 +12,7 @@ from assay.data.episode import Ended
 from assay.data.row import Message, Row
 from assay.lab.evaluate.endpoint_answers import converse
 from assay.rollout.engines.endpoint.client import Said
-from assay.runs.conversation_records import stored_messages
-from assay.runs.records import read_columns
+from assay.runs.records import read_columns, stored_messages
 from assay.serve.server import running
 from assay.tasks.task import Asked, BenchmarkOptions, benchmark, task
 from assay.tasks.tools.prompts import call_text

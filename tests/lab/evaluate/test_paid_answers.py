@@ -16,8 +16,8 @@ from assay.lab.evaluate.endpoint_answers import TOGETHER
 from assay.lab.evaluate.reply_journal import JOURNAL, Place, ReplyJournal, request_hash
 from assay.lab.evaluate.request_slots import RequestSlots, Stopped
 from assay.rollout.engines.endpoint.client import Said, Unanswered
-from assay.runs.json_files import DamagedFile
 from assay.runs.records import read_columns
+from assay.runs.run_files import DamagedFile
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import assay, kill
 from tests.rollout.engines.endpoint.raw_server import chat

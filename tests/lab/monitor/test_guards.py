@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from assay.experiment.experiment import Experiment
-from assay.experiment.watch_tables import GuardSpec, MilestoneSpec
+from assay.experiment.tables import GuardSpec, MilestoneSpec
 from assay.lab.monitor.guards import GuardWatch, firing, met, pass_guards, passed_steps, unseen
 from assay.runs.run_directory import RunDirectory
 

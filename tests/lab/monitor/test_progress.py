@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from assay.experiment.read_file import read_experiment
-from assay.experiment.watch_tables import MilestoneSpec
-from assay.judge.intervals import mean_interval, wilson
-from assay.judge.rates import Estimate, counted
+from assay.experiment.tables import MilestoneSpec
+from assay.judge.intervals import Estimate, counted, mean_interval, wilson
 from assay.lab.monitor.milestones import milestone_states, scored
 from assay.lab.monitor.progress import MetricRow, NoSuchStep, Progress, progress
 from assay.lab.monitor.report_journal import (

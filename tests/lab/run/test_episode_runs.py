@@ -21,9 +21,14 @@ from assay.lab.run import runner
 from assay.lab.run.evaluate_again import Evaluated
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.runner import resume
-from assay.runs.conversation_records import stored_messages, stored_turns
 from assay.runs.measurements import find_record
-from assay.runs.records import RecordWriter, read_samples, read_scores
+from assay.runs.records import (
+    RecordWriter,
+    read_samples,
+    read_scores,
+    stored_messages,
+    stored_turns,
+)
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.tasks import task as registry
 from tests.docs.pages import as_module

@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from assay.lab.monitor.dev_scores import explained
 from assay.lab.monitor.guards import GuardFired, NoGuardToPass, StoppedByGuard
 from assay.lab.monitor.observer import Silent
 from assay.lab.monitor.report_journal import read_reports
+from assay.lab.monitor.stage_health import explained
 from assay.lab.run.launch import launch_or_resume
 from assay.lab.run.runner import resume, start
-from assay.report.during import Reporting
 from assay.report.facts import gather
-from assay.report.page import MARKDOWN, write_report
-from assay.runs.chosen_checkpoints import read_selection
+from assay.report.page import MARKDOWN, Reporting, write_report
+from assay.runs.checkpoints import read_selection
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status, stored_status, write_status
 from tests.tiny_lab import make_tiny_lab

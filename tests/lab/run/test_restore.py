@@ -17,7 +17,7 @@ from assay.lab.setup.session import Session
 from assay.models.folder import ModelFolderError
 from assay.models.load import load_model
 from assay.report.page import write_report
-from assay.runs.checkpoint_folder import CheckpointDamaged
+from assay.runs.checkpoints import CheckpointDamaged
 from assay.runs.protection import mark_protected
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_names import experiment_of, find_named

@@ -8,8 +8,8 @@ import pytest
 from assay.lab.run.runner import resume
 from assay.lab.run.start_over import NoStart
 from assay.report.page import write_report
-from assay.runs.checkpoint_folder import CheckpointDamaged
-from assay.runs.metrics_history import HistoryLost
+from assay.runs.checkpoints import CheckpointDamaged
+from assay.runs.metrics import HistoryLost
 from assay.runs.protection import ProtectedPath, mark_protected
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import read_status

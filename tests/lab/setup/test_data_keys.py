@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from assay.data.remarks import NO_TOOLS, TEXT_AND_CALLS, UNDECLARED
 from assay.data.row import Message, Row, ToolCall
-from assay.experiment.data_table import DataSpec, Take
+from assay.data.row_checks import NO_TOOLS, TEXT_AND_CALLS, UNDECLARED
+from assay.experiment.tables import DataSpec, Take
 from assay.judge.findings import Finding
 from assay.lab.check.rows import remarked
 from assay.lab.check.subject import Number
-from assay.lab.check.unlike_subsets import unlike
+from assay.lab.check.unusual_settings import unlike
 from assay.lab.setup.prepare import DataSet, NothingLeft, describe, make_renderer, prepare
 from assay.lab.setup.row_filters import LONGER, SHORTER, conversation_tokens
 from assay.tasks.task import task

@@ -15,8 +15,7 @@ import pytest
 from assay.data import splits
 from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import experiment_toml
-from assay.judge.confounds import differences
-from assay.judge.parts import by_part
+from assay.judge.confounds import by_part, differences
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup import fingerprints, manifest
 from assay.lab.setup.fingerprints import source_sha256

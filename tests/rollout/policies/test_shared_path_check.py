@@ -12,7 +12,7 @@ from assay.models.adapt import save_activations, train_lora
 from assay.models.elementwise import GatedSilu
 from assay.models.lora import LoraOptions
 from assay.models.precision import Precision, choose_precision
-from assay.models.rotary import RotaryUnsupported
+from assay.models.supported import RotaryUnsupported
 from assay.rl.objectives import Grpo
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from assay.data.conversation import message_loss, message_role
+from assay.data.formats.kept import build_row
 from assay.data.raw_record import Record
-from assay.data.renderings.hermes_text import Said, parse_text_messages, split_chatml
+from assay.data.renderings.hermes import Said, parse_text_messages, split_chatml
 from assay.data.row import Row
 from assay.data.tools import parse_tools
-from assay.data.written_row import build_row
 
 COLUMNS = ("messages", "conversations", "text", "tools")
 ROLES = {

@@ -2,17 +2,20 @@
 
 The columns are what those programs read; Assay reads the text, as long as the columns still say the
 same.
+
+What a writer made of a row, with what it could not keep, and the columns formats share.
 """
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from assay.data.conversation import parse_messages, stored_messages
-from assay.data.hashing import canonical_json
-from assay.data.jsonl import load_json
-from assay.data.raw_record import Record
+from assay.data.hashing import canonical_json, content_id
+from assay.data.json_files import load_json
+from assay.data.raw_record import DataError, Record
 from assay.data.renderings.hermes import assistant_text
-from assay.data.row import Row
+from assay.data.row import Message, Row
 from assay.data.tools import parse_tools
 
 
@@ -52,3 +55,47 @@ def gold_text(row: Row) -> str:
     if row.gold is None:
         return "".join(assistant_text(message) for message in row.messages[len(row.prompt) :])
     return row.gold if isinstance(row.gold, str) else canonical_json(row.gold)
+
+
+ROW_FIELDS = ("id", "conversation", "gold")
+"""The columns, beside those of the format itself, in which JSON lines keep a row whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A record to write and, in words, what reading it back will not give."""
+
+    value: dict[str, Any]
+    losses: tuple[str, ...] = ()
+
+
+def build_row(
+    record: Record, messages: tuple[Message, ...], tools: tuple[dict[str, Any], ...], *own: str
+) -> Row:
+    """A row from the columns that JSON lines formats share; `own` are the format's own columns."""
+    source = record.value.get("id")
+    if source is None:
+        source = content_id(record.value)
+    return Row(
+        id=str(record.typed("id", source, str, int)),
+        messages=messages,
+        tools=tools,
+        gold=record.value.get("gold"),
+        conversation=record.maybe("conversation", str) or "",
+        origin=record.origin,
+        extra=record.others(*own, *ROW_FIELDS),
+    )
+
+
+def shared_columns(row: Row, *own: str) -> dict[str, Any]:
+    """The columns of `row` that are not the format's own. Raises DataError on a clash."""
+    clash = sorted(set(row.extra) & {*own, *ROW_FIELDS})
+    if clash:
+        problem = f"row {row.id} has an extra field of this name, which is a column of the format"
+        raise DataError(problem, field=clash[0], fix="rename the extra field")
+    value: dict[str, Any] = {"id": row.id}
+    if row.conversation:
+        value["conversation"] = row.conversation
+    if row.gold is not None:
+        value["gold"] = row.gold
+    return value | dict(row.extra)

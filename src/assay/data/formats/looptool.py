@@ -9,7 +9,7 @@ of prompt and answer in `extra_info` are left out.
 from assay.data.conversation import message_role
 from assay.data.formats.verl_rows import ground_truth, source_id
 from assay.data.raw_record import Record
-from assay.data.renderings.hermes_text import Said, parse_text_messages, split_chatml
+from assay.data.renderings.hermes import Said, parse_text_messages, split_chatml
 from assay.data.row import Row
 
 COPIES = ("instruction", "input", "output")

@@ -9,10 +9,10 @@ are one conversation, so that a split keeps them together. Writing keeps a row w
 from dataclasses import replace
 
 from assay.data.conversation import parse_messages, stored_messages
+from assay.data.formats.kept import Written, build_row, shared_columns
 from assay.data.raw_record import Record
 from assay.data.row import Row
 from assay.data.tools import parse_tools
-from assay.data.written_row import Written, build_row, shared_columns
 
 COLUMNS = ("messages", "tools")
 TRAJECTORY = "traj"

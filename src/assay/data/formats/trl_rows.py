@@ -11,12 +11,18 @@ are text there, and the row itself is JSON text in `assay`, from which the reade
 from typing import Any
 
 from assay.data.conversation import check_order, parse_message, stored_messages
-from assay.data.formats.kept import gold_text, kept_row, kept_text
+from assay.data.formats.kept import (
+    Written,
+    build_row,
+    gold_text,
+    kept_row,
+    kept_text,
+    shared_columns,
+)
 from assay.data.hashing import canonical_json
 from assay.data.raw_record import Record
 from assay.data.row import Message, Row
 from assay.data.tools import dump_tools, openai_tool, parse_tools
-from assay.data.written_row import Written, build_row, shared_columns
 
 KEPT = "assay"
 COLUMNS = ("prompt", "completion", "tools", KEPT)

@@ -14,13 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from assay.data.conversation import check_order, parse_message
-from assay.data.formats.kept import gold_text, kept_row, kept_text
+from assay.data.formats.kept import Written, gold_text, kept_row, kept_text
 from assay.data.hashing import content_id
 from assay.data.raw_record import Record
-from assay.data.renderings.hermes import flatten
-from assay.data.renderings.hermes_text import parse_text_messages
+from assay.data.renderings.hermes import flatten, parse_text_messages
 from assay.data.row import Row
-from assay.data.written_row import Written
 
 COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
 SCHEMA = pa.schema(

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.data.renderings.jinja_texts import (
+from assay.data.renderings.rendering import Renderer, Tools
+from assay.data.renderings.template import (
     DATED,
+    RenderingError,
     hermes_beginning,
     qwen_template,
+    template_source,
     undressed,
 )
-from assay.data.renderings.rendering import Renderer, Tools
-from assay.data.renderings.template import RenderingError, template_source
 from assay.data.row import Message, ToolCall
 
 CALL = ToolCall("f", {"ort": "Zürich 苏黎世", "n": [1.5, None, True]}, "call00001")

@@ -13,8 +13,8 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from assay.data.parquet import MOST_ENTRIES, Budget
 from assay.data.raw_record import DataError
-from assay.data.unpacked import MOST_ENTRIES, Budget
 
 PIECE = 1 << 20
 ZSTANDARD = 93

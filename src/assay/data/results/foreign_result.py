@@ -2,6 +2,8 @@
 
 A reader gives one `Result` for each run, benchmark and metric of a file. Whether results may be
 compared, and what their scores say, is decided on higher floors.
+
+Parquet files of other tools, whose columns may hold NaN, as records.
 """
 
 import math
@@ -11,6 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from assay.data.parquet import raw_rows
 from assay.data.raw_record import JSON_NAMES, DataError, Record
 from assay.errors import nearest
 
@@ -160,3 +166,17 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         problem = f"byte {error.start + 1} is not UTF-8"
         raise DataError(problem, file=path, fix="save the file as UTF-8") from error
+
+
+def read_rows(path: Path) -> list[Record]:
+    """The rows of a file; `line` is the row number from 1. Raises DataError for a damaged file."""
+    return [Record(str(path), number, row) for number, row in enumerate(raw_rows(path), 1)]
+
+
+def read_columns(path: Path) -> list[str]:
+    """The names of the columns. Raises DataError for a damaged file."""
+    try:
+        return pq.read_schema(path).names
+    except (pa.ArrowException, OSError) as error:
+        problem = " ".join(str(error).split())
+        raise DataError(f"is a damaged parquet file: {problem}", file=path) from error

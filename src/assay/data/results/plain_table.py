@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.data.jsonl import read_jsonl
+from assay.data.json_files import read_jsonl
 from assay.data.raw_record import DataError, Record
-from assay.data.results.foreign_parquet import read_rows
 from assay.data.results.foreign_result import (
     CLUSTER,
     SCORE,
@@ -23,6 +22,7 @@ from assay.data.results.foreign_result import (
     Clusters,
     Places,
     Result,
+    read_rows,
     read_text,
     score,
     score_columns,

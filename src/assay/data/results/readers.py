@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from assay.data.jsonl import read_jsonl
+from assay.data.files import whole_text
+from assay.data.json_files import read_jsonl
 from assay.data.raw_record import DataError
 from assay.data.results import (
-    bfcl_score_files,
+    bfcl_leaderboard,
     inspect_ai,
     lm_eval,
     plain_table,
@@ -22,10 +23,8 @@ from assay.data.results import (
     verl_generations,
 )
 from assay.data.results.bfcl_leaderboard import is_leaderboard
-from assay.data.results.foreign_parquet import read_columns
-from assay.data.results.foreign_result import Result, read_text
-from assay.data.results.lm_eval_folder import read_folder, sample_logs
-from assay.data.whole_text import whole_text
+from assay.data.results.foreign_result import Result, read_columns, read_text
+from assay.data.results.lm_eval import read_folder, sample_logs
 from assay.errors import InputError, nearest
 
 Reader = Callable[[Path, str | None], list[Result]]
@@ -33,7 +32,7 @@ Reader = Callable[[Path, str | None], list[Result]]
 READERS: Mapping[str, Reader] = {
     "lm-eval": lm_eval.read,
     "inspect-ai": inspect_ai.read,
-    "bfcl": bfcl_score_files.read,
+    "bfcl": bfcl_leaderboard.read,
     "verl": verl_generations.read,
     "trl": trl_completions.read,
     "table": plain_table.read,
@@ -42,7 +41,7 @@ READERS: Mapping[str, Reader] = {
 MARKS: Mapping[str, tuple[frozenset[str], ...]] = {
     "lm-eval": (lm_eval.KEYS,),
     "inspect-ai": (inspect_ai.KEYS,),
-    "bfcl": (bfcl_score_files.SCORE_KEYS, bfcl_score_files.RESULT_KEYS),
+    "bfcl": (bfcl_leaderboard.SCORE_KEYS, bfcl_leaderboard.RESULT_KEYS),
     "verl": (verl_generations.KEYS,),
     "trl": (trl_completions.KEYS,),
     "table": (frozenset({"item"}),),

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from assay.data.hashing import canonical_json, content_id
 from assay.data.raw_record import Record
-from assay.data.results.foreign_parquet import read_rows
 from assay.data.results.foreign_result import (
     Answer,
     Clusters,
     Result,
     numbered,
+    read_rows,
     score,
     score_columns,
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.data.hashing import content_id
-from assay.data.jsonl import read_jsonl
+from assay.data.json_files import read_jsonl
 from assay.data.raw_record import Record
 from assay.data.results.foreign_result import (
     SCORE,

@@ -10,8 +10,7 @@ import numpy as np
 
 from assay.data.reported.reported_record import Comparison as Claim
 from assay.data.reported.reported_record import Reported, Verdict
-from assay.judge.audit.cells import cells
-from assay.judge.audit.flaw import Flaw
+from assay.judge.audit.cells import Flaw, cells
 from assay.judge.audit.pairs import Pair, pairs
 from assay.judge.binomial import compare_counts, unpaired_items_needed
 from assay.judge.verdict import ALPHA, Comparison

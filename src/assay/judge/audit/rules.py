@@ -1,18 +1,8 @@
 """All rules of the audit by name, and the function that asks them."""
 
 from assay.data.reported.reported_record import Reported
-from assay.judge.audit import (
-    arithmetic,
-    average_rules,
-    claim_rules,
-    comparison_rules,
-    counts,
-    harmonic_rule,
-    noise,
-    signal_rule,
-    trials,
-)
-from assay.judge.audit.flaw import Flaw, Rule
+from assay.judge.audit import arithmetic, comparison_rules, counts, noise, trials
+from assay.judge.audit.cells import Flaw, Rule
 
 RULES: dict[str, Rule] = {
     "impossible granularity": arithmetic.impossible_granularity,
@@ -26,8 +16,8 @@ RULES: dict[str, Rule] = {
     "quotient": arithmetic.quotient,
     "wrong change": arithmetic.wrong_change,
     "mark not mean": arithmetic.mark_not_mean,
-    "average not mean": average_rules.average_not_mean,
-    "harmonic from counts": harmonic_rule.harmonic_from_counts,
+    "average not mean": arithmetic.average_not_mean,
+    "harmonic from counts": counts.harmonic_from_counts,
     "several factors": comparison_rules.several_factors,
     "different data": comparison_rules.different_data,
     "different items": counts.different_items,
@@ -50,11 +40,11 @@ RULES: dict[str, Rule] = {
     "extrapolation": trials.extrapolation,
     "limit not shown": trials.limit_not_shown,
     "best of many": trials.best_of_many,
-    "no signal": signal_rule.no_signal,
-    "misread direction": claim_rules.misread_direction,
-    "cause without effect": claim_rules.cause_without_effect,
-    "effect without control": claim_rules.effect_without_control,
-    "left open": claim_rules.left_open,
+    "no signal": trials.no_signal,
+    "misread direction": comparison_rules.misread_direction,
+    "cause without effect": comparison_rules.cause_without_effect,
+    "effect without control": comparison_rules.effect_without_control,
+    "left open": comparison_rules.left_open,
 }
 
 ORDER = {"error": 0, "warning": 1, "note": 2}

@@ -1,15 +1,93 @@
-"""Rules about rates and totals of few trials or steps, and about choosing the best of many."""
+"""Rules about rates and totals of few trials or steps, and about choosing the best of many.
 
-from collections.abc import Iterator
+Rule: training steps whose groups teach nothing, as the training log itself prints them.
+
+How far a total may go after a few steps: a prediction interval from totals since the start.
+
+Assumes that steps are alike and independent; two readings give one degree of freedom, and the
+interval says so by its width.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from scipy import special
 
 from assay.data.reported.reported_record import Metric, Reported, Threshold
-from assay.judge.audit.cells import Cell, cells
-from assay.judge.audit.extrapolate import forecast_total
-from assay.judge.audit.flaw import Flaw
+from assay.judge.audit.cells import Cell, Flaw, cells
 from assay.judge.audit.noise import DECIDED, figures
 from assay.judge.binomial import compare_counts
-from assay.judge.intervals import wilson
-from assay.judge.promotion import expected_optimism
+from assay.judge.intervals import LEVEL, Interval, wilson
+from assay.judge.selection import expected_optimism
+
+MOST = 0.5
+"""Share of groups, or of steps, without signal from which most of the work is lost."""
+
+
+def no_signal(report: Reported) -> Iterator[Flaw]:
+    """Groups whose rewards are all equal, or readings of 0 where a gradient should be."""
+    for metric in report.metrics:
+        shares = _shares(metric)
+        if not shares:
+            continue
+        mean, last = sum(shares) / len(shares), shares[-1]
+        if max(mean, last) < MOST:
+            continue
+        numbers = {
+            "mean": 100 * mean,
+            "last": 100 * last,
+            "first": 100 * shares[0],
+            "readings": len(shares),
+        }
+        key = "no_signal" if metric.meaning == "groups without signal" else "signal_is_zero"
+        if key == "signal_is_zero":
+            numbers["zeros"] = sum(value == 0 for value in metric.values)
+        yield Flaw(key, "warning", metric.name, numbers, metric.line)
+
+
+def _shares(metric: Metric) -> list[float]:
+    """The share without signal at each reading; nothing of other metrics."""
+    if metric.meaning == "groups without signal":
+        if metric.counts and metric.totals:
+            return [c / t for c, t in zip(metric.counts, metric.totals, strict=True)]
+        return [float(value) / _whole(metric) for value in metric.values]
+    if metric.meaning == "signal" and metric.values:
+        zeros = sum(value == 0 for value in metric.values) / len(metric.values)
+        return [zeros]
+    return []
+
+
+def _whole(metric: Metric) -> int:
+    """What all groups are printed as: 1 or 100."""
+    if metric.unit is not None:
+        return 1 if metric.unit == "share" else 100
+    return 1 if max(metric.values) <= 1 else 100
+
+
+def forecast_total(
+    steps: Sequence[int], totals: Sequence[float], target: int
+) -> tuple[float, Interval | None]:
+    """The total foretold for step `target`, and Student's prediction interval of it.
+
+    `totals` are running totals at `steps`, both rising from 0 at step 0. The spread of one step is
+    estimated from the mean per step of each stretch between readings (weighted least squares with
+    an intercept only; Draper and Smith 1998, Applied Regression Analysis, 1.4). The limit below is
+    never under what is already spent. Without two readings there is no interval.
+    """
+    sizes_K = np.diff([0, *steps]).astype(np.float64)
+    sums_K = np.diff([0.0, *totals])
+    done = steps[-1]
+    mean = totals[-1] / done
+    rest = target - done
+    foretold = totals[-1] + rest * mean
+    if len(sizes_K) < 2:
+        return foretold, None
+    variance = float(sizes_K @ (sums_K / sizes_K - mean) ** 2) / (len(sizes_K) - 1)
+    student = -float(special.stdtrit(len(sizes_K) - 1, 0.5 - LEVEL / 2))
+    reach = student * float(np.sqrt(variance * (rest**2 / done + rest)))
+    low = max(foretold - reach, float(totals[-1]))
+    return foretold, Interval(low, foretold + reach, "Student's t of steps")
+
 
 FEW_TRIALS = 100
 """Below this many trials a rate's interval is 6 points wide even where nothing failed in half."""

@@ -11,18 +11,17 @@ from pathlib import Path
 
 from assay.errors import InputError
 from assay.judge.findings import Finding, worst_first
-from assay.lab.check.gold_answers import gold_answers
+from assay.lab.check.capability import probe as sample_groups
+from assay.lab.check.gold_trials import gold_answers
 from assay.lab.check.memory_and_disk import room
 from assay.lab.check.openable import refuse_unopenable
-from assay.lab.check.probe import probe as sample_groups
-from assay.lab.check.renderings_alike import renderings
-from assay.lab.check.rows import rows
+from assay.lab.check.rendering_mismatch import renderings
+from assay.lab.check.rows import lengths, rows
 from assay.lab.check.shared_items import leakage
-from assay.lab.check.speed import speed
 from assay.lab.check.subject import Histogram, Number, Seen, Shared, Subject
-from assay.lab.check.token_lengths import lengths
 from assay.lab.check.trained_tokens import trained
 from assay.lab.check.unusual_settings import smells
+from assay.lab.check.work import speed
 from assay.lab.evaluate.endpoint_runs import endpoint_evaluations, endpoint_for, is_endpoint
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.setup.session import Session

@@ -12,8 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from assay.errors import InputError
-from assay.judge.findings import Finding
-from assay.judge.plural import filled
+from assay.judge.findings import Finding, filled
 from assay.lab.check.all_checks import CHECKS, COMPUTING, asked
 from assay.lab.check.rendering_mismatch import refuse_other_renderings
 from assay.lab.evaluate.endpoint_runs import is_endpoint

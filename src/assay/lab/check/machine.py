@@ -142,7 +142,7 @@ def isolation(root: Path) -> Iterator[Check]:
 
 def caches(root: Path) -> Iterator[Check]:
     """The cache and the wheels of the demo in it."""
-    from assay.data.built_once import cache_root
+    from assay.data.files import cache_root
     from assay.models.wheels import WHEELS
 
     for wheel in WHEELS.values():
@@ -158,7 +158,7 @@ def room(root: Path) -> Iterator[Check]:
     """Free space where the lab and its cache lie, and free memory."""
     import psutil
 
-    from assay.data.built_once import cache_root
+    from assay.data.files import cache_root
 
     for name, folder, variable in (("disk", root, "--lab"), ("cache", cache_root(), "ASSAY_CACHE")):
         free = shutil.disk_usage(existing(folder)).free

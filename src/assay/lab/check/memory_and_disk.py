@@ -6,8 +6,7 @@ import psutil
 import torch
 
 from assay.errors import InputError
-from assay.experiment.stage_tables import GrpoStage, StageSpec
-from assay.experiment.training_tables import LoraAdapt
+from assay.experiment.stage_tables import GrpoStage, LoraAdapt, StageSpec
 from assay.judge.findings import Finding
 from assay.lab.check.machine import existing
 from assay.lab.check.subject import Number, Seen, Subject, samples

@@ -12,7 +12,7 @@ from assay.data.renderings.template import RenderingError
 from assay.data.row import Row
 from assay.errors import InputError
 from assay.experiment.stage_tables import CommonStage, RceStage, SamplingStage, StageSpec
-from assay.experiment.training_tables import Reward as RewardSpec
+from assay.experiment.stage_tables import Reward as RewardSpec
 from assay.judge.findings import Finding
 from assay.lab.setup.evaluation import Evaluation, decode_with
 from assay.lab.setup.prepare import find_part, make_renderer

@@ -2,6 +2,10 @@
 
 Looks at stages that imitate gold conversations. Whether these can be rendered at all is
 `renderings_alike`' part.
+
+What a rendering does with reasoning, tried out on probes: a template's text proves nothing.
+
+Nothing is judged here.
 """
 
 from collections.abc import Sequence
@@ -9,14 +13,65 @@ from dataclasses import dataclass
 
 from assay.data.renderings.qwen import is_tool_result, split_thought
 from assay.data.renderings.rendering import Renderer
-from assay.data.renderings.template import RenderingError
-from assay.data.renderings.thinking import ThinkHandling, think_handling
-from assay.data.row import Message, Row
+from assay.data.renderings.template import PROBE, RenderingError
+from assay.data.row import Message, Row, ToolCall
 from assay.experiment.stage_tables import SftStage
 from assay.judge.findings import Finding
 from assay.lab.check.rendering_mismatch import conversation, spread
 from assay.lab.check.subject import Number, Seen, Subject, share_of
 from assay.lab.setup.prepare import find_part, make_renderer
+
+QUESTION = Message("user", "a")
+CALL = ToolCall("f", {}, "call00001")
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkHandling:
+    """Where a rendering writes reasoning. None: it refuses such a conversation."""
+
+    prefilled: bool
+    """The prompt ends inside an open `<think>`."""
+    written: bool | None
+    """The reasoning of the answer itself is written, and trained."""
+    empty_block: bool
+    """An answer without reasoning is trained behind an empty think block, or behind the end of the
+    one that the prompt opened."""
+    in_step: bool | None
+    """Reasoning before a call is still there when its result has come."""
+    in_history: bool | None
+    """Reasoning is still there after a later question."""
+
+
+def think_handling(renderer: Renderer) -> ThinkHandling:
+    """What a rendering does with a tokenizer. Raises RenderingError as rendering does."""
+    prompt = _text(renderer, renderer.prompt((QUESTION,)))
+    (turn,) = renderer.turns((QUESTION, Message("assistant", PROBE)))
+    before_answer = _text(renderer, turn.actions).partition(PROBE)[0]
+    spoken = Message("assistant", "b", reasoning=PROBE)
+    calling = Message("assistant", "", (CALL,), reasoning=PROBE)
+    result = Message("tool", "c", (), CALL.id)
+    return ThinkHandling(
+        prefilled=prompt.rfind("<think>") > prompt.rfind("</think>"),
+        written=_holds_probe(renderer, (QUESTION, spoken)),
+        empty_block="</think>" in before_answer,
+        in_step=_holds_probe(renderer, (QUESTION, calling, result)),
+        in_history=_holds_probe(renderer, (QUESTION, spoken, QUESTION)),
+    )
+
+
+def _holds_probe(renderer: Renderer, messages: tuple[Message, ...]) -> bool | None:
+    """Whether reasoning is in the text; None where the rendering refuses to write it."""
+    answers = messages[-1].role == "assistant"
+    try:
+        tokens = renderer.conversation(messages).tokens if answers else renderer.prompt(messages)
+    except RenderingError:
+        return None
+    return PROBE in _text(renderer, tokens)
+
+
+def _text(renderer: Renderer, tokens: tuple[int, ...]) -> str:
+    return renderer.tokenizer.decode(list(tokens))
+
 
 LITTLE = 0.5
 """Share of the assistant's tokens below which too little is trained."""

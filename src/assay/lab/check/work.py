@@ -1,5 +1,15 @@
-"""How much work an experiment asks for: steps, tokens, checkpoints, weights that are trained."""
+"""How much work an experiment asks for: steps, tokens, checkpoints, weights that are trained.
 
+How long the experiment will take, roughly: the model's own speed here, times the work.
+
+One prompt of a few hundred tokens is prefilled; a few rows and a full batch decode some tokens
+after it. The low end takes answers as long as the gold ones and a training pass as three forward
+passes; the high end, answers of `max_tokens` and five. Time for rewards and checkpoints is not in
+it.
+"""
+
+import gc
+import time
 from dataclasses import dataclass
 
 import torch
@@ -7,12 +17,17 @@ from transformers import AutoModelForCausalLM
 
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import SamplingStage, SftStage, StageSpec, steps_of
-from assay.lab.check.subject import Subject, samples
+from assay.experiment.stage_tables import GrpoStage, SamplingStage, SftStage, StageSpec, steps_of
+from assay.judge.findings import Finding
+from assay.lab.check.subject import Number, Seen, Subject, samples
 from assay.lab.setup.checkpoint_models import adapt
 from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.prepare import find_part
 from assay.models.adapt import Adaptation
+from assay.rl.policy import SampleKey
+from assay.rollout.engines.cpu.engine import ROWS
+from assay.rollout.policies.language import LocalSampler
+from assay.rollout.sampling import Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +110,148 @@ def adaptation_of(subject: Subject, stage: StageSpec) -> Adaptation:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(subject.session.base.config)
         return adapt(model, stage)[1]
+
+
+PROMPT = 256
+"""Tokens that are prefilled to measure."""
+FEW_ROWS = 8
+"""Rows of the smaller batch that is measured."""
+STEPS = 3
+"""Tokens that every row decodes to measure."""
+PASSES = (3, 5)
+"""Forward passes that a forward and backward pass is worth, low and high."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Seconds of this model on this machine."""
+
+    token: float
+    """A token of a prompt in a forward pass."""
+    step: float
+    """One more token for every row of a wave, however few rows it has."""
+    row: float
+    """What each row adds to that."""
+
+
+def speed(subject: Subject) -> Seen:
+    """Seconds of every stage and evaluation for one seed."""
+    session = subject.session
+    stages = {
+        name: (stage, work)
+        for name, stage in session.experiment.stage.items()
+        if (work := stage_work(subject, stage)) is not None
+    }
+    found = measure(subject)
+    if found is None:
+        return
+    total = [0.0, 0.0]
+    for name, (stage, work) in stages.items():
+        ends = stage_seconds(stage, work, found)
+        looks = found.token * validation_tokens(subject, stage, work.steps)
+        ends = ends[0] + looks, ends[1] + looks
+        yield from ranged(f"stage.{name}", ends)
+        total = [a + b for a, b in zip(total, ends, strict=True)]
+    for name, evaluation in session.evaluations.items():
+        ends = evaluation_seconds(subject, evaluation, found)
+        yield from ranged(f"evaluate.{name}", ends)
+        total = [a + b for a, b in zip(total, ends, strict=True)]
+    seeds = len(session.experiment.seeds)
+    decode = found.step + ROWS * found.row
+    yield Finding(
+        "note",
+        f"a run takes roughly {total[0] / 60:.0f} to {total[1] / 60:.0f} minutes here"
+        + (f", times {seeds} seeds" if seeds > 1 else ""),
+        f"{found.token * 1e3:.2f} ms a prompt token, {decode * 1e3:.0f} ms for a token of "
+        f"{ROWS} answers, measured; answers as long as the gold ones, to max_tokens",
+        "fewer steps, items or repeats if that is too long",
+    )
+
+
+def ranged(place: str, ends: tuple[float, float]) -> Seen:
+    """The two ends of an estimate."""
+    yield Number(place, "seconds_low", ends[0])
+    yield Number(place, "seconds_high", ends[1])
+
+
+def measure(subject: Subject) -> Speed | None:
+    """The speed of the base model; None where there is nothing to run it on."""
+    session = subject.session
+    golds = [
+        gold
+        for stage in session.experiment.stage.values()
+        for gold in subject.golds_of_data(stage.data, stage.rendering).answers
+    ]
+    contexts = [gold.prompt for gold in golds] or [
+        context for evaluation in session.evaluations.values() for context in evaluation.contexts
+    ]
+    if not contexts:
+        return None
+    prompt = max(contexts, key=len)[:PROMPT]
+    model = session.shelf.load_base().model
+    sampler = LocalSampler(model, frozenset(), session.precision.compute)
+    sampled_seconds(sampler, prompt[:FEW_ROWS], FEW_ROWS, 2)  # the first passes set things up
+    prefill = sampled_seconds(sampler, prompt, FEW_ROWS, 1)
+    few, many = (
+        max(sampled_seconds(sampler, prompt, rows, 1 + STEPS) - prefill, 0.0) / STEPS
+        for rows in (FEW_ROWS, ROWS)
+    )
+    del model, sampler
+    gc.collect()
+    row = max(many - few, 0.0) / (ROWS - FEW_ROWS)
+    return Speed(prefill / len(prompt), max(few - FEW_ROWS * row, 0.0), row)
+
+
+def sampled_seconds(
+    sampler: LocalSampler, prompt: tuple[int, ...], rows: int, tokens: int
+) -> float:
+    """Seconds to prefill one prompt and decode this many rows and tokens after it."""
+    keys = [SampleKey(0, "speed", sample) for sample in range(rows)]
+    started = time.perf_counter()
+    sampler.sample([prompt] * rows, keys, Sampling(1.0, tokens))
+    return time.perf_counter() - started
+
+
+def stage_seconds(stage: StageSpec, work: StageWork, found: Speed) -> tuple[float, float]:
+    """Low and high end of a stage's rollouts and updates."""
+    ends = []
+    for passes, answer in zip(
+        PASSES, (min(work.answer, work.answer_most), work.answer_most), strict=True
+    ):
+        step = passes * work.tokens(answer) * found.token
+        if isinstance(stage, GrpoStage):
+            step *= stage.updates.epochs
+            if stage.kl.coef:
+                step += work.tokens(answer) * found.token
+        if samples(stage):
+            step += answering_seconds(work.prompts, work.group, work.prompt, answer, found)
+        ends.append(work.steps * step)
+    return ends[0], ends[1]
+
+
+def evaluation_seconds(
+    subject: Subject, evaluation: Evaluation, found: Speed
+) -> tuple[float, float]:
+    """Low and high end of an evaluation on all its checkpoints."""
+    golds = subject.golds_of_items(evaluation).answers
+    limit = evaluation.spec.sampling.max_tokens
+    gold = sum(len(g.actions) for g in golds) / len(golds) if golds else limit
+    prompt = sum(map(len, evaluation.contexts)) / max(len(evaluation.contexts), 1)
+    asked = asked_items(subject.session.experiment, evaluation, subject)
+    low, high = (
+        sum(
+            answering_seconds(items, evaluation.spec.repeats, prompt, answer, found)
+            for items in asked
+        )
+        for answer in (min(gold, limit), limit)
+    )
+    return low, high
+
+
+def answering_seconds(
+    prompts: int, group: int, prompt: float, answer: float, found: Speed
+) -> float:
+    """Seconds to sample `group` answers to each of some prompts, a full batch at a time."""
+    rows = prompts * group
+    waves = -(-rows // ROWS)
+    return prompts * prompt * found.token + answer * (waves * found.step + rows * found.row)

@@ -14,7 +14,7 @@ from assay.experiment.checkpoint_reference import (
     parse_checkpoint,
 )
 from assay.experiment.stage_tables import start_of
-from assay.judge.promotion import promote
+from assay.judge.selection import promote
 from assay.lab.evaluate.answer_cache import Remembering, known_turns
 from assay.lab.evaluate.answering import Answers
 from assay.lab.evaluate.outcomes import warn_of_unscored
@@ -24,7 +24,7 @@ from assay.lab.setup.prepare import make_renderer
 from assay.lab.setup.session import Session
 from assay.rl.policy import Policy
 from assay.rollout.policies.language import LocalSampler
-from assay.runs.chosen_checkpoints import Selection, write_selection
+from assay.runs.checkpoints import Selection, write_selection
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_steps, resolve_checkpoint

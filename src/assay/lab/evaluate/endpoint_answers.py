@@ -18,15 +18,14 @@ from typing import Any
 from assay.data.conversation import dump_messages
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
-from assay.experiment.evaluate_table import EvaluateSpec
+from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.reply_journal import NotJournalled, Place, ReplyJournal, request_hash
 from assay.lab.evaluate.request_slots import RequestSlots, Stopped
 from assay.lab.monitor.observer import Observer
 from assay.rl.policy import SampleKey
 from assay.rollout.engines.endpoint.client import Endpoint, EndpointError, Said, Unanswered
 from assay.rollout.sampling import Sampling, key_state
-from assay.runs.conversation_records import conversation_columns
-from assay.runs.records import EvaluationRecord, RecordWriter
+from assay.runs.records import EvaluationRecord, RecordWriter, conversation_columns
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import Benchmark, Task, Tools, error_type
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from assay.data.hashing import hash_contents, sha256_text
 from assay.data.splits import take
-from assay.experiment.evaluate_table import EvaluateSpec
+from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.endpoint_answers import BASE, EndpointEvaluation, answer_all
 from assay.lab.evaluate.outcomes import warn_of_unscored
 from assay.lab.setup.evaluation import fewer_of

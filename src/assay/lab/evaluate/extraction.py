@@ -13,9 +13,8 @@ from typing import Any
 
 from assay.data.files import atomic_write_text
 from assay.data.reported.cited import Refused, cited
-from assay.data.reported.from_toml import read_toml, toml_values
 from assay.data.reported.instructions import request
-from assay.data.reported.read_reported import results
+from assay.data.reported.read_reported import read_toml, results, toml_values
 from assay.data.reported.reported_errors import ReportedError
 from assay.data.row import Message
 from assay.errors import InputError, RunFailure

@@ -17,7 +17,7 @@ from assay.data.files import sync
 from assay.data.hashing import sha256_text
 from assay.errors import RunFailure
 from assay.rollout.engines.endpoint.client import Said, Unanswered
-from assay.runs.json_files import FIX, DamagedFile, parse_line
+from assay.runs.run_files import FIX, DamagedFile, parse_line
 
 JOURNAL = "replies.jsonl"
 KINDS = {"text": str, "ended": str, "prompt_tokens": int | None, "completion_tokens": int | None}

@@ -14,8 +14,7 @@ from assay.lab.evaluate.answering import Answered, Answers, episodes, single_ans
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation
 from assay.rl.policy import SampleKey
-from assay.runs.conversation_records import conversation_columns
-from assay.runs.records import CLUSTER, RecordWriter
+from assay.runs.records import CLUSTER, RecordWriter, conversation_columns
 from assay.tasks.rendered_dialogue import RenderedDialogue
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import (

@@ -15,11 +15,10 @@ from typing import Any
 
 from assay.errors import InputError, RunFailure
 from assay.experiment.experiment import Experiment
-from assay.experiment.watch_tables import GuardSpec
-from assay.runs.json_files import read_json
-from assay.runs.listed_files import write_listed
+from assay.experiment.tables import GuardSpec
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import read_json, write_listed
 
 PASSED = "guards.json"
 

@@ -11,19 +11,15 @@ from typing import Any
 from assay.errors import InputError, nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.judge.health_checks import Spending
-from assay.judge.intervals import Interval
-from assay.judge.promotion import Promotion
-from assay.judge.rates import Estimate, change
-from assay.judge.stage_diagnosis import Diagnosis, derived
+from assay.judge.health_checks import Diagnosis, Spending, derived
+from assay.judge.intervals import Estimate, Interval, change
+from assay.judge.selection import Promotion
 from assay.judge.trends import Forecast, Trend, forecast_total, trend
-from assay.lab.monitor.dev_scores import explained
-from assay.lab.monitor.estimates import estimate
 from assay.lab.monitor.guards import unseen
-from assay.lab.monitor.milestones import MilestoneState, metric_forecast, milestone_states
+from assay.lab.monitor.milestones import MilestoneState, estimate, metric_forecast, milestone_states
 from assay.lab.monitor.report_journal import ReportEntry, last_report
-from assay.lab.monitor.stage_health import planned_steps, spending, stage_health
-from assay.runs.chosen_checkpoints import Selection, read_selection
+from assay.lab.monitor.stage_health import explained, planned_steps, spending, stage_health
+from assay.runs.checkpoints import Selection, read_selection
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_steps

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from assay.data.files import append_line, atomic_write_text
 from assay.experiment.experiment import Experiment
-from assay.runs.json_files import entries
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import entries
 from assay.runs.status import read_status
 
 JOURNAL = "reports.jsonl"

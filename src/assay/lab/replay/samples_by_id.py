@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from assay.errors import InputError, nearest
-from assay.runs.json_files import read_json
 from assay.runs.records import check_types, reading, whole_table
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import read_json
 
 if TYPE_CHECKING:  # a session loads torch, which finding a record can do without
     from assay.lab.setup.evaluation import Evaluation
@@ -79,7 +79,7 @@ def prompt_of(session: "Session", line: Line) -> str:
 
 def evaluation_of(session: "Session", folder: Path) -> "Evaluation":
     """The evaluation whose records lie in `folder`, from what they say about themselves."""
-    from assay.experiment.evaluate_table import EvaluateSpec
+    from assay.experiment.tables import EvaluateSpec
     from assay.lab.setup.evaluation import make_evaluation
 
     stored = read_json(folder / "evaluation.json", dict)

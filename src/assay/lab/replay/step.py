@@ -13,8 +13,7 @@ from assay.data.episode import Completion, Context, Episode, Reward, Turn
 from assay.errors import InputError, nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import GrpoStage, RceStage, RftStage
-from assay.runs.conversation_records import stored_messages, stored_turns
-from assay.runs.records import DamagedRecord, read_samples
+from assay.runs.records import DamagedRecord, read_samples, stored_messages, stored_turns
 from assay.runs.run_directory import RunDirectory
 
 Line = Mapping[str, Any]

@@ -12,7 +12,7 @@ from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
 from assay.rl.policy import Policy
 from assay.rollout.policies.language import LanguagePolicy
-from assay.runs.checkpoint_folder import check_checkpoint, step_name, steps_in
+from assay.runs.checkpoints import check_checkpoint, step_name, steps_in
 from assay.runs.run_names import checkpoint_directory
 from assay.train.checkpoint import read_module
 from assay.train.train_state import Batch

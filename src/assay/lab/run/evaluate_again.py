@@ -15,8 +15,8 @@ from typing import Any
 from assay.data.files import remove_leftovers
 from assay.data.hashing import sha256_text
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
-from assay.experiment.evaluate_table import EvaluateSpec
 from assay.experiment.experiment import Experiment
+from assay.experiment.tables import EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.check.openable import refuse_longer, refuse_unopenable
 from assay.lab.evaluate.checkpoint_selection import measure_stored
@@ -35,9 +35,9 @@ from assay.lab.setup.manifest import check_base, rows_still_there
 from assay.lab.setup.session import Session
 from assay.models.source import EXAMPLES
 from assay.rollout.engines.endpoint.client import endpoint_of
-from assay.runs.json_files import read_json
 from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory, create_run, runs_of
+from assay.runs.run_files import read_json
 from assay.runs.run_names import (
     experiment_of,
     find_named,

@@ -8,9 +8,9 @@ training and are never added.
 from collections.abc import Mapping
 
 from assay.experiment.checkpoint_reference import checkpoint_name
-from assay.experiment.evaluate_table import EvaluateSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
+from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.checkpoint_selection import expand, report
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.manifest import RunChanged, check_base, rows_still_there

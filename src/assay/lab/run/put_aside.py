@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from assay.runs.checkpoint_folder import step_name
+from assay.runs.checkpoints import step_name
 from assay.runs.manifest_file import PUT_ASIDE, read_manifest, write_manifest
 from assay.runs.protection import guard_delete
 from assay.runs.run_directory import RunDirectory

@@ -14,10 +14,8 @@ from assay.data.episode import Reward
 from assay.lab.monitor.guards import GuardFired, GuardWatch
 from assay.lab.monitor.observer import Observer
 from assay.rl.policy import Policy
-from assay.runs.conversation_records import conversation_columns
-from assay.runs.metrics import append_metrics
-from assay.runs.metrics_history import keep_history
-from assay.runs.records import read_samples, write_samples
+from assay.runs.metrics import append_metrics, keep_history
+from assay.runs.records import conversation_columns, read_samples, write_samples
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status, write_status
 from assay.train.checkpoint import save_checkpoint

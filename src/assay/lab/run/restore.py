@@ -9,7 +9,7 @@ import torch
 from assay.lab.monitor.observer import Observer
 from assay.lab.run.put_aside import Place, put_aside
 from assay.rl.policy import Policy
-from assay.runs.checkpoint_folder import CheckpointDamaged, check_checkpoint
+from assay.runs.checkpoints import CheckpointDamaged, check_checkpoint
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_steps
 from assay.train.checkpoint import NotContinuable, load_checkpoint

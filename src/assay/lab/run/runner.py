@@ -64,11 +64,9 @@ from assay.lab.setup.validate import read_whole
 from assay.models.optimizer import make_optimizer
 from assay.rl.policy import Policy
 from assay.rollout.policies.language import LanguagePolicy
-from assay.runs.checkpoint_folder import drop_optimizer
-from assay.runs.chosen_checkpoints import read_selection
+from assay.runs.checkpoints import drop_optimizer, read_selection
 from assay.runs.manifest_file import CHECKED
-from assay.runs.metrics import read_metrics, truncate_metrics
-from assay.runs.metrics_history import check_history
+from assay.runs.metrics import check_history, read_metrics, truncate_metrics
 from assay.runs.protection import is_marked
 from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory, RunExists, create_run

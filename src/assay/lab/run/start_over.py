@@ -18,12 +18,11 @@ from assay.lab.monitor.guards import PASSED, forget_passed
 from assay.lab.monitor.observer import Observer
 from assay.lab.monitor.report_journal import JOURNAL, forget_reports
 from assay.lab.run.put_aside import Place, begin_aside, copy_aside, move_aside, move_checkpoints
-from assay.runs.checkpoint_folder import check_checkpoint, continuable
-from assay.runs.chosen_checkpoints import SELECTION, forget_selections
-from assay.runs.json_files import read_json
-from assay.runs.metrics_history import check_history, cut_history
+from assay.runs.checkpoints import SELECTION, check_checkpoint, continuable, forget_selections
+from assay.runs.metrics import check_history, cut_history
 from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import read_json
 from assay.runs.run_names import checkpoint_steps
 from assay.runs.status import hold_run, stored_status, write_status
 

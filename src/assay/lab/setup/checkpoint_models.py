@@ -14,16 +14,14 @@ from transformers import PreTrainedModel
 
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import GrpoStage, StageSpec, start_of
-from assay.experiment.training_tables import FreezeAdapt, LoraAdapt
+from assay.experiment.stage_tables import FreezeAdapt, GrpoStage, LoraAdapt, StageSpec, start_of
 from assay.models.adapt import Adaptation, train_all, train_lora, train_unfrozen
 from assay.models.load import LoadedModel, load_model
 from assay.models.lora import LoraOptions, merged
 from assay.models.precision import Precision
-from assay.models.stacked import stand_on
-from assay.models.weight_files import load_weights
+from assay.models.weight_files import load_weights, stand_on
 from assay.rollout.policies.language import LanguagePolicy
-from assay.runs.checkpoint_folder import check_checkpoint
+from assay.runs.checkpoints import check_checkpoint
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_directory, resolve_checkpoint
 

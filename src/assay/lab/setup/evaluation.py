@@ -15,7 +15,7 @@ from assay.data.hashing import hash_contents
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Row
 from assay.data.splits import SplitError, conversation_of, take
-from assay.experiment.evaluate_table import EvaluateSpec
+from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.prepare import DataSet, find_part, make_renderer
 from assay.lab.setup.stage_methods import reward_of
 from assay.lab.setup.trained_items import Trained, bare_items, shared_questions

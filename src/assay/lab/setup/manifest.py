@@ -14,9 +14,8 @@ from typing import Any
 from assay.data.files import sha256_file
 from assay.data.hashing import hash_contents, hash_ids
 from assay.errors import InputError
-from assay.experiment.data_table import DataSpec
-from assay.experiment.stage_tables import StageSpec
-from assay.experiment.training_tables import Reward
+from assay.experiment.stage_tables import Reward, StageSpec
+from assay.experiment.tables import DataSpec
 from assay.judge.confounds import differences
 from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.fingerprints import (

@@ -5,9 +5,8 @@ Whole checkpoints are used where they lie.
 
 from pathlib import Path
 
-from assay.data.built_once import built_once, cache_root
 from assay.data.checksums import write_checksums
-from assay.data.files import sha256_file
+from assay.data.files import built_once, cache_root, sha256_file
 from assay.data.hashing import canonical_json, sha256_text
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.read_file import read_experiment

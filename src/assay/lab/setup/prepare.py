@@ -10,13 +10,13 @@ from pathlib import Path
 from assay.data.formats.formats import iter_items, shaped
 from assay.data.leakage import call_path, separate
 from assay.data.loaded import Loaded, gather, spread
-from assay.data.renderings.reasoning import without_reasoning
+from assay.data.renderings.hermes import without_reasoning
 from assay.data.renderings.rendering import Renderer, automatic
 from assay.data.row import Row
 from assay.data.splits import split_by_conversation, take
 from assay.errors import InputError
-from assay.experiment.data_table import DataSpec
 from assay.experiment.experiment import Experiment
+from assay.experiment.tables import DataSpec
 from assay.lab.setup.row_filters import Shift, by_length
 from assay.tasks.task import BenchmarkOptions, Task, benchmark, lookup
 

@@ -7,7 +7,7 @@ from assay.data.lengths import Lengths, drop_long, drop_short, length_statistics
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Row
 from assay.errors import InputError
-from assay.experiment.data_table import DataSpec
+from assay.experiment.tables import DataSpec
 from assay.tasks.task import Task
 
 TOO_LONG = "prompt longer than max_prompt_tokens"

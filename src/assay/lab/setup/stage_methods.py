@@ -16,7 +16,7 @@ from assay.experiment.stage_tables import (
     SftStage,
     StageSpec,
 )
-from assay.experiment.training_tables import Reward as RewardSpec
+from assay.experiment.stage_tables import Reward as RewardSpec
 from assay.rl.losses import Clip
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.presets import PRESETS

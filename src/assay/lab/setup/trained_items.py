@@ -9,8 +9,8 @@ from pathlib import Path
 
 from assay.data.leakage import Overlap, overlap
 from assay.data.row import Row
-from assay.experiment.evaluate_table import EvaluateSpec
 from assay.experiment.experiment import Experiment
+from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.prepare import DataSet, find_part
 from assay.runs.manifest_file import Manifest
 from assay.tasks.task import BenchmarkOptions, Task, benchmark

@@ -9,14 +9,13 @@ from typing import Any
 
 from assay.data.formats.formats import FORMATS
 from assay.data.renderings.rendering import RENDERINGS
-from assay.data.toml_lines import KeyPath
+from assay.data.toml_text import KeyPath
 from assay.errors import nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import parse_override
 from assay.experiment.problems import Problem
 from assay.experiment.read_file import SpecError, first_error
-from assay.experiment.stage_tables import GrpoStage, SftStage
-from assay.experiment.training_tables import Reward
+from assay.experiment.stage_tables import GrpoStage, Reward, SftStage
 from assay.models.source import EXAMPLES
 from assay.rl.advantages import ADVANTAGES
 from assay.rl.aggregation import AGGREGATIONS

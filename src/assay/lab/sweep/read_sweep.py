@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from assay.data.toml_lines import KeyPath
+from assay.data.toml_text import KeyPath
 from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment

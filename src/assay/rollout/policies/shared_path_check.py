@@ -13,8 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from assay.models.first_difference import first_difference
-from assay.models.plain import score_plainly
+from assay.models.first_difference import first_difference, score_plainly
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy, Scores

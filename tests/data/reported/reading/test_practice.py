@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.reported.from_markdown import read_markdown
+from assay.data.reported.read_reported import read_markdown
 from tests.data.reported.reading.logs import said
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from assay.data.reported.from_markdown import read_markdown
+from assay.data.reported.read_reported import read_markdown
 from assay.data.reported.reported_record import Run
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from assay.compare.fairness import Unfair
 from assay.errors import InputError
-from assay.judge.holm import holm
+from assay.judge.families import holm
 from assay.judge.intervals import wilson
 from assay.judge.paired import compare
 from assay.lab.sweep.matrix.build import SharedCell

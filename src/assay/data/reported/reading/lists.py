@@ -6,11 +6,10 @@ A line is a score where its label is a run or a benchmark and the rest of it is 
 import re
 from decimal import Decimal
 
-from assay.data.reported.known import known
 from assay.data.reported.reading import vocabulary
 from assay.data.reported.reading.blocks import Line, Section
 from assay.data.reported.reading.columns import role_of, setting_of, title_parts
-from assay.data.reported.reading.draft import Draft, Note, Score
+from assay.data.reported.reading.draft import Draft, Note, Score, known
 from assay.data.reported.reading.figures import OPEN, WHOLE, Figure, clean, figure, signed
 from assay.data.reported.reading.name_forms import heading_name, key_of, tidy
 from assay.data.reported.reading.sizes import sentences

@@ -7,9 +7,8 @@ from typing import Any
 
 from assay.errors import InputError
 from assay.judge.arms import arm_interval, as_repeats, compare_arms
-from assay.judge.averages import value_of
-from assay.judge.harmonic import compare_harmonic, harmonic_interval
-from assay.judge.holm import adjust_family
+from assay.judge.averages import compare_harmonic, harmonic_interval, value_of
+from assay.judge.families import adjust_family
 from assay.judge.intervals import Interval, score_interval
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores, ItemsDifferError

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from assay.judge.averages import Average, average, average_change
-from assay.judge.tally import Tally, tally
+from assay.judge.families import Tally, tally
 from assay.lab.sweep.matrix.judged_cells import pooled
 from assay.lab.sweep.matrix.model import ArmView, Cell, Layout, Margin, Measurement, Place, Value
 from assay.lab.sweep.matrix.overlap import item_ids

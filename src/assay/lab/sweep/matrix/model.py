@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from assay.judge.averages import Average
+from assay.judge.families import Tally
 from assay.judge.intervals import Interval
 from assay.judge.scores import ItemScores
-from assay.judge.setting_choice import Choice
-from assay.judge.tally import Tally
+from assay.judge.selection import Choice
 from assay.judge.verdict import Comparison
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory

@@ -7,7 +7,7 @@ one source, taken in one way, lie within each other. Figures are not touched her
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from assay.judge.tally import relation
+from assay.judge.families import relation
 from assay.lab.sweep.matrix.cell_fairness import ROWS
 from assay.lab.sweep.matrix.coordinates import ordered
 from assay.lab.sweep.matrix.model import Cell, Layout, Overlap, Value

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from assay.judge.arms import as_repeats
 from assay.judge.scores import ItemScores
-from assay.judge.setting_choice import choose
+from assay.judge.selection import choose
 from assay.lab.sweep.matrix.judged_cells import Baseline
 from assay.lab.sweep.matrix.model import Cell, Measurement, Place, Recommendation, Unit
 from assay.lab.sweep.matrix.units import dev_scores, selecting

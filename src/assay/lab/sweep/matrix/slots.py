@@ -13,10 +13,9 @@ from assay.errors import nearest
 from assay.experiment.read_file import read_experiment
 from assay.lab.sweep.matrix.coordinates import run_coordinates
 from assay.lab.sweep.planned_runs import Planned
-from assay.runs.damaged_runs import DamagedRun, apart
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.run_names import RunNotFound, find_run, parse_run_name
-from assay.runs.same_experiment import begun, made_so, newest_by_seed
+from assay.runs.same_experiment import DamagedRun, apart, begun, made_so, newest_by_seed
 from assay.runs.status import stored_status
 
 

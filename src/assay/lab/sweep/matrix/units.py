@@ -15,7 +15,7 @@ from assay.judge.scores import ItemScores
 from assay.lab.sweep.matrix.coordinates import checkpoint_coordinates, record_coordinates
 from assay.lab.sweep.matrix.model import Measurement, Source, State, Unit
 from assay.lab.sweep.matrix.slots import Slot
-from assay.runs.chosen_checkpoints import read_selection
+from assay.runs.checkpoints import read_selection
 from assay.runs.measurements import evaluation_records, measured_checkpoints
 from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
 from assay.runs.run_directory import RunDirectory

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from assay.errors import RunFailure
 from assay.models.inference import InferenceModel
-from assay.models.transfer import moved
+from assay.models.numeric import moved
 from assay.rl.policy import SampleKey
 from assay.rollout.engines.cpu.buckets import OWN, Bucket, Row, width_for
 from assay.rollout.engines.cpu.prefill import Span, cache_shape, compute_spans, remember

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from assay.models.inference import InferenceModel
-from assay.models.transfer import moved
+from assay.models.numeric import moved
 from assay.rollout.engines.cpu.kv_cache import Cache, DecodePlan, positions_read
 from assay.rollout.engines.cpu.running_rows import Running
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from assay.data.episode import Turn
 from assay.models.inference import InferenceModel
+from assay.models.numeric import moved
 from assay.models.scoring import distinct
-from assay.models.transfer import moved
 from assay.rl.policy import SampleKey
 from assay.rollout.engines.cpu.decode import Decode, decoder
 from assay.rollout.engines.cpu.kv_cache import empty_cache

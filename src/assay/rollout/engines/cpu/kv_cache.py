@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from assay.models.block_attention import attend_last, scaled
+from assay.models.tree_attention import attend_last, scaled
 
 
 @dataclass(frozen=True)

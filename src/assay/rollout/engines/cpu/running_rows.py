@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from assay.models.transfer import moved
+from assay.models.numeric import moved
 from assay.rollout.engines.cpu.kv_cache import Cache
 
 

@@ -23,10 +23,10 @@ import httpx
 
 from assay.data.conversation import dump_message
 from assay.data.episode import Ended
+from assay.data.files import whole_text
 from assay.data.renderings import hermes
 from assay.data.renderings.rendering import RENDERINGS, UnknownRenderingError
 from assay.data.row import Message
-from assay.data.whole_text import whole_text
 from assay.errors import InputError, nearest
 from assay.rollout.engines.endpoint.http_request import Late, Oversized, Reply, send
 from assay.rollout.engines.endpoint.key_redaction import holds_key, redact

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assay.data.jsonl import load_json
+from assay.data.files import whole_text
+from assay.data.json_files import load_json
 from assay.data.renderings.hermes import think_text
 from assay.data.tools import function_of
-from assay.data.whole_text import whole_text
 
 TYPES = {
     "dict": "object",

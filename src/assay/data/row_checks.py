@@ -3,6 +3,8 @@
 A row says the same where everything but its id, its conversation and the place it was read from is
 equal. Two rows that say something else under one id are an error: records and random numbers go by
 ids. Rows that ask the same and answer differently are kept; `conflicts` names them.
+
+What is worth knowing about a row that is kept: counted, said once, and no error.
 """
 
 import hashlib
@@ -16,6 +18,7 @@ from assay.data.hashing import canonical_json
 from assay.data.loaded import Item, LeftOut
 from assay.data.raw_record import DataError
 from assay.data.row import Row
+from assay.data.tools import function_names
 
 SAME = "says the same as an earlier row"
 
@@ -89,3 +92,25 @@ def _answer(row: Row) -> Any:
 def _world(row: Row) -> Any:
     """What a row of several turns asks beside its messages."""
     return row.extra.get("entry")
+
+
+TEXT_AND_CALLS = "assistant messages have both text and calls, and some renderings lose the text"
+UNDECLARED = "calls of a function that is not among the tools"
+NO_TOOLS = "calls where no tools are described"
+
+
+def remarks(row: Row) -> Iterator[str]:
+    """What there is to say about a row, each thing once."""
+    if any(message.content and message.tool_calls for message in row.messages):
+        yield TEXT_AND_CALLS
+    undeclared = undeclared_calls(row)
+    if undeclared:
+        yield undeclared
+
+
+def undeclared_calls(row: Row) -> str:
+    """What is wrong with the calls of a row that its tools do not describe; "" where nothing is."""
+    called = {call.name for message in row.messages for call in message.tool_calls}
+    if not called or called <= set(function_names(row.tools)):
+        return ""
+    return UNDECLARED if row.tools else NO_TOOLS

@@ -1,0 +1,270 @@
+"""The `[data.NAME]` tables: where rows come from, which are taken and how they are split.
+
+The `[evaluate.NAME]` tables: what is measured, on which checkpoints, and what for.
+
+The `[note]` table: why an experiment is there, for the notebook. Nothing is computed from it.
+
+The `[guard.NAME]` and `[milestone.NAME]` tables: what stops a run, and what is expected of it.
+
+Metrics are plain names of `metrics.jsonl`; which there are depends on the stage. What is done with
+the values is in `lab.monitor.guards` and `lab.monitor.milestones`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from assay.data.splits import DEV_FIX, dev_problem
+from assay.errors import nearest
+from assay.experiment.base_table import Count, Few, Many, Table, Tokens, raise_all, refused
+from assay.experiment.stage_tables import Reward
+
+
+class Take(Table):
+    """Which rows of a source, or items of a benchmark, are used."""
+
+    rows: Count
+    """How many; more than there are is an error."""
+    how: Literal["random", "first"] = "random"
+    """`random` draws the same rows for every seed; `first` takes them in file order."""
+
+
+class Split(Table):
+    """How rows are divided into a training part and a dev part that never meet."""
+
+    dev: float | int
+    """What goes to the dev part, named `NAME.dev`: a number below 1 is a share of the
+    conversations, an integer from 2 on a number of rows. Conversations stay whole, so that the last
+    one may bring a few rows more."""
+    by: Literal["conversation"] = "conversation"
+    """Rows of one conversation always fall on the same side."""
+
+    @model_validator(mode="after")
+    def _dev_is_a_share_or_a_number_of_rows(self) -> Self:
+        problem = dev_problem(self.dev)
+        if problem:
+            raise refused("dev", problem, DEV_FIX)
+        return self
+
+
+class DataSpec(Table):
+    """A data set. Stages name it as `NAME`, its dev part as `NAME.dev`."""
+
+    source: str
+    """`path:FILE` (relative to the lab's root), or a source of the task such as
+    `bfcl:live_simple`."""
+    format: str | None = None
+    """Format of the file, such as `messages`; required for `path:`, implied otherwise."""
+    expand: Literal["each_turn", "last_call"] | None = None
+    """`each_turn` makes one row for each assistant message of a conversation, with what came before
+    it; `last_call` cuts a conversation after its last assistant message with a call. Omitted: rows
+    as they are."""
+    undeclared_calls: Literal["keep", "drop"] = "keep"
+    """Rows with calls that their tools do not describe; counted either way."""
+    reasoning: Literal["keep", "drop"] = "keep"
+    """What assistant messages think before they speak; a model that is trained on rows without it
+    is taught not to think."""
+    take: Take | None = None
+    """Use only some rows; omitted means all."""
+    split: Split | None = None
+    """Keep a dev part out of training; omitted means none."""
+    max_prompt_tokens: Count | None = None
+    """Rows with a longer prompt are dropped and counted, never cut."""
+    min_tokens: Count | None = None
+    """Rows whose whole conversation, the answer included, is shorter are dropped and counted."""
+    max_tokens: Count | None = None
+    """Rows whose whole conversation, the answer included, is longer are dropped and counted."""
+    disjoint_from: Many[str] = ()
+    """Benchmarks: rows that share a question or a function name with them are dropped and
+    counted."""
+
+    @model_validator(mode="after")
+    def _source_is_complete(self) -> Self:
+        raise_all(self._conflicts())
+        return self
+
+    def _conflicts(self) -> Iterator[PydanticCustomError]:
+        kind, colon, rest = self.source.partition(":")
+        if not (kind and colon and rest):
+            fix = "write path:FILE or a source of the task, such as bfcl:live_simple"
+            yield refused("source", f"{self.source!r} is not a source", fix)
+        elif kind == "path" and self.format is None:
+            fix = 'for example format = "messages"'
+            yield refused("format", "a file needs its format", fix)
+        if (self.min_tokens or 0) > (self.max_tokens or float("inf")):
+            problem = f"is more than max_tokens = {self.max_tokens}"
+            yield refused("min_tokens", problem, "no row could be between them")
+
+
+class EvaluationSampling(Table):
+    """How answers are drawn for an evaluation."""
+
+    temperature: Annotated[float, Field(ge=0, le=100)] = 0.0
+    """0 is greedy decoding; else at least 0.001."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Nucleus share; 1 samples from the full softmax."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """Number of candidates; 0 means all."""
+    max_tokens: Tokens = 256
+    """Answers are cut, and counted as truncated, at this length."""
+
+    @model_validator(mode="after")
+    def _is_greedy_or_draws(self) -> Self:
+        if 0 < self.temperature < 1e-3:
+            problem = f"must be 0 or at least 0.001, not {self.temperature:g}"
+            raise refused("temperature", problem, "0 is greedy decoding")
+        return self
+
+
+class EvaluateSpec(Table):
+    """One evaluation: items from a benchmark, or from a data set with a reward."""
+
+    benchmark: str | None = None
+    """A benchmark by name, such as `bfcl/simple_python`; this or `data`."""
+    data: str | None = None
+    """Rows of a data set, such as `train.dev`, scored by `reward`; this or `benchmark`."""
+    role: Literal["select", "report"]
+    """`select` may choose checkpoints (`STAGE.best`); `report` never chooses. Items of one never
+    serve the other. `STAGE.best` is the stage's start unless a later checkpoint is better."""
+    checkpoints: Annotated[Many[str], Field(min_length=1)]
+    """`base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`, or `STAGE.all` for every checkpoint."""
+    repeats: Few = 1
+    """Full passes over the items."""
+    take: Take | None = None
+    """Use only some items; omitted means all."""
+    fewer: dict[str, Count] = Field(default_factory=dict)
+    """Checkpoints that answer only so many of the items: `base` or a stage, with a number, such as
+    `{ base = 100 }`. They are drawn by their ids before anything is measured, and comparisons are
+    made on the items that both sides answered. Not where items choose."""
+    sampling: EvaluationSampling = EvaluationSampling()
+    """How answers are drawn."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the benchmark, such as `examples` in the prompt; its page lists them."""
+    reward: Reward | None = None
+    """How answers are scored, for `data`; a benchmark has its own checker."""
+    rendering: str = "auto"
+    """How conversations become text, as for stages."""
+
+    @model_validator(mode="after")
+    def _items_come_from_one_place(self) -> Self:
+        raise_all(self._conflicts())
+        return self
+
+    def _conflicts(self) -> Iterator[PydanticCustomError]:
+        if self.fewer and self.role == "select":
+            problem = "checkpoints are chosen on the same items"
+            yield refused("fewer", problem, "remove it, or take fewer for all")
+        known = sorted({text.partition(".")[0] for text in self.checkpoints})
+        for name in sorted(self.fewer.keys() - set(known)):
+            problem = f"no checkpoint of {name!r} is measured"
+            yield refused(f"fewer.{name}", problem, "one of " + ", ".join(known))
+        if (self.benchmark is None) == (self.data is None):
+            found = "neither" if self.benchmark is None else "both"
+            fix = "write one of them"
+            yield refused("benchmark", f"{found} of 'benchmark' and 'data' given", fix)
+            return
+        if self.data is not None and self.reward is None:
+            yield refused("reward", "an evaluation on data needs a reward")
+        if self.benchmark is not None and self.reward is not None:
+            yield refused("reward", "a benchmark is scored by its own checker", "remove it")
+        if self.data is not None and self.options:
+            yield refused("options", "only a benchmark has options", "remove it")
+
+
+class ReportedRun(Table):
+    """Where the result is that others reported of this experiment."""
+
+    file: str
+    """A record of reported results (docs/audit.md), relative to the lab's root."""
+    run: str
+    """The name of the run in it."""
+
+
+class NoteSpec(Table):
+    """Why the experiment is there, for the notebook; no result depends on it."""
+
+    why: str = ""
+    """The question that it answers."""
+    expected: str = ""
+    """What it should show, written down before it is run."""
+    faults: Many[str] = ()
+    """What is known to be wrong with it, a line each."""
+    reported: ReportedRun | None = None
+    """The result that others reported of it; the figures stay in their record."""
+
+
+class GuardSpec(Table):
+    """A condition that stops the run, with its checkpoint kept, where a metric meets it."""
+
+    metric: str
+    """A metric of `metrics.jsonl`, such as `truncated_share`."""
+    above: float | None = None
+    """The condition: values above this; this or `below`. A value that is not finite meets any."""
+    below: float | None = None
+    """The condition: values below this; this or `above`."""
+    steps: Count = 1
+    """For how many steps in a row, among those that record the metric."""
+    stage: str | None = None
+    """The stage that it watches; omitted means every stage."""
+
+    @model_validator(mode="after")
+    def _has_one_bound(self) -> Self:
+        check_bounds(self.above, self.below)
+        return self
+
+
+class MilestoneSpec(Table):
+    """A step to reach, or a value expected of a metric, written down before the run."""
+
+    stage: str
+    """The stage that it is about."""
+    about: str = ""
+    """What it means, in a sentence."""
+    step: Count | None = None
+    """The step at which it is scored; omitted means every step, until the value is reached."""
+    metric: str | None = None
+    """The metric whose value is expected; omitted means that reaching the step is all."""
+    above: float | None = None
+    """Values above this are expected; this or `below`, with `metric`."""
+    below: float | None = None
+    """Values below this are expected; this or `above`, with `metric`."""
+
+    @model_validator(mode="after")
+    def _expects_something(self) -> Self:
+        if self.metric is not None:
+            check_bounds(self.above, self.below)
+        elif self.above is not None or self.below is not None:
+            raise refused("metric", "a bound needs the metric that it is about")
+        elif self.step is None:
+            raise refused("step", "a milestone needs a step, a metric, or both")
+        return self
+
+
+def check_bounds(above: float | None, below: float | None) -> None:
+    """Raise where not exactly one of the bounds is given."""
+    if (above is None) == (below is None):
+        found = "neither" if above is None else "both"
+        raise refused("above", f"{found} of 'above' and 'below' given", "write one of them")
+
+
+def check_watched(
+    guards: Mapping[str, GuardSpec],
+    milestones: Mapping[str, MilestoneSpec],
+    stages: Mapping[str, int | None],
+) -> Iterator[PydanticCustomError]:
+    """Guards and milestones name stages that exist; `stages` has their steps where given."""
+    for name, guard in guards.items():
+        if guard.stage is not None and guard.stage not in stages:
+            fix = nearest(guard.stage, stages)
+            yield refused(f"guard.{name}.stage", f"no stage {guard.stage!r}", fix)
+    for name, milestone in milestones.items():
+        place = f"milestone.{name}"
+        if milestone.stage not in stages:
+            fix = nearest(milestone.stage, stages)
+            yield refused(f"{place}.stage", f"no stage {milestone.stage!r}", fix)
+        steps = stages.get(milestone.stage)
+        if steps is not None and milestone.step is not None and milestone.step > steps:
+            problem = f"step {milestone.step} never comes: {milestone.stage!r} has {steps} steps"
+            yield refused(f"{place}.step", problem, "write an earlier step")
