@@ -5,18 +5,16 @@ from tests.experiments.tiny import LOG
 
 
 def table() -> str:
-    """A line for each experiment: what it asks, what is wrong with it, and its repaired twin."""
+    """A line for each experiment: what it asks, and its repaired version."""
     names = [file.stem for file in LOG]
-    lines = ["| experiment | what it asks | known faults | twin |", "|---|---|---|---|"]
+    lines = ["| experiment | question | repaired |", "|---|---|---|"]
     for file in LOG:
-        found = read_experiment(file)
-        note = found.note
-        assert note is not None
-        faults = "; ".join(note.faults).replace("<think>", "`<think>`") or "–"
-        twin = f"{file.stem}-repaired"
-        shown = f"[{twin}](../experiments/tools/{twin}.toml)" if twin in names else "–"
+        if file.stem.endswith("-repaired"):
+            continue
+        repaired = f"{file.stem}-repaired"
+        shown = f"[repaired](../experiments/tools/{repaired}.toml)" if repaired in names else "–"
         link = f"[{file.stem}](../experiments/tools/{file.name})"
-        lines.append(f"| {link} | {found.about} | {faults} | {shown} |")
+        lines.append(f"| {link} | {read_experiment(file).about} | {shown} |")
     return "\n".join(lines)
 
 

@@ -26,12 +26,12 @@ from assay.experiment.toml_write import inline
 INTRODUCTION = """\
 # The experiment file
 
-One TOML file describes one experiment. Unknown keys are errors. Any value can be set on the
-command line by its dotted path: `assay run FILE --set stage.NAME.steps=20`. The resolved file,
-with every default written out, lies in the run's folder as `spec.toml`.
+One TOML file describes one experiment. Unknown keys are errors; keys that are neither required nor
+have a default may be left out. Any value can be set on the command line by its dotted path:
+`assay run FILE --set stage.NAME.steps=20`. The resolved file, with every default written out, lies
+in the run's folder as `spec.toml`.
 
-This page is made from the models in `assay.experiment`
-(`python -m assay.experiment.reference > docs/experiment.md`).
+Made by `python -m assay.experiment.reference > docs/experiment.md`.
 """
 
 SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
@@ -52,6 +52,8 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
 
 OWN_SECTIONS = ("note", "data", "stage", "evaluate", "guard", "milestone")
 _WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", Any: "any value"}
+HUGE = 1e4
+"""A limit of this size only catches slips of the hand; the page leaves it out."""
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -77,30 +79,25 @@ def _is_own(key: str, field: FieldInfo, base: type[Table] | None) -> bool:
 
 
 def _section(heading: str, model: type[Table], fields: Mapping[str, FieldInfo]) -> str:
-    rows = [
-        f"| `{key}` | {_type_of(f)} | {_default(f)} | {_text(f)} |" for key, f in fields.items()
-    ]
+    rows = [f"- `{key}` ({_type_of(f)}{_default(f)}): {_text(f)}" for key, f in fields.items()]
     about = " ".join((model.__doc__ or "").split())
-    head = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    return "\n".join([heading, "", about, "", *head, *rows, ""])
+    return "\n".join([heading, "", about, "", *rows, ""])
 
 
 def _text(field: FieldInfo) -> str:
-    return " ".join((field.description or "").split()).replace("|", "\\|")
+    return " ".join((field.description or "").split())
 
 
 def _default(field: FieldInfo) -> str:
-    if field.default_factory is not None:
-        return "none"
-    if isinstance(field.json_schema_extra, dict):
-        return str(field.json_schema_extra["filled"])
-    if field.default is PydanticUndefined:
-        return "required"
-    if field.default is None:
-        return "omitted"
-    if isinstance(field.default, Table):
-        return "its defaults"
-    return f"`{inline(field.default)}`"
+    """What stands behind the type: nothing for a key that may be left out and has no default."""
+    filled = field.json_schema_extra
+    if isinstance(filled, dict) and filled["filled"] != "its defaults":
+        return f", default {filled['filled']}"
+    if field.default is PydanticUndefined and field.default_factory is None and not filled:
+        return ", required"
+    if field.default in (None, PydanticUndefined) or isinstance(field.default, Table):
+        return ""
+    return f", default `{inline(field.default)}`"
 
 
 def _tables(field: FieldInfo) -> Iterator[type[Table]]:
@@ -146,7 +143,8 @@ def _limits(metadata: Any) -> str:
     for item in metadata:
         items = getattr(item, "metadata", [item])
         for bound in items:
-            found += [f" {s} {getattr(bound, k)}" for k, s in _BOUNDS.items() if hasattr(bound, k)]
+            limits = ((sign, getattr(bound, key, None)) for key, sign in _BOUNDS.items())
+            found += [f" {sign} {v:g}" for sign, v in limits if v is not None and abs(v) < HUGE]
     return ",".join(found)
 
 
