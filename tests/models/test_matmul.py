@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.models import matmul
-from assay.models.matmul import LEAST_SIDE, ZEN_5, batched, product, project
+from assay.models.matmul import LEAST_SIDE, ProductSpeeds, batched, product, project
 
 
 @pytest.fixture(params=["by oneDNN", "by torch"])
@@ -13,7 +13,8 @@ def library(request, monkeypatch):
     wanted = request.param == "by oneDNN"
     if wanted and not torch.backends.mkldnn.is_available():
         pytest.skip("this torch has no oneDNN")
-    monkeypatch.setattr(matmul, "amd_family", lambda: ZEN_5 if wanted else 0)
+    speed = 2.0 if wanted else 1.0
+    monkeypatch.setattr(matmul, "product_speeds", lambda: ProductSpeeds(speed, speed, 0.0))
     return request.param
 
 
@@ -57,12 +58,14 @@ def test_products_of_transposed_views_are_products(library, transposed, inner):
         torch.testing.assert_close(product(one, other).double(), whole, atol=1e-4, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("family", "calls"), [(0, 0), (25, 1), (ZEN_5, 4)])
-def test_a_batch_is_computed_piece_by_piece_on_zen_5_only(monkeypatch, family, calls):
+@pytest.mark.parametrize(
+    ("batches", "alone", "calls"), [(1.1, 1.1, 0), (1.1, 1.3, 1), (1.3, 1.3, 4)]
+)
+def test_onednn_computes_what_it_is_faster_at(monkeypatch, batches, alone, calls):
     if not torch.backends.mkldnn.is_available():
         pytest.skip("this torch has no oneDNN")
     seen, onednn = [], matmul.onednn
-    monkeypatch.setattr(matmul, "amd_family", lambda: family)
+    monkeypatch.setattr(matmul, "product_speeds", lambda: ProductSpeeds(alone, batches, 0.0))
     monkeypatch.setattr(matmul, "onednn", lambda *given: seen.append(0) or onednn(*given))
     left, right = numbers(3, 4, LEAST_SIDE), numbers(3, LEAST_SIDE, 5)
     batched(left, right)
@@ -85,3 +88,34 @@ def test_a_watched_layer_is_called_so_that_its_watcher_sees_it(library):
     layer.register_forward_hook(lambda *given: seen.append(given))
     project(layer, numbers(3, 4))
     assert len(seen) == 1
+
+
+@pytest.fixture
+def clock(monkeypatch, tmp_path):
+    """Products that take 2 s by torch in float32, 1 s for a batch, 4 s by any other way."""
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
+    seconds = iter([2.0, 4.0, 1.0, 4.0, 8.0])
+    monkeypatch.setattr(matmul, "_seconds", lambda compute: (compute(), next(seconds))[1])
+    return seconds
+
+
+def test_speeds_are_timed_once_on_a_machine_and_kept(clock):
+    measured = ProductSpeeds(onednn=0.5, onednn_batches=0.25, bf16=0.25)
+    assert matmul.product_speeds.__wrapped__() == measured
+    assert next(clock, None) is None
+    assert matmul.product_speeds.__wrapped__() == measured
+
+
+def test_another_processor_is_timed_anew(clock, monkeypatch):
+    matmul.product_speeds.__wrapped__()
+    monkeypatch.setattr(matmul, "processor_name", lambda: "another one")
+    with pytest.raises(StopIteration):
+        matmul.product_speeds.__wrapped__()
+
+
+def test_the_seconds_of_a_product_are_those_of_its_fastest_run(monkeypatch):
+    runs = [9.0, 3.0, 2.0, 5.0, *[7.0] * 11]
+    times = iter([time for run in runs for time in (10.0, 10.0 + run)])
+    monkeypatch.setattr(matmul.time, "process_time", lambda: next(times))
+    assert matmul._seconds(lambda: None) == 2.0

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from assay.models import precision
+from assay.models.matmul import ProductSpeeds
 from assay.models.precision import choose_precision
 
 
@@ -16,7 +17,7 @@ def test_a_cpu_that_is_faster_in_bf16_computes_in_it(
     monkeypatch: pytest.MonkeyPatch, flag: str, speed: float
 ) -> None:
     with_cpu(monkeypatch, **{flag: True, "avx2": True})
-    monkeypatch.setattr(precision, "bf16_speed", lambda: speed)
+    monkeypatch.setattr(precision, "product_speeds", lambda: ProductSpeeds(1.0, 1.0, speed))
     policy = choose_precision("auto", "cpu")
     assert policy.record() == {
         "master": "float32",
@@ -30,16 +31,10 @@ def test_a_cpu_whose_bf16_products_are_slower_computes_in_fp32(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with_cpu(monkeypatch, avx512_bf16=True)
-    monkeypatch.setattr(precision, "bf16_speed", lambda: 0.57)
+    monkeypatch.setattr(precision, "product_speeds", lambda: ProductSpeeds(1.0, 1.0, 0.57))
     policy = choose_precision("auto", "cpu")
     assert policy.compute == torch.float32
     assert policy.reason == "cpu has avx512_bf16, which is not faster than fp32"
-
-
-def test_the_speed_of_bf16_is_that_of_both_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = iter([4.0, 1.0, 2.0, 3.0, 6.0, 1.5, 3.0, 2.0, 5.0, 2.0])
-    monkeypatch.setattr(precision, "_seconds", lambda compute: (compute(), next(seconds))[1])
-    assert precision.bf16_speed.__wrapped__() == 2.0
 
 
 def test_a_cpu_without_bf16_computes_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,17 @@
 """Matrix products by the library that is fastest for them on this processor.
 
 torch has two on a CPU: float32 goes to MKL, which takes slower paths on processors that are not
-Intel's (100 against 220 GFLOP/s on one core of an AMD EPYC with AVX-512), bfloat16 to oneDNN. Here
-float32 goes to oneDNN on an AMD processor, a batch of products on Zen 5 only: on Zen 4 MKL's small
-ones are as fast in one thread and faster in two. Other processors, types and devices, and products
-under autocast, are torch's own; so is what decodes, which has its weights laid out (`inference`).
+Intel's, bfloat16 to oneDNN. Both are timed once on a machine, and the result is kept in the cache,
+so that every process of a run, and a resumed one, computes alike. Other types and devices, and
+products under autocast, are torch's own; so is what decodes, which has its weights laid out
+(`inference`).
 """
 
-import re
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,24 +20,86 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from assay.data.files import built_once, cache_root
+from assay.data.hashing import content_id
+
 LEAST_SIDE = 256
 """Of a batch of products, each is computed by itself where its longest side has so many numbers."""
-ZEN_5 = 26
-"""Its family: what `amd_family` says of it."""
+WORTH = 1.2
+"""How many times as fast another library or format must be: above what two timings differ by."""
+BF16_FLAGS = ("amx_bf16", "avx512_bf16")
+"""What torch calls the instruction sets with bf16 products, fastest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductSpeeds:
+    """How many times as fast as torch's own float32 products others are on this processor."""
+
+    onednn: float
+    """float32 by oneDNN; 0 where this torch has none."""
+    onednn_batches: float
+    """The same for a batch, each product by itself."""
+    bf16: float
+    """bfloat16; 0 where the processor has no instructions for it."""
 
 
 @cache
-def amd_family() -> int:
-    """The family of an AMD processor: 25 of Zen 3 and 4, 26 of Zen 5; 0 of other processors."""
-    cpu = Path("/proc/cpuinfo")
-    text = cpu.read_text() if cpu.exists() else ""
-    family = re.search(r"^cpu family\s*: (\d+)$", text, re.MULTILINE)
-    return int(family[1]) if family and "AuthenticAMD" in text else 0
+def product_speeds() -> ProductSpeeds:
+    """Timed when this processor and this torch are first met; else as kept."""
+    met = content_id([processor_name(), torch.__version__])
+    kept = built_once(cache_root() / "products" / met, _write_speeds)
+    return ProductSpeeds(**json.loads((kept / "speeds.json").read_text("utf-8")))
+
+
+def processor_name() -> str:
+    """What the processor calls itself, or its architecture where the system does not say."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text("utf-8").splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _write_speeds(folder: Path) -> None:
+    # One thread: while others wait for work they use the processor as well.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        speeds = timed_speeds()
+    finally:
+        torch.set_num_threads(threads)
+    (folder / "speeds.json").write_text(json.dumps(asdict(speeds)), "utf-8")
+
+
+def timed_speeds() -> ProductSpeeds:
+    """Times products of the sizes that training a small model asks for."""
+    left_MK, right_KN = torch.randn(256, 576), torch.randn(1536, 576).t()
+    left_BMK, right_BKN = torch.randn(9, 256, 64), torch.randn(9, 64, 256)
+    own = _seconds(lambda: torch.mm(left_MK, right_KN))
+    has_bf16 = any(torch.cpu.get_capabilities().get(flag) for flag in BF16_FLAGS)
+    rough_MK, rough_KN = left_MK.bfloat16(), right_KN.bfloat16()
+    if not torch.backends.mkldnn.is_available():
+        return ProductSpeeds(0.0, 0.0, 0.0)
+    return ProductSpeeds(
+        onednn=own / _seconds(lambda: onednn(left_MK, right_KN.t(), None)),
+        onednn_batches=_seconds(lambda: torch.bmm(left_BMK, right_BKN))
+        / _seconds(lambda: one_by_one(left_BMK, right_BKN)),
+        bf16=own / _seconds(lambda: torch.mm(rough_MK, rough_KN)) if has_bf16 else 0.0,
+    )
+
+
+def _seconds(compute: Callable[[], object]) -> float:
+    # The best of 15, of the processor and not of the clock: other programs must not decide it.
+    taken = []
+    for _ in range(15):
+        started = time.process_time()
+        compute()
+        taken.append(time.process_time() - started)
+    return max(min(taken), 1e-9)
 
 
 def prefers_onednn() -> bool:
     """Whether float32 products are faster by oneDNN than by torch's choice."""
-    return amd_family() > 0 and torch.backends.mkldnn.is_available()
+    return product_speeds().onednn >= WORTH
 
 
 def takes(values: Tensor) -> bool:
@@ -64,9 +130,15 @@ def product(left_MK: Tensor, right_KN: Tensor) -> Tensor:
 def batched(left_BMK: Tensor, right_BKN: Tensor) -> Tensor:
     """left @ right of each of a batch; not differentiable."""
     sides = (*left_BMK.shape[1:], right_BKN.shape[2])
-    if max(sides) < LEAST_SIDE or amd_family() < ZEN_5 or not takes(left_BMK):
+    if max(sides) < LEAST_SIDE or product_speeds().onednn_batches < WORTH or not takes(left_BMK):
         return torch.bmm(left_BMK, right_BKN)
-    return torch.stack([product(*pair) for pair in zip(left_BMK, right_BKN, strict=True)])
+    return one_by_one(left_BMK, right_BKN)
+
+
+def one_by_one(left_BMK: Tensor, right_BKN: Tensor) -> Tensor:
+    """left @ right of each of a batch by oneDNN."""
+    pairs = zip(left_BMK, right_BKN, strict=True)
+    return torch.stack([onednn(left_MK, right_KN.t(), None) for left_MK, right_KN in pairs])
 
 
 def onednn(rows_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:

@@ -14,7 +14,6 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.setup import fingerprints
 from assay.lab.setup.fingerprints import (
     code_fingerprint,
-    cpu_model,
     machine,
     packages,
     prompts_sha256,
@@ -22,6 +21,7 @@ from assay.lab.setup.fingerprints import (
 )
 from assay.lab.setup.manifest import RunChanged, check_manifest, make_manifest
 from assay.lab.setup.session import Session
+from assay.models.matmul import processor_name
 from assay.runs.manifest_file import read_manifest, write_manifest
 from assay.runs.run_directory import create_run
 from assay.tasks.math.task import TASK
@@ -229,4 +229,4 @@ def test_packages_and_machine_are_named():
     assert list(packages()) == sorted(packages())
     assert machine()["cores"] >= 1
     assert machine()["memory_gb"] > 0
-    assert cpu_model()
+    assert processor_name()

@@ -24,6 +24,7 @@ import torch
 import assay
 from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, sha256_text
+from assay.models.matmul import processor_name
 
 PACKAGE = Path(assay.__file__).parent
 _MODULE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):[A-Za-z_]\w*")
@@ -107,20 +108,12 @@ def machine() -> dict[str, Any]:
     return {
         "platform": platform.platform(),
         "python": platform.python_version(),
-        "cpu": cpu_model(),
+        "cpu": processor_name(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
         "gpus": [torch.cuda.get_device_name(i) for i in gpus],
         "torch_threads": torch.get_num_threads(),
     }
-
-
-def cpu_model() -> str:
-    """The processor's name as the system gives it."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
