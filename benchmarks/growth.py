@@ -32,9 +32,8 @@ from workers import machine
 
 from assay.data.episode import Episode, Reward, Turn
 from assay.models.precision import choose_precision
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.episodes import run_episodes
-from assay.rollout.sampling import Sampling
 
 NAME = "growth"
 REPEATS = 3

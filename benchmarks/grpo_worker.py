@@ -44,8 +44,8 @@ from assay.models.precision import choose_precision  # noqa: E402
 from assay.rl.advantages import AdvantageOptions  # noqa: E402
 from assay.rl.objectives import Grpo as Objective  # noqa: E402
 from assay.rl.packed import Packed  # noqa: E402
+from assay.rl.policy import Sampling  # noqa: E402
 from assay.rollout.policies.language import LanguagePolicy  # noqa: E402
-from assay.rollout.sampling import Sampling  # noqa: E402
 from assay.train.group_choice import Choice  # noqa: E402
 from assay.train.grpo import Grpo, GrpoSettings  # noqa: E402
 from assay.train.sampled_groups import Prompts, SingleTurn  # noqa: E402

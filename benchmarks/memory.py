@@ -228,7 +228,7 @@ def grpo_batch(policy: Any) -> tuple[Any, Any]:
     from assay.data.episode import Completion, Reward
     from assay.data.row import Message, Row
     from assay.rl.objectives import Grpo as Objective
-    from assay.rollout.sampling import Sampling
+    from assay.rl.policy import Sampling
     from assay.train.grpo import Grpo, GrpoSettings
     from assay.train.sampled_groups import Prompts, SingleTurn
     from assay.train.train_state import TrainState

@@ -31,11 +31,10 @@ from assay.data.row import Row
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.models.source import parse_source, resolve
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu import prefill
+from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.rollout.episodes import SPARE, run_episodes
-from assay.rollout.policies.language import LocalSampler
-from assay.rollout.sampling import Sampling
 from assay.tasks.task import Dialogue
 from assay.tasks.tools.multi_turn import MultiTurnDialogue, multi_turn_entries
 

@@ -19,9 +19,8 @@ from assay.lab.run.launch import launch_or_resume
 from assay.lab.setup.prepare import make_renderer
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import StageInput, decoder, reward_of, sampling_of
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.policies.language import LanguagePolicy
-from assay.rollout.sampling import Sampling
 from assay.runs.run_directory import create_run
 from assay.tasks.running import RewardRunner
 from assay.train.row_order import visits

@@ -56,9 +56,8 @@ def assay(model: str, dtype: str, threads: int) -> Sample:
 
     from assay.models.load import load_model
     from assay.models.precision import choose_precision
-    from assay.rl.policy import SampleKey
+    from assay.rl.policy import SampleKey, Sampling
     from assay.rollout.policies.language import LanguagePolicy
-    from assay.rollout.sampling import Sampling
 
     torch.set_num_threads(threads)
     precision = choose_precision("bf16" if dtype == "bfloat16" else "fp32", "cpu")

@@ -13,10 +13,9 @@ import numpy as np
 
 from assay.data.episode import Completion
 from assay.data.row import Row, ToolCall
-from assay.rl.policy import SampleKey
-from assay.rollout.engines.cpu import buckets
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.cpu import continuous_batch as engine
 from assay.rollout.engines.cpu.continuous_batch import Step
-from assay.rollout.sampling import Sampling
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import Benchmark, BenchmarkOptions, benchmark, task
 from assay.tasks.tools.call_text import read_call
@@ -227,12 +226,12 @@ class ScriptedDecoder:
     asked: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Entry -> the first prompt that came for it."""
 
-    rows: dict[buckets.Row, list[int]] = field(default_factory=dict)
+    rows: dict[engine.Row, list[int]] = field(default_factory=dict)
     """What is still to be said in each."""
 
-    def join(self, context: Sequence[int], key: SampleKey, sampling: Sampling) -> buckets.Row:
+    def join(self, context: Sequence[int], key: SampleKey, sampling: Sampling) -> engine.Row:
         """Begin the scripted answer. Raises LookupError for a question of no script."""
-        row = buckets.Row(list(context), len(context), np.uint64(0), sampling)
+        row = engine.Row(list(context), len(context), np.uint64(0), sampling)
         self.rows[row] = self.answer(tuple(context))
         return row
 
@@ -243,7 +242,7 @@ class ScriptedDecoder:
             step.drawn.append((row, left.pop(0), 0.0))
         return step
 
-    def leave(self, row: buckets.Row) -> None:
+    def leave(self, row: engine.Row) -> None:
         """Forget an answer."""
         del self.rows[row]
 

@@ -19,9 +19,8 @@ from assay.models.optimizer import make_optimizer
 from assay.models.precision import choose_precision
 from assay.rl.objectives import Grpo
 from assay.rl.packed import Packed, pack
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.policies.language import LanguagePolicy
-from assay.rollout.sampling import Sampling
 from assay.train.grpo import GrpoSettings
 from assay.train.update import update
 

@@ -24,7 +24,7 @@ FLOORS = (
 ROOMS = {
     "lab": ("sweep.matrix", "sweep", "replay", "run", "check", "evaluate", "setup", "monitor"),
     "tasks": ("tools", "math", ""),
-    "rollout": ("policies", "engines.cpu", "engines.endpoint", ""),
+    "rollout": ("policies", "engines", "engines.cpu", "engines.endpoint", ""),
     "judge": ("audit", ""),
     "data": ("formats", "renderings", "results", "reported", ""),
 }

@@ -10,7 +10,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions
 from assay.rl.objectives import Grpo as GrpoObjective
-from assay.rollout.sampling import Sampling
+from assay.rl.policy import Sampling
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.loop import LoopSettings, train

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.episode import Turn, common
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.episodes import SPARE, run_episodes
-from assay.rollout.sampling import Sampling
 
 END = 9
 

@@ -10,11 +10,9 @@ from starlette.testclient import TestClient
 
 from assay.data.renderings.rendering import Renderer
 from assay.lab.evaluate.opened_model import Served
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.batcher import Batcher
-from assay.rollout.engines.cpu.buckets import Row
-from assay.rollout.engines.cpu.continuous_batch import Step
-from assay.rollout.sampling import Sampling
+from assay.rollout.engines.cpu.continuous_batch import Row, Step
 from assay.serve.app import Endpoint
 from tests.models.folders import tiny_tokenizer
 

@@ -16,9 +16,8 @@ from assay.data.renderings.rendering import Renderer
 from assay.lab.setup.evaluation import decode_with
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
-from assay.rl.policy import SampleKey
-from assay.rollout.policies.language import LocalSampler
-from assay.rollout.sampling import Sampling
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.serve.app import Counts
 from assay.serve.server import (
     HOST,

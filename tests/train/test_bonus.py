@@ -9,9 +9,9 @@ import torch
 
 from assay.lab.run.runner import start
 from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.policy import Sampling
 from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
-from assay.rollout.sampling import Sampling
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import runs_of
 from assay.train.grpo import Grpo, GrpoSettings

@@ -8,7 +8,7 @@ from assay.data.episode import Reward
 from assay.errors import RunFailure
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import Packed
-from assay.rollout.sampling import Sampling
+from assay.rl.policy import Sampling
 from assay.train.first_batch_check import SelfChecked
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.loop import LoopSettings, train

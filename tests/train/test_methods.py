@@ -5,7 +5,7 @@ import torch
 
 from assay.data.episode import Completion, Episode, Reward, Turn
 from assay.rl.objectives import Grpo as GrpoObjective
-from assay.rollout.sampling import Sampling
+from assay.rl.policy import Sampling
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.loop import LoopSettings, train
 from assay.train.rce import Rce, StoredGroups

@@ -7,7 +7,7 @@ from assay.data.episode import Episode, Reward, Turn
 from assay.rl.aggregation import rce_shares
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import pack
-from assay.rollout.sampling import Sampling
+from assay.rl.policy import Sampling
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.rce import Rce, StoredGroups
 from assay.train.sampled_groups import Prompts, SingleTurn

@@ -12,7 +12,7 @@ from assay.data.episode import Completion, Reward, Turn
 from assay.data.row import Message, Row
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Scores
-from assay.rollout.sampling import choose, key_states, uniforms
+from assay.rollout.token_choice import choose, key_states, uniforms
 from assay.train.train_state import Journalled, SampleRecord, TrainState
 
 CANDIDATES = 5

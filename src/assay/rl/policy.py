@@ -1,12 +1,13 @@
-"""The seam between training and whatever is trained: a language model, a selector, an engine.
+"""The interface between training and what is trained: a language model or a selector.
 
-A policy samples turns and scores them; trainers know nothing else of it.
+A policy samples turns and scores them; trainers know nothing else of it. Here too are the settings
+and the keys that sampling is asked with; how a token is drawn from them is `rollout.token_choice`.
 """
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -22,6 +23,16 @@ class SampleKey:
     seed: int
     row: str
     sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Sampling settings. Temperature 0 is greedy; top_k 0 and top_p 1 keep the full softmax."""
+
+    temperature: float = 1.0
+    max_tokens: int = 1024
+    top_p: float = 1.0
+    top_k: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +52,15 @@ class Policy(Protocol):
         ...
 
     def sample(
-        self, contexts: Sequence[Context], keys: Sequence[SampleKey], sampling: Any
+        self, contexts: Sequence[Context], keys: Sequence[SampleKey], sampling: Sampling
     ) -> list[Turn]:
-        """One turn per context; equal contexts (a group) are worked out once."""
+        """One turn per context; equal contexts (a group) are computed once."""
         ...
 
     def conversations(self) -> AbstractContextManager[int | None]:
-        """Inside this context, contexts go on from earlier turns; their work may be kept.
+        """Inside this context, later contexts may extend earlier turns, whose keys may be kept.
 
-        Gives the number of tokens whose work is kept at once; None where that is no question.
+        Gives the number of tokens that are kept at once; None where nothing bounds them.
         """
         ...
 

@@ -1,19 +1,18 @@
-"""Runs episodes of several turns against environments, as many together as the policy remembers.
+"""Runs episodes of several turns against environments, as many together as its cache holds.
 
-An environment says what the policy sees next and takes what it did; tool calls, simulators and
-text belong to it. Every turn keeps the context it really had. What an episode earned is not asked
-here. Which episodes run beside each other never changes what is drawn.
+An environment gives the policy's next context and takes its turn; tool calls, simulators and text
+belong to it. Every turn keeps the context it really had. Nothing is judged here. Which episodes run
+beside each other never changes what is drawn.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Protocol
 
 from assay.data.episode import Context, Ended, Turn, common
-from assay.rl.policy import SampleKey
-from assay.rollout.sampling import Sampling
+from assay.rl.policy import SampleKey, Sampling
 
 SPARE = 2
 """Positions that stay free behind a turn, as BFCL's local handlers leave them: they ask for at most
@@ -38,7 +37,7 @@ class Samples(Protocol):
     """The part of `rl.policy.Policy` that episodes need; a sampler alone has it too."""
 
     def sample(
-        self, contexts: Sequence[Context], keys: Sequence[SampleKey], sampling: Any
+        self, contexts: Sequence[Context], keys: Sequence[SampleKey], sampling: Sampling
     ) -> list[Turn]:
         """One turn per context."""
         ...
@@ -82,7 +81,7 @@ class _Running:
         return not self.failure and self.context is not None and not self.overlong
 
     def take(self, turn: Turn) -> None:
-        """Let the environment hear the turn."""
+        """Pass the turn to the environment."""
         self.turns.append(turn)
         try:
             self.environment.act(turn)
@@ -104,7 +103,7 @@ def run_episodes(
     policy: Samples,
     environments: Sequence[Environment],
     keys: Sequence[SampleKey],
-    sampling: Any,
+    sampling: Sampling,
     positions: int | None = None,
 ) -> list[Played]:
     """Every environment's episode, in order.
@@ -131,23 +130,23 @@ def run_episodes(
 
 
 def admit(active: list[_Running], ready: list[_Running], kept: int | None) -> None:
-    """Move waiting episodes among the active ones, for as long as all are remembered together."""
+    """Move waiting episodes to the active ones while the keys of all fit together."""
     while ready:
         together = [*active, ready[0]]
-        if active and kept is not None and remembered(together) > kept:
+        if active and kept is not None and kept_tokens(together) > kept:
             return
         active.append(ready.pop(0))
 
 
-def remembered(episodes: Sequence[_Running]) -> int:
-    """Tokens that must be kept to go on from all these contexts: those that begin alike once."""
+def kept_tokens(episodes: Sequence[_Running]) -> int:
+    """Tokens whose keys all these contexts need; what several begin with counts once."""
     contexts = sorted(r.context or () for r in episodes)
     shared = sum(common(one, other) for one, other in pairwise(contexts))
     return sum(map(len, contexts)) - shared + GROWTH * len(contexts)
 
 
 def take_turns(
-    policy: Samples, active: Sequence[_Running], sampling: Any, positions: int | None
+    policy: Samples, active: Sequence[_Running], sampling: Sampling, positions: int | None
 ) -> None:
     """One turn for every active episode."""
     for limited, group in by_limit(active, sampling, positions):
@@ -161,8 +160,8 @@ def take_turns(
 
 
 def by_limit(
-    active: Sequence[_Running], sampling: Any, positions: int | None
-) -> Iterator[tuple[Any, list[_Running]]]:
+    active: Sequence[_Running], sampling: Sampling, positions: int | None
+) -> Iterator[tuple[Sampling, list[_Running]]]:
     """Episodes with the sampling that leaves them within the model's positions."""
     if positions is None:
         yield sampling, list(active)

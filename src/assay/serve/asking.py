@@ -12,12 +12,12 @@ from typing import Any
 
 from assay.data.conversation import parse_messages
 from assay.data.raw_record import DataError, Record
-from assay.data.renderings.rendering import RenderingError
+from assay.data.renderings.template import RenderingError
 from assay.data.tools import parse_tools
 from assay.lab.evaluate.opened_model import Served
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.batcher import Job
-from assay.rollout.sampling import LEAST_PLAIN, Sampling
+from assay.rollout.token_choice import LEAST_PLAIN
 from assay.serve.constraints import Constraint, constraint_of
 from assay.serve.requests import (
     MOST_CHOICES,

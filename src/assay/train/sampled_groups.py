@@ -10,9 +10,8 @@ from typing import Protocol
 
 from assay.data.episode import Completion, Context, Ended, Episode, Reward, Turn
 from assay.data.row import Row
-from assay.rl.policy import Policy, SampleKey
+from assay.rl.policy import Policy, SampleKey, Sampling
 from assay.rollout.episodes import Environment, Played, run_episodes
-from assay.rollout.sampling import Sampling
 from assay.train.row_order import visits
 from assay.train.train_state import (
     Journalled,

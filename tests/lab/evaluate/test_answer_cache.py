@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.lab.run.runner import start
-from assay.rollout.policies.language import LocalSampler
+from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.runs.measurements import evaluation_records, read_answers
 from tests.tiny_lab import make_tiny_lab
 

@@ -100,7 +100,7 @@ def test_what_is_not_answered_abstains_with_its_reason_counted(
             return call_text(target_calls(item))
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr("assay.rollout.engines.endpoint.retry_pauses.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("assay.rollout.engines.endpoint.client.FIRST_PAUSE", 0.001)
     words = ("--benchmark", BENCHMARK, "--take", TAKEN, "--lab", tmp_path)
     with server(sometimes, monkeypatch):
         shown = call("eval", f"openai:{MODEL}", *words)

@@ -108,7 +108,7 @@ ODD = {
 def test_hostile_answers_cost_themselves_and_every_file_and_page_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, benchmark: str
 ) -> None:
-    monkeypatch.setattr("assay.rollout.engines.endpoint.retry_pauses.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("assay.rollout.engines.endpoint.client.FIRST_PAUSE", 0.001)
     odd = [reply(200, chat(text, USAGE)) for text in ODD.values()]
     single = benchmark == "bfcl/simple_python"
     kinds = [*HOSTILE.values(), *odd] if single else [HOSTILE["usage"], *odd]

@@ -8,9 +8,8 @@ from assay.models.adapt import train_lora
 from assay.models.lora import LoraOptions
 from assay.models.precision import Precision, choose_precision
 from assay.rl.packed import pack
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.policies.language import LanguagePolicy
-from assay.rollout.sampling import Sampling
 from tests.tiny import tiny_model
 
 ENDS = frozenset({7})

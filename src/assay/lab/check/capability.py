@@ -28,7 +28,6 @@ from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import StageInput, reward_of, sampled_source
 from assay.rl.policy import Policy
 from assay.rl.signal import signal_stats
-from assay.rollout.policies.language import LocalSampler
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import RunNotFound, checkpoint_directory
 from assay.tasks.task import Task, maximum
@@ -178,7 +177,7 @@ def sampled(
     """A judged episode per job, and the name of the model that wrote them."""
     session = subject.session
     model, where = start_model(subject, stage)  # type: ignore[arg-type]
-    sampler = LocalSampler(model, session.base.end_tokens, session.precision.compute)
+    sampler = session.shelf.sampler(model, session.base.end_tokens)
     # Sampling asks of a policy no more than a sampler has.
     episodes = sampled_source(stage, given).run(cast(Policy, sampler), jobs, {})
     del model, sampler

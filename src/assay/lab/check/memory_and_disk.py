@@ -22,7 +22,7 @@ from assay.models.memory import (
     model_shape,
 )
 from assay.rollout.engines.cpu.engine import prompt_slots
-from assay.rollout.engines.cpu.prefix_cache import most_bytes
+from assay.rollout.engines.cpu.prefill import most_bytes
 from assay.train.checkpoint import HEADROOM
 
 GIB = 2**30

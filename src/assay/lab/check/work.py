@@ -24,10 +24,9 @@ from assay.lab.setup.checkpoint_models import adapt
 from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.prepare import find_part
 from assay.models.adapt import Adaptation
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.engine import ROWS
-from assay.rollout.policies.language import LocalSampler
-from assay.rollout.sampling import Sampling
+from assay.rollout.engines.register import Sampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +188,7 @@ def measure(subject: Subject) -> Speed | None:
         return None
     prompt = max(contexts, key=len)[:PROMPT]
     model = session.shelf.load_base().model
-    sampler = LocalSampler(model, frozenset(), session.precision.compute)
+    sampler = session.shelf.sampler(model, frozenset())
     sampled_seconds(sampler, prompt[:FEW_ROWS], FEW_ROWS, 2)  # the first passes set things up
     prefill = sampled_seconds(sampler, prompt, FEW_ROWS, 1)
     few, many = (
@@ -202,9 +201,7 @@ def measure(subject: Subject) -> Speed | None:
     return Speed(prefill / len(prompt), max(few - FEW_ROWS * row, 0.0), row)
 
 
-def sampled_seconds(
-    sampler: LocalSampler, prompt: tuple[int, ...], rows: int, tokens: int
-) -> float:
+def sampled_seconds(sampler: Sampler, prompt: tuple[int, ...], rows: int, tokens: int) -> float:
     """Seconds to prefill one prompt and decode this many rows and tokens after it."""
     keys = [SampleKey(0, "speed", sample) for sample in range(rows)]
     started = time.perf_counter()

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from assay.data.episode import Context, Turn
 from assay.lab.evaluate.answering import Answers
 from assay.lab.setup.evaluation import Evaluation
-from assay.rl.policy import SampleKey
-from assay.rollout.sampling import Sampling
+from assay.rl.policy import SampleKey, Sampling
 from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory
 

@@ -10,9 +10,8 @@ from typing import Protocol
 
 from assay.data.episode import Completion, Context, Turn
 from assay.data.row import Row
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.episodes import run_episodes
-from assay.rollout.sampling import Sampling
 from assay.tasks.rendered_dialogue import RenderedDialogue
 
 Question = tuple[Row, int]

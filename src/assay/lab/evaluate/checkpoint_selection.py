@@ -23,7 +23,6 @@ from assay.lab.setup.evaluation import Evaluation, decode_with
 from assay.lab.setup.prepare import make_renderer
 from assay.lab.setup.session import Session
 from assay.rl.policy import Policy
-from assay.rollout.policies.language import LocalSampler
 from assay.runs.checkpoints import Selection, write_selection
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory
@@ -89,12 +88,7 @@ def measure_stored(
     if evaluation.record.finished(session.run, name):
         return
     model = session.shelf.plain(reference)
-    answers = LocalSampler(
-        model,
-        session.base.end_tokens,
-        session.precision.compute,
-        processes=torch.get_num_threads(),
-    )
+    answers = session.shelf.sampler(model, session.base.end_tokens, torch.get_num_threads())
     measure(session, evaluation, answers, name)
     del model, answers
     gc.collect()

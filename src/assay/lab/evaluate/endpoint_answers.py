@@ -22,9 +22,9 @@ from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.reply_journal import NotJournalled, Place, ReplyJournal, request_hash
 from assay.lab.evaluate.request_slots import RequestSlots, Stopped
 from assay.lab.monitor.observer import Observer
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.endpoint.client import Endpoint, EndpointError, Said, Unanswered
-from assay.rollout.sampling import Sampling, key_state
+from assay.rollout.token_choice import key_state
 from assay.runs.records import EvaluationRecord, RecordWriter, conversation_columns
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import Benchmark, Task, Tools, error_type

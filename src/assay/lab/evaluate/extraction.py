@@ -19,9 +19,8 @@ from assay.data.reported.reported_errors import ReportedError
 from assay.data.row import Message
 from assay.errors import InputError, RunFailure
 from assay.experiment.toml_write import inline, inline_key
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.endpoint.client import Unanswered, endpoint_of
-from assay.rollout.sampling import Sampling
 
 SCRIPTED, ENDPOINT = "scripted:", "openai:"
 MOST_TOKENS = 16384

@@ -12,6 +12,7 @@ from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
 
+from assay.errors import look_up
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import FreezeAdapt, GrpoStage, LoraAdapt, StageSpec, start_of
@@ -20,6 +21,7 @@ from assay.models.load import LoadedModel, load_model
 from assay.models.lora import LoraOptions, merged
 from assay.models.precision import Precision
 from assay.models.weight_files import load_weights, stand_on
+from assay.rollout.engines.register import TOKEN_ENGINES, Sampler
 from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.checkpoints import check_checkpoint
 from assay.runs.run_directory import RunDirectory
@@ -37,6 +39,8 @@ class ModelShelf:
     base: Path
     """Folder of the experiment's base model."""
     precision: Precision
+    engine: str = "cpu"
+    """What samples: a name in `TOKEN_ENGINES`."""
 
     def load_base(self) -> LoadedModel:
         """The base model, freshly read, with its tokenizer and fingerprint."""
@@ -69,8 +73,14 @@ class ModelShelf:
         frozen = self.reference(stage, start)
         module, adaptation = adapt(start, stage)
         module.train()
-        policy = LanguagePolicy(module, self.precision, end_tokens, frozen=frozen)
+        sampler = self.sampler(module, end_tokens)
+        policy = LanguagePolicy(module, self.precision, end_tokens, sampler=sampler, frozen=frozen)
         return policy, adaptation
+
+    def sampler(self, module: nn.Module, end_tokens: frozenset[int], processes: int = 1) -> Sampler:
+        """What samples from a model: the run's engine. Raises UnknownName."""
+        make = look_up(TOKEN_ENGINES, self.engine, "engine")
+        return make(module, end_tokens, self.precision.compute, processes)
 
     def ground(self, stage: StageSpec) -> tuple[Path, tuple[Path, ...]]:
         """Folders of the whole model below a stage, and of the adapters between, lowest first."""

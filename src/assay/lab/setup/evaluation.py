@@ -19,7 +19,7 @@ from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.prepare import DataSet, find_part, make_renderer
 from assay.lab.setup.stage_methods import reward_of
 from assay.lab.setup.trained_items import Trained, bare_items, shared_questions
-from assay.rollout.sampling import Sampling
+from assay.rl.policy import Sampling
 from assay.runs.records import EvaluationRecord
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.running import WeightedReward

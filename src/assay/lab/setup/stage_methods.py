@@ -19,11 +19,11 @@ from assay.experiment.stage_tables import (
 from assay.experiment.stage_tables import Reward as RewardSpec
 from assay.rl.losses import Clip
 from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.policy import Sampling
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
 from assay.rl.thought import CLOSING, OPENING, Thinking
-from assay.rollout.policies.shared_path_check import check_language_policy
-from assay.rollout.sampling import Sampling
+from assay.rollout.policies.self_check import check_language_policy
 from assay.tasks.rendered_dialogue import RenderedDialogue, dialogue_of
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.tasks.task import RewardFunction, Task, reward

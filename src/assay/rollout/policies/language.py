@@ -1,150 +1,24 @@
-"""A Transformers causal language model as a `Policy`: trained as it is, sampled laid out anew.
+"""A Transformers causal language model as a `Policy`.
 
-The trained module keeps fp32 master weights; for sampling they are laid out in the type the
-machine computes in, adapters merged, and dropped as soon as training goes on. Another token-in,
-token-out engine takes the sampler's place by implementing `Sampler`.
+The trained module keeps fp32 master weights. What samples is a `Sampler`, an engine with weights
+of its own that takes the trained ones over after each update.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
 
 import torch
 from peft import PeftModel
 from torch import nn
 
 from assay.data.episode import Context, Turn
-from assay.models.inference import InferenceModel, inference_model
 from assay.models.lora import adapter_free
 from assay.models.precision import Precision
 from assay.models.scoring import score_actions
 from assay.rl.packed import Packed
-from assay.rl.policy import SampleKey, Scores
-from assay.rollout.engines.cpu.engine import CACHE_BYTES, Watch, sample_turns
-from assay.rollout.engines.cpu.prefill import cache_shape
-from assay.rollout.engines.cpu.prefix_cache import PrefixStore
-from assay.rollout.engines.cpu.side_by_side import sample_side_by_side
-from assay.rollout.sampling import Sampling
-
-
-class Sampler(Protocol):
-    """A token-in, token-out engine with weights of its own."""
-
-    def refresh(self, module: nn.Module) -> None:
-        """Take over the trained module's weights."""
-        ...
-
-    def sleep(self) -> None:
-        """Nothing is sampled for a while: give memory back."""
-        ...
-
-    def conversations(self) -> AbstractContextManager[int | None]:
-        """Inside, contexts go on from earlier turns: what was computed for them may be kept.
-
-        Gives the number of tokens that are kept at once, None without a bound.
-        """
-        ...
-
-    def sample(
-        self,
-        contexts: Sequence[tuple[int, ...]],
-        keys: Sequence[SampleKey],
-        sampling: Sampling,
-        policy_version: int,
-    ) -> list[Turn]:
-        """One turn per context."""
-        ...
-
-
-class LocalSampler:
-    """Samples in this process; `module`'s weights are laid out for it when they are needed."""
-
-    def __init__(
-        self,
-        module: nn.Module,
-        end_tokens: frozenset[int],
-        compute: torch.dtype | None = None,
-        processes: int = 1,
-    ):
-        """`compute` is the type products run in; the module's own without it.
-
-        With several `processes`, batches that are large enough are sampled side by side in so many
-        (see `side_by_side`), on a CPU under Linux only, and not where turns go on from each other.
-        """
-        self.module = module
-        self.processes = processes
-        self.end_tokens = end_tokens
-        self.compute = compute or next(module.parameters()).dtype
-        self.prefilled_tokens = 0
-        """Prompt tokens computed so far; what was shared or kept counts once."""
-        self._model: InferenceModel | None = None
-        self._store: PrefixStore | None = None
-
-    def refresh(self, module: nn.Module) -> None:
-        """The weights changed: lay them out anew before the next sample."""
-        self.module = module
-        self.sleep()
-
-    def sleep(self) -> None:
-        """Drop the laid-out weights, and keys and values made with them."""
-        self._model = None
-        if self._store is not None:
-            self._store = PrefixStore()
-
-    @property
-    def model(self) -> InferenceModel:
-        """The weights laid out for sampling."""
-        if self._model is None:
-            self._model = inference_model(self.module, self.compute)
-        return self._model
-
-    @contextmanager
-    def conversations(self) -> Iterator[int]:
-        """Inside, finished turns stay in a store that the next ones go on from.
-
-        Gives the number of tokens that the store holds.
-        """
-        self._store = PrefixStore()
-        try:
-            yield self._store.budget // cache_shape(self.model).token_bytes
-        finally:
-            self._store = None
-
-    def sample(
-        self,
-        contexts: Sequence[tuple[int, ...]],
-        keys: Sequence[SampleKey],
-        sampling: Sampling,
-        policy_version: int = 0,
-        watch: Watch | None = None,
-    ) -> list[Turn]:
-        """One turn per context; see `rollout.engines.cpu.engine.sample_turns`."""
-        model = self.model
-
-        def some(places: Sequence[int]) -> tuple[list[Turn], int]:
-            return sample_turns(
-                model,
-                [contexts[place] for place in places],
-                [keys[place] for place in places],
-                sampling,
-                self.end_tokens,
-                policy_version,
-                self._store,
-                watch,
-                cache_bytes=CACHE_BYTES // processes,
-            )
-
-        alone = self._store is not None or watch is not None or model.device.type != "cpu"
-        # Other systems' libraries do not survive a fork.
-        alone = alone or sys.platform != "linux"
-        processes = 1 if alone else self.processes
-        if processes == 1:
-            turns, prefilled = some(range(len(contexts)))
-        else:
-            turns, prefilled = sample_side_by_side(some, contexts, processes)
-        self.prefilled_tokens += prefilled
-        return turns
+from assay.rl.policy import SampleKey, Sampling, Scores
+from assay.rollout.engines.cpu.sampler import LocalSampler
+from assay.rollout.engines.register import Sampler
 
 
 class LanguagePolicy:
@@ -201,7 +75,7 @@ class LanguagePolicy:
     @contextmanager
     def reference(self) -> Iterator[None]:
         """Inside, `score` answers for the frozen copy, or for the model without its adapter."""
-        bare: AbstractContextManager[Any] = nullcontext()
+        bare: AbstractContextManager[None] = nullcontext()
         if self.frozen is None:
             assert isinstance(self._module, PeftModel)
             bare = adapter_free(self._module)

@@ -7,12 +7,10 @@ from concurrent.futures import CancelledError
 import pytest
 
 from assay.models.inference import inference_model
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.batcher import Batcher, Job
-from assay.rollout.engines.cpu.buckets import Row
-from assay.rollout.engines.cpu.continuous_batch import ContinuousBatch
-from assay.rollout.policies.language import LocalSampler
-from assay.rollout.sampling import Sampling
+from assay.rollout.engines.cpu.continuous_batch import ContinuousBatch, Row
+from assay.rollout.engines.cpu.sampler import LocalSampler
 from tests.exact import exact_model
 from tests.serve.scripted import Says, batching
 

@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from assay.models.inference import inference_model
-from assay.rl.policy import SampleKey
-from assay.rollout.engines.cpu import buckets, continuous_batch, decode
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.cpu import continuous_batch, decode
 from assay.rollout.engines.cpu.continuous_batch import ContinuousBatch, NotNumbers, common
 from assay.rollout.engines.cpu.decode import StaticDecode
-from assay.rollout.policies.language import LocalSampler
-from assay.rollout.sampling import Sampling
+from assay.rollout.engines.cpu.sampler import LocalSampler
 from tests.exact import exact_model
 from tests.tiny import FAMILIES
 
@@ -39,9 +38,8 @@ KEYS = [SampleKey(7, str(number), number) for number in range(len(CONTEXTS))]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes at which a short test meets every way: parts of prompts, moves, wider buckets."""
-    monkeypatch.setattr(buckets, "OWN", 8)
     monkeypatch.setattr(continuous_batch, "OWN", 8)
-    monkeypatch.setattr(buckets, "LEAST_WIDTH", 32)
+    monkeypatch.setattr(continuous_batch, "LEAST_WIDTH", 32)
     monkeypatch.setattr(continuous_batch, "FILL_TOKENS", 11)
     monkeypatch.setattr(continuous_batch, "FILL_ALONE", 50)
 
@@ -115,9 +113,11 @@ def test_rows_that_lose_their_slot_to_a_small_budget_still_draw_the_same(monkeyp
 def test_fixed_shapes_draw_the_same(monkeypatch) -> None:
     module = exact_model("qwen3", False).double()
     expected = {number: alone(module, number) for number in range(len(CONTEXTS))}
-    monkeypatch.setattr(
-        buckets, "decoder", lambda model: StaticDecode(model, lambda step: (step(), step)[1])
-    )
+
+    def twice(model) -> StaticDecode:
+        return StaticDecode(model, lambda step: (step(), step)[1])
+
+    monkeypatch.setattr(continuous_batch, "decoder", twice)
     assert run(batch_of(module), {0: [0, 2], 5: [1, 3, 4], 20: [5]})[0] == expected
     assert decode.LEAST_COLUMNS
 

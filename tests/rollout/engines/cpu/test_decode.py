@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from assay.models.inference import InferenceModel
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu import decode, engine
 from assay.rollout.engines.cpu import kv_cache as rollout_cache
 from assay.rollout.engines.cpu.decode import LEAST_COLUMNS, StaticDecode, columns_for
@@ -21,8 +21,7 @@ from assay.rollout.engines.cpu.kv_cache import (
     first_positions,
     positions_read,
 )
-from assay.rollout.policies.language import LocalSampler
-from assay.rollout.sampling import Sampling
+from assay.rollout.engines.cpu.sampler import LocalSampler
 from tests.exact import exact_model
 from tests.tiny import FAMILIES, tiny_model
 

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.models.scoring import score_actions
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu import engine
 from assay.rollout.engines.cpu.kv_cache import CacheShape, empty_cache
-from assay.rollout.policies.language import LocalSampler
-from assay.rollout.sampling import Sampling
+from assay.rollout.engines.cpu.sampler import LocalSampler
 from tests.tiny import FAMILIES, generated, tiny_model
 
 ENDS = frozenset({7, 8, 9, 10, 11, 12})

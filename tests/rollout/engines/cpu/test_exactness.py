@@ -9,10 +9,10 @@ import torch
 from assay.data.episode import Episode, Turn
 from assay.models.precision import choose_precision
 from assay.rl.packed import pack
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu import engine
-from assay.rollout.policies.language import LanguagePolicy, LocalSampler
-from assay.rollout.sampling import Sampling
+from assay.rollout.engines.cpu.sampler import LocalSampler
+from assay.rollout.policies.language import LanguagePolicy
 from tests.exact import exact_model
 from tests.tiny import FAMILIES, VOCABULARY, generated
 

@@ -5,12 +5,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu import prefill
-from assay.rollout.engines.cpu.prefill import cache_shape, compute
-from assay.rollout.engines.cpu.prefix_cache import BLOCK, PrefixStore, joined, shared_prefixes
-from assay.rollout.policies.language import LocalSampler
-from assay.rollout.sampling import Sampling
+from assay.rollout.engines.cpu.prefill import (
+    BLOCK,
+    PrefixStore,
+    cache_shape,
+    compute,
+    joined,
+    shared_prefixes,
+)
+from assay.rollout.engines.cpu.sampler import LocalSampler
 from tests.tiny import FAMILIES, tiny_model
 
 SYSTEM = tuple(range(10, 10 + 2 * BLOCK + 5))

@@ -8,12 +8,16 @@ import pytest
 import torch
 
 from assay.data.episode import Turn
-from assay.rl.policy import SampleKey
-from assay.rollout.engines.cpu import side_by_side
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.cpu import sampler
 from assay.rollout.engines.cpu.engine import sample_turns
-from assay.rollout.engines.cpu.side_by_side import LEAST_PROMPTS, dealt, sample_side_by_side
-from assay.rollout.policies.language import LocalSampler
-from assay.rollout.sampling import Sampling, ScoresNotFinite
+from assay.rollout.engines.cpu.sampler import (
+    LEAST_PROMPTS,
+    LocalSampler,
+    dealt,
+    sample_side_by_side,
+)
+from assay.rollout.token_choice import ScoresNotFinite
 from tests.tiny import tiny_model
 
 ENDS = frozenset({7})
@@ -134,12 +138,12 @@ def test_turns_that_go_on_from_each_other_stay_in_one_process(monkeypatch):
     def refused(*_):
         raise AssertionError
 
-    monkeypatch.setattr(side_by_side, "forked", refused)
-    sampler = LocalSampler(tiny_model(), ENDS, processes=2)
-    with sampler.conversations():
-        assert len(sampler.sample(CONTEXTS, KEYS, Sampling(0.0, 2))) == len(CONTEXTS)
+    monkeypatch.setattr(sampler, "forked", refused)
+    local = LocalSampler(tiny_model(), ENDS, processes=2)
+    with local.conversations():
+        assert len(local.sample(CONTEXTS, KEYS, Sampling(0.0, 2))) == len(CONTEXTS)
     with pytest.raises(AssertionError):
-        sampler.sample(CONTEXTS, KEYS, Sampling(0.0, 2))
+        local.sample(CONTEXTS, KEYS, Sampling(0.0, 2))
 
 
 def products() -> float:

@@ -11,6 +11,7 @@ import pytest
 
 from assay.data.renderings.rendering import UnknownRenderingError
 from assay.data.row import Message, ToolCall
+from assay.rl.policy import Sampling
 from assay.rollout.engines.endpoint.client import (
     ATTEMPTS,
     Endpoint,
@@ -19,7 +20,6 @@ from assay.rollout.engines.endpoint.client import (
     endpoint_of,
 )
 from assay.rollout.engines.endpoint.openai_text import portable
-from assay.rollout.sampling import Sampling
 from assay.tasks.tools.parsing import parse_strict
 
 KEY = "sk-very-secret"

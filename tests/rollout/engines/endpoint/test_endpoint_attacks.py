@@ -13,11 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.data.row import Message
-from assay.rollout.engines.endpoint import http_request
-from assay.rollout.engines.endpoint.client import Endpoint, EndpointError, Unanswered, endpoint_of
+from assay.rl.policy import Sampling
+from assay.rollout.engines.endpoint import client
+from assay.rollout.engines.endpoint.client import (
+    LONGEST_ASKED,
+    Endpoint,
+    EndpointError,
+    Unanswered,
+    asked_seconds,
+    endpoint_of,
+)
 from assay.rollout.engines.endpoint.key_redaction import SHOWN, redact
-from assay.rollout.engines.endpoint.retry_pauses import LONGEST_ASKED, asked_seconds
-from assay.rollout.sampling import Sampling
 from tests.rollout.engines.endpoint.raw_server import (
     Raw,
     Script,
@@ -236,7 +242,7 @@ def test_a_compressed_answer_is_not_unpacked() -> None:
 def test_an_answer_beyond_the_size_is_read_no_further_and_not_asked_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http_request, "MOST_BYTES", 1 << 16)
+    monkeypatch.setattr(client, "MOST_BYTES", 1 << 16)
     script = repeating(b" " * 4096, 0.0, HEAD + b"Content-Length: 999999999\r\n\r\n")
     with raw_server(script) as server:
         assert failure(server).reason == "unusable answer"

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from assay.data.episode import Turn
-from assay.rl.policy import SampleKey
-from assay.rollout.engines.cpu.buckets import Row
-from assay.rollout.engines.cpu.continuous_batch import Step
-from assay.rollout.sampling import Sampling
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.cpu.continuous_batch import Row, Step
 
 
 class Decoder(Protocol):

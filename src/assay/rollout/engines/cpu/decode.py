@@ -16,8 +16,7 @@ from torch import Tensor
 
 from assay.models.inference import InferenceModel
 from assay.models.numeric import moved
-from assay.rollout.engines.cpu.kv_cache import Cache, DecodePlan, positions_read
-from assay.rollout.engines.cpu.running_rows import Running
+from assay.rollout.engines.cpu.kv_cache import Cache, DecodePlan, Running, positions_read
 
 LEAST_COLUMNS = 64
 """Completion positions of the first fixed shape; the next ones have twice as many."""

@@ -18,13 +18,11 @@ from assay.data.episode import Turn
 from assay.models.inference import InferenceModel
 from assay.models.numeric import moved
 from assay.models.scoring import distinct
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.decode import Decode, decoder
-from assay.rollout.engines.cpu.kv_cache import empty_cache
-from assay.rollout.engines.cpu.prefill import Prompts, cache_shape, prefill
-from assay.rollout.engines.cpu.prefix_cache import PrefixStore
-from assay.rollout.engines.cpu.running_rows import Running
-from assay.rollout.sampling import Sampling, draw, key_states, uniforms
+from assay.rollout.engines.cpu.kv_cache import Running, empty_cache
+from assay.rollout.engines.cpu.prefill import PrefixStore, Prompts, cache_shape, prefill
+from assay.rollout.token_choice import draw, key_states, uniforms
 
 ROWS = 128
 """Completions decoded together."""

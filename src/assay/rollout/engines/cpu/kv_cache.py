@@ -1,8 +1,9 @@
 """Keys and values of running completions: each distinct prompt once, each completion its own.
 
-A cache has U prompt slots with n row slots each (B = U * n). Rows of one prompt read its keys
-through one batched product; nothing is concatenated per token. Products outside attention see
-only the rows that are alive. Who gets which slot is the engine's business.
+A cache has U prompt slots with n row slots each (B = U * n); `Running` holds what fills the slots
+and what was drawn there. Rows of one prompt read its keys through one batched product; nothing is
+concatenated per token. Products outside attention see only the rows that are alive. No model is run
+here, and who gets which slot is decided by the engine.
 
 Suffixes: A alive rows, J key heads, R query heads per key head, D head size, P prompt positions,
 C completion positions.
@@ -12,9 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from assay.models.numeric import moved
 from assay.models.tree_attention import attend_last, scaled
 
 
@@ -220,3 +223,39 @@ class DecodePlan:
     def _by_member(self, rows: Tensor) -> Tensor:
         """(U, J, n * R, ...) as (U, J, n, R, ...)."""
         return rows.unflatten(2, (self.cache.slots, -1))
+
+
+@dataclass
+class Running:
+    """Completions under way, by row slot r = prompt slot * n + number within the prompt."""
+
+    cache: Cache
+    contexts: list[tuple[int, ...]]
+    """By prompt slot."""
+    turn_B: np.ndarray
+    """The caller's turn in each slot; -1 where there is none or it has finished."""
+    states_B: np.ndarray
+    drawn_B: np.ndarray
+    """Tokens drawn so far; all but the last are in the cache."""
+    tokens_BC: np.ndarray
+    logps_BC: np.ndarray
+
+    @property
+    def alive_A(self) -> np.ndarray:
+        """Slots of the rows that are still going, ascending."""
+        return np.flatnonzero(self.turn_B >= 0)
+
+    def keep(self, prompts: np.ndarray, rows: np.ndarray, turns: np.ndarray, slots: int) -> None:
+        """Keep only these prompt slots and row slots, now with these turns in them."""
+        device = self.cache.prompt_lengths_U.device
+        kept, stays = (moved(torch.from_numpy(x), device) for x in (prompts, rows))
+        self.cache.keep(kept, stays, slots)
+        self.contexts = [self.contexts[u] for u in prompts]
+        self.turn_B = turns
+        for name in ("states_B", "drawn_B", "tokens_BC", "logps_BC"):
+            setattr(self, name, getattr(self, name)[rows])
+
+    @property
+    def fed_B(self) -> np.ndarray:
+        """Tokens of each row that are in the cache: all but the last drawn."""
+        return self.drawn_B - 1

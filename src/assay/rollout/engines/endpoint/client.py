@@ -7,16 +7,22 @@ paid for and that cannot be kept is not asked for again. The key comes from the 
 in no message, record or representation, nor in an answer that repeats it.
 
 A rendering says how the model is asked: "auto" and "template" send messages and tools to the chat
-endpoint, whose server writes them its way; "hermes" sends messages with the tools written into
-them; any other is a text for the completions endpoint. In such a text control tokens that stand in
-a message reach the server as they are.
+endpoint, whose server renders them; "hermes" sends messages with the tools written into them; any
+other is a text for the completions endpoint. In such a text control tokens that stand in a message
+reach the server as they are.
 """
 
+import asyncio
 import json
 import os
+import random
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import Any
 
 import httpx
@@ -28,7 +34,7 @@ from assay.data.renderings import hermes
 from assay.data.renderings.rendering import RENDERINGS, UnknownRenderingError
 from assay.data.row import Message
 from assay.errors import InputError, nearest
-from assay.rollout.engines.endpoint.http_request import Late, Oversized, Reply, send
+from assay.rl.policy import Sampling
 from assay.rollout.engines.endpoint.key_redaction import holds_key, redact
 from assay.rollout.engines.endpoint.openai_text import (
     Garbled,
@@ -41,8 +47,106 @@ from assay.rollout.engines.endpoint.openai_text import (
     read_answer,
     token_counts,
 )
-from assay.rollout.engines.endpoint.retry_pauses import pause_before
-from assay.rollout.sampling import Sampling
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 20.0
+LONGEST_ASKED = 120.0
+"""The longest wait that a server can ask for, in seconds."""
+
+
+def pause_before(attempt: int, retry_after: str | None = None) -> float:
+    """Seconds before the repetition after `attempt`, which counts from 0.
+
+    A server's `Retry-After` (RFC 9110, section 10.2.3) is kept to up to LONGEST_ASKED; the jitter
+    comes on top of it, so that what was refused together is not repeated together.
+    """
+    growing = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt)
+    asked = asked_seconds(retry_after) if retry_after is not None else None
+    if asked is None:
+        return growing * random.uniform(0.75, 1.25)
+    return max(asked, growing) + FIRST_PAUSE * random.uniform(0.0, 1.0)
+
+
+def asked_seconds(retry_after: str, now: datetime | None = None) -> float | None:
+    """What a `Retry-After` asks for, from 0 to LONGEST_ASKED; None where it is neither a number of
+    seconds nor a date."""
+    text = retry_after.strip()
+    if text.isascii() and text.isdigit():
+        # Ten digits are beyond the bound, and int() refuses thousands.
+        return min(float(text[-10:] if not text[:-10].strip("0") else "9" * 10), LONGEST_ASKED)
+    try:
+        date = parsedate_to_datetime(text[:64])
+        # A date in -0000 has no zone; HTTP's dates are all in UTC.
+        date = date if date.tzinfo else date.replace(tzinfo=UTC)
+        seconds = (date - (now or datetime.now(UTC))).total_seconds()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(max(seconds, 0.0), LONGEST_ASKED)
+
+
+MOST_BYTES = 16 << 20
+"""The largest answer that is read."""
+
+
+class Late(Exception):
+    """There was no whole answer within the deadline."""
+
+
+class Oversized(Exception):
+    """An answer longer than MOST_BYTES, or compressed although that was not asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a server answered."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """By names in small letters."""
+
+
+def send(
+    method: str, url: str, headers: Mapping[str, str], body: bytes | None, seconds: float
+) -> Reply:
+    """The answer to one request; for threads without an event loop.
+
+    Raises Late, Oversized, and httpx.HTTPError where there is no connection or no HTTP.
+    """
+    return asyncio.run(_within(method, url, headers, body, max(seconds, 0.001)))
+
+
+async def _within(
+    method: str, url: str, headers: Mapping[str, str], body: bytes | None, seconds: float
+) -> Reply:
+    try:
+        async with asyncio.timeout(seconds):
+            return await _send(method, url, headers, body)
+    except TimeoutError as error:
+        raise Late from error
+
+
+async def _send(method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
+    sent = {**headers, "Accept-Encoding": "identity"}
+    if body is not None:
+        sent["Content-Type"] = "application/json"
+    received = bytearray()
+    # A client for each request: no cookie, no connection and no lock is shared between threads.
+    client = httpx.AsyncClient(follow_redirects=False, timeout=None, verify=_certificates())
+    async with client, client.stream(method, url, headers=sent, content=body) as response:
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise Oversized("a compressed answer")
+        async for piece in response.aiter_raw():
+            received += piece
+            if len(received) > MOST_BYTES:
+                raise Oversized(f"more than {MOST_BYTES} bytes")
+    return Reply(response.status_code, bytes(received), dict(response.headers))
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Reading the certificates takes longer than a request."""
+    return httpx.create_ssl_context()
+
 
 PREFIX = "openai:"
 URL, KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"

@@ -15,11 +15,15 @@ from assay.models.precision import Precision, choose_precision
 from assay.models.supported import RotaryUnsupported
 from assay.rl.objectives import Grpo
 from assay.rl.packed import Packed, pack
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.policies.language import LanguagePolicy
-from assay.rollout.policies.shared_path_check import check_language_policy, chosen_turns
-from assay.rollout.policies.tolerances import ATTENTION, ROLLOUT, SelfCheckFailed
-from assay.rollout.sampling import Sampling
+from assay.rollout.policies.self_check import (
+    ATTENTION,
+    ROLLOUT,
+    SelfCheckFailed,
+    check_language_policy,
+    chosen_turns,
+)
 from tests.faults import fault, leak, run_on, scaled_activation, scaled_norm
 from tests.tiny import FAMILIES, SIZES, tiny_model
 

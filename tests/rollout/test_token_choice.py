@@ -7,16 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from assay.rl.policy import SampleKey
-from assay.rollout.sampling import (
-    Sampling,
-    ScoresNotFinite,
-    choose,
-    draw,
-    filtered,
-    key_states,
-    uniforms,
-)
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.token_choice import ScoresNotFinite, choose, draw, filtered, key_states, uniforms
 
 
 def test_uniforms_are_uniform_and_independent_across_rows_samples_and_positions():

@@ -1,23 +1,30 @@
-"""Samples one batch in several processes of one thread each, instead of in one of several threads.
+"""Samples from a module in this process, or, where that is faster, in several.
 
-Short prompts and small models make small products, which gain little from a second thread, and
-Python between them gains nothing. A forked process shares the weights, samples its part of the
-prompts and sends tokens back through a pipe; it touches nothing else. Which process samples a row
-changes nothing but the last bits of the matrix products. What is sampled is `engine`'s.
+Adapters are merged into the weights that sample, which lie in the type products run in; they are
+dropped as soon as training goes on and made again when they are needed. Short prompts and small
+models make small products, which gain little from a second thread, and Python between them gains
+nothing; so a batch may be sampled by several processes of one thread each instead of one of
+several threads. What is drawn is up to `engine`.
 """
 
 import json
 import os
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
+from torch import nn
 
-from assay.data.episode import Turn
+from assay.data.episode import Ended, Turn
+from assay.models.inference import InferenceModel, inference_model
 from assay.models.scoring import distinct
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.cpu.engine import CACHE_BYTES, Watch, sample_turns
+from assay.rollout.engines.cpu.prefill import PrefixStore, cache_shape
 from assay.sandbox.call_process import PR_SET_PDEATHSIG, process_control
 
 LEAST_PROMPTS = 16
@@ -117,6 +124,98 @@ def _result(
     return turns, prefilled
 
 
-def _turn(context: Any, actions: Any, logps: Any, ended: Any, version: int) -> Turn:
+def _turn(
+    context: tuple[int, ...], actions: list[int], logps: list[float], ended: Ended, version: int
+) -> Turn:
     mask = (True,) * len(actions)
     return Turn(context, tuple(actions), mask, tuple(logps), ended, version)
+
+
+class LocalSampler:
+    """Samples in this process; `module`'s weights are laid out for it when they are needed."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        end_tokens: frozenset[int],
+        compute: torch.dtype | None = None,
+        processes: int = 1,
+    ):
+        """`compute` is the type products run in; the module's own without it.
+
+        With several `processes`, batches that are large enough are sampled side by side in so many
+        (see `side_by_side`), on a CPU under Linux only, and not where turns go on from each other.
+        """
+        self.module = module
+        self.processes = processes
+        self.end_tokens = end_tokens
+        self.compute = compute or next(module.parameters()).dtype
+        self.prefilled_tokens = 0
+        """Prompt tokens computed so far; what was shared or kept counts once."""
+        self._model: InferenceModel | None = None
+        self._store: PrefixStore | None = None
+
+    def refresh(self, module: nn.Module) -> None:
+        """The weights changed: lay them out anew before the next sample."""
+        self.module = module
+        self.sleep()
+
+    def sleep(self) -> None:
+        """Drop the laid-out weights, and keys and values made with them."""
+        self._model = None
+        if self._store is not None:
+            self._store = PrefixStore()
+
+    @property
+    def model(self) -> InferenceModel:
+        """The weights laid out for sampling."""
+        if self._model is None:
+            self._model = inference_model(self.module, self.compute)
+        return self._model
+
+    @contextmanager
+    def conversations(self) -> Iterator[int]:
+        """Inside, finished turns stay in a store that the next ones go on from.
+
+        Gives the number of tokens that the store holds.
+        """
+        self._store = PrefixStore()
+        try:
+            yield self._store.budget // cache_shape(self.model).token_bytes
+        finally:
+            self._store = None
+
+    def sample(
+        self,
+        contexts: Sequence[tuple[int, ...]],
+        keys: Sequence[SampleKey],
+        sampling: Sampling,
+        policy_version: int = 0,
+        watch: Watch | None = None,
+    ) -> list[Turn]:
+        """One turn per context; see `rollout.engines.cpu.engine.sample_turns`."""
+        model = self.model
+
+        def some(places: Sequence[int]) -> tuple[list[Turn], int]:
+            return sample_turns(
+                model,
+                [contexts[place] for place in places],
+                [keys[place] for place in places],
+                sampling,
+                self.end_tokens,
+                policy_version,
+                self._store,
+                watch,
+                cache_bytes=CACHE_BYTES // processes,
+            )
+
+        alone = self._store is not None or watch is not None or model.device.type != "cpu"
+        # Other systems' libraries do not survive a fork.
+        alone = alone or sys.platform != "linux"
+        processes = 1 if alone else self.processes
+        if processes == 1:
+            turns, prefilled = some(range(len(contexts)))
+        else:
+            turns, prefilled = sample_side_by_side(some, contexts, processes)
+        self.prefilled_tokens += prefilled
+        return turns

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 import torch
 
-from assay.rollout.policies.tolerances import (
+from assay.rollout.policies.self_check import (
     ATTENTION,
     ROLLOUT,
     Differences,

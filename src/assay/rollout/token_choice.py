@@ -1,4 +1,4 @@
-"""How a token is drawn: sampling settings, counter-based uniforms, inverse-CDF choice.
+"""How a token is drawn: counter-based uniforms, inverse-CDF choice.
 
 Random numbers depend on (seed, row, sample, position) alone, never on the batch or on time.
 Nothing here runs a model.
@@ -6,7 +6,6 @@ Nothing here runs a model.
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 from assay.errors import RunFailure
 from assay.models.head import CACHED_ROWS
 from assay.models.numeric import widened
-from assay.rl.policy import SampleKey
+from assay.rl.policy import SampleKey, Sampling
 
 BLOCK = 256
 """Vocabulary entries summed at once; the draw walks the block sums first, then one block."""
@@ -28,16 +27,6 @@ LEAST_PLAIN = 1e-3
 
 class ScoresNotFinite(RunFailure):
     """Scores over the vocabulary of which no word can be drawn."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """Sampling settings. Temperature 0 is greedy; top_k 0 and top_p 1 keep the full softmax."""
-
-    temperature: float = 1.0
-    max_tokens: int = 1024
-    top_p: float = 1.0
-    top_k: int = 0
 
 
 def key_state(key: SampleKey) -> int:

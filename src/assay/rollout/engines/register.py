@@ -1,0 +1,66 @@
+"""The engines that complete what a model is given, by name.
+
+A token engine takes token ids and gives turns with their log-probs, so its model can be trained and
+measured. A text engine takes messages and gives text, so its model can be measured only. Adding
+one: write what makes it and enter it in `TOKEN_ENGINES` or `TEXT_ENGINES`.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from assay.data.episode import Turn
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.cpu.sampler import LocalSampler
+from assay.rollout.engines.endpoint.client import Endpoint, endpoint_of
+
+
+class Sampler(Protocol):
+    """A token-in, token-out engine with weights of its own."""
+
+    def refresh(self, module: nn.Module) -> None:
+        """Take over the trained module's weights."""
+        ...
+
+    def sleep(self) -> None:
+        """Nothing is sampled for a while: give memory back."""
+        ...
+
+    def conversations(self) -> AbstractContextManager[int | None]:
+        """See `rl.policy.Policy.conversations`."""
+        ...
+
+    def sample(
+        self,
+        contexts: Sequence[tuple[int, ...]],
+        keys: Sequence[SampleKey],
+        sampling: Sampling,
+        policy_version: int = 0,
+    ) -> list[Turn]:
+        """One turn per context."""
+        ...
+
+
+class TokenEngine(Protocol):
+    """Makes the sampler of a module."""
+
+    def __call__(
+        self,
+        module: nn.Module,
+        end_tokens: frozenset[int],
+        compute: torch.dtype | None = None,
+        processes: int = 1,
+    ) -> Sampler:
+        """`compute` is the type products run in, the module's own without it; a batch may be
+        sampled in so many `processes`."""
+        ...
+
+
+TextEngine = Callable[[str, str | None], Endpoint]
+"""Makes the client of a model's name (`openai:NAME`) and a URL."""
+
+TOKEN_ENGINES: dict[str, TokenEngine] = {"cpu": LocalSampler}
+TEXT_ENGINES: dict[str, TextEngine] = {"endpoint": endpoint_of}
