@@ -28,7 +28,7 @@ from protocol import Meter
 from results import markdown
 from workers import machine
 
-from assay.compare.judged_table import Arm, compare_arms
+from assay.compare.compare_names import compare_runs
 from assay.judge.intervals import DRAWS
 from assay.runs.records import EvaluationRecord, RecordWriter
 from assay.runs.registry import indexed_runs, rebuild_index
@@ -129,7 +129,7 @@ def write_record(run: RunDirectory, record: EvaluationRecord, draw: np.random.Ge
 def work(cell: Cell, root: Path, runs: list[RunDirectory]) -> Callable[[], Any]:
     """What is timed in this process."""
     if cell.what == "compare":
-        return lambda: compare_arms(Arm(runs[0]), [Arm(runs[1])])
+        return lambda: compare_runs(runs[0], runs[1])
     return lambda: (indexed_runs(root), all_runs(root))
 
 

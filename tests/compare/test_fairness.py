@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.compare.fairness import NothingToAllow
-from assay.compare.judged_table import Arm, Unfair, compare_arms, compare_checkpoints, compare_runs
+from assay.compare.fairness import NothingToAllow, Unfair
+from assay.compare.judged_table import compare_checkpoints
+from assay.compare.named_arms import ArmRequest
 from assay.runs.manifest_file import DamagedManifest, write_manifest
 from assay.runs.measurements import NotMeasured
 from assay.runs.records import DamagedRecord, EvaluationRecord, RecordWriter
 from assay.runs.run_directory import RunDirectory
+from tests.compare.tables import runs_table
 from tests.compare.test_judged_table import RL, SFT, control_of, other_run
 from tests.report.synthetic import (
     CITIES,
@@ -41,13 +43,13 @@ def run(tmp_path: Path) -> RunDirectory:
 def refused(run: RunDirectory, other: RunDirectory, words: str) -> None:
     """The comparison is refused with these words, also where everything is allowed."""
     with pytest.raises(Unfair, match=words):
-        compare_runs(run, other)
+        runs_table(run, other)
     with pytest.raises(Unfair, match=words):
-        compare_runs(run, other, allow=EVERYTHING)
+        runs_table(run, other, allow=EVERYTHING)
 
 
 def test_a_fair_pair_is_compared_without_findings(run, tmp_path):
-    table = compare_runs(run, other_run(tmp_path, MANIFEST, SFT, record=CLEAN))
+    table = runs_table(run, other_run(tmp_path, MANIFEST, SFT, record=CLEAN))
     assert table.findings == () and table.differences == () and table.left_out == ()
     assert {state.kind for state in table.parts} == {None}
 
@@ -62,7 +64,7 @@ def test_items_that_were_trained_on_are_refused(run, tmp_path):
 def test_the_model_before_training_did_not_see_the_training_rows(run, tmp_path):
     leaked = replace(CLEAN, shared={"train": 3})
     other = other_run(tmp_path, MANIFEST, SFT, record=leaked)
-    table = compare_arms(Arm(run, "base"), [Arm(other, "base")])
+    table = runs_table(ArmRequest(run, "base"), ArmRequest(other, "base"))
     assert control_of(table.lines[1]).comparison.difference == 0
 
 
@@ -71,9 +73,9 @@ def test_a_checkpoint_measured_in_another_rendering_is_marked(run, tmp_path, nam
     other = other_run(tmp_path, MANIFEST, SFT, record=CLEAN)
     mark = f'method = "grpo"\nother_rendering_than = ["{name}"]'
     other.spec.write_text(other.spec.read_text().replace('method = "grpo"', mark))
-    findings = compare_runs(run, other).findings
+    findings = runs_table(run, other).findings
     assert [f.evidence for f in findings] == [f"{other}@rl.step-000030"] * marked
-    untrained = compare_arms(Arm(run, "base"), [Arm(other, "base")]).findings
+    untrained = runs_table(ArmRequest(run, "base"), ArmRequest(other, "base")).findings
     assert not [f for f in untrained if "rendering" in f.what]
 
 
@@ -90,23 +92,23 @@ def test_items_that_the_model_it_starts_from_was_trained_on_are_refused(run, tmp
 
 def test_ancestors_that_nobody_looked_at_are_named(run, tmp_path):
     parent = empty_run(tmp_path, "parent")
-    (found,) = compare_runs(run, child_of(parent, tmp_path), allow=["base_weights"]).findings
+    (found,) = runs_table(run, child_of(parent, tmp_path), allow=["base_weights"]).findings
     assert "not recorded" in found.what and found.evidence == str(parent)
 
 
 def test_a_run_is_compared_with_the_checkpoint_that_it_started_from(run, tmp_path):
     child = child_of(run, tmp_path)
     for first, second in ((run, child), (child, run)):
-        table = compare_runs(first, second)
+        table = runs_table(first, second)
         assert {d.kind for d in table.differences} <= {"declared", "note"}
         assert control_of(table.lines[1]).comparison is not None
     grandchild = child_of(child, tmp_path, "grandchild")
-    assert {d.kind for d in compare_runs(run, grandchild).differences} <= {"declared", "note"}
+    assert {d.kind for d in runs_table(run, grandchild).differences} <= {"declared", "note"}
 
 
 def test_a_run_is_not_compared_with_a_checkpoint_that_it_did_not_start_from(run, tmp_path):
     other = other_run(tmp_path, MANIFEST, SFT, "sibling", CLEAN)
-    found = compare_runs(other, child_of(run, tmp_path)).differences
+    found = runs_table(other, child_of(run, tmp_path)).differences
     assert "base_weights.checkpoint" in {d.path for d in found if d.kind == "confound"}
 
 
@@ -139,13 +141,13 @@ def test_worked_examples_change_what_items_say_and_are_a_factor_of_their_own(run
     other = other_run(tmp_path, MANIFEST, record=CLEAN)
     rewrite(run, lambda record: replace(record, options={"examples": 0}))
     rewrite(other, lambda r: replace(r, options={"examples": 3}, items_hash="with examples"))
-    table = compare_runs(run, other, vary=["evaluate.held_out.options.examples"])
+    table = runs_table(run, other, vary=["evaluate.held_out.options.examples"])
     kinds = {d.path: d.kind for d in table.differences}
     assert kinds == {
         "evaluation.held_out.options.examples": "declared",
         "evaluation.held_out.items_hash": "follows",
     }
-    undeclared = control_of(compare_runs(run, other).lines[1]).comparison
+    undeclared = control_of(runs_table(run, other).lines[1]).comparison
     assert undeclared.confounds == ("evaluation.held_out.options.examples",)
 
 
@@ -163,7 +165,7 @@ def test_two_versions_of_the_reward_that_scores_an_evaluation_are_refused(run, t
     other = other_run(tmp_path, manifest("b"), SFT, record=CLEAN)
     refused(run, other, r"'tools.ast'.* another version .*aaaaaaaa.*bbbbbbbb")
     write_manifest(other, manifest("a"))
-    assert compare_runs(run, other).differences == ()
+    assert runs_table(run, other).differences == ()
 
 
 def fallback_run(root: Path, name: str, shares: int) -> RunDirectory:
@@ -189,23 +191,23 @@ def test_scores_of_which_some_are_a_fallback_metrics_are_refused(run, tmp_path):
     everything = fallback_run(tmp_path, "all", 20)
     refused(run, everything, "20 of 20 answers of all/")
     again = fallback_run(tmp_path, "again", 20)
-    assert compare_runs(everything, again).lines[1].score == pytest.approx(12 / 20)
+    assert runs_table(everything, again).lines[1].score == pytest.approx(12 / 20)
 
 
 def test_a_setting_of_another_report_bears_on_nothing(run, tmp_path):
     other = {"role": "report", "sampling": {"temperature": 0.7}}
     choosing = {"role": "select", "sampling": {"temperature": 0.7}}
     changed = other_run(tmp_path, {**MANIFEST, "evaluation": {"sampled": other}}, SFT, "a", CLEAN)
-    assert compare_runs(run, changed).differences == ()
+    assert runs_table(run, changed).differences == ()
     chooses = other_run(tmp_path, {**MANIFEST, "evaluation": {"dev": choosing}}, SFT, "b", CLEAN)
-    confounds = control_of(compare_runs(run, chooses).lines[1]).comparison.confounds
+    confounds = control_of(runs_table(run, chooses).lines[1]).comparison.confounds
     assert confounds == ("evaluation.dev.role", "evaluation.dev.sampling.temperature")
 
 
 def test_how_answers_were_drawn_is_compared_by_the_records_themselves(run, tmp_path):
     sampled = replace(CLEAN, sampling={**RECORD.sampling, "temperature": 0.7})
     other = other_run(tmp_path, MANIFEST, SFT, record=sampled)
-    comparison = control_of(compare_runs(run, other).lines[1]).comparison
+    comparison = control_of(runs_table(run, other).lines[1]).comparison
     assert comparison.confounds == ("evaluation.held_out.sampling.temperature",)
 
 
@@ -213,7 +215,7 @@ def test_other_numbers_of_repeats_are_a_note(run, tmp_path):
     thrice = empty_run(tmp_path, "thrice")
     thrice.manifest.write_text(json.dumps(MANIFEST))
     add_scores(thrice, "rl.step-000030", np.array([[score] * 3 for score in SFT]), CLEAN)
-    table = compare_runs(run, thrice)
+    table = runs_table(run, thrice)
     (repeats,) = [d for d in table.differences if d.path.endswith(".repeats")]
     assert repeats.kind == "note"
     assert control_of(table.lines[1]).comparison.verdict != "not comparable"
@@ -222,8 +224,8 @@ def test_other_numbers_of_repeats_are_a_note(run, tmp_path):
 def test_evaluations_of_other_names_are_found_by_their_benchmark(run, tmp_path):
     other = other_run(tmp_path, MANIFEST, SFT, record=replace(CLEAN, name="afterwards"))
     with pytest.raises(NotMeasured, match="no reporting evaluation"):
-        compare_runs(run, other)
-    assert compare_runs(run, other, on="held_out").differences == ()
+        runs_table(run, other)
+    assert runs_table(run, other, on="held_out").differences == ()
 
 
 TRAINED = {**MANIFEST, "stages": {"rl": {"algorithm": "grpo", "steps": 40}}}
@@ -232,17 +234,17 @@ TRAINED = {**MANIFEST, "stages": {"rl": {"algorithm": "grpo", "steps": 40}}}
 def test_beside_a_model_before_training_the_training_is_what_is_compared(run, tmp_path):
     base = other_run(tmp_path, {**MANIFEST, "data": {}}, SFT, "untrained", CLEAN)
     write_manifest(run, TRAINED)
-    table = compare_arms(Arm(base, "base"), [Arm(run)])
+    table = runs_table(ArmRequest(base, "base"), run)
     assert {d.kind for d in table.differences} == {"declared"}
     assert control_of(table.lines[1]).comparison.verdict == "better"
-    both = compare_arms(Arm(base, "base"), [Arm(run, "base")])
+    both = runs_table(ArmRequest(base, "base"), ArmRequest(run, "base"))
     assert both.differences == ()
 
 
 def test_another_base_model_is_a_confound_before_training_too(run, tmp_path):
     other = {**MANIFEST, "base_weights": {"source": "hf:x", "sha256": "y"}}
     base = other_run(tmp_path, other, SFT, "untrained", CLEAN)
-    comparison = control_of(compare_arms(Arm(base, "base"), [Arm(run)]).lines[1]).comparison
+    comparison = control_of(runs_table(ArmRequest(base, "base"), run).lines[1]).comparison
     assert comparison.verdict == "not comparable"
     assert comparison.confounds == ("base_weights.sha256", "base_weights.source")
 
@@ -258,7 +260,7 @@ def test_a_damaged_record_is_named_and_the_other_runs_are_still_compared(run, tm
     broken = other_run(tmp_path, MANIFEST, SFT, "broken", CLEAN)
     whole = other_run(tmp_path, MANIFEST, SFT, "whole", CLEAN)
     file = damage(broken)
-    table = compare_arms(Arm(run), [Arm(broken), Arm(whole)])
+    table = runs_table(run, broken, whole)
     assert [line.name.partition("/")[0] for line in table.lines] == ["verl7", "whole"]
     (found,) = table.left_out
     assert found.severity == "error" and str(file) in found.evidence and "broken/" in found.what
@@ -267,7 +269,7 @@ def test_a_damaged_record_is_named_and_the_other_runs_are_still_compared(run, tm
 def test_a_damaged_control_is_said_to_be_replaced(run, tmp_path):
     others = [other_run(tmp_path, MANIFEST, SFT, name, CLEAN) for name in ("a", "b")]
     damage(run)
-    table = compare_arms(Arm(run), [Arm(other) for other in others])
+    table = runs_table(run, *others)
     assert table.control.name.startswith("a/")
     assert "the next run is in its place" in table.left_out[0].what
 
@@ -276,7 +278,7 @@ def test_a_damaged_record_beside_one_other_is_refused_by_its_name(run, tmp_path)
     other = other_run(tmp_path, MANIFEST, SFT, record=CLEAN)
     file = damage(other)
     with pytest.raises(DamagedRecord) as raised:
-        compare_runs(run, other)
+        runs_table(run, other)
     assert str(raised.value).startswith(f"{file}: the record cannot be read")
     assert "\n" not in str(raised.value)
 
@@ -294,7 +296,7 @@ def test_damaged_descriptions_are_named_too(run, tmp_path, pattern, text, kind):
     (file,) = other.path.glob(pattern)
     file.write_text(text)
     with pytest.raises(kind, match="cannot be read") as raised:
-        compare_runs(run, other)
+        runs_table(run, other)
     assert str(file) in str(raised.value)
 
 
@@ -322,7 +324,7 @@ def test_runs_that_answer_the_same_are_flagged_with_what_their_weights_say(
     save_weights(run, [1.0, 2.0, 3.0, 4.0])
     if values is not None:
         save_weights(other, values)
-    (found,) = compare_runs(run, other).findings
+    (found,) = runs_table(run, other).findings
     assert found.severity == severity
     assert words in f"{found.what}; {found.evidence}"
 
@@ -337,22 +339,22 @@ def test_checkpoints_of_one_run_that_answer_the_same_are_flagged(run):
 
 def test_answers_that_differ_in_one_repeat_are_not_flagged(run, tmp_path):
     changed = [*RL[:-1], 1.0]
-    assert compare_runs(run, other_run(tmp_path, MANIFEST, changed, record=CLEAN)).findings == ()
+    assert runs_table(run, other_run(tmp_path, MANIFEST, changed, record=CLEAN)).findings == ()
 
 
 def test_an_accepted_difference_that_is_none_is_refused_with_the_nearest(run, tmp_path):
     other = other_run(tmp_path, {**MANIFEST, "code": {"commit": "x"}}, SFT, record=CLEAN)
-    assert compare_runs(run, other, allow=["code"]).allowed == ("code.commit",)
+    assert runs_table(run, other, allow=["code"]).allowed == ("code.commit",)
     with pytest.raises(NothingToAllow, match=r"'code\.comit' .*did you mean 'code\.commit'"):
-        compare_runs(run, other, allow=["code", "code.comit"])
+        runs_table(run, other, allow=["code", "code.comit"])
 
 
 def test_a_declared_factor_that_does_not_differ_is_found(run, tmp_path):
     other = other_run(tmp_path, TRAINED, SFT, record=CLEAN)
-    (found,) = compare_runs(run, other, vary=["stage", "stage.rl.lambda"]).findings
+    (found,) = runs_table(run, other, vary=["stage", "stage.rl.lambda"]).findings
     assert "declared factor is the same" in found.what and "stage.rl.lambda:" in found.evidence
-    assert compare_runs(run, other, vary=["stage"]).findings == ()
-    table = compare_arms(Arm(run, "base"), [Arm(run)], vary=["stage.rl.lambda"])
+    assert runs_table(run, other, vary=["stage"]).findings == ()
+    table = runs_table(ArmRequest(run, "base"), ArmRequest(run), vary=["stage.rl.lambda"])
     assert table.findings == ()
 
 
@@ -361,5 +363,5 @@ def test_the_same_checkpoint_file_on_another_base_is_not_the_same_weights(run, t
     other = other_run(tmp_path, based, RL, record=CLEAN)
     for each in (run, other):
         save_weights(each, [1.0, 2.0])
-    (found,) = compare_runs(run, other, allow=["base_weights"]).findings
+    (found,) = runs_table(run, other, allow=["base_weights"]).findings
     assert found.what == "two checkpoints answer the same"

@@ -6,15 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.compare.judged_table import (
-    Arm,
-    Line,
-    Pairing,
-    Unfair,
-    compare_arms,
-    compare_checkpoints,
-    compare_runs,
-)
+from assay.compare.fairness import Unfair
+from assay.compare.judged_table import compare_checkpoints
+from assay.compare.table import Line, Pairing
 from assay.judge.families import holm
 from assay.judge.intervals import wilson
 from assay.judge.paired import compare
@@ -22,6 +16,7 @@ from assay.judge.scores import ItemsDifferError, item_scores
 from assay.runs.measurements import NotMeasured, find_record, measured_checkpoints
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status, write_status
+from tests.compare.tables import runs_table
 from tests.report.synthetic import MANIFEST, RECORD, add_record, add_scores, answer, empty_run
 
 BASE = [0.0] * 20
@@ -134,7 +129,7 @@ def other_run(root: Path, manifest: dict, values=RL, name="other", record=RECORD
 
 def test_runs_are_compared_by_their_last_measured_checkpoint(run, tmp_path):
     other = other_run(tmp_path, MANIFEST, SFT)
-    table = compare_runs(run, other)
+    table = runs_table(run, other)
     assert [line.name for line in table.lines] == [
         f"{run}@rl.step-000030",
         f"{other}@rl.step-000030",
@@ -145,24 +140,24 @@ def test_runs_are_compared_by_their_last_measured_checkpoint(run, tmp_path):
 
 def test_what_else_the_runs_share_is_named_unless_the_reader_chose(run, tmp_path):
     other = other_run(tmp_path, MANIFEST, SFT)
-    before = compare_runs(run, other).findings
+    before = runs_table(run, other).findings
     for each in (run, other):
         add_scores(each, "base", BASE, replace(RECORD, name="sampled"))
-    (found,) = set(compare_runs(run, other).findings) - set(before)
+    (found,) = set(runs_table(run, other).findings) - set(before)
     assert found.severity == "note" and "held_out" in found.what and "sampled" in found.evidence
-    assert compare_runs(run, other, on="held_out").findings == before
+    assert runs_table(run, other, on="held_out").findings == before
 
 
 def test_an_undeclared_difference_makes_runs_not_comparable(run, tmp_path):
     other = other_run(tmp_path, {**MANIFEST, "stages": {"rl": {"algorithm": "egpo"}}})
-    comparison = control_of(compare_runs(run, other).lines[1]).comparison
+    comparison = control_of(runs_table(run, other).lines[1]).comparison
     assert comparison.verdict == "not comparable"
     assert comparison.confounds == ("stages.rl.algorithm",)
 
 
 def test_a_declared_difference_is_what_the_comparison_is_about(run, tmp_path):
     other = other_run(tmp_path, {**MANIFEST, "stages": {"rl": {"algorithm": "egpo"}}})
-    table = compare_runs(run, other, vary=["stage.rl.algorithm"])
+    table = runs_table(run, other, vary=["stage.rl.algorithm"])
     assert control_of(table.lines[1]).comparison.verdict == "undecided"
     assert [d.kind for d in table.differences] == ["declared"]
     assert table.allowed == ()
@@ -171,12 +166,12 @@ def test_a_declared_difference_is_what_the_comparison_is_about(run, tmp_path):
 def test_the_declaration_of_the_experiment_file_counts(run, tmp_path):
     other = other_run(tmp_path, {**MANIFEST, "stages": {"rl": {"algorithm": "egpo"}}})
     other.spec.write_text('vary = ["stage.rl.algorithm"]\n' + other.spec.read_text())
-    assert control_of(compare_runs(run, other).lines[1]).comparison.verdict == "undecided"
+    assert control_of(runs_table(run, other).lines[1]).comparison.verdict == "undecided"
 
 
 def test_an_allowed_confound_marks_the_table(run, tmp_path):
     other = other_run(tmp_path, {**MANIFEST, "stages": {"rl": {"algorithm": "egpo"}}})
-    table = compare_runs(run, other, allow=["stage.rl.algorithm"])
+    table = runs_table(run, other, allow=["stage.rl.algorithm"])
     assert control_of(table.lines[1]).comparison.verdict == "undecided"
     assert table.allowed == ("stages.rl.algorithm",)
 
@@ -184,7 +179,7 @@ def test_an_allowed_confound_marks_the_table(run, tmp_path):
 def test_one_unfair_run_leaves_the_family(run, tmp_path):
     fair = other_run(tmp_path, MANIFEST, BASE, "fair")
     unfair = other_run(tmp_path, {**MANIFEST, "base_weights": {"sha256": "other"}}, BASE, "unfair")
-    table = compare_arms(Arm(run), [Arm(fair), Arm(unfair)])
+    table = runs_table(run, fair, unfair)
     verdicts = [control_of(line).comparison.verdict for line in table.lines[1:]]
     assert verdicts == ["worse", "not comparable"]
     comparison = control_of(table.lines[1]).comparison
@@ -194,25 +189,25 @@ def test_one_unfair_run_leaves_the_family(run, tmp_path):
 def test_other_items_are_refused_before_any_figure(run, tmp_path):
     other = other_run(tmp_path, MANIFEST, [*RL, 1.0])
     with pytest.raises(Unfair, match="20 and 21, 20 of them shared"):
-        compare_runs(run, other)
+        runs_table(run, other)
 
 
 def test_other_checkers_are_refused(run, tmp_path):
     other = other_run(tmp_path, MANIFEST, record=replace(RECORD, checker="another 2.0"))
     with pytest.raises(Unfair, match=r"another 2\.0"):
-        compare_runs(run, other)
+        runs_table(run, other)
 
 
 def test_unfinished_runs_are_refused(run, tmp_path):
     other = other_run(tmp_path, MANIFEST)
     write_status(other.path, replace(stored_status(other.path), status="failed"))
     with pytest.raises(Unfair, match="is failed"):
-        compare_runs(run, other)
+        runs_table(run, other)
 
 
 def test_a_checkpoint_is_not_compared_with_itself(run):
     with pytest.raises(Unfair, match="itself"):
-        compare_runs(run, run)
+        runs_table(run, run)
 
 
 def test_records_whose_items_differ_inside_one_run_are_refused(run):

@@ -17,8 +17,8 @@ OF_TABLES = (
     "judge/identity.py",
     "compare/judged_table.py",
     "compare/fairness.py",
-    "compare/foreign_compare.py",
-    "compare/seed_arms.py",
+    "compare/compare_names.py",
+    "compare/named_arms.py",
 )
 """Modules whose findings stand on pages. Those of `assay check` and `assay replay` are in English
 only, and the audit and the health rules have sections of the catalogue."""
@@ -48,7 +48,7 @@ def test_every_english_text_of_a_finding_has_a_chinese_one(module):
 
 
 def test_every_name_of_a_test_has_a_chinese_one():
-    files = [*(SOURCE / "judge").rglob("*.py"), *(SOURCE / "lab/sweep/matrix").rglob("*.py")]
+    files = [*(SOURCE / "judge").rglob("*.py"), *(SOURCE / "compare").rglob("*.py")]
     found = {name for file in files for name in Module(file).methods()}
     assert len(found) > 5
     assert {name for name in found if is_known("method", name)} == found

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from markupsafe import escape
 
-from assay.compare.judged_table import Arm, compare_arms
 from assay.compare.table import Table
 from assay.judge.verdict import explain
 from assay.report.comparison_content import line_labels
 from assay.report.comparison_page import PageName, page_file, write_comparison
 from assay.report.words import UnknownLanguage, percent, points, words
 from assay.runs.run_directory import RunDirectory
+from tests.compare.tables import runs_table
 from tests.compare.test_judged_table import BASE, RL, SFT, control_of, other_run
 from tests.report.pages import Page
 from tests.report.synthetic import MANIFEST, RECORD, add_record, answer, empty_run, item_ids
@@ -30,7 +30,7 @@ def three_runs(root: Path) -> Table:
     varied = other_run(root, egpo, RL, "verl8", CLEAN)
     unfair = other_run(root, {**egpo, "code": {"commit": "c0ffee"}}, BASE, "verl9", CLEAN)
     vary = ["stage.rl.algorithm"]
-    return compare_arms(Arm(control), [Arm(varied), Arm(unfair)], vary=vary)
+    return runs_table(control, varied, unfair, vary=vary)
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def hostile(root: Path, name: str, score: float) -> RunDirectory:
 def test_what_a_model_or_a_manifest_says_cannot_act(tmp_path):
     control, other = hostile(tmp_path, "a", 0.0), hostile(tmp_path, "b", 1.0)
     other.manifest.write_text(json.dumps({**MANIFEST, "code": {EVIL: EVIL}}))
-    page_ = write_comparison(compare_arms(Arm(control), [Arm(other)], allow=["code"]), tmp_path)
+    page_ = write_comparison(runs_table(control, other, allow=["code"]), tmp_path)
     page = Page(page_)
     assert not {"script", "img", "iframe", "object", "link"} & set(page.elements)
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
@@ -184,9 +184,9 @@ def test_the_page_asks_for_nothing_from_outside(page):
 def test_accepted_confounds_mark_every_table(tmp_path):
     control = other_run(tmp_path, MANIFEST, SFT, "a", CLEAN)
     other = other_run(tmp_path, {**MANIFEST, "code": {"commit": "x"}}, RL, "b", CLEAN)
-    fair = Page(write_comparison(compare_arms(Arm(control), [Arm(other)]), tmp_path))
+    fair = Page(write_comparison(runs_table(control, other), tmp_path))
     assert "Not a fair comparison" not in fair.source
-    file = write_comparison(compare_arms(Arm(control), [Arm(other)], allow=["code"]), tmp_path)
+    file = write_comparison(runs_table(control, other, allow=["code"]), tmp_path)
     page, markdown = Page(file), file.with_suffix(".md").read_text()
     assert page.elements.count("caption") == 2
     assert page.source.count("Not a fair comparison") == 3
@@ -216,7 +216,7 @@ def test_runs_of_one_name_are_told_apart_by_their_ids(tmp_path):
     second.manifest.write_text(json.dumps(MANIFEST))
     (second.path / "status.json").write_text((first.path / "status.json").read_text())
     add_scores(second, "rl.step-000030", RL, CLEAN)
-    labels = line_labels(compare_arms(Arm(first), [Arm(second)]), words())
+    labels = line_labels(runs_table(first, second), words())
     assert set(labels.values()) == {
         f"same/{run.id.rpartition('-')[2]} · rl · step 30" for run in (first, second)
     }

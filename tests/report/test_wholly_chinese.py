@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from assay.cli.output import finding_text, plain
-from assay.compare.foreign_compare import compare_named
-from assay.compare.foreign_results import read_all_metrics, read_sides, summaries
+from assay.compare.compare_names import compare_named
+from assay.compare.foreign_arms import read_all_metrics, read_arms, summaries
 from assay.compare.pilot_runs import Wish, designs, typed
 from assay.judge.audit.rules import audit
 from assay.judge.findings import Finding
@@ -128,9 +128,9 @@ def foreign(root: Path, lang: str) -> dict[str, str]:
         rows = [f"{i},{'' if i == 3 and name == 'm2' else int(i >= wrong)}" for i in range(30)]
         (root / f"{name}.csv").write_text("item,score\n" + "\n".join(rows) + "\n", "utf-8")
     files = [str(root / f"{name}.csv") for name in ("m1", "m2")]
-    table = compare_named(files, lambda name: read_sides(name, None, None, None))
+    table = compare_named(files, read_arms)
     page = write_comparison(table, root, root / "foreign.html", lang)
-    found = [s for file in files for s in summaries(read_all_metrics(file, None, None, None))]
+    found = [s for file in files for s in summaries(read_all_metrics(file))]
     w = words(lang)
     return {
         "foreign": page.with_suffix(".md").read_text(encoding="utf-8"),

@@ -4,131 +4,149 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from assay.cli.output import Outcome, run_names
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
-    from assay.lab.sweep.matrix.model import Matrix
-    from assay.report.words import Words
+    from assay.lab.sweep.matrix.model import ArmView, Cell, Margin, Matrix, Recommendation
 
-Keys = Annotated[
+What = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SWEEP.toml | RUN...",
+        help="A sweep file, or runs by name or pattern such as 'cot*'.",
+        autocompletion=run_names,
+    ),
+]
+Rows = Annotated[
+    str | None,
+    typer.Option(metavar="KEY", help="Such as stage.sft.batch, name, step or epoch."),
+]
+Columns = Annotated[str | None, typer.Option(metavar="KEY", help="The same.")]
+Layers = Annotated[
     list[str] | None,
     typer.Option(metavar="KEY", help="A further axis, one table for each value; may be repeated."),
 ]
+On = Annotated[
+    list[str] | None, typer.Option(help="Evaluation, benchmark or pattern; may be repeated.")
+]
+Checkpoint = Annotated[
+    str | None, typer.Option(help="STAGE.last, STAGE.best, STAGE.all; else the last measured.")
+]
+BaselineName = Annotated[
+    str | None,
+    typer.Option(help="NAME[@CHECKPOINT], KEY=VALUE of an axis, or 'base' of each run."),
+]
+Select = Annotated[str | None, typer.Option(help="The evaluation that recommends a cell.")]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATH", help="Accept an undeclared difference; may be repeated."),
+]
+Lang = Annotated[str, typer.Option(help="Language of the page: en or zh.")]
 
 
 def matrix(
     root: Path,
-    what: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SWEEP.toml | RUN...",
-            help="A sweep file, or runs by name or pattern such as 'cot*'.",
-            autocompletion=run_names,
-        ),
-    ],
-    rows: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Such as stage.sft.batch, name, step or epoch."),
-    ] = None,
-    columns: Annotated[str | None, typer.Option(metavar="KEY", help="The same.")] = None,
-    layers: Keys = None,
-    on: Annotated[
-        list[str] | None, typer.Option(help="Evaluation, benchmark or pattern; may be repeated.")
-    ] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="STAGE.last, STAGE.best, STAGE.all; else the last measured.")
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(help="NAME[@CHECKPOINT], KEY=VALUE of an axis, or 'base' of each run."),
-    ] = None,
-    select: Annotated[
-        str | None, typer.Option(help="The evaluation that recommends a cell.")
-    ] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH", help="Accept an undeclared difference; may be repeated."),
-    ] = None,
-    lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
+    what: What,
+    rows: Rows = None,
+    columns: Columns = None,
+    layers: Layers = None,
+    on: On = None,
+    checkpoint: Checkpoint = None,
+    baseline: BaselineName = None,
+    select: Select = None,
+    allow: Allow = None,
+    lang: Lang = "en",
 ) -> Outcome:
     """Pivot runs into a table with intervals, verdicts and averages, and write its page."""
-    from assay.cli.matrix_results import matrix_result
     from assay.lab.sweep.matrix.request import Request, make_matrix
     from assay.report.matrix_page import write_matrix
+    from assay.report.matrix_terminal import matrix_shown
     from assay.report.words import words
 
     catalogue = words(lang)
-    request = Request(
-        rows=rows,
-        columns=columns,
-        layers=tuple(layers or ()),
-        on=tuple(on or ()),
-        checkpoint=checkpoint,
-        baseline=baseline,
-        select=select,
-        allow=tuple(allow or ()),
-    )
+    asked = [tuple(given or ()) for given in (layers, on, allow)]
+    request = Request(rows, columns, asked[0], asked[1], checkpoint, baseline, select, asked[2])
     found = make_matrix(root, what, request)
     page = write_matrix(found, root, lang)
-    shown: list[Any] = [
-        *tables(found, catalogue),
-        *sentences(found, catalogue),
-        catalogue("terminal.page", file=page),
-    ]
-    return Outcome(
-        {**matrix_result(found), "page": page}, shown, warnings=[str(note) for note in found.notes]
-    )
+    shown = [*matrix_shown(found, lang), catalogue("terminal.page", file=page)]
+    result = {**matrix_result(found), "page": page}
+    return Outcome(result, shown, warnings=[str(note) for note in found.notes])
 
 
-def tables(found: "Matrix", words: "Words") -> list[Table]:
-    """One table for each layer."""
-    from assay.report.matrix_view import column_labels, layer_views
-
-    views = []
-    for layer in layer_views(found, words):
-        table = Table(title=layer["title"] or None, show_lines=True)
-        for label in (found.layout.rows, *column_labels(found, words), words("matrix.average")):
-            table.add_column(label)
-        for row in layer["rows"]:
-            table.add_row(row["label"], *map(cell_text, row["cells"]), average_text(row["average"]))
-        if layer["averages"]:
-            averages = map(average_text, [*layer["averages"], layer["all"]])
-            table.add_row(words("matrix.average"), *averages)
-        views.append(table)
-    return views
-
-
-def cell_text(cell: dict[str, Any]) -> str:
-    """A cell as the terminal shows it."""
-    if not cell["measured"]:
-        return cell["state"]
-    lines = [cell["score"], cell["interval"], cell["size"]]
-    change = cell["change"]
-    if change is not None:
-        lines += [f"{change['sign']} {change['difference']} {change['verdict']}"]
-    return "\n".join(lines)
+def matrix_result(found: "Matrix") -> dict[str, Any]:
+    """Everything that a page shows, by name, without scores of items."""
+    return {
+        "name": found.name,
+        "layout": found.layout,
+        "on": found.on,
+        "ratios_to": found.ratios_to,
+        "baseline": found.baseline,
+        "rows": found.rows,
+        "columns": found.columns,
+        "layers": found.layers,
+        "cells": [cell_result(cell) for cell in found.cells.values()],
+        "averages": [margin_result(margin) for margin in found.margins],
+        "counts": found.tally,
+        "arms": [arm_result(arm) for arm in found.arms],
+        "overlaps": found.overlaps,
+        "recommendation": recommendation_result(found.recommendation),
+    }
 
 
-def average_text(found: dict[str, Any] | None) -> str:
-    """An average as the terminal shows it."""
-    if found is None:
-        return "–"
-    return "\n".join(filter(None, (found["score"], found["interval"], found["cells"])))
+def cell_result(cell: "Cell") -> dict[str, Any]:
+    """One cell with the records behind it."""
+    return {
+        "place": cell.place,
+        "state": cell.state,
+        "name": cell.name,
+        "score": cell.score,
+        "interval": cell.interval,
+        "items": cell.items,
+        "repeats": cell.repeats,
+        "seeds": cell.seeds,
+        "seeds_missing": cell.unit.seeds_missing if cell.unit else 0,
+        "is_baseline": cell.is_baseline,
+        "comparison": cell.comparison,
+        "records": [origin.file for origin in cell.origins],
+    }
 
 
-def sentences(found: "Matrix", words: "Words") -> list[str]:
-    """Counts, dependence and the recommendation, a line each."""
-    from assay.report.matrix_words import overlap_lines, recommendation_view, tally_lines
+def margin_result(margin: "Margin") -> dict[str, Any]:
+    """One average."""
+    return {
+        "key": margin.key,
+        "value": margin.value,
+        "layer": margin.layer,
+        "average": margin.average,
+        "change": margin.change,
+        "cells": margin.cells,
+    }
 
-    advice = recommendation_view(found, words)
-    dependent = words("matrix.dependent")
-    said = tally_lines(found.tally, found, words)
-    said += [f"{line} [{dependent}]" if yes else line for line, yes in overlap_lines(found, words)]
-    title = words("matrix.recommendation")
-    if advice["chosen"]:
-        said.append(f"{title}: {advice['setting']} ({advice['model']}). {advice['why']}")
-    else:
-        said.append(f"{title}: {words('matrix.none')} {advice['why']}")
-    return [*said, *(f"  {line}" for line in advice["evidence"])]
+
+def arm_result(arm: "ArmView") -> dict[str, Any]:
+    """One arm, its cells by name."""
+    return {
+        "key": arm.key,
+        "value": arm.value,
+        "counts": arm.tally,
+        "strengths": [cell.place for cell in arm.strengths],
+        "weaknesses": [cell.place for cell in arm.weaknesses],
+        "change": arm.change,
+    }
+
+
+def recommendation_result(found: "Recommendation") -> dict[str, Any]:
+    """The recommended cell, or why there is none."""
+    return {
+        "chosen": found.reason == "chosen",
+        "reason": found.reason,
+        "candidate": found.cell.place if found.cell else None,
+        "model": found.cell.name if found.cell else None,
+        "select": found.select,
+        "dev_score": found.dev.mean if found.dev else None,
+        "comparison": found.choice.comparison if found.choice else None,
+        "looks": found.choice.looks if found.choice else None,
+        "optimism": found.choice.optimism if found.choice else None,
+        "rivals": [cell.place for cell in found.rivals],
+    }

@@ -34,11 +34,11 @@ def report(
     ] = None,
 ) -> Outcome:
     """Show a run's results and progress and write its page, or show the scores in a file."""
-    from assay.cli.foreign_files import any_file, report_file
+    from assay.cli.results import bfcl_results, file_results, run_results
+    from assay.compare.foreign_arms import ReadOptions, is_file
 
-    if bfcl is None and any_file([run]):
-        return report_file(run, lang, metric, format, cluster)
-    from assay.cli.results import bfcl_results, run_results
+    if bfcl is None and is_file(run):
+        return file_results(run, ReadOptions(format, metric, cluster), lang)
     from assay.lab.monitor.report_journal import note_asked
     from assay.report.page import Span
     from assay.runs.run_names import find_run, parse_run_name

@@ -1,4 +1,7 @@
-"""What a finished run shows: tables, examples, the page; and the same as plain values."""
+"""What a run, a comparison and a file of scores show: tables, pages, and the same as plain values.
+
+Writes pages; every figure comes from the packages below.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -7,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from assay.compare.judged_table import Line, Pairing, Table
+from assay.cli.output import Outcome
+from assay.compare.table import Line, Pairing, Table
 from assay.judge.verdict import as_scored
 from assay.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+    from assay.compare.foreign_arms import ReadOptions, Summary
     from assay.lab.monitor.progress import Progress
     from assay.report.page import Span
+    from assay.report.words import Words
 
 
 def run_results(
@@ -166,4 +172,52 @@ def pairing_result(pairing: Pairing | None, table: Table) -> Mapping[str, Any] |
             i: {side: a + i for side, a in sides.items()} for i in changed if all(sides.values())
         },
         "agreement": pairing.agreement,
+    }
+
+
+def file_results(name: str, options: "ReadOptions", lang: str) -> Outcome:
+    """The scores of every run in a file that another tool wrote."""
+    from assay.compare.foreign_arms import read_all_metrics, summaries
+    from assay.data.results.bfcl_leaderboard import is_leaderboard
+    from assay.report.foreign_tables import score_remarks, score_table
+    from assay.report.words import words
+
+    w = words(lang)
+    if options.format is None and is_leaderboard(Path(name)):
+        return _leaderboard(Path(name), w)
+    found = summaries(read_all_metrics(name, options))
+    result = {"file": name, "runs": [summary_result(summary) for summary in found]}
+    return Outcome(result, [score_table(found, w), *score_remarks(found, w)])
+
+
+def _leaderboard(path: Path, w: "Words") -> Outcome:
+    """The scores of every model in a table of BFCL, which has no items."""
+    from assay.compare.foreign_arms import read_leaderboard_scores
+    from assay.report.foreign_tables import leaderboard_remarks, leaderboard_table
+
+    found = read_leaderboard_scores(path)
+    result = {"file": str(path), "scores": [asdict(each) for each in found]}
+    return Outcome(result, [leaderboard_table(found, w), *leaderboard_remarks(found, w)])
+
+
+def summary_result(summary: "Summary") -> dict[str, Any]:
+    """One run by one metric as plain values."""
+    found = summary.result
+    return {
+        "run": found.run,
+        "format": found.format,
+        "benchmark": found.benchmark,
+        "metric": found.metric,
+        "checker": found.checker,
+        "score": summary.score,
+        "interval": None if summary.interval is None else asdict(summary.interval),
+        "items": summary.items,
+        "clusters": summary.clusters,
+        "repeats": summary.repeats,
+        "abstained": summary.abstained,
+        "possible": summary.possible,
+        "errors": summary.errors,
+        "left_out": found.left_out,
+        "unfinished": found.unfinished,
+        "settings_known": found.configured,
     }

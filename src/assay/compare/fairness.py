@@ -1,20 +1,22 @@
-"""Whether runs may be compared at all, before any figure is worked out.
+"""Whether arms may be compared, before any figure is worked out.
 
-Two kinds of unfairness. Some things are always refused, whatever the reader allows: unfinished
-runs, other items, another checker, scores of which some come from a fallback metric, items that
-were trained on. Everything else in which two manifests differ is listed, and is a confound unless
-it was declared or allowed; `judge.confounds` sorts it.
+Some things are always refused, whatever the reader allows: unfinished runs, other items, another
+checker, scores of which some come from a fallback metric, items that were trained on. Everything
+else in which two arms differ is listed, and is a confound unless it was declared, allowed or
+explained by what was; `judge.confounds` sorts it.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
-from assay.compare.measured_arm import Measured
-from assay.compare.table import Arm
+from assay.compare.arm import Arm, Provenance
+from assay.data.results.foreign_result import Result
 from assay.errors import InputError, nearest
 from assay.experiment.read_file import read_experiment
-from assay.judge.confounds import Confound, differences, idle
+from assay.judge.confounds import Confound, differences, idle, leaf_paths, part_of
 from assay.judge.findings import Finding
 from assay.runs.manifest_file import CHECKED, overridden, read_manifest
 from assay.runs.measurements import evaluation_records
@@ -25,34 +27,45 @@ from assay.runs.status import read_status
 BASE = "base"
 TRAINING = ("data", "stages")
 """Parts of a manifest that a model before any training owes nothing to."""
+MODEL = ("base_weights",)
+"""In the settings of another tool's log, what is under test."""
 FROM_MANIFEST = ("prompts_sha256", "reward")
 """What the manifest knows of an evaluation and its record does not."""
 NOT_COMPARED = ("name", "items", "fewer", "seed", "shared")
 """Fields of a record that are compared elsewhere or change no score."""
+ROWS = ("contents_sha256", "prompts_sha256", "train", "dev", "dropped", "total")
+"""What a manifest says about the rows of a data set."""
+SETTINGS_UNKNOWN = "settings unknown: fairness could not be checked"
+CHECKER_UNKNOWN = "checker unknown: scores may come from different checkers"
+LEFT_OUT = "left out, because the file has no scores of it"
+FIXES = {
+    SETTINGS_UNKNOWN: "make sure that only what is under test differs",
+    CHECKER_UNKNOWN: "make sure that one checker gave all scores",
+}
 
 
 class Unfair(InputError):
-    """Runs that are never compared, whatever is allowed."""
+    """Arms that are never compared, whatever is allowed."""
 
 
 class NothingToAllow(InputError):
     """A difference was accepted that is none."""
 
 
-@dataclass(frozen=True)
-class Entrant:
-    """An arm with all that is compared of it."""
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """In what two arms may differ."""
 
-    arm: Arm
-    record: EvaluationRecord
-    checkpoint: str
-    measured: Measured
-    manifest: Mapping[str, Any]
+    vary: tuple[str, ...] | None = None
+    """Declared differences; None: those that the experiment files declare."""
+    allow: tuple[str, ...] = ()
+    """Undeclared differences that the reader accepts."""
+    axes: tuple[str, ...] | None = None
+    """Keys of the experiment in which the cells of a matrix differ; None outside of a matrix."""
 
-    @property
-    def run(self) -> RunDirectory:
-        """The arm's run."""
-        return self.arm.run
+
+DECLARED = Terms()
+"""Nothing but what the experiment files declare."""
 
 
 def check_finished(run: RunDirectory) -> None:
@@ -63,27 +76,51 @@ def check_finished(run: RunDirectory) -> None:
         raise Unfair(f"{run} is {status}; only finished runs are compared", fix=fix)
 
 
-def check_fair(entrants: Sequence[Entrant]) -> list[Finding]:
-    """Raise Unfair for what is always refused; returns what could not be looked at, and marks."""
-    first = entrants[0]
-    for other in entrants[1:]:
-        _check_items(first, other)
-        _check_checker(first, other)
-    _check_fallback(entrants)
-    unknown = dict.fromkeys(run for entrant in entrants for run in _check_untrained(entrant))
-    findings = [*_overridden(entrants), *_other_renderings(entrants)]
-    if unknown:
+def check_complete(result: Result) -> None:
+    """Raise Unfair for a run that is not whole, or has more answers to some items than others."""
+    name = result.run
+    if result.unfinished:
+        fix = "only finished runs are compared"
+        raise Unfair(f"{name} is unfinished: {result.unfinished}", fix=fix)
+    counts = Counter(answer.item for answer in result.answers)
+    usual = Counter(counts.values()).most_common(1)[0][0]
+    odd = [item for item, count in counts.items() if count != usual]
+    if odd:
+        problem = (
+            f"{name} has {usual} answers to most items and {counts[odd[0]]} to {odd[0]!r}; "
+            f"{len(odd)} of {len(counts)} items are uneven"
+        )
+        raise Unfair(problem, fix="finish the run, or give each question an id of its own")
+
+
+def check_fair(arms: Sequence[Arm]) -> list[Finding]:
+    """Raise Unfair for what is always refused; returns what could not be checked, and marks.
+
+    The first arm is the control. Seeds of an arm are given as arms of their own.
+    """
+    own = [arm for arm in arms if arm.provenance is not None]
+    for other in arms[1:]:
+        if arms[0].result is not None or other.result is not None:
+            _check_same_task(arms[0], other)
+    for other in own[1:]:
+        _check_items(own[0], other)
+        _check_checker(own[0], other)
+    check_one_metric({arm.name: arm for arm in own})
+    untested = dict.fromkeys(run for arm in own for run in _check_untrained(arm))
+    findings = [*_overridden(own), *_other_renderings(own)]
+    if untested:
         what = "whether test items were trained on is not recorded"
         fix = "see 'assay check' of its experiment file"
-        findings.append(Finding("note", what, ", ".join(unknown), fix))
-    return findings
+        findings.append(Finding("note", what, ", ".join(untested), fix))
+    return [*findings, *_unknown(arms), *_left_out(arms)]
 
 
-def _overridden(entrants: Sequence[Entrant]) -> list[Finding]:
+def _overridden(own: Sequence[Arm]) -> list[Finding]:
     """A finding for each run that was made although its checks ended with errors."""
     what = "a run was made although its checks ended with errors (--despite)"
     fix = "read what was overridden on the page of the run"
-    reasons = {str(entrant.run): overridden(entrant.manifest) for entrant in entrants}
+    origins = [_origin(arm) for arm in own]
+    reasons = {str(origin.run): overridden(origin.manifest) for origin in origins}
     return [
         Finding("warning", what, f"{run}: {reason}", fix)
         for run, reason in reasons.items()
@@ -91,15 +128,16 @@ def _overridden(entrants: Sequence[Entrant]) -> list[Finding]:
     ]
 
 
-def _other_renderings(entrants: Sequence[Entrant]) -> list[Finding]:
-    """A finding that names the checkpoints which were allowed another rendering than they are
-    measured in.
+def _other_renderings(own: Sequence[Arm]) -> list[Finding]:
+    """A finding that names the checkpoints whose experiment allows another rendering in the
+    evaluation than in training.
     """
     marked = []
-    for entrant in entrants:
-        stage = read_experiment(entrant.run.spec).stage.get(entrant.checkpoint.partition(".")[0])
-        if stage is not None and entrant.record.name in (stage.other_rendering_than or ()):
-            marked.append(entrant.measured.name)
+    for arm in own:
+        origin = _origin(arm)
+        stage = read_experiment(origin.run.spec).stage.get(origin.checkpoint.partition(".")[0])
+        if stage is not None and origin.record.name in (stage.other_rendering_than or ()):
+            marked.append(arm.name)
     if not marked:
         return []
     what = "measured in another rendering than it was trained in (other_rendering_than)"
@@ -107,55 +145,113 @@ def _other_renderings(entrants: Sequence[Entrant]) -> list[Finding]:
     return [Finding("warning", what, ", ".join(marked), fix)]
 
 
-def _check_items(first: Entrant, other: Entrant) -> None:
-    """Raise Unfair for other items, by their ids and by what they say."""
-    one, two = first.record, other.record
-    shared = len(set(one.items) & set(two.items))
-    if not shared:
-        problem = f"{first.run} and {other.run} have no item in common on {one.name}"
-        raise Unfair(problem, fix="evaluate both on the same items")
-    if set(one.items) != set(two.items):
+def _unknown(arms: Sequence[Arm]) -> list[Finding]:
+    """What could not be checked about arms of which some were measured by another tool."""
+    if all(arm.result is None for arm in arms):
+        return []
+    first = arms[0].format
+    kinds = {
+        SETTINGS_UNKNOWN: [a for a in arms if not (_settings_known(a) and a.format == first)],
+        CHECKER_UNKNOWN: [a for a in arms if not a.checker],
+    }
+    return [
+        Finding("warning", what, ", ".join(arm.name for arm in found), FIXES[what])
+        for what, found in kinds.items()
+        if found
+    ]
+
+
+def _settings_known(arm: Arm) -> bool:
+    return arm.result is None or arm.result.configured
+
+
+def _left_out(arms: Sequence[Arm]) -> list[Finding]:
+    """Evaluations that a file names and has no scores of."""
+    missing = [
+        f"{arm.name}: {', '.join(arm.result.left_out)}"
+        for arm in arms
+        if arm.result is not None and arm.result.left_out
+    ]
+    return [Finding("note", LEFT_OUT, "; ".join(missing), "")] if missing else []
+
+
+def _check_same_task(control: Arm, other: Arm) -> None:
+    """Raise Unfair for another benchmark, metric, checker or other items than the control's."""
+    if control.format == other.format and control.benchmark != other.benchmark:
+        problem = f"{control.name} is on {control.benchmark}, {other.name} on {other.benchmark}"
+        raise Unfair(problem, fix="compare one benchmark at a time")
+    measures = {
+        "metric": map(_metric, (control, other)),
+        "checker": (control.checker, other.checker),
+    }
+    for what, (ours, theirs) in measures.items():
+        if ours and theirs and ours != theirs:
+            problem = f"{control.name} has the {what} {ours!r}, {other.name} {theirs!r}"
+            raise Unfair(problem, fix=f"score both with one {what}")
+    _check_items_listed(control.name, control.scores.item_ids, other.name, other.scores.item_ids)
+    if control.result is None or other.result is None or control.format != other.format:
+        return
+    ours, theirs = control.result.questions, other.result.questions
+    changed = sorted(item for item in ours.keys() & theirs.keys() if ours[item] != theirs[item])
+    if changed:
+        problem = f"{len(changed)} items ask something else in {other.name}, {changed[0]!r} for one"
+        raise Unfair(problem, fix="evaluate both on the same questions")
+
+
+def _metric(arm: Arm) -> str:
+    return "" if arm.result is None else arm.result.metric
+
+
+def _check_items_listed(
+    control: str, ours: Sequence[str], other: str, theirs: Sequence[str]
+) -> None:
+    """Raise Unfair unless both were asked the same items."""
+    if set(ours) != set(theirs):
         problem = (
-            f"{other.run} was measured on other items than {first.run}: "
-            f"{len(one.items)} and {len(two.items)}, {shared} of them shared"
+            f"{other} was measured on other items than {control}: "
+            f"{len(ours)} and {len(theirs)}, {len(set(ours) & set(theirs))} of them shared"
         )
         raise Unfair(problem, fix="evaluate both on the same items")
+
+
+def _check_items(first: Arm, other: Arm) -> None:
+    """Raise Unfair for other items of two runs, by their ids and by what they say."""
+    one, two = _origin(first), _origin(other)
+    if not set(one.record.items) & set(two.record.items):
+        problem = f"{one.run} and {two.run} have no item in common on {one.record.name}"
+        raise Unfair(problem, fix="evaluate both on the same items")
+    _check_items_listed(str(one.run), one.record.items, str(two.run), two.record.items)
     # Options such as worked examples are written into the items and are a difference of their own.
-    if one.items_hash != two.items_hash and one.options == two.options:
+    same_options = one.record.options == two.record.options
+    if one.record.items_hash != two.record.items_hash and same_options:
         problem = (
-            f"{other.run} and {first.run} have items of the same ids that say something else, or "
+            f"{two.run} and {one.run} have items of the same ids that say something else, or "
             "stand in another order"
         )
         raise Unfair(problem, fix="evaluate both on the same file of items")
 
 
-def _check_checker(first: Entrant, other: Entrant) -> None:
-    """Raise Unfair for another checker, or another version of it."""
-    one, two = first.record.checker, other.record.checker
-    if one != two:
-        problem = f"checked by {one!r} in {first.run} and by {two!r} in {other.run}"
+def _check_checker(first: Arm, other: Arm) -> None:
+    """Raise Unfair for another checker of two runs, or another version of it."""
+    one, two = _origin(first), _origin(other)
+    checkers = one.record.checker, two.record.checker
+    if checkers[0] != checkers[1]:
+        problem = f"checked by {checkers[0]!r} in {one.run} and by {checkers[1]!r} in {two.run}"
         raise Unfair(problem, fix="score both with one checker")
-    sources = [_evaluation(e).get("reward", {}) for e in (first, other)]
-    for name in sources[0].keys() & sources[1].keys():
-        versions = [reward[name].get("source_sha256", "")[:8] for reward in sources]
+    rewards = [_measured_with(each).get("reward", {}) for each in (one, two)]
+    for name in rewards[0].keys() & rewards[1].keys():
+        versions = [reward[name].get("source_sha256", "")[:8] for reward in rewards]
         if versions[0] != versions[1]:
             problem = (
-                f"reward {name!r}, which scores {first.record.name}, is another version in "
-                f"{first.run} ({versions[0]}) than in {other.run} ({versions[1]})"
+                f"reward {name!r}, which scores {one.record.name}, is another version in "
+                f"{one.run} ({versions[0]}) than in {two.run} ({versions[1]})"
             )
             raise Unfair(problem, fix="score both with one version")
 
 
-def _check_fallback(entrants: Sequence[Entrant]) -> None:
-    """Raise Unfair where a fallback metric scored some answers and not others."""
-    measured = [entrant.measured for entrant in entrants]
-    refuse_mixed({each.name: (each.fallbacks, len(each.judged)) for each in measured})
-
-
-def refuse_mixed(counts: Mapping[str, tuple[int, int]]) -> None:
-    """Raise Unfair unless a fallback metric scored all answers or none; `counts` says of each
-    checkpoint how many it scored, and of how many.
-    """
+def check_one_metric(arms: Mapping[str, Arm]) -> None:
+    """Raise Unfair unless a fallback metric scored all answers of these arms or none."""
+    counts = {name: (arm.fallbacks, len(arm.judged)) for name, arm in arms.items()}
     shares = {fallbacks / answers for fallbacks, answers in counts.values() if answers}
     if shares <= {0.0} or shares == {1.0}:
         return
@@ -164,20 +260,27 @@ def refuse_mixed(counts: Mapping[str, tuple[int, int]]) -> None:
     raise Unfair(problem, fix="score all answers with one metric")
 
 
-def _check_untrained(entrant: Entrant) -> list[str]:
-    """Raise Unfair where a checkpoint was trained on items; returns the runs nobody looked at."""
-    trained = [] if entrant.checkpoint == BASE else [(entrant.run, entrant.record)]
-    unknown = []
-    for run, record in [*trained, *_ancestors(entrant)]:
+def _check_untrained(arm: Arm) -> list[str]:
+    """Raise Unfair where a checkpoint was trained on items; returns the runs without a record."""
+    origin = _origin(arm)
+    trained = [] if origin.checkpoint == BASE else [(origin.run, origin.record)]
+    untested = []
+    for run, record in [*trained, *_ancestors(origin)]:
         if record is None or record.shared is None:
-            unknown.append(str(run))
+            untested.append(str(run))
         else:
-            refuse_trained(entrant.measured.name, run, record)
-    return unknown
+            _check_not_trained_on(arm.name, run, record)
+    return untested
 
 
-def refuse_trained(name: str, run: RunDirectory, record: EvaluationRecord) -> None:
-    """Raise Unfair where the run that made the checkpoint `name` trained on the record's items."""
+def check_own_training(arm: Arm) -> None:
+    """Raise Unfair where the run of an arm was trained on the items that the arm answered."""
+    origin = _origin(arm)
+    if origin.checkpoint != BASE:
+        _check_not_trained_on(arm.name, origin.run, origin.record)
+
+
+def _check_not_trained_on(name: str, run: RunDirectory, record: EvaluationRecord) -> None:
     for data, rows in (record.shared or {}).items():
         if rows:
             problem = (
@@ -187,35 +290,34 @@ def refuse_trained(name: str, run: RunDirectory, record: EvaluationRecord) -> No
             raise Unfair(problem, fix="train without them; no comparison mends this")
 
 
-def _ancestors(entrant: Entrant) -> list[tuple[RunDirectory, EvaluationRecord | None]]:
+def _ancestors(origin: Provenance) -> list[tuple[RunDirectory, EvaluationRecord | None]]:
     """The runs whose checkpoints the arm's model descends from, with their record of the items."""
     found: list[tuple[RunDirectory, EvaluationRecord | None]] = []
-    for checkpoint in _lineage(entrant.run):
-        run = _run_of(entrant.run, checkpoint)
+    for checkpoint in _lineage(origin.run):
+        run = _run_of(origin.run, checkpoint)
         records = evaluation_records(run) if run.spec.exists() else []
-        same = [r for r in records if r.items_hash == entrant.record.items_hash]
+        same = [r for r in records if r.items_hash == origin.record.items_hash]
         found.append((run, same[0] if same else None))
     return found
 
 
-def trained_between(
-    run: RunDirectory, checkpoint: str, other: RunDirectory, later: str
-) -> tuple[str, ...]:
+def _trained_between(one: Provenance, two: Provenance) -> tuple[str, ...]:
     """The parts of a manifest that the training between two checkpoints explains; none where
     neither run started from the other's checkpoint.
     """
-    start = _descends(run, other, later) or _descends(other, run, checkpoint)
-    return (*TRAINING, "base_weights", "seed") if start else ()
+    descends = _descends(one.run, two) or _descends(two.run, one)
+    return (*TRAINING, "base_weights", "seed") if descends else ()
 
 
-def _descends(run: RunDirectory, other: RunDirectory, checkpoint: str) -> bool:
-    """Whether what a run trained started from this checkpoint of another, at once or by others."""
-    if checkpoint == BASE:
-        weights = _weights(other)
+def _descends(run: RunDirectory, other: Provenance) -> bool:
+    """Whether the training of a run started from another's checkpoint, directly or through runs
+    between them."""
+    if other.checkpoint == BASE:
+        weights = other.manifest.get("base_weights", {}).get("sha256")
         lineage = (_run_of(run, name) for name in _lineage(run))
         return weights is not None and weights in (_weights(each) for each in (run, *lineage))
-    stage, _, step = checkpoint.partition(".step-")
-    folder = other.checkpoint(stage, int(step)).relative_to(other.root)
+    stage, _, step = other.checkpoint.partition(".step-")
+    folder = other.run.checkpoint(stage, int(step)).relative_to(other.run.root)
     return folder.as_posix() in _lineage(run)
 
 
@@ -235,53 +337,150 @@ def _weights(run: RunDirectory) -> str | None:
     return read_manifest(run).get("base_weights", {}).get("sha256")
 
 
-def find_differences(
-    control: Entrant, other: Entrant, vary: Sequence[str] | None, allow: Sequence[str]
-) -> list[Confound]:
-    """Everything in which two runs differ, as far as it bears on what is compared.
+def find_differences(control: Arm, other: Arm, terms: Terms) -> list[Confound]:
+    """Everything in which two arms differ, as far as it bears on the compared scores.
 
-    Of the evaluations that is the compared one, under the control's name, and those that choose
-    checkpoints. Where one side is a model before training, or what the other's training started
-    from, the training is what the comparison is about, so that its settings count as declared;
-    where both are untrained, they bear on nothing.
+    Of two runs, the manifests and records are compared; of two files, the settings that both carry.
+    Where one side is a model before training, or what the other's training started from, the
+    training is what the comparison is about and counts as declared; where both are untrained, it
+    bears on nothing.
     """
-    if vary is None:
-        vary = declared(control, other)
-    untrained = [entrant.checkpoint == BASE for entrant in (control, other)]
-    left, right = (_bearing(e, control.record.name, all(untrained)) for e in (control, other))
-    between = trained_between(control.run, control.checkpoint, other.run, other.checkpoint)
+    one, two = control.provenance, other.provenance
+    if one is not None and two is not None:
+        return _run_differences(one, two, terms)
+    left, right = _carried(control, other)
+    vary = MODEL * sum(arm.result is not None for arm in (control, other))
+    return differences(left, right, vary, terms.allow, ["evaluation.repeats"])
+
+
+def _run_differences(one: Provenance, two: Provenance, terms: Terms) -> list[Confound]:
+    in_matrix = terms.axes is not None
+    vary = _declared(one, two) if terms.vary is None else terms.vary
+    untrained = [origin.checkpoint == BASE for origin in (one, two)]
+    # In a matrix the evaluation may itself be an axis, so that it stands without a name.
+    name = "" if in_matrix else one.record.name
+    left, right = (_described(origin, name, all(untrained)) for origin in (one, two))
+    between = _trained_between(one, two)
     if any(untrained) or between:
-        selecting = [f"evaluation.{n}" for n in (left | right)["evaluation"] if n != _name(control)]
-        vary = (*vary, *TRAINING, *selecting, *between)
+        vary = (*vary, *TRAINING, *_choosing(left, right, name), *between)
     # A mean over more repeats is a mean of the same: it is only known better.
-    repeats = f"evaluation.{control.record.name}.repeats"
-    return differences(left, right, vary, allow, [repeats])
+    repeats = f"evaluation.{name}.repeats".replace("..", ".")
+    found = differences(left, right, (*(terms.axes or ()), *vary), terms.allow, [repeats])
+    return _without_consequences(found, terms.axes or ())
 
 
-def declared(control: Entrant, other: Entrant) -> tuple[str, ...]:
+def _declared(one: Provenance, two: Provenance) -> tuple[str, ...]:
     """What the experiment files of two runs say may differ between them."""
-    if control.run == other.run:
+    if one.run == two.run:
         return ()
-    return (*read_experiment(control.run.spec).vary, *read_experiment(other.run.spec).vary)
+    return (*read_experiment(one.run.spec).vary, *read_experiment(two.run.spec).vary)
+
+
+def _described(origin: Provenance, name: str, untrained: bool) -> dict[str, Any]:
+    """The parts of a manifest that bear on the compared scores.
+
+    Of the evaluations that is the compared one, as `name`, and those that choose checkpoints; with
+    an empty name, the compared one alone.
+    """
+    manifest = {k: v for k, v in origin.manifest.items() if k != CHECKED}
+    recorded = manifest.pop("evaluation", {})
+    measured = _measured_with(origin)
+    if untrained:
+        manifest = {k: v for k, v in manifest.items() if k not in TRAINING}
+    if not name:
+        return {**manifest, "evaluation": {k: v for k, v in measured.items() if k != "role"}}
+    choosing = {n: e for n, e in recorded.items() if e.get("role") == "select" and not untrained}
+    return {**manifest, "evaluation": {**choosing, name: measured}}
+
+
+def _measured_with(origin: Provenance) -> dict[str, Any]:
+    """What the compared evaluation measures, from its record and the manifest."""
+    known = origin.manifest.get("evaluation", {}).get(origin.record.name, {})
+    fields = {k: v for k, v in asdict(origin.record).items() if k not in NOT_COMPARED}
+    return {**fields, **{key: known[key] for key in FROM_MANIFEST if key in known}}
+
+
+def _choosing(left: dict[str, Any], right: dict[str, Any], name: str) -> list[str]:
+    """The evaluations that choose checkpoints, which belong to the training."""
+    if not name:
+        return []
+    return [f"evaluation.{n}" for n in (left | right)["evaluation"] if n != name]
+
+
+def _without_consequences(found: Sequence[Confound], axes: Sequence[str]) -> list[Confound]:
+    """The differences, those that follow from an axis of a matrix being no confounds."""
+    patterns = [pattern for key in axes for pattern in consequences_of(key)]
+    return [
+        replace(each, kind="follows")
+        if each.kind == "confound" and any(_under(each.path, p) for p in patterns)
+        else each
+        for each in found
+    ]
+
+
+def consequences_of(key: str) -> list[str]:
+    """Patterns of the manifest paths that a key of the experiment changes besides itself."""
+    parts = key.split(".")
+    if parts[0] == "data" and len(parts) > 1:
+        rows = (*ROWS, "file_sha256") if parts[2:] in ([], ["source"]) else ROWS
+        return [f"data.{parts[1]}.{row}" for row in rows]
+    if parts[0] == "model":
+        # Another tokenizer renders the same rows otherwise.
+        prompts = ["data.*.prompts_sha256", "evaluation.prompts_sha256"]
+        return [*prompts, "stages.*.rendering", "evaluation.rendering"]
+    if parts[0] == "stage" and parts[-1] == "rendering":
+        return [f"stages.{parts[1]}.rendering", "data.*.prompts_sha256"]
+    prompts = ["evaluation.items_hash", "evaluation.prompts_sha256"]
+    if parts[0] == "evaluate":
+        # The record's own table has no name in the middle; prompts with examples are other items.
+        return [".".join(["evaluation", *parts[2:]]), *prompts]
+    return prompts if parts[0] == "evaluation" else []
+
+
+def _under(path: str, pattern: str) -> bool:
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")
+
+
+def _carried(control: Arm, other: Arm) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings that both carry; tools that name their settings differently share none."""
+    left: dict[str, Any] = {"evaluation": {"repeats": control.scores.repeats}}
+    right: dict[str, Any] = {"evaluation": {"repeats": other.scores.repeats}}
+    if control.result is not None and other.result is not None and control.format == other.format:
+        ours, theirs = control.result.settings, other.result.settings
+        for part in ours.keys() & theirs.keys():
+            left[part] = {**left.get(part, {}), **ours[part]}
+            right[part] = {**right.get(part, {}), **theirs[part]}
+    return left, right
+
+
+def compared_parts(arms: Sequence[Arm]) -> frozenset[str] | None:
+    """The parts of which something is known of every arm; None where all are runs of the lab."""
+    if all(arm.provenance is not None for arm in arms):
+        return None
+    known = [map(leaf_paths, _carried(arms[0], other)) for other in arms[1:]]
+    paths = set.intersection(*(one & two for one, two in known))
+    checked = {"checker"} if all(arm.checker for arm in arms) else set()
+    return frozenset({part_of(path) for path in paths} | checked)
 
 
 def idle_factors(
-    control: Entrant, other: Entrant, vary: Sequence[str] | None, found: Sequence[Confound]
+    control: Arm, other: Arm, terms: Terms, found: Sequence[Confound]
 ) -> list[Finding]:
     """A finding for every factor that was to differ and does not: then what is compared?"""
-    if BASE in (control.checkpoint, other.checkpoint):
+    one, two = control.provenance, other.provenance
+    if one is None or two is None or BASE in (one.checkpoint, two.checkpoint):
         return []
-    one, two = control.measured.name, other.measured.name
     fix = "was the setting applied, and are these the runs that were meant?"
     what = "the declared factor is the same in both runs"
-    wanted = declared(control, other) if vary is None else vary
+    wanted = _declared(one, two) if terms.vary is None else terms.vary
     return [
-        Finding("warning", what, f"{path}: {one} and {two}", fix) for path in idle(wanted, found)
+        Finding("warning", what, f"{path}: {control.name} and {other.name}", fix)
+        for path in idle(wanted, found)
     ]
 
 
 def check_allowed(allow: Sequence[str], found: Sequence[Confound]) -> None:
-    """Raise NothingToAllow for an accepted path in which no runs differ."""
+    """Raise NothingToAllow for an accepted path in which no arms differ."""
     for path in idle(allow, found):
         problem = f"the runs do not differ in {path!r}"
         known = sorted({difference.path for difference in found})
@@ -289,25 +488,7 @@ def check_allowed(allow: Sequence[str], found: Sequence[Confound]) -> None:
         raise NothingToAllow(problem, field="--allow", fix=fix)
 
 
-def _name(entrant: Entrant) -> str:
-    return entrant.record.name
-
-
-def _bearing(entrant: Entrant, name: str, untrained: bool) -> dict[str, Any]:
-    """The parts of a run's manifest that bear on the compared scores."""
-    manifest = {k: v for k, v in entrant.manifest.items() if k != CHECKED}
-    recorded = manifest.get("evaluation", {})
-    choosing = {n: e for n, e in recorded.items() if e.get("role") == "select"}
-    manifest["evaluation"] = {**choosing, name: _evaluation(entrant)}
-    if untrained:
-        manifest = {k: v for k, v in manifest.items() if k not in TRAINING}
-        manifest["evaluation"] = {name: _evaluation(entrant)}
-    return manifest
-
-
-def _evaluation(entrant: Entrant) -> dict[str, Any]:
-    """What the compared evaluation measures, from its record and the manifest."""
-    record = entrant.record
-    known = entrant.manifest.get("evaluation", {}).get(record.name, {})
-    fields = {key: value for key, value in asdict(record).items() if key not in NOT_COMPARED}
-    return {**fields, **{key: known[key] for key in FROM_MANIFEST if key in known}}
+def _origin(arm: Arm) -> Provenance:
+    """The record of an arm that is known to be a lab's."""
+    assert arm.provenance is not None
+    return arm.provenance

@@ -1,68 +1,55 @@
-"""Looks into checkpoints that answered the same, and at answers that contradict themselves.
+"""Explains arms that gave the same answers, and finds answers that contradict themselves.
 
 Gathers what `judge.identity` judges: how many different answers there are, whether the weights are
 the same, whether decoding is deterministic.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-from assay.compare.measured_arm import Measured, identical
+from assay.compare.arm import Arm, Provenance, identical
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.findings import Finding, worst_first
 from assay.judge.identity import Twins, contradictory_answers, same_answers
 from assay.runs.checkpoints import check_checkpoint
-from assay.runs.manifest_file import read_manifest
-from assay.runs.records import EvaluationRecord
-from assay.runs.run_directory import RunDirectory
 
 Weights = tuple[bool | None, float | None]
 """Whether two checkpoints have the same weights, and the share that differs; None: not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a measured checkpoint comes from."""
-
-    run: RunDirectory
-    checkpoint: str
-
-
-def identity_findings(
-    record: EvaluationRecord, measured: Sequence[Measured], places: Mapping[str, Place]
-) -> list[Finding]:
+def identity_findings(arms: Sequence[Arm]) -> list[Finding]:
     """What the identity rules find in the arms of one table, worst first."""
-    greedy = record.sampling.get("temperature") == 0
-    found = [
-        same_answers(_twins(one, other, greedy, weights(places[one.name], places[other.name])))
-        for one, other in identical(measured)
-    ]
-    for each in measured:
-        found += contradictory_answers(each.name, each.answers)
+    control = arms[0].provenance
+    greedy = control is None or control.record.sampling.get("temperature") == 0
+    found = [same_answers(_twins(one, other, greedy)) for one, other in identical(arms)]
+    for arm in arms:
+        found += contradictory_answers(arm.name, arm.answers)
     return worst_first(found)
 
 
-def _twins(one: Measured, other: Measured, greedy: bool, known: Weights) -> Twins:
+def _twins(one: Arm, other: Arm, greedy: bool) -> Twins:
+    same, share = None, None
+    if one.provenance is not None and other.provenance is not None:
+        same, share = weights(one.provenance, other.provenance)
     return Twins(
         control=one.name,
         other=other.name,
         items=len(one.scores.item_ids),
         answers=len(one.outputs),
         distinct=len(set(one.outputs.values())),
-        same_weights=known[0],
-        changed_share=known[1],
+        same_weights=same,
+        changed_share=share,
         greedy=greedy,
     )
 
 
-def weights(one: Place, other: Place) -> Weights:
+def weights(one: Provenance, other: Provenance) -> Weights:
     """Whether two checkpoints have the same weights, by fingerprint or value by value.
 
     Raises CheckpointDamaged.
     """
-    left, right = (_folder(place) for place in (one, other))
-    bases = [read_manifest(p.run).get("base_weights", {}).get("sha256") for p in (one, other)]
+    left, right = (_folder(origin) for origin in (one, other))
+    bases = [o.manifest.get("base_weights", {}).get("sha256") for o in (one, other)]
     if left is None and right is None:
         both_base = one.checkpoint == other.checkpoint == "base"
         same = bases[0] == bases[1] if both_base and None not in bases else None
@@ -80,10 +67,10 @@ def weights(one: Place, other: Place) -> Weights:
     return found.changed == 0 and bases[0] == bases[1], found.share
 
 
-def _folder(place: Place) -> Path | None:
+def _folder(origin: Provenance) -> Path | None:
     """The folder of a trained checkpoint; None for the base and for one that was deleted."""
-    reference = parse_checkpoint(place.checkpoint)
+    reference = parse_checkpoint(origin.checkpoint)
     if reference is None or reference.stage is None or reference.step is None:
         return None
-    folder = place.run.checkpoint(reference.stage, reference.step)
+    folder = origin.run.checkpoint(reference.stage, reference.step)
     return folder if folder.is_dir() else None

@@ -1,29 +1,35 @@
-"""Puts checkpoints side by side: from records of one run, or of several, to judged tables.
+"""Compares arms: every pair judged item by item, corrected as one family, in one table.
 
-What may be compared is `fairness`'s, every figure and verdict `judge`'s. Nothing is printed here.
+The same path for checkpoints of one run, runs of a lab and files of other tools. What may be
+compared is decided in `fairness`, every figure and verdict comes from `judge`; nothing is printed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from assay.compare.arm import (
+    Arm,
+    Provenance,
+    agreement,
+    load_arm,
+    on_scale_of_all,
+)
 from assay.compare.fairness import (
-    Entrant,
+    DECLARED,
+    Terms,
     Unfair,
     check_allowed,
     check_fair,
-    check_finished,
+    compared_parts,
     find_differences,
     idle_factors,
 )
-from assay.compare.identical_checkpoints import Place, identity_findings
-from assay.compare.measured_arm import Measured, agreement, load_measured
-from assay.compare.seed_arms import with_seeds
-from assay.compare.table import Arm, Flips, Line, Pairing, Table
-from assay.errors import InputError
-from assay.experiment.read_file import read_experiment
+from assay.compare.identical_checkpoints import identity_findings
+from assay.compare.table import Flips, Line, Pairing, Table, TaskFigure, TaskLine
 from assay.judge.arms import arm_interval
 from assay.judge.arms import compare_arms as compare_methods
+from assay.judge.averages import average, average_change
 from assay.judge.confounds import Confound
 from assay.judge.families import adjust_family
 from assay.judge.findings import Finding
@@ -32,18 +38,16 @@ from assay.judge.missing import score_range
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable
-from assay.runs.manifest_file import DamagedManifest, read_manifest
 from assay.runs.measurements import (
-    NotMeasured,
-    evaluation_records,
     find_record,
     measured_checkpoints,
 )
-from assay.runs.records import DamagedRecord, EvaluationRecord
+from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 
 Value = TypeVar("Value")
 
+UNKNOWN = "?"
 UNSCORED = "more than 2 % of the answers have no score"
 
 
@@ -59,146 +63,86 @@ def compare_checkpoints(
     record = find_record(run, evaluation)
     if others is None:
         others = [name for name in measured_checkpoints(run, record) if name != control]
-    names = (control, *others)
-    measured = {name: load_measured(run, record, name, name) for name in names}
+    arms = [load_arm(Provenance(run, name, record), name) for name in (control, *others)]
     pairs = [(control, name) for name in others]
     previous = {name: _stage_before(name, others) for name in others}
     pairs += [(before, name) for name, before in previous.items() if before is not None]
-    places = {name: Place(run, name) for name in names}
-    found = identity_findings(record, list(measured.values()), places)
-    return make_table(record, control, measured, judge_pairs(pairs, measured), findings=found)
-
-
-def compare_runs(
-    run_a: RunDirectory,
-    run_b: RunDirectory,
-    on: str | None = None,
-    vary: Sequence[str] | None = None,
-    allow: Sequence[str] = (),
-) -> Table:
-    """The last measured checkpoint of `run_b` against that of `run_a`; see `compare_arms`."""
-    return compare_arms(Arm(run_a), [Arm(run_b)], on, vary, allow)
+    return make_table(arms, judge_pairs(pairs, arms), findings=identity_findings(arms))
 
 
 def compare_arms(
-    control: Arm,
-    others: Sequence[Arm],
-    on: str | None = None,
-    vary: Sequence[str] | None = None,
-    allow: Sequence[str] = (),
+    arms: Sequence[Arm], terms: Terms = DECLARED, findings: Sequence[Finding] = ()
 ) -> Table:
-    """Checkpoints of several runs against the control's, one family, item by item.
+    """All arms against the first, one family, item by item; `findings` are shown with the table.
 
-    `on` names an evaluation or a benchmark; omitted, the control's first reporting evaluation that
-    all runs have. `vary` are the declared differences, those of the experiment files when omitted;
-    `allow` those that the reader accepts. Any other difference makes the verdict "not comparable".
-    Where every arm has further seeds the methods are compared, with seeds sampled as items are.
-
-    An arm whose files are damaged is left out and named in `left_out` as long as two remain; the
-    next takes the place of a damaged control. Raises Unfair for what is never compared (see
-    `fairness`), NotMeasured where there is no record, DamagedRecord where one arm is left,
-    NothingToAllow for an accepted difference that is none.
+    An undeclared difference makes the verdict "not comparable". Raises Unfair for what is never
+    compared (see `fairness`), NothingToAllow for an accepted difference that is none.
     """
-    arms = [control, *others]
-    for arm in arms:
-        check_finished(arm.run)
-    entrants, left_out, findings = _load(arms, on)
-    names = [entrant.measured.name for entrant in entrants]
-    if len(set(names)) < len(entrants):
-        raise Unfair("a checkpoint cannot be compared with itself", fix="name two checkpoints")
-    entrants, trained, more = with_seeds(entrants, _entrant)
-    findings += [*more, *check_fair([*entrants, *trained])]
-    names = [entrant.measured.name for entrant in entrants]
-    first, *rest = entrants
-    found = {e.measured.name: find_differences(first, e, vary, allow) for e in rest}
-    unfair = {name: [c.path for c in all_ if c.kind == "confound"] for name, all_ in found.items()}
-    measured = {entrant.measured.name: entrant.measured for entrant in entrants}
-    pairings = judge_pairs([(names[0], name) for name in names[1:]], measured, unfair)
-    every = {(c.path, str(c.other)): c for all_ in found.values() for c in all_}
-    check_allowed(allow, list(every.values()))
-    for entrant in rest:
-        findings += idle_factors(first, entrant, vary, found[entrant.measured.name])
-    places = {e.measured.name: Place(e.run, e.checkpoint) for e in entrants}
-    findings += identity_findings(first.record, list(measured.values()), places)
-    table = make_table(first.record, names[0], measured, pairings, tuple(every.values()), findings)
-    return replace(table, left_out=tuple(left_out))
+    names = [arm.name for arm in arms]
+    if len(arms) < 2:
+        fix = "name another file or run; 'assay report FILE' shows one alone"
+        raise Unfair(f"only one run to compare: {', '.join(names)}", fix=fix)
+    check_distinct(names, "run")
+    findings = [*findings, *check_fair([*arms, *(s for arm in arms for s in arm.seeds[1:])])]
+    control, *others = arms = on_scale_of_all(arms)
+    differing = {arm.name: find_differences(control, arm, terms) for arm in others}
+    pairings = judge_pairs([(control.name, arm.name) for arm in others], arms, differing)
+    every = {(c.path, str(c.other)): c for found in differing.values() for c in found}
+    if compared_parts(arms) is None:
+        check_allowed(terms.allow, list(every.values()))
+    for arm in others:
+        findings += idle_factors(control, arm, terms, differing[arm.name])
+    table = make_table(arms, pairings, tuple(every.values()), [*findings, *identity_findings(arms)])
+    return replace(table, compared=compared_parts(arms), tasks=task_lines(arms))
 
 
-def _load(
-    arms: Sequence[Arm], on: str | None
-) -> tuple[list[Entrant], list[Finding], list[Finding]]:
-    """The arms that can be read, a finding for each that cannot, and where else they could be
-    compared if nobody chose; raises where one arm is left."""
-    known, damaged = _attempt(arms, lambda arm: (arm, evaluation_records(arm.run)))
-    elsewhere: list[Finding] = []
-    if on is None and known:
-        on, *others = _shared_evaluations(arms[0].run, [records for _, records in known])
-        elsewhere = [_elsewhere(on, others)] if others else []
-    entrants, more = _attempt([arm for arm, _ in known], lambda arm: _entrant(arm, on or ""))
-    damaged |= more
-    if damaged and len(entrants) < 2:
-        raise next(iter(damaged.values()))
-    left_out = [_left_out(arm, error, arm is arms[0]) for arm, error in damaged.items()]
-    return entrants, left_out, elsewhere
-
-
-def _attempt(
-    arms: Sequence[Arm], read: Callable[[Arm], Value]
-) -> tuple[list[Value], dict[Arm, InputError]]:
-    """What was read of each arm, and the arms whose files are damaged."""
-    found, damaged = [], {}
-    for arm in arms:
-        try:
-            found.append(read(arm))
-        except (DamagedRecord, DamagedManifest) as error:
-            damaged[arm] = error
-    return found, damaged
-
-
-def _entrant(arm: Arm, on: str) -> Entrant:
-    record = find_record(arm.run, on)
-    checkpoint = arm.checkpoint or _last_listed(arm.run, record)
-    measured = load_measured(arm.run, record, checkpoint, f"{arm.run}@{checkpoint}")
-    return Entrant(arm, record, checkpoint, measured, read_manifest(arm.run))
-
-
-def _left_out(arm: Arm, error: InputError, was_control: bool) -> Finding:
-    what = (
-        f"{arm.run} is left out; it was to be the control, and the next run is in its place"
-        if was_control
-        else f"{arm.run} is left out"
-    )
-    return Finding("error", what, f"{error.file}: {error.problem}", error.fix or "")
+def check_distinct(names: Sequence[str], kind: str) -> None:
+    """Raise Unfair where two arms are the same; `kind` is what they are in words."""
+    if len(set(names)) < len(names):
+        raise Unfair(f"a {kind} cannot be compared with itself", fix=f"name two {kind}s")
 
 
 def judge_pairs(
     pairs: Iterable[tuple[str, str]],
-    measured: Mapping[str, Measured],
-    unfair: Mapping[str, Sequence[str]] | None = None,
+    arms: Sequence[Arm],
+    differing: Mapping[str, Sequence[Confound]] | None = None,
 ) -> dict[tuple[str, str], Pairing]:
-    """Every pair compared, corrected as one family; pairs with confounds are not comparable."""
+    """Every pair of names compared, corrected as one family; `differing` has the differences of
+    each other arm to the control, of which confounds make a pair not comparable.
+    """
+    named = {arm.name: arm for arm in arms}
     keys = {f"{control} {other}": (control, other) for control, other in pairs}
-    raw = {}
-    for key, (control, other) in keys.items():
-        comparison = _compared(measured[control], measured[other])
-        confounds = (unfair or {}).get(other)
-        raw[key] = not_comparable(comparison, confounds) if confounds else comparison
+    raw = {
+        key: compared(named[control], named[other], (differing or {}).get(other, ()))
+        for key, (control, other) in keys.items()
+    }
     return {
-        keys[key]: _pairing(measured[keys[key][0]], measured[keys[key][1]], comparison)
+        keys[key]: _pairing(named[keys[key][0]], named[keys[key][1]], comparison)
         for key, comparison in adjust_family(raw).items()
     }
 
 
-def _compared(control: Measured, other: Measured) -> Comparison:
-    """Two checkpoints, or two methods where both have several seeds."""
+def compared(control: Arm, other: Arm, differing: Sequence[Confound] = ()) -> Comparison:
+    """Two checkpoints, or two methods where both have several seeds; not comparable where one of
+    the differences is a confound.
+    """
+    comparison = _judged(control, other)
+    confounds = [each.path for each in differing if each.kind == "confound"]
+    return not_comparable(comparison, confounds) if confounds else comparison
+
+
+def _judged(control: Arm, other: Arm) -> Comparison:
     if control.seeds and other.seeds:
-        seeds = on_one_scale(*control.seeds, *other.seeds)
+        seeds = on_one_scale(*(arm.scores for arm in (*control.seeds, *other.seeds)))
         return compare_methods(seeds[: len(control.seeds)], seeds[len(control.seeds) :])
     before, after = on_one_scale(control.scores, other.scores)
-    return compare(before, after)
+    found = compare(before, after)
+    if not control.seeds and not other.seeds:
+        return found
+    return replace(found, method=f"{found.method}; seeds as repeats: these runs, not the method")
 
 
-def _pairing(control: Measured, other: Measured, comparison: Comparison) -> Pairing:
+def _pairing(control: Arm, other: Arm, comparison: Comparison) -> Pairing:
     flips = _flips(control.scores, other.scores)
     return Pairing(control.name, other.name, comparison, flips, agreement(control, other))
 
@@ -219,42 +163,63 @@ def _flips(control: ItemScores, other: ItemScores) -> Flips:
 
 
 def make_table(
-    record: EvaluationRecord,
-    control: str,
-    measured: Mapping[str, Measured],
+    arms: Sequence[Arm],
     pairings: Mapping[tuple[str, str], Pairing],
-    found: tuple[Confound, ...] = (),
+    differing: tuple[Confound, ...] = (),
     findings: Sequence[Finding] = (),
 ) -> Table:
-    """The table of all that were measured, the control first."""
-    lines = []
+    """The table of all arms, the control first."""
+    control, lines = arms[0], []
+    record = _record(control)
     # All lines on one scale: percent beside plain numbers would read as two.
-    share = all(each.scores.bounds == (0.0, 1.0) for each in measured.values())
-    for name, each in measured.items():
-        previous = [p for (before, other), p in pairings.items() if other == name]
+    share = all(arm.scores.bounds == (0.0, 1.0) for arm in arms)
+    for arm in arms:
+        origin = arm.provenance
+        previous = [p for (before, other), p in pairings.items() if other == arm.name]
         lines.append(
             Line(
-                name=name,
-                score=each.scores.mean,
-                interval=replace(_interval(each), share=share),
-                items=len(each.scores.item_ids),
-                repeats=each.scores.repeats,
-                abstained=each.scores.missing,
-                possible=score_range(each.scores),
-                to_control=pairings.get((control, name)),
-                to_previous=next((p for p in previous if p.control != control), None),
-                clusters=each.scores.sources,
-                part_of=len(record.items) if each.scores.part else None,
-                address=each.address,
-                file=each.file,
+                name=arm.name,
+                score=arm.scores.mean,
+                interval=replace(interval_of(arm), share=share),
+                items=len(arm.scores.item_ids),
+                repeats=arm.scores.repeats,
+                abstained=arm.scores.missing,
+                possible=score_range(arm.scores),
+                to_control=pairings.get((control.name, arm.name)),
+                to_previous=next((p for p in previous if p.control != control.name), None),
+                clusters=arm.scores.sources,
+                part_of=len(record.items) if arm.scores.part else None,
+                address="" if origin is None else origin.address,
+                file=arm.file,
             )
         )
-    return Table(record, tuple(lines), found, (*findings, *_unscored(lines)))
+    return Table(record, tuple(lines), differing, (*findings, *_unscored(lines)))
 
 
-def _interval(each: Measured) -> Interval:
+def _record(control: Arm) -> EvaluationRecord:
+    """What the table is about, as far as it is known."""
+    if isinstance(control.origin, Provenance):
+        return control.origin.record
+    return EvaluationRecord(
+        name=control.origin.metric or "score",
+        benchmark=control.benchmark or control.format,
+        role="report",
+        items=control.scores.item_ids,
+        items_hash="",
+        repeats=control.scores.repeats,
+        sampling={},
+        rendering="",
+        checker=control.checker or UNKNOWN,
+        options={},
+        seed=0,
+    )
+
+
+def interval_of(arm: Arm) -> Interval:
     """Of a score; with seeds sampled as well where there are several."""
-    return arm_interval(each.seeds) if each.seeds else score_interval(each.scores)
+    if arm.seeds:
+        return arm_interval([seed.scores for seed in arm.seeds])
+    return score_interval(arm.scores)
 
 
 def _unscored(lines: Iterable[Line]) -> list[Finding]:
@@ -278,30 +243,68 @@ def _stage_before(name: str, names: Sequence[str]) -> str | None:
     return next((n for n in reversed(earlier) if n.partition(".")[0] != stage), None)
 
 
-def _shared_evaluations(
-    first: RunDirectory, known: Sequence[Sequence[EvaluationRecord]]
-) -> list[str]:
-    """The reporting evaluations of the first run that every run has a record of, in its order."""
-    names = [{record.name for record in records} for records in known]
-    reporting = read_experiment(first.spec).evaluate.items()
-    shared = [
-        name
-        for name, spec in reporting
-        if spec.role == "report" and all(name in each for each in names)
-    ]
-    if not shared:
-        raise NotMeasured("the runs share no reporting evaluation", fix="name one with --on")
-    return shared
+def task_lines(arms: Sequence[Arm]) -> tuple[TaskLine, ...]:
+    """A line for each task and one for their mean, which weighs all tasks alike; the control first.
+
+    Figures of single tasks are shown beside the comparison of all items; they are not tested.
+    Empty unless the control's items are of several tasks. Raises ScoreError where a run has no
+    score on a task.
+    """
+    parts = arms[0].result.parts if arms[0].result is not None else {}
+    if not parts:
+        return ()
+    control, scores = arms[0].name, {arm.name: arm.scores for arm in arms}
+    tables = {
+        task: {run: _of_task(each, parts, task) for run, each in scores.items()}
+        for task in dict.fromkeys(parts.values())
+    }
+    lines = [_task_line(task, table, control) for task, table in tables.items()]
+    return (*lines, _task_mean(list(tables.values()), control))
 
 
-def _elsewhere(on: str, others: Sequence[str]) -> Finding:
-    what = f"compared on {on}, the first evaluation that all have"
-    return Finding("note", what, f"they share {', '.join(others)} as well", "see --on")
+def _of_task(scores: ItemScores, parts: Mapping[str, str], task: str) -> ItemScores:
+    kept = [i for i, item in enumerate(scores.item_ids) if parts[item] == task]
+    clusters = scores.clusters
+    return ItemScores(
+        tuple(scores.item_ids[i] for i in kept),
+        scores.scores[kept],
+        None if clusters is None else tuple(clusters[i] for i in kept),
+        scores.bounds,
+    )
 
 
-def _last_listed(run: RunDirectory, record: EvaluationRecord) -> str:
-    """The last measured checkpoint by stage and step."""
-    names = measured_checkpoints(run, record)
-    if not names:
-        raise NotMeasured(f"{run} has no finished record of {record.name}")
-    return names[-1]
+def _task_line(task: str, table: Mapping[str, ItemScores], control: str) -> TaskLine:
+    figures = []
+    for run, scores in table.items():
+        found = None if run == control else compare(table[control], scores)
+        figures.append(
+            TaskFigure(
+                run,
+                scores.mean,
+                score_interval(scores),
+                None if found is None else found.difference,
+                None if found is None else found.interval,
+            )
+        )
+    return TaskLine(task, len(table[control].item_ids), tuple(figures))
+
+
+def _task_mean(tables: Iterable[Mapping[str, ItemScores]], control: str) -> TaskLine:
+    """The mean over tasks: errors of tasks are independent, so that only items vary."""
+    tables = list(tables)
+    figures = []
+    for run in tables[0]:
+        mean = average([[table[run]] for table in tables])
+        pairs = [([table[control]], [table[run]]) for table in tables]
+        change = None if run == control else average_change(pairs)
+        figures.append(
+            TaskFigure(
+                run,
+                mean.mean,
+                mean.interval,
+                None if change is None else change.mean,
+                None if change is None else change.interval,
+            )
+        )
+    items = sum(len(table[control].item_ids) for table in tables)
+    return TaskLine("", items, tuple(figures))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from assay.compare.seed_arms import seeds_of
+from assay.compare.named_arms import seeds_of
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.read_file import read_experiment
 from assay.judge.sample_size import (

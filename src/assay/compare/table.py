@@ -1,6 +1,6 @@
-"""What a comparison is made of, as plain data: arms, lines, pairings, the table.
+"""The result of a comparison as plain data: lines, pairings, tasks, the table.
 
-`judged_table` makes them from records; `report` and the command line show them.
+`judged_table` makes it from arms; `report` and the command line show it.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,18 +12,6 @@ from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
 from assay.judge.verdict import ENGLISH, Comparison, explain
 from assay.runs.records import EvaluationRecord
-from assay.runs.run_directory import RunDirectory
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """One side of a comparison across runs."""
-
-    run: RunDirectory
-    checkpoint: str | None = None
-    """As records name it; None means the last one that the experiment's evaluation lists."""
-    seeds: tuple["Arm", ...] = ()
-    """The same training with other seeds."""
 
 
 @dataclass(frozen=True, slots=True)

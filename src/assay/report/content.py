@@ -6,7 +6,7 @@ Every number comes from `result_tables` and `judge`; here they only get words an
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from assay.compare.judged_table import Line, Pairing, Table
+from assay.compare.table import Line, Pairing, Table
 from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison, as_scored
 from assay.report.charts import interval_bar

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.compare.judged_table import Pairing, Table
+from assay.compare.table import Pairing, Table
 from assay.data.hashing import canonical_json
 from assay.data.row import Row
 from assay.errors import AssayError

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from assay.compare.judged_table import Table, compare_checkpoints
+from assay.compare.judged_table import compare_checkpoints
+from assay.compare.table import Table
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment

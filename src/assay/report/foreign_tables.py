@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from assay.compare.foreign_results import ReportedSummary, Summary
+from assay.compare.foreign_arms import ReportedSummary, Summary
 from assay.data.results.bfcl_leaderboard import not_run
 from assay.judge.intervals import Interval
 from assay.report.content import size_text
@@ -20,19 +20,18 @@ def score_table(summaries: list[Summary], w: Words) -> Table:
     titles = ("run", "benchmark", "metric", "score", "interval", "items", "abstained", "errors")
     table = Table(*(w(f"foreign.{title}") for title in titles), box=None, header_style="bold")
     for summary in summaries:
-        side = summary.side
-        interval = summary.interval
+        result, interval = summary.result, summary.interval
         reach = _reach(interval, w) if interval else "–"
         cells = [
-            side.name,
-            side.benchmark or "–",
-            side.metric,
+            result.run,
+            result.benchmark or "–",
+            result.metric,
             score_text(summary.score, interval),
             reach,
         ]
-        size = size_text(_size(len(side.items), side.repeats), summary.clusters, w)
+        size = size_text(_size(summary.items, summary.repeats), summary.clusters, w)
         cells += [size, number(summary.abstained)]
-        table.add_row(*(Text(visible(cell)) for cell in [*cells, number(side.errors)]))
+        table.add_row(*(Text(visible(cell)) for cell in [*cells, number(summary.errors)]))
     return table
 
 
@@ -60,8 +59,8 @@ def leaderboard_remarks(found: Sequence[ReportedSummary], w: Words) -> list[str]
 
 def score_remarks(summaries: list[Summary], w: Words) -> list[str]:
     """What a reader must know about the runs themselves."""
-    stopped = {s.side.name: s.side.unfinished for s in summaries if s.side.unfinished}
-    missing = {s.side.name: ", ".join(s.side.left_out) for s in summaries if s.side.left_out}
+    stopped = {s.result.run: s.result.unfinished for s in summaries if s.result.unfinished}
+    missing = {s.result.run: ", ".join(s.result.left_out) for s in summaries if s.result.left_out}
     said = [w("foreign.unfinished", run=visible(n), why=visible(y)) for n, y in stopped.items()]
     said += [w("foreign.left_out", run=visible(n), what=visible(m)) for n, m in missing.items()]
     return said + [_missing(s, w) for s in summaries if s.abstained and s.possible]
@@ -70,7 +69,7 @@ def score_remarks(summaries: list[Summary], w: Words) -> list[str]:
 def _missing(summary: Summary, w: Words) -> str:
     """What the answers without a score leave of the score."""
     low, high = map(percent, summary.possible or ())
-    run = visible(summary.side.name)
+    run = visible(summary.result.run)
     return w("foreign.missing", run=run, count=summary.abstained, low=low, high=high)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from assay.compare.arm import Provenance
 from assay.data.files import atomic_write_text
-from assay.lab.sweep.matrix.model import Cell, Matrix, Source
+from assay.lab.sweep.matrix.model import Matrix
 from assay.report import matrix_view as view
 from assay.report import matrix_words as words_of
 from assay.report.templating import environment
@@ -74,23 +75,17 @@ def listed(matrix: Matrix, folder: Path, w: Words) -> list[dict[str, Any]]:
             "anchor": view.anchor(cell, matrix),
             "place": view.place_text(cell.place, matrix),
             "graph": "" if matrix.ratios_to else view.graph(cell, scale),
-            "sources": [source_link(s, folder) for s in sources_of(cell)],
+            "sources": [source_link(origin, folder) for origin in cell.origins],
         }
         for cell in matrix.measured
     ]
 
 
-def sources_of(cell: Cell) -> list[Source]:
-    """The records behind a cell."""
-    return [s for part in cell.unit.parts for s in part.sources] if cell.unit else []
-
-
-def source_link(source: Source, folder: Path) -> dict[str, str]:
+def source_link(origin: Provenance, folder: Path) -> dict[str, str]:
     """The name of a record and the way to it from the page."""
-    file = source.record.file(source.run.evaluations, source.checkpoint)
     return {
-        "text": visible(f"{source.run}@{source.checkpoint} · {source.record.name}"),
-        "href": quote(Path(os.path.relpath(file, folder)).as_posix()),
+        "text": visible(f"{origin} · {origin.record.name}"),
+        "href": quote(Path(os.path.relpath(origin.file, folder)).as_posix()),
     }
 
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.compare.judged_table import compare_runs
+from assay.compare.compare_names import compare_runs
 from assay.data.reported.read_reported import read_reported
 from assay.errors import AssayError, InputError, nearest
 from assay.experiment.experiment import Experiment

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from assay.compare.judged_table import Line, Table
+from assay.compare.table import Line, Table
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.report.words import Words
 from assay.runs.checkpoints import read_selections

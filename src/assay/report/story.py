@@ -6,7 +6,7 @@ Like `content`, it only puts words and units to what other modules counted and j
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assay.compare.judged_table import Pairing, Table
+from assay.compare.table import Pairing, Table
 from assay.judge.health_checks import worded
 from assay.lab.monitor.stage_health import explained
 from assay.report.charts import curve_panel, dev_chart, reward_columns

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from assay.compare.judged_table import Pairing
+from assay.compare.table import Pairing
 from assay.report import content, story
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assay.compare.foreign_compare import compare_sides
-from assay.compare.foreign_results import is_file, read_sides
+from assay.compare.foreign_arms import ReadOptions, is_file, read_arms
+from assay.compare.judged_table import compare_arms
 from assay.data.raw_record import DataError
 from assay.data.results.readers import read_results
 from tests.data.results.produced import FOLDER, copied
@@ -81,8 +81,9 @@ def test_a_folder_that_holds_the_models_folder_is_read_through(tmp_path: Path):
 
 def test_tasks_are_one_comparison_with_a_line_for_each_and_a_mean_that_weighs_them_alike(tmp_path):
     small, large = (group(tmp_path / m, m) for m in ("small", "large"))
-    sides = [side for place in (small, large) for side in read_sides(str(place), metric=METRIC)]
-    table = compare_sides(sides)
+    options = ReadOptions(metric=METRIC)
+    arms = [arm for place in (small, large) for arm in read_arms(str(place), options)]
+    table = compare_arms(arms)
     assert [line.items for line in table.lines] == [17, 17]
     assert [(line.task, line.items) for line in table.tasks] == [("few", 5), ("sums", 12), ("", 17)]
     control, other = zip(*(line.figures for line in table.tasks), strict=True)
@@ -97,5 +98,5 @@ def test_tasks_are_one_comparison_with_a_line_for_each_and_a_mean_that_weighs_th
 
 def test_one_task_alone_has_no_lines_by_task():
     (file,) = (FOLDER / "lm_eval/two_examples").glob("samples_*.jsonl")
-    sides = read_sides(str(file.parent), metric=METRIC)
-    assert sides[0].parts == {}
+    (arm,) = read_arms(str(file.parent), ReadOptions(metric=METRIC))
+    assert arm.result is not None and arm.result.parts == {}

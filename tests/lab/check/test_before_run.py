@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from assay.compare.judged_table import Arm, compare_arms
 from assay.errors import InputError
 from assay.lab.check.all_checks import CHECKS
 from assay.lab.check.before_run import CHEAP, NoReason, Unsound
@@ -23,6 +22,7 @@ from assay.runs.manifest_file import CHECKED, overridden, read_manifest, write_m
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status
 from tests.cli.conftest import answer, assert_one_line, call
+from tests.compare.tables import runs_table
 from tests.lab.run.test_restore import Stopping
 from tests.tiny_lab import make_tiny_lab, write_rows
 
@@ -187,7 +187,7 @@ def test_a_comparison_a_matrix_and_the_notebook_carry_the_mark(
     overrode: tuple[RunDirectory, RunDirectory], tmp_path: Path, lang: str, words: str
 ) -> None:
     first, second = overrode
-    table = compare_arms(Arm(first), [Arm(second)], vary=["seed"])
+    table = runs_table(first, second, vary=["seed"])
     marked = [f for f in table.findings if "--despite" in f.what]
     assert [f.evidence for f in marked] == [f"{first}: {REASON}", f"{second}: {REASON}"]
     html = write_comparison(table, first.root, tmp_path / "page.html", lang)
@@ -214,7 +214,7 @@ def test_the_mark_is_no_difference_between_runs(
     manifest = read_manifest(second)
     write_manifest(second, {**manifest, CHECKED: {"errors": [], "shared": []}})
     try:
-        table = compare_arms(Arm(first), [Arm(second)], vary=["seed"])
+        table = runs_table(first, second, vary=["seed"])
     finally:
         write_manifest(second, manifest)
     assert not [d.path for d in table.differences if d.path.startswith(CHECKED)]

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from assay.compare.judged_table import compare_arms, compare_checkpoints
-from assay.compare.table import Arm
+from assay.compare.judged_table import compare_checkpoints
+from assay.compare.named_arms import ArmRequest
 from assay.data.splits import SplitError, drawn
 from assay.experiment.read_file import SpecError
 from assay.lab.run.evaluate_again import substance
@@ -18,6 +18,7 @@ from assay.report.facts import gather
 from assay.report.words import words
 from assay.runs.measurements import find_record, read_answers
 from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
+from tests.compare.tables import runs_table
 from tests.report.synthetic import add_scores, empty_run
 from tests.tiny_lab import make_tiny_lab
 
@@ -57,7 +58,7 @@ def test_only_another_number_of_items_is_another_record():
 
 
 def test_a_checkpoint_is_asked_its_part_with_every_repeat_and_the_others_all(run):
-    record = find_record(run, "test")
+    record = find_record(run, on="test")
     base, sft = (read_answers(run, record, name) for name in ("base", "sft.step-000002"))
     assert len(record.items) == 8
     assert sorted((a["item_id"], a["repeat"]) for a in base) == sorted(
@@ -81,7 +82,7 @@ def test_a_table_says_how_many_were_asked_and_compares_on_those_that_both_were(r
 
 
 def test_arms_of_two_runs_are_compared_on_the_part_and_the_number_is_no_confound(run):
-    table = compare_arms(Arm(run, "base"), [Arm(run, "sft.step-000002")], "test")
+    table = runs_table(ArmRequest(run, "base"), ArmRequest(run, "sft.step-000002"), on="test")
     assert table.lines[1].to_control is not None
     assert table.lines[1].to_control.comparison.items == 3
     assert not any("fewer" in found.path for found in table.differences)

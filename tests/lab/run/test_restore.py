@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.compare.identical_checkpoints import Place, weights
+from assay.compare.arm import Provenance
+from assay.compare.identical_checkpoints import weights
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
@@ -25,6 +26,7 @@ from assay.runs.status import stored_status
 from assay.runs.verify_files import verify_run
 from assay.train.checkpoint import NotContinuable
 from tests.lab.run.test_kill import everything
+from tests.report.synthetic import RECORD
 from tests.tiny_lab import make_tiny_lab
 
 SHORT = ("stage.sft.steps=6", "stage.sft.checkpoint_every=2", "stage.rl.steps=3")
@@ -158,7 +160,7 @@ def test_whoever_loads_a_damaged_checkpoint_says_so(unbroken: RunDirectory, tmp_
     flip(bad)
     session = Session(experiment_of(run), run, stored_status(run.path).seed, Silent())
     _, last = find_named(tmp_path, f"{run}@rl.last")
-    own, before = Place(run, "rl.step-000003"), Place(run, "rl.step-000002")
+    own, before = (Provenance(run, f"rl.step-00000{step}", RECORD) for step in (3, 2))
     for load in (
         lambda: session.shelf.plain(last),
         lambda: load_model(run_folder(f"{run}@rl.last", tmp_path), session.precision),

@@ -109,9 +109,9 @@ def test_cells_are_compared_with_their_own_base_as_one_family(lab):
     raw = []
     for cell in cells:
         assert cell.unit is not None
-        source = cell.unit.parts[0].sources[0]
-        before = read_scores(source.run, source.record, "base")
-        raw.append(compare(before, cell.unit.parts[0].scores[0]).p_value)
+        (origin,) = cell.origins
+        before = read_scores(origin.run, origin.record, "base")
+        raw.append(compare(before, cell.unit.parts[0].scores).p_value)
     found = [cell.comparison.adjusted_p for cell in cells if cell.comparison]
     assert found == pytest.approx(holm(raw))
     assert matrix.tally.better == 4 and matrix.tally.improved == 4

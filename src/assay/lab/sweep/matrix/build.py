@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from assay.compare.arm import Arm
+from assay.compare.fairness import Terms, check_one_metric
 from assay.errors import InputError, nearest
-from assay.lab.sweep.matrix.cell_fairness import refuse_mixed_metrics
 from assay.lab.sweep.matrix.coordinates import (
     CHECKPOINT_KEYS,
     RECORD,
@@ -24,6 +25,7 @@ from assay.lab.sweep.matrix.model import (
     State,
     Unit,
     Value,
+    origins_of,
 )
 from assay.lab.sweep.matrix.overlap import overlaps
 from assay.lab.sweep.matrix.recommend import recommend
@@ -67,13 +69,12 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
     controls: Controls = {}
     notes = [*ask.notes, *(Note("damaged", u.problem) for u in units if u.state == "damaged")]
     if ask.baseline is not None:
-        cells, controls, more = judge_cells(
-            cells, layout, ask.baseline, ratios, ask.declared, ask.allow
-        )
+        terms = Terms(allow=ask.allow, axes=ask.declared)
+        cells, controls, more = judge_cells(cells, layout, ask.baseline, ratios, terms)
         notes += more
     measured = [unit.parts for unit in units if unit.state == "measured"]
-    notes += overridden_runs(s.run for parts in measured for part in parts for s in part.sources)
-    refuse_mixed_metrics(part for parts in (*measured, *controls.values()) for part in parts)
+    notes += overridden_runs(o.run for parts in measured for arm in parts for o in origins_of(arm))
+    _check_one_metric(arm for parts in (*measured, *controls.values()) for arm in parts)
     view = View(cells, controls, ratios)
     return Matrix(
         name=ask.name,
@@ -95,6 +96,21 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
     )
 
 
+def _check_one_metric(arms: Iterable[Arm]) -> None:
+    """Raise Unfair where a fallback metric scored some answers to a benchmark and not others.
+
+    Cells stand side by side and are averaged, so that all of them are checked together, whether
+    they are compared or not.
+    """
+    by_benchmark: dict[str, dict[str, Arm]] = {}
+    for member in (member for arm in arms for member in arm.members):
+        for origin in origins_of(member):
+            named = by_benchmark.setdefault(origin.record.benchmark, {})
+            named.setdefault(f"{origin} on {origin.record.name}", member)
+    for named in by_benchmark.values():
+        check_one_metric(named)
+
+
 def _check_where(units: Sequence[Unit], layout: Layout, where: Mapping[str, object]) -> None:
     for key, value in where.items():
         if key not in layout.keys:
@@ -107,7 +123,7 @@ def _check_where(units: Sequence[Unit], layout: Layout, where: Mapping[str, obje
 
 
 def _measured_on(cells: Iterable[Cell]) -> tuple[str, ...]:
-    names = [p.sources[0].record.name for c in cells if c.unit for p in c.unit.parts]
+    names = [o.record.name for c in cells for o in c.origins]
     return tuple(dict.fromkeys(names))
 
 

@@ -1,22 +1,27 @@
-"""Puts figures and comparisons to cells; the tests are `judge`'s, and all cells are one family."""
+"""Scores, intervals and comparisons of the cells of a matrix, all cells as one family.
+
+Every figure and verdict comes from `judge`; whether two cells may be compared is decided in
+`compare.fairness`.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from assay.compare.arm import Arm, Provenance
+from assay.compare.fairness import Terms, check_own_training, find_differences
+from assay.compare.judged_table import compared, interval_of
 from assay.errors import InputError
-from assay.judge.arms import arm_interval, as_repeats, compare_arms
 from assay.judge.averages import compare_harmonic, harmonic_interval, value_of
+from assay.judge.confounds import Confound
 from assay.judge.families import adjust_family
-from assay.judge.intervals import Interval, score_interval
-from assay.judge.paired import compare
 from assay.judge.scores import ItemScores, ItemsDifferError
 from assay.judge.verdict import Comparison, not_comparable
-from assay.lab.sweep.matrix.cell_fairness import unfair
-from assay.lab.sweep.matrix.model import Cell, Layout, Measurement, Note, Place, Source
+from assay.lab.sweep.matrix.model import Cell, Layout, Note, Place, origins_of
+from assay.lab.sweep.matrix.units import arm_of_seeds
 from assay.runs.measurements import evaluation_records, measured_checkpoints
-from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
+from assay.runs.records import DamagedRecord, EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_directory, find_run, parse_run_name
 
@@ -55,9 +60,9 @@ def baseline_run(root: Path, text: str) -> Baseline:
     return Baseline(run=run, checkpoint=f"{reference.checkpoint.stage}.{folder.name}")
 
 
-def pooled(parts: Sequence[Measurement]) -> list[ItemScores]:
+def pooled(parts: Sequence[Arm]) -> list[ItemScores]:
     """The scores of each evaluation, seeds as repeats."""
-    return [as_repeats(part.scores) for part in parts]
+    return [arm.scores for arm in parts]
 
 
 def scored(cell: Cell, ratios: Sequence[float]) -> Cell:
@@ -68,19 +73,11 @@ def scored(cell: Cell, ratios: Sequence[float]) -> Cell:
     return replace(
         cell,
         score=value_of(whole, ratios),
-        interval=_interval(parts, whole, ratios),
+        interval=harmonic_interval(whole, ratios) if ratios else interval_of(parts[0]),
         items=sum(len(part.item_ids) for part in whole),
-        repeats=parts[0].scores[0].repeats,
-        seeds=len(parts[0].scores),
+        repeats=parts[0].members[0].scores.repeats,
+        seeds=len(parts[0].members),
     )
-
-
-def _interval(
-    parts: Sequence[Measurement], whole: Sequence[ItemScores], ratios: Sequence[float]
-) -> Interval:
-    if ratios:
-        return harmonic_interval(whole, ratios)
-    return arm_interval(parts[0].scores) if len(parts[0].scores) > 1 else score_interval(whole[0])
 
 
 def judge_cells(
@@ -88,12 +85,11 @@ def judge_cells(
     layout: Layout,
     baseline: Baseline,
     ratios: Sequence[float],
-    keys: Sequence[str],
-    allow: Sequence[str],
-) -> tuple[dict[Place, Cell], dict[Place, tuple[Measurement, ...]], list[Note]]:
+    terms: Terms,
+) -> tuple[dict[Place, Cell], dict[Place, tuple[Arm, ...]], list[Note]]:
     """The cells with their comparisons, the control of each, and why some have none."""
     raw: dict[str, Comparison] = {}
-    controls: dict[Place, tuple[Measurement, ...]] = {}
+    controls: dict[Place, tuple[Arm, ...]] = {}
     notes: list[Note] = []
     own: set[Place] = set()
     for place, cell in cells.items():
@@ -106,11 +102,11 @@ def judge_cells(
             control = None
         if control is None:
             notes.append(Note("no_baseline", cell.name))
-        elif [p.sources for p in control] == [p.sources for p in cell.unit.parts]:
+        elif [origins_of(arm) for arm in control] == [origins_of(arm) for arm in cell.unit.parts]:
             own.add(place)
         else:
             try:
-                raw[repr(place)] = _compared(control, cell.unit.parts, ratios, keys, allow)
+                raw[repr(place)] = _compared(control, cell.unit.parts, ratios, terms)
                 controls[place] = control
             except ItemsDifferError:
                 notes.append(Note("items_differ", cell.name))
@@ -124,7 +120,7 @@ def judge_cells(
 
 def control_of(
     cell: Cell, cells: Mapping[Place, Cell], layout: Layout, baseline: Baseline
-) -> tuple[Measurement, ...] | None:
+) -> tuple[Arm, ...] | None:
     """What a cell is compared with, where that was measured."""
     assert cell.unit is not None
     if baseline.where is not None:
@@ -136,28 +132,25 @@ def control_of(
         other = cells.get(place)
         return other.unit.parts if other and other.unit and other.state == "measured" else None
     found = []
-    for part in cell.unit.parts:
-        sources = []
-        for source in part.sources:
-            record = _same_record(baseline.run or source.run, source.record)
-            if record is None:
-                return None
-            run = baseline.run or source.run
-            names = measured_checkpoints(run, record)
-            checkpoint = baseline.checkpoint or (names[-1] if names else "")
-            if checkpoint not in names:
-                return None
-            sources.append(Source(run, record, checkpoint))
+    for arm in cell.unit.parts:
+        origins = [_same_evaluation(origin, baseline) for origin in origins_of(arm)]
+        if not all(origins):
+            return None
         # One run that all seeds are compared with counts once.
-        kept = _distinct(sources)
-        scores = tuple(read_scores(s.run, s.record, s.checkpoint) for s in kept)
-        found.append(Measurement(kept, scores))
+        distinct = {(o.run, o.record.key, o.checkpoint): o for o in origins if o is not None}
+        found.append(arm_of_seeds(baseline.words, list(distinct.values())))
     return tuple(found)
 
 
-def _distinct(sources: Sequence[Source]) -> tuple[Source, ...]:
-    seen = {(s.run, s.record.key, s.checkpoint): s for s in sources}
-    return tuple(seen.values())
+def _same_evaluation(origin: Provenance, baseline: Baseline) -> Provenance | None:
+    """The baseline's record of an evaluation; None where it was not measured."""
+    run = baseline.run or origin.run
+    record = _same_record(run, origin.record)
+    if record is None:
+        return None
+    names = measured_checkpoints(run, record)
+    checkpoint = baseline.checkpoint or (names[-1] if names else "")
+    return Provenance(run, checkpoint, record) if checkpoint in names else None
 
 
 def _of(place: Place, layout: Layout) -> Place:
@@ -174,29 +167,28 @@ def _same_record(run: RunDirectory, wanted: EvaluationRecord) -> EvaluationRecor
 
 
 def _compared(
-    control: Sequence[Measurement],
-    other: Sequence[Measurement],
-    ratios: Sequence[float],
-    keys: Sequence[str],
-    allow: Sequence[str],
-) -> Comparison:
-    confounds = unfair(control, other, keys, allow)
-    found = _figures(control, other, ratios)
-    return not_comparable(found, [c.path for c in confounds]) if confounds else found
-
-
-def _figures(
-    control: Sequence[Measurement], other: Sequence[Measurement], ratios: Sequence[float]
+    control: Sequence[Arm], other: Sequence[Arm], ratios: Sequence[float], terms: Terms
 ) -> Comparison:
     """Paired by item; with several seeds on both sides the seed is sampled as well."""
-    if ratios:
-        return compare_harmonic(pooled(control), pooled(other), ratios)
-    seeds = len(control[0].scores), len(other[0].scores)
-    if min(seeds) > 1:
-        return compare_arms(control[0].scores, other[0].scores)
-    found = compare(pooled(control)[0], pooled(other)[0])
-    if max(seeds) > 1:
-        return replace(
-            found, method=f"{found.method}; seeds as repeats: these runs, not the method"
-        )
-    return found
+    differing = _differences(control, other, terms)
+    if not ratios:
+        return compared(control[0], other[0], differing)
+    found = compare_harmonic(pooled(control), pooled(other), ratios)
+    confounds = [each.path for each in differing if each.kind == "confound"]
+    return not_comparable(found, confounds) if confounds else found
+
+
+def _differences(control: Sequence[Arm], other: Sequence[Arm], terms: Terms) -> list[Confound]:
+    """The differences between two cells, over their evaluations and seeds.
+
+    Raises Unfair for a checkpoint that was trained on the items it answered, whatever is allowed.
+    """
+    for member in (each for arm in (*control, *other) for each in arm.members):
+        check_own_training(member)
+    pairs = [
+        pair
+        for before, after in zip(control, other, strict=True)
+        for pair in zip(before.members, after.members, strict=False)
+    ]
+    found = {c.path: c for before, after in pairs for c in find_differences(before, after, terms)}
+    return list(found.values())

@@ -6,14 +6,15 @@ Figures are `judge`'s; which cells belong together is decided here.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from assay.compare.arm import Arm
 from assay.judge.averages import Average, average, average_change
 from assay.judge.families import Tally, tally
 from assay.lab.sweep.matrix.judged_cells import pooled
-from assay.lab.sweep.matrix.model import ArmView, Cell, Layout, Margin, Measurement, Place, Value
+from assay.lab.sweep.matrix.model import ArmView, Cell, Layout, Margin, Place, Value
 from assay.lab.sweep.matrix.overlap import item_ids
 from assay.lab.sweep.sweep_table import ARM
 
-Controls = Mapping[Place, tuple[Measurement, ...]]
+Controls = Mapping[Place, tuple[Arm, ...]]
 """What each compared cell is compared with."""
 
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from assay.compare.arm import Arm, Provenance
 from assay.judge.averages import Average
 from assay.judge.families import Tally
 from assay.judge.intervals import Interval
 from assay.judge.scores import ItemScores
 from assay.judge.selection import Choice
 from assay.judge.verdict import Comparison
-from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 
 Value = str | int | float | bool | None
@@ -45,23 +45,6 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """One record that a number comes from."""
-
-    run: RunDirectory
-    record: EvaluationRecord
-    checkpoint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """The scores of one cell on one evaluation, one for each training seed."""
-
-    sources: tuple[Source, ...]
-    scores: tuple[ItemScores, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Unit:
     """What is looked for in a cell: runs of one setting at one checkpoint, measured or not."""
 
@@ -70,13 +53,18 @@ class Unit:
     coordinates: Mapping[str, Any]
     state: State
     runs: tuple[RunDirectory, ...]
-    parts: tuple[Measurement, ...] = ()
+    parts: tuple[Arm, ...] = ()
     """One for each evaluation of the value; empty unless measured."""
     seeds_missing: int = 0
     looks: int = 1
     """Checkpoints among which this one was chosen on dev items."""
     problem: str = ""
     """What is wrong with a damaged record."""
+
+
+def origins_of(arm: Arm) -> list[Provenance]:
+    """The records behind an arm of a matrix, one for each training seed."""
+    return [each.provenance for each in arm.members if each.provenance is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +88,11 @@ class Cell:
     def name(self) -> str:
         """What the cell is called in findings and lists."""
         return self.unit.name if self.unit else ""
+
+    @property
+    def origins(self) -> list[Provenance]:
+        """The records that the cell's value comes from, by evaluation and seed."""
+        return [o for arm in (self.unit.parts if self.unit else ()) for o in origins_of(arm)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,10 @@ one source, taken in one way, lie within each other. Figures are not touched her
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from assay.compare.fairness import ROWS
 from assay.judge.families import relation
-from assay.lab.sweep.matrix.cell_fairness import ROWS
 from assay.lab.sweep.matrix.coordinates import ordered
-from assay.lab.sweep.matrix.model import Cell, Layout, Overlap, Value
-from assay.runs.manifest_file import read_manifest
+from assay.lab.sweep.matrix.model import Cell, Layout, Overlap, Value, origins_of
 
 EXAMPLES = "options.examples"
 """Worked examples in a prompt: a benchmark takes the first ones, so fewer lie within more."""
@@ -35,7 +34,7 @@ def overlaps(layout: Layout, cells: Iterable[Cell]) -> tuple[Overlap, ...]:
 def item_ids(cell: Cell) -> frozenset[str]:
     """The items of a cell, told apart by benchmark."""
     assert cell.unit is not None
-    records = [part.sources[0].record for part in cell.unit.parts]
+    records = [origin.record for arm in cell.unit.parts for origin in origins_of(arm)[:1]]
     return frozenset(f"{r.benchmark}\n{item}" for r in records for item in r.items)
 
 
@@ -58,7 +57,7 @@ def _of_axis(key: str, groups: Mapping[Value, Sequence[Cell]]) -> list[Overlap]:
 def taken(cell: Cell) -> dict[str, Mapping[str, Any]]:
     """What the manifest of the cell's first run says about its data sets."""
     assert cell.unit is not None
-    return read_manifest(cell.unit.parts[0].sources[0].run).get("data", {})
+    return cell.origins[0].manifest.get("data", {})
 
 
 def _nested_rows(key: str, tables: Mapping[Value, Mapping[str, Any]]) -> list[Overlap]:

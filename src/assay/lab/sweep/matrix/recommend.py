@@ -6,18 +6,19 @@ Only records of role `select` are asked. The reported score of the candidate is 
 
 from collections.abc import Mapping
 
+from assay.compare.arm import Arm
 from assay.judge.arms import as_repeats
 from assay.judge.scores import ItemScores
 from assay.judge.selection import choose
 from assay.lab.sweep.matrix.judged_cells import Baseline
-from assay.lab.sweep.matrix.model import Cell, Measurement, Place, Recommendation, Unit
+from assay.lab.sweep.matrix.model import Cell, Place, Recommendation, Unit
 from assay.lab.sweep.matrix.units import dev_scores, selecting
 from assay.runs.records import DamagedRecord
 
 
 def recommend(
     cells: Mapping[Place, Cell],
-    controls: Mapping[Place, tuple[Measurement, ...]],
+    controls: Mapping[Place, tuple[Arm, ...]],
     baseline: Baseline | None,
     select: str | None,
 ) -> Recommendation:
@@ -66,7 +67,7 @@ def _dev(unit: Unit | None, name: str) -> ItemScores | None:
 def _baseline(
     place: Place,
     cells: Mapping[Place, Cell],
-    controls: Mapping[Place, tuple[Measurement, ...]],
+    controls: Mapping[Place, tuple[Arm, ...]],
     name: str,
 ) -> ItemScores | None:
     """The dev scores of the runs and checkpoints that a cell is compared with."""

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from assay.compare.arm import Arm, Provenance, load_arm, with_seeds
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.judge.scores import ItemScores
 from assay.lab.sweep.matrix.coordinates import checkpoint_coordinates, record_coordinates
-from assay.lab.sweep.matrix.model import Measurement, Source, State, Unit
+from assay.lab.sweep.matrix.model import State, Unit, origins_of
 from assay.lab.sweep.matrix.slots import Slot
 from assay.runs.checkpoints import read_selection
 from assay.runs.measurements import evaluation_records, measured_checkpoints
@@ -50,14 +51,14 @@ def units_of(slot: Slot, ask: Ask) -> list[Unit]:
             if status in states.values():
                 state = status
         return [Unit(slot.name, slot.coordinates, state, slot.runs)]
-    found: dict[tuple[tuple[str, ...], str], list[tuple[Source, ...]]] = {}
+    found: dict[tuple[tuple[str, ...], str], list[tuple[Provenance, ...]]] = {}
     looks = 1
     for run in finished:
         experiment = read_experiment(run.spec)
         for records in _record_groups(run, experiment, slot.on or ask.on, bool(slot.on), ask):
             for label, checkpoint in _wanted(run, records, ask).items():
-                sources = tuple(Source(run, record, checkpoint) for record in records)
-                found.setdefault((tuple(r.name for r in records), label), []).append(sources)
+                origins = tuple(Provenance(run, checkpoint, record) for record in records)
+                found.setdefault((tuple(r.name for r in records), label), []).append(origins)
                 looks = max(looks, _looks(run, label))
     if not found:
         return [Unit(slot.name, slot.coordinates, "not measured", slot.runs)]
@@ -126,25 +127,30 @@ def _looks(run: RunDirectory, label: str) -> int:
     return max([1, *counts])
 
 
-def _unit(slot: Slot, seeds: Sequence[tuple[Source, ...]], looks: int) -> Unit:
+def _unit(slot: Slot, seeds: Sequence[tuple[Provenance, ...]], looks: int) -> Unit:
     first = seeds[0][0]
     experiment = read_experiment(first.run.spec)
     derived = checkpoint_coordinates(first.run, experiment, first.checkpoint)
     if len(seeds[0]) == 1:
         derived |= record_coordinates(first.record)
-    checkpoints = {sources[0].checkpoint for sources in seeds}
+    checkpoints = {origins[0].checkpoint for origins in seeds}
     name = f"{slot.name}@{checkpoints.pop()}" if len(checkpoints) == 1 else slot.name
     place = {**derived, **slot.coordinates}
     missing = max(slot.seeds - len(seeds), 0)
     try:
-        parts = tuple(_measurement(sources) for sources in zip(*seeds, strict=True))
+        parts = tuple(arm_of_seeds(name, origins) for origins in zip(*seeds, strict=True))
     except DamagedRecord as error:
         return Unit(name, place, "damaged", slot.runs, problem=str(error))
     return Unit(name, place, "measured", slot.runs, parts, missing, looks)
 
 
-def _measurement(sources: tuple[Source, ...]) -> Measurement:
-    return Measurement(sources, tuple(read_scores(s.run, s.record, s.checkpoint) for s in sources))
+def arm_of_seeds(name: str, origins: Sequence[Provenance]) -> Arm:
+    """The finished records of one setting as an arm: scores and errors without the texts.
+
+    Raises DamagedRecord.
+    """
+    first, *further = (load_arm(origin, outputs=False) for origin in origins)
+    return with_seeds(first, further, name) if further else first
 
 
 def dev_scores(unit: Unit, select: str, checkpoint: str | None = None) -> list[ItemScores] | None:
@@ -153,19 +159,19 @@ def dev_scores(unit: Unit, select: str, checkpoint: str | None = None) -> list[I
     `checkpoint` asks for another checkpoint of the same runs.
     """
     found = []
-    for source in unit.parts[0].sources:
-        name = checkpoint or source.checkpoint
+    for origin in origins_of(unit.parts[0]):
+        name = checkpoint or origin.checkpoint
         records = [
-            r for r in evaluation_records(source.run) if r.name == select and r.role == "select"
+            r for r in evaluation_records(origin.run) if r.name == select and r.role == "select"
         ]
-        if not records or not records[0].finished(source.run, name):
+        if not records or not records[0].finished(origin.run, name):
             return None
-        found.append(read_scores(source.run, records[0], name))
+        found.append(read_scores(origin.run, records[0], name))
     return found
 
 
 def selecting(units: Iterable[Unit]) -> list[str]:
     """Names of the evaluations that choose, over all units."""
-    runs = {source.run for unit in units for part in unit.parts for source in part.sources}
+    runs = {o.run for unit in units for arm in unit.parts for o in origins_of(arm)}
     names = [r.name for run in runs for r in evaluation_records(run) if r.role == "select"]
     return list(dict.fromkeys(names))

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from assay.compare.foreign_results import (
+from assay.compare.foreign_arms import (
     NoSuchResult,
+    ReadOptions,
+    distinct_names,
     is_file,
-    named_apart,
     read_all_metrics,
-    read_sides,
+    read_arms,
     summaries,
 )
 from assay.judge.intervals import wilson
@@ -41,48 +42,48 @@ def test_a_file_is_known_by_its_ending(text: str, file: bool):
 
 def test_a_name_takes_one_run_of_a_file_or_all(tmp_path: Path):
     file = table(tmp_path, TWO)
-    assert [side.name for side in read_sides(file)] == ["base", "tuned"]
-    assert [side.name for side in read_sides(f"{file}@tuned")] == ["tuned"]
+    assert [arm.name for arm in read_arms(file)] == ["base", "tuned"]
+    assert [arm.name for arm in read_arms(f"{file}@tuned")] == ["tuned"]
     with pytest.raises(NoSuchResult, match="did you mean 'tuned'"):
-        read_sides(f"{file}@tunde")
+        read_arms(f"{file}@tunde")
 
 
 def test_a_file_whose_name_holds_an_at_is_that_file(tmp_path: Path):
     file = table(tmp_path, "item,score\na,1\n", "a@b.csv")
-    assert [side.name for side in read_sides(file)] == ["a@b"]
+    assert [arm.name for arm in read_arms(file)] == ["a@b"]
 
 
 def test_several_metrics_and_none_named_are_refused_with_their_names(tmp_path: Path):
     file = table(tmp_path, "item,exact,loose\na,1,1\nb,0,1\n")
     with pytest.raises(NoSuchResult, match="2 metrics: exact, loose"):
-        read_sides(file)
-    (side,) = read_sides(file, metric="loose")
-    assert list(side.scores.values()) == [1.0, 1.0]
+        read_arms(file)
+    (arm,) = read_arms(file, ReadOptions(metric="loose"))
+    assert arm.scores.scores.tolist() == [[1.0], [1.0]]
     with pytest.raises(NoSuchResult, match="did you mean 'exact'"):
-        read_sides(file, metric="exat")
-    assert [side.metric for side in read_all_metrics(file)] == ["exact", "loose"]
+        read_arms(file, ReadOptions(metric="exat"))
+    assert [arm.metric for arm in read_all_metrics(file)] == ["exact", "loose"]
 
 
 def test_the_metric_called_score_is_the_one_that_is_meant(tmp_path: Path):
-    (side,) = read_sides(table(tmp_path, "item,loose,score\na,1,0\n"))
-    assert side.metric == "score"
+    (arm,) = read_arms(table(tmp_path, "item,loose,score\na,1,0\n"))
+    assert arm.result is not None and arm.result.metric == "score"
 
 
 def test_abstentions_and_errors_are_counted_and_never_zero(tmp_path: Path):
     text = "item,run,score,error\na,r,1,\nb,r,,timed out\nc,r,1,\n"
-    (summary,) = summaries(read_sides(table(tmp_path, text)))
+    (summary,) = summaries(read_all_metrics(table(tmp_path, text)))
     assert summary.score == 1.0
     assert summary.interval == wilson(2, 2)
-    assert (summary.abstained, summary.side.errors) == (1, 1)
+    assert (summary.abstained, summary.errors) == (1, 1)
 
 
 def test_a_run_without_any_score_has_none(tmp_path: Path):
-    found = read_sides(table(tmp_path, "item,run,score\na,x,1\na,y,\n"))
+    found = read_all_metrics(table(tmp_path, "item,run,score\na,x,1\na,y,\n"))
     assert [s.score for s in summaries(found)] == [1.0, None]
 
 
 def test_runs_that_are_called_alike_get_the_name_of_their_file(tmp_path: Path):
     files = [table(tmp_path, TWO, "one.csv"), table(tmp_path, TWO, "two.csv")]
-    sides = [*read_sides(files[0]), *read_sides(f"{files[1]}@base")]
-    named = named_apart(sides, [files[0], files[0], f"{files[1]}@base"])
+    arms = [*read_arms(files[0]), *read_arms(f"{files[1]}@base")]
+    named = distinct_names(arms, [files[0], files[0], f"{files[1]}@base"])
     assert [s.name for s in named] == [f"{files[0]}@base", "tuned", f"{files[1]}@base"]

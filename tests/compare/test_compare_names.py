@@ -8,31 +8,34 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from assay.compare.fairness import Unfair
-from assay.compare.foreign_compare import CHECKER_UNKNOWN, LEFT_OUT, SETTINGS_UNKNOWN, compare_sides
-from assay.compare.foreign_results import NoSuchResult, Side, own_side
-from assay.compare.judged_table import UNSCORED, compare_arms
-from assay.compare.table import Arm, Pairing, Table
+from assay.compare.fairness import CHECKER_UNKNOWN, LEFT_OUT, SETTINGS_UNKNOWN, Unfair
+from assay.compare.foreign_arms import NoSuchResult
+from assay.compare.judged_table import UNSCORED
+from assay.compare.named_arms import ArmRequest, own_arm
+from assay.compare.table import Pairing, Table
+from assay.data.results.foreign_result import Result
 from assay.judge.families import holm
 from assay.judge.paired import compare
 from assay.judge.scores import item_scores
 from assay.report.comparison_page import write_comparison
 from assay.report.comparison_terminal import comparison_shown
 from assay.runs.run_directory import RunDirectory
-from tests.report.synthetic import MANIFEST, add_scores, empty_run
+from tests.compare.tables import answers, results_table, runs_table
+from tests.report.synthetic import add_scores, empty_run
 
 BASE = [0.0] * 20
 BETTER = [1.0] * 9 + [0.0] * 11
 BEST = [1.0] * 8 + [0.0] + [1.0] * 4 + [0.0] * 7
 
 
-def side(name: str, values: list, repeats: int = 1, **more) -> Side:
+def side(name: str, values: list, repeats: int = 1, **more) -> Result:
     """A run on as many items as there are values, in the first `repeats` passes alike."""
     keys = [(f"item_{i}", r) for r in range(repeats) for i in range(len(values))]
     scores = {key: values[n % len(values)] for n, key in enumerate(keys)}
-    outputs = {key: str(score) for key, score in scores.items()}
-    given = {"format": "table", "benchmark": "", "metric": "score", "checker": ""}
-    return Side(**{"name": name, **given, "scores": scores, "outputs": outputs, **more})
+    scores = more.pop("scores", scores)
+    outputs = more.pop("outputs", {key: str(score) for key, score in scores.items()})
+    given = {"format": "table", "file": f"{name}.csv", "metric": "score"}
+    return Result(**{"run": name, **given, "answers": answers(scores, outputs), **more})
 
 
 def pairing(judged: Table, line: int = 1) -> Pairing:
@@ -48,7 +51,7 @@ def marks(judged: Table) -> dict[str, str]:
 
 def test_verdicts_are_the_judges_over_one_family():
     sides = [side("base", BASE), side("better", BETTER), side("best", BEST)]
-    judged = compare_sides(sides)
+    judged = results_table(*sides)
 
     def scores(values):
         return item_scores((f"item_{i}", 0, value) for i, value in enumerate(values))
@@ -66,40 +69,40 @@ def test_verdicts_are_the_judges_over_one_family():
 
 def test_the_control_is_the_first_or_the_one_named():
     sides = [side("base", BASE), side("better", BETTER)]
-    assert compare_sides(sides).control.name == "base"
-    judged = compare_sides(sides, control="better")
+    assert results_table(*sides).control.name == "base"
+    judged = results_table(*sides, control="better")
     assert judged.control.name == "better"
     assert pairing(judged).comparison.verdict == "worse"
     with pytest.raises(NoSuchResult, match="did you mean 'better'"):
-        compare_sides(sides, control="bettre")
+        results_table(*sides, control="bettre")
 
 
 def test_without_outputs_agreement_is_unknown_and_not_nought():
-    judged = compare_sides([side("a", BASE), side("b", BETTER, outputs={})])
+    judged = results_table(side("a", BASE), side("b", BETTER, outputs={}))
     assert pairing(judged).agreement is None
 
 
 def test_rewards_beyond_one_are_judged_on_one_scale():
-    judged = compare_sides([side("a", [0.5, -1.0, 0.25]), side("b", [1.5, 1.0, 0.25])])
+    judged = results_table(side("a", [0.5, -1.0, 0.25]), side("b", [1.5, 1.0, 0.25]))
     assert judged.lines[1].score == pytest.approx(2.75 / 3)
     assert pairing(judged).comparison.difference == pytest.approx(3 / 3)
 
 
 def test_settings_that_no_file_carries_are_marked_as_unknown():
-    judged = compare_sides([side("a", BASE), side("b", BETTER)])
+    judged = results_table(side("a", BASE), side("b", BETTER))
     assert marks(judged) == {SETTINGS_UNKNOWN: "a, b", CHECKER_UNKNOWN: "a, b"}
 
 
-def known(name: str, values: list, **settings) -> Side:
+def known(name: str, values: list, **settings) -> Result:
     made = side(name, values, metric="match", checker="inspect-ai match", format="inspect-ai")
-    return replace(made, settings=settings, configured=True, vary=("base_weights",))
+    return replace(made, settings=settings, configured=True)
 
 
 def test_only_what_both_carry_is_said_to_be_the_same():
     sampling = {"sampling": {"temperature": 0.0}}
     first = known("a", BASE, evaluation={"sums": sampling}, packages={"x": "1"})
     second = known("b", BETTER, evaluation={"sums": sampling})
-    judged = compare_sides([first, second])
+    judged = results_table(first, second)
     states = {part.part: judged.state(part) for part in judged.parts}
     same = {part for part, state in states.items() if state == "same"}
     assert same == {"items", "sampling", "checker"}
@@ -110,27 +113,27 @@ def test_the_model_is_what_is_under_test_and_every_other_setting_a_confound():
     sampling = {"temperature": 0.0}
     first = known("a", BASE, base_weights={"model": "a"}, sampling=sampling)
     second = known("b", BETTER, base_weights={"model": "b"}, sampling=sampling)
-    fair = compare_sides([first, second])
+    fair = results_table(first, second)
     assert pairing(fair).comparison.verdict == "better" and marks(fair) == {}
     assert [(d.path, d.kind) for d in fair.differences] == [("base_weights.model", "declared")]
     warm = replace(second, settings={**second.settings, "sampling": {"temperature": 1.0}})
-    unfair = pairing(compare_sides([first, warm])).comparison
+    unfair = pairing(results_table(first, warm)).comparison
     assert unfair.verdict == "not comparable"
     assert unfair.confounds == ("sampling.temperature",)
-    allowed = compare_sides([first, warm], allow=["sampling.temperature"])
+    allowed = results_table(first, warm, allow=["sampling.temperature"])
     assert pairing(allowed).comparison.verdict == "better"
     assert allowed.allowed == ("sampling.temperature",)
 
 
 def test_other_numbers_of_repeats_are_a_note_and_no_confound():
-    judged = compare_sides([side("a", BASE), side("b", BETTER, repeats=3)])
+    judged = results_table(side("a", BASE), side("b", BETTER, repeats=3))
     assert pairing(judged).comparison.verdict == "better"
     assert [(d.path, d.kind) for d in judged.differences] == [("evaluation.repeats", "note")]
 
 
 def test_settings_of_another_tool_cannot_be_compared_and_are_marked():
     other = known("b", BETTER, sampling={"temperature": 0.0})
-    judged = compare_sides([side("a", BASE), replace(other, metric="score", checker="")])
+    judged = results_table(side("a", BASE), replace(other, metric="score", checker=""))
     assert marks(judged)[SETTINGS_UNKNOWN] == "a, b"
 
 
@@ -145,34 +148,33 @@ def test_settings_of_another_tool_cannot_be_compared_and_are_marked():
         (side("b", BETTER, questions={"item_3": "changed"}), "1 items ask something else.*item_3"),
     ],
 )
-def test_what_is_never_compared(other: Side, words: str):
+def test_what_is_never_compared(other: Result, words: str):
     control = side("a", BASE, questions={"item_3": "asked", "item_4": "only here"})
     with pytest.raises(Unfair, match=words):
-        compare_sides([control, other])
+        results_table(control, other)
 
 
 def test_no_common_items_are_refused():
-    other = side("b", BETTER)
-    moved = replace(other, scores={(f"x{k}", r): v for (k, r), v in other.scores.items()})
+    moved = side("b", BETTER, scores={(f"x{i}", 0): v for i, v in enumerate(BETTER)})
     with pytest.raises(Unfair, match="20 and 20, 0 of them shared"):
-        compare_sides([side("a", BASE), moved])
+        results_table(side("a", BASE), moved)
 
 
 def test_other_checkers_are_refused():
     with pytest.raises(Unfair, match=r"checker 'one'.*'two'"):
-        compare_sides([side("a", BASE, checker="one"), side("b", BETTER, checker="two")])
+        results_table(side("a", BASE, checker="one"), side("b", BETTER, checker="two"))
 
 
 def test_uneven_repeats_are_refused():
-    uneven = side("b", BETTER)
-    more = replace(uneven, scores={**uneven.scores, ("item_7", 1): 1.0})
+    scores = {(f"item_{i}", 0): v for i, v in enumerate(BETTER)}
+    more = side("b", BETTER, scores={**scores, ("item_7", 1): 1.0})
     with pytest.raises(Unfair, match="2 to 'item_7'; 1 of 20 items are uneven"):
-        compare_sides([side("a", BASE), more])
+        results_table(side("a", BASE), more)
 
 
 def test_one_run_alone_is_refused():
     with pytest.raises(Unfair, match="only one run"):
-        compare_sides([side("a", BASE)])
+        results_table(side("a", BASE))
 
 
 @pytest.fixture
@@ -188,11 +190,11 @@ def test_a_run_of_the_lab_gets_the_same_figures_as_among_its_own(run: RunDirecto
     other.manifest.write_text(run.manifest.read_text() if run.manifest.exists() else "{}")
     add_scores(other, "base", BASE)
     add_scores(other, "rl.step-000030", BETTER)
-    own = own_side(Arm(run, "rl.step-000030"), None)
+    own = own_arm(ArmRequest(run, "rl.step-000030"))
     values = {f"simple_python_{i}": value for i, value in enumerate(BETTER)}
     outside = side("outside", BETTER, scores={(k, 0): v for k, v in values.items()})
-    judged = compare_sides([own, outside])
-    native = compare_arms(Arm(run), [Arm(other)]).lines[1].to_control
+    judged = results_table(own, outside)
+    native = runs_table(run, other).lines[1].to_control
     assert native is not None
     ours, theirs = pairing(judged).comparison, native.comparison
     assert (ours.difference, ours.interval) == (theirs.difference, theirs.interval)
@@ -206,21 +208,22 @@ def test_an_unfinished_run_of_the_lab_is_refused(run: RunDirectory):
 
     write_status(run.path, replace(stored_status(run.path), status="failed"))
     with pytest.raises(Unfair, match="is failed"):
-        own_side(Arm(run), None)
+        own_arm(ArmRequest(run))
 
 
 def test_a_known_checker_of_another_tool_is_not_the_labs(run: RunDirectory):
-    own = own_side(Arm(run), None)
-    assert MANIFEST and own.configured
-    outside = replace(own, name="x", format="lm-eval", checker="lm-evaluation-harness exact_match")
+    own = own_arm(ArmRequest(run))
+    checker = "lm-evaluation-harness exact_match"
+    scores = {(item, 0): 1.0 for item in own.scores.item_ids}
+    outside = side("x", BETTER, scores=scores, format="lm-eval", checker=checker)
     with pytest.raises(Unfair, match="checker"):
-        compare_sides([own, outside])
+        results_table(own, outside)
 
 
 def test_items_of_one_source_are_one_cluster_and_their_number_is_told():
     sources = {f"item_{i}": f"source {i // 4}" for i in range(20)}
-    alone = compare_sides([side("a", BASE), side("b", BETTER)])
-    judged = compare_sides([side("a", BASE, clusters=sources), side("b", BETTER)])
+    alone = results_table(side("a", BASE), side("b", BETTER))
+    judged = results_table(side("a", BASE, clusters=sources), side("b", BETTER))
     assert pairing(alone).comparison.verdict == "better"
     found = pairing(judged).comparison
     assert (found.clusters, found.verdict) == (5, "undecided")
@@ -229,16 +232,17 @@ def test_items_of_one_source_are_one_cluster_and_their_number_is_told():
 
 
 def test_reducers_that_a_file_has_no_scores_of_are_named():
-    judged = compare_sides([side("a", BASE), side("b", BETTER, left_out=("house/best",))])
+    judged = results_table(side("a", BASE), side("b", BETTER, left_out=("house/best",)))
     assert [f.evidence for f in judged.findings if f.what == LEFT_OUT] == ["b: house/best"]
 
 
 def test_own_runs_and_tables_are_warned_of_beyond_two_percent_without_a_score(tmp_path: Path):
     run = empty_run(tmp_path, "own")
     add_scores(run, "base", [0.0] * 95 + [None] * 5)
-    own = own_side(Arm(run), None)
-    other = replace(side("other", [1.0] * 98 + [None] * 2), scores=dict.fromkeys(own.scores, 1.0))
-    judged = compare_sides([own, other])
+    own = own_arm(ArmRequest(run))
+    scores = {(item, 0): 1.0 for item in own.scores.item_ids}
+    other = side("other", [], scores=scores)
+    judged = results_table(own, other)
     found = [f for f in judged.findings if f.what == UNSCORED]
     assert [f.evidence for f in found] == [f"{own.name}: 5.0% (5 / 100)"]
     assert judged.control.possible == (0.0, 0.05)
@@ -247,7 +251,7 @@ def test_own_runs_and_tables_are_warned_of_beyond_two_percent_without_a_score(tm
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_scores_that_do_not_run_from_0_to_1_are_nowhere_told_in_percent_or_points(lang, tmp_path):
     rewards = [[-1.5 + 0.3 * (i % 7) for i in range(20)], [2.5 - 0.2 * (i % 5) for i in range(20)]]
-    table = compare_sides([side("a", rewards[0]), side("b", rewards[1])])
+    table = results_table(side("a", rewards[0]), side("b", rewards[1]))
     console = Console(width=250, file=StringIO())
     for part in comparison_shown(table, lang):
         console.print(part)

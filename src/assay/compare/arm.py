@@ -1,0 +1,203 @@
+"""One side of a comparison: scores by item and repeat, answers, and where both come from.
+
+Loads arms from the records of a lab. Whether two arms may be compared is decided in `fairness`,
+what their difference means in `judged_table`.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from assay.data.results.foreign_result import Result
+from assay.judge.arms import as_repeats
+from assay.judge.identity import is_fallback
+from assay.judge.scores import ItemScores, on_one_scale
+from assay.runs.manifest_file import Manifest, read_manifest
+from assay.runs.measurements import NotMeasured, measured_checkpoints
+from assay.runs.records import CLUSTER, EvaluationRecord, read_columns, scores_of
+from assay.runs.run_directory import RunDirectory
+
+COLUMNS = ("item_id", "repeat", "score", "parts", "error")
+OUTPUT = "output"
+OWN = "assay"
+"""The format of a lab's own records."""
+
+Key = tuple[str, int]
+"""Item and repeat."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The run, checkpoint and evaluation record of a lab that scores come from."""
+
+    run: RunDirectory
+    checkpoint: str
+    record: EvaluationRecord
+
+    def __str__(self) -> str:
+        return f"{self.run}@{self.checkpoint}"
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The fingerprints of the run. Raises DamagedManifest."""
+        return read_manifest(self.run)
+
+    @property
+    def file(self) -> Path:
+        """The file of the record."""
+        return self.record.file(self.run.evaluations, self.checkpoint)
+
+    @property
+    def address(self) -> str:
+        """With an item's id appended, what `assay show` takes."""
+        return f"{self.run}:{self.record.key}/{self.checkpoint}/"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One side of a comparison, whether a lab or another tool measured it."""
+
+    name: str
+    scores: ItemScores
+    """I items x R repeats; the repeats of all training seeds where there are several."""
+    origin: Provenance | Result
+    """Where the scores come from: a record of a lab, or a file of another tool."""
+    outputs: Mapping[Key, str] = field(default_factory=dict)
+    """The text of every answer; empty where the file has none or they were not read."""
+    judged: Sequence[tuple[float | None, str, str]] = ()
+    """Score, error type and parts (JSON) of every answer; empty for a file of another tool."""
+    seeds: tuple["Arm", ...] = ()
+    """An arm for each training seed, the newest run first; empty where there is one."""
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """The record of a lab; None for a file of another tool."""
+        return self.origin if isinstance(self.origin, Provenance) else None
+
+    @property
+    def result(self) -> Result | None:
+        """What the file of another tool holds; None for a record of a lab."""
+        return self.origin if isinstance(self.origin, Result) else None
+
+    @property
+    def members(self) -> tuple["Arm", ...]:
+        """The arm of each training seed; the arm itself where there is one."""
+        return self.seeds or (self,)
+
+    @property
+    def format(self) -> str:
+        """The format that the scores were stored in."""
+        return self.origin.format if isinstance(self.origin, Result) else OWN
+
+    @property
+    def benchmark(self) -> str:
+        """The benchmark; empty where a file does not say."""
+        origin = self.origin
+        return origin.benchmark if isinstance(origin, Result) else origin.record.benchmark
+
+    @property
+    def checker(self) -> str:
+        """What gave the scores; empty where a file does not say."""
+        origin = self.origin
+        return origin.checker if isinstance(origin, Result) else origin.record.checker
+
+    @property
+    def file(self) -> Path:
+        """The file that the scores come from."""
+        origin = self.origin
+        return Path(origin.file).absolute() if isinstance(origin, Result) else origin.file
+
+    @cached_property
+    def answers(self) -> list[tuple[float | None, str, Mapping[str, float]]]:
+        """Score, error type and parts of every answer."""
+        parts = _parts_by_text(text for _, _, text in self.judged)
+        return [(score, error, parts[text]) for score, error, text in self.judged]
+
+    @property
+    def fallbacks(self) -> int:
+        """Answers that were scored by a fallback metric."""
+        texts = [text for _, _, text in self.judged]
+        marked = {text for text, parts in _parts_by_text(texts).items() if is_fallback(parts)}
+        return sum(text in marked for text in texts)
+
+
+def _parts_by_text(texts: Iterable[str]) -> dict[str, Mapping[str, float]]:
+    """What the JSON texts of parts stand for; few different ones stand for thousands of answers."""
+    return {text: json.loads(text) for text in set(texts)}
+
+
+def load_arm(origin: Provenance, name: str | None = None, *, outputs: bool = True) -> Arm:
+    """A finished record as an arm, named RUN@CHECKPOINT unless `name` is given.
+
+    Without `outputs` the texts of the answers are not read. Raises NotMeasured where the record is
+    not finished, DamagedRecord.
+    """
+    run, record, checkpoint = origin.run, origin.record, origin.checkpoint
+    if not record.finished(run, checkpoint):
+        known = ", ".join(measured_checkpoints(run, record)) or "none"
+        problem = f"{run}: {record.name} of {checkpoint} has no finished record"
+        raise NotMeasured(problem, fix=f"finished are: {known}")
+    columns = [*COLUMNS, OUTPUT] if outputs else COLUMNS
+    found = read_columns(origin.file, columns, [CLUSTER])
+    keys = zip(found["item_id"], found["repeat"], strict=True)
+    return Arm(
+        name=name or str(origin),
+        scores=scores_of(
+            found["item_id"],
+            found["repeat"],
+            found["score"],
+            found.get(CLUSTER),
+            part=record.part(checkpoint),
+        ),
+        origin=origin,
+        outputs=dict(zip(keys, found[OUTPUT], strict=True)) if outputs else {},
+        judged=list(zip(found["score"], found["error"], found["parts"], strict=True)),
+    )
+
+
+def with_seeds(first: Arm, further: Sequence[Arm], name: str) -> Arm:
+    """The arms of several training seeds as one, their scores on one scale as repeats.
+
+    Outputs and origin are those of the first. Raises ItemsDifferError.
+    """
+    scores = on_one_scale(*(arm.scores for arm in (first, *further)))
+    seeds = [replace(arm, scores=s) for arm, s in zip((first, *further), scores, strict=True)]
+    return replace(first, name=name, scores=as_repeats(scores), seeds=tuple(seeds))
+
+
+def on_scale_of_all(arms: Sequence[Arm]) -> list[Arm]:
+    """The arms on the widest scale that one of them has, with the clusters that one of them knows.
+
+    Raises ItemsDifferError where two know different clusters.
+    """
+    members = [each for arm in arms for each in (arm, *arm.seeds)]
+    scores = iter(on_one_scale(*(each.scores for each in members)))
+    return [
+        replace(
+            arm,
+            scores=next(scores),
+            seeds=tuple(replace(seed, scores=next(scores)) for seed in arm.seeds),
+        )
+        for arm in arms
+    ]
+
+
+def agreement(control: Arm, other: Arm) -> float | None:
+    """Share of the answers that both gave in the same words; None where one kept none."""
+    both = control.outputs.keys() & other.outputs.keys()
+    same = sum(control.outputs[key] == other.outputs[key] for key in both)
+    return same / len(both) if both else None
+
+
+def identical(arms: Iterable[Arm]) -> list[tuple[Arm, Arm]]:
+    """Pairs of arms that gave the same answer to every item in every repeat."""
+    first: dict[tuple[tuple[Key, str], ...], Arm] = {}
+    pairs = []
+    for arm in arms:
+        signature = tuple(sorted(arm.outputs.items()))
+        if signature and signature in first:
+            pairs.append((first[signature], arm))
+        first.setdefault(signature, arm)
+    return pairs

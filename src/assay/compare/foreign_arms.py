@@ -1,0 +1,202 @@
+"""Runs that other tools measured: read from files as arms, or scored by themselves.
+
+A name on the command line means a run in a file (`FILE`, or `FILE@RUN` where it holds several) or a
+run of the lab. What may be compared is decided in `fairness`; nothing is judged or printed here.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from assay.compare.arm import Arm
+from assay.compare.fairness import check_complete
+from assay.data.raw_record import DataError
+from assay.data.results.bfcl_leaderboard import Reported, read_leaderboard
+from assay.data.results.foreign_result import SCORE, Result
+from assay.data.results.lm_eval import sample_logs
+from assay.data.results.readers import SUFFIXES, read_results
+from assay.errors import InputError, nearest
+from assay.judge.intervals import Interval, score_interval, wilson
+from assay.judge.missing import score_range
+from assay.judge.scores import ItemScores, item_scores
+
+LONGEST_PART = 255
+"""Bytes of a file's name; asking for a longer one is an error of the system."""
+
+
+class NoSuchResult(InputError):
+    """A run or a metric that a file does not hold, or more than one and none named."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How files of other tools are read."""
+
+    format: str | None = None
+    """None: the format that is recognised."""
+    metric: str | None = None
+    """None: the file's only metric, or the one called `score`."""
+    cluster: str | None = None
+    """Column or metadata key that names the source of an item; None: `cluster`."""
+
+
+def is_file(text: str) -> bool:
+    """Whether a name on the command line means a file of results rather than a run."""
+    if any(len(os.fsencode(part)) > LONGEST_PART for part in text.split("/")):
+        return False
+    path = _split(text)[0]
+    return path.suffix in SUFFIXES or path.is_file() or bool(sample_logs(path))
+
+
+def read_arms(text: str, options: ReadOptions = ReadOptions()) -> list[Arm]:
+    """The runs that `FILE` or `FILE@RUN` names, by one metric each.
+
+    Raises NoSuchResult, Unfair for a run that is not whole, ScoreError where no answer of a run has
+    a score, and what `read_results` raises.
+    """
+    path = _split(text)[0]
+    return [arm_of(each) for each in _by_metric(path, _read(text, options), options.metric)]
+
+
+def read_all_metrics(text: str, options: ReadOptions = ReadOptions()) -> list[Result]:
+    """The runs that `FILE` or `FILE@RUN` names by every metric of the file, or by the one named."""
+    results = _read(text, options)
+    if options.metric is not None:
+        results = _by_metric(_split(text)[0], results, options.metric)
+    return [_with_answers(each) for each in results]
+
+
+def arm_of(result: Result) -> Arm:
+    """A result as an arm. Raises Unfair for a run that is not whole, ScoreError."""
+    check_complete(_with_answers(result))
+    outputs = {(a.item, a.repeat): a.output for a in result.answers if a.output is not None}
+    return Arm(result.run, _scores(result), result, outputs)
+
+
+def _scores(result: Result) -> ItemScores:
+    """For the judge, on a scale from 0 to 1 or as wide as the scores are. Raises ScoreError."""
+    known = [answer.score for answer in result.answers if answer.score is not None]
+    bounds = min([0.0, *known]), max([1.0, *known])
+    lines = ((answer.item, answer.repeat, answer.score) for answer in result.answers)
+    return item_scores(lines, result.clusters or None, bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What one run of a file shows by itself."""
+
+    result: Result
+    score: float | None
+    """None where no answer has a score."""
+    interval: Interval | None
+    abstained: int
+    """Answers without a score, of items x repeats."""
+    clusters: int | None = None
+    """Sources of the items, where items share some."""
+    possible: tuple[float, float] | None = None
+    """The lowest and the highest score that answers without one leave possible."""
+
+    @property
+    def items(self) -> int:
+        """The number of items."""
+        return len({answer.item for answer in self.result.answers})
+
+    @property
+    def repeats(self) -> int:
+        """The largest number of answers that an item has."""
+        return max(Counter(answer.item for answer in self.result.answers).values())
+
+    @property
+    def errors(self) -> int:
+        """Answers on which the tool reported a failure."""
+        return sum(bool(answer.error) for answer in self.result.answers)
+
+
+def summaries(results: Iterable[Result]) -> list[Summary]:
+    """Scores with intervals, one for each run and metric."""
+    return [_summary(result) for result in results]
+
+
+def _summary(result: Result) -> Summary:
+    if all(answer.score is None for answer in result.answers):
+        return Summary(result, None, None, len(result.answers))
+    scores = _scores(result)
+    interval, possible = score_interval(scores), score_range(scores)
+    return Summary(result, scores.mean, interval, scores.missing, scores.sources, possible)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedSummary:
+    """A score that came without its items."""
+
+    reported: Reported
+    interval: Interval | None
+    """Wilson's, where the number of items is known."""
+
+
+def read_leaderboard_scores(path: Path) -> list[ReportedSummary]:
+    """Every score of a table of BFCL. Raises DataError."""
+    return [ReportedSummary(each, _reported_interval(each)) for each in read_leaderboard(path)]
+
+
+def _reported_interval(found: Reported) -> Interval | None:
+    if found.score is None or found.items is None:
+        return None
+    return wilson(round(found.score * found.items), found.items)
+
+
+def distinct_names(arms: Sequence[Arm], files: Sequence[str]) -> list[Arm]:
+    """The arms under names of their own: the file is added where runs are called alike.
+
+    `files` has the file that each arm was read from, or the name of a run of the lab.
+    """
+    counts = Counter(arm.name for arm in arms)
+    return [
+        arm if counts[arm.name] == 1 else replace(arm, name=f"{_split(file)[0]}@{arm.name}")
+        for arm, file in zip(arms, files, strict=True)
+    ]
+
+
+def _read(text: str, options: ReadOptions) -> list[Result]:
+    """The runs that `FILE` or `FILE@RUN` names."""
+    path, run = _split(text)
+    results = read_results(path, options.format, options.cluster)
+    if run is None:
+        return results
+    found = [result for result in results if result.run == run]
+    if not found:
+        fix = nearest(run, {result.run for result in results})
+        raise NoSuchResult(f"holds no run {run!r}", file=path, fix=fix)
+    return found
+
+
+def _split(text: str) -> tuple[Path, str | None]:
+    """File and run of `FILE` or `FILE@RUN`; names of files may hold an @ as well."""
+    head, at, run = text.rpartition("@")
+    if (
+        not at
+        or Path(text).is_file()
+        or not (Path(head).is_file() or Path(head).suffix in SUFFIXES or sample_logs(Path(head)))
+    ):
+        return Path(text), None
+    return Path(head), run
+
+
+def _by_metric(path: Path, results: Sequence[Result], metric: str | None) -> list[Result]:
+    known = list(dict.fromkeys(result.metric for result in results))
+    if metric is None and len(known) > 1 and SCORE not in known:
+        fix = "name one with --metric"
+        raise NoSuchResult(f"has {len(known)} metrics: {', '.join(known)}", file=path, fix=fix)
+    wanted = metric or (known[0] if len(known) == 1 else SCORE)
+    if wanted not in known:
+        raise NoSuchResult(f"holds no metric {wanted!r}", file=path, fix=nearest(wanted, known))
+    return [result for result in results if result.metric == wanted]
+
+
+def _with_answers(result: Result) -> Result:
+    """The result. Raises DataError where it holds none."""
+    if not result.answers:
+        raise DataError("holds no answers", file=result.file)
+    return result

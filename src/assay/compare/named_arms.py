@@ -1,0 +1,195 @@
+"""From the names that a reader writes to arms: the control, checkpoints, training seeds.
+
+Which runs are meant and what is measured of several seeds together; how they are judged is
+`judge.arms`, which are compared is `judged_table`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from assay.compare.arm import Arm, Provenance, load_arm, with_seeds
+from assay.compare.fairness import check_finished
+from assay.errors import InputError
+from assay.experiment.checkpoint_reference import checkpoint_name
+from assay.experiment.read_file import read_experiment
+from assay.judge.findings import Finding
+from assay.runs.measurements import (
+    NotMeasured,
+    evaluation_records,
+    find_record,
+    measured_checkpoints,
+)
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import RunReference, find_run, parse_run_name, resolve_checkpoint
+from assay.runs.same_experiment import apart, begun, made_so, newest_by_seed
+from assay.runs.status import read_status, stored_status
+
+
+class TooFewRuns(InputError):
+    """One run alone cannot be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRequest:
+    """Which run and checkpoint an arm is to be loaded from."""
+
+    run: RunDirectory
+    checkpoint: str | None = None
+    """As records name it; None means the last one measured."""
+    seeds: tuple["ArmRequest", ...] = ()
+    """The same training with other seeds."""
+
+
+def control_first(root: Path, names: Sequence[str], control: str | None = None) -> list[str]:
+    """The names of runs with the control first; one run alone is joined by its file's control.
+
+    The control is the one asked for, else the one that the other runs' experiment files name, else
+    the first. Raises TooFewRuns, and RunNotFound with the nearest names.
+    """
+    named = {name: _file_control(root, name) for name in names}
+    control = control or _named_by_the_others(named) or names[0]
+    arranged = [control, *(name for name in names if name != control)]
+    if len(arranged) < 2:
+        fix = "name two, or a control in its experiment file"
+        raise TooFewRuns(f"{names[0]!r} alone is compared with nothing", fix=fix)
+    return arranged
+
+
+def _file_control(root: Path, name: str) -> str | None:
+    """The control that the run's experiment file names."""
+    return read_experiment(find_run(root, parse_run_name(name)).spec).control
+
+
+def _named_by_the_others(named: dict[str, str | None]) -> str | None:
+    """The control that all files name which name one: as it was given, where it was."""
+    wanted = {control for control in named.values() if control is not None}
+    if len(wanted) != 1:
+        return None
+    (control,) = wanted
+    given = [name for name in named if parse_run_name(name).name == control]
+    if len(given) == 1:
+        return given[0]
+    return control if not given and len(named) == 1 else None
+
+
+def seeds_of(root: Path, reference: RunReference) -> list[RunDirectory]:
+    """The run that a name means and, for a name without id and seed, the newest finished run of
+    every other seed that was made from the same settings.
+
+    Other seeds that are damaged are left out; `damaged_seeds` names them.
+    """
+    run = find_run(root, reference)
+    if reference.id is not None or reference.seed is not None:
+        return [run]
+    experiment = read_experiment(run.spec)
+    sound, _ = apart(begun(root, run.name))
+    done = [r for r in sound if read_status(r.path).status == "finished"]
+    others = [r for r in newest_by_seed(done) if _seed(r) != _seed(run)]
+    return [run, *(r for r in others if made_so(r, experiment))]
+
+
+def arm_named(root: Path, text: str) -> ArmRequest:
+    """A run and the checkpoint of it that a name means, with the other seeds of a bare name.
+
+    Raises RunNameError, RunNotFound.
+    """
+    reference = parse_run_name(text)
+    wanted = reference.checkpoint
+    first, *further = (
+        ArmRequest(
+            run, None if wanted is None else checkpoint_name(resolve_checkpoint(run, wanted))
+        )
+        for run in seeds_of(root, reference)
+    )
+    return ArmRequest(first.run, first.checkpoint, tuple(further))
+
+
+def damaged_seeds(root: Path, names: Sequence[str]) -> list[Finding]:
+    """A warning of each run that `seeds_of` leaves out because it cannot be read."""
+    references = [parse_run_name(name) for name in names]
+    bare = [r for r in references if r.id is None and r.seed is None]
+    damaged = [each for r in bare for each in apart(begun(root, r.name))[1]]
+    found = [Finding("warning", f"{each.run} is left out", each.why, "") for each in damaged]
+    return list(dict.fromkeys(found))
+
+
+def own_arm(request: ArmRequest, on: str | None = None) -> Arm:
+    """The arm of one run of the lab, without its further seeds, on the evaluation or benchmark
+    `on`, else on the first reporting evaluation.
+
+    Raises Unfair for an unfinished run, NotMeasured, DamagedRecord, DamagedManifest.
+    """
+    run = request.run
+    check_finished(run)
+    record = find_record(run, on or _first_reporting(run))
+    checkpoint = request.checkpoint
+    if checkpoint is None:
+        names = measured_checkpoints(run, record)
+        if not names:
+            raise NotMeasured(f"{run} has no finished record of {record.name}")
+        checkpoint = names[-1]
+    origin = Provenance(run, checkpoint, record)
+    _ = origin.manifest  # a damaged one is refused here, where others can still be compared
+    return load_arm(origin)
+
+
+def _first_reporting(run: RunDirectory) -> str:
+    for name, spec in read_experiment(run.spec).evaluate.items():
+        if spec.role == "report":
+            return name
+    raise NotMeasured(f"{run} has no reporting evaluation", fix="name one with --on")
+
+
+def pool_seeds(
+    arms: Sequence[Arm], requests: Sequence[ArmRequest]
+) -> tuple[list[Arm], list[Finding]]:
+    """The arms with the scores of all their training seeds, and notes; without further seeds unless
+    every arm has some that were measured on the same items.
+    """
+    further = [
+        [seed for seed in request.seeds if _same_items(seed, arm)]
+        for arm, request in zip(arms, requests, strict=True)
+    ]
+    if not all(further):
+        several = [arm.name for arm, seeds in zip(arms, further, strict=True) if seeds]
+        return list(arms), [_one_seed(several)] if several else []
+    pooled = []
+    for arm, seeds in zip(arms, further, strict=True):
+        assert arm.provenance is not None
+        record = arm.provenance.record
+        pooled.append(_pooled(arm, [own_arm(seed, record.name) for seed in seeds]))
+    return pooled, []
+
+
+def _same_items(seed: ArmRequest, arm: Arm) -> bool:
+    """Whether a further seed was measured on what the arm was measured on."""
+    assert arm.provenance is not None
+    wanted = arm.provenance.record
+    records = [r for r in evaluation_records(seed.run) if r.name == wanted.name]
+    return any(
+        r.items_hash == wanted.items_hash
+        and (
+            measured_checkpoints(seed.run, r)
+            if seed.checkpoint is None
+            else r.finished(seed.run, seed.checkpoint)
+        )
+        for r in records
+    )
+
+
+def _pooled(first: Arm, further: Sequence[Arm]) -> Arm:
+    origins = [arm.provenance for arm in (first, *further) if arm.provenance is not None]
+    numbers = "+".join(str(number) for number in sorted(_seed(origin.run) for origin in origins))
+    name = f"{origins[0].run.name}#{numbers}@{origins[0].checkpoint}"
+    return with_seeds(first, further, name)
+
+
+def _one_seed(names: Sequence[str]) -> Finding:
+    what = "one seed of each arm is compared: checkpoints, not methods"
+    fix = "train the others with several seeds as well"
+    return Finding("note", what, f"more seeds are there of {', '.join(names)}", fix)
+
+
+def _seed(run: RunDirectory) -> int:
+    return stored_status(run.path).seed

@@ -1,0 +1,40 @@
+"""Tables of runs and of made-up arms, as tests ask for them."""
+
+from collections.abc import Mapping, Sequence
+
+from assay.compare.arm import Arm
+from assay.compare.compare_names import compare_named, compare_requests
+from assay.compare.fairness import Terms
+from assay.compare.foreign_arms import arm_of
+from assay.compare.named_arms import ArmRequest
+from assay.compare.table import Table
+from assay.data.results.foreign_result import Answer, Result
+from assay.runs.run_directory import RunDirectory
+
+Scores = Mapping[tuple[str, int], float | None]
+
+
+def runs_table(
+    *runs: RunDirectory | ArmRequest,
+    on: str | None = None,
+    vary: Sequence[str] | None = None,
+    allow: Sequence[str] = (),
+) -> Table:
+    """Runs of a lab against the first."""
+    requests = [run if isinstance(run, ArmRequest) else ArmRequest(run) for run in runs]
+    return compare_requests(
+        requests, on, Terms(None if vary is None else tuple(vary), tuple(allow))
+    )
+
+
+def results_table(
+    *sides: Result | Arm, control: str | None = None, allow: Sequence[str] = ()
+) -> Table:
+    """Results of other tools, and arms, against the first or the one named."""
+    arms = [arm_of(side) if isinstance(side, Result) else side for side in sides]
+    return compare_named(["files"], lambda _: arms, control, Terms(allow=tuple(allow)))
+
+
+def answers(scores: Scores, outputs: Mapping[tuple[str, int], str]) -> tuple[Answer, ...]:
+    """The answers of a result, by item and repeat."""
+    return tuple(Answer(*key, score, outputs.get(key)) for key, score in scores.items())
