@@ -16,8 +16,7 @@ from assay.data.hashing import canonical_json, sha256_text
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import inline
-from assay.lab.sweep.read_sweep import Axis, SweepFile
-from assay.lab.sweep.sweep_table import ARM
+from assay.lab.sweep.read_sweep import ARM, Axis, SweepFile
 
 LONGEST = 24
 """Values written out in a name; longer ones are shortened to a hash."""

@@ -15,7 +15,6 @@ from assay.lab.sweep.matrix.coordinates import (
     place_value,
 )
 from assay.lab.sweep.matrix.judged_cells import BadBaseline, Baseline, judge_cells, scored
-from assay.lab.sweep.matrix.margins import Controls, View, arms, margins
 from assay.lab.sweep.matrix.model import (
     Cell,
     Layout,
@@ -27,9 +26,8 @@ from assay.lab.sweep.matrix.model import (
     Value,
     origins_of,
 )
-from assay.lab.sweep.matrix.overlap import overlaps
-from assay.lab.sweep.matrix.recommend import recommend
-from assay.lab.sweep.sweep_table import ARM
+from assay.lab.sweep.matrix.summary import Controls, View, arms, margins, overlaps, recommend
+from assay.lab.sweep.read_sweep import ARM
 from assay.runs.manifest_file import overridden, read_manifest
 from assay.runs.run_directory import RunDirectory
 

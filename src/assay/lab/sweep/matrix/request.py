@@ -17,8 +17,14 @@ from assay.lab.sweep.matrix.build import Question, build
 from assay.lab.sweep.matrix.coordinates import CHECKPOINT_KEYS
 from assay.lab.sweep.matrix.judged_cells import Baseline, baseline_run
 from assay.lab.sweep.matrix.model import Layout, Matrix, Note, Unit
-from assay.lab.sweep.matrix.slots import Slot, damaged_of, slots_of_runs, slots_of_sweep
-from assay.lab.sweep.matrix.units import Ask, units_of
+from assay.lab.sweep.matrix.units import (
+    Ask,
+    Slot,
+    damaged_of,
+    slots_of_runs,
+    slots_of_sweep,
+    units_of,
+)
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import SweepFile, leaves, read_sweep
 from assay.runs.measurements import evaluation_records

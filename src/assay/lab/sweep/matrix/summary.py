@@ -1,0 +1,240 @@
+"""What cells of a matrix come to: averages, counts, arms, shared items, the recommended setting.
+
+Every figure comes from `judge`; which cells belong together is decided here. A setting is
+recommended by the rule of `judge.setting_choice`, from records of role `select` alone.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.compare.arm import Arm
+from assay.compare.fairness import ROWS
+from assay.judge.arms import as_repeats
+from assay.judge.averages import Average, average, average_change
+from assay.judge.families import Tally, relation, tally
+from assay.judge.scores import ItemScores
+from assay.judge.selection import choose
+from assay.lab.sweep.matrix.coordinates import ordered
+from assay.lab.sweep.matrix.judged_cells import Baseline, pooled
+from assay.lab.sweep.matrix.model import (
+    ArmView,
+    Cell,
+    Layout,
+    Margin,
+    Overlap,
+    Place,
+    Recommendation,
+    Unit,
+    Value,
+    origins_of,
+)
+from assay.lab.sweep.matrix.units import dev_scores, selecting
+from assay.lab.sweep.read_sweep import ARM
+from assay.runs.records import DamagedRecord
+
+EXAMPLES = "options.examples"
+"""Worked examples in a prompt: a benchmark takes the first ones, so fewer lie within more."""
+
+
+def overlaps(layout: Layout, cells: Iterable[Cell]) -> tuple[Overlap, ...]:
+    """For every axis with two values or more: how their items lie, and their rows where known."""
+    measured = [cell for cell in cells if cell.unit is not None and cell.state == "measured"]
+    found = []
+    places = {key: index for index, key in enumerate(layout.keys)}
+    for key, index in places.items():
+        at = index if layout.columns or index == 0 else index + 1
+        groups: dict[Value, list[Cell]] = {}
+        for value in ordered(cell.place[at] for cell in measured):
+            groups[value] = [cell for cell in measured if cell.place[at] == value]
+        if len(groups) > 1:
+            found += _of_axis(key, groups)
+    return tuple(found)
+
+
+def item_ids(cell: Cell) -> frozenset[str]:
+    """The items of a cell, told apart by benchmark."""
+    assert cell.unit is not None
+    records = [origin.record for arm in cell.unit.parts for origin in origins_of(arm)[:1]]
+    return frozenset(f"{r.benchmark}\n{item}" for r in records for item in r.items)
+
+
+def _of_axis(key: str, groups: Mapping[Value, Sequence[Cell]]) -> list[Overlap]:
+    items = {value: frozenset().union(*map(item_ids, cells)) for value, cells in groups.items()}
+    sizes = tuple((value, len(ids)) for value, ids in items.items())
+    found = [Overlap(key, "items", relation(list(items.values())), sizes)]  # type: ignore[arg-type]
+    if key.endswith(EXAMPLES):
+        numbers = tuple((value, value) for value in groups if isinstance(value, int))
+        found.append(Overlap(key, "examples", "nested", numbers))
+    rows = {value: taken(cells[0]) for value, cells in groups.items()}
+    names = {name for tables in rows.values() for name in tables}
+    for name in sorted(names):
+        found += _nested_rows(
+            key, {v: tables[name] for v, tables in rows.items() if name in tables}
+        )
+    return found
+
+
+def taken(cell: Cell) -> dict[str, Mapping[str, Any]]:
+    """What the manifest of the cell's first run says about its data sets."""
+    assert cell.unit is not None
+    return cell.origins[0].manifest.get("data", {})
+
+
+def _nested_rows(key: str, tables: Mapping[Value, Mapping[str, Any]]) -> list[Overlap]:
+    """Subsets of different sizes of one source, taken in one way."""
+    counts = {value: table.get("train", {}).get("rows", 0) for value, table in tables.items()}
+    sources = [
+        {k: v for k, v in table.items() if k not in (*ROWS, "take")} for table in tables.values()
+    ]
+    ways = {table["take"]["how"] for table in tables.values() if table.get("take")}
+    one_source = all(source == sources[0] for source in sources)
+    if len(set(counts.values())) < 2 or len(ways) != 1 or not one_source:
+        return []
+    return [Overlap(key, "rows", "nested", tuple(counts.items()))]
+
+
+Controls = Mapping[Place, tuple[Arm, ...]]
+"""What each compared cell is compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Cells with what averages need."""
+
+    cells: Mapping[Place, Cell]
+    controls: Controls
+    ratios: tuple[float, ...]
+
+    def average(self, places: Sequence[Place]) -> Average | None:
+        """The mean over the measured cells among `places`; None where there is none."""
+        units = [self.cells[p].unit for p in places if self.cells[p].state == "measured"]
+        found = [pooled(unit.parts) for unit in units if unit is not None]
+        return average(found, self.ratios) if found else None
+
+    def change(self, places: Sequence[Place]) -> Average | None:
+        """The mean difference over the fairly compared cells among `places`."""
+        pairs = []
+        for place in places:
+            cell = self.cells[place]
+            fair = cell.comparison is not None and cell.comparison.verdict != "not comparable"
+            if fair and cell.unit is not None:
+                pairs.append((pooled(self.controls[place]), pooled(cell.unit.parts)))
+        return average_change(pairs, self.ratios) if pairs else None
+
+    def tally(self, cells: Mapping[Place, Cell]) -> Tally:
+        """The counts over some of the cells."""
+        compared = {repr(p): c.comparison for p, c in cells.items() if c.comparison is not None}
+        items = {repr(p): item_ids(c) for p, c in cells.items() if c.comparison is not None}
+        run = sum(c.state == "measured" for c in cells.values())
+        absent = sum(c.state == "no checkpoint" for c in cells.values())
+        return tally(compared, run, len(cells) - run - absent, items)
+
+
+def margins(
+    view: View,
+    layout: Layout,
+    rows: Sequence[Value],
+    columns: Sequence[Value],
+    layers: Sequence[Place],
+) -> Iterable[Margin]:
+    """Averages by row and by column of every layer, and of the layer."""
+    for layer in layers:
+        for row in rows:
+            yield _margin(view, layout.rows, row, layer, [(row, c, *layer) for c in columns])
+        for column in columns if layout.columns else ():
+            places = [(row, column, *layer) for row in rows]
+            yield _margin(view, layout.columns or "", column, layer, places)
+        yield _margin(view, "", None, layer, [(r, c, *layer) for r in rows for c in columns])
+
+
+def _margin(view: View, key: str, value: Value, layer: Place, places: Sequence[Place]) -> Margin:
+    return Margin(key, value, layer, view.average(places), view.change(places), len(places))
+
+
+def arms(view: View, layout: Layout) -> Iterable[ArmView]:
+    """Strengths and weaknesses: by arm where there are arms, else by layer, else by row."""
+    key = next((k for k in (ARM, *layout.layers) if k in layout.keys), layout.rows)
+    keys = [layout.rows, layout.columns, *layout.layers]
+    at = keys.index(key)
+    for value in dict.fromkeys(place[at] for place in view.cells):
+        cells = {p: c for p, c in view.cells.items() if p[at] == value}
+        yield ArmView(
+            key=key,
+            value=value,
+            tally=view.tally(cells),
+            strengths=_by_verdict(cells.values(), "better"),
+            weaknesses=_by_verdict(cells.values(), "worse"),
+            change=view.change(list(cells)),
+            baselines=sum(c.is_baseline for c in cells.values()),
+        )
+
+
+def _by_verdict(cells: Iterable[Cell], verdict: str) -> tuple[Cell, ...]:
+    found = [(c, c.comparison) for c in cells if c.comparison and c.comparison.verdict == verdict]
+    return tuple(c for c, _ in sorted(found, key=lambda pair: -abs(pair[1].difference)))
+
+
+def recommend(
+    cells: Mapping[Place, Cell],
+    controls: Mapping[Place, tuple[Arm, ...]],
+    baseline: Baseline | None,
+    select: str | None,
+) -> Recommendation:
+    """The best cell on dev if it beats its baseline there after the correction for looks."""
+    measured = {p: c for p, c in cells.items() if c.state == "measured" and c.unit is not None}
+    known = selecting([c.unit for c in measured.values() if c.unit])
+    if select is None and len(known) != 1:
+        return Recommendation("several_select" if known else "no_select")
+    name = select or known[0]
+    try:
+        dev = {p: _dev(c.unit, name) for p, c in measured.items()}
+    except DamagedRecord as error:
+        return Recommendation("dev_damaged", select=name, problem=str(error))
+    scores = {p: s for p, s in dev.items() if s is not None}
+    if not scores:
+        return Recommendation("no_select", select=name)
+    if len({frozenset(s.item_ids) for s in scores.values()}) > 1:
+        return Recommendation("dev_differs", select=name)
+    if baseline is None:
+        return Recommendation("no_baseline", select=name)
+    bases = {p: _baseline(p, cells, controls, name) for p in scores}
+    unfair = {p for p in scores if _not_comparable(cells[p])}
+    usable = {p for p in scores if p not in unfair and (bases[p] or cells[p].is_baseline)}
+    if not usable:
+        return Recommendation("no_dev_baseline", select=name)
+    looks = sum(u.looks for p in scores if (u := cells[p].unit) and not cells[p].is_baseline)
+    found = choose(
+        {repr(p): scores[p] for p in scores if p in usable},
+        {repr(p): bases[p] for p in scores if p in usable},
+        max(looks, 1),
+    )
+    by_name = {repr(p): p for p in scores}
+    place = by_name[found.candidate]
+    reason = (
+        "baseline_best" if found.comparison is None else "chosen" if found.chosen else "unproven"
+    )
+    rivals = tuple(cells[by_name[n]] for n in found.rivals)
+    return Recommendation(reason, found, cells[place], name, scores[place], rivals)
+
+
+def _dev(unit: Unit | None, name: str) -> ItemScores | None:
+    found = dev_scores(unit, name) if unit else None
+    return as_repeats(found) if found else None
+
+
+def _baseline(
+    place: Place,
+    cells: Mapping[Place, Cell],
+    controls: Mapping[Place, tuple[Arm, ...]],
+    name: str,
+) -> ItemScores | None:
+    """The dev scores of the runs and checkpoints that a cell is compared with."""
+    control = controls.get(place)
+    if control is None:
+        return None
+    return _dev(Unit("", {}, "measured", (), control), name)
+
+
+def _not_comparable(cell: Cell) -> bool:
+    return cell.comparison is not None and cell.comparison.verdict == "not comparable"
