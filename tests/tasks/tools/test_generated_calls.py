@@ -9,8 +9,8 @@ import pytest
 from assay.data.leakage import separate
 from assay.data.row import Row, ToolCall
 from assay.tasks.tools.checker import ast_check
+from assay.tasks.tools.drawing import BadCount, Draw, Names, tables
 from assay.tasks.tools.generated_calls import (
-    BadCount,
     draw_boolean,
     draw_float,
     draw_integer,
@@ -29,6 +29,11 @@ from assay.tasks.tools.single_turn import entries
 @pytest.fixture(scope="module")
 def rows() -> tuple[Row, ...]:
     return read_generated_calls("400").rows
+
+
+def drawn_from(seed: int) -> Names:
+    """What questions are made of, from a stream of choices of its own."""
+    return Names(Draw(random.Random(seed), "train"), tables("calls")["values"], {})
 
 
 def call_of(row: Row) -> ToolCall:
@@ -101,15 +106,15 @@ def test_questions_are_about_different_functions_before_any_comes_again(rows):
 
 def test_a_rate_said_in_percent_is_a_fraction_unless_the_function_asks_for_percent():
     for seed in range(50):
-        value = draw_float(random.Random(seed), "interest_rate", {"description": "Rate, yearly."})
+        value = draw_float(drawn_from(seed), "interest_rate", {"description": "Rate, yearly."})
         assert value.words.endswith("%")
         assert value.value == pytest.approx(float(value.words[:-1]) / 100)
-        percent = draw_float(random.Random(seed), "rate", {"description": "Rate in percent."})
+        percent = draw_float(drawn_from(seed), "rate", {"description": "Rate in percent."})
         assert float(percent.words) == percent.value
 
 
 def test_an_acceleration_is_no_ratio():
-    assert not draw_float(random.Random(1), "acceleration", {}).words.endswith("%")
+    assert not draw_float(drawn_from(1), "acceleration", {}).words.endswith("%")
 
 
 def test_numbers_with_separators_and_as_words_mean_the_number():
@@ -117,7 +122,7 @@ def test_numbers_with_separators_and_as_words_mean_the_number():
     words |= {"nine": 9, "ten": 10}
     seen = set()
     for seed in range(300):
-        drawn = draw_integer(random.Random(seed), "count", {})
+        drawn = draw_integer(drawn_from(seed), "count", {})
         spelled = words.get(drawn.words)
         assert (spelled or int(drawn.words.replace(",", ""))) == drawn.value
         seen.add("word" if spelled else "separator" if "," in drawn.words else "digits")
@@ -126,7 +131,7 @@ def test_numbers_with_separators_and_as_words_mean_the_number():
 
 def test_dates_are_converted_to_the_format_that_the_function_asks_for():
     for seed in range(50):
-        drawn = draw_string(random.Random(seed), "start_date", {"description": "as YYYY-MM-DD"})
+        drawn = draw_string(drawn_from(seed), "start_date", {"description": "as YYYY-MM-DD"})
         assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", drawn.value)
         if drawn.words != drawn.value:
             month, day, year = drawn.words.replace(",", "").split()
@@ -135,7 +140,7 @@ def test_dates_are_converted_to_the_format_that_the_function_asks_for():
 
 
 def test_flags_that_have_a_default_mostly_differ_from_it():
-    drawn = [draw_boolean(random.Random(n), "x", {"default": "true"}).value for n in range(400)]
+    drawn = [draw_boolean(drawn_from(n), "x", {"default": "true"}).value for n in range(400)]
     assert 0.1 < sum(drawn) / 400 < 0.4
 
 
@@ -143,7 +148,7 @@ def test_a_question_speaks_of_the_task_without_the_language_hint():
     assert first_sentence("Adds two numbers" + HINT) == "Adds two numbers"
     assert first_sentence("Reads v1.2 files. Slow." + HINT) == "Reads v1.2 files"
     assert spoken("startDate") == spoken("start_date") == "start date"
-    assert question(random.Random(0), {"description": "Say hello." + HINT}, {}) == "Say hello."
+    assert question(drawn_from(0), {"description": "Say hello." + HINT}, {}) == "Say hello."
 
 
 @pytest.mark.parametrize("count", ["", "0", "-1", "many", "1e3", "99999999999"])

@@ -11,20 +11,20 @@ from assay.data.episode import Completion, Reward
 from assay.data.leakage import PATH, call_path, overlap, questions, separate
 from assay.data.renderings.hermes import call_text
 from assay.data.renderings.rendering import Renderer
-from assay.data.row import Message, Row
+from assay.data.row import Message, Row, ToolCall
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import BenchmarkOptions, benchmark
 from assay.tasks.tools import simulated
+from assay.tasks.tools.drawing import MOST, BadCount, Side
 from assay.tasks.tools.multi_turn import MULTI_TURN, MultiTurnDialogue, multi_turn_entries, play
 from assay.tasks.tools.simulated import (
-    BadCount,
+    Ask,
     Drawn,
     draw_tasks,
     prove,
     read_held_out,
     read_simulated,
 )
-from assay.tasks.tools.simulated_draw import Side, ask
 from assay.tasks.tools.task import TASK
 from tests.models.folders import tiny_tokenizer
 
@@ -123,7 +123,7 @@ def test_gold_conversations_pass_the_checker_and_nothing_less_does(rows):
 
 def wrong(task: Drawn, *calls: tuple[str, dict[str, Any]]) -> str:
     """What the proof says about a task with other calls."""
-    asks = (ask(task.asks[0].text, "", *calls),)
+    asks = (Ask(task.asks[0].text, tuple(ToolCall(*call) for call in calls), ""),)
     return prove([replace(task, asks=asks)])[0]["problem"]
 
 
@@ -205,7 +205,7 @@ def test_a_data_set_apart_from_all_four_categories_keeps_every_row(rows):
         assert separate(rows, items).rows == rows
 
 
-@pytest.mark.parametrize("count", ["", "0", "-3", "many", "1.5", str(simulated.MOST + 1)])
+@pytest.mark.parametrize("count", ["", "0", "-3", "many", "1.5", str(MOST + 1)])
 def test_a_source_without_a_number_of_tasks_is_refused(count):
     with pytest.raises(BadCount, match="number of tasks"):
         read_simulated(count)

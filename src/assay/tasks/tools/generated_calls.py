@@ -9,8 +9,10 @@ for, yes and no for flags, lists as lists of words. What is not named may be lef
 its default.
 
 Function docs are those of BFCL's categories of single answers, without any function of
-`simple_python`, which is the usual test; values and sentences are made here. Answers are right by
-BFCL's own checker, as those of its entries. Questions that take several turns are in `simulated`.
+`simple_python`, which is the usual test; words and sentences are those of `generated/calls.toml`.
+How a value is drawn and worded follows from the parameter's type, name and description, which is
+code and no data. Answers are right by BFCL's own checker, as those of its entries. Questions that
+take several turns are in `simulated`.
 """
 
 import datetime
@@ -22,55 +24,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.data.row import Message, Row, ToolCall
-from assay.errors import InputError
 from assay.tasks.task import Loaded
 from assay.tasks.tools.checker import ast_check
+from assay.tasks.tools.drawing import Draw, Names, Side, row_count, tables
 from assay.tasks.tools.multi_turn import HINT
-from assay.tasks.tools.simulated_draw import PEOPLE, THINGS, TOPICS, Side
 from assay.tasks.tools.single_turn import CATEGORIES, entries
 
 CATEGORY = "generated"
 TEST = "simple_python"
 SEED = 20262
-MOST = 20_000
 HELD_OUT = 5
 """Every so-many-th function is held out."""
 PARAMETERS = 5
 CHARACTERS = 1000
 """Functions with more of them are left out: their prompts cost more than they teach."""
-
-CITIES = ("Lisbon", "Oslo", "Quito", "Nairobi", "Hanoi", "Perth", "Tartu", "Leeds", "Cusco", "Pune")
-COUNTRIES = ("Portugal", "Norway", "Ecuador", "Kenya", "Vietnam", "Estonia", "Peru", "Ghana")
-STATES = ("TX", "CA", "NY", "OR", "WA", "OH", "FL", "CO")
-SURNAMES = ("Abara", "Brandt", "Castel", "Dunne", "Ekholm", "Farkas", "Girard", "Haddad", "Ito")
-FIRST_NAMES = (
-    "Maria",
-    "John",
-    "Ahmed",
-    "Laura",
-    "Peter",
-    "Chen",
-    "Sofia",
-    "David",
-    "Amara",
-    "Emma",
-)
-PHRASES = (
-    *("machine learning", "jazz", "solar energy", "the French Revolution", "vegetarian pizza"),
-    *("blue jeans", "mountain bike", "Moby Dick", "Spanish", "science fiction", "basketball"),
-    *("coffee beans", "climate change", "the Great Wall", "chicken soup", "red wine", "chess"),
-    *("running shoes", "Beethoven", "ancient Rome", "apple juice", "gold", "wooden table"),
-    *("summer holiday", "world history", "black tea", "quantum physics", "guitar", "rice"),
-    *("oil painting", "electric car", "birthday party", "brown bear", "fresh bread", "opera"),
-    *("tennis", "lung cancer", "poetry", "green salad", "winter coat", "Mona Lisa", "football"),
-)
-COLOURS = ("red", "amber", "green", "blue", "grey", "white", "black", "violet")
-NUMBER_WORDS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 FRACTIONS = frozenset({"rate", "interest", "ratio", "probability", "share"})
-
-
-class BadCount(InputError):
-    """A source that does not say how many questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +61,8 @@ def read_held_out_calls(count: str) -> Loaded:
 
 def generated(count: str, side: Side) -> Loaded:
     """The first questions of a side; those whose answer the checker refuses are dropped."""
-    if not count.isdecimal() or len(count) > 5 or not 0 < int(count) <= MOST:
-        fix = f'write "generated_calls:500"; at most {MOST}'
-        raise BadCount(f"{count!r} is no number of questions", field="source", fix=fix)
     rows, dropped = [], {}
-    for row in draw_rows(int(count), side):
+    for row in draw_rows(row_count(count, "generated_calls", "questions"), side):
         verdict = ast_check(row, row.messages[-1].tool_calls)
         if verdict.valid:
             rows.append(row)
@@ -111,10 +76,11 @@ def draw_rows(count: int, side: Side) -> Iterator[Row]:
     """Questions about different functions in turn, until all were asked about; then again."""
     docs = functions(side)
     for number in range(count):
-        draw = random.Random(f"{SEED} {side} {number}")
+        draw = Draw(random.Random(f"{SEED} {side} {number}"), side)
+        names = Names(draw, tables("calls")["values"], {})
         lap, place = divmod(number, len(docs))
         order = random.Random(f"{SEED} {side} lap {lap}").sample(range(len(docs)), len(docs))
-        yield draw_row(draw, docs[order[place]], f"{CATEGORY}_{side}_{number}")
+        yield draw_row(names, docs[order[place]], f"{CATEGORY}_{side}_{number}")
 
 
 @functools.cache
@@ -145,14 +111,14 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return schema["type"]
 
 
-def draw_row(draw: random.Random, doc: dict[str, Any], name: str) -> Row:
+def draw_row(names: Names, doc: dict[str, Any], name: str) -> Row:
     """One question about one function."""
     parameters, needed = doc["parameters"]["properties"], doc["parameters"].get("required", [])
     chosen, possible = {}, {}
     for key, schema in parameters.items():
         kind = _kind(schema)
-        if key in needed or (kind in DRAWS and draw.random() < 0.5):
-            chosen[key] = DRAWS[kind](draw, key, schema)
+        if key in needed or (kind in DRAWS and names.draw.random.random() < 0.5):
+            chosen[key] = DRAWS[kind](names, key, schema)
             possible[key] = [chosen[key].value]
         else:
             possible[key] = [schema["default"], ""] if "default" in schema else [""]
@@ -160,7 +126,7 @@ def draw_row(draw: random.Random, doc: dict[str, Any], name: str) -> Row:
     return Row(
         id=name,
         messages=(
-            Message("user", question(draw, doc, chosen)),
+            Message("user", question(names, doc, chosen)),
             Message("assistant", "", tool_calls=(call,)),
         ),
         tools=(doc,),
@@ -170,31 +136,16 @@ def draw_row(draw: random.Random, doc: dict[str, Any], name: str) -> Row:
     )
 
 
-def question(draw: random.Random, doc: Mapping[str, Any], chosen: Mapping[str, Value]) -> str:
+def question(names: Names, doc: Mapping[str, Any], chosen: Mapping[str, Value]) -> str:
     """The function's description and the arguments, in one of several forms."""
+    draw, forms = names.draw.random, tables("calls")["forms"]
     task = first_sentence(doc["description"])
     named = draw.sample(list(chosen.items()), len(chosen))
-    clause = draw.choice(CLAUSES)
-    details = "; ".join(clause(spoken(key), value.words) for key, value in named)
+    clause = draw.choice(forms["clause"])
+    details = "; ".join(clause.format(name=spoken(key), words=value.words) for key, value in named)
     if not details:
         return f"{task}."
-    form = draw.choice(
-        (
-            "{task}: {details}.",
-            "Please help me with this. {task}. {details}.",
-            "I have the following: {details}. {task}.",
-            "Can you do this for me? {task}, with {details}.",
-        )
-    )
-    return form.format(task=task, details=details)
-
-
-CLAUSES: tuple[Callable[[str, str], str], ...] = (
-    lambda name, words: f"the {name} is {words}",
-    lambda name, words: f"{name} {words}",
-    lambda name, words: f"{words} as the {name}",
-    lambda name, words: f"{name}: {words}",
-)
+    return draw.choice(forms["question"]).format(task=task, details=details)
 
 
 def first_sentence(description: str) -> str:
@@ -208,33 +159,34 @@ def spoken(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])|[_.]", " ", name).lower().strip()
 
 
-def draw_enum(draw: random.Random, _: str, schema: Mapping[str, Any]) -> Value:
+def draw_enum(names: Names, _: str, schema: Mapping[str, Any]) -> Value:
     """One of the choices, in its own words."""
-    value = draw.choice(schema["enum"])
+    value = names.draw.random.choice(schema["enum"])
     return Value(value, str(value))
 
 
-def draw_boolean(draw: random.Random, _: str, schema: Mapping[str, Any]) -> Value:
+def draw_boolean(names: Names, _: str, schema: Mapping[str, Any]) -> Value:
     """Yes or no; a flag that has a default is more often named where it differs from it."""
     default = str(schema.get("default", "")).lower() == "true"
-    value = default if draw.random() < 0.25 else not default
-    return Value(value, draw.choice(("yes", "true", "on") if value else ("no", "false", "off")))
+    value = default if names.draw.random.random() < 0.25 else not default
+    return Value(value, names["yes" if value else "no"])
 
 
-def draw_integer(draw: random.Random, key: str, _: Mapping[str, Any]) -> Value:
+def draw_integer(names: Names, key: str, _: Mapping[str, Any]) -> Value:
     """Years by the name; large numbers with separators, small ones as words at times."""
+    draw = names.draw.random
     if "year" in key.lower() and "years" not in key.lower():
         value = draw.randint(1950, 2024)
         return Value(value, str(value))
     value = draw.choice((draw.randint(2, 12), draw.randint(2, 400), 50 * draw.randint(20, 400)))
     if value <= 10 and draw.random() < 0.4:
-        return Value(value, NUMBER_WORDS[value - 2])
+        return Value(value, names["number_words"][value - 2])
     return Value(value, f"{value:,}" if draw.random() < 0.5 else str(value))
 
 
-def draw_float(draw: random.Random, key: str, schema: Mapping[str, Any]) -> Value:
+def draw_float(names: Names, key: str, schema: Mapping[str, Any]) -> Value:
     """Rates and shares are fractions said in percent, unless the function asks for percent."""
-    about = schema.get("description", "").lower()
+    draw, about = names.draw.random, schema.get("description", "").lower()
     if FRACTIONS & set(spoken(key).split()) and "percent" not in about:
         percent = draw.randint(1, 30)
         return Value(percent / 100, f"{percent}%")
@@ -242,16 +194,24 @@ def draw_float(draw: random.Random, key: str, schema: Mapping[str, Any]) -> Valu
     return Value(value, f"{value:g}")
 
 
-def draw_string(draw: random.Random, key: str, schema: Mapping[str, Any]) -> Value:
+def draw_string(names: Names, key: str, schema: Mapping[str, Any]) -> Value:
     """A text that fits the parameter's name; dates in the format that its description asks for."""
-    name, about = spoken(key), schema.get("description", "")
-    if "date" in name.split():
+    draw, words, about = names.draw.random, spoken(key).split(), schema.get("description", "")
+    if "date" in words:
         return _date(draw, about)
-    text = next((made(draw, about) for words, made in TEXTS if words & set(name.split())), None)
-    if text is None:
-        rare = draw.random() < 0.25
-        text = f"{draw.choice(TOPICS)} {draw.choice(THINGS)}" if rare else draw.choice(PHRASES)
+    fitting = (table for table in tables("calls")["texts"] if set(table["words"]) & set(words))
+    table = next(fitting, None)
+    if table is not None:
+        text = _fitting(names, table, about)
+    else:
+        text = names["two_words" if draw.random() < 0.25 else "phrase"]
     return Value(text, f"'{text}'" if draw.random() < 0.2 else text)
+
+
+def _fitting(names: Names, table: Mapping[str, Any], about: str) -> str:
+    with_state = "State" in about or ", " in about[-12:]
+    key = "text_with_state" if with_state and "text_with_state" in table else "text"
+    return names.bind(table.get("draw", {})).fill(table[key])
 
 
 def _date(draw: random.Random, about: str) -> Value:
@@ -265,46 +225,10 @@ def _date(draw: random.Random, about: str) -> Value:
     return Value(iso, iso)
 
 
-def _place(draw: random.Random, about: str) -> str:
-    city = draw.choice(CITIES)
-    return f"{city}, {draw.choice(STATES)}" if "State" in about or ", " in about[-12:] else city
-
-
-def _person(draw: random.Random, _: str) -> str:
-    first = draw.choice((*FIRST_NAMES, draw.choice(PEOPLE)))
-    return f"{first} {draw.choice(SURNAMES)}"
-
-
-TEXTS: tuple[tuple[frozenset[str], Callable[[random.Random, str], str]], ...] = (
-    (frozenset({"city", "location", "place", "destination", "origin", "venue"}), _place),
-    (frozenset({"country", "nation", "region"}), lambda draw, _: draw.choice(COUNTRIES)),
-    (frozenset({"name", "author", "artist", "person", "player", "actor", "user"}), _person),
-    (
-        frozenset({"email", "mail"}),
-        lambda draw, _: f"{draw.choice(PEOPLE)}@{draw.choice(TOPICS)}.example".lower(),
-    ),
-    (
-        frozenset({"url", "link", "website", "endpoint"}),
-        lambda draw, _: f"https://{draw.choice(TOPICS)}.example/{draw.choice(THINGS)}",
-    ),
-    (
-        frozenset({"id", "code", "token", "key", "number"}),
-        lambda draw, _: (
-            f"{draw.choice('ABCDEFGH')}{draw.choice('KLMNPR')}{draw.randint(100, 9999)}"
-        ),
-    ),
-    (
-        frozenset({"time", "start", "end"}),
-        lambda draw, _: f"{draw.randint(7, 21):02}:{draw.choice(('00', '15', '30', '45'))}",
-    ),
-    (frozenset({"color", "colour"}), lambda draw, _: draw.choice(COLOURS)),
-)
-"""Words in a parameter's name, and texts that fit it."""
-
-
 def _list_of(one: Callable[..., Value]) -> Callable[..., Value]:
-    def draw_list(draw: random.Random, key: str, schema: Mapping[str, Any]) -> Value:
-        items = [one(draw, "", schema["items"]) for _ in range(draw.randint(2, 5))]
+    def draw_list(names: Names, key: str, schema: Mapping[str, Any]) -> Value:
+        draw = names.draw.random
+        items = [one(names, "", schema["items"]) for _ in range(draw.randint(2, 5))]
         words = [item.words.replace(",", "") for item in items]
         text = draw.choice((", ".join(words), f"{', '.join(words[:-1])} and {words[-1]}"))
         return Value([item.value for item in items], text)
@@ -312,7 +236,7 @@ def _list_of(one: Callable[..., Value]) -> Callable[..., Value]:
     return draw_list
 
 
-DRAWS: Mapping[str, Callable[[random.Random, str, Mapping[str, Any]], Value]] = {
+DRAWS: Mapping[str, Callable[[Names, str, Mapping[str, Any]], Value]] = {
     "enum": draw_enum,
     "boolean": draw_boolean,
     "integer": draw_integer,

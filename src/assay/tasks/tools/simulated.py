@@ -2,11 +2,17 @@
 
 `source = "simulated:COUNT"` gives the first COUNT tasks of a stream that is the same every time;
 `"simulated_held_out:COUNT"` those of another that shares no question and no path of calls with it.
-A task has a state of its own to begin with, one or two simulators, one to four turns in words from
+A task begins in a state of its own, has one or two simulators, one to four turns in words from
 templates, and TOOLS functions, or as many as its calls need. Its calls are executed in the worker
-(`simulated_proof`), and what does not prove itself there is dropped with the reason. Function docs
-are upstream's; states, names, numbers and questions are made here. That no task asks or calls what
-an entry of the benchmark does is by construction, and `assay check` proves it again.
+(`simulated_proof`); a task that does not prove itself there is dropped with the reason. Function
+docs are upstream's; states, names, numbers and questions are drawn from `generated/` (`drawing`).
+That no task asks or calls what an entry of the benchmark does is by construction, and `assay check`
+proves it again.
+
+A scene is a table of a file of `generated/`: its simulator; `draw`, names to bind; `state`, the
+simulator's state at the start; and `ask`, what can be asked of it, in this order. An ask names what
+it needs, then what the user says, a short reply, in which `{result}` stands for the first value in
+the last call's result, and the calls.
 """
 
 import functools
@@ -14,20 +20,16 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from assay.data.row import Message, Row, ToolCall
-from assay.errors import InputError
 from assay.sandbox.isolation import chosen_isolation
 from assay.sandbox.pool import WorkerPool
 from assay.tasks.task import Loaded
 from assay.tasks.tools.call_text import PythonCall
+from assay.tasks.tools.drawing import Draw, Names, Side, row_count, tables
 from assay.tasks.tools.multi_turn import function_docs, hinted
-from assay.tasks.tools.simulated_draw import Ask, Draw, MakeScene, Side
-from assay.tasks.tools.simulated_files import file_scene, math_scene
-from assay.tasks.tools.simulated_office import IDS, message_scene, post_scene, ticket_scene
-from assay.tasks.tools.simulated_trade import car_scene, trade_scene, travel_scene
 from assay.tasks.tools.simulation import LIMITS, WORKERS, SimulatorFailure, wheel_folders
 
 CATEGORY = "simulated"
@@ -42,24 +44,48 @@ would spend most of an evaluation."""
 BATCH = 50
 """Tasks that the worker proves in one request."""
 DEADLINE_SECONDS = 60.0
-MOST = 20_000
 
-SCENES: tuple[MakeScene, ...] = (
-    file_scene,
-    math_scene,
-    ticket_scene,
-    message_scene,
-    post_scene,
-    trade_scene,
-    car_scene,
-    travel_scene,
+SCENES = {
+    "file": "files",
+    "number": "files",
+    "ticket": "office",
+    "message": "office",
+    "post": "office",
+    "trade": "trade",
+    "car": "trade",
+    "travel": "trade",
+}
+"""Scene -> its file in `generated/`."""
+PAIRS = (
+    ("file", "message"),
+    ("file", "post"),
+    ("trade", "message"),
+    ("car", "message"),
+    ("number", "ticket"),
+    ("trade", "number"),
+    ("travel", "message"),
+    ("ticket", "post"),
 )
-PAIRS = ((0, 3), (0, 4), (5, 3), (6, 3), (1, 2), (5, 1), (7, 3), (2, 4))
 """Scenes that go together; no two of them have a function in common."""
 
 
-class BadCount(InputError):
-    """A source that does not say how many tasks."""
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One turn: what the user says, the calls that do it, and a short answer."""
+
+    text: str
+    calls: tuple[ToolCall, ...]
+    reply: str
+    """`{0}` stands for the first value in the last call's result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A simulator's state at the start, and the turns that are played with it."""
+
+    simulator: str
+    config: Mapping[str, Any]
+    asks: tuple[Ask, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +127,7 @@ def read_held_out(count: str) -> Loaded:
 
 def proven(count: str, side: Side) -> Loaded:
     """The first tasks of a side; those that do not prove themselves are dropped by reason."""
-    if not count.isdecimal() or not 0 < int(count) <= MOST:
-        fix = f'write "simulated:500"; at most {MOST}'
-        raise BadCount(f"{count!r} is no number of tasks", field="source", fix=fix)
-    tasks = list(draw_tasks(int(count), side))
+    tasks = list(draw_tasks(row_count(count, "simulated", "tasks"), side))
     rows, dropped = [], defaultdict(list)
     for task, proof in zip(tasks, prove(tasks), strict=True):
         if proof["problem"]:
@@ -134,12 +157,11 @@ def draw_task(number: int, place: int, side: Side) -> Drawn:
     if turns > 1 and draw.random.random() < 0.4:
         one, other = draw.random.choice(PAIRS)
         first = draw.random.randint(1, turns - 1)
-        scenes = [SCENES[one](draw, first), SCENES[other](draw, turns - first)]
+        scenes = [draw_scene(draw, one, first), draw_scene(draw, other, turns - first)]
     else:
-        scenes = [draw.random.choice(SCENES)(draw, turns)]
-    asks = tuple(resolved(ask, scene.config) for scene in scenes for ask in scene.asks)
+        scenes = [draw_scene(draw, draw.random.choice(tuple(SCENES)), turns)]
     simulators = tuple(scene.simulator for scene in scenes)
-    asks = affordable(asks, simulators)
+    asks = affordable(tuple(ask for scene in scenes for ask in scene.asks), simulators)
     return Drawn(
         id=f"{CATEGORY}_{side}_{place}",
         simulators=simulators,
@@ -147,6 +169,24 @@ def draw_task(number: int, place: int, side: Side) -> Drawn:
         asks=asks,
         tools=tools_of(draw, simulators, [call.name for ask in asks for call in ask.calls]),
     )
+
+
+def draw_scene(draw: Draw, name: str, turns: int) -> Scene:
+    """A scene with as many different turns, in the order of its table."""
+    file = tables(SCENES[name])
+    scene = file[name]
+    # The reply is formatted again once the calls have been executed.
+    names = Names(draw, file["values"], {"result": "{0}"}).bind(scene.get("draw", {}))
+    config = names.fill(scene.get("state", {}))
+    asks = scene["ask"]
+    chosen = draw.random.sample(range(len(asks)), min(turns, len(asks)))
+    return Scene(scene["simulator"], config, tuple(_ask(names, asks[i]) for i in sorted(chosen)))
+
+
+def _ask(names: Names, table: Mapping[str, Any]) -> Ask:
+    filled = names.bind(table)
+    calls = tuple(ToolCall(name, args) for call in filled["calls"] for name, args in call.items())
+    return Ask(filled["say"], calls, filled["reply"])
 
 
 def affordable(asks: tuple[Ask, ...], simulators: Sequence[str]) -> tuple[Ask, ...]:
@@ -158,22 +198,6 @@ def affordable(asks: tuple[Ask, ...], simulators: Sequence[str]) -> tuple[Ask, .
             break
         asks = asks[:-1]
     return asks
-
-
-def resolved(ask: Ask, config: Mapping[str, Any]) -> Ask:
-    """The turn with the user ids that its calls look up."""
-    calls = tuple(
-        ToolCall(call.name, {key: known(value, config) for key, value in call.arguments.items()})
-        for call in ask.calls
-    )
-    return replace(ask, calls=calls)
-
-
-def known(value: Any, config: Mapping[str, Any]) -> Any:
-    """The id of a user who is named, any other value as it is."""
-    if isinstance(value, str) and value.startswith(IDS):
-        return config["user_map"][value.removeprefix(IDS)]
-    return value
 
 
 def tools_of(
