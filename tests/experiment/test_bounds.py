@@ -8,7 +8,7 @@ from assay.errors import InputError
 from assay.experiment.problems import made
 from assay.experiment.read_file import SpecError, read_experiment
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.check.openable import AnswersTooLong, refuse_unopenable
+from assay.lab.evaluate.local_answerer import AnswersTooLong, refuse_unopenable
 from tests.tiny_lab import make_tiny_lab
 
 LONG = "9" * 4000

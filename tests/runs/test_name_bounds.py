@@ -7,7 +7,7 @@ import pytest
 from assay.errors import MOST_CHARACTERS, InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.read_file import SpecError, read_experiment
-from assay.lab.evaluate.endpoint_runs import endpoint_run_name
+from assay.lab.evaluate.endpoint_answerer import endpoint_run_name
 from assay.runs.run_names import parse_run_name
 from tests.cli.conftest import assert_one_line, call
 from tests.experiment.spec_texts import write_spec

@@ -10,7 +10,7 @@ import pytest
 
 from assay.data.episode import Ended
 from assay.data.row import Message, Row
-from assay.lab.evaluate.endpoint_answers import converse
+from assay.lab.evaluate.endpoint_answerer import converse
 from assay.rollout.engines.endpoint.client import Said
 from assay.runs.records import read_columns, stored_messages
 from assay.serve.server import running

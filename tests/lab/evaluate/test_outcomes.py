@@ -1,31 +1,27 @@
 """What became of answers is counted from the record, and a record of many abstentions is loud."""
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from assay.data.episode import Completion, Reward, Turn
-from assay.data.row import Message, Row
+from assay.data.episode import Completion, Reward
+from assay.data.row import Row
 from assay.experiment.read_file import read_experiment
 from assay.judge.missing import score_range
-from assay.lab.evaluate.answering import Answered
-from assay.lab.evaluate.outcomes import recorded_outcomes, warn_of_unscored
-from assay.lab.evaluate.run_evaluation import judged_lines
+from assay.lab.evaluate.outcomes import recorded_outcomes
+from assay.lab.evaluate.run_evaluation import run_evaluation, warn_of_unscored
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.session import Session
-from assay.runs.records import ANSWERS, read_columns, scores_of, write_table
+from assay.runs.records import read_columns, scores_of
 from assay.runs.run_directory import RunDirectory
 from assay.sandbox import isolation
 from assay.tasks.math.rewards import accuracy
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import no_error
+from tests.lab.evaluate.scripted_answerer import ScriptedAnswerer, made_evaluation
 from tests.lab.evaluate.test_answer_cache import EVALUATION
 from tests.tiny_lab import make_tiny_lab
 
@@ -44,20 +40,10 @@ class Listening(Silent):
 
 def recorded(folder: Path, texts: Sequence[str], gold: str, reward: Any, deadline: float) -> Path:
     """The record of an evaluation with one item for each of the answers."""
-    evaluation = cast(Evaluation, SimpleNamespace(name="test", classify=no_error, clustered=False))
-    answered = [
-        Answered(
-            Row(f"i{n}", (Message("user", "?"),), gold=gold),
-            0,
-            (Turn((1,), (2,), (True,)),),
-            Completion(text, (2,)),
-        )
-        for n, text in enumerate(texts)
-    ]
+    evaluation = made_evaluation(reward, len(texts), gold=gold)
+    script = ScriptedAnswerer(lambda item, _: texts[int(item.id[1:])])
     with RewardRunner(reward, deadline, sandbox="limits-only") as runner:
-        lines = judged_lines(evaluation, "base", answered, runner, time.perf_counter())
-    write_table(folder / "base.parquet", lines, ANSWERS)
-    return folder / "base.parquet"
+        return run_evaluation(evaluation, script, "base", folder / "run", Silent(), runner)
 
 
 def test_ten_right_of_twenty_is_half_where_the_rest_makes_the_checker_give_up(

@@ -1,20 +1,17 @@
 """Answers that were paid for: a kill pays for none twice, and a hostile one costs itself alone."""
 
 import json
-import os
 import threading
 import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from assay.lab.evaluate.endpoint_answers import TOGETHER
+from assay.lab.evaluate.endpoint_answerer import TOGETHER, RequestSlots, Stopped
 from assay.lab.evaluate.reply_journal import JOURNAL, Place, ReplyJournal, request_hash
-from assay.lab.evaluate.request_slots import RequestSlots, Stopped
 from assay.rollout.engines.endpoint.client import Said, Unanswered
 from assay.runs.records import read_columns
 from assay.runs.run_files import DamagedFile
@@ -241,14 +238,14 @@ def test_a_damaged_line_of_a_journal_is_named(tmp_path: Path, line: bytes) -> No
 def test_a_disk_that_takes_no_reply_stops_the_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
+    def full(path: Path) -> None:
+        if path.name == JOURNAL:
+            raise OSError(28, "No space left on device")
 
-    disk = SimpleNamespace(fsync=full, truncate=os.truncate)
     with fake(said("No.")) as server:
         for name, value in environment(server).items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr("assay.lab.evaluate.reply_journal.os", disk)
+        monkeypatch.setattr("assay.lab.evaluate.reply_journal.sync", full)
         result = call(*words(tmp_path, "bfcl/simple_python", 20))
     assert_one_line(result, JOURNAL, "No space left", code=1)
     assert len(server.asked) <= TOGETHER

@@ -14,7 +14,7 @@ import pytest
 from assay.cli.eval import measured
 from assay.compare.judged_table import compare_checkpoints
 from assay.data.row import Row
-from assay.lab.evaluate import run_evaluation
+from assay.lab.evaluate import local_answerer
 from assay.lab.monitor.observer import Silent
 from assay.lab.replay.judge_again import replay
 from assay.lab.run import runner
@@ -45,7 +45,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A lab with the skill of docs/episodes.md, whose records come in small chunks."""
     as_module("episodes.md", MODULE, tmp_path, monkeypatch)
     monkeypatch.setitem(cast(dict[str, str], registry.TASKS), "lengths", MODULE)
-    monkeypatch.setattr(run_evaluation, "CHUNK", 2)
+    monkeypatch.setattr(local_answerer, "CHUNK", 2)
     make_lengths_lab(tmp_path)
     return tmp_path
 

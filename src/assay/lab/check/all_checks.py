@@ -14,7 +14,6 @@ from assay.judge.findings import Finding, worst_first
 from assay.lab.check.capability import probe as sample_groups
 from assay.lab.check.gold_trials import gold_answers
 from assay.lab.check.memory_and_disk import room
-from assay.lab.check.openable import refuse_unopenable
 from assay.lab.check.rendering_mismatch import renderings
 from assay.lab.check.rows import lengths, rows
 from assay.lab.check.shared_items import leakage
@@ -22,7 +21,8 @@ from assay.lab.check.subject import Histogram, Number, Seen, Shared, Subject
 from assay.lab.check.trained_tokens import trained
 from assay.lab.check.unusual_settings import smells
 from assay.lab.check.work import speed
-from assay.lab.evaluate.endpoint_runs import endpoint_evaluations, endpoint_for, is_endpoint
+from assay.lab.evaluate.answerer import Answerer
+from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
@@ -85,11 +85,12 @@ def check_experiment(
     watching = observer or Silent()
     nowhere = RunDirectory(root, experiment.name, "check")
     session = Session(experiment, nowhere, experiment.seeds[0], watching)
-    unopened = opening_error(session)
+    answerer = answerer_of(session)
+    unopened = opening_error(answerer)
     if unopened is not None:
         return Report((unopened,), {})
-    if is_endpoint(experiment.model):
-        # Nothing is rendered, trained or timed here: the endpoint answers and the items are there.
+    if not answerer.in_process:
+        # Nothing is rendered, trained or timed here: the model answers and the items are there.
         return Report((), {})
     checks = dict(CHECKS)
     if probe:
@@ -107,16 +108,11 @@ def asked(session: Session, checks: Mapping[str, Check]) -> Report:
     return gather(seen)
 
 
-def opening_error(session: Session) -> Finding | None:
+def opening_error(answerer: Answerer) -> Finding | None:
     """The first thing that keeps the experiment from being opened; None where all is there."""
     try:
-        if is_endpoint(session.experiment.model):
-            endpoint_for(session)
-            endpoint_evaluations(session)
-            return None
-        refuse_unopenable(session.experiment, session.run.root)
-        for part in ("base", "sets", "evaluations"):
-            getattr(session, part)
+        answerer.check()
+        answerer.evaluations()
     except InputError as error:
         place = ":".join(str(part) for part in (error.file, error.line) if part is not None)
         what = f"{error.field}: {error.problem}" if error.field else error.problem

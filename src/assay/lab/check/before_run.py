@@ -15,7 +15,7 @@ from assay.errors import InputError
 from assay.judge.findings import Finding, filled
 from assay.lab.check.all_checks import CHECKS, COMPUTING, asked
 from assay.lab.check.rendering_mismatch import refuse_other_renderings
-from assay.lab.evaluate.endpoint_runs import is_endpoint
+from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.session import Session
 from assay.runs.manifest_file import CHECKED, read_manifest
@@ -45,10 +45,10 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     the run is made despite them, NoReason for an empty one, OtherRendering, which a stage allows by
     itself, and what opening its parts raises.
 
-    What was found once is kept; a model behind an endpoint is trained on nothing.
+    What was found once is kept. Nothing is checked for a model that is not in this process.
     """
     reason = reason_of(despite)
-    if is_endpoint(session.experiment.model):
+    if not answerer_of(session).in_process:
         return session
     if (known := read_manifest(session.run).get(CHECKED)) is not None:
         tell_known(session, known, reason)

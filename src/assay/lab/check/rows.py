@@ -25,7 +25,7 @@ from assay.lab.check.subject import (
     share_of,
     some,
 )
-from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.evaluation import RenderedEvaluation
 from assay.lab.setup.prepare import DataSet, find_part, make_renderer
 from assay.lab.setup.row_filters import LONGER, SHORTER, TOO_LONG, Shift
 
@@ -178,7 +178,7 @@ def without_candidates(subject: Subject) -> Seen:
             )
 
 
-def by_size(subject: Subject) -> list[Evaluation]:
+def by_size(subject: Subject) -> list[RenderedEvaluation]:
     """Evaluations, those with the most items first."""
     return sorted(subject.session.evaluations.values(), key=lambda e: -len(e.items))
 

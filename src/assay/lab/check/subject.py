@@ -14,7 +14,7 @@ from assay.errors import InputError
 from assay.experiment.stage_tables import CommonStage, RceStage, SamplingStage, StageSpec
 from assay.experiment.stage_tables import Reward as RewardSpec
 from assay.judge.findings import Finding
-from assay.lab.setup.evaluation import Evaluation, decode_with
+from assay.lab.setup.evaluation import RenderedEvaluation, decode_with
 from assay.lab.setup.prepare import find_part, make_renderer
 from assay.lab.setup.session import Session
 from assay.tasks.task import Task
@@ -110,7 +110,7 @@ class Subject:
         """The gold answers of `NAME` or `NAME.dev`."""
         return self._cached(name, rendering, find_part(self.session.sets, name))
 
-    def golds_of_items(self, evaluation: Evaluation) -> Golds:
+    def golds_of_items(self, evaluation: RenderedEvaluation) -> Golds:
         """The gold answers of an evaluation's items."""
         place = f"evaluate.{evaluation.name}"
         return self._cached(place, evaluation.spec.rendering, evaluation.items)

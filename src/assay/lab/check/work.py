@@ -21,7 +21,7 @@ from assay.experiment.stage_tables import GrpoStage, SamplingStage, SftStage, St
 from assay.judge.findings import Finding
 from assay.lab.check.subject import Number, Seen, Subject, samples
 from assay.lab.setup.checkpoint_models import adapt
-from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.evaluation import RenderedEvaluation
 from assay.lab.setup.prepare import find_part
 from assay.models.adapt import Adaptation
 from assay.rl.policy import SampleKey, Sampling
@@ -84,7 +84,9 @@ def checkpoint_count(stage: StageSpec, steps: int) -> int:
     return 1 if every is None else -(-steps // every)
 
 
-def asked_items(experiment: Experiment, evaluation: Evaluation, subject: Subject) -> list[int]:
+def asked_items(
+    experiment: Experiment, evaluation: RenderedEvaluation, subject: Subject
+) -> list[int]:
     """How many items each checkpoint is asked that an evaluation measures; one that chooses looks
     at the starts as well."""
     references = [parse_checkpoint(text) for text in evaluation.spec.checkpoints]
@@ -227,7 +229,7 @@ def stage_seconds(stage: StageSpec, work: StageWork, found: Speed) -> tuple[floa
 
 
 def evaluation_seconds(
-    subject: Subject, evaluation: Evaluation, found: Speed
+    subject: Subject, evaluation: RenderedEvaluation, found: Speed
 ) -> tuple[float, float]:
     """Low and high end of an evaluation on all its checkpoints."""
     golds = subject.golds_of_items(evaluation).answers

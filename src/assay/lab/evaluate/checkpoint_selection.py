@@ -1,12 +1,10 @@
-"""What a run measures: the checkpoints that are chosen among, and those that are reported.
+"""Which checkpoints a run measures: those that are chosen among, and those that are reported.
 
 The best checkpoint of a stage is its start unless a later one is shown better (`judge.promotion`).
-Training them is the runner's part, answering items `evaluation`'s.
+Nothing is trained here, and how a checkpoint is measured is `run_evaluation`'s.
 """
 
-import gc
-
-import torch
+from collections.abc import Iterable
 
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
@@ -15,12 +13,9 @@ from assay.experiment.checkpoint_reference import (
 )
 from assay.experiment.stage_tables import start_of
 from assay.judge.selection import promote
-from assay.lab.evaluate.answer_cache import Remembering, known_turns
-from assay.lab.evaluate.answering import Answers
-from assay.lab.evaluate.outcomes import warn_of_unscored
-from assay.lab.evaluate.run_evaluation import run_evaluation
-from assay.lab.setup.evaluation import Evaluation, decode_with
-from assay.lab.setup.prepare import make_renderer
+from assay.lab.evaluate.local_answerer import LocalAnswerer
+from assay.lab.evaluate.run_evaluation import measure, measure_stored
+from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.session import Session
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import Selection, write_selection
@@ -42,7 +37,7 @@ def selectors(session: Session, stage: str) -> list[Evaluation]:
 def select(session: Session, stage: str, policy: Policy, step: int) -> None:
     """Let the selecting evaluations look at a checkpoint that is still in memory."""
     for evaluation in selectors(session, stage):
-        measure(session, evaluation, policy, f"{stage}.step-{step:06d}")
+        measure(session, evaluation, LocalAnswerer(session, policy), f"{stage}.step-{step:06d}")
 
 
 def choose(session: Session, stage: str) -> None:
@@ -65,10 +60,10 @@ def stage_start(session: Session, stage: str) -> CheckpointReference:
     return resolve_checkpoint(session.run, start_of(session.experiment.stage[stage]))
 
 
-def measure_bases(session: Session) -> None:
+def measure_bases(session: Session, evaluations: Iterable[Evaluation]) -> None:
     """Let the selecting evaluations that list `base` measure it: what a recommendation against it
     asks for, where no stage of theirs starts from it."""
-    for evaluation in session.evaluations.values():
+    for evaluation in evaluations:
         if evaluation.spec.role == "select" and "base" in evaluation.spec.checkpoints:
             measure_stored(session, evaluation, CheckpointReference(None))
 
@@ -78,38 +73,6 @@ def report(session: Session, evaluation: Evaluation) -> None:
     for text in evaluation.spec.checkpoints:
         for reference in expand(session.run, text):
             measure_stored(session, evaluation, reference)
-
-
-def measure_stored(
-    session: Session, evaluation: Evaluation, reference: CheckpointReference
-) -> None:
-    """Measure a checkpoint that is resolved to its step, read from disk, unless it was measured."""
-    name = checkpoint_name(reference)
-    if evaluation.record.finished(session.run, name):
-        return
-    model = session.shelf.plain(reference)
-    answers = session.shelf.sampler(model, session.base.end_tokens, torch.get_num_threads())
-    measure(session, evaluation, answers, name)
-    del model, answers
-    gc.collect()
-
-
-def measure(session: Session, evaluation: Evaluation, answers: Answers, checkpoint: str) -> None:
-    """Make one record, or what is left of it."""
-    renderer = make_renderer(session.base.tokenizer, evaluation.spec.rendering)
-    known = known_turns(session.run, evaluation, session.evaluations.values(), checkpoint)
-    with session.reward_runner(evaluation.score) as runner:
-        file = run_evaluation(
-            evaluation,
-            Remembering(answers, known),
-            checkpoint,
-            session.run.evaluations,
-            decode_with(renderer, session.base.end_tokens),
-            session.observer,
-            runner,
-            session.base.positions,
-        )
-    warn_of_unscored(session.observer, evaluation.name, checkpoint, file)
 
 
 def expand(run: RunDirectory, text: str) -> list[CheckpointReference]:

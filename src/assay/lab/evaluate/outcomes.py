@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.judge.verdict import FEW_UNSCORED
-from assay.lab.monitor.observer import Observer
 from assay.runs.records import read_columns
 
 RIGHT, WRONG = "right", "wrong"
@@ -55,13 +54,6 @@ def recorded_outcomes(file: Path) -> RecordedOutcomes:
     return RecordedOutcomes(
         len(lines), dict(scored.most_common()), dict(unscored.most_common()), differs
     )
-
-
-def warn_of_unscored(observer: Observer, name: str, checkpoint: str, file: Path) -> None:
-    """Say so where more answers of a record have no score than may be passed over."""
-    warning = recorded_outcomes(file).too_many_unscored
-    if warning:
-        observer.note(f"warning: {checkpoint} on {name}: {warning}")
 
 
 def kind(score: float, error: str) -> str:

@@ -1,8 +1,8 @@
 """What an endpoint answered, line by line, so that a killed evaluation pays for no answer twice.
 
-A line is on the disk before its answer is used. It holds which request it answers, by a hash of all
-that was sent, so that a dialogue that goes another way asks anew. The journal lies beside the
-chunks of a record and goes with them. Judging is not here.
+A line is on the disk before its answer is used. It names the request that it answers by a hash of
+all that was sent, so that a dialogue that takes another course asks anew. The journal lies beside
+the chunks of a record and goes with them. Nothing is judged here.
 """
 
 import json
@@ -25,7 +25,7 @@ KINDS = {"text": str, "ended": str, "prompt_tokens": int | None, "completion_tok
 
 
 class NotJournalled(RunFailure):
-    """A reply could not be put down: going on would pay for replies that a kill loses."""
+    """A reply could not be written: going on would pay for replies that a kill loses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,13 @@ class ReplyJournal:
         return self._known.get(place)
 
     def add(self, place: Place, came: Said | Unanswered) -> None:
-        """Put down what came of a request; on the disk when this returns. Raises NotJournalled."""
+        """Write what came of a request; on the disk when this returns. Raises NotJournalled."""
         line = {**asdict(place), **_values(came)}
         try:
             with self._lock:
                 self._stream.write(json.dumps(line).encode() + b"\n")
                 self._stream.flush()
-                os.fsync(self._stream.fileno())
+                sync(self._file)
         except OSError as error:
             raise NotJournalled(f"{self._file}: cannot be written: {error.strerror}") from error
 

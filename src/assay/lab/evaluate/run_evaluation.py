@@ -1,80 +1,96 @@
-"""Evaluations: a policy answers fixed items, every answer is recorded, chunk by chunk.
+"""The one path of an evaluation: an answerer is asked, answers are judged and recorded in chunks.
 
-A record that exists is not made again. What the scores mean is for `judge` to say.
+A record that exists is not made again; one that was interrupted goes on after its last chunk. What
+the scores mean is for `judge` to say.
 """
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from assay.data.episode import Reward
 from assay.data.splits import conversation_of
-from assay.lab.evaluate.answering import Answered, Answers, episodes, single_answers
+from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
+from assay.experiment.experiment import Experiment
+from assay.lab.evaluate.answerer import Answered, Answerer
+from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_holder
+from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
+from assay.lab.evaluate.outcomes import recorded_outcomes
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation
-from assay.rl.policy import SampleKey
+from assay.lab.setup.session import Session
 from assay.runs.records import CLUSTER, RecordWriter, conversation_columns
-from assay.tasks.rendered_dialogue import RenderedDialogue
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import (
-    error_type,
-)
-from assay.train.sampled_groups import FAILED
+from assay.tasks.task import error_type
 
-CHUNK = 256
-"""Answers recorded together: what an interrupted evaluation loses at most."""
+ANSWERERS: Mapping[str, Callable[[Session], Answerer]] = {"openai": EndpointAnswerer}
+"""Who answers for a kind of model source; a model of any other kind is read in this process."""
+HOLDERS: Mapping[str, Callable[[Path, str, str], Experiment]] = {"openai": endpoint_holder}
+"""Who makes the experiment that holds what a model of a kind is measured on by itself, from the
+lab's root, the source and the skill."""
+
+
+def answerer_of(session: Session) -> Answerer:
+    """What answers for the model of a run."""
+    kind = session.experiment.model.partition(":")[0]
+    return ANSWERERS.get(kind, LocalAnswerer)(session)
+
+
+def holder_of(root: Path, source: str, skill: str) -> Experiment:
+    """The experiment whose run holds what a model source is measured on for a task."""
+    return HOLDERS.get(source.partition(":")[0], local_holder)(root, source, skill)
+
+
+def measure_stored(
+    session: Session, evaluation: Evaluation, reference: CheckpointReference
+) -> None:
+    """Measure a checkpoint that is resolved to its step, unless it was measured."""
+    name = checkpoint_name(reference)
+    if not evaluation.record.finished(session.run, name):
+        measure(session, evaluation, answerer_of(session), name)
+
+
+def measure(session: Session, evaluation: Evaluation, answerer: Answerer, checkpoint: str) -> None:
+    """Make one record, or what is left of it, and warn where too much of it has no score."""
+    with session.reward_runner(evaluation.score) as runner:
+        folder = session.run.evaluations
+        file = run_evaluation(evaluation, answerer, checkpoint, folder, session.observer, runner)
+    warn_of_unscored(session.observer, evaluation.name, checkpoint, file)
+
+
+def warn_of_unscored(observer: Observer, name: str, checkpoint: str, file: Path) -> None:
+    """Tell the observer where too many answers of a record have no score."""
+    if warning := recorded_outcomes(file).too_many_unscored:
+        observer.note(f"warning: {checkpoint} on {name}: {warning}")
 
 
 def run_evaluation(
     evaluation: Evaluation,
-    answers: Answers,
+    answerer: Answerer,
     checkpoint: str,
     folder: Path,
-    decode: Callable[[Sequence[int]], str],
     observer: Observer,
     runner: RewardRunner,
-    positions: int | None = None,
 ) -> Path:
-    """Answer and score what the record lacks; returns the record's file.
+    """Ask for and judge what the record lacks; returns the record's file.
 
-    Sample i of repeat r of an item is the same function of seed, item and r for every checkpoint.
-    `positions` is how many tokens the model can read at once: no dialogue goes beyond.
+    Raises what `Answerer.answers` does.
     """
-    jobs = evaluation.record.jobs(checkpoint)
+    requests, size = evaluation.record.jobs(checkpoint), answerer.chunk
     with RecordWriter(folder, evaluation.record, checkpoint) as writer:
-        for start in range(0, len(jobs), CHUNK):
-            if writer.has_chunk(start // CHUNK):
-                continue
-            observer.evaluation(evaluation.name, checkpoint, start, len(jobs))
-            chunk = jobs[start : start + CHUNK]
-            started = time.perf_counter()
-            answered = answer(evaluation, answers, chunk, decode, positions)
-            lines = judged_lines(evaluation, checkpoint, answered, runner, started)
-            writer.write_chunk(start // CHUNK, lines)
+        starts = [n for n in range(0, len(requests), size) if not writer.has_chunk(n // size)]
+        chunks = [requests[start : start + size] for start in starts]
+        with closing(answerer.answers(evaluation, checkpoint, chunks, writer.parts)) as coming:
+            for start in starts:
+                observer.evaluation(evaluation.name, checkpoint, start, len(requests))
+                started = time.perf_counter()
+                lines = judged_lines(evaluation, checkpoint, next(coming), runner, started)
+                writer.write_chunk(start // size, lines)
         file = writer.finish()
-    observer.evaluation(evaluation.name, checkpoint, len(jobs), len(jobs))
+    observer.evaluation(evaluation.name, checkpoint, len(requests), len(requests))
     return file
-
-
-def answer(
-    evaluation: Evaluation,
-    answers: Answers,
-    jobs: Sequence[tuple[int, int]],
-    decode: Callable[[Sequence[int]], str],
-    positions: int | None,
-) -> list[Answered]:
-    """The answer, or the episode, of each (item, repeat)."""
-    asked = [(evaluation.items[index], repeat) for index, repeat in jobs]
-    keys = [SampleKey(evaluation.seed, item.id, repeat) for item, repeat in asked]
-    if evaluation.dialogue is None:
-        contexts = [evaluation.contexts[index] for index, _ in jobs]
-        return single_answers(answers, asked, contexts, keys, evaluation.sampling, decode)
-    worlds = [
-        RenderedDialogue(evaluation.dialogue(item), evaluation.renderer, decode)
-        for item, _ in asked
-    ]
-    return episodes(answers, asked, worlds, keys, evaluation.sampling, positions)
 
 
 def judged_lines(
@@ -84,9 +100,9 @@ def judged_lines(
     runner: RewardRunner,
     started: float,
 ) -> list[dict[str, object]]:
-    """The record's lines of a chunk; what a world failed in is an abstention, not an answer."""
+    """The record's lines of a chunk; what was not answered is an abstention."""
     fresh = [n for n, each in enumerate(answered) if not each.failure]
-    rewards = [Reward(None, why=FAILED + each.failure) for each in answered]
+    rewards = [Reward(None, why=each.failure) for each in answered]
     scored = runner.score([(answered[n].item, answered[n].completion) for n in fresh])
     for n, reward in zip(fresh, scored, strict=True):
         rewards[n] = reward
@@ -108,8 +124,8 @@ def record_line(
         "repeat": each.repeat,
         "output": completion.text,
         "tokens": list(completion.tokens),
-        "completion_tokens": len(completion.tokens),
-        "prompt_tokens": len(each.turns[-1].context) if each.turns else 0,
+        "completion_tokens": each.completion_tokens,
+        "prompt_tokens": each.prompt_tokens,
         "score": reward.value,
         "parts": json.dumps(dict(reward.parts), sort_keys=True),
         "error": error_type(evaluation.classify, item, completion, reward),

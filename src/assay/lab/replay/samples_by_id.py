@@ -21,7 +21,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import read_json
 
 if TYPE_CHECKING:  # a session loads torch, which finding a record can do without
-    from assay.lab.setup.evaluation import Evaluation
+    from assay.lab.setup.evaluation import RenderedEvaluation
     from assay.lab.setup.session import Session
 
 Line = dict[str, Any]
@@ -77,10 +77,10 @@ def prompt_of(session: "Session", line: Line) -> str:
     return session.base.tokenizer.decode(context, skip_special_tokens=False)
 
 
-def evaluation_of(session: "Session", folder: Path) -> "Evaluation":
+def evaluation_of(session: "Session", folder: Path) -> "RenderedEvaluation":
     """The evaluation whose records lie in `folder`, from what they say about themselves."""
     from assay.experiment.tables import EvaluateSpec
-    from assay.lab.setup.evaluation import make_evaluation
+    from assay.lab.setup.evaluation import rendered_evaluation
 
     stored = read_json(folder / "evaluation.json", dict)
     if stored["name"] in session.experiment.evaluate:
@@ -93,7 +93,7 @@ def evaluation_of(session: "Session", folder: Path) -> "Evaluation":
     )
     tokenizer = session.base.tokenizer
     given = (stored["name"], spec, session.task, {}, tokenizer, session.seed)
-    return make_evaluation(*given, root=session.run.root)
+    return rendered_evaluation(*given, root=session.run.root)
 
 
 def _evaluation_prompt(session: "Session", file: Path, item_id: str) -> tuple[int, ...]:

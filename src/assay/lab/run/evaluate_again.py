@@ -13,28 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.files import remove_leftovers
-from assay.data.hashing import sha256_text
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
-from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
-from assay.lab.check.openable import refuse_longer, refuse_unopenable
-from assay.lab.evaluate.checkpoint_selection import measure_stored
-from assay.lab.evaluate.endpoint_answers import BASE
-from assay.lab.evaluate.endpoint_runs import (
-    LONGEST_SOURCE,
-    endpoint_run_name,
-    is_endpoint,
-    make_endpoint_evaluation,
-    measure_through,
-)
+from assay.lab.evaluate.run_evaluation import answerer_of, holder_of, measure_stored
 from assay.lab.monitor.observer import Observer
 from assay.lab.run.runner import execute, note, noted
-from assay.lab.setup.evaluation import Evaluation, make_evaluation
-from assay.lab.setup.manifest import check_base, rows_still_there
+from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
 from assay.models.source import EXAMPLES
-from assay.rollout.engines.endpoint.client import endpoint_of
 from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory, create_run, runs_of
 from assay.runs.run_files import read_json
@@ -67,17 +55,16 @@ class Evaluated:
 def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observer) -> Evaluated:
     """Measure `target`, `NAME@CHECKPOINT` or a model source, as `spec` says on its benchmark.
 
-    `spec.checkpoints` is not looked at, and the rendering is the one that the run trains in. Raises
-    InputError for what does not exist, RunBusy while the run is executed elsewhere.
+    `spec.checkpoints` is not looked at, and a model in this process is asked in the rendering that
+    it was trained in. Raises InputError for what does not exist, RunBusy while the run is executed
+    by another process.
     """
-    if is_endpoint(target):
-        return evaluate_endpoint(root, target, spec, observer)
     run, reference = find_target(root, target, spec.benchmark or "", observer)
     session = Session(experiment_of(run), run, stored_status(run.path).seed, observer)
-    spec = spec.model_copy(update={"rendering": rendering_for(session.experiment, reference)})
     name = checkpoint_name(reference)
     with failure_noted(session):
-        evaluation = known_evaluation(run, made_again(session, spec))
+        made = answerer_of(session).evaluation(evaluation_name(spec), spec, reference)
+        evaluation = known_evaluation(run, made)
         check_base(session)
         finished = evaluation.record.finished(run, name)
         if not finished:
@@ -85,48 +72,6 @@ def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observ
                 measure_stored(session, evaluation, reference)
     file = evaluation.record.file(run.evaluations, name)
     return Evaluated(run, evaluation.name, evaluation.record.key, name, not finished, file)
-
-
-def made_again(session: Session, spec: EvaluateSpec) -> Evaluation:
-    """The evaluation of `spec` on its benchmark, under a name of its own. Raises AnswersTooLong."""
-    refuse_longer("sampling.max_tokens", spec.sampling.max_tokens, session.base.positions)
-    return make_evaluation(
-        evaluation_name(spec),
-        spec,
-        session.task,
-        {},
-        session.base.tokenizer,
-        session.seed,
-        rows_still_there(session),
-        session.run.root,
-    )
-
-
-def rendering_for(experiment: Experiment, reference: CheckpointReference) -> str:
-    """The rendering of the stage that made a checkpoint, of the first stage for the model before
-    any; `auto` where nothing is trained.
-    """
-    stages = experiment.stage
-    stage = stages[reference.stage] if reference.stage else next(iter(stages.values()), None)
-    return stage.rendering if stage else "auto"
-
-
-def evaluate_endpoint(root: Path, target: str, spec: EvaluateSpec, observer: Observer) -> Evaluated:
-    """Measure a model behind the endpoint that the environment names. Raises EndpointError."""
-    endpoint = endpoint_of(target, None)
-    endpoint.check()
-    skill = task_with(spec.benchmark or "")
-    name = endpoint_run_name(skill, target, endpoint.url)
-    run = model_run_named(root, target, skill, name, observer, endpoint.url)
-    session = Session(experiment_of(run), run, stored_status(run.path).seed, observer)
-    with failure_noted(session):
-        made = make_endpoint_evaluation(evaluation_name(spec), spec, session)
-        finished = made.record.finished(run, BASE)
-        if not finished:
-            with held_and_noted(session):
-                measure_through(session, made, endpoint)
-    file = made.record.file(run.evaluations, BASE)
-    return Evaluated(run, made.record.name, made.record.key, BASE, not finished, file)
 
 
 @contextmanager
@@ -158,7 +103,7 @@ def failure_noted(session: Session) -> Iterator[None]:
 
 
 def holds_measurements(session: Session) -> bool:
-    """Whether the run is one of those that `model_run_named` makes."""
+    """Whether the run is one of those that `model_run` makes."""
     return not session.experiment.stage and not session.experiment.evaluate
 
 
@@ -174,7 +119,7 @@ def known_evaluation(run: RunDirectory, made: Evaluation) -> Evaluation:
         if substance(stored) == substance(loads(dumps(asdict(made.record)))):
             known = {key: stored[key] for key in IDENTITY if key in stored}
             record = replace(made.record, **known)
-            return replace(made, name=record.name, record=record)
+            return replace(made, record=record)
     return made
 
 
@@ -196,31 +141,19 @@ def find_target(
 
 
 def model_run(root: Path, source: str, benchmark: str, observer: Observer) -> RunDirectory:
-    """The run without stages that holds the records of a model source for a benchmark's task."""
-    skill = task_with(benchmark)
-    plain = re.sub(r"[^A-Za-z0-9._]+", "-", source).strip("-")
-    name = f"eval-{skill}-{plain[:LONGEST_SOURCE]}"
-    known = [(run, experiment_of(run).model) for run in runs_of(root, name)]
-    if any(model != source for _, model in known):
-        # Another source whose name comes out the same has it already: "a b" and "a-b".
-        return model_run_named(root, source, skill, f"{name}-{sha256_text(source)[:8]}", observer)
-    return model_run_named(root, source, skill, name, observer)
+    """The run without stages that holds the records of a model source for a benchmark's task, made
+    where there is none that came as far as its manifest.
 
-
-def model_run_named(
-    root: Path, source: str, skill: str, name: str, observer: Observer, endpoint: str | None = None
-) -> RunDirectory:
-    """The run of this name, made where there is none that came as far as its manifest.
-
-    A model that cannot be opened leaves no run behind.
+    A model that cannot be asked leaves no run behind.
     """
-    if known := [run for run in runs_of(root, name) if run.manifest.exists()]:
+    experiment = holder_of(root, source, task_with(benchmark))
+    if known := [run for run in runs_of(root, experiment.name) if run.manifest.exists()]:
         return known[-1]
-    about = f"Holds the evaluations of {source}; trains nothing"
-    experiment = Experiment(name=name, about=about, model=source, endpoint=endpoint, task=skill)
     (seed,) = experiment.seeds
-    refuse_unopenable(experiment, root)
-    run = create_run(root, name, seed=seed, spec=experiment_toml(experiment), new=True)
+    nowhere = RunDirectory(root, experiment.name, "to-be-made")
+    answerer_of(Session(experiment, nowhere, seed, observer)).check()
+    text = experiment_toml(experiment)
+    run = create_run(root, experiment.name, seed=seed, spec=text, new=True)
     execute(Session(experiment, run, seed, observer))
     return run
 

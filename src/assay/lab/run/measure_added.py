@@ -12,6 +12,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.checkpoint_selection import expand, report
+from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.manifest import RunChanged, check_base, rows_still_there
 from assay.lab.setup.session import Session
@@ -56,7 +57,8 @@ def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer
         problem = f"the rows that {run} was trained on are no longer there, or no longer the same"
         fix = "restore them: whether new items were trained on could not be told"
         raise RunChanged(problem, field="data", fix=fix)
+    evaluations = answerer_of(session).evaluations()
     with hold_run(run.path):
         for name in added:
-            report(session, session.evaluations[name])
+            report(session, evaluations[name])
     note_run(run)

@@ -22,18 +22,16 @@ from assay.experiment.stage_tables import SamplingStage, SftStage, StageSpec, st
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.check.before_run import looked_at
 from assay.lab.check.capability import first_look
-from assay.lab.check.openable import refuse_unopenable
 from assay.lab.check.rendering_mismatch import refuse_other_renderings
 from assay.lab.evaluate.checkpoint_selection import (
     choose,
     measure_bases,
-    measure_stored,
     report,
     select,
     selectors,
     stage_start,
 )
-from assay.lab.evaluate.endpoint_runs import endpoint_manifest, is_endpoint, work_through_endpoint
+from assay.lab.evaluate.run_evaluation import answerer_of, measure_stored
 from assay.lab.monitor.guards import (
     GuardFired,
     NoGuardToPass,
@@ -50,7 +48,7 @@ from assay.lab.run.restore import is_whole, restore
 from assay.lab.run.start_over import begun as being_taken_back
 from assay.lab.run.start_over import start_over
 from assay.lab.setup.activations import fit_activations
-from assay.lab.setup.manifest import check_manifest, make_manifest, write_manifest
+from assay.lab.setup.manifest import check_manifest, write_manifest
 from assay.lab.setup.prepare import describe, find_part, make_renderer
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import (
@@ -91,14 +89,14 @@ def start(
 ) -> list[RunDirectory]:
     """Run an experiment file, once per seed; returns the runs.
 
-    Raises SpecError, what `refuse_unopenable` and `looked_at` do, and RunExists unless `new` where
+    Raises SpecError, what `Answerer.check` and `looked_at` do, and RunExists unless `new` where
     runs of the name have begun, be it in the same instant.
     """
     experiment = read_whole(file, overrides, root)
-    refuse_unopenable(experiment, root)
-    refuse_existing(root, experiment, new)
     nowhere = RunDirectory(root, experiment.name, "to-be-made")
     session = Session(experiment, nowhere, experiment.seeds[0], observer or Silent())
+    answerer_of(session).check()
+    refuse_existing(root, experiment, new)
     session = looked_at(session, despite)
     runs = []
     for index, seed in enumerate(experiment.seeds):
@@ -217,28 +215,25 @@ def note(session: Session, **changes: str) -> None:
 
 def work(session: Session) -> None:
     """Stages, then reports. Raises OtherRendering before anything is written."""
-    through_endpoint = is_endpoint(session.experiment.model)
-    if not through_endpoint:
-        refuse_other_renderings(session)
-    manifest = endpoint_manifest(session) if through_endpoint else make_manifest(session)
+    refuse_other_renderings(session)
+    answerer = answerer_of(session)
+    manifest = answerer.manifest()
     if session.checked is not None:
         manifest = {**manifest, CHECKED: session.checked}
     if session.run.manifest.exists():
         check_manifest(session.run, manifest)
     else:
         write_manifest(session.run, manifest)
-    if through_endpoint:
-        work_through_endpoint(session)
-        return
-    for made in session.sets.values():
+    for made in session.sets.values() if answerer.in_process else ():
         session.observer.note(describe(made, session.experiment.data[made.name]))
     for name in session.experiment.stage:
         run_stage(session, name)
-    measure_bases(session)
+    evaluations = answerer.evaluations().values()
+    measure_bases(session, evaluations)
     for name in unseen(session.experiment, read_metrics(session.run.metrics)):
         metric = session.experiment.guard[name].metric
         session.observer.note(f"guard {name!r} watched nothing: no step recorded {metric!r}")
-    for evaluation in session.evaluations.values():
+    for evaluation in evaluations:
         if evaluation.spec.role == "report":
             report(session, evaluation)
 

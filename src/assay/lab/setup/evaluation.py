@@ -1,13 +1,13 @@
-"""An evaluation made ready: its items, what each asks first, how answers are scored.
+"""An evaluation made ready: its items, their prompts, how answers are scored and recorded.
 
-Two evaluations with other items, sampling or checkers have different records. Asking a model and
-recording is `lab.evaluate.run_evaluation`'s part.
+Two evaluations with other items, sampling or checkers have different records. Nothing is asked or
+written here: see `lab.evaluate.run_evaluation`.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 
 from assay.data.episode import Completion
@@ -33,22 +33,26 @@ from assay.tasks.task import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """One `[evaluate.NAME]` table made ready: items, prompts, scoring."""
+    """One `[evaluate.NAME]` table made ready: items, scoring and the record's description."""
 
-    name: str
     spec: EvaluateSpec
+    task: Task
     items: tuple[Row, ...]
-    contexts: tuple[tuple[int, ...], ...]
-    """What each item asks first."""
     score: RewardFunction | WeightedReward
     classify: Callable[[Row, Completion], str]
     record: EvaluationRecord
     seed: int
-    renderer: Renderer
     dialogue: Callable[[Row], Dialogue] | None = None
-    """The worlds of items that take several turns; None where one answer is all."""
+    """The environments of items that take several turns; None where one answer is all."""
+    clustered: bool = False
+    """Whether the record names the source of each item, which several may share."""
+
+    @property
+    def name(self) -> str:
+        """The table's name, or the one that the record is known by."""
+        return self.record.name
 
     @property
     def sampling(self) -> Sampling:
@@ -56,10 +60,14 @@ class Evaluation:
         table = self.spec.sampling
         return Sampling(table.temperature, table.max_tokens, table.top_p, table.top_k)
 
-    @cached_property
-    def clustered(self) -> bool:
-        """Whether items name a source that they, or those of another evaluation, may share."""
-        return any(conversation_of(item) != item.id for item in self.items)
+
+@dataclass(frozen=True, kw_only=True)
+class RenderedEvaluation(Evaluation):
+    """An evaluation whose prompts are rendered with a tokenizer, to be asked in this process."""
+
+    contexts: tuple[tuple[int, ...], ...]
+    """The first prompt of each item, as token ids."""
+    renderer: Renderer
 
 
 def make_evaluation(
@@ -67,32 +75,28 @@ def make_evaluation(
     spec: EvaluateSpec,
     task: Task,
     sets: Mapping[str, DataSet],
-    tokenizer: object,
+    rendering: str,
     seed: int,
     trained: Trained | None = None,
     root: Path = Path(),
 ) -> Evaluation:
-    """Items of a benchmark or a data set, rendered and fingerprinted.
+    """Items of a benchmark or a data set, fingerprinted; `rendering` says how they are written.
 
     Files that options name lie in `root`. With the rows that were `trained` on, the record says how
     many of them ask what an item asks.
     Raises UnknownNameError for names, SplitError where fewer items exist than are taken.
     """
-    renderer = make_renderer(tokenizer, spec.rendering)
-    classify, checker, options = no_error, "", {}
     score: RewardFunction | WeightedReward
-    dialogue: Callable[[Row], Dialogue] | None = None
     if spec.benchmark is not None:
         made = benchmark(task, spec.benchmark, BenchmarkOptions(spec.options, root))
-        items, score, classify = made.items, made.score, made.classify
-        dialogue = made.dialogue
+        items, score, classify, dialogue = made.items, made.score, made.classify, made.dialogue
         checker, options = made.checker, dict(made.options)
     else:
-        items = find_part(sets, spec.data or "")
+        items, classify = find_part(sets, spec.data or ""), no_error
         score = reward_of(task, spec.reward or {})
-        checker = f"reward {json.dumps(spec.reward)}"
-        if any(task.dialogue(item) is not None for item in items):
-            dialogue = partial(dialogue_of, task)
+        checker, options = f"reward {json.dumps(spec.reward)}", {}
+        several = any(task.dialogue(item) is not None for item in items)
+        dialogue = partial(dialogue_of, task) if several else None
     if spec.take is not None:
         items = take(items, spec.take.rows, spec.take.how).rows
     record = EvaluationRecord(
@@ -104,7 +108,7 @@ def make_evaluation(
         repeats=spec.repeats,
         fewer=fewer_of(spec, len(items)),
         sampling=spec.sampling.model_dump(),
-        rendering=renderer.fingerprint,
+        rendering=rendering,
         checker=checker,
         options=options,
         seed=seed,
@@ -112,10 +116,35 @@ def make_evaluation(
         if trained is None
         else shared_questions(trained, bare_items(spec, items, task, root)),
     )
-    contexts = tuple(first_prompt(renderer, task, item, dialogue) for item in items)
     return Evaluation(
-        name, spec, tuple(items), contexts, score, classify, record, seed, renderer, dialogue
+        spec=spec,
+        task=task,
+        items=tuple(items),
+        score=score,
+        classify=classify,
+        record=record,
+        seed=seed,
+        dialogue=dialogue,
     )
+
+
+def rendered_evaluation(
+    name: str,
+    spec: EvaluateSpec,
+    task: Task,
+    sets: Mapping[str, DataSet],
+    tokenizer: object,
+    seed: int,
+    trained: Trained | None = None,
+    root: Path = Path(),
+) -> RenderedEvaluation:
+    """See `make_evaluation`; the prompts are rendered with the tokenizer as the table says."""
+    renderer = make_renderer(tokenizer, spec.rendering)
+    made = make_evaluation(name, spec, task, sets, renderer.fingerprint, seed, trained, root)
+    contexts = tuple(first_prompt(renderer, task, item, made.dialogue) for item in made.items)
+    values = {field.name: getattr(made, field.name) for field in fields(made)}
+    values["clustered"] = any(conversation_of(item) != item.id for item in made.items)
+    return RenderedEvaluation(**values, contexts=contexts, renderer=renderer)
 
 
 def fewer_of(spec: EvaluateSpec, items: int) -> dict[str, int]:

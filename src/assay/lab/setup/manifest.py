@@ -17,7 +17,7 @@ from assay.errors import InputError
 from assay.experiment.stage_tables import Reward, StageSpec
 from assay.experiment.tables import DataSpec
 from assay.judge.confounds import differences
-from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.evaluation import RenderedEvaluation
 from assay.lab.setup.fingerprints import (
     code_fingerprint,
     machine,
@@ -165,7 +165,7 @@ def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:
     }
 
 
-def _evaluation(session: Session, made: Evaluation) -> dict[str, Any]:
+def _evaluation(session: Session, made: RenderedEvaluation) -> dict[str, Any]:
     """What an evaluation measures; which checkpoints it looks at makes no difference."""
     record = asdict(made.record)
     contexts: Sequence[Sequence[int]] = made.contexts
@@ -196,6 +196,6 @@ def rows_still_there(session: Session) -> Trained | None:
 def check_base(session: Session) -> None:
     """Raise BaseChanged where the run's base model is another than when the run was made."""
     noted = read_manifest(session.run).get("base_weights", {}).get("sha256")
-    if noted not in (None, session.base.fingerprint):
+    if noted is not None and noted != session.base.fingerprint:
         problem = f"{session.experiment.model} holds other weights than when {session.run} was made"
         raise BaseChanged(problem, field="model", fix="restore them, or start another run")

@@ -14,7 +14,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.checkpoint_models import ModelShelf
-from assay.lab.setup.evaluation import Evaluation, make_evaluation
+from assay.lab.setup.evaluation import RenderedEvaluation, rendered_evaluation
 from assay.lab.setup.merged_models import model_folder
 from assay.lab.setup.prepare import DataSet, make_renderer, prepare, renderer_of
 from assay.lab.setup.trained_items import trained_rows
@@ -111,12 +111,12 @@ class Session:
         }
 
     @cached_property
-    def evaluations(self) -> Mapping[str, Evaluation]:
+    def evaluations(self) -> Mapping[str, RenderedEvaluation]:
         """The experiment's evaluations."""
         given = (self.task, self.sets, self.base.tokenizer, self.seed)
         trained = trained_rows(self.experiment, self.sets)
         return {
-            name: make_evaluation(name, spec, *given, trained, self.run.root)
+            name: rendered_evaluation(name, spec, *given, trained, self.run.root)
             for name, spec in self.experiment.evaluate.items()
         }
 

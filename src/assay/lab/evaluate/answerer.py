@@ -1,0 +1,107 @@
+"""What an evaluation asks, whatever stands behind it: a model in this process or an endpoint.
+
+An `Answerer` knows how its model is opened, identified and asked. It judges and records nothing:
+`run_evaluation` does, the same way for all, and holds the register of who answers for a model.
+"""
+
+import re
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from assay.data.episode import Completion, Turn
+from assay.data.row import Row
+from assay.experiment.checkpoint_reference import CheckpointReference
+from assay.experiment.experiment import Experiment
+from assay.experiment.tables import EvaluateSpec
+from assay.lab.setup.evaluation import Evaluation
+from assay.runs.manifest_file import Manifest
+
+LONGEST_SOURCE = 120
+"""Characters of a model's source in the name of the run that holds its measurements."""
+
+Request = tuple[int, int]
+"""The place of an item in its evaluation, and the number of the repeat."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answer to one request, or the whole dialogue with its item."""
+
+    item: Row
+    repeat: int
+    completion: Completion
+    prompt_tokens: int | None
+    """Of the last turn; None where the server did not count them."""
+    completion_tokens: int | None
+    """Of all turns; None where the server did not count each."""
+    turns: tuple[Turn, ...] = ()
+    """Token by token; none of an endpoint."""
+    failure: str = ""
+    """Why there is no answer to judge, as an abstention gives it."""
+    several: bool = False
+    """Whether the item could take several turns."""
+
+
+class Answerer(Protocol):
+    """The model of one run, as evaluations ask it."""
+
+    @property
+    def chunk(self) -> int:
+        """Answers recorded together: what an interrupted evaluation judges again at most."""
+        ...
+
+    @property
+    def in_process(self) -> bool:
+        """Whether weights and tokenizer are read here, so that data is rendered and checked."""
+        ...
+
+    def check(self) -> None:
+        """Raise InputError for a model that cannot be asked, before a run is made for it."""
+        ...
+
+    def evaluations(self) -> Mapping[str, Evaluation]:
+        """The evaluations of the run's experiment, made ready.
+
+        Raises InputError for what they name and cannot be opened.
+        """
+        ...
+
+    def evaluation(
+        self, name: str, spec: EvaluateSpec, reference: CheckpointReference
+    ) -> Evaluation:
+        """An evaluation of one checkpoint that the run's experiment does not hold."""
+        ...
+
+    def manifest(self) -> Manifest:
+        """The fingerprints of the run: what its model is, what it is trained and measured on."""
+        ...
+
+    def answers(
+        self,
+        evaluation: Evaluation,
+        checkpoint: str,
+        chunks: Sequence[Sequence[Request]],
+        folder: Path,
+    ) -> Generator[list[Answered]]:
+        """The answers of a checkpoint to each chunk of requests, in order; closed when it is done.
+
+        Nothing is asked before the first chunk is. `folder` lasts as long as the record is in the
+        making: what must not be paid for twice is kept there. The answer to a request follows from
+        seed, item and repeat, not from the chunk. Raises RunFailure or InputError where no further
+        request could be answered.
+        """
+        ...
+
+
+def plain_name(skill: str, source: str) -> str:
+    """A name for a run made of a model's source, with only what a folder's name may hold."""
+    plain = re.sub(r"[^A-Za-z0-9._]+", "-", source).strip("-")
+    return f"eval-{skill}-{plain[:LONGEST_SOURCE]}"
+
+
+def holder(name: str, source: str, skill: str, endpoint: str | None = None) -> Experiment:
+    """An experiment that trains nothing and names no evaluation."""
+    about = f"Holds the evaluations of {source}; trains nothing"
+    return Experiment(name=name, about=about, model=source, endpoint=endpoint, task=skill)

@@ -1,0 +1,290 @@
+"""A model behind an endpoint as an `Answerer`: messages out, text in, many requests at once.
+
+A line of its records has no tokens, and its counts are the server's. An answer that did not come or
+cannot be kept, or a dialogue whose environment failed, is an abstention that says why; it is never
+a wrong answer. Every reply is in `reply_journal` before it is used. Judging and recording are
+`run_evaluation`'s, HTTP is the engine's.
+"""
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from assay.data.conversation import dump_messages
+from assay.data.episode import Completion
+from assay.data.hashing import sha256_text
+from assay.data.row import Message
+from assay.experiment.checkpoint_reference import CheckpointReference
+from assay.experiment.experiment import Experiment
+from assay.experiment.tables import EvaluateSpec
+from assay.lab.evaluate.answerer import Answered, Request, holder, plain_name
+from assay.lab.evaluate.reply_journal import NotJournalled, Place, ReplyJournal, request_hash
+from assay.lab.setup.evaluation import Evaluation, make_evaluation
+from assay.lab.setup.manifest import about_run
+from assay.lab.setup.session import Session
+from assay.rl.policy import SampleKey
+from assay.rollout.engines.endpoint.client import (
+    Endpoint,
+    EndpointError,
+    Said,
+    Unanswered,
+    endpoint_of,
+)
+from assay.rollout.token_choice import key_state
+from assay.runs.manifest_file import Manifest
+from assay.tasks.task import Dialogue, Tools
+from assay.train.sampled_groups import FAILED
+
+CHUNK = 64
+TOGETHER = 8
+"""Requests that the endpoint is asked at once."""
+WAITING = 64
+"""Items under way at once, those included that wait before they ask again."""
+MOST_COUNTED = 2**31 - 1
+"""What the column of a record holds."""
+NOTED = ("benchmark", "role", "items_hash", "repeats", "sampling", "rendering", "checker")
+"""What a manifest says of an evaluation, besides the benchmark's options."""
+
+Say = Callable[[Sequence[Message], Tools], Said]
+
+
+class Stopped(Exception):
+    """Nothing more is to be asked."""
+
+
+@dataclass(frozen=True)
+class EndpointAnswerer:
+    """See `Answerer`. There is one checkpoint, "base"; what weights answer is not known."""
+
+    session: Session
+
+    @property
+    def chunk(self) -> int:
+        """See `Answerer`."""
+        return CHUNK
+
+    @property
+    def in_process(self) -> bool:
+        """See `Answerer`."""
+        return False
+
+    @cached_property
+    def endpoint(self) -> Endpoint:
+        """Where the model is asked. Raises EndpointError."""
+        experiment = self.session.experiment
+        return endpoint_of(experiment.model, experiment.endpoint)
+
+    def check(self) -> None:
+        """Raise EndpointError where nothing answers, or not with this key."""
+        self.endpoint.check()
+
+    def evaluations(self) -> Mapping[str, Evaluation]:
+        """See `Answerer`."""
+        tables = self.session.experiment.evaluate
+        return {name: self._made(name, spec) for name, spec in tables.items()}
+
+    def evaluation(
+        self, name: str, spec: EvaluateSpec, reference: CheckpointReference
+    ) -> Evaluation:
+        """See `Answerer`."""
+        return self._made(name, spec)
+
+    def _made(self, name: str, spec: EvaluateSpec) -> Evaluation:
+        session = self.session
+        given = (session.task, {}, f"endpoint: {spec.rendering}", session.seed)
+        return make_evaluation(name, spec, *given, root=session.run.root)
+
+    def manifest(self) -> Manifest:
+        """See `Answerer`; weights are unknown, and nothing is trained."""
+        return {
+            **about_run(self.session),
+            "base_weights": {
+                "source": self.session.experiment.model,
+                "endpoint": self.endpoint.url,
+            },
+            "data": {},
+            "stages": {},
+            "evaluation": {name: _table(each) for name, each in self.evaluations().items()},
+        }
+
+    def answers(
+        self,
+        evaluation: Evaluation,
+        checkpoint: str,
+        chunks: Sequence[Sequence[Request]],
+        folder: Path,
+    ) -> Generator[list[Answered]]:
+        """See `Answerer`; the requests of all chunks are sent side by side.
+
+        Once it is closed, no further request is sent. Raises EndpointError, NotJournalled, and
+        DamagedFile for a journal that cannot be read.
+        """
+        self.check()
+        slots = RequestSlots(TOGETHER)
+        asker = replace(self.endpoint, pause=slots.pause)
+        threads = ThreadPoolExecutor(WAITING, thread_name_prefix="assay-endpoint")
+        with ReplyJournal(folder) as journal:
+
+            def one(request: Request) -> Answered:
+                with slots.held():
+                    return ask(evaluation, asker, request, journal)
+
+            try:
+                coming = [[threads.submit(one, each) for each in chunk] for chunk in chunks]
+                for waiting in coming:
+                    yield [each.result() for each in waiting]
+            finally:
+                slots.close()
+                threads.shutdown(cancel_futures=True)
+
+
+def _table(evaluation: Evaluation) -> dict[str, object]:
+    record = evaluation.record
+    return {**{key: getattr(record, key) for key in NOTED}, "options": dict(record.options)}
+
+
+def endpoint_holder(root: Path, source: str, skill: str) -> Experiment:
+    """The experiment of the run that holds what the model at OPENAI_BASE_URL is measured on.
+
+    Raises EndpointError.
+    """
+    url = endpoint_of(source, None).url
+    return holder(endpoint_run_name(skill, source, url), source, skill, url)
+
+
+def endpoint_run_name(skill: str, source: str, url: str) -> str:
+    """The name of the run that holds what a model at an endpoint was measured on."""
+    return f"{plain_name(skill, source)}-{sha256_text(f'{source} {url}')[:8]}"
+
+
+def ask(
+    evaluation: Evaluation, endpoint: Endpoint, request: Request, journal: ReplyJournal
+) -> Answered:
+    """The answer to one item, or the dialogue with it.
+
+    Raises EndpointError, NotJournalled, and Stopped.
+    """
+    item, repeat = evaluation.items[request[0]], request[1]
+    said: list[Said] = []
+
+    def say(messages: Sequence[Message], tools: Tools) -> Said:
+        sent = [dump_messages(tuple(messages)), list(tools)]
+        place = Place(item.id, repeat, len(said), request_hash(sent))
+        said.append(reply(evaluation, endpoint, journal, place, messages, tools))
+        return said[-1]
+
+    completion, failure = Completion(""), ""
+    try:
+        messages: tuple[Message, ...] = ()
+        if evaluation.dialogue is None:
+            say(evaluation.task.prompt(item), item.tools)
+        else:
+            messages = converse(evaluation.dialogue(item), say)
+        text = "\n".join(one.text for one in said)
+        completion = Completion(text, (), said[-1].ended, messages)
+    except (EndpointError, NotJournalled, Stopped):
+        raise
+    except Unanswered as error:
+        failure = f"endpoint: {error}"
+    except Exception as error:  # the environment of one item failed; the others go on
+        failure = f"{FAILED}{type(error).__name__}: {error}"
+    return Answered(
+        item=item,
+        repeat=repeat,
+        completion=completion,
+        prompt_tokens=said[-1].prompt_tokens if said else None,
+        completion_tokens=counted(said),
+        failure=failure,
+        several=evaluation.dialogue is not None,
+    )
+
+
+def counted(said: Sequence[Said]) -> int | None:
+    """The tokens of all answers; None where the server did not count each, or beyond measure."""
+    counts = [one.completion_tokens for one in said]
+    known = [count for count in counts if count is not None]
+    if not counts or len(known) < len(counts) or sum(known) > MOST_COUNTED:
+        return None
+    return sum(known)
+
+
+def reply(
+    evaluation: Evaluation,
+    endpoint: Endpoint,
+    journal: ReplyJournal,
+    place: Place,
+    messages: Sequence[Message],
+    tools: Tools,
+) -> Said:
+    """What the journal or else the endpoint has to one request. Raises Unanswered, EndpointError.
+
+    A failure is journalled like an answer: it may have been paid for too.
+    """
+    came = journal.known(place)
+    if came is None:
+        # Servers take seeds of 31 bits; equal items of another seed shall differ.
+        seed = key_state(SampleKey(evaluation.seed, place.item, place.repeat)) >> 33
+        try:
+            sampling, rendering = evaluation.sampling, evaluation.spec.rendering
+            came = endpoint.say(messages, tools, sampling, rendering, seed)
+        except Unanswered as error:
+            came = error
+        journal.add(place, came)
+    if isinstance(came, Unanswered):
+        raise came
+    return came
+
+
+def converse(dialogue: Dialogue, say: Say) -> tuple[Message, ...]:
+    """Play a dialogue to its end; returns what followed the prompt."""
+    while (asked := dialogue.asks()) is not None:
+        said = say(asked.messages, asked.tools)
+        dialogue.hears(said.text, said.ended)
+    return dialogue.messages
+
+
+class RequestSlots:
+    """A bound on the requests under way; who waits before asking again gives its slot away."""
+
+    def __init__(self, count: int):
+        self._free = threading.Semaphore(count)
+        self._closed = threading.Event()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A slot of one's own. What its holder raises closes them; Stopped once they are closed."""
+        self._take()
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._free.release()
+
+    def pause(self, seconds: float) -> None:
+        """Wait without the slot that the caller holds. Raises Stopped once they are closed."""
+        self._free.release()
+        try:
+            self._closed.wait(seconds)
+        finally:
+            self._free.acquire()
+        self._refuse_closed()
+
+    def close(self) -> None:
+        """Wake those that wait; nobody gets a slot any more."""
+        self._closed.set()
+
+    def _take(self) -> None:
+        self._free.acquire()
+        if self._closed.is_set():
+            self._free.release()
+        self._refuse_closed()
+
+    def _refuse_closed(self) -> None:
+        if self._closed.is_set():
+            raise Stopped
