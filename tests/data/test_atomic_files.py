@@ -98,16 +98,16 @@ def test_a_file_that_is_written_again_takes_away_what_a_kill_left_of_it(tmp_path
 def test_a_name_that_is_taken_away_before_it_is_locked_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, taken = files._lock, []
+    lock, taken = files.lock, []
 
-    def steal(path: Path, wait: bool = True) -> int:
-        handle = lock(path, wait)
+    def steal(path: Path, *, wait: bool = True) -> int:
+        handle = lock(path, wait=wait)
         if len(taken) < 2:
             taken.append(path)
             path.rmdir() if path.is_dir() else path.unlink()
         return handle
 
-    monkeypatch.setattr(files, "_lock", steal)
+    monkeypatch.setattr(files, "lock", steal)
     atomic_write_text(tmp_path / "a", "x")
     taken.clear()
     with new_folder(tmp_path / "b") as made:

@@ -1,17 +1,11 @@
 """Files and folders that are either the old or the new, never half of the new; and sha256.
 
 What is being written has a hidden name that ends in `.part` and is locked until it takes its own,
-so that what a killed process left can be told from the work of a living one. Nothing here knows
-what is in a file.
-
-Where downloads and conversions live, and how a directory there is built exactly once.
-
-`ASSAY_CACHE` when it is set, else `~/.cache/assay`. What is built is the caller's matter.
-
-Text that every file can hold: a Python string may hold half of a surrogate pair, UTF-8 not.
+so that what a killed process left can be told from the work of a living one. Downloads and
+conversions live in a cache, where a directory is built exactly once. Nothing here knows what is in
+a file.
 """
 
-import fcntl
 import glob
 import hashlib
 import os
@@ -23,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import lock_descriptor
 
 from assay.errors import InputError
 
@@ -122,7 +116,7 @@ def remove_parts(folder: Path, name: str | None = None) -> None:
 def remove_left(path: Path) -> bool:
     """Remove a half written file or folder unless a living process is at it; False if one is."""
     try:
-        handle = _lock(path, wait=False)
+        handle = lock(path, wait=False)
     except (FileNotFoundError, BlockingIOError):  # gone already, or somebody is writing it
         return False
     try:
@@ -146,7 +140,7 @@ def _begin(folder: Path, name: str, make: Callable[[Path], None]) -> tuple[Path,
     while True:
         make(temporary)
         try:
-            handle = _lock(temporary)
+            handle = lock(temporary)
         except FileNotFoundError:  # another process took it for a leftover, before it was locked
             continue
         if os.fstat(handle).st_nlink:
@@ -154,15 +148,30 @@ def _begin(folder: Path, name: str, make: Callable[[Path], None]) -> tuple[Path,
         os.close(handle)
 
 
-def _lock(path: Path, wait: bool = True) -> int:
-    """Lock a file or folder until the returned handle is closed, or the process dies."""
+def lock(path: Path, *, wait: bool = True) -> int:
+    """Lock a file or folder until the returned handle is closed, or the process dies.
+
+    The lock is the system's (flock), on `path` itself and not on a file beside it. Raises
+    FileNotFoundError, and BlockingIOError where another has it and `wait` is False.
+    """
     handle = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        if not lock_descriptor(handle, blocking=wait):
+            raise BlockingIOError(f"{path} is locked")
     except BaseException:
         os.close(handle)
         raise
     return handle
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of an existing file or folder, once others have let it go."""
+    handle = lock(path)
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 def append_line(file: Path, line: str) -> None:
@@ -197,15 +206,6 @@ def cache_root() -> Path:
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "assay"
 
 
-def fsync_path(path: Path) -> None:
-    """Force a file's content, or a directory's entries, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def built_once(target: Path, build: Callable[[Path], None]) -> Path:
     """Return `target`, after `build(directory)` has filled it if it does not exist yet.
 
@@ -214,7 +214,9 @@ def built_once(target: Path, build: Callable[[Path], None]) -> Path:
     is left behind; what a killed process left goes before the next one builds.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(target.with_name(target.name + ".lock")):
+    guard = target.with_name(target.name + ".lock")
+    guard.touch()
+    with locked(guard):
         if target.is_dir():
             return target
         _remove_leftovers(target)
@@ -224,11 +226,11 @@ def built_once(target: Path, build: Callable[[Path], None]) -> Path:
             temporary.chmod(0o755)
             build(temporary)
             for path in temporary.rglob("*"):
-                fsync_path(path)
+                sync(path)
             temporary.rename(target)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        fsync_path(target.parent)
+        sync(target.parent)
     return target
 
 

@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from assay.data.files import fsync_path
+from assay.data.files import sync
 from assay.errors import InputError
 from assay.models.folder import (
     ADAPTER,
@@ -179,7 +179,7 @@ def save_weights(
     if tokenizer is not None:
         tokenizer.save_pretrained(directory)
     for path in [*directory.iterdir(), directory]:
-        fsync_path(path)
+        sync(path)
 
 
 def whole_state(model: PreTrainedModel) -> dict[str, Tensor]:

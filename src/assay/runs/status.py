@@ -1,11 +1,10 @@
 """What a run is doing: its status file, and the lock that tells a live run from a killed one.
 
-A process that executes a run holds an flock on its lock file; the system drops it when the process
+A process that executes a run holds the lock of its lock file; the system drops it when the process
 dies in whatever way, so a run whose file says `running` while nobody holds the lock was
 interrupted. Child processes started by exec do not inherit the lock.
 """
 
-import fcntl
 import json
 import os
 import time
@@ -15,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from assay.data.files import atomic_write_text
+from assay.data.files import atomic_write_text, lock, locked
 from assay.errors import InputError
 from assay.runs.run_files import FIX, read_json
 
@@ -23,6 +22,8 @@ RunState = Literal["running", "finished", "failed", "interrupted"]
 SCHEMA = 1
 STATUS = "status.json"
 LOCK = "lock"
+TRIES, PROBES = 20, 3
+"""How often the lock is tried before a run, and before a look, counts as held by another."""
 MOST = 2**63 - 1
 """The largest number that the index holds."""
 
@@ -94,12 +95,17 @@ def damaged(file: Path, what: str) -> DamagedStatus:
 @contextmanager
 def hold_run(run: Path) -> Iterator[None]:
     """Hold the run in folder `run` for this process. Raises RunBusy when another has it."""
-    with (run / LOCK).open("a+") as lock:
-        _acquire(lock.fileno(), run)
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+    (run / LOCK).touch()
+    handle = _try_lock(run, TRIES)
+    if handle is None:
+        holder = (run / LOCK).read_text() or "unknown"
+        fix = "wait for it to end, or stop it"
+        raise RunBusy(f"process {holder} is executing this run", file=run, fix=fix)
+    try:
+        (run / LOCK).write_text(str(os.getpid()))
         yield
+    finally:
+        os.close(handle)
 
 
 @contextmanager
@@ -109,33 +115,26 @@ def hold_lab(root: Path) -> Iterator[None]:
     Waits for them. The lock is on the lab's folder itself, so that it leaves no file behind.
     """
     root.mkdir(parents=True, exist_ok=True)
-    handle = os.open(root, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with locked(root):
         yield
-    finally:
-        os.close(handle)
 
 
 def is_held(run: Path) -> bool:
     """Whether a living process holds the run in folder `run`."""
     if not (run / LOCK).exists():
         return False
-    with (run / LOCK).open() as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    handle = _try_lock(run, PROBES)
+    if handle is not None:
+        os.close(handle)
+    return handle is None
 
 
-def _acquire(handle: int, run: Path) -> None:
-    for _ in range(20):
+def _try_lock(run: Path, tries: int) -> int | None:
+    """A handle that holds the run's lock; None where a process has it for more than a moment."""
+    for _ in range(tries):
         try:
-            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock(run / LOCK, wait=False)
         except BlockingIOError:
-            # `is_held` of another process may have the lock for a moment.
+            # Another process may have the lock only to see whether anybody does.
             time.sleep(0.01)
-    holder = (run / LOCK).read_text() or "unknown"
-    fix = "wait for it to end, or stop it"
-    raise RunBusy(f"process {holder} is executing this run", file=run, fix=fix)
+    return None
