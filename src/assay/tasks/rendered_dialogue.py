@@ -1,10 +1,10 @@
 """A dialogue as an environment of tokens: messages are rendered, what was sampled is decoded.
 
-Token in, token out: where the history, as it is rendered now, reads the same as what the model
-wrote, the next context holds the very tokens that were sampled and not the text encoded anew, so
-that it goes on from the context before it. Where a rendering rewrites history (thoughts that are
-dropped, calls that are written anew), the context is what the rendering says, which is what the
-model really saw. What is asked, and what an answer does, belong to the dialogue.
+Token in, token out: where the rendered history reads the same as what the model wrote, the next
+context holds the sampled tokens and not the text encoded again, so that it extends the context
+before it. Where a rendering rewrites history (drops thoughts, writes calls in another form), the
+context is the rendering, which is what the model really saw. What is asked next, and what follows
+an answer, is decided by the dialogue.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,34 +21,34 @@ Decode = Callable[[Sequence[int]], str]
 
 @dataclass
 class OneAnswer:
-    """The dialogue of a row that is one question: it asks once and hears once."""
+    """The dialogue of a row that is one question: it is over after one answer."""
 
     prompt: tuple[Message, ...]
     tools: Tools
-    heard: bool = False
+    answered: bool = False
 
     def asks(self) -> Asked | None:
         """The row's own prompt."""
-        return None if self.heard else Asked(self.prompt, self.tools)
+        return None if self.answered else Asked(self.prompt, self.tools)
 
     def hears(self, text: str, ended: Ended) -> None:
-        """Nothing follows an answer."""
-        self.heard = True
+        """Take the answer, which ends the episode."""
+        self.answered = True
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """None: the completion's text says it all."""
+        """Empty: the answer is the completion's text."""
         return ()
 
 
 def dialogue_of(task: Task, row: Row) -> Dialogue:
-    """The world of a row, be it a single question."""
+    """The dialogue of a row, also where it is a single question."""
     return task.dialogue(row) or OneAnswer(task.prompt(row), row.tools)
 
 
 @dataclass
 class RenderedDialogue:
-    """See `rollout.episodes.Environment`."""
+    """One row's dialogue as a `rollout.episodes.Environment`."""
 
     dialogue: Dialogue
     renderer: Renderer
@@ -59,7 +59,7 @@ class RenderedDialogue:
     _next: tuple[int, ...] | None = None
 
     def context(self) -> tuple[int, ...] | None:
-        """The tokens of what the dialogue asks; None when it is over. Raises RenderingError."""
+        """The tokens of the dialogue's next prompt; None when it is over. Raises RenderingError."""
         if self._next is None:
             asked = self.dialogue.asks()
             if asked is None:
@@ -70,7 +70,7 @@ class RenderedDialogue:
         return self._next
 
     def act(self, turn: Turn) -> None:
-        """Let the dialogue hear the turn's text."""
+        """Pass the turn's text to the dialogue."""
         self.turns.append(turn)
         self._next = None
         self.dialogue.hears(self.decode(turn.actions), turn.ended)
@@ -108,5 +108,5 @@ class RenderedDialogue:
         return rendered
 
     def text(self, tokens: Sequence[int]) -> str:
-        """All that the tokens say, control tokens included."""
+        """The tokens as text, control tokens included."""
         return self.renderer.tokenizer.decode(list(tokens), skip_special_tokens=False)

@@ -1,12 +1,14 @@
 """Scripted policies of the multi-turn tests, and one worker that answers many requests at once."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from assay.data.episode import Completion
 from assay.data.row import Row, ToolCall
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import Worker
+from assay.tasks.task import Dialogue
 from assay.tasks.tools.call_text import PythonCall, read_call
 from assay.tasks.tools.prompts import call_text
 from assay.tasks.tools.simulation import functions_of, judging, wheel_folders
@@ -59,6 +61,15 @@ def in_hermes(row: Row, change: Callable[[ToolCall], Sequence[ToolCall]] = lambd
     for turn in truth_calls(row):
         yield from (call_text(calls) for call in turn if (calls := change(call)))
         yield "Done."
+
+
+def play(dialogue: Dialogue, answers: Iterable[str]) -> Completion:
+    """The dialogue with a policy that says `answers` one after the other, then nothing."""
+    written, coming = [], iter(answers)
+    while dialogue.asks() is not None:
+        written.append(next(coming, ""))
+        dialogue.hears(written[-1], "stop")
+    return Completion("\n".join(written), messages=dialogue.messages)
 
 
 def truth_calls(row: Row) -> tuple[tuple[ToolCall, ...], ...]:

@@ -16,7 +16,7 @@ from assay.tasks.running import RewardRunner
 from assay.tasks.task import BenchmarkOptions, benchmark
 from assay.tasks.tools import simulated
 from assay.tasks.tools.drawing import MOST, BadCount, Side
-from assay.tasks.tools.multi_turn import MULTI_TURN, MultiTurnDialogue, multi_turn_entries, play
+from assay.tasks.tools.multi_turn import MULTI_TURN, MultiTurnDialogue, multi_turn_entries
 from assay.tasks.tools.simulated import (
     Ask,
     Drawn,
@@ -27,6 +27,7 @@ from assay.tasks.tools.simulated import (
 )
 from assay.tasks.tools.task import TASK
 from tests.models.folders import tiny_tokenizer
+from tests.tasks.tools.scripted import play
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 r"""The math skill: answer a question step by step and put the final answer in `\boxed{}`.
 
-Rows are of the form of GSM8K; reading them is `data.formats.formats`' matter, judging them
-`rewards`'.
+Rows have the form of GSM8K. They are read in `data.formats` and judged in `rewards`.
 """
 
 import re

@@ -6,7 +6,7 @@ white space and backquotes around it ignored. Reasoning up to the last `</think>
 
 A call is the plain name of a function with literal arguments: strings, finite numbers, booleans,
 None, and lists, tuples and dicts of them. Everything else that parses as a call is refused with a
-reason, and one refused call refuses its message. Which functions exist is the simulators' to say.
+reason, and one refused call refuses its message. Which functions exist the simulators know.
 """
 
 import ast
@@ -81,13 +81,13 @@ class RefusedCallError(ValueError):
 
 
 def decode_message(text: str) -> Decoded:
-    """The calls of what a model wrote; "no_call" where it just speaks."""
-    said = text.rpartition(THINK_END)[2]
+    """The calls of what a model wrote; "no_call" where it is text without calls."""
+    answer = text.rpartition(THINK_END)[2]
     try:
-        if OPEN not in said:
-            calls = read_calls(said.strip("`\n "))
+        if OPEN not in answer:
+            calls = read_calls(answer.strip("`\n "))
             return Decoded(calls, "" if calls else "no_call")
-        parsed = parse_strict(said)
+        parsed = parse_strict(answer)
         return Decoded(tuple(_from_json(call) for call in parsed.calls), parsed.error)
     except RefusedCallError as refused:
         return Decoded(error=refused.reason)

@@ -11,7 +11,7 @@ its default.
 Function docs are those of BFCL's categories of single answers, without any function of
 `simple_python`, which is the usual test; words and sentences are those of `generated/calls.toml`.
 How a value is drawn and worded follows from the parameter's type, name and description, which is
-code and no data. Answers are right by BFCL's own checker, as those of its entries. Questions that
+code, not data. Answers are right by BFCL's own checker, as those of its entries. Questions that
 take several turns are in `simulated`.
 """
 
@@ -185,7 +185,7 @@ def draw_integer(names: Names, key: str, _: Mapping[str, Any]) -> Value:
 
 
 def draw_float(names: Names, key: str, schema: Mapping[str, Any]) -> Value:
-    """Rates and shares are fractions said in percent, unless the function asks for percent."""
+    """Rates and shares are fractions written in percent, unless the function asks for percent."""
     draw, about = names.draw.random, schema.get("description", "").lower()
     if FRACTIONS & set(spoken(key).split()) and "percent" not in about:
         percent = draw.randint(1, 30)

@@ -19,15 +19,15 @@ Judging is in `dialogue_rewards`; rendering is the caller's.
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.data.episode import Completion, Ended
+from assay.data.episode import Ended
 from assay.data.row import Message, Row
 from assay.models.wheels import wheel_directory
-from assay.tasks.task import Asked, Dialogue, lookup
+from assay.tasks.task import Asked, lookup
 from assay.tasks.tools.call_text import decode_message
 from assay.tasks.tools.checker import WHEEL
 from assay.tasks.tools.simulation import CallsFailed, run_calls
@@ -71,7 +71,7 @@ def multi_turn_entries(category: str) -> tuple[Row, ...]:
 
 
 def is_multi_turn(row: Row) -> bool:
-    """Whether the row is an entry to be played with the simulators."""
+    """Whether the row is an entry of several turns, with simulators."""
     return "entry" in row.extra
 
 
@@ -82,7 +82,7 @@ def first_turn(row: Row) -> Row:
 
 def messages_of(turn: Sequence[Mapping[str, str]]) -> tuple[Message, ...]:
     """The messages of one turn of an entry's `question`."""
-    return tuple(Message(said["role"], said["content"]) for said in turn)  # pyright: ignore[reportArgumentType]
+    return tuple(Message(each["role"], each["content"]) for each in turn)  # pyright: ignore[reportArgumentType]
 
 
 def function_docs(class_name: str) -> list[dict[str, Any]]:
@@ -138,7 +138,7 @@ class MultiTurnDialogue:
     def __init__(self, row: Row, execute: Execute = run_calls, added: Added = "tools"):
         self._row, self._execute, self._added = row, execute, added
         self._tools = row.tools
-        self._said: list[Message] = []
+        self._written: list[Message] = []
         self._done: list[str] = []
         self._turn, self._steps = 0, 0
         self._over = False
@@ -146,15 +146,15 @@ class MultiTurnDialogue:
     @property
     def messages(self) -> tuple[Message, ...]:
         """See `Dialogue.messages`."""
-        return tuple(self._said)
+        return tuple(self._written)
 
     def asks(self) -> Asked | None:
         """See `Dialogue.asks`."""
-        return None if self._over else Asked((*self._row.prompt, *self._said), self._tools)
+        return None if self._over else Asked((*self._row.prompt, *self._written), self._tools)
 
     def hears(self, text: str, ended: Ended = "stop") -> None:
-        """See `Dialogue.hears`. Raises SimulatorFailure where that was not the calls' doing."""
-        self._said.append(Message("assistant", text))
+        """See `Dialogue.hears`. Raises SimulatorFailure where the calls are not at fault."""
+        self._written.append(Message("assistant", text))
         calls = [call.source for call in decode_message(text).calls]
         if not calls:
             self._next_turn()
@@ -162,10 +162,10 @@ class MultiTurnDialogue:
         try:
             results = self._execute(self._row, self._done, calls)
         except CallsFailed as failed:
-            self._said.append(Message("tool", f"{CALLS_FAILED}: {failed}"))
+            self._written.append(Message("tool", f"{CALLS_FAILED}: {failed}"))
             self._over = True
             return
-        self._said += [Message("tool", result) for result in results]
+        self._written += [Message("tool", result) for result in results]
         self._done += calls
         self._steps += 1
         self._over = self._steps > self._row.extra.get("step_limit", STEP_LIMIT)
@@ -180,20 +180,11 @@ class MultiTurnDialogue:
         if key in entry.get("missed_function", {}):
             self._offer(entry["missed_function"][key])
         else:
-            self._said += messages_of(entry["question"][self._turn])
+            self._written += messages_of(entry["question"][self._turn])
 
     def _offer(self, docs: list[dict[str, Any]]) -> None:
         if self._added == "tools":
             self._tools = (*self._tools, *docs)
-            self._said.append(Message("user", MORE_FUNCTIONS))
+            self._written.append(Message("user", MORE_FUNCTIONS))
         else:
-            self._said.append(Message("user", f"{docs}\n{MORE_FUNCTIONS}"))
-
-
-def play(dialogue: Dialogue, answers: Iterable[str]) -> Completion:
-    """The dialogue with a policy that says `answers` one after the other, then nothing."""
-    written, coming = [], iter(answers)
-    while dialogue.asks() is not None:
-        written.append(next(coming, ""))
-        dialogue.hears(written[-1], "stop")
-    return Completion("\n".join(written), messages=dialogue.messages)
+            self._written.append(Message("user", f"{docs}\n{MORE_FUNCTIONS}"))

@@ -228,7 +228,7 @@ def shown(doc: Mapping[str, Any]) -> int:
 
 
 def prove(tasks: Sequence[Drawn]) -> list[dict[str, Any]]:
-    """What the worker found out about each task. Raises SimulatorFailure."""
+    """The worker's proof of each task, in order. Raises SimulatorFailure."""
     requests = [
         {
             "tasks": [

@@ -23,19 +23,19 @@ def prove(
 ) -> dict[str, Any]:
     """The `results` of a task's calls by turn, and the `problem` with it; "" where there is none.
 
-    Every call must either change a simulator's public state or say something, and none may fail;
-    the calls themselves must pass the checker, and saying nothing must not.
+    Every call must either change a simulator's public state or have a result, and none may fail;
+    the calls themselves must pass the checker, and no calls at all must not.
     """
     world = World(entry, functions)
     results: list[list[str]] = []
     problem = ""
     for turn in truth:
-        said = []
+        found = []
         for call in turn:
             before = state(world)
-            said += world.execute([call])
-            problem = problem or fault(call, said[-1], before == state(world))
-        results.append(said)
+            found += world.execute([call])
+            problem = problem or fault(call, found[-1], before == state(world))
+        results.append(found)
     right = judge(entry, functions, truth, [[[call] for call in turn] for turn in truth])
     silent = judge(entry, functions, truth, [[] for _ in truth])
     if not right["valid"]:
