@@ -51,9 +51,9 @@ def test_sft_shows_its_likelihood_and_trained_tokens_per_second():
 
 
 def test_abstentions_and_skipped_steps_show_only_when_there_are_any():
-    assert "abstained" not in figures(GRPO) and "skipped" not in figures(GRPO)
+    assert "unscored" not in figures(GRPO) and "skipped" not in figures(GRPO)
     bad = figures({**GRPO, "abstained_share": 0.25, "skipped_steps": 2.0})
-    assert "abstained 25%" in bad and "skipped steps 2" in bad
+    assert "unscored 25%" in bad and "skipped steps 2" in bad
 
 
 def test_time_left_counts_the_steps_since_the_run_went_on():

@@ -13,7 +13,7 @@ from tests.judge.audit.faults import record, two_runs
 from tests.judge.simulated import single_pass
 
 LANGUAGES = ("en", "zh")
-FAMILY = {"en": "after correction for 6 comparisons", "zh": "按 6 次比较"}
+FAMILY = {"en": "corrected for 6 comparisons", "zh": "按 6 次比较"}
 UNDONE = {"en": "the missing scores could undo", "zh": "缺失的分数可能推翻"}
 
 

@@ -77,7 +77,7 @@ def test_counts_and_recommendation_are_the_matrix(matrix, page, markdown):
     assert said in page.source and said in markdown
     assert matrix.recommendation.reason == "chosen"
     assert "It beats the baseline on dev." in page.source
-    assert f"corrected for {matrix.recommendation.choice.looks} looks" in markdown
+    assert f"corrected for {matrix.recommendation.choice.looks} comparisons" in markdown
 
 
 def test_cells_on_the_same_items_are_marked(page, markdown):

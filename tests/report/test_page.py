@@ -90,16 +90,16 @@ def test_an_undecided_difference_is_called_so_with_what_can_be_detected(tmp_path
     cell_ = page.row("rl · step 30", "3.3%")[4]
     smallest = f"{(comparison.minimum_detectable_difference or 0) * 100:.1f}"
     assert cell_.startswith("undecided")
-    assert f"{smallest} points or more are seen with 80 % power" in cell_
-    assert f"differences of {smallest} points or more are seen with 80 % power" in page.source
+    assert f"minimum detectable difference: {smallest} points (80 % power)" in cell_
+    assert f"minimum detectable difference: {smallest} points (80 % power)" in page.source
 
 
 def test_abstentions_are_shown(demo, page, markdown):
     assert page.row("rl · step 30", "")[3] == (
-        "120 × 11 abstained: 57.5% to 58.3% whatever they are"
+        "120 × 11 unscored (reward failed): the score lies between 57.5% and 58.3%"
     )
-    assert page.row("abstained (no score)")[1:] == ["0", "0", "1"]
-    assert "120 × 1, 1 abstained" in markdown
+    assert page.row("unscored (reward failed)")[1:] == ["0", "0", "1"]
+    assert "120 × 1, 1 unscored" in markdown
 
 
 def test_a_missing_cell_is_not_run_and_never_zero(page, markdown):

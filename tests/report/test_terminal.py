@@ -29,7 +29,7 @@ def test_the_final_table_has_the_judges_figures(demo):
     for line in compare_checkpoints(demo, "held_out").lines:
         assert percent(line.score) in text
         assert f"{percent(line.interval.low)} to {percent(line.interval.high)}" in text
-    assert "1 abstained" in text and "not run" in text
+    assert "1 unscored" in text and "not run" in text
 
 
 def test_the_summary_is_one_line(demo):

@@ -43,7 +43,7 @@ from tests.report.synthetic import Shape, demo_run
 from tests.report.test_comparison_page import three_runs
 
 BATCH, RATE = "stage.sft.batch", "stage.sft.optimizer.lr"
-TERMS = "Wilson Holm KL McNemar Tango UTC SFT GRPO Assay assay show vary"
+TERMS = "Wilson Holm KL McNemar Tango UTC SFT GRPO Assay assay show vary token reward baseline"
 """Names of methods, of this program and of its commands."""
 SETTINGS = """temperature parser lenient examples batch epochs algorithm prompts group reward
 sampling lr adamw full grpo egpo"""

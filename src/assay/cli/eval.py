@@ -97,13 +97,13 @@ def measured(done: Any) -> Outcome:
     words = [
         f"{done.run}@{done.checkpoint} on {done.evaluation}: {score} "
         f"({low} to {high}), {size}, "
-        f"{scores.repeats} repeat(s), {scores.missing} abstained{possible}",
+        f"{scores.repeats} repeat(s), {scores.missing} unscored (reward failed){possible}",
         f"record: {done.file}",
     ]
     words += [", ".join(f"{name} {count}" for name, count in counted.outcomes.items())]
     if counted.differs:
         words.append(f"math-verify by itself would judge otherwise: {counted.differs}")
-    words += [f"abstained {count} times: {why}" for why, count in counted.unscored.items()]
+    words += [f"unscored {count} times: {why}" for why, count in counted.unscored.items()]
     trained = trained_on(done.checkpoint, record.shared, read_manifest(done.run))
     words += [f"warning: {text}" for text in [counted.too_many_unscored, *trained] if text]
     if not done.made:

@@ -33,7 +33,7 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "entropy": ("entropy", ".3f"),
     "length_mean": ("length", ".0f"),
     "truncated_share": ("truncated", ".0%"),
-    "abstained_share": ("abstained", ".0%"),
+    "abstained_share": ("unscored", ".0%"),
     "skipped_steps": ("skipped steps", ".0f"),
 }
 """Metric -> its words and format, in the order shown."""

@@ -133,7 +133,7 @@ RULES: Mapping[str, Rule] = {
 WHAT: Mapping[str, str] = {
     "no_signal": "almost no group carries signal",
     "truncated": "completions are cut at the token limit",
-    "abstentions": "rewards abstain",
+    "abstentions": "rewards fail: completions stay unscored",
     "zero_gradient": "nothing is being learned",
     "non_finite_gradient": "gradients were not finite",
     "rollout_gap": "rollout and training disagree about log-probs",

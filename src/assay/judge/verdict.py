@@ -248,9 +248,9 @@ ENGLISH = {
     "undecided": "undecided: {signed:+.1f} points ({low:+.1f} to {high:+.1f}) on {items:items}, "
     "p = {p:.2g}",
     "not comparable": "not comparable: differs in {confounds}",
-    "detectable": "differences of {smallest:.1f} points or more are seen with 80 % power",
-    "nothing detectable": "no difference is seen with 80 % power: too few independent items",
-    "items needed": "a difference of this size would take {needed:needed items}",
+    "detectable": "minimum detectable difference: {smallest:.1f} points (80 % power)",
+    "nothing detectable": "no difference is detectable with 80 % power: too few independent items",
+    "items needed": "a difference of this size needs {needed:needed items}",
     "margin rarely reachable": "the equivalence margin of {margin:g} points is rarely reachable "
     "under {threshold} items",
     "within margin": "the interval lies within the margin of {margin:g} points: a real difference, "
@@ -272,8 +272,7 @@ ENGLISH = {
     "scores could undo it",
     "missing undoes equivalent": "equivalent by the answers that have a score, but the missing "
     "scores could undo it",
-    "family interval": "p and the interval, of {level:.2f} %, are after correction for "
-    "{family} comparisons or looks",
+    "family interval": "p and the interval ({level:.2f} %) are corrected for {family} comparisons",
     "skewed": "too few for differences this lopsided: on {units:items} a t test errs in more "
     "than 5 % (9 % of simulations with 10)",
     "non-inferior": "non-inferior: shown to be no more than {margin:g} points worse (at worst "
@@ -287,7 +286,7 @@ ENGLISH = {
     "({tost_level:g} % interval {tost_low:+.3g} to {tost_high:+.3g})",
     "undecided plain": "undecided: {signed:+.3g} ({low:+.3g} to {high:+.3g}) on "
     "{items:items}, p = {p:.2g}",
-    "detectable plain": "differences of {smallest:.3g} or more are seen with 80 % power",
+    "detectable plain": "minimum detectable difference: {smallest:.3g} (80 % power)",
     "margin rarely reachable plain": "the equivalence margin of {margin:g} is rarely reachable "
     "under {threshold} items",
     "within margin plain": "the interval lies within the margin of {margin:g}: a real difference, "
