@@ -9,6 +9,7 @@ from tests.docs.pages import blocks
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "experiments" / "reported" / "000-tool-calling.toml"
+EVERY_TABLE = ROOT / "docs" / "audit-record.toml"
 
 
 def test_findings_are_printed_worst_first_and_counted():
@@ -79,7 +80,7 @@ def test_text_of_the_file_is_shown_as_text(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("language", "key"), [("toml", "identity_holds"), ("csv", "undecided"), ("md", "undecided")]
+    ("language", "key"), [("toml", "inside_noise"), ("csv", "undecided"), ("md", "undecided")]
 )
 def test_the_examples_of_the_manual_are_read(tmp_path: Path, language: str, key: str):
     (text,) = blocks("audit.md", language)
@@ -104,9 +105,14 @@ def test_the_manual_names_every_rule():
     assert set(RULES) == named - {"rule"}
 
 
-def test_the_manuals_record_shows_every_table_of_the_format():
+def test_the_record_with_every_table_is_read():
+    flaws = answer(call("audit", EVERY_TABLE, "--json"))["result"]["flaws"]
+    assert "identity_holds" in {flaw["key"] for flaw in flaws}
+
+
+def test_the_record_with_every_table_shows_the_whole_format():
     from assay.data.reported.reported_record import Reported
 
-    (text,) = blocks("audit.md", "toml")
+    text = EVERY_TABLE.read_text(encoding="utf-8")
     shown = {line.split("]")[0].strip("[") for line in text.splitlines() if line.startswith("[")}
     assert shown == set(Reported.model_fields) - {"about", "line", "source"}

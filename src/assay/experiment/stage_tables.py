@@ -76,8 +76,7 @@ class LoraAdapt(Table):
     """Linear layers by name or by the end of their dotted name; `all-linear` is every one but the
     output head."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Share of its input that an adapter does not see while it is trained, in `sft` stages only;
-    omitted means none."""
+    """Dropout on the adapters' input, in `sft` stages only."""
 
     @field_validator("dropout")
     @classmethod
@@ -127,27 +126,25 @@ class CommonStage(Table):
     data: str
     """The data set to train on, by its name."""
     start: Annotated[str, Field(json_schema_extra={"filled": "the stage before"})] = "base"
-    """`base` (the experiment's model), `STAGE.best`, `STAGE.last` or `STAGE.step-N`. Omitted: the
-    previous stage's last checkpoint, `base` for the first stage."""
+    """`base` (the experiment's model), `STAGE.best`, `STAGE.last` or `STAGE.step-N`."""
     steps: Count | None = None
     """Optimizer steps (sft) or rounds of sampling and updating; this or `epochs`."""
     epochs: Count | None = None
     """Passes over the data; this or `steps`."""
     optimizer: Annotated[Optimizer, Field(json_schema_extra={"filled": "its defaults"})]
-    """How weights are updated; may be left out."""
+    """How weights are updated."""
     adapt: Adapt = FullAdapt()
     """Which weights are trained."""
     rendering: str = "auto"
     """How conversations become text: `template` (the tokenizer's own), `hermes`, `qwen3` or
     `qwen3_fc`; `auto` is `template` where that writes tools and calls, else `hermes`."""
     other_rendering_than: Many[str] | None = None
-    """Evaluations that may ask in another rendering than this stage trains in, by their names;
-    any other that looks at its checkpoints and does so is refused."""
+    """Evaluations, by name, that may use another rendering than this stage; any other is
+    refused."""
     micro_tokens: Count = 2048
-    """Token budget of one forward and backward pass; the gradient does not depend on it.
-    Completions stay with a longer prompt up to as many tokens as it has."""
+    """Token budget of one forward and backward pass; the gradient does not depend on it."""
     checkpoint_every: Count | None = None
-    """Steps between checkpoints; omitted means the last step only."""
+    """Steps between checkpoints; omitted: only after the last step."""
     max_skipped_steps: Annotated[int, Field(ge=0)] = 3
     """Steps with a non-finite gradient are skipped; more than this many stop the run."""
 
@@ -186,10 +183,10 @@ class SftStage(CommonStage):
     loss_on: Literal["all", "last"] = "all"
     """Train on all assistant messages of a conversation or on the last one only."""
     validation: str | None = None
-    """Rows, `NAME` or `NAME.dev`, whose loss is measured beside training and recorded as
-    `validation_loss`; they train and choose nothing. Omitted means none."""
+    """Rows, `NAME` or `NAME.dev`, whose loss is recorded as `validation_loss`; they train and
+    choose nothing."""
     validation_every: Count | None = None
-    """Steps between measurements of the validation loss; omitted means after the last step only."""
+    """Steps between measurements of it; omitted: only after the last step."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -221,9 +218,9 @@ class SamplingStage(CommonStage):
     sampling: Sampling = Sampling()
     """How completions are drawn."""
     reward_deadline: Positive = 10.0
-    """Seconds for one reward; a later one is an abstention. Applies to rewards in a worker."""
+    """Seconds for one reward in a worker; a later one is unscored."""
     max_abstained_share: Share = 0.1
-    """A step with a larger share of abstained rewards stops the run."""
+    """A step with a larger share of unscored completions stops the run."""
 
     @model_validator(mode="after")
     def _trains_the_model_that_sampled(self) -> Self:
@@ -245,8 +242,7 @@ class RftStage(SamplingStage):
     batch: Few = 16
     """Kept completions per optimizer step; a last step of fewer weighs less in proportion."""
     likelihood_temperature: Temperature = 1.0
-    """Logits are divided by it in the likelihood that is learned, at whatever temperature the
-    completions were sampled."""
+    """Temperature of the likelihood that is learned."""
 
 
 class Tau(Table):
@@ -270,8 +266,7 @@ class RceStage(SamplingStage):
     reward: Reward | None = None
     """A reward by name, or a table of names and weights; required for sampled candidates."""
     likelihood_temperature: Temperature = 1.0
-    """Logits are divided by it in the likelihood that is learned, at whatever temperature the
-    completions were sampled."""
+    """Temperature of the likelihood that is learned."""
 
     @model_validator(mode="after")
     def _sampled_needs_reward(self) -> Self:
@@ -347,14 +342,14 @@ class GrpoStage(SamplingStage):
     kl: Kl = Kl()
     """Penalty for moving away from a reference."""
     drop_without_signal: bool | Literal["auto"] = "auto"
-    """Leave groups of equal rewards out of the update. `auto` drops them exactly where nothing acts
-    on them: no KL, no entropy term, no whitening over the batch."""
+    """Leave groups of equal rewards out of the update; `auto` does so where no KL, entropy term or
+    whitening acts on them."""
     dynamic: Dynamic | None = None
-    """Replace groups without signal; omitted means no."""
+    """Replace groups without reward variance."""
     mask_truncated: bool = False
     """Give truncated completions no weight in the update."""
     overlong: Overlong | None = None
-    """Soft punishment of long completions; omitted means none."""
+    """Soft punishment of long completions."""
     entropy_coef: Weight = 0.0
     """Weight of the entropy bonus."""
     clip: Clip = Clip()
@@ -366,11 +361,10 @@ class GrpoStage(SamplingStage):
     aggregation: str | None = None
     """Aggregation of token losses by name, in place of the preset's."""
     max_rollout_gap: Positive = 0.25
-    """The run stops where the mean absolute gap between rollout and training log-probs is
-    larger."""
+    """A larger mean absolute gap between rollout and training log-probs stops the run."""
     max_steps_without_bonus: Count = 5
-    """The run stops after this many steps with signal in a row in which the bonus of `egpo` or
-    `egpo_scaled_clip` was below a thousandth of the advantages: it would be plain GRPO."""
+    """The run stops after so many steps in a row whose `egpo` bonus is below a thousandth of the
+    advantages: it would be plain GRPO."""
 
     @model_validator(mode="after")
     def _terms_make_sense(self) -> Self:

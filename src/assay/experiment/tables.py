@@ -35,9 +35,8 @@ class Split(Table):
     """How rows are divided into a training part and a dev part that never meet."""
 
     dev: float | int
-    """What goes to the dev part, named `NAME.dev`: a number below 1 is a share of the
-    conversations, an integer from 2 on a number of rows. Conversations stay whole, so that the last
-    one may bring a few rows more."""
+    """Size of the dev part `NAME.dev`: a share of the conversations (below 1) or a number of rows
+    (2 or more); conversations stay whole."""
     by: Literal["conversation"] = "conversation"
     """Rows of one conversation always fall on the same side."""
 
@@ -58,24 +57,22 @@ class DataSpec(Table):
     format: str | None = None
     """Format of the file, such as `messages`; required for `path:`, implied otherwise."""
     expand: Literal["each_turn", "last_call"] | None = None
-    """`each_turn` makes one row for each assistant message of a conversation, with what came before
-    it; `last_call` cuts a conversation after its last assistant message with a call. Omitted: rows
-    as they are."""
+    """`each_turn`: one row for each assistant message, with what came before it; `last_call`: the
+    conversation up to its last call."""
     undeclared_calls: Literal["keep", "drop"] = "keep"
     """Rows with calls that their tools do not describe; counted either way."""
     reasoning: Literal["keep", "drop"] = "keep"
-    """What assistant messages think before they speak; a model that is trained on rows without it
-    is taught not to think."""
+    """Reasoning in assistant messages; a model trained without it learns not to think."""
     take: Take | None = None
-    """Use only some rows; omitted means all."""
+    """Use only some rows."""
     split: Split | None = None
-    """Keep a dev part out of training; omitted means none."""
+    """Keep a dev part out of training."""
     max_prompt_tokens: Count | None = None
     """Rows with a longer prompt are dropped and counted, never cut."""
     min_tokens: Count | None = None
-    """Rows whose whole conversation, the answer included, is shorter are dropped and counted."""
+    """Shorter conversations, the answer included, are dropped and counted."""
     max_tokens: Count | None = None
-    """Rows whose whole conversation, the answer included, is longer are dropped and counted."""
+    """Longer conversations, the answer included, are dropped and counted."""
     disjoint_from: Many[str] = ()
     """Benchmarks: rows that share a question or a function name with them are dropped and
     counted."""
@@ -126,22 +123,20 @@ class EvaluateSpec(Table):
     data: str | None = None
     """Rows of a data set, such as `train.dev`, scored by `reward`; this or `benchmark`."""
     role: Literal["select", "report"]
-    """`select` may choose checkpoints (`STAGE.best`); `report` never chooses. Items of one never
-    serve the other. `STAGE.best` is the stage's start unless a later checkpoint is better."""
+    """`select` may choose checkpoints (`STAGE.best`); `report` never chooses. No item serves both."""
     checkpoints: Annotated[Many[str], Field(min_length=1)]
     """`base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`, or `STAGE.all` for every checkpoint."""
     repeats: Few = 1
     """Full passes over the items."""
     take: Take | None = None
-    """Use only some items; omitted means all."""
+    """Use only some items."""
     fewer: dict[str, Count] = Field(default_factory=dict)
-    """Checkpoints that answer only so many of the items: `base` or a stage, with a number, such as
-    `{ base = 100 }`. They are drawn by their ids before anything is measured, and comparisons are
-    made on the items that both sides answered. Not where items choose."""
+    """Checkpoints (`base` or a stage) that answer only so many items, such as `{ base = 100 }`;
+    comparisons use the items that both sides answered. Not with `select`."""
     sampling: EvaluationSampling = EvaluationSampling()
     """How answers are drawn."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of the benchmark, such as `examples` in the prompt; its page lists them."""
+    """Options of the benchmark, such as `examples` in the prompt."""
     reward: Reward | None = None
     """How answers are scored, for `data`; a benchmark has its own checker."""
     rendering: str = "auto"
@@ -201,13 +196,13 @@ class GuardSpec(Table):
     metric: str
     """A metric of `metrics.jsonl`, such as `truncated_share`."""
     above: float | None = None
-    """The condition: values above this; this or `below`. A value that is not finite meets any."""
+    """Stop above this; this or `below`. A value that is not finite meets any."""
     below: float | None = None
-    """The condition: values below this; this or `above`."""
+    """Stop below this; this or `above`."""
     steps: Count = 1
-    """For how many steps in a row, among those that record the metric."""
+    """Steps in a row, among those that record the metric."""
     stage: str | None = None
-    """The stage that it watches; omitted means every stage."""
+    """The stage that it watches; omitted: every stage."""
 
     @model_validator(mode="after")
     def _has_one_bound(self) -> Self:
@@ -223,9 +218,9 @@ class MilestoneSpec(Table):
     about: str = ""
     """What it means, in a sentence."""
     step: Count | None = None
-    """The step at which it is scored; omitted means every step, until the value is reached."""
+    """The step at which it is scored; omitted: the first that reaches the value."""
     metric: str | None = None
-    """The metric whose value is expected; omitted means that reaching the step is all."""
+    """The metric whose value is expected; omitted: reaching the step is all."""
     above: float | None = None
     """Values above this are expected; this or `below`, with `metric`."""
     below: float | None = None
