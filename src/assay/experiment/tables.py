@@ -123,7 +123,8 @@ class EvaluateSpec(Table):
     data: str | None = None
     """Rows of a data set, such as `train.dev`, scored by `reward`; this or `benchmark`."""
     role: Literal["select", "report"]
-    """`select` may choose checkpoints (`STAGE.best`); `report` never chooses. No item serves both."""
+    """`select` may choose checkpoints (`STAGE.best`); `report` never chooses. No item
+    serves both."""
     checkpoints: Annotated[Many[str], Field(min_length=1)]
     """`base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`, or `STAGE.all` for every checkpoint."""
     repeats: Few = 1
