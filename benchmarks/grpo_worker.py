@@ -49,7 +49,7 @@ from assay.rollout.policies.language import LanguagePolicy  # noqa: E402
 from assay.train.group_choice import Choice  # noqa: E402
 from assay.train.grpo import Grpo, GrpoSettings  # noqa: E402
 from assay.train.sampled_groups import Prompts, SingleTurn  # noqa: E402
-from assay.train.train_state import TrainState  # noqa: E402
+from assay.train.train_state import Place  # noqa: E402
 from assay.train.update import update  # noqa: E402
 
 CELL = Cell(**SETTINGS["cell"])
@@ -115,7 +115,7 @@ class Side:
         """One whole step."""
         reset_peak()
         whole = Meter.start()
-        batch = self.method(self.step_number).collect(self.policy, TrainState(), NoRecords())  # type: ignore[arg-type]
+        batch = self.method(self.step_number).collect(self.policy, Place(), NoRecords())  # type: ignore[arg-type]
         generation = {"cpu": whole.cpu, "wall": whole.wall}
         for packed in batch.updates:
             self.train(packed)
@@ -127,7 +127,7 @@ class Side:
 
     def sample(self) -> dict[str, Any]:
         """Completions of step 1's prompts, for the choice of an end token."""
-        batch = self.method(1).collect(self.policy, TrainState(), NoRecords())  # type: ignore[arg-type]
+        batch = self.method(1).collect(self.policy, Place(), NoRecords())  # type: ignore[arg-type]
         return {"completions": [sample.tokens for sample in batch.samples]}
 
     def adapter(self, file: str) -> dict[str, Any]:

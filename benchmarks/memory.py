@@ -231,7 +231,7 @@ def grpo_batch(policy: Any) -> tuple[Any, Any]:
     from assay.rl.policy import Sampling
     from assay.train.grpo import Grpo, GrpoSettings
     from assay.train.sampled_groups import Prompts, SingleTurn
-    from assay.train.train_state import TrainState
+    from assay.train.train_state import Place
 
     def score(pairs: list[tuple[Row, Completion]]) -> list[Reward]:
         return [Reward(float(n % 2)) for n in range(len(pairs))]
@@ -240,7 +240,7 @@ def grpo_batch(policy: Any) -> tuple[Any, Any]:
     rows = tuple(Row(name, (Message("user", name),)) for name in contexts)
     source = SingleTurn(contexts, Sampling(1.0, 32), 0, score, str)  # type: ignore[arg-type]
     method = Grpo(Prompts(rows, source, 2, 8, 0), GrpoSettings(), Objective(), str)
-    batch = method.collect(policy, TrainState(), NoRecords())  # type: ignore[arg-type]
+    batch = method.collect(policy, Place(), NoRecords())  # type: ignore[arg-type]
     return batch.updates[0], batch.objective
 
 

@@ -34,7 +34,7 @@ class Side:
     def step(self) -> dict[str, Any]:
         """One whole step."""
         meter = Meter.start()
-        batch = self.method.collect(self.policy, self.state, NoRecords())  # type: ignore[arg-type]
+        batch = self.method.collect(self.policy, self.state.place, NoRecords())  # type: ignore[arg-type]
         for packed in batch.updates:
             update(
                 self.policy,
@@ -45,6 +45,7 @@ class Side:
                 clip_norm=self.stage.optimizer.clip_norm,
             )
         self.state.step += 1
+        self.state.cursor += batch.consumed
         return {"cpu": meter.cpu, "wall": meter.wall, "reward": batch.metrics["reward_mean"]}
 
     def save(self, file: str) -> dict[str, Any]:

@@ -71,7 +71,9 @@ class Side:
         """One whole step."""
         reset_peak()
         whole = Meter.start()
-        packed = self.method.collect(self.policy, self.state, None).updates[0]  # type: ignore[arg-type]
+        batch = self.method.collect(self.policy, self.state.place, None)  # type: ignore[arg-type]
+        self.state.cursor += batch.consumed
+        packed = batch.updates[0]
         update(
             self.policy,
             packed,

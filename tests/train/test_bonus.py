@@ -14,7 +14,7 @@ from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import runs_of
-from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.grpo import Grpo, GrpoSettings, health_checks
 from assay.train.loop import LoopSettings, train
 from assay.train.sampled_groups import Prompts, SingleTurn
 from assay.train.train_state import Batch, TrainingFailure, TrainState
@@ -26,7 +26,7 @@ DIAGNOSTICS = (
 )
 
 
-def egpo(says: dict[int, str], form: str = "egpo") -> Grpo:
+def egpo(says: dict[int, str], form: str = "egpo", limit: int | None = None) -> Grpo:
     """A method over toys whose actions read as `says`."""
 
     def decode(tokens: Sequence[float]) -> str:
@@ -37,15 +37,16 @@ def egpo(says: dict[int, str], form: str = "egpo") -> Grpo:
         advantage=PRESETS[form].advantage,
         advantage_options=PRESETS[form].advantage_options,
         thinking=Thinking(decode, frozenset({-1})),
+        max_bad_steps=limit,
     )
     prompts = Prompts(toys.rows(), source, prompts=4, group=8, seed=0)
     return Grpo(prompts, settings, GrpoObjective(), toys.decode)
 
 
-def run(method, steps: int, state: TrainState | None = None, **settings) -> toys.MemoryRecorder:
+def run(method, steps: int, state: TrainState | None = None) -> toys.MemoryRecorder:
     policy, recorder = toys.CandidatePolicy(), toys.MemoryRecorder()
     optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.0, weight_decay=0.0)
-    loop = LoopSettings(steps, 0.0, **settings)
+    loop = LoopSettings(steps, 0.0)
     train(policy, method, optimizer, state or TrainState(), loop, recorder)
     return recorder
 
@@ -53,7 +54,7 @@ def run(method, steps: int, state: TrainState | None = None, **settings) -> toys
 @pytest.mark.parametrize("form", ["egpo", "egpo_scaled_clip"])
 def test_a_step_tells_of_its_bonus_under_its_names(form: str) -> None:
     says = dict.fromkeys(range(4), "<think>x</think>")
-    (line,) = run(egpo(says, form), 1, max_steps_without_bonus=1).lines
+    (line,) = run(egpo(says, form, limit=1), 1).lines
     assert set(DIAGNOSTICS) <= set(line)
     assert line["bonus_mean"] > 0 and line["bonus_to_advantage"] > 0.1
     assert line["cot_tokens_mean"] == 1 - line["share_without_cot"] > 0
@@ -77,33 +78,34 @@ def test_a_thought_that_never_closes_earns_a_bonus_in_the_paper_s_form_and_none_
 
 def test_a_bonus_that_is_always_zero_stops_the_run_after_the_stated_steps() -> None:
     with pytest.raises(TrainingFailure, match=r"step 3: .*below 0\.1% .* in 3 steps .*100%"):
-        run(egpo({}), 9, max_steps_without_bonus=3)
-    assert len(run(egpo({}), 3, max_steps_without_bonus=4).lines) == 3
+        run(egpo({}, limit=3), 9)
+    assert len(run(egpo({}, limit=4), 3).lines) == 3
     with pytest.raises(TrainingFailure, match="step 3"):
         # So it does where the first two steps were done before the run was resumed.
-        run(egpo({}), 9, TrainState(2, 8, 0, 2), max_steps_without_bonus=3)
+        run(egpo({}, limit=3), 9, TrainState(2, 8, 0, {"without_bonus": 2}))
 
 
 @dataclass
-class Told:
-    """A method that does nothing but tell metrics."""
+class OnlyMetrics:
+    """A method with given metrics, no updates and EGPO's own check."""
 
     bonuses: list[tuple[float, float | None]]
 
-    def collect(self, policy, state, recorder) -> Batch:
-        signal, bonus = self.bonuses[state.step]
-        told = {} if bonus is None else {"bonus_to_advantage": bonus, "share_without_cot": 0.5}
-        return Batch((), GrpoObjective(), {"signal_share": signal, **told})
+    def collect(self, policy, place, journal) -> Batch:
+        signal, bonus = self.bonuses[place.step]
+        own = {} if bonus is None else {"bonus_to_advantage": bonus, "share_without_cot": 0.5}
+        checks = health_checks(GrpoSettings(advantage="egpo", max_bad_steps=3))
+        return Batch((), GrpoObjective(), {"signal_share": signal, **own}, health=checks)
 
 
 def test_only_steps_with_signal_count_and_one_bonus_starts_the_count_anew() -> None:
     silent, empty, kept, heard = (0.5, 0.9e-3), (0.0, None), (0.0, 0.0), (0.5, 1e-3)
     lines = [silent, empty, kept, silent, heard, silent, empty, silent]
     state = TrainState()
-    run(Told(lines), len(lines), state, max_steps_without_bonus=3)
-    assert state.without_bonus == 2
+    run(OnlyMetrics(lines), len(lines), state)
+    assert state.counts == {"without_bonus": 2}
     with pytest.raises(TrainingFailure, match="step 9"):
-        run(Told([*lines, silent]), 9, max_steps_without_bonus=3)
+        run(OnlyMetrics([*lines, silent]), 9)
 
 
 @pytest.fixture

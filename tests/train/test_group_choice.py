@@ -16,7 +16,7 @@ from assay.rl.thought import Thinking
 from assay.train.group_choice import OVERLONG, choose, groups_that_teach
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.stored_groups import StoredPrompts
-from assay.train.train_state import TrainState
+from assay.train.train_state import Place
 from assay.train.update import accumulate
 from tests.train import toys
 
@@ -52,13 +52,13 @@ def method(groups: Sequence[Sequence[Episode]], prompts: int, **options) -> Grpo
 
 
 def collected(made: Grpo):
-    return made.collect(toys.CandidatePolicy(), TrainState(), toys.MemoryRecorder())
+    return made.collect(toys.CandidatePolicy(), Place(), toys.MemoryRecorder())
 
 
 def gradient(made: Grpo) -> torch.Tensor:
     """Gradients of the step's updates at the starting weights, one below the other."""
     policy, found = toys.CandidatePolicy(), []
-    batch = made.collect(policy, TrainState(), toys.MemoryRecorder())
+    batch = made.collect(policy, Place(), toys.MemoryRecorder())
     for packed in batch.updates:
         policy.module.zero_grad()
         accumulate(policy, packed, batch.objective, 10**6)

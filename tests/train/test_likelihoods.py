@@ -10,7 +10,7 @@ from assay.train.rce import Rce
 from assay.train.rft import Rft
 from assay.train.sampled_groups import value_of
 from assay.train.stored_groups import StoredPrompts
-from assay.train.train_state import TrainState
+from assay.train.train_state import Place
 from assay.train.update import accumulate
 from tests.train import toys
 from tests.train.test_group_choice import group
@@ -21,7 +21,7 @@ ROWS = [group(n, [1.0, 1.0, 0.0, 1.0]) for n in range(3)]
 
 def gradients(made: Rft) -> list[torch.Tensor]:
     policy, found = toys.CandidatePolicy(), []
-    batch = made.collect(policy, TrainState(), toys.MemoryRecorder())
+    batch = made.collect(policy, Place(), toys.MemoryRecorder())
     for packed in batch.updates:
         policy.module.zero_grad()
         accumulate(policy, packed, batch.objective, 10**6)
@@ -45,7 +45,7 @@ def test_the_last_minibatch_of_rft_is_weighed_by_its_completions():
     (whole,) = gradients(rft(9))
     assert whole.norm() > 0 and first.norm() > last.norm()
     # Whole minibatches weigh 1, whatever their number.
-    made = rft(3).collect(toys.CandidatePolicy(), TrainState(), toys.MemoryRecorder())
+    made = rft(3).collect(toys.CandidatePolicy(), Place(), toys.MemoryRecorder())
     assert [float(p.weight_S.sum()) for p in made.updates] == pytest.approx([1.0] * 3)
 
 

@@ -15,7 +15,7 @@ from assay.rl.presets import PRESETS
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.sampled_groups import value_of
 from assay.train.stored_groups import StoredPrompts
-from assay.train.train_state import TrainState
+from assay.train.train_state import Place
 from tests.train import toys
 from tests.train.test_group_choice import group
 
@@ -49,7 +49,7 @@ def step(name: str, kl: float = 0.0) -> tuple[Packed, GrpoObjective]:
         kl_in_reward=kl,
     )
     made = Grpo(StoredPrompts(GROUPS, 3), settings, objective, toys.decode)
-    batch = made.collect(moved_policy(), TrainState(), toys.MemoryRecorder())
+    batch = made.collect(moved_policy(), Place(), toys.MemoryRecorder())
     (packed,) = batch.updates
     return packed, objective
 

@@ -9,9 +9,10 @@ from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import pack
 from assay.rl.policy import Sampling
 from assay.train.grpo import Grpo, GrpoSettings
-from assay.train.rce import Rce, StoredGroups
+from assay.train.rce import Rce
 from assay.train.sampled_groups import Prompts, SingleTurn
-from assay.train.train_state import TrainState
+from assay.train.stored_groups import StoredGroups
+from assay.train.train_state import Place
 from tests.train import toys
 
 
@@ -32,8 +33,8 @@ def prompts(rows: int, per_step: int, score=uneven) -> Prompts:
 
 def step(stream: Prompts, cursor: int = 0, **options):
     made = Grpo(stream, GrpoSettings(**options), GrpoObjective(), toys.decode)
-    state = TrainState(cursor=cursor)
-    return made.collect(toys.CandidatePolicy(), state, toys.MemoryRecorder())
+    place = Place(cursor=cursor)
+    return made.collect(toys.CandidatePolicy(), place, toys.MemoryRecorder())
 
 
 def expected(samples) -> dict[str, float]:
@@ -98,7 +99,7 @@ def stored(rewards: list[float]) -> tuple[Episode, ...]:
 def test_rce_weighs_each_visit_by_itself():
     rewards = [1.0, 0.0, 0.5]
     made = Rce(StoredGroups((stored(rewards),), 2, 0), 1, 0.5, 0.5, 1.0, toys.decode)
-    batch = made.collect(toys.CandidatePolicy(), TrainState(), toys.MemoryRecorder())
+    batch = made.collect(toys.CandidatePolicy(), Place(), toys.MemoryRecorder())
     (packed,) = batch.updates
     shares = rce_shares(torch.tensor(rewards), torch.zeros(3, dtype=torch.long), 0.5)
     assert packed.weight_S.tolist() == pytest.approx([*(shares / 2).tolist()] * 2)
@@ -107,7 +108,7 @@ def test_rce_weighs_each_visit_by_itself():
 
 def test_sampled_rce_weighs_each_visit_by_itself():
     made = Rce(prompts(1, 3), 1, 0.5, 0.5, 1.0, toys.decode)
-    batch = made.collect(toys.CandidatePolicy(), TrainState(), toys.MemoryRecorder())
+    batch = made.collect(toys.CandidatePolicy(), Place(), toys.MemoryRecorder())
     (packed,) = batch.updates
     sums = torch.zeros(3).index_add(0, packed.group_S, packed.weight_S)
     assert sums.tolist() == pytest.approx([1 / 3] * 3)

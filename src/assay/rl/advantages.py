@@ -6,7 +6,7 @@ reward abstained were removed by the caller. Adding one: write `fn(batch, option
 and enter it in `ADVANTAGES`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -351,6 +351,39 @@ ADVANTAGES: dict[str, AdvantageFunction] = {
     "egpo": egpo,
     "egpo_scaled_clip": egpo_scaled_clip,
 }
+
+DEAD_BONUS = 1e-3
+"""A bonus of less than this share of the advantages that it is added to counts as none: one answer
+with a thought among hundreds without is still plain GRPO. EGPO's caps are at 0.5 and 0.2."""
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorCheck:
+    """A figure of an estimator's `DIAGNOSTICS` below which the estimator does not do its work."""
+
+    figure: str
+    least: float
+    counter: str
+    """Names the count of such steps in a checkpoint's state."""
+    problem: Callable[[Mapping[str, float], int], str]
+    """What is wrong after so many such steps in a row, from the last step's metrics."""
+
+
+def no_bonus(values: Mapping[str, float], steps: int) -> str:
+    """What is wrong where `steps` steps had no bonus."""
+    return (
+        f"the entropy bonus was below {DEAD_BONUS:.1%} of the advantages in {steps} steps with "
+        f"signal in a row, so that this is plain GRPO; {values['share_without_cot']:.0%} of the "
+        "answers hold no thought that counts (teach the model to think first, see that the "
+        "rendering lets it, or use algorithm = 'grpo')"
+    )
+
+
+BONUS_CHECK = EstimatorCheck("bonus_to_advantage", DEAD_BONUS, "without_bonus", no_bonus)
+CHECKS: dict[str, EstimatorCheck] = {"egpo": BONUS_CHECK, "egpo_scaled_clip": BONUS_CHECK}
+"""Estimators whose figures say when they do nothing."""
+COUNTERS = tuple(dict.fromkeys(check.counter for check in CHECKS.values()))
+"""Counts of the checks, in the order in which a checkpoint holds them."""
 
 DIAGNOSTICS: dict[str, Callable[[AdvantageInput, AdvantageOptions], dict[str, float]]] = {
     "egpo": egpo_diagnostics,

@@ -12,13 +12,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
+from torch.optim.optimizer import StateDict
 from transformers import PreTrainedModel
 
 from assay.data.checksums import write_checksums
@@ -27,6 +26,7 @@ from assay.errors import InputError
 from assay.models.folder import check_whole
 from assay.models.state_dicts import strict_load, untied_state
 from assay.models.weight_files import load_weights, save_weights
+from assay.rl.advantages import COUNTERS
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import (
     OPTIMIZER,
@@ -42,7 +42,7 @@ from assay.train.train_state import TrainState
 MODULE = "module.safetensors"
 RANDOM = "random.pt"
 CONTINUABLE = 2
-"""Checkpoints of a stage that keep their optimizer state, the newest ones."""
+"""How many of a stage's checkpoints keep their optimizer state: the newest."""
 HEADROOM = 64 * 2**20
 """Bytes that must stay free beside a checkpoint, for records and pages."""
 
@@ -83,7 +83,7 @@ def save_checkpoint(
     beside(temporary)
     torch.save(optimizer.state_dict(), temporary / OPTIMIZER)
     torch.save({"cpu": torch.get_rng_state()}, temporary / RANDOM)
-    (temporary / STATE).write_text(json.dumps(asdict(state)) + "\n", encoding="utf-8")
+    (temporary / STATE).write_text(json.dumps(state_fields(state)) + "\n", encoding="utf-8")
     write_checksums(temporary)
     for file in sorted(temporary.rglob("*")):
         sync(file)
@@ -149,15 +149,23 @@ def load_checkpoint(
     return state
 
 
+def state_fields(state: TrainState) -> dict[str, int]:
+    """The counters as a checkpoint's file holds them, those of all estimators' checks included."""
+    own = {name: state.counts.get(name, 0) for name in COUNTERS}
+    return {"step": state.step, "cursor": state.cursor, "skipped": state.skipped, **own}
+
+
 def _read_state(file: Path, fix: str) -> TrainState:
     try:
-        return TrainState(**json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        fields = json.loads(file.read_text(encoding="utf-8"))
+        counts = {name: fields.pop(name, 0) for name in COUNTERS}
+        return TrainState(**fields, counts={name: count for name, count in counts.items() if count})
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         problem = f"cannot be read: {' '.join(str(error).split())}"
         raise CheckpointDamaged(problem, file=file, fix=fix) from error
 
 
-def _read_tensors(file: Path, fix: str, *keys: str) -> dict[str, Any]:
+def _read_tensors(file: Path, fix: str, *keys: str) -> StateDict:
     try:
         found = torch.load(file, weights_only=True)
         whole = all(key in found for key in keys)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
-from assay.train.train_state import Batch, Method, Recorder, TrainState
+from assay.train.train_state import Batch, Journal, Method, Place
 
 Check = Callable[[Policy, Packed, Objective], Mapping[str, float]]
 """Raises a RunFailure, or returns metrics; leaves policy and random numbers as they were."""
@@ -25,9 +25,9 @@ class SelfChecked:
     check: Check
     done: bool = False
 
-    def collect(self, policy: Policy, state: TrainState, recorder: Recorder) -> Batch:
+    def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
         """See `train_state.Method`. A batch without updates is passed on unchecked."""
-        batch = self.method.collect(policy, state, recorder)
+        batch = self.method.collect(policy, place, journal)
         if self.done or not batch.updates:
             return batch
         started = time.perf_counter()

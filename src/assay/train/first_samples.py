@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from assay.rl.policy import Policy
-from assay.train.train_state import Batch, Method, Recorder, SampleRecord, TrainState
+from assay.train.train_state import Batch, Journal, Method, Place, SampleRecord
 
 
 @dataclass
 class FirstLook:
-    """A `Method` whose first samples are told; a resumed stage has told them already."""
+    """A `Method` that reports its first samples; a resumed stage has reported them already."""
 
     method: Method
-    tell: Callable[[Sequence[SampleRecord]], None]
+    report: Callable[[Sequence[SampleRecord]], None]
 
-    def collect(self, policy: Policy, state: TrainState, recorder: Recorder) -> Batch:
+    def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
         """See `train_state.Method`."""
-        batch = self.method.collect(policy, state, recorder)
-        if state.step == 0:
-            self.tell(batch.samples)
+        batch = self.method.collect(policy, place, journal)
+        if place.step == 0:
+            self.report(batch.samples)
         return batch

@@ -1,8 +1,8 @@
 """GRPO and its relatives: groups of completions, relative advantages, clipped updates.
 
-Collects one step: samples groups until enough of them can teach, works out advantages and every
-denominator over the groups of the step, and hands over the optimizer updates. Which groups those
-are is `group_choice`'s; which estimator, loss and aggregation make up an algorithm, `rl.presets`'.
+A step is sampled and judged until enough groups carry signal (`judged_groups`), then made into a
+batch: advantages and every denominator over its groups (`batch`). `group_choice` decides which
+groups those are; `rl.presets` says which estimator, loss and aggregation make an algorithm.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +15,7 @@ from assay.data.episode import Episode, Reward
 from assay.errors import look_up
 from assay.rl.advantages import (
     ADVANTAGES,
+    CHECKS,
     CLOSED_THOUGHT,
     DIAGNOSTICS,
     ENTROPY_ESTIMATORS,
@@ -45,7 +46,7 @@ from assay.train.sampled_groups import (
     sampling_metrics,
     value_of,
 )
-from assay.train.train_state import Batch, Recorder, TrainState
+from assay.train.train_state import Batch, HealthCheck, Journal, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class GrpoSettings:
     micro_tokens: int = 2048
     thinking: Thinking | None = None
     """How chains of thought are found, for estimators that look at them."""
+    max_bad_steps: int | None = None
+    """Steps in a row that may fail the estimator's own check (`rl.advantages.CHECKS`)."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +89,16 @@ class Grpo:
     objective: GrpoObjective
     decode: Callable[[Sequence[int]], str]
 
-    def collect(self, policy: Policy, state: TrainState, recorder: Recorder) -> Batch:
-        """Sample, judge and weigh one step."""
-        sampled, batches = self.sample(policy, state, recorder)
+    def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
+        """Sample and judge one step, and make its batch."""
+        groups, batches = self.judged_groups(policy, place, journal)
+        return self.batch(policy, groups, batches)
+
+    def batch(self, policy: Policy, sampled: Sequence[Group], batches: int) -> Batch:
+        """The updates, metrics and records of judged groups; `batches` of prompts were sampled.
+
+        Scores with `policy` where advantages or the objective need log-probs or entropies.
+        """
         judged = [[e for e in group if value_of(e) is not None] for group in sampled]
         choice = choose(
             judged,
@@ -109,21 +119,29 @@ class Grpo:
         }
         everything = [e for group in sampled for e in group]
         records = sample_records(everything, advantages, self.decode)
-        return Batch(updates, self.objective, metrics, tuple(records))
+        return Batch(
+            updates,
+            self.objective,
+            metrics,
+            tuple(records),
+            consumed=batches * self.prompts.prompts,
+            health=health_checks(self.settings),
+        )
 
-    def sample(
-        self, policy: Policy, state: TrainState, recorder: Recorder
+    def judged_groups(
+        self, policy: Policy, place: Place, journal: Journal
     ) -> tuple[list[list[Episode]], int]:
-        """Groups of one step, and how many batches of prompts it took.
+        """Judged groups of one step, and how many batches of prompts were sampled for them.
 
-        With dynamic sampling, batches are added until enough groups can teach or the limit is
+        With dynamic sampling, batches are added until enough groups carry signal or the limit is
         reached; then the step goes on with what there is.
         """
         groups: list[list[Episode]] = []
         batches = 0
         while batches < self.settings.max_batches:
+            here = replace(place, cursor=place.cursor + batches * self.prompts.prompts)
             batches += 1
-            groups += [self.shaped(g) for g in self.prompts.next(policy, state, recorder)]
+            groups += [self.shaped(g) for g in self.prompts.next(policy, here, journal)]
             judged = [[e for e in group if value_of(e) is not None] for group in groups]
             if len(groups_that_teach(judged)) >= self.prompts.prompts:
                 break
@@ -181,7 +199,7 @@ class Grpo:
                 reference_S, _ = score_all(policy, packed, settings.micro_tokens, False)
             packed = packed.with_tokens(reference_S=reference_S)
         thought = self.thought(packed) if with_entropy else None
-        cot_mask_S = None if thought is None else self.heard(packed, thought)
+        cot_mask_S = None if thought is None else self.with_bonus(packed, thought)
         batch = self.advantage_input(packed, episodes, entropy_S, cot_mask_S)
         estimator = look_up(ADVANTAGES, settings.advantage, "advantage")
         advantage_S = estimator(beside(batch, counted), settings.advantage_options)
@@ -235,7 +253,7 @@ class Grpo:
         opened_N = torch.tensor([ends_open(c, thinking) for c in packed.contexts])
         return find_thought(packed.actions_S, packed.offsets_N1, opened_N, thinking)
 
-    def heard(self, packed: Packed, thought: Thought) -> Tensor:
+    def with_bonus(self, packed: Packed, thought: Thought) -> Tensor:
         """Tokens (S) of thoughts that the estimator gives a bonus for."""
         if self.settings.advantage not in CLOSED_THOUGHT:
             return thought.mask_S
@@ -274,6 +292,22 @@ class Grpo:
             # An episode without a trained token is no episode to a mean over sequences.
             dropped=Dropped(tokens=sum(tokens), episodes=sum(n > 0 for n in tokens)),
         )
+
+
+def health_checks(settings: GrpoSettings) -> tuple[HealthCheck, ...]:
+    """The estimator's own check, where it has one and a limit is set.
+
+    Steps without signal are not judged: their advantages are all 0.
+    """
+    check = CHECKS.get(settings.advantage)
+    if check is None or settings.max_bad_steps is None:
+        return ()
+
+    def is_bad(values: Mapping[str, float]) -> bool | None:
+        known = check.figure in values and values["signal_share"]
+        return values[check.figure] < check.least if known else None
+
+    return (HealthCheck(check.counter, settings.max_bad_steps, is_bad, check.problem),)
 
 
 def beside(batch: AdvantageInput, counted: Sequence[Group]) -> AdvantageInput:

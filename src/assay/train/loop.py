@@ -5,7 +5,7 @@ recorder keeps the history.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,14 @@ import torch
 from assay.rl.policy import Policy
 from assay.train.peak_memory import peak_memory_mb, start_peak
 from assay.train.schedule import rate_factor
-from assay.train.train_state import Batch, Method, Recorder, TrainingFailure, TrainState
+from assay.train.train_state import (
+    Batch,
+    HealthCheck,
+    Method,
+    Recorder,
+    TrainingFailure,
+    TrainState,
+)
 from assay.train.update import UpdateResult, update
 
 
@@ -30,13 +37,6 @@ class LoopSettings:
     max_skipped_steps: int = 3
     max_rollout_gap: float = float("inf")
     """Largest mean absolute gap between rollout and training log-probs."""
-    max_steps_without_bonus: int | None = None
-    """Steps with signal in a row whose advantages may go without their estimator's own bonus."""
-
-
-DEAD_BONUS = 1e-3
-"""A bonus of less than this share of the advantages that it is added to counts as none: one answer
-with a thought among hundreds without is still plain GRPO. EGPO's caps are at 0.5 and 0.2."""
 
 
 def train(
@@ -46,18 +46,18 @@ def train(
     state: TrainState,
     settings: LoopSettings,
     recorder: Recorder,
-    look: Callable[[Policy, int], Mapping[str, float]] = lambda policy, step: {},
+    measure: Callable[[Policy, int], Mapping[str, float]] = lambda policy, step: {},
 ) -> None:
-    """Train from `state.step` to `settings.steps`; `look` adds metrics of a step's policy.
+    """Train from `state.step` to `settings.steps`; `measure` adds metrics of a step's policy.
 
     Raises TrainingFailure after more than `max_skipped_steps` updates with a non-finite gradient,
-    where the rollout gap is larger than allowed, and where the bonus that an estimator is named for
-    was below `DEAD_BONUS` in `max_steps_without_bonus` steps with signal in a row.
+    where the rollout gap is larger than allowed, and where a check of the method's own
+    (`Batch.health`) failed too often in a row.
     """
     while state.step < settings.steps:
         started = time.perf_counter()
         start_peak()
-        batch = method.collect(policy, state, recorder)
+        batch = method.collect(policy, state.place, recorder)
         collected = time.perf_counter()
         if batch.samples:
             recorder.samples(state.step + 1, batch.samples)
@@ -65,13 +65,14 @@ def train(
         results = run_updates(policy, batch, optimizer, settings)
         state.skipped += sum(not result.stepped for result in results)
         state.step += 1
+        state.cursor += batch.consumed
         updated = time.perf_counter()
-        seen = look(policy, state.step)
+        measured = measure(policy, state.step)
         finished = time.perf_counter()
         values = {
             **batch.metrics,
             **step_metrics(results),
-            **seen,
+            **measured,
             "learning_rate": rate,
             "skipped_steps": float(state.skipped),
             "rollout_seconds": collected - started,
@@ -79,13 +80,14 @@ def train(
             "seconds": finished - started,
             "peak_memory_mb": peak_memory_mb(),
         }
-        count_bonus(state, values)
+        count_bad_steps(state, batch.health, values)
         recorder.metrics(state.step, values)
-        check_health(state, settings, values)
+        check_step(state, settings, values)
+        check_counts(state, batch.health, values)
         recorder.checkpoint(policy, optimizer, state)
 
 
-def check_health(state: TrainState, settings: LoopSettings, values: dict[str, float]) -> None:
+def check_step(state: TrainState, settings: LoopSettings, values: Mapping[str, float]) -> None:
     """Raise TrainingFailure where going on would train on numbers that mean nothing."""
     if state.skipped > settings.max_skipped_steps:
         raise TrainingFailure(
@@ -100,20 +102,24 @@ def check_health(state: TrainState, settings: LoopSettings, values: dict[str, fl
             "that is trained"
         )
 
-    if state.without_bonus == settings.max_steps_without_bonus:
-        raise TrainingFailure(
-            f"step {state.step}: the entropy bonus was below {DEAD_BONUS:.1%} of the advantages in "
-            f"{state.without_bonus} steps with signal in a row, so that this is plain GRPO; "
-            f"{values['share_without_cot']:.0%} of the answers hold no thought that counts (teach "
-            "the model to think first, see that the rendering lets it, or use algorithm = 'grpo')"
-        )
+
+def count_bad_steps(
+    state: TrainState, checks: Sequence[HealthCheck], values: Mapping[str, float]
+) -> None:
+    """Count this step where a check of the method's calls it bad; a good one ends the count."""
+    for check in checks:
+        bad = check.is_bad(values)
+        before = state.counts.get(check.counter, 0)
+        state.counts[check.counter] = before if bad is None else before + 1 if bad else 0
 
 
-def count_bonus(state: TrainState, values: dict[str, float]) -> None:
-    """Count the step where it had signal; steps without any say nothing of the bonus."""
-    if "bonus_to_advantage" in values and values["signal_share"]:
-        alive = values["bonus_to_advantage"] >= DEAD_BONUS
-        state.without_bonus = 0 if alive else state.without_bonus + 1
+def check_counts(
+    state: TrainState, checks: Sequence[HealthCheck], values: Mapping[str, float]
+) -> None:
+    """Raise TrainingFailure where a method's check was bad too often in a row."""
+    for check in checks:
+        if state.counts[check.counter] == check.limit:
+            raise TrainingFailure(f"step {state.step}: {check.problem(values, check.limit)}")
 
 
 def set_rate(optimizer: torch.optim.Optimizer, settings: LoopSettings, step: int) -> float:

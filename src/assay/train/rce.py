@@ -5,49 +5,24 @@ equal rewards imitates all its members alike.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass
 
 import torch
 
 from assay.data.episode import Episode
 from assay.rl.aggregation import rce_tau, rce_weights
-from assay.rl.objectives import Nll
 from assay.rl.packed import Packed, group_numbers, pack
 from assay.rl.policy import Policy
-from assay.train.row_order import visits
-from assay.train.sampled_groups import sample_records, sampling_metrics, value_of
-from assay.train.train_state import Batch, Recorder, TrainState
-
-
-class Groups(Protocol):
-    """Where groups come from: `sampled_groups.Prompts`, or `StoredGroups`."""
-
-    def next(self, policy: Policy, state: TrainState, recorder: Recorder) -> list[list[Episode]]:
-        """The next groups of judged episodes; moves `state.cursor`."""
-        ...
-
-
-@dataclass(frozen=True)
-class StoredGroups:
-    """Candidates collected earlier, each group with its rewards."""
-
-    groups: tuple[tuple[Episode, ...], ...]
-    per_step: int
-    seed: int
-
-    def next(self, policy: Policy, state: TrainState, recorder: Recorder) -> list[list[Episode]]:
-        """The next `per_step` groups of the shuffled stream."""
-        chosen = visits(self.groups, self.seed, state.cursor, self.per_step)
-        state.cursor += self.per_step
-        return [[replace(e, visit=epoch) for e in group] for epoch, group in chosen]
+from assay.train.likelihood import NLL
+from assay.train.sampled_groups import GroupStream, sample_records, sampling_metrics, value_of
+from assay.train.train_state import Batch, Journal, Place
 
 
 @dataclass(frozen=True)
 class Rce:
     """See `train_state.Method`."""
 
-    groups: Groups
+    groups: GroupStream
     steps: int
     tau_start: float
     tau_end: float
@@ -55,17 +30,20 @@ class Rce:
     """At which likelihoods are taken; 1 is maximum likelihood."""
     decode: Callable[[Sequence[int]], str]
 
-    def collect(self, policy: Policy, state: TrainState, recorder: Recorder) -> Batch:
-        """One update over the next groups; abstained episodes take no part."""
-        groups = self.groups.next(policy, state, recorder)
-        tau = rce_tau(state.step, self.steps, self.tau_start, self.tau_end)
+    def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
+        """The next groups, sampled and judged or stored, and their batch."""
+        tau = rce_tau(place.step, self.steps, self.tau_start, self.tau_end)
+        return self.batch(self.groups.next(policy, place, journal), tau)
+
+    def batch(self, groups: Sequence[Sequence[Episode]], tau: float) -> Batch:
+        """One update over judged groups; abstained episodes take no part."""
         judged = [e for group in groups for e in group if value_of(e) is not None]
         updates = (weighted_batch(judged, tau, self.temperature),) if judged else ()
         everything = [e for group in groups for e in group]
         metrics = {**sampling_metrics(groups), "tau": tau}
         sampled = all(t.ended != "stored" for e in everything for t in e.turns)
         records = sample_records(everything, {}, self.decode) if sampled else []
-        return Batch(updates, Nll(), metrics, tuple(records))
+        return Batch(updates, NLL, metrics, tuple(records), self.groups.prompts)
 
 
 def weighted_batch(episodes: Sequence[Episode], tau: float, temperature: float) -> Packed:

@@ -12,7 +12,7 @@ from assay.rl.packed import Packed
 from assay.rl.policy import Policy
 from assay.train.likelihood import NLL, likelihood_batch
 from assay.train.sampled_groups import GroupStream, sample_records, sampling_metrics, value_of
-from assay.train.train_state import Batch, Recorder, TrainState
+from assay.train.train_state import Batch, Journal, Place
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,12 @@ class Rft:
     """At which likelihoods are taken; 1 is maximum likelihood."""
     decode: Callable[[Sequence[int]], str]
 
-    def collect(self, policy: Policy, state: TrainState, recorder: Recorder) -> Batch:
-        """One round of sampling; no update where nothing was kept."""
-        groups = self.prompts.next(policy, state, recorder)
+    def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
+        """One round of sampling and judging, and its batch."""
+        return self.round_batch(self.prompts.next(policy, place, journal))
+
+    def round_batch(self, groups: Sequence[Sequence[Episode]]) -> Batch:
+        """The updates of judged groups; none where nothing was kept."""
         episodes = [e for group in groups for e in group]
         kept = [e for e in episodes if (v := value_of(e)) is not None and v >= self.keep]
         updates = tuple(
@@ -41,7 +44,8 @@ class Rft:
             "kept_share": len(kept) / len(episodes),
             "tokens": float(sum(int(packed.mask_S.sum()) for packed in updates)),
         }
-        return Batch(updates, NLL, metrics, tuple(sample_records(episodes, {}, self.decode)))
+        records = sample_records(episodes, {}, self.decode)
+        return Batch(updates, NLL, metrics, tuple(records), self.prompts.prompts)
 
     def weighed(self, kept: Sequence[Episode]) -> Packed:
         """One minibatch, in proportion to its completions."""

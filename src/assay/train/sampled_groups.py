@@ -1,52 +1,67 @@
-"""Samples groups of completions for the next prompts and has them judged.
+"""The first two thirds of a step: sample completions for the next prompts, then judge them.
 
-Shared by every method that learns from its own samples. What is done with the rewards is the
-method's business.
+`sample` and `judge` are functions of what they are given and share nothing but `Sampled`, so they
+may overlap or run in other processes. Used by every method that learns from its own samples; making
+a batch of the judged groups is the method's part.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from assay.data.episode import Completion, Context, Ended, Episode, Reward, Turn
 from assay.data.row import Row
 from assay.rl.policy import Policy, SampleKey, Sampling
-from assay.rollout.episodes import Environment, Played, run_episodes
+from assay.rollout.episodes import Environment, Played, Samples, run_episodes
 from assay.train.row_order import visits
 from assay.train.train_state import (
+    Journal,
     Journalled,
-    Recorder,
+    Place,
     SampleRecord,
     Score,
     TrainingFailure,
-    TrainState,
 )
 
 Job = tuple[Row, int]
 """A row and the index of the completion among all of this row's in the stage."""
 
 
-class Source(Protocol):
-    """Turns jobs into finished, judged episodes."""
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A completion that is not judged yet."""
 
-    def run(
-        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Journalled]
-    ) -> list[Episode]:
-        """One episode per job, its id from `episode_id`; a reward in `recorded` is taken over where
-        it was given for the same tokens."""
+    row: Row
+    completion: Completion
+    """What is judged."""
+    episode: Episode
+    """Without a reward, unless there is nothing to judge: then an abstention says why."""
+
+
+class Source(Protocol):
+    """How completions of a stage are sampled, and what judges them."""
+
+    @property
+    def score(self) -> Score:
+        """Judges completions."""
+        ...
+
+    def sample(self, policy: Samples, jobs: Sequence[Job]) -> list[Sampled]:
+        """One completion per job, in order."""
         ...
 
 
 class GroupStream(Protocol):
-    """Where a step's groups come from: sampled now (`Prompts`), or earlier (`stored_groups`)."""
+    """Where a step's groups come from: sampled now (`Prompts`), or earlier (`StoredGroups`,
+    `StoredPrompts`)."""
 
     @property
     def prompts(self) -> int:
         """Groups of one batch."""
         ...
 
-    def next(self, policy: Policy, state: TrainState, recorder: Recorder) -> list[list[Episode]]:
-        """The next `prompts` groups of judged episodes, in order; moves `state.cursor`."""
+    def next(self, policy: Policy, place: Place, journal: Journal) -> list[list[Episode]]:
+        """The `prompts` groups of judged episodes that begin at `place`, in order."""
         ...
 
 
@@ -64,7 +79,7 @@ def journalled(
 ) -> Reward | None:
     """The reward that was journalled for a completion, if that had the same tokens.
 
-    Another machine may sample another text; an old reward would be a stranger's.
+    Another machine may sample another text, which the old reward was not given for.
     """
     known = recorded.get(name)
     if known is None or known.tokens != laid_out(turns):
@@ -77,9 +92,29 @@ def laid_out(turns: Sequence[Turn]) -> tuple[int, ...]:
     return tuple(action for turn in turns for action in turn.actions)
 
 
+def judge(
+    score: Score, sampled: Sequence[Sampled], recorded: Mapping[str, Journalled]
+) -> list[Episode]:
+    """The sampled episodes with their rewards, in order.
+
+    A reward in `recorded` is kept where it was given for the same tokens; all others are scored in
+    one call.
+    """
+    known = [
+        journalled(recorded, one.episode.id, one.episode.turns) or one.episode.reward
+        for one in sampled
+    ]
+    fresh = [one for one, reward in zip(sampled, known, strict=True) if reward is None]
+    rewards = iter(score([(one.row, one.completion) for one in fresh]))
+    return [
+        replace(one.episode, reward=reward or next(rewards))
+        for one, reward in zip(sampled, known, strict=True)
+    ]
+
+
 @dataclass(frozen=True)
 class SingleTurn:
-    """One prompt, one completion, one reward."""
+    """One prompt, one completion; see `Source`."""
 
     contexts: Mapping[str, Context]
     """By row id."""
@@ -89,70 +124,58 @@ class SingleTurn:
     decode: Callable[[Sequence[int]], str]
     """Actions to text, without the end token."""
 
-    def run(
-        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Journalled]
-    ) -> list[Episode]:
-        """See `Source.run`."""
+    def sample(self, policy: Samples, jobs: Sequence[Job]) -> list[Sampled]:
+        """See `Source.sample`."""
         turns = policy.sample(
             [self.contexts[row.id] for row, _ in jobs],
             [SampleKey(self.seed, row.id, sample) for row, sample in jobs],
             self.sampling,
         )
-        episodes = [
-            Episode(name, job[0].id, (turn,), journalled(recorded, name, (turn,)))
+        return [
+            Sampled(
+                job[0],
+                Completion(self.decode(turn.actions), turn.actions, turn.ended),
+                Episode(episode_id(job), job[0].id, (turn,)),
+            )
             for job, turn in zip(jobs, turns, strict=True)
-            for name in [episode_id(job)]
         ]
-        fresh = [
-            (job[0], Completion(self.decode(turn.actions), turn.actions, turn.ended))
-            for job, turn, episode in zip(jobs, turns, episodes, strict=True)
-            if episode.reward is None
-        ]
-        rewards = iter(self.score(fresh))
-        return [e if e.reward else replace(e, reward=next(rewards)) for e in episodes]
 
 
-class Spoken(Environment, Protocol):
+class Conversation(Environment, Protocol):
     """An environment whose episode can be judged as a conversation."""
 
     def completion(self, ended: Ended) -> Completion:
-        """All that was said, and how it ended."""
+        """All messages, and how the episode ended."""
         ...
 
 
 @dataclass(frozen=True)
 class MultiTurn:
-    """Episodes against environments, judged by what was said in them.
+    """Episodes against environments, judged by their conversations; see `Source`.
 
     Where an environment fails, the reward is an abstention that says why.
     """
 
-    environment: Callable[[Row], Spoken]
+    environment: Callable[[Row], Conversation]
     sampling: Sampling
     seed: int
     score: Score
     positions: int | None = None
     """Tokens that context and turn may have together."""
 
-    def run(
-        self, policy: Policy, jobs: Sequence[Job], recorded: Mapping[str, Journalled]
-    ) -> list[Episode]:
-        """See `Source.run`."""
+    def sample(self, policy: Samples, jobs: Sequence[Job]) -> list[Sampled]:
+        """See `Source.sample`."""
         worlds = [self.environment(row) for row, _ in jobs]
         keys = [SampleKey(self.seed, row.id, sample) for row, sample in jobs]
         played = run_episodes(policy, worlds, keys, self.sampling, self.positions)
         said = [world.completion(p.ended) for world, p in zip(worlds, played, strict=True)]
-        names = [episode_id(job) for job in jobs]
-        known = {
-            name: journalled(recorded, name, p.turns) or failed(p)
-            for name, p in zip(names, played, strict=True)
-        }
-        fresh = [n for n, name in enumerate(names) if known[name] is None]
-        rewards = self.score([(jobs[n][0], said[n]) for n in fresh])
-        known |= {names[n]: reward for n, reward in zip(fresh, rewards, strict=True)}
         return [
-            Episode(name, row.id, p.turns, known[name], completion)
-            for name, (row, _), p, completion in zip(names, jobs, played, said, strict=True)
+            Sampled(
+                job[0],
+                completion,
+                Episode(episode_id(job), job[0].id, p.turns, failed(p), completion),
+            )
+            for job, p, completion in zip(jobs, played, said, strict=True)
         ]
 
 
@@ -183,25 +206,32 @@ class Prompts:
     seed: int
     max_abstained_share: float = 0.1
 
-    def next(self, policy: Policy, state: TrainState, recorder: Recorder) -> list[list[Episode]]:
-        """The next `prompts` groups, in order; moves `state.cursor`.
+    def next(self, policy: Policy, place: Place, journal: Journal) -> list[list[Episode]]:
+        """See `GroupStream.next`.
 
         Raises TrainingFailure where more than `max_abstained_share` of the rewards abstained.
         """
-        chosen = visits(self.rows, self.seed, state.cursor, self.prompts)
-        state.cursor += self.prompts
-        jobs = [
+        jobs = self.jobs(place.cursor)
+        sampled = self.source.sample(policy, jobs)
+        episodes = judge(self.source.score, sampled, journal.recorded_rewards(place.step + 1))
+        self.check_abstentions(place.step + 1, episodes)
+        return self.in_groups(episodes, jobs)
+
+    def jobs(self, cursor: int) -> list[Job]:
+        """The completions of the `prompts` rows from position `cursor` of the shuffled stream."""
+        return [
             (row, epoch * self.group + member)
-            for epoch, row in chosen
+            for epoch, row in visits(self.rows, self.seed, cursor, self.prompts)
             for member in range(self.group)
         ]
-        episodes = self.source.run(policy, jobs, recorder.recorded_rewards(state.step + 1))
-        self.check_abstentions(state.step + 1, episodes)
-        episodes = [
+
+    def in_groups(self, episodes: Sequence[Episode], jobs: Sequence[Job]) -> list[list[Episode]]:
+        """The episodes of `jobs` by group, each with its visit."""
+        visited = [
             replace(e, visit=sample // self.group)
             for e, (_, sample) in zip(episodes, jobs, strict=True)
         ]
-        return [episodes[i : i + self.group] for i in range(0, len(episodes), self.group)]
+        return [visited[i : i + self.group] for i in range(0, len(visited), self.group)]
 
     def check_abstentions(self, step: int, episodes: Sequence[Episode]) -> None:
         """Stop where too many rewards abstained, naming the commonest reason."""
@@ -279,7 +309,7 @@ def sampling_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
 
 def conversation_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     """Of episodes of several turns, means per episode: turns of the user, steps (messages of the
-    model) and tool results; the shares whose world failed, and whose context had no room left.
+    model) and tool results; the shares whose environment failed, and whose context was full.
     """
     said = [e.said for e in episodes if e.said is not None]
     if not said:
@@ -310,7 +340,7 @@ def repeated_share(groups: Sequence[Sequence[Episode]]) -> float:
     return 1 - different / sum(map(len, groups))
 
 
-def share(flags: object) -> float:
+def share(flags: Iterable[bool]) -> float:
     """The share of true flags; 0 of none."""
-    found = list(flags)  # type: ignore[call-overload]
+    found = list(flags)
     return sum(found) / len(found) if found else 0.0

@@ -15,7 +15,7 @@ from assay.rl.policy import Policy
 from assay.train.likelihood import NLL, likelihood_batch
 from assay.train.microbatch import micro_batches
 from assay.train.row_order import visits
-from assay.train.train_state import Batch, Recorder, TrainState
+from assay.train.train_state import Batch, Journal, Place
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,13 @@ class Sft:
     """Episodes per optimizer update."""
     seed: int
 
-    def collect(self, policy: Policy, state: TrainState, recorder: Recorder) -> Batch:
+    def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
         """The next `batch` episodes of the shuffled stream; their masks, where there is dropout."""
-        begin_masks(policy.module, self.seed, state.step)
-        chosen = [e for _, e in visits(self.episodes, self.seed, state.cursor, self.batch)]
-        state.cursor += self.batch
+        begin_masks(policy.module, self.seed, place.step)
+        chosen = [e for _, e in visits(self.episodes, self.seed, place.cursor, self.batch)]
         packed = likelihood_batch(chosen)
         metrics = {"rows": float(len(chosen)), "tokens": float(packed.mask_S.sum())}
-        return Batch((packed,), NLL, metrics)
+        return Batch((packed,), NLL, metrics, consumed=self.batch)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,32 @@
-"""Groups that were sampled earlier, handed out again in their batches in place of sampling."""
+"""Groups that were sampled or collected earlier, in place of sampling."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from assay.data.episode import Episode
 from assay.rl.policy import Policy
-from assay.train.train_state import Recorder, TrainState
+from assay.train.row_order import visits
+from assay.train.train_state import Journal, Place
+
+
+@dataclass(frozen=True)
+class StoredGroups:
+    """Candidates collected earlier, each group with its rewards; see `GroupStream`."""
+
+    groups: tuple[tuple[Episode, ...], ...]
+    prompts: int
+    """Groups of one step."""
+    seed: int
+
+    def next(self, policy: Policy, place: Place, journal: Journal) -> list[list[Episode]]:
+        """The `prompts` groups from position `place.cursor` of the shuffled stream."""
+        chosen = visits(self.groups, self.seed, place.cursor, self.prompts)
+        return [[replace(e, visit=epoch) for e in group] for epoch, group in chosen]
 
 
 @dataclass(frozen=True)
 class StoredPrompts:
-    """See `sampled_groups.GroupStream`."""
+    """Groups that a stage sampled before, in their batches; see `GroupStream`."""
 
     groups: Sequence[Sequence[Episode]]
     prompts: int
@@ -20,8 +36,7 @@ class StoredPrompts:
         """Batches that there are."""
         return -(-len(self.groups) // self.prompts)
 
-    def next(self, policy: Policy, state: TrainState, recorder: Recorder) -> list[list[Episode]]:
-        """The next `prompts` groups from position `state.cursor`; none behind the last."""
-        found = self.groups[state.cursor : state.cursor + self.prompts]
-        state.cursor += self.prompts
+    def next(self, policy: Policy, place: Place, journal: Journal) -> list[list[Episode]]:
+        """The `prompts` groups from position `place.cursor`; none behind the last."""
+        found = self.groups[place.cursor : place.cursor + self.prompts]
         return [list(group) for group in found]

@@ -1,7 +1,7 @@
-"""What a training stage carries from step to step, and what one step hands over.
+"""What a training stage carries from step to step, and the two interfaces of its loop.
 
-Plain data and the two seams of the loop: a method collects batches, a recorder keeps what
-happened.
+A method collects the batch of a step, a recorder keeps what happened. Plain data and protocols;
+nothing is computed here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,18 +22,33 @@ class TrainingFailure(RunFailure):
     """Training cannot go on: too many bad gradients or abstentions, or too large a gap."""
 
 
-@dataclass
-class TrainState:
-    """Counters that a checkpoint saves; the order of rows and all randomness follow from them."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a stage stands; the order of rows and all randomness follow from it."""
 
     step: int = 0
     """Finished steps of the stage."""
     cursor: int = 0
     """Rows consumed from the shuffled stream."""
+
+
+@dataclass
+class TrainState:
+    """Counters that a checkpoint saves. Changed by the loop alone."""
+
+    step: int = 0
+    """See `Place`."""
+    cursor: int = 0
+    """See `Place`."""
     skipped: int = 0
     """Updates skipped for a non-finite gradient."""
-    without_bonus: int = 0
-    """Steps with signal, in a row, in which the estimator's own bonus was as good as 0."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Bad steps in a row, by the `HealthCheck` of the method that counts them."""
+
+    @property
+    def place(self) -> Place:
+        """Where the stage stands."""
+        return Place(self.step, self.cursor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +73,20 @@ class SampleRecord:
 
 
 @dataclass(frozen=True)
+class HealthCheck:
+    """A figure of a method's own that the loop watches for it."""
+
+    counter: str
+    """Names the count of bad steps in a checkpoint's state."""
+    limit: int
+    """Bad steps in a row at which training stops."""
+    is_bad: Callable[[Mapping[str, float]], bool | None]
+    """Judges a step by its metrics; None where they say nothing, and the count stays."""
+    problem: Callable[[Mapping[str, float], int], str]
+    """What is wrong after so many bad steps, and what to do about it."""
+
+
+@dataclass(frozen=True)
 class Batch:
     """What a method collected for one step."""
 
@@ -66,6 +95,9 @@ class Batch:
     objective: Objective
     metrics: dict[str, float] = field(default_factory=dict)
     samples: tuple[SampleRecord, ...] = ()
+    consumed: int = 0
+    """Rows of the shuffled stream that this step used."""
+    health: tuple[HealthCheck, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +109,16 @@ class Journalled:
     reward: Reward
 
 
-class Recorder(Protocol):
-    """Where a stage's history goes; implemented by the lab, trivially by tests."""
+class Journal(Protocol):
+    """What an interrupted attempt at a step left behind."""
 
     def recorded_rewards(self, step: int) -> Mapping[str, Journalled]:
         """Rewards already journalled for this step by an interrupted run, by completion."""
         ...
+
+
+class Recorder(Journal, Protocol):
+    """Where a stage's history goes; implemented by the lab, trivially by tests."""
 
     def samples(self, step: int, records: Sequence[SampleRecord]) -> None:
         """Journal a step's completions; called before the update that uses them."""
@@ -106,6 +142,6 @@ Score = Callable[[Sequence[tuple[Row, Completion]]], list[Reward]]
 class Method(Protocol):
     """A training method: collects what one step trains on."""
 
-    def collect(self, policy: Policy, state: TrainState, recorder: Recorder) -> Batch:
-        """The batch of step `state.step`; moves `state.cursor`."""
+    def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
+        """The batch of the step after `place.step`."""
         ...

@@ -9,7 +9,6 @@ What the model can do before training: groups sampled for a few training prompts
 import gc
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from transformers import PreTrainedModel
@@ -26,7 +25,6 @@ from assay.lab.setup.checkpoint_models import ModelShelf
 from assay.lab.setup.prepare import find_part, make_renderer
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import StageInput, reward_of, sampled_source
-from assay.rl.policy import Policy
 from assay.rl.signal import signal_stats
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import RunNotFound, checkpoint_directory
@@ -34,7 +32,7 @@ from assay.tasks.task import Task, maximum
 from assay.train.first_samples import FirstLook
 from assay.train.group_choice import OVERLONG
 from assay.train.row_order import visits
-from assay.train.sampled_groups import is_truncated
+from assay.train.sampled_groups import is_truncated, judge
 from assay.train.train_state import Method, SampleRecord
 
 SOLVED = 0.5
@@ -178,8 +176,8 @@ def sampled(
     session = subject.session
     model, where = start_model(subject, stage)  # type: ignore[arg-type]
     sampler = session.shelf.sampler(model, session.base.end_tokens)
-    # Sampling asks of a policy no more than a sampler has.
-    episodes = sampled_source(stage, given).run(cast(Policy, sampler), jobs, {})
+    source = sampled_source(stage, given)
+    episodes = judge(source.score, source.sample(sampler, jobs), {})
     del model, sampler
     gc.collect()
     return episodes, where

@@ -42,7 +42,7 @@ from assay.train.rce import Rce
 from assay.train.rft import Rft
 from assay.train.sampled_groups import value_of
 from assay.train.stored_groups import StoredPrompts
-from assay.train.train_state import Batch, Method, Recorder, TrainState
+from assay.train.train_state import Batch, Journal, Method, Place
 
 PULLS = {"grpo": "advantage", "rft": "kept", "rce": "weight"}
 """What a method gives to each sample: its advantage; 1 where it is learned, else 0; its share in
@@ -145,10 +145,10 @@ def judge_side(
     if not gradient and isinstance(method, Grpo):
         # Advantages need neither the loss nor what the loss reads.
         method = replace(method, objective=GrpoObjective())
-    state = TrainState(step=bench.stored.step - 1)
+    place = Place(step=bench.stored.step - 1)
     # Stored groups ask neither a policy for samples nor a recorder for rewards.
-    batch = method.collect(cast(Policy, policy), state, cast(Recorder, None))
-    drawn = min(state.cursor * stage.group, len(rewards))
+    batch = method.collect(cast(Policy, policy), place, cast(Journal, None))
+    drawn = min(batch.consumed * stage.group, len(rewards))
     found = episodes_of(groups)
     side = Side(
         rewards=tuple(e.reward or Reward(None) for e in found),

@@ -30,10 +30,11 @@ from assay.tasks.task import RewardFunction, Task, reward
 from assay.train.first_batch_check import SelfChecked
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.loop import LoopSettings
-from assay.train.rce import Rce, StoredGroups
+from assay.train.rce import Rce
 from assay.train.rft import Rft
 from assay.train.sampled_groups import MultiTurn, Prompts, SingleTurn, Source
 from assay.train.sft import Sft, Validation
+from assay.train.stored_groups import StoredGroups
 from assay.train.train_state import Method
 
 
@@ -74,7 +75,6 @@ def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
         micro_tokens=stage.micro_tokens,
         max_skipped_steps=stage.max_skipped_steps,
         max_rollout_gap=grpo.max_rollout_gap if grpo else float("inf"),
-        max_steps_without_bonus=grpo.max_steps_without_bonus if grpo else None,
     )
 
 
@@ -223,6 +223,7 @@ def build_grpo(stage: GrpoStage, given: StageInput) -> Grpo:
         max_tokens=stage.sampling.max_tokens,
         micro_tokens=stage.micro_tokens,
         thinking=thinking_of(given),
+        max_bad_steps=stage.max_steps_without_bonus,
     )
     return Grpo(sampled_prompts(stage, given), settings, objective, decoder(given))
 
