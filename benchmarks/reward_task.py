@@ -23,7 +23,7 @@ from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.run_directory import create_run
 from assay.tasks.running import RewardRunner
-from assay.train.row_order import visits
+from assay.train.sampled_groups import visits
 
 HERE = Path(__file__).parent
 

@@ -28,9 +28,12 @@ from assay.models.optimizer import make_optimizer  # noqa: E402
 from assay.models.precision import choose_precision  # noqa: E402
 from assay.rl.packed import Packed  # noqa: E402
 from assay.rollout.policies.language import LanguagePolicy  # noqa: E402
-from assay.train.likelihood import NLL, likelihood_batch  # noqa: E402
+from assay.train.likelihood import (  # noqa: E402
+    NLL,
+    Sft,
+    likelihood_batch,
+)
 from assay.train.loop import LoopSettings  # noqa: E402
-from assay.train.sft import Sft  # noqa: E402
 from assay.train.train_state import TrainState  # noqa: E402
 from assay.train.update import update  # noqa: E402
 

@@ -9,9 +9,8 @@ from assay.errors import RunFailure
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import Packed
 from assay.rl.policy import Sampling
-from assay.train.first_batch_check import SelfChecked
 from assay.train.grpo import Grpo, GrpoSettings
-from assay.train.loop import LoopSettings, train
+from assay.train.loop import FirstBatchCheck, LoopSettings, train
 from assay.train.sampled_groups import Prompts, SingleTurn
 from assay.train.train_state import TrainState
 from tests.train import toys
@@ -40,7 +39,7 @@ def run(check: Watch | None, steps: int, score=toys.score, start: int = 0):
     policy, recorder = toys.CandidatePolicy(), toys.MemoryRecorder()
     optimizer = torch.optim.SGD(policy.module.parameters(), lr=0.1)
     state = TrainState(step=start, cursor=4 * start)
-    checked = SelfChecked(method, check) if check else method
+    checked = FirstBatchCheck(method, check) if check else method
     try:
         train(policy, checked, optimizer, state, LoopSettings(steps, 0.1), recorder)
     except RunFailure as failure:

@@ -15,7 +15,7 @@ from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
 from assay.train.group_choice import OVERLONG, choose, groups_that_teach
 from assay.train.grpo import Grpo, GrpoSettings
-from assay.train.stored_groups import StoredPrompts
+from assay.train.sampled_groups import StoredPrompts
 from assay.train.train_state import Place
 from assay.train.update import accumulate
 from tests.train import toys

@@ -7,12 +7,9 @@ from assay.data.episode import Completion, Episode, Reward, Turn
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
 from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.likelihood import Rce, Rft, Sft
 from assay.train.loop import LoopSettings, train
-from assay.train.rce import Rce
-from assay.train.rft import Rft
-from assay.train.sampled_groups import MultiTurn, Prompts, SingleTurn, journalled
-from assay.train.sft import Sft
-from assay.train.stored_groups import StoredGroups
+from assay.train.sampled_groups import MultiTurn, Prompts, SingleTurn, StoredGroups, journalled
 from assay.train.train_state import Journalled, TrainingFailure, TrainState
 from tests.train import toys
 

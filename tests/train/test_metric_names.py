@@ -3,10 +3,8 @@
 import pytest
 
 from assay.data.episode import Episode, Turn
+from assay.train.likelihood import Rce, Rft, Sft
 from assay.train.metric_names import METHODS, SELF_CHECK, THOUGHT, is_written
-from assay.train.rce import Rce
-from assay.train.rft import Rft
-from assay.train.sft import Sft
 from tests.train import toys
 from tests.train.test_methods import grpo, prompts, run
 

@@ -5,8 +5,8 @@ import mmap
 import pytest
 import torch
 
-from assay.train import peak_memory
-from assay.train.peak_memory import peak_memory_mb, start_peak
+from assay.train import loop
+from assay.train.loop import peak_memory_mb, start_peak
 
 SIZE = 96
 """MiB, far above what else a process may take between two lines."""
@@ -34,8 +34,8 @@ def test_memory_that_a_step_gave_back_counts_for_that_step_alone():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="counts the GPU's memory")
 def test_where_the_peak_cannot_start_again_it_is_the_process_peak(tmp_path, monkeypatch):
     touch()
-    monkeypatch.setattr(peak_memory, "STATUS", tmp_path / "no" / "status")
-    monkeypatch.setattr(peak_memory, "CLEAR", tmp_path / "no" / "clear_refs")
+    monkeypatch.setattr(loop, "STATUS", tmp_path / "no" / "status")
+    monkeypatch.setattr(loop, "CLEAR", tmp_path / "no" / "clear_refs")
     start_peak()
     first = peak_memory_mb()
     touch()

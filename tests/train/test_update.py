@@ -14,9 +14,8 @@ from assay.rl.losses import LOSSES
 from assay.rl.objectives import Grpo
 from assay.rl.packed import pack
 from assay.rollout.policies.language import LanguagePolicy
-from assay.train.microbatch import micro_batches
-from assay.train.schedule import rate_factor
-from assay.train.update import accumulate, update
+from assay.train.loop import rate_factor
+from assay.train.update import accumulate, micro_batches, update
 from tests.tiny import tiny_model
 
 

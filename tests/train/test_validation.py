@@ -11,8 +11,8 @@ from assay.models.precision import choose_precision
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Scores
 from assay.rollout.policies.language import LanguagePolicy
+from assay.train.likelihood import Sft, Validation
 from assay.train.loop import LoopSettings, train
-from assay.train.sft import Sft, Validation
 from assay.train.train_state import TrainState
 from tests.exact import random_groups
 from tests.tiny import tiny_model

@@ -9,9 +9,8 @@ from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import pack
 from assay.rl.policy import Sampling
 from assay.train.grpo import Grpo, GrpoSettings
-from assay.train.rce import Rce
-from assay.train.sampled_groups import Prompts, SingleTurn
-from assay.train.stored_groups import StoredGroups
+from assay.train.likelihood import Rce
+from assay.train.sampled_groups import Prompts, SingleTurn, StoredGroups
 from assay.train.train_state import Place
 from tests.train import toys
 

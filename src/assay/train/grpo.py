@@ -38,7 +38,6 @@ from assay.train.group_choice import (
     overlong_punishment,
     rewards_of,
 )
-from assay.train.microbatch import micro_batches
 from assay.train.sampled_groups import (
     GroupStream,
     is_truncated,
@@ -47,6 +46,7 @@ from assay.train.sampled_groups import (
     value_of,
 )
 from assay.train.train_state import Batch, HealthCheck, Journal, Place
+from assay.train.update import micro_batches
 
 
 @dataclass(frozen=True, slots=True)

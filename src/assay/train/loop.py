@@ -1,23 +1,30 @@
 """The one loop that all methods share: collect, journal, update, record, checkpoint.
 
-Written for any `Policy`. It knows neither tasks nor files; a method says what to train on, a
-recorder keeps the history.
+Written for any `Policy`; tasks and files are not known here. A method says what to train on and
+which of its figures to watch, a recorder keeps the history. `FirstSamples` and `FirstBatchCheck`
+wrap a method for what happens once, before the first update.
 """
 
+import math
+import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
+from assay.rl.objectives import Objective
+from assay.rl.packed import Packed
 from assay.rl.policy import Policy
-from assay.train.peak_memory import peak_memory_mb, start_peak
-from assay.train.schedule import rate_factor
 from assay.train.train_state import (
     Batch,
     HealthCheck,
+    Journal,
     Method,
+    Place,
     Recorder,
+    SampleRecord,
     TrainingFailure,
     TrainState,
 )
@@ -159,3 +166,85 @@ def step_metrics(results: list[UpdateResult]) -> dict[str, float]:
     tokens = sums.pop("tokens", 0.0)
     means = {name: value / tokens for name, value in sums.items() if tokens}
     return {"grad_norm": sum(r.grad_norm for r in results) / len(results), **means}
+
+
+def rate_factor(schedule: str, step: int, steps: int, warmup: float) -> float:
+    """Factor for update `step` (from 0) of `steps`.
+
+    Rises linearly over the first `warmup` share of the updates, reaching 1 at its end; then stays
+    ("constant") or falls to 0 along half a cosine ("cosine"). The first update is never at 0.
+    """
+    rising = round(steps * warmup)
+    if step < rising:
+        return (step + 1) / rising
+    if schedule == "cosine":
+        share = (step - rising) / max(steps - rising, 1)
+        return 0.5 * (1 + math.cos(math.pi * share))
+    return 1.0
+
+
+PEAK, RESET = "VmHWM:", "5"
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def start_peak() -> None:
+    """Let the peak start again from what is held now."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        return
+    try:
+        CLEAR.write_text(RESET)
+    except OSError:
+        return  # `peak_memory_mb` then counts from the start of the process.
+
+
+def peak_memory_mb() -> float:
+    """MiB held at most since `start_peak`."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**20
+    try:
+        return int(STATUS.read_text().split(PEAK)[1].split()[0]) / 1024
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@dataclass
+class FirstSamples:
+    """A `Method` that reports its first samples; a resumed stage has reported them already."""
+
+    method: Method
+    report: Callable[[Sequence[SampleRecord]], None]
+
+    def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
+        """See `train_state.Method`."""
+        batch = self.method.collect(policy, place, journal)
+        if place.step == 0:
+            self.report(batch.samples)
+        return batch
+
+
+Check = Callable[[Policy, Packed, Objective], Mapping[str, float]]
+"""Raises a RunFailure, or returns metrics; leaves policy and random numbers as they were."""
+
+
+@dataclass
+class FirstBatchCheck:
+    """A `Method` whose first update is checked; the step's metrics hold what was found.
+
+    A resumed stage checks again, because machine and versions may be others.
+    """
+
+    method: Method
+    check: Check
+    done: bool = False
+
+    def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
+        """See `train_state.Method`. A batch without updates is passed on unchecked."""
+        batch = self.method.collect(policy, place, journal)
+        if self.done or not batch.updates:
+            return batch
+        started = time.perf_counter()
+        found = self.check(policy, batch.updates[0], batch.objective)
+        self.done = True
+        seconds = time.perf_counter() - started
+        return replace(batch, metrics={**batch.metrics, **found, "self_check_seconds": seconds})

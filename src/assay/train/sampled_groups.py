@@ -1,19 +1,23 @@
 """The first two thirds of a step: sample completions for the next prompts, then judge them.
 
-`sample` and `judge` are functions of what they are given and share nothing but `Sampled`, so they
-may overlap or run in other processes. Used by every method that learns from its own samples; making
-a batch of the judged groups is the method's part.
+`Source.sample` and `judge` are functions of what they are given and share nothing but `Sampled`, so
+they may overlap or run in other processes. Which rows come next is a pure function of seed and
+position; nothing is drawn from a running generator, so a resumed run reads on where it stopped.
+Used by every method that learns from its own samples; what the judged groups become is the method's
+part.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from functools import lru_cache
+from typing import Protocol, TypeVar
+
+import numpy as np
 
 from assay.data.episode import Completion, Context, Ended, Episode, Reward, Turn
 from assay.data.row import Row
 from assay.rl.policy import Policy, SampleKey, Sampling
 from assay.rollout.episodes import Environment, Played, Samples, run_episodes
-from assay.train.row_order import visits
 from assay.train.train_state import (
     Journal,
     Journalled,
@@ -22,6 +26,25 @@ from assay.train.train_state import (
     Score,
     TrainingFailure,
 )
+
+Item = TypeVar("Item")
+
+
+@lru_cache(maxsize=4)
+def epoch_order(seed: int, epoch: int, count: int) -> tuple[int, ...]:
+    """The order of `count` rows in one epoch."""
+    generator = np.random.Generator(np.random.Philox(key=[seed, epoch]))
+    return tuple(int(i) for i in generator.permutation(count))
+
+
+def visits(items: Sequence[Item], seed: int, cursor: int, count: int) -> list[tuple[int, Item]]:
+    """`count` (epoch, item) pairs from position `cursor` of the endless shuffled stream."""
+    found = []
+    for position in range(cursor, cursor + count):
+        epoch, place = divmod(position, len(items))
+        found.append((epoch, items[epoch_order(seed, epoch, len(items))[place]]))
+    return found
+
 
 Job = tuple[Row, int]
 """A row and the index of the completion among all of this row's in the stage."""
@@ -344,3 +367,36 @@ def share(flags: Iterable[bool]) -> float:
     """The share of true flags; 0 of none."""
     found = list(flags)
     return sum(found) / len(found) if found else 0.0
+
+
+@dataclass(frozen=True)
+class StoredGroups:
+    """Candidates collected earlier, each group with its rewards; see `GroupStream`."""
+
+    groups: tuple[tuple[Episode, ...], ...]
+    prompts: int
+    """Groups of one step."""
+    seed: int
+
+    def next(self, policy: Policy, place: Place, journal: Journal) -> list[list[Episode]]:
+        """The `prompts` groups from position `place.cursor` of the shuffled stream."""
+        chosen = visits(self.groups, self.seed, place.cursor, self.prompts)
+        return [[replace(e, visit=epoch) for e in group] for epoch, group in chosen]
+
+
+@dataclass(frozen=True)
+class StoredPrompts:
+    """Groups that a stage sampled before, in their batches; see `GroupStream`."""
+
+    groups: Sequence[Sequence[Episode]]
+    prompts: int
+
+    @property
+    def batches(self) -> int:
+        """Batches that there are."""
+        return -(-len(self.groups) // self.prompts)
+
+    def next(self, policy: Policy, place: Place, journal: Journal) -> list[list[Episode]]:
+        """The `prompts` groups from position `place.cursor`; none behind the last."""
+        found = self.groups[place.cursor : place.cursor + self.prompts]
+        return [list(group) for group in found]

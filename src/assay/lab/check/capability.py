@@ -29,10 +29,9 @@ from assay.rl.signal import signal_stats
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import RunNotFound, checkpoint_directory
 from assay.tasks.task import Task, maximum
-from assay.train.first_samples import FirstLook
 from assay.train.group_choice import OVERLONG
-from assay.train.row_order import visits
-from assay.train.sampled_groups import is_truncated, judge
+from assay.train.loop import FirstSamples
+from assay.train.sampled_groups import is_truncated, judge, visits
 from assay.train.train_state import Method, SampleRecord
 
 SOLVED = 0.5
@@ -121,7 +120,7 @@ def first_look(session: Session, name: str, stage: StageSpec, method: Method) ->
         if floor is not None:
             session.observer.note(in_a_line(floor_finding(name, stage.start, floor)))
 
-    return FirstLook(method, tell)
+    return FirstSamples(method, tell)
 
 
 FORMAT = "format"

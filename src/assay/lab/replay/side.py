@@ -38,10 +38,8 @@ from assay.tasks.running import WeightedReward
 from assay.tasks.task import RewardFunction
 from assay.train.group_choice import groups_that_teach, rewards_of
 from assay.train.grpo import Grpo
-from assay.train.rce import Rce
-from assay.train.rft import Rft
-from assay.train.sampled_groups import value_of
-from assay.train.stored_groups import StoredPrompts
+from assay.train.likelihood import Rce, Rft
+from assay.train.sampled_groups import StoredPrompts, value_of
 from assay.train.train_state import Batch, Journal, Method, Place
 
 PULLS = {"grpo": "advantage", "rft": "kept", "rce": "weight"}

@@ -27,14 +27,10 @@ from assay.rollout.policies.self_check import check_language_policy
 from assay.tasks.rendered_dialogue import RenderedDialogue, dialogue_of
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.tasks.task import RewardFunction, Task, reward
-from assay.train.first_batch_check import SelfChecked
 from assay.train.grpo import Grpo, GrpoSettings
-from assay.train.loop import LoopSettings
-from assay.train.rce import Rce
-from assay.train.rft import Rft
-from assay.train.sampled_groups import MultiTurn, Prompts, SingleTurn, Source
-from assay.train.sft import Sft, Validation
-from assay.train.stored_groups import StoredGroups
+from assay.train.likelihood import Rce, Rft, Sft, Validation
+from assay.train.loop import FirstBatchCheck, LoopSettings
+from assay.train.sampled_groups import MultiTurn, Prompts, SingleTurn, Source, StoredGroups
 from assay.train.train_state import Method
 
 
@@ -99,7 +95,7 @@ def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
             )
         case GrpoStage():
             check = partial(check_language_policy, tokens=min(stage.micro_tokens, CHECKED_TOKENS))
-            return SelfChecked(build_grpo(stage, given), check)
+            return FirstBatchCheck(build_grpo(stage, given), check)
 
 
 def build_validation(
