@@ -161,10 +161,17 @@ def test_names_reasons_and_errors_are_escaped_too(tmp_path):
 
 def test_the_page_asks_for_nothing_from_outside(page):
     assert not re.search(r"https?:|@import|url\(", page.source)
-    assert not [a for a in page.attributes if a[1] in ("src", "href", "srcset", "xlink:href")]
+    links = [a for a in page.attributes if a[1] in ("src", "href", "srcset", "xlink:href")]
+    assert links and all(value.startswith("#") for _, _, value in links)
     assert not {"script", "link", "iframe", "object", "img", "base"} & set(page.elements)
     policy = next(value for _, _, value in page.attributes if "default-src" in value)
     assert "default-src 'none'" in policy and "script-src" not in policy
+
+
+def test_every_entry_of_the_contents_leads_to_a_section_in_the_order_of_the_page(page):
+    entries = [value[1:] for _, name, value in page.attributes if name == "href"]
+    sections = [value for tag, name, value in page.attributes if (tag, name) == ("section", "id")]
+    assert entries == sections and len(set(entries)) == len(entries) > 8
 
 
 def test_control_characters_of_an_answer_become_visible(tmp_path):

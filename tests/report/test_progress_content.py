@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.monitor.progress import progress
+from assay.judge.intervals import Estimate
+from assay.lab.monitor.progress import MetricRow, progress
 from assay.lab.monitor.report_journal import note_report
 from assay.report.page import Span, write_progress, write_report
-from assay.report.progress_content import progress_section, signed_number
+from assay.report.progress_content import progress_section, row_view, signed_number, table_rows
 from assay.report.words import words
 from assay.runs.checkpoints import Selection, write_selection
 from assay.runs.run_directory import RunDirectory
@@ -36,10 +37,23 @@ def test_a_rate_is_written_with_its_interval_and_what_it_was_counted_on(run):
     assert "a step" in rows["Entropy"]["trend"]
 
 
-def test_a_share_without_trials_says_that_its_trials_were_not_recorded(run):
+def test_a_share_without_trials_says_that_its_trials_were_not_recorded():
+    row = MetricRow("error_share", None, Estimate(0.25, None), None, None)
+    assert row_view(row, words("en"))["after"] == "25.0% (trials not recorded)"
+
+
+def test_what_never_changed_is_one_line_and_no_row(run):
     change_metrics(run, error_share=0.25)
-    rows = {row["label"]: row for row in section(run)["rows"]}
-    assert rows["error_share"]["after"] == "25.0% (trials not recorded)"
+    found = section(run)
+    assert "error_share 25.0%" in found["constant"] and found["constant"].startswith("Constant: ")
+    assert not any("error_share" in row["label"] for row in found["rows"])
+
+
+def test_metrics_with_the_same_figures_share_a_row():
+    values = {"a": 1, "b": 2, "c": 1}
+    rows = [MetricRow(n, None, Estimate(v, None), None, None) for n, v in values.items()]
+    shown = table_rows(rows, words("en"))
+    assert [(row["label"], row["after"]) for row in shown] == [("a, c", "1"), ("b", "2")]
 
 
 def test_since_when_the_table_counts_is_said(run):

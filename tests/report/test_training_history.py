@@ -5,6 +5,7 @@ import re
 
 from assay.judge.intervals import Interval
 from assay.report.charts import (
+    Checkpoints,
     Scale,
     curve_panel,
     dev_chart,
@@ -17,6 +18,16 @@ from assay.report.charts import (
 )
 from assay.report.facts import Curve, DevScore, RewardStep, curves, reward_step
 from assay.report.words import number, words
+
+
+def unlimited(line, metric):
+    """Nothing is known of any metric's error."""
+    return
+
+
+def one_curve(*values, limits=None):
+    steps = tuple(range(1, len(values) + 1))
+    return Curve("nll", steps, values, limits or (None,) * len(values))
 
 
 def sample(row, reward):
@@ -49,15 +60,32 @@ def test_a_step_whose_rewards_all_abstained_has_no_shares():
 
 
 def test_only_what_was_recorded_gets_a_curve():
-    lines = [{"step": 1, "nll": 1.0, "loss": 3.0, "kl": 0.0, "learning_rate": 1e-5}]
-    assert [curve.metric for curve in curves(lines)] == ["nll"]
-    moving = [*lines, {"step": 2, "nll": 0.5, "kl": 0.1, "learning_rate": 2e-5}]
-    assert [curve.metric for curve in curves(moving)] == ["kl", "nll", "learning_rate"]
+    lines = [{"step": 1, "nll": 1.0, "loss": 3.0}, {"step": 2, "nll": 0.5, "loss": 2.0}]
+    assert [curve.metric for curve in curves(lines, unlimited)] == ["nll"]
+
+
+def test_a_curve_of_one_value_throughout_is_constant():
+    assert one_curve(0.0, 0.0).constant
+    assert not one_curve(0.0).constant and not one_curve(0.0, 0.1).constant
+
+
+def test_intervals_are_drawn_as_a_band_that_breaks_where_there_is_none():
+    known = Interval(0.0, 1.0, "Wilson")
+    drawn = curve_panel(one_curve(0.5, 0.4, 0.6, limits=(known, None, known)), "x", number)
+    (band,) = re.findall(r'<path d="([^"]*)" class="band"/>', drawn)
+    assert band.count("M") == 2 and "M44 10L44 126Z" in band
+    assert 'class="band"' not in curve_panel(one_curve(0.5, 0.4), "x", number)
+
+
+def test_checkpoints_are_marked_and_the_chosen_one_has_a_line():
+    drawn = curve_panel(one_curve(0.5, 0.4, 0.6), "x", number, Checkpoints((2, 3), chosen=3))
+    assert drawn.count('l-3.5 6h7z" class="mark"') == 2
+    assert re.findall(r'<line x1="([\d.]*)" y1="10" [^>]*class="chosen-line"/>', drawn) == ["312"]
 
 
 def test_a_value_that_was_not_finite_breaks_the_line_and_is_marked():
     lines = [{"step": s, "grad_norm": v} for s, v in ((1, 1.0), (2, None), (3, 2.0), (4, 3.0))]
-    (curve,) = curves(lines)
+    (curve,) = curves(lines, unlimited)
     assert curve.values == (1.0, None, 2.0, 3.0)
     drawn = curve_panel(curve, "x", number)
     assert drawn.count("×") == 1
@@ -65,12 +93,11 @@ def test_a_value_that_was_not_finite_breaks_the_line_and_is_marked():
 
 
 def test_infinity_is_no_value():
-    assert curves([{"step": 1, "nll": math.inf}]) == []
+    assert curves([{"step": 1, "nll": math.inf}], unlimited) == []
 
 
 def test_a_curve_ends_where_its_last_finite_value_is():
-    curve = Curve("nll", (1, 2), (0.5, None))
-    assert "<circle" in curve_panel(curve, "x", number)
+    assert "<circle" in curve_panel(one_curve(0.5, None), "x", number)
 
 
 def test_the_moving_average_ignores_gaps():
@@ -93,7 +120,7 @@ def test_the_ends_of_the_reward_scale_are_none_and_all():
 
 
 def test_texts_in_drawings_are_escaped():
-    drawn = curve_panel(Curve("nll", (1,), (0.5,)), '"><script>', number)
+    drawn = curve_panel(one_curve(0.5), '"><script>', number)
     assert "<script" not in drawn and '"><' not in drawn.split(">")[0]
 
 

@@ -10,6 +10,7 @@ Knows nothing of runs. Every text that goes in is escaped here.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from markupsafe import Markup, escape
 
@@ -118,11 +119,27 @@ def interval_bar(score: float, interval: Interval, scale: tuple[float, float]) -
     return drawing(200, 22, marks, label)
 
 
-def curve_panel(curve: Curve, label: str, write: Callable[[float | None], str]) -> Markup:
-    """One metric over the steps: every value, and their moving average where there are many."""
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """What a learning curve marks: the steps of a stage's checkpoints, and the chosen one."""
+
+    steps: Sequence[int] = ()
+    chosen: int | None = None
+
+
+def curve_panel(
+    curve: Curve,
+    label: str,
+    write: Callable[[float | None], str],
+    checkpoints: Checkpoints = Checkpoints(),
+) -> Markup:
+    """One metric over the steps: every value with its interval, and their moving average where
+    there are many; checkpoints are marked on the axis of steps.
+    """
     width, height, left, right, top, bottom = 320, 150, 44, 312, 10, 126
     present = [value for value in curve.values if value is not None]
-    marks_y = ticks(min(present), max(present))
+    reach = [end for each in curve.limits if each for end in (each.low, each.high)]
+    marks_y = ticks(min(present + reach), max(present + reach))
     x = Scale(curve.steps[0], curve.steps[-1], left, right)
     y = Scale(marks_y[0], marks_y[-1], bottom, top)
     marks = []
@@ -131,6 +148,10 @@ def curve_panel(curve: Curve, label: str, write: Callable[[float | None], str]) 
         marks.append(text(left - 6, y(tick) + 4, write(tick), "tick", "end"))
     marks.append(text(left, 144, number(curve.steps[0]), "tick"))
     marks.append(text(right, 144, number(curve.steps[-1]), "tick", "end"))
+    marks += [_checkpoint(x(step), bottom) for step in checkpoints.steps]
+    if checkpoints.chosen is not None:
+        marks.append(line(x(checkpoints.chosen), top, x(checkpoints.chosen), bottom, "chosen-line"))
+    marks.append(_band(curve, x, y))
     many = len(present) > 4 * WINDOW
     raw = [None if v is None else (x(s), y(v)) for s, v in curve.points]
     marks.append(path(raw, "curve faint" if many else "curve"))
@@ -140,12 +161,33 @@ def curve_panel(curve: Curve, label: str, write: Callable[[float | None], str]) 
             None if v is None else (x(s), y(v)) for s, v in zip(curve.steps, smooth, strict=True)
         ]
         marks.append(path(places, "curve"))
+    else:
+        marks += [dot(*place, 2.5, "mark") for place in raw if place is not None]
     last_step, last = [(s, v) for s, v in curve.points if v is not None][-1]
     marks.append(dot(x(last_step), y(last), 3.5, "mark", write(last)))
     for step, value in curve.points:
         if value is None:
             marks.append(text(x(step), bottom - 2, "×", "broken", "middle"))
     return drawing(width, height, marks, label)
+
+
+def _checkpoint(place: float, bottom: float) -> Markup:
+    corners = Markup('<path d="M{} {}l-3.5 6h7z" class="mark"/>')
+    return corners.format(_n(place), _n(bottom + 1))
+
+
+def _band(curve: Curve, x: Scale, y: Scale) -> Markup:
+    """The intervals of a curve as areas, one for each stretch of steps that have them."""
+    areas = []
+    known = [(step, each) for step, each in zip(curve.steps, curve.limits, strict=True)]
+    for has_limits, stretch in groupby(known, lambda pair: pair[1] is not None):
+        if not has_limits:
+            continue
+        limits = [(x(step), y(each.low), y(each.high)) for step, each in stretch if each]
+        upper = [f"{_n(place)} {_n(high)}" for place, _, high in limits]
+        lower = [f"{_n(place)} {_n(low)}" for place, low, _ in reversed(limits)]
+        areas.append("M" + "L".join(upper + lower) + "Z")
+    return Markup('<path d="{}" class="band"/>').format("".join(areas)) if areas else Markup("")
 
 
 def moving_average(values: Sequence[float | None]) -> list[float | None]:

@@ -17,12 +17,15 @@ from assay.report.result_tables import (
     RIGHT,
     ResultRow,
     checkpoint_label,
+    is_chosen,
+    kept_as_best,
     outcomes,
     result_rows,
     score_parts,
     settings_text,
 )
 from assay.report.words import Words, difference_text, number, percent, score_text, visible
+from assay.runs.checkpoints import read_selection
 
 if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
     from assay.report.facts import Measurement, RunFacts
@@ -36,11 +39,17 @@ COLOURS = {RIGHT: "e0", OTHER: "e8", ABSTAINED: "e9"}
 
 
 def headline(facts: "RunFacts", words: Words) -> Section | None:
-    """The last checkpoint's score and what became of it against control and stage before."""
+    """The best checkpoint's score and what became of it against control and stage before.
+
+    The best is the one that the dev items chose for the last stage; the last one measured where
+    none chose, or where the chosen one was not measured.
+    """
     if facts.main is None or facts.main.table is None:
         return None
     table = facts.main.table
-    line = table.lines[-1]
+    best = read_selection(facts.run.path, list(facts.experiment.stage)[-1])
+    chosen = [line for line in table.lines if best is not None and line.name == best.checkpoint]
+    line = (chosen or table.lines)[-1]
     pairings = [p for p in (line.to_control, line.to_previous) if p is not None]
     return {
         "score": score_text(line.score, line.interval),
@@ -52,6 +61,7 @@ def headline(facts: "RunFacts", words: Words) -> Section | None:
             benchmark=table.evaluation.benchmark,
             passes=passes(line.repeats, words),
         ),
+        "badges": badges(is_chosen(facts, line.name), kept_as_best(facts, line.name), words),
         "verdict": pairings[0].comparison.verdict if pairings else "",
         "against": [{**sentence(p, words), **(pairing_view(p, words) or {})} for p in pairings],
     }
@@ -136,10 +146,10 @@ def row_view(row: ResultRow, scale: tuple[float, float], words: Words) -> Sectio
     """One checkpoint as a table shows it; `line` is None where it was not run."""
     line = row.line
     if line is None:
-        return {"label": row.label, "badges": badges(row, words), "line": None}
+        return {"label": row.label, "badges": badges(row.chosen, row.best_of, words), "line": None}
     return {
         "label": row.label,
-        "badges": badges(row, words),
+        "badges": badges(row.chosen, row.best_of, words),
         "line": line,
         "score": score_text(line.score, line.interval),
         "interval": interval_text(line.interval, words),
@@ -173,10 +183,10 @@ def abstained_text(line: Line, words: Words) -> str:
     return words("table.abstained", count=number(line.abstained), low=low, high=high)
 
 
-def badges(row: ResultRow, words: Words) -> list[str]:
-    """What the items that choose made of a checkpoint."""
-    chosen = [words("table.chosen")] if row.chosen else []
-    return [*chosen, *(words("table.best_of", stage=stage) for stage in row.best_of)]
+def badges(chosen: bool, best_of: Sequence[str], words: Words) -> list[str]:
+    """What the dev items made of a checkpoint."""
+    promoted = [words("table.chosen")] if chosen else []
+    return [*promoted, *(words("table.best_of", stage=stage) for stage in best_of)]
 
 
 def pairing_view(pairing: Pairing | None, words: Words) -> dict[str, str] | None:

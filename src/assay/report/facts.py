@@ -7,7 +7,7 @@ Reads metrics lines and samples that were loaded before; draws and judges nothin
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,6 +21,7 @@ from assay.experiment.read_file import read_experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.judge.health_checks import Diagnosis
 from assay.judge.intervals import Interval, score_interval
+from assay.lab.monitor.milestones import estimate
 from assay.lab.monitor.stage_health import looks, stage_health
 from assay.runs.checkpoints import read_selection
 from assay.runs.manifest_file import read_manifest
@@ -48,8 +49,6 @@ CURVES = (
 )
 """Metrics that get a curve, in the order of the page. A clipped surrogate is no measure of
 learning and has none."""
-ONLY_WHEN_NONZERO = frozenset({"kl", "clip_low_share", "clip_high_share", "abstained_share"})
-ONLY_WHEN_MOVING = frozenset({"learning_rate"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +58,13 @@ class Curve:
     metric: str
     steps: tuple[int, ...]
     values: tuple[float | None, ...]
+    limits: tuple[Interval | None, ...]
+    """95 % intervals of the values; None where a step says nothing about its error."""
+
+    @property
+    def constant(self) -> bool:
+        """Whether several steps recorded one value only."""
+        return len(self.values) > 1 and len(set(self.values)) == 1
 
     @property
     def points(self) -> list[tuple[int, float | None]]:
@@ -108,17 +114,18 @@ def by_stage(metrics: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str
     return dict(stages)
 
 
-def curves(metrics: Sequence[Mapping[str, Any]]) -> list[Curve]:
-    """The curves that the lines of one stage give."""
+def curves(
+    metrics: Sequence[Mapping[str, Any]],
+    estimated: Callable[[Mapping[str, Any], str], Interval | None],
+) -> list[Curve]:
+    """The curves that the lines of one stage give; `estimated` gives a value's interval."""
     found = []
     for metric in CURVES:
         lines = [line for line in metrics if metric in line]
         values = tuple(_finite(line[metric]) for line in lines)
-        present = {value for value in values if value is not None}
-        dull = metric in ONLY_WHEN_NONZERO and present == {0.0}
-        dull = dull or (metric in ONLY_WHEN_MOVING and len(present) == 1)
-        if present and not dull:
-            found.append(Curve(metric, tuple(line["step"] for line in lines), values))
+        if any(value is not None for value in values):
+            limits = tuple(estimated(line, metric) for line in lines)
+            found.append(Curve(metric, tuple(line["step"] for line in lines), values, limits))
     return found
 
 
@@ -228,6 +235,16 @@ class RunFacts:
     def answers(self, record: EvaluationRecord, checkpoint: str) -> list[dict[str, Any]]:
         """The lines of one record."""
         return read_answers(self.run, record, checkpoint)
+
+    def curves(self, stage: str) -> list[Curve]:
+        """The metrics of a stage over its steps; shares and rewards with intervals."""
+        spec = self.experiment.stage[stage]
+
+        def estimated(line: Mapping[str, Any], metric: str) -> Interval | None:
+            found = estimate(self.run, spec, line, metric)
+            return found.interval if found else None
+
+        return curves(self.metrics.get(stage, []), estimated)
 
     def rewards(self, stage: str) -> list[RewardStep]:
         """The rewarded groups of every step that kept its samples."""

@@ -83,7 +83,7 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
     """Everything that the templates write."""
     table = facts.main.table if facts.main else None
     found = progress(facts.run, span.stage, span.first, span.last)
-    return {
+    values = {
         "w": w,
         "facts": facts,
         "version": version("assay-lab"),
@@ -107,6 +107,32 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
         "methods": story.method_section(facts, w),
         "fingerprints": fingerprints(facts, w),
     }
+    return {**values, "contents": contents(values, w)}
+
+
+SECTIONS = {
+    "results": "page.results",
+    "training": "page.training",
+    "progress": "",
+    "others": "page.others",
+    "parts": "page.parts",
+    "outcomes": "page.errors",
+    "examples": "page.examples",
+    "health": "page.health",
+    "data": "page.data",
+    "methods": "page.methods",
+    "fingerprints": "page.fingerprints",
+}
+"""The sections of the page in their order, by their anchors, with the keys of their titles."""
+OPTIONAL = ("progress", "others", "parts", "outcomes", "examples")
+
+
+def contents(values: Mapping[str, Any], w: Words) -> list[tuple[str, str]]:
+    """Anchors and titles of the sections that the page has."""
+    titles = {anchor: w(key) for anchor, key in SECTIONS.items() if key}
+    if values["progress"]:
+        titles["progress"] = values["progress"]["title"]
+    return [(a, titles[a]) for a in SECTIONS if a not in OPTIONAL or values[a]]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Puts words and units to what `lab.monitor.progress` computed; the same values ma
 the page, the Markdown of a progress report and the table in the terminal.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from assay.judge.health_checks import worded
@@ -32,7 +32,9 @@ def progress_section(found: Progress, words: Words) -> Section:
         "stopped": visible(found.status.message) if found.status.guard else "",
         "first": words("progress.at_step", step=found.first),
         "last": words("progress.at_step", step=found.last),
-        "rows": [row_view(row, words) for row in found.rows],
+        "rows": table_rows([row for row in found.rows if not unchanged(row)], words),
+        "constant": constant_text([row for row in found.rows if unchanged(row)], words),
+        "moved": sum(row.moved for row in found.rows),
         "changes": changes(found, words),
         "findings": finding_views(found, words),
         "forecasts": forecasts(found, words),
@@ -53,6 +55,35 @@ def about(found: Progress, words: Words) -> str:
     else:
         since = words("progress.since_step", first=found.first)
     return f"{place} {since}"
+
+
+def unchanged(row: MetricRow) -> bool:
+    """Whether a metric had one value in all steps of the table."""
+    still = row.trend is not None and row.trend.slope == row.trend.interval.low == 0
+    same = row.before is not None and row.after is not None and row.before.value == row.after.value
+    return still and same
+
+
+def constant_text(rows: Sequence[MetricRow], words: Words) -> str:
+    """Metrics that never changed, in one line; empty without any."""
+    values = [
+        f"{metric_label(row.metric, words)} {writers(row.metric)[0](row.after.value)}"
+        for row in rows
+        if row.after is not None
+    ]
+    return words("chart.constant", metrics=", ".join(values)) if values else ""
+
+
+def table_rows(rows: Sequence[MetricRow], words: Words) -> list[dict[str, Any]]:
+    """The rows of the table; metrics with the same figures throughout share one row."""
+    merged: dict[tuple[str, ...], dict[str, Any]] = {}
+    for row in rows:
+        view = row_view(row, words)
+        figures = tuple(view[name] for name in ("before", "after", "change", "trend"))
+        known = merged.setdefault(figures, view)
+        if known is not view:
+            known["label"] = f"{known['label']}, {view['label']}"
+    return list(merged.values())
 
 
 def row_view(row: MetricRow, words: Words) -> dict[str, Any]:

@@ -3,17 +3,18 @@
 Like `content`, it only puts words and units to what other modules counted and judged.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from assay.compare.table import Pairing, Table
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.health_checks import worded
 from assay.lab.monitor.stage_health import explained
-from assay.report.charts import curve_panel, dev_chart, reward_columns
+from assay.report.charts import Checkpoints, curve_panel, dev_chart, reward_columns
 from assay.report.content import Section, interval_text
 from assay.report.drawn import Bar, curve_line, score_plot
 from assay.report.examples import Answer, Examples
-from assay.report.facts import Curve, DevScore, RunFacts, curves
+from assay.report.facts import Curve, DevScore, RunFacts
 from assay.report.progress_content import promotion
 from assay.report.provenance import marks
 from assay.report.result_tables import StageRow, checkpoint_label, stage_rows
@@ -73,13 +74,14 @@ def stage_section(facts: RunFacts, words: Words) -> list[Section]:
     for row in stage_rows(facts):
         rewards = facts.rewards(row.name)
         dev = facts.dev_scores(row.name)
+        found, marked = facts.curves(row.name), checkpoints_of(facts, row.name)
         views.append(
             {
                 "title": words("stage.title", name=row.name, method=row.method.upper()),
                 "about": about_stage(row, words),
-                "panels": [
-                    panel(curve, words) for curve in curves(facts.metrics.get(row.name, []))
-                ],
+                "panels": [panel(curve, marked, words) for curve in found if not curve.constant],
+                "constant": constants([curve for curve in found if curve.constant], words),
+                "legend": legend(found, marked, words),
                 "rewards": reward_columns(rewards, words) if rewards else None,
                 "dev": dev_chart(dev, words) if dev else None,
                 "dev_about": words("chart.dev_about", items=dev[0].items) if dev else "",
@@ -117,9 +119,40 @@ def about_stage(row: StageRow, words: Words) -> str:
     )
 
 
-def panel(curve: Curve, words: Words) -> Section:
+def checkpoints_of(facts: RunFacts, stage: str) -> Checkpoints:
+    """The checkpoints of a stage, and the one that the dev items promoted."""
+    best = read_selection(facts.run.path, stage)
+    reference = parse_checkpoint(best.checkpoint) if best and best.promoted else None
+    own = reference is not None and reference.stage == stage
+    return Checkpoints(facts.checkpoint_steps(stage), reference.step if reference and own else None)
+
+
+def constants(found: Sequence[Curve], words: Words) -> str:
+    """The metrics whose value never changed, in one line; empty without any."""
+    values = [
+        f"{words(f'metric.{curve.metric}')} {writer(curve.metric)(curve.last)}" for curve in found
+    ]
+    return words("chart.constant", metrics=", ".join(values)) if values else ""
+
+
+def legend(found: Sequence[Curve], marked: Checkpoints, words: Words) -> str:
+    """What bands, triangles and the dashed line of the curves mean, as far as they are there."""
+    shown = [
+        ("chart.band", any(any(curve.limits) for curve in found if not curve.constant)),
+        ("chart.checkpoints", bool(marked.steps)),
+        ("chart.chosen_line", marked.chosen is not None),
+    ]
+    return " ".join(words(key) for key, there in shown if there)
+
+
+def writer(metric: str) -> Callable[[float | None], str]:
+    """How the values of a metric are written."""
+    return percent if metric in SHARES else number
+
+
+def panel(curve: Curve, marked: Checkpoints, words: Words) -> Section:
     """One learning curve."""
-    write = percent if curve.metric in SHARES else number
+    write = writer(curve.metric)
     first = next(value for value in curve.values if value is not None)
     label = words(f"metric.{curve.metric}")
     last = write(curve.last)
@@ -128,7 +161,7 @@ def panel(curve: Curve, words: Words) -> Section:
         "first": write(first),
         "last": last,
         "drawn": curve_line(curve.values),
-        "drawing": curve_panel(curve, f"{label}: {write(first)} → {last}", write),
+        "drawing": curve_panel(curve, f"{label}: {write(first)} → {last}", write, marked),
     }
 
 
