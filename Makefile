@@ -29,18 +29,16 @@ docs: setup
 
 # Measures the core anew.
 bench: setup
-	$(BIN)/python benchmarks/grpo_vs_trl.py core
-	$(BIN)/python benchmarks/report.py
+	$(BIN)/python -m benchmarks.grpo core
+	$(BIN)/python -m benchmarks.report
 
 # Goes on where it was interrupted: a cell with a file under benchmarks/results is done.
 bench-full: setup
-	$(BIN)/python benchmarks/grpo_vs_trl.py full
-	$(BIN)/python benchmarks/sft_vs_trl.py full
-	$(BIN)/python benchmarks/rollout.py full
-	$(BIN)/python benchmarks/limit.py
-	$(BIN)/python benchmarks/growth.py
-	$(BIN)/python benchmarks/time_to_reward.py
-	$(BIN)/python benchmarks/report.py
+	$(BIN)/python -m benchmarks.grpo full
+	$(BIN)/python -m benchmarks.sft full
+	$(BIN)/python -m benchmarks.rollout full
+	$(BIN)/python -m benchmarks.limit full
+	$(BIN)/python -m benchmarks.report
 
 setup: .venv/installed
 setup-dev: .venv/installed-dev

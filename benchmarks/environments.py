@@ -1,14 +1,13 @@
 """Virtual environments of the peers, made on demand: each peer at its pinned versions, alone.
 
-    python benchmarks/environments.py            what there is and what is made already
-    python benchmarks/environments.py trl-1.16   make it if need be and print its Python
+    python -m benchmarks.environments            list them, with those that are made already
+    python -m benchmarks.environments trl-1.16   make it if need be
 
 They lie in the Assay cache under `benchmarks/environments`, named after their pins: other pins
-make another environment. One counts as made once its marker file is written, which is the last
-thing that happens; a half-made one is thrown away. Nothing here runs a peer.
+make another environment. One is complete when its marker file is written, as the last thing; an
+incomplete one is made again. Nothing here runs a peer.
 """
 
-import argparse
 import hashlib
 import os
 import shutil
@@ -65,20 +64,11 @@ ENVIRONMENTS: Mapping[str, Environment] = {
 }
 
 
-def environments_root() -> Path:
-    """The folder that holds all of them."""
-    return cache_root() / "benchmarks" / "environments"
-
-
 def folder_of(name: str) -> Path:
     """Where the environment is or will be; other pins give another folder."""
     pins = repr((sys.version_info[:2], sorted(asdict(ENVIRONMENTS[name]).items())))
-    return environments_root() / f"{name}-{hashlib.sha256(pins.encode()).hexdigest()[:10]}"
-
-
-def python_of(folder: Path) -> Path:
-    """The interpreter of an environment."""
-    return folder / "bin" / "python"
+    digest = hashlib.sha256(pins.encode()).hexdigest()[:10]
+    return cache_root() / "benchmarks" / "environments" / f"{name}-{digest}"
 
 
 def is_made(name: str) -> bool:
@@ -87,54 +77,40 @@ def is_made(name: str) -> bool:
 
 
 def environment(name: str) -> Path:
-    """The Python of the environment, made first if need be (one process makes, others wait)."""
+    """The Python of the environment, made first if need be (one process makes, others wait).
+
+    Raises CalledProcessError where pip fails.
+    """
     folder = folder_of(name)
+    python = folder / "bin" / "python"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_name(folder.name + ".lock")):
         if not is_made(name):
             shutil.rmtree(folder, ignore_errors=True)
-            make(folder, ENVIRONMENTS[name])
-    return python_of(folder)
+            make(folder, python, ENVIRONMENTS[name])
+    return python
 
 
-def make(folder: Path, spec: Environment) -> None:
-    """Create the environment in `folder`; CalledProcessError where pip fails.
-
-    It is made in place, since its scripts hold its path, and becomes valid with the marker.
-    """
+def make(folder: Path, python: Path, spec: Environment) -> None:
+    """Create the environment in place, since its scripts hold its path; the marker comes last."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pip(folder, spec, "install", *spec.options, *spec.requirements)
+    pip(python, spec, "install", *spec.options, *spec.requirements)
     if spec.uninstall:
-        pip(folder, spec, "uninstall", "--yes", *spec.uninstall)
-    frozen = subprocess.run(
-        [python_of(folder), "-m", "pip", "freeze"], check=True, capture_output=True, text=True
-    )
-    unfinished = folder / f".{MARKER}"
-    unfinished.write_text(frozen.stdout)
-    unfinished.rename(folder / MARKER)
+        pip(python, spec, "uninstall", "--yes", *spec.uninstall)
+    (folder / MARKER).touch()
 
 
-def pip(folder: Path, spec: Environment, command: str, *arguments: str) -> None:
+def pip(python: Path, spec: Environment, command: str, *arguments: str) -> None:
     """Run pip in the environment; its output goes to this process's standard error."""
     subprocess.run(
-        [python_of(folder), "-m", "pip", command, "--quiet", *arguments],
+        [python, "-m", "pip", command, "--quiet", *arguments],
         check=True,
         stdout=sys.stderr,
         env={**os.environ, **spec.variables},
     )
 
 
-def main() -> None:
-    """List the environments, or make one."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("name", nargs="?", choices=sorted(ENVIRONMENTS))
-    name = parser.parse_args().name
-    if name:
-        print(environment(name))
-        return
-    for name in ENVIRONMENTS:
-        print(f"{name:10} {'made' if is_made(name) else 'not made':9} {folder_of(name)}")
-
-
 if __name__ == "__main__":
-    main()
+    for name in sys.argv[1:] or ENVIRONMENTS:
+        made = "made" if sys.argv[1:] or is_made(name) else "not made"
+        print(f"{name:10} {made:9} {environment(name) if sys.argv[1:] else folder_of(name)}")

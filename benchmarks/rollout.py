@@ -1,71 +1,39 @@
-"""How many tokens a CPU-second and a wall second sample: Assay beside four peers.
+"""How many tokens a CPU-second and a wall second sample: Assay beside generate, vLLM and llama.cpp.
 
-    python benchmarks/rollout.py core    32 tokens behind 64, bf16 and once fp32
-    python benchmarks/rollout.py full    all batch sizes and shapes, one and two threads
+    python -m benchmarks.rollout core    32 tokens behind 64, bf16 and once fp32
+    python -m benchmarks.rollout full    all batch sizes and shapes, one and two threads
 
-The peers are Transformers' `generate` and `generate_batch`, vLLM and llama.cpp, each in a process
-of its own that lives through all cells of a number format. In a cell every engine serves the same
-request in turn, round after round; each round has prompts of its own, so that no prefix cache
-remembers them. Completions have a forced length and are drawn from the whole softmax at
-temperature 1. Before that, greedy tokens are compared with Transformers'. A cell that has a result
-is not measured again. Needs Linux.
+In a cell every engine serves the same request in turn, round after round; each round has prompts of
+its own, so that no prefix cache remembers them. Completions have a forced length and are drawn from
+the whole softmax at temperature 1. Assay returns the log-prob of every token; generate and
+llama.cpp are not asked for it, vLLM is measured with and without. Loading is not counted.
 """
 
-import argparse
 import random
-import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from cells import result_file, save_result
-from environments import environment
-from gguf_weights import write_gguf
-from small_models import model_folder
-from workers import Worker, WorkerDied, machine
-
-from assay.data.files import cache_root
 from assay.models.precision import bf16_hardware
+from benchmarks.driver import (
+    Limits,
+    Measured,
+    Side,
+    SideFailed,
+    Worker,
+    chosen_cells,
+    measure_in_turn,
+    measure_missing,
+    running,
+)
+from benchmarks.models import gguf_file, model_folder, vocabulary_of
+from benchmarks.results import machine
+from benchmarks.worker import Record
 
-NAME, GREEDY = "rollout", "rollout_greedy"
-MODEL, VOCABULARY = "smollm2", 49152
-LEAST_ROUNDS, MOST_ROUNDS, CELL_SECONDS = 3, 7, 60.0
-"""Rounds of a cell: at least so many, and more only while it has taken less than so long."""
-GREEDY_PROMPTS, GREEDY_LENGTH, GREEDY_TOKENS = 8, 48, 24
-TORCH_NAMES = {"fp32": "float32", "bf16": "bfloat16"}
-
-
-@dataclass(frozen=True)
-class Engine:
-    """A column of the comparison."""
-
-    name: str
-    worker: str
-    """The engine's name in `rollout_workers`."""
-    environment: str | None = None
-    """Where it runs; None is this program's own Python."""
-    logps: bool = True
-    """Whether log-probs are asked for where the engine leaves the choice."""
-    weights: str = ""
-    """GGUF type of the weights, for llama.cpp."""
-
-
-def engines(dtype: str) -> tuple[Engine, ...]:
-    """The engines that run in a number format; llama.cpp has F16 beside bf16."""
-    types = ("F32",) if dtype == "fp32" else ("F16", "BF16")
-    return (
-        Engine("Assay", "assay"),
-        Engine("generate", "generate", "generate"),
-        Engine("generate_batch", "generate_batch", "generate"),
-        Engine("vLLM", "vllm", "vllm"),
-        Engine("vLLM without log-probs", "vllm", "vllm", logps=False),
-        *(Engine(f"llama.cpp {kind}", "llama", "llama", weights=kind) for kind in types),
-    )
+SUBJECT, MODEL = "rollout", "smollm2"
+ROUNDS = Limits(seconds=60, least=3, most=7)
+WITHOUT_LOGPS = "vLLM without log-probs"
+ENVIRONMENTS = {"assay": None, "generate": "generate", "vllm": "vllm", "llama": "llama"}
 
 
 @dataclass(frozen=True)
@@ -92,6 +60,16 @@ class Cell:
         """Tokens that a request samples."""
         return self.prompts * self.group * self.completion
 
+    def request(self, seed: int) -> Record:
+        """A request with prompts of arbitrary ordinary tokens that no other round has."""
+        generator, vocabulary = random.Random(f"rollout {seed}"), vocabulary_of(MODEL)
+        prompts = [
+            [generator.randrange(vocabulary // 8, vocabulary) for _ in range(self.prompt)]
+            for _ in range(self.prompts)
+        ]
+        shape = {"group": self.group, "tokens": self.completion}
+        return {"prompts": prompts, **shape, "seed": seed}
+
 
 BATCHES = ((1, 1), (1, 8), (8, 8), (32, 8))
 SHAPES = ((64, 32), (256, 64))
@@ -112,192 +90,76 @@ def full_cells() -> list[Cell]:
         for dtype in ("bf16", "fp32")
         for shape in SHAPES
         for batch in BATCHES
-        if dtype == "fp32" or bf16_hardware("cpu")
     ]
     return list(dict.fromkeys([*core_cells(), *cells]))
 
 
-class Workers:
-    """The engines' processes for one number format and number of threads, started when needed."""
-
-    def __init__(self, dtype: str, threads: int):
-        self.dtype, self.threads = dtype, threads
-        self.running: dict[tuple[str, str], Worker] = {}
-
-    def ask(self, engine: Engine, request: dict[str, Any]) -> dict[str, Any]:
-        """The engine's answer; raises WorkerDied, and CalledProcessError where pip fails."""
-        key = (engine.worker, engine.weights)
-        if key not in self.running:
-            self.running[key] = self.start(engine)
-        try:
-            return self.running[key].ask("sample", **request, logps=engine.logps)
-        except WorkerDied:
-            del self.running[key]
-            raise
-
-    def start(self, engine: Engine) -> Worker:
-        """A process that samples with the engine."""
-        settings = {
-            "engine": engine.worker,
-            "model": str(weights_for(engine)),
-            "dtype": TORCH_NAMES[self.dtype],
-            "threads": self.threads,
-        }
-        python = environment(engine.environment) if engine.environment else Path(sys.executable)
-        return Worker(python, "rollout_workers.py", settings, self.threads)
-
-    def versions(self, engine: Engine) -> dict[str, str]:
-        """What the engine's process said it runs."""
-        return self.running[engine.worker, engine.weights].ready
-
-    def close(self) -> None:
-        """Let all processes end."""
-        for worker in self.running.values():
-            worker.close()
+def engine_side(name: str, engine: str, model: Path, dtype: str, threads: int) -> Side:
+    """A process that samples with an engine of `engines`."""
+    settings = {"engine": engine, "model": str(model), "dtype": dtype, "threads": threads}
+    return Side(name, "benchmarks.engines", settings, threads, ENVIRONMENTS[engine])
 
 
-def weights_for(engine: Engine) -> Path:
-    """The folder or file that the engine loads, made first if need be."""
+def sides_of(dtype: str, threads: int) -> list[Side]:
+    """The engines that run in a number format; llama.cpp has F16 beside bf16."""
     folder = model_folder(MODEL)
-    if not engine.weights:
-        return folder
-    file = cache_root() / "benchmarks" / "models" / f"{folder.name}-{engine.weights}.gguf"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    return file if file.exists() else write_gguf(folder, file, engine.weights)
-
-
-@contextmanager
-def workers_for(dtype: str, threads: int) -> Iterator[Workers]:
-    """Processes that end with the block."""
-    workers = Workers(dtype, threads)
-    try:
-        yield workers
-    finally:
-        workers.close()
-
-
-def request_of(cell: Cell, seed: int) -> dict[str, Any]:
-    """A request with prompts of arbitrary ordinary tokens that no other round has."""
-    generator = random.Random(f"rollout {seed}")
-    prompts = [
-        [generator.randrange(VOCABULARY // 8, VOCABULARY) for _ in range(cell.prompt)]
-        for _ in range(cell.prompts)
+    types = ("F32",) if dtype == "fp32" else ("F16", "BF16")
+    named = (("Assay", "assay"), ("generate", "generate"), ("vLLM", "vllm"))
+    sides = [engine_side(name, engine, folder, dtype, threads) for name, engine in named]
+    return sides + [
+        engine_side(f"llama.cpp {kind}", "llama", gguf_file(kind), dtype, threads) for kind in types
     ]
-    shape = {"group": cell.group, "tokens": cell.completion}
-    return {"prompts": prompts, **shape, "seed": seed, "greedy": False}
 
 
-def check_answer(cell: Cell, answer: dict[str, Any]) -> None:
-    """Raise ValueError unless every completion has its length and the engine really draws."""
-    completions = answer["completions"]
+def sample(workers: Mapping[str, Worker], cell: Cell, name: str, number: int) -> Record:
+    """One request to one engine; raises SideFailed where the answer is not what was asked for."""
+    worker = workers["vLLM" if name == WITHOUT_LOGPS else name]
+    logps = name != WITHOUT_LOGPS
+    answer = worker.ask("sample", **cell.request(number), logps=logps)
+    completions = answer.pop("completions")
     if [len(c) for c in completions] != [cell.completion] * cell.prompts * cell.group:
-        raise ValueError(f"{cell.name}: completions of other lengths than asked for")
+        raise SideFailed(name, "completions of other lengths than asked for")
     if cell.group > 1 and len(set(map(tuple, completions))) < len(completions) / 2:
-        raise ValueError(f"{cell.name}: completions that repeat each other")
+        raise SideFailed(name, "completions that repeat each other")
+    return answer
 
 
-def measure(workers: Workers, cell: Cell) -> dict[str, Any]:
-    """The cell's result: all engines in turn, round after round; round 0 is not counted."""
-    found: dict[str, dict[str, Any]] = {engine.name: {} for engine in engines(cell.dtype)}
-    start = time.perf_counter()
-    for count in range(1 + MOST_ROUNDS):
-        if count > LEAST_ROUNDS and time.perf_counter() - start > CELL_SECONDS:
-            break
-        for engine in engines(cell.dtype):
-            if "error" not in found[engine.name]:
-                one_round(workers, engine, cell, count, found[engine.name])
-    for entry in found.values():
-        if "rounds" in entry:
-            entry.update(summary(cell, entry["rounds"]))
-    return {"cell": asdict(cell), "model": MODEL, "engines": found, "machine": machine()}
+def measure(cell: Cell) -> Record:
+    """The cell's result: tokens per second of every engine, or why it has none."""
+    before = machine()
+    with running(sides_of(cell.dtype, cell.threads)) as (workers, failures):
+        asked = dict(workers)
+        if "vLLM" in workers:
+            asked[WITHOUT_LOGPS] = workers["vLLM"]
+        measured = measure_in_turn(
+            asked, failures, ROUNDS, lambda name, number: sample(workers, cell, name, number)
+        )
+    engines: Record = {name: engine_record(cell, measured, name) for name in measured.steps}
+    engines |= {name: {"error": why} for name, why in measured.failures.items()}
+    return {"cell": asdict(cell), "model": MODEL, "engines": engines, "machine": before}
 
 
-def one_round(
-    workers: Workers, engine: Engine, cell: Cell, count: int, entry: dict[str, Any]
-) -> None:
-    """One request to one engine; a failure becomes the engine's result."""
-    try:
-        answer = workers.ask(engine, request_of(cell, count))
-        check_answer(cell, answer)
-    except (WorkerDied, ValueError, subprocess.CalledProcessError) as error:
-        entry.clear()
-        entry["error"] = f"{type(error).__name__}: {error}"
-        return
-    entry["versions"] = workers.versions(engine)
-    if "layout" in answer:
-        entry["layout"] = answer["layout"]
-    if count:
-        times = {name: answer[name] for name in ("cpu_seconds", "wall_seconds")}
-        entry.setdefault("rounds", []).append(times)
-
-
-def summary(cell: Cell, rounds: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Median seconds and the tokens per second that follow."""
-    cpu = statistics.median(one["cpu_seconds"] for one in rounds)
-    wall = statistics.median(one["wall_seconds"] for one in rounds)
-    rates = {
+def engine_record(cell: Cell, measured: Measured, name: str) -> Record:
+    """Rounds, median seconds and tokens per second of an engine."""
+    found = measured.record()["medians"][name]
+    cpu, wall = found["cpu"], found["wall"]
+    return {
+        "versions": measured.versions[name],
+        "rounds": measured.steps[name],
+        "cpu_seconds": cpu,
+        "wall_seconds": wall,
         "tokens_per_cpu_second": cell.tokens / cpu,
         "tokens_per_wall_second": cell.tokens / wall,
     }
-    return {"cpu_seconds": cpu, "wall_seconds": wall, **rates}
 
 
-def compare_greedy(workers: Workers) -> dict[str, Any]:
-    """The share of greedy tokens, up to the first other one, that equal `generate`'s in fp32."""
-    request = greedy_request()
-    with workers_for("fp32", 1) as plain:
-        expected = plain.ask(Engine("generate", "generate", "generate"), request)["completions"]
-    shares: dict[str, float | str] = {}
-    for engine in engines(workers.dtype):
-        try:
-            found = workers.ask(engine, request)["completions"]
-            shares[engine.name] = equal_share(found, expected)
-        except (WorkerDied, subprocess.CalledProcessError) as error:
-            shares[engine.name] = f"{type(error).__name__}: {error}"
-    return {"dtype": workers.dtype, "equal_share": shares, "machine": machine()}
-
-
-def greedy_request() -> dict[str, Any]:
-    """Prompts out of a text: with arbitrary tokens the best two are often a near-tie."""
-    from transformers import AutoTokenizer
-
-    text = Path(__file__).parents[1].joinpath("LICENSE").read_text()
-    ids = AutoTokenizer.from_pretrained(model_folder(MODEL))(text)["input_ids"]
-    starts = range(0, GREEDY_PROMPTS * GREEDY_LENGTH, GREEDY_LENGTH)
-    prompts = [list(ids[start : start + GREEDY_LENGTH]) for start in starts]
-    return {"prompts": prompts, "group": 1, "tokens": GREEDY_TOKENS, "seed": 0, "greedy": True}
-
-
-def equal_share(found: Sequence[Sequence[int]], expected: Sequence[Sequence[int]]) -> float:
-    """Tokens before the first difference in each completion, as a share of all."""
-    same = 0
-    for one, other in zip(found, expected, strict=True):
-        differing = (n for n, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)
-        same += next(differing, len(other))
-    return same / sum(map(len, expected))
-
-
-def run(cells: Sequence[Cell]) -> None:
-    """Measure the cells that have no result, those of the same processes together."""
-    waiting = [cell for cell in cells if not result_file(NAME, cell.name).exists()]
-    for dtype, threads in dict.fromkeys((cell.dtype, cell.threads) for cell in waiting):
-        with workers_for(dtype, threads) as workers:
-            if not result_file(GREEDY, dtype).exists():
-                print(save_result(GREEDY, dtype, compare_greedy(workers)), flush=True)
-            for cell in waiting:
-                if (cell.dtype, cell.threads) == (dtype, threads):
-                    print(save_result(NAME, cell.name, measure(workers, cell)), flush=True)
-
-
-def main() -> None:
-    """Measure."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["core", "full"])
-    parser.add_argument("--only", default="", help="cells whose name contains this")
-    arguments = parser.parse_args()
-    cells = {"core": core_cells, "full": full_cells}[arguments.what]()
-    run([cell for cell in cells if arguments.only in cell.name])
+def summary(result: Record) -> str:
+    """Tokens per CPU-second of every engine."""
+    rates = {name: e.get("tokens_per_cpu_second") for name, e in result["engines"].items()}
+    words = (f"{name} {rate:.0f}" if rate else f"{name} failed" for name, rate in rates.items())
+    return "  tokens per CPU-second: " + "   ".join(words)
 
 
 if __name__ == "__main__":
-    main()
+    _, cells = chosen_cells(__doc__, Cell, {"core": core_cells, "full": full_cells})
+    measure_missing(SUBJECT, cells, measure, summary)

@@ -1,10 +1,10 @@
-"""The least time that a rollout or an update can take on this machine: formulas and measured rates.
+"""The least time that a rollout or an update can take on a machine: formulas and measured rates.
 
 Needed work is counted part by part from the model's sizes: floating-point operations of products,
 and bytes that have to come from memory. A part takes at least the longer of its operations at the
 measured rate and its bytes at the measured bandwidth; parts follow each other. What a perfect
 program could keep in registers counts as nothing: norms, activations, rotary embeddings, masks.
-All rates are those of one thread, in CPU-seconds.
+All rates are those of one thread, in CPU-seconds. Runs no model.
 """
 
 import time
@@ -78,7 +78,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Machine:
+class Rates:
     """Rates of one thread for a model in a number format, measured when first asked for."""
 
     shape: ModelShape
@@ -107,6 +107,10 @@ class Machine:
         """Operations per second of a large square product."""
         return product_rate(self.dtype, 1536, 1536, 1536)
 
+    def parts(self, *work: tuple[str, float, float, float]) -> list[Part]:
+        """Parts of this machine, from name, operations, bytes, and rate of the products."""
+        return [Part(*numbers, self.bandwidth) for numbers in work]
+
 
 def layer_products(shape: ModelShape) -> list[tuple[int, int]]:
     """Inputs and outputs of each linear map of a layer."""
@@ -120,7 +124,7 @@ def layer_weights(shape: ModelShape) -> float:
     return float(shape.layers * sum(a * b for a, b in layer_products(shape)))
 
 
-def update_parts(machine: Machine, load: Load) -> list[Part]:
+def update_parts(rates: Rates, load: Load) -> list[Part]:
     """An update: forward and backward over every token once, then the optimizer.
 
     A product costs three of its forward form: itself and one for each of the two gradients.
@@ -128,83 +132,46 @@ def update_parts(machine: Machine, load: Load) -> list[Part]:
     products forward and four backward. AdamW reads four numbers and writes three, the clipping
     norm reads one; bf16 adds the copy that is computed with, written once and read from fp32.
     """
-    shape, bandwidth = machine.shape, machine.bandwidth
-    width, linear_weights = WIDTH[machine.dtype], layer_weights(shape)
+    shape = rates.shape
+    width, weights = WIDTH[rates.dtype], layer_weights(shape)
     tokens, scored = load.trained_tokens, load.scored_positions
     head = shape.hidden * shape.vocabulary
-    optimizer = 32.0 + (6.0 if machine.dtype == "bf16" else 0.0)
+    optimizer = 32.0 + (6.0 if rates.dtype == "bf16" else 0.0)
     passes = 2 * width + 4
-    return [
-        Part(
-            "linear layers",
-            6.0 * tokens * linear_weights,
-            passes * linear_weights,
-            machine.layers_rate(tokens),
-            bandwidth,
-        ),
-        Part(
-            "attention",
-            12.0 * shape.query * shape.layers * load.pairs,
-            0.0,
-            machine.best_rate(),
-            bandwidth,
-        ),
-        Part(
-            "vocabulary",
-            6.0 * scored * head,
-            float(passes * head),
-            machine.head_rate(scored),
-            bandwidth,
-        ),
-        Part("optimizer", 0.0, optimizer * shape.parameters, machine.best_rate(), bandwidth),
-    ]
+    return rates.parts(
+        ("linear layers", 6.0 * tokens * weights, passes * weights, rates.layers_rate(tokens)),
+        ("attention", 12.0 * shape.query * shape.layers * load.pairs, 0.0, rates.best_rate()),
+        ("vocabulary", 6.0 * scored * head, float(passes * head), rates.head_rate(scored)),
+        ("optimizer", 0.0, optimizer * shape.parameters, rates.best_rate()),
+    )
 
 
-def rollout_parts(machine: Machine, load: Load) -> list[Part]:
+def rollout_parts(rates: Rates, load: Load) -> list[Part]:
     """A rollout: each prompt read once, then one step per token for all rows together.
 
     A step reads the weights once, the keys and values of each prompt once for its whole group, and
     every row's own. Logits are written once and read twice, by the maximum and by the draw.
     """
-    shape, bandwidth = machine.shape, machine.bandwidth
-    width, linear_weights = WIDTH[machine.dtype], layer_weights(shape)
+    shape = rates.shape
+    width, weights = WIDTH[rates.dtype], layer_weights(shape)
     rows, steps, read = load.rows, load.completion - 1, load.prompts * load.prompt
     inside = load.prompts * load.prompt * (load.prompt + 1) / 2
     seen = steps * load.prompt + steps * (steps + 1) / 2
     cached = steps * read + rows * steps * (steps + 1) / 2
     head = shape.hidden * shape.vocabulary
     logits = rows * load.completion * shape.vocabulary * 4.0
-    return [
-        Part(
-            "prompts",
-            2.0 * read * linear_weights + 4.0 * shape.query * shape.layers * inside,
-            width * linear_weights,
-            machine.layers_rate(read),
-            bandwidth,
-        ),
-        Part(
-            "linear layers",
-            2.0 * rows * steps * linear_weights,
-            steps * width * linear_weights,
-            machine.layers_rate(rows),
-            bandwidth,
-        ),
-        Part(
-            "attention",
-            4.0 * shape.query * shape.layers * rows * seen,
-            2.0 * width * shape.key * shape.layers * cached,
-            machine.best_rate(),
-            bandwidth,
-        ),
-        Part(
-            "vocabulary",
-            2.0 * (load.prompts + rows * steps) * head,
-            float((1 + steps) * width * head),
-            machine.head_rate(rows),
-            bandwidth,
-        ),
-        Part("drawing", 0.0, 3.0 * logits, machine.best_rate(), bandwidth),
-    ]
+    queries = 4.0 * shape.query * shape.layers
+    cache_bytes = 2.0 * width * shape.key * shape.layers * cached
+    reading = 2.0 * read * weights + queries * inside
+    stepped = steps * width * weights
+    vocabulary = 2.0 * (load.prompts + rows * steps) * head
+    return rates.parts(
+        ("prompts", reading, width * weights, rates.layers_rate(read)),
+        ("linear layers", 2.0 * rows * steps * weights, stepped, rates.layers_rate(rows)),
+        ("attention", queries * rows * seen, cache_bytes, rates.best_rate()),
+        ("vocabulary", vocabulary, float((1 + steps) * width * head), rates.head_rate(rows)),
+        ("drawing", 0.0, 3.0 * logits, rates.best_rate()),
+    )
 
 
 @cache

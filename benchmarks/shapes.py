@@ -1,45 +1,54 @@
-"""What the GRPO comparison runs: its cells, prompts, rewards and settings, the same on every side.
+"""What the comparisons with TRL run: cells, prompts, rewards and settings, the same on every side.
 
 Imports nothing outside the standard library, since each side reads it in an environment of its
-own. Nothing here runs a model.
-
-A cell's endings: `forced` completions all have the full length, as no token ends them; `natural`
-ones end at one agreed token, which the driver picks so that a completion ends after about half the
-full length (a model's own end token nearly never comes within 64 tokens of an arbitrary prompt).
+own. Runs no model.
 """
 
+import json
 import os
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
-PROMPTS = 2
-"""Prompts of one step."""
-GROUP = 8
-"""Completions of each prompt."""
-ROWS = PROMPTS * GROUP
-LEARNING_RATE = 1e-6
+PEERS = ("trl-1.16", "trl-1.12")
+MODELS = {"smollm2": "SmolLM2-135M", "qwen3": "Qwen3-5M"}
+"""The second is a small random model that `models` makes."""
 CLIP_NORM = 1.0
+MICRO_BATCHES = (2, 4, 8, 16)
+"""TRL's per_device_train_batch_size."""
+CHECK_PROMPT, CHECK_COMPLETION = 64, 16
+"""Loss and gradients of GRPO are compared at this shape at most."""
+
+GRPO_RATE, SFT_RATE = 1e-6, 1e-5
+"""Learning rates."""
 LORA_RANK, LORA_ALPHA = 16, 32.0
 WARM_UP_PROMPT, WARM_UP_COMPLETION = 16, 8
 """The shape of step 0 at most, which makes the optimizer's moments and is not counted."""
-MAX_STEPS = 21
-MICRO_BATCHES = (2, 4, 8, 16)
-"""TRL's per_device_train_batch_size; the accumulation is ROWS divided by it."""
+GRPO_STEPS, SFT_STEPS = 21, 40
+"""Steps that TRL's trainers are made for."""
 CACHES = ("dynamic", "static")
 """TRL's cache_implementation: its default, and the static cache."""
-CACHE_TRIAL_PROMPT, CACHE_TRIAL_COMPLETION = 128, 16
-"""The caches are tried at this shape at most: prefill is the same with both."""
-CHECK_PROMPT, CHECK_COMPLETION = 64, 16
-"""Equality is checked at this shape at most."""
-MODELS = {"smollm2": "SmolLM2-135M", "qwen3": "random Qwen3, 5 M"}
-LONG = ((256, 1024), (128, 2048))
-"""Reasoning shapes, on the small model only."""
+CACHE_PROMPT, CACHE_COMPLETION = 128, 16
+"""The caches are tried at this shape at most: reading the prompt costs the same with both."""
+
+DOCUMENTS = 16
+"""Documents of one SFT update; with TRL's packing, packed rows of about as many tokens."""
+PACKED_LENGTHS = (512, 1024, 2048)
+"""TRL's max_length with packing, one packed row in a micro-batch."""
+UNCUT = 1024
+"""TRL's max_length without packing: longer than any document."""
+MODES = ("padded", "packed")
+CHECKED, CHECK_LENGTH = 4, 1024
+"""Documents whose loss and gradients are compared; packed, one row of at most this length."""
+
+Document = tuple[list[int], list[int]]
+"""Token ids of a prompt, and of the answer that is trained."""
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One comparison."""
+class GrpoCell:
+    """One comparison of GRPO steps."""
 
     model: str
     """A name in MODELS."""
@@ -50,8 +59,14 @@ class Cell:
     dtype: str = "fp32"
     """fp32, or bf16: matrix products in bf16 over fp32 weights on both sides."""
     endings: str = "forced"
+    """`forced`: all have the full length; `natural`: they end at one agreed token, chosen so that
+    a completion ends after about half of it."""
     threads: int = 1
     lora: bool = False
+    prompts: int = 2
+    """Prompts of one step."""
+    group: int = 8
+    """Completions of each prompt."""
 
     @property
     def name(self) -> str:
@@ -59,46 +74,96 @@ class Cell:
         parts = [self.model, f"{self.prompt}x{self.completion}", self.dtype, self.endings]
         return "-".join([*parts, f"{self.threads}t", *(["lora"] if self.lora else [])])
 
+    @property
+    def rows(self) -> int:
+        """Completions of one step."""
+        return self.prompts * self.group
+
+    def record(self) -> dict[str, object]:
+        """As JSON holds it."""
+        return asdict(self)
+
 
 CORE_SHAPES = ((32, 64), (256, 32), (1024, 64))
 FULL_SHAPES = (*CORE_SHAPES, (256, 128), (2048, 128))
+LONG_SHAPES = ((256, 1024), (128, 2048))
+"""Reasoning shapes, on the small model only."""
 
 
-def core_cells() -> list[Cell]:
+def grpo_core() -> list[GrpoCell]:
     """The cells of `make bench`, in two threads where there are as many cores."""
     threads = min(2, os.cpu_count() or 1)
     return [
-        Cell("smollm2", *shape, dtype, threads=threads)
+        GrpoCell("smollm2", *shape, dtype, threads=threads)
         for shape in CORE_SHAPES
         for dtype in ("fp32", "bf16")
     ]
 
 
-def full_cells() -> list[Cell]:
+def grpo_full() -> list[GrpoCell]:
     """The whole grid, the core first."""
     shapes = [("smollm2", *shape) for shape in FULL_SHAPES]
-    shapes += [("qwen3", *shape) for shape in (*FULL_SHAPES, *LONG)]
+    shapes += [("qwen3", *shape) for shape in (*FULL_SHAPES, *LONG_SHAPES)]
     cells = [
-        Cell(*shape, dtype, endings, threads)
+        GrpoCell(*shape, dtype, endings, threads)
         for threads in (1, 2)
         for endings in ("forced", "natural")
         for dtype in ("fp32", "bf16")
         for shape in shapes
     ]
-    cells.append(Cell("smollm2", 256, 32, lora=True))
-    return list(dict.fromkeys([*core_cells(), *cells]))
+    cells.append(GrpoCell("smollm2", 256, 32, lora=True))
+    return list(dict.fromkeys([*grpo_core(), *cells]))
 
 
-def cell_record(cell: Cell) -> dict[str, object]:
-    """The cell as JSON holds it."""
-    return asdict(cell)
+@dataclass(frozen=True)
+class SftCell:
+    """One comparison of SFT updates."""
+
+    model: str
+    dtype: str = "fp32"
+    threads: int = 1
+
+    @property
+    def name(self) -> str:
+        """Names the cell's result."""
+        return f"{self.model}-{self.dtype}-{self.threads}t"
+
+    def record(self) -> dict[str, object]:
+        """As JSON holds it."""
+        return asdict(self)
 
 
-def prompt_of(cell: Cell, vocabulary: int, step: int, which: int) -> list[int]:
+def sft_core() -> list[SftCell]:
+    """The cells of the short run."""
+    return [SftCell("smollm2", dtype) for dtype in ("fp32", "bf16")]
+
+
+def sft_full() -> list[SftCell]:
+    """All cells, the core first."""
+    rest = [
+        SftCell(model, dtype, threads)
+        for threads in (1, 2)
+        for model in ("smollm2", "qwen3")
+        for dtype in ("fp32", "bf16")
+    ]
+    return list(dict.fromkeys([*sft_core(), *rest]))
+
+
+def read_documents(file: str) -> list[Document]:
+    """The documents that the driver wrote."""
+    return [(prompt, answer) for prompt, answer in json.loads(Path(file).read_text())]
+
+
+def prompt_of(cell: GrpoCell, vocabulary: int, step: int, which: int) -> list[int]:
     """Token ids of a prompt: arbitrary ordinary tokens, the same on every side."""
     length = cell.prompt if step else min(WARM_UP_PROMPT, cell.prompt)
     generator = random.Random(f"prompt {step} {which}")
     return [generator.randrange(vocabulary // 8, vocabulary) for _ in range(length)]
+
+
+def as_text(tokens: Sequence[int]) -> str:
+    """The text that `models.id_tokenizer` turns into exactly these ids, for TRL's text prompts."""
+    return " ".join(f"<{token}>" for token in tokens)
 
 
 def reward_of(tokens: Sequence[int]) -> float:
@@ -106,7 +171,7 @@ def reward_of(tokens: Sequence[int]) -> float:
     return (sum(tokens) % 97) / 97
 
 
-def groups_with_signal(rewards: Sequence[float]) -> int:
-    """How many groups of GROUP neighbours have rewards that are not all equal."""
-    groups = [rewards[i : i + GROUP] for i in range(0, len(rewards), GROUP)]
-    return sum(len(set(group)) > 1 for group in groups)
+def groups_with_signal(rewards: Sequence[float], group: int) -> int:
+    """How many groups of neighbours have rewards that are not all equal."""
+    groups = [rewards[i : i + group] for i in range(0, len(rewards), group)]
+    return sum(len(set(each)) > 1 for each in groups)

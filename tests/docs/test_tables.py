@@ -43,7 +43,7 @@ def test_every_registered_name_stands_in_its_table_and_no_other(section: str, na
 
 
 def test_the_memory_table_is_what_its_command_prints() -> None:
-    start = "<!-- python benchmarks/memory.py table -->"
+    start = "<!-- python -m benchmarks.memory table -->"
     assert between("machines.md", start) == table()
 
 

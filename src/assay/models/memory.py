@@ -20,7 +20,7 @@ MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8.0, "adamw8bit": 2.0 + 2 *
 
 HEADROOM = 1.25
 """Allocator slack. Updates of SmolLM2-135M on a CPU peaked up to 10 % above the estimate, namely
-those of two micro-batches (`benchmarks/memory.py measure`)."""
+those of two micro-batches (`python -m benchmarks.memory measure`)."""
 
 
 @dataclass(frozen=True, slots=True)
