@@ -1,7 +1,7 @@
-"""The words of the task around a question and its answer: there are none but Hermes calls.
+"""The text of a tool task's prompts and answers: messages as they are, calls as Hermes blocks.
 
-Tools stay in `row.tools`, and the rendering writes them together with how to call them: words of
-the task's own would make its prompts other ones than a benchmark's.
+Tools stay in `row.tools`; the rendering writes them, and how to call them. Text added here would
+make training prompts differ from those of a benchmark.
 """
 
 from collections.abc import Iterable
