@@ -1,40 +1,57 @@
 """Conversations as JSON: OpenAI messages become `Message`s, and back.
 
-Content may be text, null beside tool calls, or typed parts (`text`, `reasoning`, `tool_call`).
-Thinking that stands inside content as `<think>` text stays where it is. Roles of other formats
-(ms-swift's `tool_call`) are the business of their readers, which share the checks here.
+Content may be text, null beside tool calls, or typed parts (`text`, `reasoning`, `tool_call`, and
+`image_url` in user messages of formats that carry images). Thinking that stands inside content as
+`<think>` text stays where it is. Roles of other formats (ms-swift's `tool_call`) are read by these
+formats, which share the checks here.
 """
 
 from collections.abc import Mapping
 from typing import Any, get_args
 
 from assay.data.json_files import load_json
+from assay.data.message_parts import image_part, stored_parts
 from assay.data.raw_record import Record
-from assay.data.row import Message, Role, ToolCall
+from assay.data.row import Message, Part, Role, TextPart, ToolCall
 from assay.errors import nearest
 
 ROLES: tuple[str, ...] = get_args(Role)
+IMAGE = "image_url"
+CARRIED = "rows of format 'messages' carry text and images to a model behind an endpoint"
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 
 
-def parse_messages(record: Record, value: Any, path: str) -> tuple[Message, ...]:
+def parse_messages(
+    record: Record, value: Any, path: str, *, images: bool = False
+) -> tuple[Message, ...]:
     """Messages from a list of OpenAI messages, in an order that can be trained on.
+
+    With `images` user messages may hold some, by path or as data URLs (`message_parts`).
 
     Raises DataError that names the message and the field.
     """
     parsed = tuple(
-        parse_message(record, message, f"{path}[{index}]")
+        parse_message(record, message, f"{path}[{index}]", images=images)
         for index, message in enumerate(record.typed(path, value, list))
     )
     return check_order(record, parsed, path)
 
 
-def parse_message(record: Record, value: Any, path: str) -> Message:
+def parse_message(record: Record, value: Any, path: str, *, images: bool = False) -> Message:
     """One OpenAI message. Raises DataError."""
     message = record.typed(path, value, dict)
     role = message_role(record, message, path, ROLES)
     calls = _calls(record, message.get("tool_calls"), f"{path}.tool_calls")
-    content, reasoning, more_calls = _content(record, message.get("content"), f"{path}.content")
+    where = f"{path}.content"
+    content, reasoning, more_calls = _content(record, message.get("content"), where)
+    parts: tuple[Part, ...] = ()
+    if _holds_image(message.get("content")):
+        # Refused before anything is read: a request to a server names files too.
+        if not images:
+            raise record.error(where, "holds an image, which is not carried here", CARRIED)
+        if role != "user":
+            raise record.error(where, f"a {role} message cannot hold an image")
+        parts = _parts(record, message["content"], where)
     for key in REASONING_KEYS:
         if message.get(key):
             reasoning += record.typed(f"{path}.{key}", message[key], str)
@@ -46,7 +63,7 @@ def parse_message(record: Record, value: Any, path: str) -> Message:
         raise record.error(path, f"a {role} message cannot call tools or reason")
     call_id = record.typed(f"{path}.tool_call_id", message.get("tool_call_id") or "", str)
     loss = role != "assistant" or message_loss(record, message, path)
-    return Message(role, content, calls, call_id, reasoning, loss)
+    return Message(role, content, calls, call_id, reasoning, loss, parts)
 
 
 def message_loss(record: Record, message: Mapping[str, Any], path: str) -> bool:
@@ -140,7 +157,8 @@ def cut_untrained(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 def dump_message(message: Message) -> dict[str, Any]:
     """One OpenAI message as a JSON object."""
-    value: dict[str, Any] = {"role": message.role, "content": message.content}
+    content = stored_parts(message) if message.parts else message.content
+    value: dict[str, Any] = {"role": message.role, "content": content}
     if message.reasoning:
         value["reasoning_content"] = message.reasoning
     if message.tool_calls:
@@ -178,10 +196,27 @@ def _content(record: Record, value: Any, path: str) -> tuple[str, str, tuple[Too
             reasoning += record.typed(f"{where}.value", body, str)
         elif kind == "tool_call":
             calls += (parse_call(record, body, f"{where}.value"),)
-        else:
-            known = ("text", "reasoning", "tool_call")
+        elif kind != IMAGE:
+            known = ("text", "reasoning", "tool_call", IMAGE)
             raise record.error(f"{where}.type", f"unknown part {kind!r}", nearest(kind, known))
     return text, reasoning, calls
+
+
+def _holds_image(content: Any) -> bool:
+    return isinstance(content, list) and any(part["type"] == IMAGE for part in content)
+
+
+def _parts(record: Record, value: list[dict[str, Any]], path: str) -> tuple[Part, ...]:
+    """Text and images of a content field in order. Raises DataError."""
+    parts: list[Part] = []
+    for index, part in enumerate(value):
+        if part["type"] == IMAGE:
+            parts.append(image_part(record, part.get(IMAGE), f"{path}[{index}].{IMAGE}"))
+        elif part["type"] == "text":
+            parts.append(TextPart(str(part.get("value", part.get("text")))))
+        else:
+            raise record.error(f"{path}[{index}].type", "stands beside an image", CARRIED)
+    return tuple(parts)
 
 
 def _loaded(record: Record, value: Any, path: str) -> Any:

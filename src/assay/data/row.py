@@ -5,6 +5,7 @@ Frozen data only; readers live in `formats`, rendering in `rendering`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -20,16 +21,45 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class TextPart:
+    """A piece of text between images."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePart:
+    """An image, by its path or by its bytes; two are equal where both and the sha256 are."""
+
+    sha256: str
+    media_type: str
+    path: str = ""
+    """Below the data file's folder; "" where the data file holds the bytes."""
+    data: bytes | None = field(default=None, repr=False)
+    """The bytes that the data file holds; None where it names a path."""
+    file: Path | None = field(default=None, compare=False, repr=False)
+    """Where `path` was found."""
+    origin: tuple[str, int, str] = field(default=("", 0, ""), compare=False, repr=False)
+    """File, line and field, for messages about this image."""
+
+
+Part = TextPart | ImagePart
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message of a conversation, in OpenAI's terms."""
 
     role: Role
     content: str
+    """The text; of a message with `parts`, that of its text parts."""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
     reasoning: str = ""
     loss: bool = True
     """Whether an assistant message is trained on; one that is not is context only."""
+    parts: tuple[Part, ...] = ()
+    """The whole content in order, where it holds an image; empty where `content` is all of it."""
 
 
 @dataclass(frozen=True, slots=True)

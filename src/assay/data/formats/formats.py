@@ -31,6 +31,7 @@ from assay.data.formats.kept import Written
 from assay.data.formats.preferences import refuse_preferences
 from assay.data.json_files import begins_array, read_array, read_jsonl, write_jsonl
 from assay.data.loaded import Item, LeftOut, Remark
+from assay.data.message_parts import refuse_images
 from assay.data.parquet import read_parquet, write_parquet
 from assay.data.raw_record import DataError, Record
 from assay.data.row import Message, Row
@@ -176,6 +177,9 @@ WRITERS: dict[str, Writer] = {
     "trl": trl_rows.dump,
 }
 
+WITH_IMAGES = frozenset({"messages"})
+"""Formats that carry images; the others refuse them."""
+
 PARQUET_SCHEMAS = {"verl": verl_rows.SCHEMA}
 """Formats that may be written as parquet; the others are JSON lines."""
 
@@ -256,6 +260,8 @@ def write_rows(
 
     def records() -> Iterator[dict]:
         for index, row in enumerate(rows):
+            if format not in WITH_IMAGES:
+                refuse_images(row.messages, f"format {format!r}", "write format 'messages'")
             written = WRITERS[format](row)
             for loss in written.losses:
                 losses[loss] = losses.get(loss, 0) + 1

@@ -1,9 +1,10 @@
 """OpenAI messages: `{"messages": [...], "tools": [...]}`, a JSON object a line or a parquet row.
 
 Optional: `id`, `conversation`, `gold`; every other column is kept in `extra`. Arguments and tools
-may be objects or JSON text; `loss: false` on an assistant message keeps it from being trained on.
-tau-bench's trajectories, whose messages are called `traj`, are read as well: the trials of one task
-are one conversation, so that a split keeps them together. Writing keeps a row whole.
+may be objects or JSON text; `loss: false` on an assistant message keeps it from being trained on;
+user messages may hold images (`data.message_parts`). tau-bench's trajectories, whose messages are
+called `traj`, are read as well: the trials of one task are one conversation, so that a split keeps
+them together. Writing keeps a row whole.
 """
 
 from dataclasses import replace
@@ -21,7 +22,7 @@ TRAJECTORY = "traj"
 def parse(record: Record) -> Row:
     """A row of this format. Raises DataError."""
     column = TRAJECTORY if {*record.value} & {*COLUMNS, TRAJECTORY} == {TRAJECTORY} else COLUMNS[0]
-    messages = parse_messages(record, record.need(column, list), column)
+    messages = parse_messages(record, record.need(column, list), column, images=True)
     tools = parse_tools(record, record.value.get("tools"))
     row = build_row(record, messages, tools, *COLUMNS, TRAJECTORY)
     task = record.value.get("task_id")

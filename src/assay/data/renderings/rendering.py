@@ -19,6 +19,7 @@ from typing import Any, Literal
 from assay.data.encoding import Codec
 from assay.data.episode import Turn
 from assay.data.hashing import canonical_json, sha256_text
+from assay.data.message_parts import refuse_images
 from assay.data.renderings import hermes, qwen
 from assay.data.renderings.template import (
     PROBE,
@@ -32,6 +33,8 @@ from assay.errors import nearest
 
 BEFORE, AFTER = 12, 8
 """Tokens shown around the first difference of two sequences."""
+
+TEXT_ONLY = "take the row out, or ask a model behind an endpoint with rendering = 'auto'"
 
 Loss = Literal["all", "last"]
 Tools = Sequence[Mapping[str, Any]]
@@ -195,6 +198,7 @@ class Renderer:
     def _render(
         self, messages: Sequence[Message], tools: Tools, generation: bool
     ) -> RenderedConversation:
+        refuse_images(messages, f"rendering {self.name!r}", TEXT_ONLY)
         safe = [self._codec.break_message(message) for message in messages]
         safe_tools = [self._codec.break_up(tool) for tool in tools]
         text = self._text(safe, safe_tools, generation)

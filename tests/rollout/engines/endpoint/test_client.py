@@ -1,14 +1,18 @@
 """An endpoint's model is asked as it understands, and whatever goes wrong is no answer, never 0."""
 
+import base64
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from assay.data.formats.formats import read_rows
+from assay.data.raw_record import DataError
 from assay.data.renderings.rendering import UnknownRenderingError
 from assay.data.row import Message, ToolCall
 from assay.rl.policy import Sampling
@@ -55,6 +59,9 @@ def cut(handler: BaseHTTPRequestHandler, _: Any) -> None:
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
     handler.wfile.write(b'{"choices"')
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(32)
 
 
 def never(handler: BaseHTTPRequestHandler, _: Any) -> None:
@@ -251,3 +258,21 @@ def test_a_url_that_cannot_be_recorded_or_asked_is_refused(url: str, monkeypatch
 def test_nothing_there_is_said_before_anything_is_asked() -> None:
     with pytest.raises(EndpointError, match="does not answer"):
         Endpoint("http://127.0.0.1:9/v1", "m", deadline=5).check()
+
+
+def test_an_image_goes_to_the_chat_endpoint_as_a_data_url_and_to_no_text(tmp_path: Path) -> None:
+    (tmp_path / "cat.png").write_bytes(PNG)
+    content = [{"type": "image_url", "image_url": {"url": "cat.png"}}]
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"messages": [{"role": "user", "content": content}], "gold": 1}))
+    (row,) = read_rows(file, "messages")
+    with fake(said("A cat.")) as server:
+        assert server.endpoint().say(row.prompt, (), SAMPLING).text == "A cat."
+        for rendering in ("hermes", "qwen3"):
+            with pytest.raises(DataError, match=rf"rows\.jsonl:1: .*{rendering}.*cannot carry"):
+                server.endpoint().say(row.prompt, (), SAMPLING, rendering)
+    ((path, body, _),) = server.asked
+    url = "data:image/png;base64," + base64.b64encode(PNG).decode()
+    sent = [{"type": "image_url", "image_url": {"url": url}}]
+    assert path.endswith("chat/completions")
+    assert body["messages"] == [{"role": "user", "content": sent}]

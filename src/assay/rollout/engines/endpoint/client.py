@@ -30,6 +30,7 @@ import httpx
 from assay.data.conversation import dump_message
 from assay.data.episode import Ended
 from assay.data.files import whole_text
+from assay.data.message_parts import refuse_images, sent_parts
 from assay.data.renderings import hermes
 from assay.data.renderings.rendering import RENDERINGS, UnknownRenderingError
 from assay.data.row import Message
@@ -204,9 +205,12 @@ class Endpoint:
     ) -> Said:
         """What the model says next.
 
-        Raises Unanswered, EndpointError where no request can ever succeed, and
-        UnknownRenderingError.
+        Images go to the chat endpoint as data URLs. Raises Unanswered, EndpointError where no
+        request can ever succeed, UnknownRenderingError, and DataError for an image that a
+        rendering cannot carry or whose file has changed.
         """
+        if rendering not in ("auto", "template"):
+            refuse_images(messages, f"rendering {rendering!r}", "ask with rendering = 'auto'")
         settings = _settings(sampling, seed)
         if rendering in ("auto", "template", "hermes"):
             names = portable(() if rendering == "hermes" else tools)
@@ -352,8 +356,14 @@ def _settings(sampling: Sampling, seed: int | None) -> dict[str, Any]:
 
 def _chat(messages: Sequence[Message], names: Portable) -> dict[str, Any]:
     """Messages and tools as OpenAI has them: arguments are text, every call has an id."""
-    sent = call_arguments_as_text([dump_message(message) for message in messages], names)
+    sent = call_arguments_as_text([_sent(message) for message in messages], names)
     return {"messages": sent, "tools": list(names.tools)} if names.tools else {"messages": sent}
+
+
+def _sent(message: Message) -> dict[str, Any]:
+    if not message.parts:
+        return dump_message(message)
+    return {"role": message.role, "content": sent_parts(message)}
 
 
 def _text(rendering: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str:

@@ -1,0 +1,152 @@
+"""Images in messages: carried by the format that can, refused in one line by all that cannot."""
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.data.conversation import stored_messages
+from assay.data.formats.formats import FORMATS, WRITERS, read_rows, write_rows
+from assay.data.message_parts import MOST_BYTES, image_bytes, sent_parts
+from assay.data.raw_record import DataError
+from assay.data.renderings.rendering import RENDERINGS, Renderer
+from assay.data.row import ImagePart, Row, TextPart
+from tests.data.chat import tokenizer
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(32))
+SHA256 = hashlib.sha256(PNG).hexdigest()
+URL = "data:image/png;base64," + base64.b64encode(PNG).decode()
+
+
+def rows_of(folder: Path, image: object, text: str = "What is this?") -> list[Row]:
+    """The rows of a file with one image in its question."""
+    folder.mkdir(exist_ok=True)
+    content = [{"type": "text", "text": text}, {"type": "image_url", "image_url": image}]
+    messages = [{"role": "user", "content": content}, {"role": "assistant", "content": "A cat."}]
+    file = folder / "rows.jsonl"
+    file.write_text(json.dumps({"id": "a", "messages": messages}) + "\n", encoding="utf-8")
+    return read_rows(file, "messages")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "data"
+    (found / "images").mkdir(parents=True)
+    (found / "images" / "cat.png").write_bytes(PNG)
+    return found
+
+
+@pytest.mark.parametrize("url", ["images/cat.png", URL], ids=["path", "bytes"])
+def test_an_image_comes_back_from_jsonl_as_it_was(folder: Path, url: str):
+    rows = rows_of(folder, {"url": url, "sha256": SHA256})
+    text, image = rows[0].messages[0].parts
+    assert text == TextPart("What is this?") and isinstance(image, ImagePart)
+    assert rows[0].messages[0].content == "What is this?"
+    assert (image.sha256, image.media_type, image_bytes(image)) == (SHA256, "image/png", PNG)
+    assert write_rows(folder / "again.jsonl", rows, "messages") == {}
+    assert read_rows(folder / "again.jsonl", "messages")[0].messages == rows[0].messages
+    assert sent_parts(rows[0].messages[0])[1] == {"type": "image_url", "image_url": {"url": URL}}
+
+
+def test_text_in_parts_and_text_are_written_alike(tmp_path: Path):
+    parts = [{"type": "text", "text": "Hi"}]
+    for content in (parts, "Hi"):
+        file = tmp_path / "rows.jsonl"
+        messages = [{"role": "user", "content": content}]
+        file.write_text(json.dumps({"id": "a", "messages": messages, "gold": 1}))
+        (row,) = read_rows(file, "messages")
+        assert stored_messages(row.messages) == [{"role": "user", "content": "Hi"}]
+        assert row.messages[0].parts == ()
+
+
+@pytest.mark.parametrize(
+    ("image", "field", "problem"),
+    [
+        ({"url": "images/dog.png"}, "url", "no such image"),
+        ({"url": "images"}, "url", "no such image"),
+        ({"url": "images/cat.png", "sha256": "0" * 64}, "sha256", f"sha256 is {SHA256}, not 000"),
+        ({"url": URL, "sha256": "0" * 64}, "sha256", "not 000"),
+        ({"url": "../secret.png"}, "url", "no path below the data file's folder"),
+        ({"url": "images/../../secret.png"}, "url", "no path below"),
+        ({"url": "/etc/passwd"}, "url", "no path below"),
+        ({"url": "images\\cat.png"}, "url", "no path below"),
+        ({"url": "images/cat.png\0"}, "url", "no path below"),
+        ({"url": "linked.png"}, "url", "symbolic link"),
+        ({"url": "linked/secret.png"}, "url", "symbolic link"),
+        ({"url": "file:///etc/passwd"}, "url", "nothing is fetched"),
+        ({"url": "https://example.org/cat.png"}, "url", "nothing is fetched"),
+        ({"url": "images/text.png"}, "url", "no png, jpeg, gif or webp"),
+        ({"url": "images/large.png"}, "url", "larger than 20 MiB"),
+        ({"url": URL[:-3]}, "url", "is not base64"),
+        ({"url": URL.replace("png", "gif", 1)}, "url", "says image/gif of other bytes"),
+        ({"url": "data:text/html,hi"}, "url", "no data URL of an image"),
+        ({"url": "images/cat.png", "detail": "low"}, "detail", "unknown key"),
+        ({"url": 3}, "url", "is an integer, not a string"),
+        ("images/cat.png", "", "is a string, not an object"),
+    ],
+)
+def test_a_wrong_or_hostile_image_is_one_line(folder: Path, image, field: str, problem: str):
+    secret = folder.parent / "secret.png"
+    secret.write_bytes(PNG)
+    (folder / "linked.png").symlink_to(secret)
+    (folder / "linked").symlink_to(folder.parent)
+    (folder / "images" / "text.png").write_text("<html>")
+    with (folder / "images" / "large.png").open("wb") as large:
+        large.write(PNG)
+        large.truncate(MOST_BYTES + 1)
+    with pytest.raises(DataError) as found:
+        rows_of(folder, image)
+    place = f"{folder / 'rows.jsonl'}:1: messages[0].content[1].image_url"
+    assert str(found.value).startswith(place + (f".{field}: " if field else ": "))
+    assert problem in str(found.value) and "\n" not in str(found.value)
+
+
+def test_an_image_that_changes_after_reading_is_not_sent(folder: Path):
+    (row,) = rows_of(folder, {"url": "images/cat.png"})
+    (folder / "images" / "cat.png").write_bytes(PNG + b"!")
+    with pytest.raises(DataError, match=r"rows\.jsonl:1: .*image has changed"):
+        sent_parts(row.messages[0])
+
+
+@pytest.mark.parametrize("name", sorted(set(WRITERS) - {"messages"}))
+def test_other_formats_refuse_to_write_an_image(folder: Path, name: str):
+    rows = rows_of(folder, {"url": "images/cat.png"})
+    line = rf"rows\.jsonl:1: messages\[0\]\.content\[1\].*format '{name}' cannot carry"
+    with pytest.raises(DataError, match=line):
+        write_rows(folder / "out.jsonl", rows, name)
+
+
+def test_other_formats_refuse_to_read_an_image(tmp_path: Path):
+    content = [{"type": "image_url", "image_url": {"url": "../secret"}}]
+    question = {"role": "user", "content": content}
+    records = {
+        "swift": {"messages": [question]},
+        "verl": {"prompt": [question], "reward_model": {"ground_truth": "1"}, "data_source": "x"},
+        "trl": {"prompt": [question], "completion": [{"role": "assistant", "content": "1"}]},
+    }
+    for name, record in records.items():
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text(json.dumps(record))
+        with pytest.raises(DataError, match=rf"{name}\.jsonl:1: .*content.*image|content"):
+            list(FORMATS[name](file))
+
+
+def test_only_a_user_shows_an_image(tmp_path: Path):
+    content = [{"type": "image_url", "image_url": {"url": URL}}]
+    messages = [{"role": "user", "content": "Draw."}, {"role": "assistant", "content": content}]
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"messages": messages}))
+    with pytest.raises(DataError, match=r"messages\[1\]\.content: a assistant|assistant message"):
+        read_rows(file, "messages")
+
+
+@pytest.mark.parametrize("name", sorted(RENDERINGS))
+def test_text_renderings_refuse_an_image(folder: Path, name: str):
+    (row,) = rows_of(folder, {"url": "images/cat.png"})
+    renderer = Renderer(tokenizer("qwen3"), name)
+    line = rf"rows\.jsonl:1: messages\[0\]\.content\[1\].*rendering '{name}' cannot carry"
+    for use in (renderer.prompt, renderer.turns):
+        with pytest.raises(DataError, match=line):
+            use(row.messages)
