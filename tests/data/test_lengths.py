@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.data.lengths import (
+from assay.data.row import Message, Row
+from assay.data.splits import (
     BINS,
     PERCENTILES,
     Dropped,
@@ -14,7 +15,6 @@ from assay.data.lengths import (
     drop_short,
     length_statistics,
 )
-from assay.data.row import Message, Row
 
 
 @given(st.lists(st.integers(1, 10_000), min_size=2, max_size=60))

@@ -25,8 +25,7 @@ from assay.data.parquet import (
     read_parquet,
 )
 from assay.data.raw_record import DataError
-from assay.data.results.archive import read_members
-from assay.data.results.foreign_result import Result
+from assay.data.results.foreign_result import Result, read_members
 from assay.data.results.readers import check_names, read_results
 
 HEADER = {"version": 2, "status": "success", "plan": {}, "eval": {"task": "t", "model": "m"}}
@@ -105,7 +104,7 @@ def test_a_member_that_claims_less_than_it_holds_gives_no_more_than_it_claims(
 def test_more_members_than_any_log_has_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assay.data.results.archive.MOST_ENTRIES", 3)
+    monkeypatch.setattr("assay.data.results.foreign_result.MOST_ENTRIES", 3)
     file = log(tmp_path / "log.eval", {f"samples/{n}.json": "{}" for n in range(4)})
     with pytest.raises(DataError, match="holds 4 members"):
         read_members(file, lambda _: True)

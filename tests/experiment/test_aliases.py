@@ -3,7 +3,7 @@
 import pytest
 
 from assay.experiment.experiment import Experiment
-from assay.experiment.key_paths import annotations_at, keys_at
+from assay.experiment.overrides import annotations_at, keys_at
 from assay.experiment.problems import DRAWN, KEYS, MEANINGS
 from assay.experiment.read_file import SpecError, read_experiment
 from tests.experiment.spec_texts import write_spec

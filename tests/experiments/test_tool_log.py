@@ -7,9 +7,9 @@ from statistics import NormalDist
 
 import pytest
 
-from assay.data.lengths import drop_short, length_statistics
 from assay.data.reported.read_reported import read_reported
 from assay.data.row import Row
+from assay.data.splits import drop_short, length_statistics
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.tables import NoteSpec

@@ -9,7 +9,7 @@ import pytest
 
 from assay.data.renderings import bounded
 from assay.errors import InputError
-from assay.models.tokenizer import read_tokenizer
+from assay.models.supported import read_tokenizer
 from tests.models.folders import CHAT, tiny_tokenizer
 
 Change = Callable[[dict[str, Any]], object]

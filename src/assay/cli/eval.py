@@ -57,7 +57,7 @@ def measured(done: Any) -> Outcome:
     """The score of a `lab.run.evaluate_again.Evaluated` with its interval."""
     from assay.judge.findings import filled
     from assay.judge.intervals import score_interval
-    from assay.judge.missing import score_range
+    from assay.judge.paired import score_range
     from assay.lab.evaluate.outcomes import recorded_outcomes
     from assay.lab.setup.trained_items import BASE, trained_on
     from assay.report.words import score_text

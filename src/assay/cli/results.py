@@ -32,8 +32,7 @@ def run_results(
     from assay.lab.monitor.progress import progress
     from assay.report.facts import gather
     from assay.report.page import Span, write_report
-    from assay.report.progress_terminal import progress_view
-    from assay.report.terminal import example_panels, final_table, summary_line
+    from assay.report.terminal import example_panels, final_table, progress_view, summary_line
 
     steps = span or Span()
     page = write_report(run, lang, steps)

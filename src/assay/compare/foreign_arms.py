@@ -19,7 +19,7 @@ from assay.data.results.lm_eval import sample_logs
 from assay.data.results.readers import SUFFIXES, read_results
 from assay.errors import InputError, nearest
 from assay.judge.intervals import Interval, score_interval, wilson
-from assay.judge.missing import score_range
+from assay.judge.paired import score_range
 from assay.judge.scores import ItemScores, item_scores
 
 LONGEST_PART = 255

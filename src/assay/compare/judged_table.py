@@ -34,8 +34,7 @@ from assay.judge.confounds import Confound
 from assay.judge.families import adjust_family
 from assay.judge.findings import Finding
 from assay.judge.intervals import Interval, score_interval
-from assay.judge.missing import score_range
-from assay.judge.paired import compare
+from assay.judge.paired import compare, score_range
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable
 from assay.runs.measurements import (

@@ -18,7 +18,7 @@ from assay.data.toml_text import KeyPath, unusable_values, written_path
 from assay.errors import InputError, nearest
 from assay.experiment.base_table import Table
 from assay.experiment.experiment import Experiment
-from assay.experiment.key_paths import annotations_at, keys_at
+from assay.experiment.overrides import annotations_at, keys_at
 
 DRAWN = ("stage.NAME.sampling", "evaluate.NAME.sampling")
 SIZES = ("stage.NAME.batch", "stage.NAME.prompts")

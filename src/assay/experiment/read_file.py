@@ -21,8 +21,13 @@ from assay.data.toml_text import (
 )
 from assay.errors import InputError, nearest
 from assay.experiment.experiment import Experiment
-from assay.experiment.key_paths import annotations_at
-from assay.experiment.overrides import Override, apply_overrides, parse_override, place
+from assay.experiment.overrides import (
+    Override,
+    annotations_at,
+    apply_overrides,
+    parse_override,
+    place,
+)
 from assay.experiment.problems import MISSING, UNKNOWN, Problem, problems_in
 
 

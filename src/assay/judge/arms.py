@@ -11,8 +11,7 @@ import numpy as np
 from scipy import special
 
 from assay.judge.intervals import LEVEL, Interval
-from assay.judge.missing import fillings, unscored_shares
-from assay.judge.paired import check_same_items
+from assay.judge.paired import check_same_items, fillings, unscored_shares
 from assay.judge.power import detectable_from_interval
 from assay.judge.scores import Array, ItemScores, ScoreError, on_shared_items
 from assay.judge.seed_variance import aligned, crossed_error

@@ -26,8 +26,7 @@ from assay.judge.intervals import (
     difference_interval,
     score_interval,
 )
-from assay.judge.missing import fillings, unscored_shares
-from assay.judge.paired import compare
+from assay.judge.paired import compare, fillings, unscored_shares
 from assay.judge.paired import figures as figures_of_pair
 from assay.judge.power import detectable_from_interval
 from assay.judge.scores import Array, ItemScores, cluster_totals, on_shared_items

@@ -19,8 +19,7 @@ from scipy import special
 
 from assay.judge.families import judge_family
 from assay.judge.intervals import LEVEL, quantile
-from assay.judge.missing import score_range
-from assay.judge.paired import compare
+from assay.judge.paired import compare, score_range
 from assay.judge.scores import Array, ItemScores, on_one_scale
 from assay.judge.verdict import Comparison, Correction, adjusted
 

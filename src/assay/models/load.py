@@ -47,8 +47,14 @@ from assay.models.state_dicts import (
     refuse_not_finite,
     weight_fingerprint,
 )
-from assay.models.supported import ModelUnsupported, read_config, read_object, refuse_ids, shown
-from assay.models.tokenizer import read_tokenizer
+from assay.models.supported import (
+    ModelUnsupported,
+    read_config,
+    read_object,
+    read_tokenizer,
+    refuse_ids,
+    shown,
+)
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 KEEP_ALL = 2**31 - 1

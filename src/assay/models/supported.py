@@ -8,18 +8,31 @@ Which kinds of rotary positions can be computed for several sequences laid end t
 Packed rows and the sampler work the angles out once for all sequences of a forward pass. That is
 right for kinds whose frequencies are fixed; kinds whose frequencies follow from the longest
 sequence of the pass would give a short one the angles of a long one. Those are refused.
+
+Reads the tokenizer beside a model, and refuses one that is damaged or another model's.
+
+That it writes plain text as that text, and that its chat template ends, is tried; how conversations
+are laid out in tokens is `data.renderings.rendering`'s part.
 """
 
 import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from string import ascii_letters, digits, punctuation
 from typing import Any
 
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, PreTrainedConfig
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+)
 from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from assay.data.renderings.template import RenderingError, check_template
 from assay.errors import InputError
 from assay.models.folder import CONFIG
 from assay.models.quiet import quiet_transformers
@@ -206,3 +219,41 @@ def reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = " ".join(lines[:2])
     return said if len(said) <= 200 else f"{said[:200]}..."
+
+
+FILE = "tokenizer.json"
+AGAIN = "copy or download it again"
+SAMPLE = f"{ascii_letters} {digits} {punctuation}"
+"""Comes back from every tokenizer of the families as it was, white space apart."""
+TEMPLATE = "chat_template.jinja"
+SETTINGS = "tokenizer_config.json"
+
+
+class TokenizerError(InputError):
+    """The folder's tokenizer cannot be read, or not used with this model."""
+
+
+def read_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model's folder.
+
+    Raises TokenizerError, and RenderingError for a chat template that cannot be used.
+    """
+    try:
+        with quiet_transformers():
+            tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+        back = str(tokenizer.decode(tokenizer(SAMPLE, add_special_tokens=False)["input_ids"]))
+    except Exception as error:
+        for name in (FILE, SETTINGS):
+            if (directory / name).is_file():
+                read_object(directory / name)
+        problem = f"the tokenizer cannot be used: {reason(error) or type(error).__name__}"
+        raise TokenizerError(problem, file=directory, fix=AGAIN) from error
+    if "".join(back.split()) != "".join(SAMPLE.split()):
+        problem = f"the tokenizer turns {SAMPLE!r} into {back[:80]!r}"
+        raise TokenizerError(problem, file=directory, fix=AGAIN)
+    try:
+        check_template(tokenizer)
+    except RenderingError as error:
+        file = directory / (TEMPLATE if (directory / TEMPLATE).is_file() else SETTINGS)
+        raise RenderingError(error.problem, file=file, fix=error.fix) from error
+    return tokenizer

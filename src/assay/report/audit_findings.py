@@ -6,7 +6,7 @@ Text from the audited file is made safe to show; nothing is judged here.
 from collections.abc import Sequence
 from pathlib import Path
 
-from assay.data.reported.cited import Refused
+from assay.data.reported.instructions import Refused
 from assay.data.reported.read_reported import results
 from assay.data.reported.reported_record import Reported
 from assay.judge.audit.cells import Flaw

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.reported.cited import cited, numbers_of
+from assay.data.reported.instructions import cited, numbers_of
 from assay.data.reported.read_reported import toml_values
 
 TEXT = """\

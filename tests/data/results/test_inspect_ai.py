@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from assay.data.raw_record import DataError
-from assay.data.results.archive import LOCAL_HEADER, ZSTANDARD, read_members
+from assay.data.results.foreign_result import LOCAL_HEADER, ZSTANDARD, read_members
 from assay.data.results.readers import read_results
 from tests.data.results.produced import FOLDER, copied
 

@@ -10,7 +10,7 @@ import pytest
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.experiment.read_file import read_experiment
-from assay.judge.missing import score_range
+from assay.judge.paired import score_range
 from assay.lab.evaluate.outcomes import recorded_outcomes
 from assay.lab.evaluate.run_evaluation import run_evaluation, warn_of_unscored
 from assay.lab.monitor.observer import Silent

@@ -9,7 +9,7 @@ from assay.experiment.read_file import SpecError
 from assay.judge.confounds import differences
 from assay.lab.monitor.progress import progress
 from assay.lab.run.runner import resume, start
-from assay.report.facts import curves
+from assay.report.facts import gather
 from assay.report.page import write_report
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, runs_of
@@ -47,7 +47,7 @@ def test_the_loss_stands_in_its_steps_on_the_page_and_where_a_run_is_watched(run
     lines = metrics(run)
     seen = {line["step"]: line["validation_loss"] for line in lines if "validation_loss" in line}
     assert list(seen) == [2, 4, 6, 8, 9]
-    (curve,) = [each for each in curves(lines) if each.metric == "validation_loss"]
+    (curve,) = [each for each in gather(run).curves("sft") if each.metric == "validation_loss"]
     assert curve.points == list(seen.items())
     page = write_report(run).read_text()
     assert "NLL per token, validation rows" in page

@@ -20,8 +20,15 @@ from typing import Any
 
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.raw_record import DataError, Record
-from assay.data.results.archive import read_members
-from assay.data.results.foreign_result import Answer, Clusters, Places, Result, number, read_text
+from assay.data.results.foreign_result import (
+    Answer,
+    Clusters,
+    Places,
+    Result,
+    number,
+    read_members,
+    read_text,
+)
 
 MEAN = "mean"
 

@@ -6,10 +6,10 @@ How long rows are in tokens: every data set, and prompts and answers against wha
 from collections import Counter
 from collections.abc import Sequence
 
-from assay.data.lengths import length_statistics
 from assay.data.raw_record import DataError, Record
 from assay.data.row import Row
 from assay.data.row_checks import NO_TOOLS, UNDECLARED, conflicts
+from assay.data.splits import length_statistics
 from assay.data.tools import parse_tools
 from assay.experiment.stage_tables import RceStage, SftStage
 from assay.judge.findings import Finding

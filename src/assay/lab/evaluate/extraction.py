@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.files import atomic_write_text
-from assay.data.reported.cited import Refused, cited
-from assay.data.reported.instructions import request
+from assay.data.reported.instructions import Refused, cited, request
 from assay.data.reported.read_reported import read_toml, results, toml_values
 from assay.data.reported.reported_errors import ReportedError
 from assay.data.row import Message

@@ -14,7 +14,7 @@ from assay.lab.setup.checkpoint_models import ModelShelf
 from assay.models.folder import ADAPTER
 from assay.models.precision import choose_precision
 from assay.models.source import parse_source, resolve
-from assay.models.tokenizer import read_tokenizer
+from assay.models.supported import read_tokenizer
 from assay.models.weight_files import save_weights
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (

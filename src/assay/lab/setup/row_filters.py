@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from assay.data.lengths import Lengths, drop_long, drop_short, length_statistics
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Row
+from assay.data.splits import Lengths, drop_long, drop_short, length_statistics
 from assay.errors import InputError
 from assay.experiment.tables import DataSpec
 from assay.tasks.task import Task

@@ -16,7 +16,7 @@ from assay.errors import InputError, nearest
 from assay.experiment.base_table import Many, Name, Positive, Table, refused
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment, RunName
-from assay.experiment.key_paths import annotations_at
+from assay.experiment.overrides import annotations_at
 from assay.experiment.problems import Problem, problems_in
 from assay.experiment.read_file import (
     SpecError,

@@ -109,7 +109,9 @@ def _add(
     for reading in range(4):
         for relative in (False, True):
             for flip in (False, True):
-                made = [_change(grid, names, scores, p, reading, relative, flip) for p in found]
+                made = [
+                    _change_beside(grid, names, scores, p, reading, relative, flip) for p in found
+                ]
                 changes = [change for change in made if change is not None]
                 agree = sum(map(_agrees, changes))
                 if flip and agree < 2:
@@ -122,7 +124,7 @@ def _add(
             draft.add("changes", change)
 
 
-def _change(
+def _change_beside(
     grid: Grid,
     names: dict[int, str],
     scores: dict[Cell, Decimal],
