@@ -56,7 +56,7 @@ def test_one_run_alone_is_compared_with_nothing(root):
 def test_the_table_names_score_interval_p_verdict_and_smallest_difference(root):
     shown = call("compare", "verl7", "verl8", "--lab", root).stdout
     words = " ".join(shown.split())
-    for head in ("Score", "95% interval", "Items", "Repeats", "p (Holm)", "Seen with 80 %"):
+    for head in ("Score", "95% interval", "Items", "Repeats", "p (Holm)", "detectable"):
         assert head in words
     assert "undecided" in words and "4 items gained, 1 lost, 15 unchanged" in words
     assert "The same: base weights" in words

@@ -88,7 +88,7 @@ def test_an_undecided_pair_says_what_it_could_have_seen(run):
     pairing = previous_of(compare_checkpoints(run, "held_out").lines[2])
     assert "undecided" in pairing.explanation()
     smallest = pairing.comparison.minimum_detectable_difference or 0
-    assert f"differences of {smallest * 100:.1f} points" in pairing.explanation()
+    assert f"minimum detectable difference: {smallest * 100:.1f} points" in pairing.explanation()
 
 
 def test_abstentions_are_left_out_and_counted_never_zero(run):

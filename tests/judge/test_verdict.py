@@ -163,6 +163,6 @@ def test_repeats_missing_scores_and_missing_items_are_said():
 
 
 def test_another_language_brings_its_own_words_for_every_sentence():
-    templates = {key: key.upper() for key in ENGLISH}
-    assert explain(BASE, templates).startswith("UNDECIDED; DETECTABLE")
+    templates = {key: key.upper() for key in ENGLISH} | {"joint": " / "}
+    assert explain(BASE, templates).startswith("UNDECIDED / DETECTABLE")
     assert all(sentence.key in ENGLISH for sentence in sentences(BASE))

@@ -38,12 +38,12 @@ from assay.runs.status import read_status
 from tests.judge.audit.faults import FAULTS, record
 from tests.lab.pivot_lab import DEV, LAST, make_pivot_lab, ones, score
 from tests.lab.watched import change_metrics, watched_run
-from tests.report.synthetic import Shape, demo_run
+from tests.report.synthetic import Shape, demo_run, write_questions
 from tests.report.test_comparison_page import three_runs
 
 BATCH, RATE = "stage.sft.batch", "stage.sft.optimizer.lr"
 TERMS = "Wilson Holm KL McNemar Tango UTC SFT GRPO Assay assay show vary token reward baseline"
-"""Names of methods, of this program and of its commands."""
+"""Names of methods, of this program and of its commands, and words that the field leaves so."""
 SETTINGS = """temperature parser lenient examples batch epochs algorithm prompts group reward
 sampling lr adamw full grpo egpo"""
 LABS = """rl sft train dev test run demo tools base best sampled format name arguments early late
@@ -85,6 +85,7 @@ def texts(request, tmp_path_factory) -> tuple[str, dict[str, str]]:
     for lab in ("run", "arms", "watched", "matrix"):
         (root / lab).mkdir()
     run = demo_run(root / "run", Shape(items=30, steps=6, groups=2))
+    write_questions(root / "arms" / "held_out.jsonl", 20)
     table = three_runs(root / "arms")
     bare = Finding("error", "the file X" if lang == "en" else "文件 X", "", "")
     table = replace(table, findings=(*table.findings, bare))

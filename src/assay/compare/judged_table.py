@@ -190,6 +190,7 @@ def make_table(
                 part_of=len(record.items) if arm.scores.part else None,
                 address="" if origin is None else origin.address,
                 file=arm.file,
+                run=None if origin is None else origin.run,
             )
         )
     return Table(record, tuple(lines), differing, (*findings, *_unscored(lines)))

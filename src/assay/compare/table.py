@@ -12,6 +12,7 @@ from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
 from assay.judge.verdict import ENGLISH, Comparison, explain
 from assay.runs.records import EvaluationRecord
+from assay.runs.run_directory import RunDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class Line:
     """With an item's id behind it, what `assay show` takes; "" for a record of another tool."""
     file: Path | None = None
     """The record that every figure of the line comes from."""
+    run: RunDirectory | None = None
+    """The run of the record; None for a record of another tool."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ def worst_first(findings: list[Finding]) -> list[Finding]:
 ONE: Mapping[str, str] = {
     "items": "item",
     "rows": "row",
+    "parts": "part",
     "steps": "step",
     "seeds": "seed",
     "looks": "look",

@@ -241,6 +241,7 @@ class Sentence:
 
 
 ENGLISH = {
+    "joint": "; ",
     "better": "better by {difference:.1f} points ({low:+.1f} to {high:+.1f}), p = {p:.2g}",
     "worse": "worse by {difference:.1f} points ({low:+.1f} to {high:+.1f}), p = {p:.2g}",
     "equivalent": "equivalent: the difference of {signed:+.1f} points lies within {margin:g} "
@@ -405,4 +406,6 @@ def _undecided(c: Comparison) -> list[Sentence]:
 
 def explain(comparison: Comparison, templates: Mapping[str, str] = ENGLISH) -> str:
     """The sentences of a comparison in words, joined by semicolons."""
-    return "; ".join(filled_in(templates[s.key], s.numbers) for s in sentences(comparison))
+    return templates["joint"].join(
+        filled_in(templates[s.key], s.numbers) for s in sentences(comparison)
+    )

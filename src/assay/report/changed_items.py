@@ -1,8 +1,8 @@
-"""The items on which two checkpoints scored differently: every one by its address, some with both
-answers.
+"""The items on which two checkpoints scored differently: every one by its address, some with the
+question, the accepted answer and both answers.
 
-Answers are read from the records that the table names; text that a model wrote is only made safe
-to show here, the templates escape it.
+Answers are read from the records that the table names, questions from the source of the items. Text
+that a model wrote is only made safe to show here, the templates escape it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.compare.table import Line, Pairing, Table
+from assay.data.row import Row
+from assay.errors import AssayError
+from assay.report.examples import asked, item_rows
 from assay.report.words import Words, number, visible
 from assay.runs.records import read_columns
 
@@ -27,10 +30,37 @@ class Given:
     score: float | None
 
 
-def flipped_section(
-    table: Table, pairing: Pairing, labels: Mapping[str, str], words: Words
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """The items of an evaluation by id."""
+
+    rows: Mapping[str, Row]
+    problem: str = ""
+    """Why they could not be read."""
+
+
+def questions_of(table: Table) -> Questions:
+    """The items that changed, as the control's source has them; none where nothing changed or no
+    source is known.
+    """
+    pairings = [line.to_control for line in table.lines if line.to_control is not None]
+    run = table.control.run
+    if run is None or not any(p.flips.gained or p.flips.lost for p in pairings):
+        return Questions({})
+    try:
+        return Questions(item_rows(run, table.evaluation.name))
+    except AssayError as error:
+        return Questions({}, str(error))
+
+
+def changed_section(
+    table: Table,
+    pairing: Pairing,
+    labels: Mapping[str, str],
+    questions: Questions,
+    words: Words,
 ) -> dict[str, Any]:
-    """The flips of one comparison: counts, addresses, and answers to the first of each kind."""
+    """The changed items of one comparison: counts, addresses, the first of each kind in full."""
     lines = {line.name: line for line in table.lines}
     control, other = lines[pairing.control], lines[pairing.other]
     kinds = {"gained": pairing.flips.gained, "lost": pairing.flips.lost}
@@ -49,7 +79,7 @@ def flipped_section(
                 "items": [visible(item) for item in items],
                 "address": other.address,
                 "examples": [
-                    _example(item, (control, other), answers, labels, words)
+                    _example(item, questions, (control, other), answers, labels, words)
                     for item in items[:SHOWN]
                     if all(item in answers[line.name] for line in (control, other))
                 ],
@@ -73,6 +103,7 @@ def _answers(line: Line, items: Sequence[str]) -> dict[str, Given]:
 
 def _example(
     item: str,
+    questions: Questions,
     lines: tuple[Line, Line],
     answers: Mapping[str, Mapping[str, Given]],
     labels: Mapping[str, str],
@@ -86,4 +117,5 @@ def _example(
         score = words("answer.scored", score=number(given.score))
         address = f"assay show '{line.address}{visible(item)}'"
         sides.append({"label": labels[line.name], "score": score, "text": cut, "show": address})
-    return {"item": visible(item), "sides": sides}
+    question, gold = asked(questions.rows.get(item))
+    return {"item": visible(item), "question": question, "gold": gold, "sides": sides}

@@ -14,7 +14,7 @@ from assay.judge.confounds import ABSENT, Confound
 from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison
-from assay.report.changed_items import flipped_section
+from assay.report.changed_items import changed_section, questions_of
 from assay.report.charts import interval_bar
 from assay.report.comparison_charts import difference_bar, difference_scale
 from assay.report.content import (
@@ -46,8 +46,9 @@ SHOWN_VALUE = 60
 
 def comparison_values(table: Table, words: Words, folder: Path) -> Section:
     """Everything that the templates write; links are relative to the page's `folder`."""
-    labels = line_labels(table, words)
+    labels, parts = line_labels(table, words), part_rows(table, words)
     pairings = [line.to_control for line in table.lines if line.to_control is not None]
+    questions = questions_of(table)
     says = [{**labelled_sentence(p, labels, words), "record": i} for i, p in enumerate(pairings, 2)]
     return {
         "title": words("compare.title", evaluation=table.evaluation.name),
@@ -58,9 +59,11 @@ def comparison_values(table: Table, words: Words, folder: Path) -> Section:
         "tasks": task_rows(table, words),
         "mark": mark(table, words),
         "sentences": says,
-        "parts": part_rows(table, words),
+        "parts": [part for part in parts if part["kind"] != "same"],
+        "same_parts": [part for part in parts if part["kind"] == "same"],
         "findings": finding_rows((*table.left_out, *table.findings), words),
-        "flips": [flipped_section(table, p, labels, words) for p in pairings],
+        "flips": [changed_section(table, p, labels, questions, words) for p in pairings],
+        "questions_problem": visible(questions.problem),
         "records": record_rows(table, labels, folder),
         "methods": method_lines(pairings, words),
     }
@@ -196,7 +199,11 @@ def labelled_sentence(pairing: Pairing, labels: dict[str, str], words: Words) ->
 
 def mark(table: Table, words: Words) -> str:
     """What every table of the comparison carries where the reader accepted confounds."""
-    return words("compare.mark", allowed=", ".join(table.allowed)) if table.allowed else ""
+    return (
+        words("compare.mark", allowed=words("punctuation.listing").join(table.allowed))
+        if table.allowed
+        else ""
+    )
 
 
 def part_rows(table: Table, words: Words) -> list[Section]:

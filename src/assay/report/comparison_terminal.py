@@ -35,8 +35,10 @@ def comparison_shown(table: Table, lang: str = "en", flips: bool = False) -> lis
     said = [
         labelled_sentence(line.to_control, labels, w) for line in table.lines if line.to_control
     ]
+    colon, stop = w("punctuation.colon"), w("punctuation.stop")
     lines = [
-        Text.assemble((s["what"], "bold"), ": ", s["text"], ". ", (s["flips"], "dim")) for s in said
+        Text.assemble((s["what"], "bold"), colon, s["text"], stop, (s["flips"], "dim"))
+        for s in said
     ]
     title = f"{table.evaluation.name} ({table.evaluation.benchmark})"
     shown: list[RenderableType] = [Text(title, "bold"), _table(rows, w)]
@@ -81,19 +83,21 @@ def _tasks(table: Table, w: Words) -> RichTable:
 def _differences(table: Table, w: Words) -> Iterator[Text]:
     """Every difference that counts, by part; consequences and notes as one number."""
     quiet = 0
+    colon, listing = w("punctuation.colon"), w("punctuation.listing")
     for part, state in zip(part_rows(table, w), table.parts, strict=True):
         for value, difference in zip(part["values"], state.differences, strict=True):
             if difference.kind in QUIET:
                 quiet += 1
                 continue
+            values = f"{value['control']} -> {value['other']}"
             yield Text.assemble(
                 (value["kind"], KINDS.get(difference.kind, "")),
-                f": {part['part']}: {value['path']}: {value['control']} -> {value['other']}",
+                colon + colon.join((part["part"], value["path"], values)),
             )
     by_kind: dict[str, list[str]] = {"same": [], "unknown": []}
     for part in part_rows(table, w):
         by_kind.setdefault(part["kind"], []).append(part["part"])
-    same, unknown = (", ".join(by_kind[kind]) for kind in ("same", "unknown"))
+    same, unknown = (listing.join(by_kind[kind]) for kind in ("same", "unknown"))
     yield Text(w("compare.same_parts", parts=same or "–", quiet=quiet), "dim")
     if unknown:
         yield Text(w("compare.unknown_parts", parts=unknown), "yellow")

@@ -11,10 +11,12 @@ from assay.compare.table import Pairing, Table
 from assay.data.hashing import canonical_json
 from assay.data.row import Row
 from assay.errors import AssayError
+from assay.experiment.read_file import read_experiment
 from assay.lab.setup.prepare import load_rows
 from assay.report.facts import RunFacts
 from assay.report.words import visible
 from assay.runs.records import transcript
+from assay.runs.run_directory import RunDirectory
 from assay.tasks.task import BenchmarkOptions, benchmark, task
 
 LONGEST = 3000
@@ -78,7 +80,7 @@ def examples(facts: RunFacts, table: Table) -> Examples | None:
     }
     problem, rows = "", {}
     try:
-        rows = item_rows(facts, table.evaluation.name)
+        rows = item_rows(facts.run, table.evaluation.name)
     except AssayError as error:
         problem = str(error)
     after = answers[last.name]
@@ -116,19 +118,30 @@ def _of_kind(pairing: Pairing, kind: str, after: Mapping[str, Mapping[str, Any]]
     return sorted(items, key=lambda item: after[item]["score"] != 0)
 
 
-def item_rows(facts: RunFacts, evaluation: str) -> Mapping[str, Row]:
-    """The items of an evaluation by id. Raises what reading their source raises."""
-    spec = facts.experiment.evaluate.get(evaluation)
+def item_rows(run: RunDirectory, evaluation: str) -> Mapping[str, Row]:
+    """The items of an evaluation by id, from their source; empty for one that the experiment file
+    does not name. Raises what reading the source raises.
+    """
+    experiment = read_experiment(run.spec)
+    spec = experiment.evaluate.get(evaluation)
     if spec is None:
         return {}
-    skill = task(facts.experiment.task)
+    skill = task(experiment.task)
     if spec.benchmark is not None:
-        options = BenchmarkOptions(spec.options, facts.run.root)
+        options = BenchmarkOptions(spec.options, run.root)
         rows: Sequence[Row] = benchmark(skill, spec.benchmark, options).items
     else:
-        data = facts.experiment.data[(spec.data or "").removesuffix(".dev")]
-        rows = load_rows(data, skill, facts.run.root).rows
+        data = experiment.data[(spec.data or "").removesuffix(".dev")]
+        rows = load_rows(data, skill, run.root).rows
     return {row.id: row for row in rows}
+
+
+def asked(row: Row | None) -> tuple[str, str]:
+    """The question of an item, its last user message, and the accepted answer; "" where unknown."""
+    if row is None:
+        return "", ""
+    questions = [m.content for m in row.messages if m.role == "user"]
+    return shortened(questions[-1]) if questions else "", shortened(_gold_text(row))
 
 
 def shortened(text: str) -> str:
@@ -147,11 +160,7 @@ def _example(
     before: Mapping[str, Any],
     after: Mapping[str, Any],
 ) -> Example:
-    asked = [m.content for m in row.messages if m.role == "user"] if row else []
-    gold = _gold_text(row) if row else ""
-    question = shortened(asked[-1]) if asked else ""
-    answers = _answer(before), _answer(after)
-    return Example(control, kind, item, question, shortened(gold), *answers)
+    return Example(control, kind, item, *asked(row), _answer(before), _answer(after))
 
 
 def _gold_text(row: Row) -> str:

@@ -40,6 +40,7 @@ def page_values(matrix: Matrix, folder: Path, w: Words) -> dict[str, Any]:
         "about": visible(matrix.about),
         "chips": chips(matrix, w),
         "columns": view.column_labels(matrix, w),
+        "leaf": view.leaf_names(matrix),
         "layers": view.layer_views(matrix, w),
         "nested": words_of.nested_values(matrix),
         "tally": words_of.tally_lines(matrix.tally, matrix, w),
@@ -47,7 +48,7 @@ def page_values(matrix: Matrix, folder: Path, w: Words) -> dict[str, Any]:
         "arms": words_of.arm_views(matrix, w),
         "recommendation": words_of.recommendation_view(matrix, w),
         "listed": listed(matrix, folder, w),
-        "plot": "" if matrix.ratios_to else view.drawn_cells(matrix),
+        "plot": "" if matrix.ratios_to else view.drawn_cells(matrix, w),
         "notes": words_of.note_lines(matrix, w),
         "methods": method_lines(matrix, w),
     }
@@ -59,8 +60,8 @@ def chips(matrix: Matrix, w: Words) -> list[tuple[str, str]]:
     found = [
         (w("matrix.rows"), layout.rows),
         (w("matrix.columns"), layout.columns or ""),
-        (w("matrix.layers"), ", ".join(layout.layers)),
-        (w("table.evaluation"), ", ".join(matrix.on)),
+        (w("matrix.layers"), w("punctuation.listing").join(layout.layers)),
+        (w("table.evaluation"), w("punctuation.listing").join(matrix.on)),
         (w("matrix.baseline"), matrix.baseline or w("matrix.no_baseline_named")),
     ]
     return [(label, visible(value)) for label, value in found if value]
@@ -73,7 +74,7 @@ def listed(matrix: Matrix, folder: Path, w: Words) -> list[dict[str, Any]]:
         {
             **view.cell_view(cell, matrix, w),
             "anchor": view.anchor(cell, matrix),
-            "place": view.place_text(cell.place, matrix),
+            "place": view.place_text(cell.place, matrix, w),
             "graph": "" if matrix.ratios_to else view.graph(cell, scale),
             "sources": [source_link(origin, folder) for origin in cell.origins],
         }
@@ -94,7 +95,9 @@ def method_lines(matrix: Matrix, w: Words) -> list[str]:
     tests = named_tests([c.comparison.method for c in matrix.measured if c.comparison], w)
     said = [w("matrix.method_score")]
     if matrix.ratios_to:
-        pairs = ", ".join(f"{name} {value:g}" for name, value in matrix.ratios_to.items())
+        pairs = w("punctuation.listing").join(
+            f"{name} {value:g}" for name, value in matrix.ratios_to.items()
+        )
         said.append(w("matrix.method_ratio", pairs=visible(pairs)))
     if tests:
         said.append(w("matrix.method_tests", tests=tests, count=matrix.tally.compared))

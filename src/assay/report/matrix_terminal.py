@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from assay.lab.sweep.matrix.model import Matrix
-from assay.report.matrix_view import column_labels, layer_views
+from assay.report.matrix_view import column_labels, layer_views, leaf_names
 from assay.report.matrix_words import overlap_lines, recommendation_view, tally_lines
 from assay.report.words import Words, words
 
@@ -23,9 +23,10 @@ def matrix_shown(found: Matrix, lang: str = "en") -> list[RenderableType]:
 def _tables(found: Matrix, words: Words) -> list[Table]:
     """One table for each layer."""
     views = []
+    name = leaf_names(found)[found.layout.rows]
     for layer in layer_views(found, words):
         table = Table(title=layer["title"] or None, show_lines=True)
-        for label in (found.layout.rows, *column_labels(found, words), words("matrix.average")):
+        for label in (name, *column_labels(found, words), words("matrix.average")):
             table.add_column(label)
         for row in layer["rows"]:
             table.add_row(
@@ -62,9 +63,9 @@ def _sentences(found: Matrix, words: Words) -> list[str]:
     dependent = words("matrix.dependent")
     lines = tally_lines(found.tally, found, words)
     lines += [f"{line} [{dependent}]" if yes else line for line, yes in overlap_lines(found, words)]
-    title = words("matrix.recommendation")
     if advice["chosen"]:
-        lines.append(f"{title}: {advice['setting']} ({advice['model']}). {advice['why']}")
+        asked = {key: advice[key] for key in ("setting", "model", "why")}
+        lines.append(words("matrix.recommended", **asked))
     else:
-        lines.append(f"{title}: {words('matrix.none')} {advice['why']}")
+        lines.append(words("matrix.not_recommended", why=advice["why"]))
     return [*lines, *(f"  {line}" for line in advice["evidence"])]

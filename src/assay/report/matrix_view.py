@@ -12,6 +12,7 @@ from assay.judge.findings import filled
 from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison, explain
 from assay.lab.sweep.matrix.model import Cell, Margin, Matrix, Place, Value
+from assay.lab.sweep.planned_runs import shortest_ends
 from assay.report.charts import interval_bar
 from assay.report.drawn import Bar, score_plot
 from assay.report.words import Words, number, percent, points, visible
@@ -58,11 +59,19 @@ def value_text(value: Value) -> str:
     return visible(value if isinstance(value, str) else f"{value}")
 
 
-def place_text(place: Place, matrix: Matrix) -> str:
+def leaf_names(matrix: Matrix) -> dict[str, str]:
+    """The axes by their shortest names: the end of each dotted key that no other axis has."""
+    ends = shortest_ends(matrix.layout.keys)
+    return {key: visible(".".join(end)) for key, end in ends.items()}
+
+
+def place_text(place: Place, matrix: Matrix, words: Words) -> str:
     """A cell by its coordinates."""
     keys = [matrix.layout.rows, matrix.layout.columns, *matrix.layout.layers]
-    pairs = zip(keys, place, strict=True)
-    return ", ".join(f"{key} = {value_text(value)}" for key, value in pairs if key is not None)
+    names, pairs = leaf_names(matrix), zip(keys, place, strict=True)
+    return words("punctuation.listing").join(
+        f"{names[key]} = {value_text(value)}" for key, value in pairs if key is not None
+    )
 
 
 def cell_view(cell: Cell, matrix: Matrix, words: Words) -> Section:
@@ -97,7 +106,7 @@ def size_text(cell: Cell, words: Words) -> str:
         parts.append(words("matrix.seeds", count=cell.seeds))
     if cell.unit and cell.unit.seeds_missing:
         parts.append(words("matrix.seeds_missing", count=cell.unit.seeds_missing))
-    return ", ".join(parts)
+    return words("punctuation.comma").join(parts)
 
 
 def shade(score: float, matrix: Matrix) -> int:
@@ -128,7 +137,9 @@ def explained(found: Comparison, matrix: Matrix, words: Words) -> str:
     if not matrix.ratios_to:
         return explain(found, words.verdicts)
     if found.verdict == "not comparable":
-        return words.verdicts["not comparable"].format(confounds=", ".join(found.confounds))
+        return words.verdicts["not comparable"].format(
+            confounds=words("punctuation.listing").join(found.confounds)
+        )
     verdict = words(f"verdict_name.{found.verdict}")
     change = change_limits(found.difference, found.interval, matrix, words)
     said = words(
@@ -137,7 +148,8 @@ def explained(found: Comparison, matrix: Matrix, words: Words) -> str:
     if found.family == 1:
         return said
     figures = {"level": found.interval.level * 100, "family": found.family}
-    return f"{said}; {filled(words.verdicts['family interval'], figures)}"
+    interval = filled(words.verdicts["family interval"], figures)
+    return words("punctuation.semicolon").join((said, interval))
 
 
 def average_view(margin: Margin, matrix: Matrix, words: Words) -> Section | None:
@@ -182,7 +194,7 @@ def layer_views(matrix: Matrix, words: Words) -> list[Section]:
         averages = [average_view(m, matrix, words) if m else None for m in columns]
         views.append(
             {
-                "title": layer_title(layer, matrix),
+                "title": layer_title(layer, matrix, words),
                 "rows": rows,
                 "averages": averages if matrix.layout.columns else [],
                 "all": average_view(margins[layer, "", None], matrix, words),
@@ -191,10 +203,11 @@ def layer_views(matrix: Matrix, words: Words) -> list[Section]:
     return views
 
 
-def layer_title(layer: Place, matrix: Matrix) -> str:
+def layer_title(layer: Place, matrix: Matrix, words: Words) -> str:
     """The coordinates of a layer; empty where there is only one."""
-    pairs = zip(matrix.layout.layers, layer, strict=True)
-    return ", ".join(f"{key} = {value_text(value)}" for key, value in pairs)
+    names, pairs = leaf_names(matrix), zip(matrix.layout.layers, layer, strict=True)
+    listing = words("punctuation.listing")
+    return listing.join(f"{names[key]} = {value_text(value)}" for key, value in pairs)
 
 
 def column_labels(matrix: Matrix, words: Words) -> list[str]:
@@ -215,11 +228,11 @@ def graph(cell: Cell, scale: tuple[float, float]) -> Any:
     return interval_bar(cell.score or 0.0, cell.interval, scale) if cell.interval else ""
 
 
-def drawn_cells(matrix: Matrix) -> str:
+def drawn_cells(matrix: Matrix, words: Words) -> str:
     """The measured cells with their intervals, drawn in characters."""
     cells = matrix.measured
     bars = [
-        Bar(cell.score, cell.interval, percent(cell.score), place_text(cell.place, matrix))
+        Bar(cell.score, cell.interval, percent(cell.score), place_text(cell.place, matrix, words))
         for cell in cells
         if cell.score is not None and cell.interval is not None
     ]

@@ -12,6 +12,7 @@ from assay.report.matrix_view import (
     average_change_text,
     comparison_view,
     explained,
+    leaf_names,
     limits,
     place_text,
     score_text,
@@ -62,33 +63,35 @@ def tally_lines(found: Tally, matrix: Matrix, words: Words) -> list[str]:
 
 def extreme(cell: Cell, matrix: Matrix, words: Words) -> str:
     """A cell with its difference and verdict, in a line."""
+    comma = words("punctuation.comma")
     view = comparison_view(cell.comparison, matrix, words)
-    change = f"{view['short']}, {view['verdict']}" if view else ""
-    return f"{place_text(cell.place, matrix)}: {change}"
+    change = comma.join((view["short"], view["verdict"])) if view else ""
+    return f"{place_text(cell.place, matrix, words)}{words('punctuation.colon')}{change}"
 
 
 def overlap_lines(matrix: Matrix, words: Words) -> list[tuple[str, bool]]:
-    """How the values of each axis hang together; True marks what is not independent."""
+    """The items and rows that values of each axis share; True marks what is not independent."""
+    names = leaf_names(matrix)
     same = [o for o in matrix.overlaps if o.of == "items" and o.kind == "same"]
     lines = []
     if same:
-        keys = ", ".join(visible(o.key) for o in same)
+        keys = words("punctuation.listing").join(names[o.key] for o in same)
         counts = sorted({count or 0 for o in same for _, count in o.sizes})
         count = " – ".join(number(c) for c in counts)
         lines.append((words("matrix.items_same", keys=keys, count=count), True))
     others = [o for o in matrix.overlaps if o not in same]
-    return [*lines, *((overlap_line(o, words), o.kind != "apart") for o in others)]
+    return [*lines, *((overlap_line(o, names[o.key], words), o.kind != "apart") for o in others)]
 
 
-def overlap_line(found: Overlap, words: Words) -> str:
-    """One axis in words."""
+def overlap_line(found: Overlap, key: str, words: Words) -> str:
+    """One axis, named `key`, in words."""
     values = sorted(found.sizes, key=lambda pair: pair[1] or 0)
     sizes = " ⊂ ".join(
         words(f"matrix.{found.of}_size", value=value_text(v), count=number(n)) for v, n in values
     )
     if found.kind != "nested":
-        sizes = sizes.replace(" ⊂ ", ", ")
-    return words(f"matrix.{found.of}_{found.kind}", key=visible(found.key), sizes=sizes)
+        sizes = sizes.replace(" ⊂ ", words("punctuation.listing"))
+    return words(f"matrix.{found.of}_{found.kind}", key=key, sizes=sizes)
 
 
 def nested_values(matrix: Matrix) -> dict[str, bool]:
@@ -109,7 +112,7 @@ def arm_view(arm: ArmView, matrix: Matrix, words: Words) -> Section:
     figures = {"better": t.better, "worse": t.worse, "compared": t.compared, "run": t.run}
     signs = {"improved": t.improved, "declined": t.declined}
     return {
-        "title": f"{arm.key} = {value_text(arm.value)}",
+        "title": f"{leaf_names(matrix)[arm.key]} = {value_text(arm.value)}",
         "baseline": t.run > 0 and arm.baselines == t.run,
         "counts": words("matrix.arm_counts", **figures, **signs),
         "change": average_change_text(arm.change, matrix, words),
@@ -130,7 +133,7 @@ def recommendation_view(matrix: Matrix, words: Words) -> Section:
             select=visible(found.select),
             problem=visible(found.problem),
         ),
-        "setting": place_text(cell.place, matrix) if cell else "",
+        "setting": place_text(cell.place, matrix, words) if cell else "",
         "model": cell.name if cell else "",
         "evidence": [],
     }
@@ -157,7 +160,9 @@ def recommendation_view(matrix: Matrix, words: Words) -> Section:
         said = explained(cell.comparison, matrix, words)
         lines.append(words("matrix.evidence_report_test", said=said))
     if found.rivals:
-        names = "; ".join(place_text(rival.place, matrix) for rival in found.rivals)
+        names = words("punctuation.semicolon").join(
+            place_text(rival.place, matrix, words) for rival in found.rivals
+        )
         lines.append(words("matrix.rivals", count=len(found.rivals), names=names))
     return {**view, "evidence": lines}
 
@@ -167,4 +172,7 @@ def note_lines(matrix: Matrix, words: Words) -> list[str]:
     subjects: dict[str, list[str]] = {}
     for note in matrix.notes:
         subjects.setdefault(note.key, []).append(visible(note.subject))
-    return [words(f"matrix.note_{key}", names=", ".join(n)) for key, n in subjects.items()]
+    return [
+        words(f"matrix.note_{key}", names=words("punctuation.listing").join(n))
+        for key, n in subjects.items()
+    ]

@@ -164,5 +164,6 @@ def translated(finding: Finding, words: Words) -> Finding:
 
 def named_tests(methods: Iterable[str], words: Words) -> str:
     """The tests and intervals that comparisons were made with, each once."""
-    parts = sorted({"; ".join(words.known("method", p) for p in m.split("; ")) for m in methods})
-    return "; ".join(parts)
+    joint = words("punctuation.semicolon")
+    parts = sorted({joint.join(words.known("method", p) for p in m.split("; ")) for m in methods})
+    return joint.join(parts)

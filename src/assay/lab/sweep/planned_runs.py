@@ -128,9 +128,14 @@ def _with(table: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """The end of each dotted path, as long as it must be to tell it from the others."""
+    """The shortest unique end of each dotted path, as a part of a run's name."""
+    return {key: "-".join(end) for key, end in shortest_ends(keys).items()}
+
+
+def shortest_ends(keys: Sequence[str]) -> dict[str, Sequence[str]]:
+    """The last parts of each dotted path, as few as no other of the paths ends with."""
     parts = [key.split(".") for key in keys]
-    return {".".join(own): "-".join(_shortest_end(own, parts)) for own in parts}
+    return {".".join(own): _shortest_end(own, parts) for own in parts}
 
 
 def _shortest_end(own: Sequence[str], all_parts: Sequence[Sequence[str]]) -> Sequence[str]:
