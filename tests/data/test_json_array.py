@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.formats.formats import read_records, read_rows
-from assay.data.raw_record import DataError
+from assay.data.loaded import DataError
 
 LEAVES = (
     st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=("Cs",)))

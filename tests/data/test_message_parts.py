@@ -9,8 +9,8 @@ import pytest
 
 from assay.data.conversation import stored_messages
 from assay.data.formats.formats import FORMATS, WRITERS, read_rows, write_rows
+from assay.data.loaded import DataError
 from assay.data.message_parts import MOST_BYTES, image_bytes, sent_parts
-from assay.data.raw_record import DataError
 from assay.data.renderings.rendering import RENDERINGS, Renderer
 from assay.data.row import ImagePart, Row, TextPart
 from tests.data.chat import tokenizer

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.json_files import read_jsonl, write_jsonl
+from assay.data.loaded import DataError
 from assay.data.parquet import BATCH_ROWS, read_parquet, without_nulls, write_parquet
-from assay.data.raw_record import DataError
 
 scalars = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

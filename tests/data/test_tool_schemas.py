@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from assay.data.raw_record import DataError, Record
+from assay.data.loaded import DataError, Record
 from assay.data.tools import function_names, openai_tool, parse_tools
 
 RECORD = Record("a.jsonl", 3, {})

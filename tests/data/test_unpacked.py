@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from assay.data.loaded import DataError
 from assay.data.parquet import (
     ENTRY_BYTES,
     FREE_BYTES,
@@ -24,7 +25,6 @@ from assay.data.parquet import (
     raw_rows,
     read_parquet,
 )
-from assay.data.raw_record import DataError
 from assay.data.results.foreign_result import Result, read_members
 from assay.data.results.readers import check_names, read_results
 

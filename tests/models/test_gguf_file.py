@@ -9,8 +9,15 @@ import torch
 from tokenizers import Regex, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, MistralConfig, PreTrainedModel
 
-from assay.models.convert_gguf import smollm_pre_tokenizer
-from assay.models.gguf_file import LLAMA3, QWEN, GgufUnsupported, check_gguf, splitter, write_gguf
+from assay.models.gguf_file import (
+    LLAMA3,
+    QWEN,
+    GgufUnsupported,
+    check_gguf,
+    smollm_pre_tokenizer,
+    splitter,
+    write_gguf,
+)
 from assay.models.weight_files import save_weights
 from tests.data.chat import LINES, metaspace, tokenizer
 from tests.models.folders import tiny_model

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assay.data.raw_record import DataError
+from assay.data.loaded import DataError
 from assay.data.reported.read_reported import read_reported
 from assay.data.reported.reported_errors import ReportedError
 from assay.data.results.readers import read_results

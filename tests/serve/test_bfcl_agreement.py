@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from assay.data.renderings.rendering import Renderer
 from assay.lab.evaluate.opened_model import Served
-from assay.models.convert_gguf import converted_directory
+from assay.models.gguf_file import converted_directory
 from assay.serve.server import running
 from tests.serve.bfcl_script import Script, ScriptedDecoder, known_to_differ, scripts_of
 

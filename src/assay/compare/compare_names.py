@@ -28,7 +28,7 @@ from assay.compare.named_arms import (
     pool_seeds,
 )
 from assay.compare.table import Table, judged_again
-from assay.data.raw_record import DataError
+from assay.data.loaded import DataError
 from assay.errors import InputError, nearest
 from assay.experiment.read_file import read_experiment
 from assay.judge.findings import Finding

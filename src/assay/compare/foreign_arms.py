@@ -12,7 +12,7 @@ from pathlib import Path
 
 from assay.compare.arm import Arm
 from assay.compare.fairness import check_complete
-from assay.data.raw_record import DataError
+from assay.data.loaded import DataError
 from assay.data.results.bfcl_leaderboard import Reported, read_leaderboard
 from assay.data.results.foreign_result import SCORE, Result
 from assay.data.results.lm_eval import sample_logs

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from assay.data.json_files import load_json
+from assay.data.loaded import Record
 from assay.data.message_parts import image_part, stored_parts
-from assay.data.raw_record import Record
 from assay.data.row import Message, Part, Role, TextPart, ToolCall
 from assay.errors import nearest
 

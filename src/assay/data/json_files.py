@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from assay.data.files import atomic_path
-from assay.data.raw_record import JSON_NAMES, DataError, Record
+from assay.data.loaded import JSON_NAMES, DataError, Record
 
 
 def read_jsonl(path: str | Path) -> Iterator[Record]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from assay.data.raw_record import DataError, Record
+from assay.data.loaded import DataError, Record
 from assay.data.row import ImagePart, Message, TextPart
 
 MOST_BYTES = 20 << 20

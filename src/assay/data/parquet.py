@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from assay.data.files import atomic_path
-from assay.data.raw_record import DataError, Record
+from assay.data.loaded import DataError, Record
 
 FREE_BYTES = 64 << 20
 """That any file may unpack to."""

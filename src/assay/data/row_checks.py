@@ -15,8 +15,7 @@ from typing import Any
 
 from assay.data.conversation import stored_messages
 from assay.data.hashing import canonical_json
-from assay.data.loaded import Item, LeftOut
-from assay.data.raw_record import DataError
+from assay.data.loaded import DataError, Item, LeftOut
 from assay.data.row import Row
 from assay.data.tools import function_names
 

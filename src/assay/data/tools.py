@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from assay.data.json_files import load_json
-from assay.data.raw_record import Record
+from assay.data.loaded import Record
 
 OBJECT_TYPES = ("object", "dict")
 

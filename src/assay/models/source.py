@@ -91,7 +91,7 @@ def resolve(
 
 def _from_wheel(name: str) -> Path:
     # Importing the converter imports Transformers, which the other sources can do without.
-    from assay.models.convert_gguf import converted_directory
+    from assay.models.gguf_file import converted_directory
 
     return converted_directory(name)
 
@@ -153,7 +153,7 @@ def _of_wheel(name: str) -> str:
     # Reading the file's header takes a second, and most callers have another kind of source.
     import gguf
 
-    from assay.models.convert_gguf import MODEL_WHEELS
+    from assay.models.gguf_file import MODEL_WHEELS
     from assay.models.wheels import wheel_directory
 
     reader = gguf.GGUFReader(wheel_directory(name) / MODEL_WHEELS[name].gguf)

@@ -20,7 +20,7 @@ from assay.data.conversation import dump_messages, parse_message
 from assay.data.episode import Turn, common
 from assay.data.files import atomic_path, whole_text
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.raw_record import Record
+from assay.data.loaded import Record
 from assay.data.row import Message
 from assay.data.splits import drawn
 from assay.errors import InputError

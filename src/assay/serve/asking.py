@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from assay.data.conversation import parse_messages
-from assay.data.raw_record import DataError, Record
+from assay.data.loaded import DataError, Record
 from assay.data.renderings.template import RenderingError
 from assay.data.tools import parse_tools
 from assay.lab.evaluate.opened_model import Served

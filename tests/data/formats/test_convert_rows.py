@@ -11,7 +11,7 @@ import pytest
 
 from assay.data.formats.convert_rows import NO_ANSWER, ConvertError, Wanted, convert, recognise
 from assay.data.formats.formats import UnknownFormatError, read_rows
-from assay.data.raw_record import DataError
+from assay.data.loaded import DataError
 from assay.data.row import Row
 from assay.data.row_checks import SAME, content_digest
 from assay.data.splits import conversation_of, split_by_conversation

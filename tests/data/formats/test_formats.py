@@ -21,8 +21,7 @@ from assay.data.formats.formats import (
     write_rows,
 )
 from assay.data.formats.swift import CALL_IDS, MERGED, REASONING
-from assay.data.loaded import gather
-from assay.data.raw_record import DataError
+from assay.data.loaded import DataError, gather
 from assay.data.row import Message, Row, ToolCall
 from assay.data.row_checks import SAME, conflicts
 

@@ -24,8 +24,7 @@ from assay.data.formats.hardgen import (
     NotCallsError,
     parse_calls,
 )
-from assay.data.loaded import Loaded, gather
-from assay.data.raw_record import DataError
+from assay.data.loaded import DataError, Loaded, gather
 from assay.data.row import Message, ToolCall
 
 SYSTEM = {"role": "system", "tools": json.dumps([{"name": "f"}, {"name": "g"}])}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.data.formats.formats import read_rows
-from assay.data.raw_record import DataError, Record
+from assay.data.loaded import DataError, Record
 from assay.data.renderings.hermes import flatten, parse_text_messages
 from assay.data.row import Message, Row, ToolCall
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.raw_record import DataError
+from assay.data.loaded import DataError
 from assay.data.results.bfcl_leaderboard import source_of
 from assay.data.results.readers import read_results
 from assay.tasks.tools.single_turn import entries

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assay.data.raw_record import DataError
+from assay.data.loaded import DataError
 from assay.data.results.foreign_result import Result
 from assay.data.results.readers import read_results
 from tests.data.results.produced import FOLDER, PRODUCED, copied

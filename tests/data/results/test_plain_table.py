@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.raw_record import DataError
+from assay.data.loaded import DataError
 from assay.data.results import plain_table
 from assay.data.results.foreign_result import Result
 from assay.data.results.readers import read_results

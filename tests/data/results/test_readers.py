@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.raw_record import DataError
+from assay.data.loaded import DataError
 from assay.data.results.readers import READERS, UnknownResults, read_results, recognise
 from tests.data.results.produced import PRODUCED
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assay.data.raw_record import DataError
+from assay.data.loaded import DataError
 from assay.data.results.readers import read_results
 from tests.data.results.produced import FOLDER
 

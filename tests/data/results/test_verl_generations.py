@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.raw_record import DataError
+from assay.data.loaded import DataError
 from assay.data.results.readers import read_results
 from tests.data.results.produced import FOLDER
 

@@ -24,7 +24,7 @@ from assay.data.formats.formats import (
     shaped,
     write_rows,
 )
-from assay.data.formats.preferences import refuse_preferences
+from assay.data.formats.messages import refuse_preferences
 from assay.data.json_files import read_jsonl
 from assay.data.loaded import Item, LeftOut, Remark
 from assay.data.row import Row

@@ -17,23 +17,13 @@ from pathlib import Path
 from typing import Literal
 
 from assay.data.conversation import cut_untrained
-from assay.data.formats import (
-    gsm8k,
-    hardgen,
-    hermes_rows,
-    looptool,
-    messages,
-    swift,
-    trl_rows,
-    verl_rows,
-)
+from assay.data.formats import hardgen, hermes_rows, messages, swift, trl_rows, verl_rows
 from assay.data.formats.kept import Written
-from assay.data.formats.preferences import refuse_preferences
+from assay.data.formats.messages import refuse_preferences
 from assay.data.json_files import begins_array, read_array, read_jsonl, write_jsonl
-from assay.data.loaded import Item, LeftOut, Remark
+from assay.data.loaded import DataError, Item, LeftOut, Record, Remark
 from assay.data.message_parts import refuse_images
 from assay.data.parquet import read_parquet, write_parquet
-from assay.data.raw_record import DataError, Record
 from assay.data.row import Message, Row
 from assay.data.row_checks import (
     NO_TOOLS,
@@ -161,13 +151,13 @@ def _trained_part(row: Row) -> Item:
 
 FORMATS: dict[str, Reader] = {
     "messages": record_reader(messages.parse),
-    "hermes": record_reader(hermes_rows.parse),
+    "hermes": record_reader(hermes_rows.hermes_row),
     "swift": record_reader(swift.parse),
     "verl": record_reader(verl_rows.parse),
     "hardgen": items_reader(hardgen.items),
-    "looptool": record_reader(looptool.parse),
+    "looptool": record_reader(hermes_rows.looptool_row),
     "trl": record_reader(trl_rows.parse),
-    "gsm8k": record_reader(gsm8k.parse),
+    "gsm8k": record_reader(messages.gsm8k_row),
 }
 
 WRITERS: dict[str, Writer] = {

@@ -24,8 +24,7 @@ from typing import Any
 
 from assay.data.conversation import check_order
 from assay.data.hashing import content_id
-from assay.data.loaded import Item, LeftOut, Remark
-from assay.data.raw_record import DataError, Record
+from assay.data.loaded import DataError, Item, LeftOut, Record, Remark
 from assay.data.renderings.hermes import split_thinking
 from assay.data.row import Message, Row, ToolCall
 from assay.data.tools import parse_tools

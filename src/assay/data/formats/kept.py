@@ -13,7 +13,7 @@ from typing import Any
 from assay.data.conversation import parse_messages, stored_messages
 from assay.data.hashing import canonical_json, content_id
 from assay.data.json_files import load_json
-from assay.data.raw_record import DataError, Record
+from assay.data.loaded import DataError, Record
 from assay.data.renderings.hermes import assistant_text
 from assay.data.row import Message, Row
 from assay.data.tools import parse_tools

@@ -5,14 +5,24 @@ may be objects or JSON text; `loss: false` on an assistant message keeps it from
 user messages may hold images (`data.message_parts`). tau-bench's trajectories, whose messages are
 called `traj`, are read as well: the trials of one task are one conversation, so that a split keeps
 them together. Writing keeps a row whole.
+
+GSM8K: `{"question", "answer"}`; the answer ends in `#### number`, which the task takes apart.
+
+Rows of preference data, which no stage trains: recognised by their columns and refused by name.
+
+Read as conversations they would teach the rejected answer as well as the chosen one. Nothing is
+converted here.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from assay.data.conversation import parse_messages, stored_messages
 from assay.data.formats.kept import Written, build_row, shared_columns
-from assay.data.raw_record import Record
-from assay.data.row import Row
+from assay.data.hashing import content_id
+from assay.data.loaded import Record
+from assay.data.row import Message, Row
 from assay.data.tools import parse_tools
 
 COLUMNS = ("messages", "tools")
@@ -35,3 +45,51 @@ def dump(row: Row) -> Written:
     """The record of a row; nothing is lost."""
     value = shared_columns(row, *COLUMNS) | {"messages": stored_messages(row.messages)}
     return Written(value | {"tools": list(row.tools)} if row.tools else value)
+
+
+def gsm8k_row(record: Record) -> Row:
+    """A row whose gold is the whole answer text; `extra` holds the raw fields but the id.
+
+    Raises DataError.
+    """
+    question = record.need("question", str)
+    answer = record.need("answer", str)
+    source = record.maybe("id", str, int)
+    return Row(
+        id=str(content_id(record.value) if source is None else source),
+        messages=(Message("user", question), Message("assistant", answer)),
+        gold=answer,
+        origin=record.origin,
+        extra=record.others("id"),
+    )
+
+
+DPO = "pairs of a chosen and a rejected answer, for DPO, which no stage trains"
+KTO = "answers labelled good or bad, for KTO, which no stage trains"
+STEPS = "steps of answers with a label each, for a process reward model, which no stage trains"
+
+KINDS: Mapping[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], bool]]] = {
+    DPO: (("chosen", "rejected"), lambda value: True),
+    KTO: (("completion", "label"), lambda value: type(value["label"]) is bool),
+    STEPS: (("completions", "labels"), lambda value: isinstance(value["labels"], list)),
+}
+"""What rows are -> the columns that show it, and what else has to hold."""
+REJECTED = ("rejected_response", "rejected_messages")
+"""The columns that ms-swift puts beside a conversation whose answer is the chosen one."""
+
+FIX = (
+    "for sft give the good answer alone, as the last assistant message; for rce give all answers "
+    'to a prompt as candidates = [{"text": ..., "reward": ...}]'
+)
+
+
+def refuse_preferences(record: Record) -> Record:
+    """The record itself. Raises DataError for one that holds preferences."""
+    there = {name for name, value in record.value.items() if value is not None}
+    for what, (columns, holds) in KINDS.items():
+        if there.issuperset(columns) and holds(record.value):
+            raise record.error(", ".join(columns), what, FIX)
+    for column in REJECTED:
+        if column in there:
+            raise record.error(column, DPO, FIX)
+    return record

@@ -18,7 +18,7 @@ from assay.data.conversation import (
     parse_message,
 )
 from assay.data.formats.kept import Written, build_row, shared_columns
-from assay.data.raw_record import Record
+from assay.data.loaded import Record
 from assay.data.renderings.hermes import think_text
 from assay.data.row import Message, Row
 from assay.data.tools import dump_tools, parse_tools

@@ -20,7 +20,7 @@ from assay.data.formats.kept import (
     shared_columns,
 )
 from assay.data.hashing import canonical_json
-from assay.data.raw_record import Record
+from assay.data.loaded import Record
 from assay.data.row import Message, Row
 from assay.data.tools import dump_tools, openai_tool, parse_tools
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from assay.data.conversation import check_order, parse_message
 from assay.data.formats.kept import Written, gold_text, kept_row, kept_text
 from assay.data.hashing import content_id
-from assay.data.raw_record import Record
+from assay.data.loaded import Record
 from assay.data.renderings.hermes import flatten, parse_text_messages
 from assay.data.row import Row
 

@@ -29,8 +29,7 @@ from typing import Any
 
 from assay.data.conversation import check_order, parse_call
 from assay.data.json_files import load_json
-from assay.data.loaded import Item, Remark
-from assay.data.raw_record import Record
+from assay.data.loaded import Item, Record, Remark
 from assay.data.row import Message, Row, ToolCall
 from assay.data.tools import function_of, parse_tools
 

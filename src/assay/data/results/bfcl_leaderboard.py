@@ -25,7 +25,7 @@ from typing import Any
 
 from assay.data.hashing import canonical_json
 from assay.data.json_files import read_jsonl
-from assay.data.raw_record import DataError, Record
+from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import Answer, Places, Result, read_text
 
 NOT_RUN = "N/A"

@@ -24,8 +24,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from assay.data.loaded import JSON_NAMES, DataError, Record
 from assay.data.parquet import MOST_ENTRIES, Budget, raw_rows
-from assay.data.raw_record import JSON_NAMES, DataError, Record
 from assay.errors import nearest
 
 CLUSTER = "cluster"

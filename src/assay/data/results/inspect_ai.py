@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.raw_record import DataError, Record
+from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
     Answer,
     Clusters,

@@ -17,7 +17,7 @@ from typing import Any
 
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.json_files import load_json, read_jsonl
-from assay.data.raw_record import DataError, Record
+from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
     Answer,
     Clusters,

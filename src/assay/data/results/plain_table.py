@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.json_files import read_jsonl
-from assay.data.raw_record import DataError, Record
+from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
     CLUSTER,
     SCORE,

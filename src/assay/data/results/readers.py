@@ -13,15 +13,8 @@ from typing import Any
 
 from assay.data.files import whole_text
 from assay.data.json_files import read_jsonl
-from assay.data.raw_record import DataError
-from assay.data.results import (
-    bfcl_leaderboard,
-    inspect_ai,
-    lm_eval,
-    plain_table,
-    trl_completions,
-    verl_generations,
-)
+from assay.data.loaded import DataError
+from assay.data.results import bfcl_leaderboard, generations, inspect_ai, lm_eval, plain_table
 from assay.data.results.bfcl_leaderboard import is_leaderboard
 from assay.data.results.foreign_result import Result, read_columns, read_text
 from assay.data.results.lm_eval import read_folder, sample_logs
@@ -33,8 +26,8 @@ READERS: Mapping[str, Reader] = {
     "lm-eval": lm_eval.read,
     "inspect-ai": inspect_ai.read,
     "bfcl": bfcl_leaderboard.read,
-    "verl": verl_generations.read,
-    "trl": trl_completions.read,
+    "verl": generations.read_verl,
+    "trl": generations.read_trl,
     "table": plain_table.read,
 }
 
@@ -42,8 +35,8 @@ MARKS: Mapping[str, tuple[frozenset[str], ...]] = {
     "lm-eval": (lm_eval.KEYS,),
     "inspect-ai": (inspect_ai.KEYS,),
     "bfcl": (bfcl_leaderboard.SCORE_KEYS, bfcl_leaderboard.RESULT_KEYS),
-    "verl": (verl_generations.KEYS,),
-    "trl": (trl_completions.KEYS,),
+    "verl": (generations.VERL_KEYS,),
+    "trl": (generations.TRL_KEYS,),
     "table": (frozenset({"item"}),),
 }
 """Columns by which a format is known; the first that fits counts."""

@@ -6,7 +6,7 @@ How long rows are in tokens: every data set, and prompts and answers against wha
 from collections import Counter
 from collections.abc import Sequence
 
-from assay.data.raw_record import DataError, Record
+from assay.data.loaded import DataError, Record
 from assay.data.row import Row
 from assay.data.row_checks import NO_TOOLS, UNDECLARED, conflicts
 from assay.data.splits import length_statistics

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from assay.data.formats.formats import read_rows
-from assay.data.raw_record import DataError
+from assay.data.loaded import DataError
 from assay.data.renderings.rendering import UnknownRenderingError
 from assay.data.row import Message, ToolCall
 from assay.rl.policy import Sampling

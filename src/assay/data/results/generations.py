@@ -1,4 +1,9 @@
-"""Generations that verl dumps: `STEP.jsonl` in `trainer.validation_data_dir` or `rollout_data_dir`.
+"""Completions that TRL logs with `log_completions`: `completions/completions_STEP.parquet`.
+
+The file names no items: an item is its prompt, and a repeat is another row with the same prompt.
+Every column of numbers but the step and the advantage is a reward function, and so a metric.
+
+Generations that verl dumps: `STEP.jsonl` in `trainer.validation_data_dir` or `rollout_data_dir`.
 
 The file names no items: an item is its prompt and ground truth, and a repeat is another generation
 for the same two. Of a conversation, whose outputs stand in lines of their own, the last output is
@@ -9,21 +14,55 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.data.hashing import content_id
+from assay.data.hashing import canonical_json, content_id
 from assay.data.json_files import read_jsonl
-from assay.data.raw_record import Record
+from assay.data.loaded import Record
 from assay.data.results.foreign_result import (
     SCORE,
     Answer,
     Clusters,
     Result,
     numbered,
+    read_rows,
     score,
     score_columns,
 )
 
-KEYS = frozenset({"input", "output", "score", "step"})
-OTHERS = ("input", "output", "gts", "step", "uid")
+TRL_KEYS = frozenset({"step", "prompt", "completion"})
+TRL_OTHERS = ("step", "prompt", "completion", "advantage", "mode")
+
+
+def read_trl(path: Path, cluster: str | None = None) -> list[Result]:
+    """One result for each reward function; `cluster` is the column of sources. Raises DataError."""
+    records = read_rows(path)
+    places = list(numbered(content_id(r.need("prompt", str, list)) for r in records))
+    sources = Clusters(cluster)
+    for (item, _), record in zip(places, records, strict=True):
+        sources.take(record, item, record.value)
+    return [
+        Result(
+            run=f"{path.parent.parent.name}/{path.stem}",
+            file=str(path),
+            format="trl",
+            metric=metric,
+            answers=tuple(
+                Answer(item, n, score(r, metric), _text(r))
+                for (item, n), r in zip(places, records, strict=True)
+            ),
+            clusters=sources.by_item,
+        )
+        for metric in score_columns(records, *TRL_OTHERS, sources.key)
+    ]
+
+
+def _text(record: Record) -> str | None:
+    """The completion; of a conversation, its messages."""
+    completion = record.maybe("completion", str, list)
+    return canonical_json(completion) if isinstance(completion, list) else completion
+
+
+VERL_KEYS = frozenset({"input", "output", "score", "step"})
+VERL_OTHERS = ("input", "output", "gts", "step", "uid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +73,7 @@ class _Session:
     last: Record
 
 
-def read(path: Path, cluster: str | None = None) -> list[Result]:
+def read_verl(path: Path, cluster: str | None = None) -> list[Result]:
     """One result for each metric; `cluster` is the column of sources. Raises DataError."""
     sessions = _sessions(read_jsonl(path))
     last = [session.last for session in sessions]
@@ -56,7 +95,7 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
             ),
             clusters=sources.by_item,
         )
-        for metric in score_columns(last, *OTHERS, sources.key)
+        for metric in score_columns(last, *VERL_OTHERS, sources.key)
     ]
 
 
