@@ -32,8 +32,8 @@ from assay.rollout.engines.endpoint.client import (
     EndpointError,
     Said,
     Unanswered,
-    endpoint_of,
 )
+from assay.rollout.engines.register import TEXT_ENGINES
 from assay.rollout.token_choice import key_state
 from assay.runs.manifest_file import Manifest
 from assay.tasks.task import Dialogue, Tools
@@ -76,7 +76,7 @@ class EndpointAnswerer:
     def endpoint(self) -> Endpoint:
         """Where the model is asked. Raises EndpointError."""
         experiment = self.session.experiment
-        return endpoint_of(experiment.model, experiment.endpoint)
+        return TEXT_ENGINES["endpoint"](experiment.model, experiment.endpoint)
 
     def check(self) -> None:
         """Raise EndpointError where nothing answers, or not with this key."""
@@ -152,7 +152,7 @@ def endpoint_holder(root: Path, source: str, skill: str) -> Experiment:
 
     Raises EndpointError.
     """
-    url = endpoint_of(source, None).url
+    url = TEXT_ENGINES["endpoint"](source, None).url
     return holder(endpoint_run_name(skill, source, url), source, skill, url)
 
 

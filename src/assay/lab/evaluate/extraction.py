@@ -19,7 +19,8 @@ from assay.data.row import Message
 from assay.errors import InputError, RunFailure
 from assay.experiment.toml_write import inline, inline_key
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.endpoint.client import Unanswered, endpoint_of
+from assay.rollout.engines.endpoint.client import Unanswered
+from assay.rollout.engines.register import TEXT_ENGINES
 
 SCRIPTED, ENDPOINT = "scripted:", "openai:"
 MOST_TOKENS = 16384
@@ -87,7 +88,7 @@ def ask(root: Path, model: str, text: str) -> str:
         return report_text(Path(model.removeprefix(SCRIPTED)))
     if model.startswith(ENDPOINT):
         try:
-            return endpoint_of(model, None).say(request(text), (), GREEDY).text
+            return TEXT_ENGINES["endpoint"](model, None).say(request(text), (), GREEDY).text
         except Unanswered as error:
             raise NoRecord(f"{model} does not answer: {error}") from None
     return _sampled(root, model, request(text))
