@@ -9,17 +9,10 @@ GRPO's settings equal TRL's `loss_type="dapo"` with `scale_rewards="group"` and 
 token mean over the whole batch, advantages divided by the deviation plus 1e-4, no KL.
 """
 
-from benchmarks.worker import (
-    Meter,
-    Record,
-    open_channel,
-    reset_peak,
-    resident,
-    step_report,
-    versions,
-)
+from benchmarks import worker
+from benchmarks.worker import Meter, Record
 
-CHANNEL, SETTINGS = open_channel()
+CHANNEL, SETTINGS = worker.open_channel()
 
 from collections.abc import Sequence  # noqa: E402 after the channel: libraries may print
 from contextlib import nullcontext  # noqa: E402
@@ -50,7 +43,7 @@ from assay.train.update import micro_batches, side_by_side, update  # noqa: E402
 from benchmarks import shapes  # noqa: E402
 from benchmarks.shapes import Document, GrpoCell, SftCell  # noqa: E402
 
-IMPORTS = resident()
+IMPORTS = worker.resident()
 """Bytes that the imports alone take."""
 
 
@@ -92,7 +85,7 @@ class Side:
 
     def step(self) -> Record:
         """One whole step."""
-        reset_peak()
+        worker.reset_peak()
         whole = Meter.start()
         batch = self.collect(self.step_number)
         generation = whole.cpu, whole.wall
@@ -100,7 +93,7 @@ class Side:
             self.train(packed)
         self.step_number += 1
         self.cursor += batch.consumed
-        return {**step_report(whole, generation), **self.facts(batch)}
+        return {**worker.step_report(whole, generation), **self.facts(batch)}
 
     def train(self, packed: Packed) -> None:
         """One optimizer update."""
@@ -202,13 +195,8 @@ class GrpoSide(Side):
 
     def facts(self, batch: Batch) -> Record:
         """Lengths, and how many groups carried signal."""
-        rewards = [shapes.reward_of(sample.tokens) for sample in batch.samples]
-        lengths = [len(sample.tokens) for sample in batch.samples]
-        return {
-            "completion_tokens": sum(lengths),
-            "longest": max(lengths),
-            "groups_with_signal": shapes.groups_with_signal(rewards, self.cell.group),
-        }
+        completions = [sample.tokens for sample in batch.samples]
+        return shapes.completion_facts(completions, self.cell.group)
 
     def sample(self) -> Record:
         """Completions of step 1's prompts, from which the driver chooses an end token."""
@@ -283,12 +271,12 @@ class SftSide(Side):
         """CPU-seconds per token and peak memory of the first documents at a micro-batch budget."""
         self.micro_tokens = tokens
         packed = likelihood_batch(self.episodes[: SETTINGS["batch"]])
-        reset_peak()
+        worker.reset_peak()
         meter = Meter.start()
         self.gradient(packed)
         self.optimizer.zero_grad(set_to_none=True)
         total = sum(map(len, packed.contexts)) + len(packed.actions_S)
-        return {"cpu_per_token": meter.cpu / total, "peak_bytes": resident("VmHWM")}
+        return {"cpu_per_token": meter.cpu / total, "peak_bytes": worker.resident("VmHWM")}
 
     def check(self, documents: list[Document], gradients: str) -> Record:
         """Loss and gradients of these documents."""
@@ -299,7 +287,7 @@ def main() -> None:
     """Answer commands until the driver closes."""
     torch.set_num_threads(SETTINGS["cell"]["threads"])
     side = {"grpo": GrpoSide, "sft": SftSide}[SETTINGS["method"]]()
-    packages = versions("assay-lab", "transformers", "torch", "peft")
+    packages = worker.versions("assay-lab", "transformers", "torch", "peft")
     CHANNEL.send(versions=packages, import_bytes=IMPORTS)
     CHANNEL.serve(side)
 

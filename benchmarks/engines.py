@@ -1,10 +1,9 @@
 """One sampling engine in a process of its own, as `rollout` drives it.
 
-A request holds `prompts` (token ids), `group` (completions of each), `tokens` (every completion has
-exactly so many), `seed`, and whether log-probs are wanted where an engine leaves the choice
-(`logps`). The answer holds `completions`, those of a prompt together, and the seconds of the
-sampling call alone. Runs in the engine's own environment, so each engine is imported where it is
-made.
+A request holds `prompts` (token ids), `group` (completions of each), `tokens` (exactly so many in
+every completion), `seed`, and whether vLLM returns log-probs (`logps`). The answer holds
+`completions`, those of a prompt together, and the seconds of the sampling call alone. Each engine
+has an environment of its own, so it is imported where it is made.
 """
 
 import ctypes

@@ -34,11 +34,10 @@ class Environment:
     requirements: tuple[str, ...]
     """What pip installs in one go."""
     uninstall: tuple[str, ...] = ()
-    """Packages taken out afterwards: ones that came along and do not load on a CPU."""
+    """Packages taken out afterwards: dependencies that do not load on a CPU."""
     options: tuple[str, ...] = ()
-    """Further options of `pip install`."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables while pip runs."""
+    """Options of `pip install`, and environment variables while it runs."""
 
 
 ENVIRONMENTS: Mapping[str, Environment] = {

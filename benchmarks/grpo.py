@@ -6,25 +6,20 @@
 
 All sides have the same weights, token ids of prompts, temperature 1, AdamW at 1e-6 without decay,
 clipping at 1, 2 prompts x 8 completions, one update per rollout, no gradient checkpointing, no KL.
-Every group must have reward variance, or the side has failed. `assay_worker` and `trl_worker` say
-what a step includes.
 
-Before the timing TRL computes loss and gradients of a rollout by its own code, and Assay those of
-the same tokens: in fp32 loss and advantages must agree within 1e-5 and every gradient within 1e-4
-of its norm; in bf16, where both round, the differences are reported. This is a check of the
-mathematics, so it runs at a short length.
+Before the timing TRL computes loss and gradients of a short rollout, and Assay those of the same
+tokens: in fp32 loss and advantages must agree within 1e-5 and every gradient within 1e-4 of its
+norm; in bf16, where both round, the differences are reported.
 
 TRL gets the smallest micro-batch whose CPU-seconds per row are within 3 % of the least among those
-that fit the memory, and the faster of two caches, each tried once; the search goes up and ends
-where a larger micro-batch is dearer, except that with long rows the largest is tried as well. Assay
-has its default micro-batch budget. `core` measures its cells again, the others skip cells that have
-a result.
+that fit the memory, and the faster of two caches, each tried once; Assay has its default budget.
+`core` measures its cells again, the others skip cells that have a result.
 """
 
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -80,7 +75,7 @@ class Setup:
     def settings(self) -> Record:
         """The settings that both workers read."""
         model = str(model_folder(self.cell.model))
-        return {"method": SUBJECT, "cell": self.cell.record(), "model": model, "end": self.end}
+        return {"method": SUBJECT, "cell": asdict(self.cell), "model": model, "end": self.end}
 
     def assay(self) -> Side:
         """Assay's side."""
@@ -90,9 +85,8 @@ class Setup:
         """TRL's side, with a tokenizer that ends completions where Assay does."""
         vocabulary = vocabulary_of(self.cell.model)
         tokenizer = self.folder / "tokenizer"
-        id_tokenizer(vocabulary, vocabulary if self.end is None else self.end).save_pretrained(
-            tokenizer
-        )
+        end = vocabulary if self.end is None else self.end
+        id_tokenizer(vocabulary, end).save_pretrained(tokenizer)
         settings = {"tokenizer": str(tokenizer), "rows": rows, "cache": cache, **self.settings()}
         return Side(peer, "benchmarks.trl_worker", settings, self.cell.threads, peer)
 
@@ -207,7 +201,7 @@ def measure(cell: GrpoCell, what: str) -> Record:
                 workers, failures, limits, lambda side, n: one_step(cell, workers, side, n)
             )
     kept = {"end": setup.end, "choices": choices, "equality": equality}
-    return {"cell": cell.record(), "machine": before, **kept, **measured.record()}
+    return {"cell": asdict(cell), "machine": before, **kept, **measured.record()}
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class Cell:
     def side(self) -> Side:
         """Assay's side, with completions of forced lengths."""
         cell = GrpoCell(MODEL, dtype=self.dtype, **asdict(self.load))
-        settings = {"method": "grpo", "cell": cell.record(), "model": str(model_folder(MODEL))}
+        settings = {"method": "grpo", "cell": asdict(cell), "model": str(model_folder(MODEL))}
         return Side("assay", "benchmarks.assay_worker", settings)
 
 

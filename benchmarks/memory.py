@@ -12,7 +12,9 @@ import json
 import random
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -146,7 +148,7 @@ def cases(dtype: str, folder: Path) -> Iterator[Case]:
     shared = {"model": str(model_folder("smollm2")), "documents": str(file), "batch": 8}
     sft, grpo = SftCell("smollm2", dtype), GrpoCell("smollm2", 128, 32, dtype)
     for method, cell, micro_tokens in (("sft", sft, 4096), ("sft", sft, 512), ("grpo", grpo, 4096)):
-        settings: Record = {"method": method, "cell": cell.record(), **shared}
+        settings: Record = {"method": method, "cell": asdict(cell), **shared}
         side = Side(method, "benchmarks.assay_worker", settings)
         yield Case(side, micro_tokens, dtype == "bf16")
 
@@ -154,11 +156,8 @@ def cases(dtype: str, folder: Path) -> Iterator[Case]:
 def random_documents(count: int, prompt: int, answer: int) -> list[Document]:
     """Prompts and answers of arbitrary ordinary tokens."""
     draw = random.Random(0)
-    lengths = prompt, answer
-    return [
-        tuple([draw.randrange(1000, 40000) for _ in range(length)] for length in lengths)  # type: ignore[misc]
-        for _ in range(count)
-    ]
+    tokens = iter(partial(draw.randrange, 1000, 40000), None)
+    return [(list(islice(tokens, prompt)), list(islice(tokens, answer))) for _ in range(count)]
 
 
 def measure(case: Case, shape: ModelShape) -> str:

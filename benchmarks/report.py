@@ -3,9 +3,8 @@
     python -m benchmarks.report           write them into the page
     python -m benchmarks.report ratios    print one
 
-A table stands between `<!-- python -m benchmarks.report NAME -->` and `<!-- end -->`; the words
-around it are the page's own. Measures nothing: a cell without a result has no row, a side that
-failed has no number.
+The words around the tables are the page's own. Measures nothing: a cell without a result has no
+row, a side that failed has no number.
 """
 
 import re

@@ -51,10 +51,7 @@ def medians(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def ratio(ours: Sequence[Record], theirs: Sequence[Record], key: str) -> float:
-    """The median over rounds of their number over ours of the same round.
-
-    A side that was refused in a round has none, so a result holds as many of either.
-    """
+    """The median over rounds of their number over ours of the same round."""
     pairs = zip(ours, theirs, strict=True)
     return statistics.median(their[key] / our[key] for our, their in pairs)
 

@@ -4,24 +4,23 @@
     python -m benchmarks.sft full    the small random Qwen3 and two threads too
     python -m benchmarks.sft cell model=qwen3 dtype=fp32
 
-The documents are BFCL's live_simple rows (`models.documents`), the same for all; each side shuffles
-them in its own way, so the cost is CPU-seconds per token that is not padding. Assay is measured in
-turn with one TRL at a time, since five trainers at once do not fit the memory. Weights, AdamW at
-1e-5 without decay and clipping at 1 are the same; gradient checkpointing is off; an update holds 16
-documents, with TRL's packing packed rows of about as many tokens.
+The documents (`models.documents`) are the same for all; each side shuffles them in its own way, so
+the cost is per token that is not padding. Assay is measured in turn with one TRL at a time, since
+five trainers do not fit the memory. Weights, AdamW at 1e-5 without decay and clipping at 1 are the
+same; an update holds 16 documents, with TRL's packing packed rows of about as many tokens.
 
 TRL without packing gets its best micro-batch, TRL with packing its best row length, Assay its best
 micro-batch budget, or a smaller one within 3 % of it, each tried once on 16 documents.
 
-Before any timing the loss and gradients of documents as TRL batches them must equal Assay's of the
-same documents: in fp32 the loss within 1e-5, each gradient within 1e-3 of its norm. That packed
-gradients are equal shows that TRL's packing keeps documents apart on SDPA.
+Before any timing loss and gradients of the same documents must be equal: in fp32 the loss within
+1e-5, each gradient within 1e-3 of its norm. Equal packed gradients show that TRL keeps documents
+apart.
 """
 
 import json
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks import shapes
@@ -75,7 +74,7 @@ class Setup:
         """The settings that both workers read."""
         return {
             "method": SUBJECT,
-            "cell": self.cell.record(),
+            "cell": asdict(self.cell),
             "model": str(model_folder(self.cell.model)),
             "documents": str(self.folder / "documents.json"),
             "batch": shapes.DOCUMENTS,
@@ -192,7 +191,7 @@ def measure(cell: SftCell, seconds: float) -> Record:
         equality |= equal
     whole = {side: taken for side, taken in steps.items() if side not in failures}
     return {
-        "cell": cell.record(),
+        "cell": asdict(cell),
         "machine": before,
         "mean_document_tokens": setup.mean_tokens,
         "choices": choices,

@@ -8,12 +8,11 @@ import json
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 PEERS = ("trl-1.16", "trl-1.12")
 MODELS = {"smollm2": "SmolLM2-135M", "qwen3": "Qwen3-5M"}
-"""The second is a small random model that `models` makes."""
 CLIP_NORM = 1.0
 MICRO_BATCHES = (2, 4, 8, 16)
 """TRL's per_device_train_batch_size."""
@@ -21,7 +20,6 @@ CHECK_PROMPT, CHECK_COMPLETION = 64, 16
 """Loss and gradients of GRPO are compared at this shape at most."""
 
 GRPO_RATE, SFT_RATE = 1e-6, 1e-5
-"""Learning rates."""
 LORA_RANK, LORA_ALPHA = 16, 32.0
 WARM_UP_PROMPT, WARM_UP_COMPLETION = 16, 8
 """The shape of step 0 at most, which makes the optimizer's moments and is not counted."""
@@ -79,10 +77,6 @@ class GrpoCell:
         """Completions of one step."""
         return self.prompts * self.group
 
-    def record(self) -> dict[str, object]:
-        """As JSON holds it."""
-        return asdict(self)
-
 
 CORE_SHAPES = ((32, 64), (256, 32), (1024, 64))
 FULL_SHAPES = (*CORE_SHAPES, (256, 128), (2048, 128))
@@ -128,10 +122,6 @@ class SftCell:
         """Names the cell's result."""
         return f"{self.model}-{self.dtype}-{self.threads}t"
 
-    def record(self) -> dict[str, object]:
-        """As JSON holds it."""
-        return asdict(self)
-
 
 def sft_core() -> list[SftCell]:
     """The cells of the short run."""
@@ -171,7 +161,13 @@ def reward_of(tokens: Sequence[int]) -> float:
     return (sum(tokens) % 97) / 97
 
 
-def groups_with_signal(rewards: Sequence[float], group: int) -> int:
-    """How many groups of neighbours have rewards that are not all equal."""
+def completion_facts(completions: Sequence[Sequence[int]], group: int) -> dict[str, int]:
+    """Lengths, and how many groups of neighbours have rewards that are not all equal."""
+    rewards = list(map(reward_of, completions))
     groups = [rewards[i : i + group] for i in range(0, len(rewards), group)]
-    return sum(len(set(each)) > 1 for each in groups)
+    lengths = list(map(len, completions))
+    return {
+        "completion_tokens": sum(lengths),
+        "longest": max(lengths),
+        "groups_with_signal": sum(len(set(each)) > 1 for each in groups),
+    }

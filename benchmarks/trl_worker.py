@@ -2,47 +2,27 @@
 
 Runs in an environment of TRL's own and imports nothing of Assay. The trainer's `train()` runs as it
 does for a user; a callback holds it before each optimizer step until the driver asks for one. A
-step lasts from `on_step_begin` to `on_step_end`: generation and rewards, every micro-batch's
-forward and backward, clipping, the optimizer's step. Fetching the batch, logging and saving are
-left out.
-
-Gradient checkpointing and logging are off. GRPO has beta 0 and generation aligned with the
-optimizer step, so that TRL makes neither a reference nor an old-log-prob pass. SFT gets documents
-as token ids with labels on the answers; packing is TRL's default, best-fit decreasing with its
-padding-free collator.
+step lasts from `on_step_begin` to `on_step_end`: generation and rewards, forward and backward of
+every micro-batch, clipping, the optimizer's step. Fetching the batch, logging and saving are left
+out. GRPO has beta 0 and generation aligned with the optimizer step, so that TRL makes neither a
+reference nor an old-log-prob pass. SFT's packing is TRL's default.
 """
 
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.worker import (
-    Meter,
-    Record,
-    open_channel,
-    reset_peak,
-    resident,
-    step_report,
-    versions,
-)
+from benchmarks import worker
+from benchmarks.worker import Meter, Record
 
-CHANNEL, SETTINGS = open_channel()
+CHANNEL, SETTINGS = worker.open_channel()
 
 import torch  # noqa: E402 after the channel: libraries may print
+import trl  # type: ignore[import-not-found]  # noqa: E402
 from datasets import Dataset  # type: ignore[import-not-found]  # noqa: E402
 from peft import LoraConfig, get_peft_model  # noqa: E402
-from transformers import (  # noqa: E402
-    AutoModelForCausalLM,
-    PreTrainedTokenizerFast,
-    TrainerCallback,
-)
-from trl import (  # type: ignore[import-not-found]  # noqa: E402
-    GRPOConfig,
-    GRPOTrainer,
-    SFTConfig,
-    SFTTrainer,
-    pack_dataset,
-)
+from transformers import AutoModelForCausalLM, TrainerCallback  # noqa: E402
+from transformers import PreTrainedTokenizerFast as Tokenizer  # noqa: E402
 
 from benchmarks import shapes  # noqa: E402
 from benchmarks.shapes import Document, GrpoCell, SftCell  # noqa: E402
@@ -90,7 +70,7 @@ class HeldTrainer(TrainerCallback):
         """Answer commands until one asks for a step."""
         for command in self.commands:
             if command["do"] == "step":
-                reset_peak()
+                worker.reset_peak()
                 self.whole = Meter.start()
                 return
             CHANNEL.send(**getattr(self, command.pop("do"))(**command))
@@ -148,12 +128,12 @@ class GrpoSide(HeldTrainer):
             for step in range(shapes.GRPO_STEPS)
             for which in range(cell.prompts)
         ]
-        trainer = GRPOTrainer(
+        trainer = trl.GRPOTrainer(
             model=model,
             reward_funcs=rewards,
             args=self.configuration(folder),
             train_dataset=Dataset.from_list(prompts),
-            processing_class=PreTrainedTokenizerFast.from_pretrained(SETTINGS["tokenizer"]),
+            processing_class=Tokenizer.from_pretrained(SETTINGS["tokenizer"]),
             callbacks=[self],
         )
         self.generate = trainer._generate_and_score_completions
@@ -162,7 +142,7 @@ class GrpoSide(HeldTrainer):
 
     def configuration(self, folder: str) -> Any:
         """The trainer's settings."""
-        return GRPOConfig(
+        return trl.GRPOConfig(
             **shared_settings(folder, self.cell.rows // ROWS, self.bf16),
             num_generations=self.cell.group,
             max_completion_length=self.cell.completion,
@@ -195,20 +175,12 @@ class GrpoSide(HeldTrainer):
     def report(self) -> Record:
         """Seconds, memory, lengths and groups with signal."""
         self.steps += 1
-        lengths = [len(tokens) for tokens in self.completions]
-        signal = shapes.groups_with_signal(
-            [shapes.reward_of(t) for t in self.completions], self.cell.group
-        )
-        return {
-            **step_report(self.whole, self.generation),
-            "completion_tokens": sum(lengths),
-            "longest": max(lengths),
-            "groups_with_signal": signal,
-        }
+        found = worker.step_report(self.whole, self.generation)
+        return found | shapes.completion_facts(self.completions, self.cell.group)
 
     def micro(self, rows: int, count: int) -> Record:
         """CPU-seconds per row and peak memory of `count` micro-batches of arbitrary tokens."""
-        reset_peak()
+        worker.reset_peak()
         meter = Meter.start()
         for _ in range(count):
             prompts = torch.randint(1, self.vocabulary, (rows, self.cell.prompt))
@@ -216,7 +188,7 @@ class GrpoSide(HeldTrainer):
             signs = torch.tensor([1.0, -1.0]).repeat(rows // 2)
             self.backward(batch_of(prompts, completions, signs))
         self.trainer.model.zero_grad()
-        return {"cpu_per_row": meter.cpu / rows / count, "peak_bytes": resident("VmHWM")}
+        return {"cpu_per_row": meter.cpu / rows / count, "peak_bytes": worker.resident("VmHWM")}
 
     def cache(self, kind: str, longest: int = shapes.CACHE_PROMPT) -> Record:
         """CPU-seconds of generating with a cache, at the cell's shape or a smaller one.
@@ -312,9 +284,9 @@ class SftSide(HeldTrainer):
 
     def build(self, model: Any, folder: str) -> Any:
         """The trainer."""
-        trainer = SFTTrainer(
+        trainer = trl.SFTTrainer(
             model=model,
-            args=SFTConfig(
+            args=trl.SFTConfig(
                 **shared_settings(folder, SETTINGS["window"], self.bf16),
                 packing=self.packed,
                 max_length=SETTINGS["length"],
@@ -322,7 +294,7 @@ class SftSide(HeldTrainer):
                 learning_rate=shapes.SFT_RATE,
             ),
             train_dataset=as_rows(self.documents),
-            processing_class=PreTrainedTokenizerFast.from_pretrained(SETTINGS["tokenizer"]),
+            processing_class=Tokenizer.from_pretrained(SETTINGS["tokenizer"]),
             callbacks=[self],
         )
         self.compute_loss, trainer.compute_loss = trainer.compute_loss, self.counted_loss
@@ -337,26 +309,26 @@ class SftSide(HeldTrainer):
     def report(self) -> Record:
         """Seconds, memory, and tokens that are not padding."""
         tokens, self.tokens = self.tokens, 0
-        return {**step_report(self.whole), "tokens": tokens}
+        return {**worker.step_report(self.whole), "tokens": tokens}
 
     def trial(self, rows: int, length: int) -> Record:
         """CPU-seconds per token and peak memory of the first update's documents, split so."""
         data = as_rows(self.documents[: shapes.DOCUMENTS])
-        features = list(pack_dataset(data, length) if self.packed else data)
-        reset_peak()
+        features = list(trl.pack_dataset(data, length) if self.packed else data)
+        worker.reset_peak()
         meter = Meter.start()
         for first in range(0, len(features), rows):
             self.backward(self.trainer.data_collator(features[first : first + rows]))
         self.trainer.model.zero_grad()
         tokens, self.tokens = self.tokens, 0
-        return {"cpu_per_token": meter.cpu / tokens, "peak_bytes": resident("VmHWM")}
+        return {"cpu_per_token": meter.cpu / tokens, "peak_bytes": worker.resident("VmHWM")}
 
     def check(self, gradients: str) -> Record:
         """Loss and gradients of the first documents as this trainer batches them."""
         features = list(as_rows(self.documents[: shapes.CHECKED]))
         if self.packed:
             # The packed row with the most documents: whether they see each other is the question.
-            packed = pack_dataset(as_rows(self.documents[: shapes.CHECKED]), shapes.CHECK_LENGTH)
+            packed = trl.pack_dataset(Dataset.from_list(features), shapes.CHECK_LENGTH)
             features = [max(packed, key=lambda row: len(row["seq_lengths"]))]
         loss = self.backward(self.trainer.data_collator(features))
         self.save_gradients(gradients)
@@ -389,7 +361,7 @@ def main() -> None:
     model: Any = AutoModelForCausalLM.from_pretrained(Path(SETTINGS["model"]), dtype=torch.float32)
     with tempfile.TemporaryDirectory() as folder:
         side.trainer = side.build(model, folder)
-        CHANNEL.send(versions=versions("trl", "transformers", "torch", "accelerate", "peft"))
+        CHANNEL.send(versions=worker.versions("trl", "transformers", "torch", "accelerate", "peft"))
         side.trainer.train()
 
 
