@@ -294,10 +294,12 @@ class Cell(Protocol):
     @property
     def name(self) -> str:
         """Names its result file."""
+        ...
 
     @property
     def dtype(self) -> str:
         """fp32 or bf16."""
+        ...
 
 
 AnyCell = TypeVar("AnyCell", bound=Cell)

@@ -18,7 +18,6 @@ from benchmarks.worker import Meter, Record, open_channel, versions
 Completions = list[list[int]]
 Sample = Callable[[Record], Completions]
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-"""As torch names them."""
 
 
 def assay(model: str, dtype: str, threads: int) -> Sample:

@@ -76,7 +76,6 @@ class Row:
     ours: str
     """What Assay takes, with its unit."""
     ratios: dict[str, str]
-    """By column."""
 
 
 def speedup(result: Record, peer: str, key: str = "cpu") -> float | None:
