@@ -22,21 +22,14 @@ def check(
     from assay.cli.live_display import progress
     from assay.judge.findings import filled
     from assay.lab.check.all_checks import check_experiment
-    from assay.report.drawn import histogram_line
+    from assay.report.check_tables import check_tables
 
     with progress() as observer:
         report = check_experiment(file, overrides or (), root=root, probe=probe, observer=observer)
-    numbers = [
-        f"{place}: " + ", ".join(f"{name} {value:,.6g}" for name, value in values.items())
-        for place, values in report.numbers.items()
-    ]
-    numbers += [
-        f"{one.place}: {one.name} {histogram_line(one.counts, one.edges)}"
-        for one in report.histograms
-    ]
     found = Counter(finding.severity for finding in report.findings)
     counts = {severity: found[severity] for severity in ("error", "warning", "note")}
     counted = {"file": file, "errors": counts["error"], "warnings": counts["warning"]}
     words = filled("{file}: {errors:errors}, {warnings:warnings}", counted)
     result = {"counts": counts, "numbers": report.numbers, "histograms": report.histograms}
-    return Outcome(result, [*numbers, words], report.findings, exit_code=2 if report.failed else 0)
+    shown = [*check_tables(report.numbers, report.histograms), words]
+    return Outcome(result, shown, report.findings, exit_code=2 if report.failed else 0)

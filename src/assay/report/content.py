@@ -47,7 +47,8 @@ def headline(facts: "RunFacts", words: Words) -> Section | None:
     if facts.main is None or facts.main.table is None:
         return None
     table = facts.main.table
-    best = read_selection(facts.run.path, list(facts.experiment.stage)[-1])
+    stages = list(facts.experiment.stage)
+    best = read_selection(facts.run.path, stages[-1]) if stages else None
     chosen = [line for line in table.lines if best is not None and line.name == best.checkpoint]
     line = (chosen or table.lines)[-1]
     pairings = [p for p in (line.to_control, line.to_previous) if p is not None]

@@ -1,0 +1,106 @@
+"""What `assay check` measured, as tables for the terminal: rows, tokens, cost, and the rest.
+
+Makes rich renderables of the numbers that the checks give by name; judges none of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from assay.report.drawn import histogram_line
+
+if TYPE_CHECKING:  # checks load torch
+    from assay.lab.check.subject import Histogram
+
+Numbers = Mapping[str, Mapping[str, float]]
+"""Table of the experiment -> what was measured, with its unit -> value."""
+ROWS = {"rows_in_source": "in the source", "train_rows": "train", "dev_rows": "dev"}
+DROPPED = "dropped: "
+TOKENS = ("conversation_tokens", "prompt_tokens", "answer_tokens")
+SPREAD = {"mean": ("mean",), "median": ("median", "50"), "95 %": ("95",), "largest": ("largest",)}
+"""Column -> how the checks name it."""
+MINUTE, GIGABYTE = 60, 1000
+
+
+def check_tables(numbers: Numbers, histograms: "Sequence[Histogram]") -> list[RenderableType]:
+    """The tables that have at least one row, in the order in which a reader decides."""
+    drawn = {(one.place, one.name): one for one in histograms}
+    found = [row_table(numbers), token_table(numbers, drawn), cost_table(numbers), rest(numbers)]
+    return [table for table in found if table.row_count]
+
+
+def row_table(numbers: Numbers) -> Table:
+    """Data sets: their rows, and below each what was left out and why."""
+    table = _table("Rows", "", *ROWS.values(), "left out")
+    for place, values in numbers.items():
+        if not any(name in values for name in ROWS):
+            continue
+        dropped = {n.removeprefix(DROPPED): v for n, v in values.items() if n.startswith(DROPPED)}
+        kept = (_cell(values.get(name)) for name in ROWS)
+        table.add_row(place, *kept, _cell(sum(dropped.values())))
+        for reason, count in dropped.items():
+            table.add_row(f"  {reason}", "", "", "", _cell(count), style="dim")
+    return table
+
+
+def token_table(numbers: Numbers, drawn: "Mapping[tuple[str, str], Histogram]") -> Table:
+    """Lengths of conversations, prompts and answers; a curve where their counts are known."""
+    table = _table("Tokens", "", "of", *SPREAD, "")
+    for place, values in numbers.items():
+        for kind in TOKENS:
+            cells = [_first(values, kind, names) for names in SPREAD.values()]
+            if any(cells):
+                one = drawn.get((place, kind))
+                curve = histogram_line(one.counts, one.edges) if one else ""
+                table.add_row(place, kind.removesuffix("_tokens") + "s", *cells, curve)
+    return table
+
+
+def cost_table(numbers: Numbers) -> Table:
+    """Memory, time and disk that stages and evaluations take."""
+    table = _table("Cost", "", "minutes", "memory, GB", "disk, GB", "free, GB")
+    for place, values in numbers.items():
+        low, high = values.get("seconds_low"), values.get("seconds_high")
+        minutes = (
+            "" if low is None or high is None else f"{low / MINUTE:.1f} to {high / MINUTE:.1f}"
+        )
+        sizes = [values.get(name) for name in ("memory_mb", "checkpoints_mb", "free_mb")]
+        cells = [minutes, *("" if size is None else f"{size / GIGABYTE:.1f}" for size in sizes)]
+        if any(cells):
+            table.add_row(place, *cells)
+    return table
+
+
+def rest(numbers: Numbers) -> Table:
+    """Every other number, one a row."""
+    table = _table("Checks", "", "what", "value")
+    for place, values in numbers.items():
+        for name, value in values.items():
+            if not _shown_above(name):
+                what, colon, about = name.partition(": ")
+                table.add_row(place, what.replace("_", " ") + colon + about, _cell(value))
+    return table
+
+
+def _shown_above(name: str) -> bool:
+    costs = {"seconds_low", "seconds_high", "memory_mb", "checkpoints_mb", "free_mb"}
+    return name in costs or name in ROWS or name.startswith((DROPPED, *TOKENS))
+
+
+def _first(values: Mapping[str, float], kind: str, names: Sequence[str]) -> str:
+    found = (values[f"{kind}_{name}"] for name in names if f"{kind}_{name}" in values)
+    return _cell(next(found, None))
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:,.4g}" if value % 1 else f"{value:,.0f}"
+
+
+def _table(title: str, *heads: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None)
+    for place, head in enumerate(heads):
+        left = place == 0 or head in ("of", "what", "")
+        table.add_column(head, justify="left" if left else "right", header_style="dim")
+    return table
