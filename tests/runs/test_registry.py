@@ -14,7 +14,6 @@ from assay.runs.protection import (
     delete_checkpoint,
     delete_run,
     guard_delete,
-    guard_overwrite,
     mark_protected,
 )
 from assay.runs.registry import (
@@ -232,7 +231,7 @@ def test_a_checkpoint_that_a_record_measured_is_protected(lab):
         root, teacher.checkpoint("sft", 16)
     )
     with pytest.raises(ProtectedPath):
-        guard_overwrite(root, teacher.checkpoint("sft", 16))
+        guard_delete(root, teacher.checkpoint("sft", 16))
 
 
 def test_what_nobody_refers_to_may_go(lab):
@@ -240,7 +239,7 @@ def test_what_nobody_refers_to_may_go(lab):
     delete_checkpoint(pupil, "sft", 8)
     assert not pupil.checkpoint("sft", 8).exists()
     assert pupil.checkpoint("sft", 16).is_dir()
-    guard_overwrite(root, teacher.checkpoint("sft", 24))
+    guard_delete(root, teacher.checkpoint("sft", 24))
     guard_delete(root, teacher.metrics)
 
 

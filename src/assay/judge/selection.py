@@ -3,7 +3,7 @@
 Corrections and expectations in closed form, and the gate that a later checkpoint must pass to take
 the place of the one that training started from. Reading scores from disk is the lab's part.
 
-Choosing one of many on the items that choose, by rule, or none.
+Choosing one of many on the dev items, by rule, or none.
 
 The rule: the candidate is the one with the best score on dev items, where an answer without a
 score counts as a failure; it is chosen if it beats its baseline there by the paired test, with the
@@ -18,20 +18,14 @@ import numpy as np
 from scipy import special
 
 from assay.judge.families import judge_family
-from assay.judge.intervals import LEVEL, quantile
 from assay.judge.paired import compare, score_range
-from assay.judge.scores import Array, ItemScores, on_one_scale
+from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.verdict import Comparison, Correction, adjusted
-
-NODES = 128
-SHARED_CONTROL = 0.5
-"""Correlation of two checkpoints' differences to one control, when nothing but the control is
-shared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """What the items that choose said about the checkpoints of a stage."""
+    """What the dev items said about the checkpoints of a stage."""
 
     step: int | None
     """The checkpoint that takes the start's place; None: none was shown better, the start stays."""
@@ -81,20 +75,6 @@ def corrected_for_looks(comparison: Comparison, looks: int) -> Comparison:
     return adjusted(comparison, by[0], by[1], looks)
 
 
-def chance_of_false_promotion(
-    looks: int, level: float = LEVEL, correlation: float = SHARED_CONTROL
-) -> float:
-    """Chance that at least one of `looks` checkpoints that are no better is called better.
-
-    Each look rejects upwards with probability (1 - level) / 2; the looks are equally correlated
-    normal statistics, as when every checkpoint is compared with the same control (Dunnett 1955,
-    JASA 50:1096).
-    """
-    shared, mass = _normal_nodes()
-    bound = (quantile(level) - np.sqrt(correlation) * shared) / np.sqrt(1 - correlation)
-    return float(1 - mass @ special.ndtr(bound) ** looks)
-
-
 def expected_maximum(looks: int) -> float:
     """Expected maximum of `looks` independent standard normal values, by the trapezoid rule."""
     grid = np.linspace(0, 10, 4001)
@@ -110,12 +90,6 @@ def expected_optimism(looks: int, items: int, item_variance: float = 0.25) -> fl
     over items: p (1 - p) when every item has chance p, less when items are easy or hard for all.
     """
     return expected_maximum(looks) * float(np.sqrt(item_variance / items))
-
-
-def _normal_nodes() -> tuple[Array, Array]:
-    """Gauss-Hermite nodes and weights of the standard normal distribution."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
-    return nodes, weights / weights.sum()
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,16 +32,6 @@ class SignalStats:
         """Share of groups with signal."""
         return self.signal_groups / max(self.groups, 1)
 
-    @property
-    def positive_group_share(self) -> float:
-        """Share of groups with a positive (the query level)."""
-        return self.positive_groups / max(self.groups, 1)
-
-    @property
-    def positive_episode_share(self) -> float:
-        """Share of positives among episodes (the candidate level)."""
-        return self.positive_episodes / max(self.episodes, 1)
-
 
 def signal_stats(rewards_E: Tensor, group_E: Tensor, tolerance: float = EQUAL) -> SignalStats:
     """Counts groups with signal and positives, at group and at episode level."""

@@ -58,12 +58,6 @@ def is_marked(run: RunDirectory, path: Path) -> bool:
     return any(_touch(here, marked) for marked in read_protected(run))
 
 
-def guard_overwrite(root: Path, path: Path) -> None:
-    """Raise ProtectedPath where writing to `path` would replace something that is protected."""
-    if path.exists():
-        guard_delete(root, path)
-
-
 def delete_run(run: RunDirectory) -> None:
     """Delete a run. Raises ProtectedPath, and RunBusy while a process executes it."""
     with hold_run(run.path):
