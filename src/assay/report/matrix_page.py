@@ -13,7 +13,7 @@ from assay.compare.arm import Provenance
 from assay.data.files import atomic_write_text
 from assay.lab.sweep.matrix.model import Matrix
 from assay.report import matrix_view as view
-from assay.report import matrix_words as words_of
+from assay.report import matrix_view as words_of
 from assay.report.templating import environment
 from assay.report.words import Words, named_tests, visible, words
 

@@ -9,8 +9,14 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from assay.lab.sweep.matrix.model import Matrix
-from assay.report.matrix_view import column_labels, layer_views, leaf_names
-from assay.report.matrix_words import overlap_lines, recommendation_view, tally_lines
+from assay.report.matrix_view import (
+    column_labels,
+    layer_views,
+    leaf_names,
+    overlap_lines,
+    recommendation_view,
+    tally_lines,
+)
 from assay.report.words import Words, words
 
 
