@@ -2,6 +2,6 @@
 
 import assay.cli.main
 import assay.lab.run.runner
-import tests.tiny_lab
+import tests.labs
 
 __all__ = ["assay", "tests"]

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from assay.cli.main import app
-from tests.tiny_lab import make_tiny_lab
+from tests.labs import make_lab
 
 Assay = Callable[..., Result]
 
@@ -77,7 +77,7 @@ def assert_one_line(result: Any, *words: str, code: int = 2) -> None:
 @pytest.fixture(scope="session")
 def made_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lab that nobody may change."""
-    return make_tiny_lab(tmp_path_factory.mktemp("lab")).parent
+    return make_lab(tmp_path_factory.mktemp("lab")).parent
 
 
 @pytest.fixture(scope="session")

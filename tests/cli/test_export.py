@@ -23,7 +23,7 @@ from assay.models import hub
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
 from tests.cli.conftest import answer, assert_one_line, call, spawn
-from tests.tiny_lab import make_stages_lab
+from tests.labs import make_lab
 
 STAGES = """
 [stage.low]
@@ -49,7 +49,7 @@ optimizer = { lr = 5e-2 }
 def stacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lab whose run has two LoRA stages, one upon the other."""
     root = tmp_path_factory.mktemp("stacked")
-    start(make_stages_lab(root, STAGES), root=root)
+    start(make_lab(root, until="[stage.sft]", tables=STAGES), root=root)
     return root
 
 
@@ -212,7 +212,7 @@ def test_a_base_that_changed_since_is_refused(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     root = tmp_path_factory.mktemp("changed")
-    start(make_stages_lab(root, STAGES), root=root)
+    start(make_lab(root, until="[stage.sft]", tables=STAGES), root=root)
     model = AutoModelForCausalLM.from_pretrained(root / "model")
     with torch.no_grad():
         next(model.parameters()).add_(1.0)

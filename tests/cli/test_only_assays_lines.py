@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.tiny_lab import make_stages_lab
+from tests.labs import make_lab
 
 CHILD = '''
 import json, sys, typing
@@ -75,7 +75,7 @@ COMMANDS = [
 
 
 def test_no_verb_lets_a_library_write_on_the_terminal(tmp_path: Path) -> None:
-    make_stages_lab(tmp_path, STAGES)
+    make_lab(tmp_path, until="[stage.sft]", tables=STAGES)
     cache = {"ASSAY_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", CHILD, json.dumps(COMMANDS)],

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import call
 from tests.docs.pages import DOCS, blocks
-from tests.models.folders import tiny_model, tiny_tokenizer
+from tests.models.folders import save_tiny_model
 
 ANYONES = [
     "model=path:model",
@@ -38,8 +38,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of the page's first command."""
     root = tmp_path_factory.mktemp("lab")
     # Its tokenizer takes a token for each byte, of which real rows have thousands.
-    tiny_model(max_position_embeddings=32768).save_pretrained(root / "model")
-    tiny_tokenizer().save_pretrained(root / "model")
+    save_tiny_model(root / "model", positions=32768)
     assay, verb, file, *options = commands()[0]
     assert (assay, verb) == ("assay", "run")
     more = [part for setting in ANYONES + SHORT for part in ("--set", setting)]

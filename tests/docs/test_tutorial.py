@@ -15,7 +15,7 @@ from assay.tasks.running import RewardRunner
 from assay.tasks.task import BenchmarkOptions, UnknownNameError
 from tests.cli.conftest import call
 from tests.docs.pages import as_module, blocks
-from tests.models.folders import tiny_model, tiny_tokenizer
+from tests.models.folders import save_tiny_model
 
 PAGE = "tutorial.md"
 ROWS, TASK = 0, 1
@@ -103,8 +103,7 @@ def run_page(settings: list[str]) -> dict[str, str]:
 
 
 def test_every_command_of_the_tutorial_runs_in_its_order(lab: Path) -> None:
-    tiny_model(max_position_embeddings=1024).save_pretrained(lab / "model")
-    tiny_tokenizer().save_pretrained(lab / "model")
+    save_tiny_model(lab / "model", positions=1024)
     printed = run_page(SMALL)
     assert list(printed) == ["check", "run", "eval", "compare", "export"]
     assert "0 errors" in printed["check"] and "prompts solved" in printed["check"]

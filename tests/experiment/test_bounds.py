@@ -9,14 +9,14 @@ from assay.experiment.problems import made
 from assay.experiment.read_file import SpecError, read_experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.local_answerer import AnswersTooLong, refuse_unopenable
-from tests.tiny_lab import make_tiny_lab
+from tests.labs import make_lab
 
 LONG = "9" * 4000
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_lab(tmp_path_factory.mktemp("lab"))
+    return make_lab(tmp_path_factory.mktemp("lab"))
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,7 @@ class PivotLab:
 
 
 def make_pivot_lab(root: Path) -> PivotLab:
+    """A lab without a model or rows: its runs are written, never executed."""
     (root / "base.toml").write_text(BASE, encoding="utf-8")
     (root / "runs").mkdir()
     return PivotLab(root)

@@ -8,7 +8,7 @@ import pytest
 from assay.judge.findings import Finding
 from assay.lab.check import work
 from assay.lab.check.all_checks import Report, check_experiment
-from tests.tiny_lab import make_tiny_lab, write_rows
+from tests.labs import SUMS, make_lab
 
 SOUND = (
     "stage.sft.optimizer.lr=1e-5",
@@ -28,12 +28,8 @@ SEARCH = {
 
 
 def make_sound_lab(folder: Path) -> Path:
-    """The tiny lab; with SOUND settings nothing in it is wrong."""
-    make_tiny_lab(folder)
-    sums = [(a, b) for a in range(1, 7) for b in range(1, 5)]
-    write_rows(folder / "sums.jsonl", sums[:16])
-    write_rows(folder / "test.jsonl", sums[16:])
-    return folder
+    """The tiny lab's root with rows apart; with SOUND settings nothing in it is wrong."""
+    return make_lab(folder, rows={"sums.jsonl": SUMS[:16], "test.jsonl": SUMS[16:]}).parent
 
 
 def look(

@@ -6,7 +6,7 @@ from pathlib import Path
 from assay.lab.check.all_checks import Report, check_experiment
 from tests.data.bfcl_handler import chat_template
 from tests.data.chat import LINES
-from tests.models.folders import tiny_model, tiny_tokenizer
+from tests.labs import make_lab
 
 EXPERIMENT = """\
 name  = "calls"
@@ -43,14 +43,11 @@ PREFILLED = "{{- '<|im_start|>assistant\\n<think>\\n' }}"
 
 def make_tool_lab(folder: Path, **row: str) -> Path:
     """Fill `folder`; returns the experiment file. `row` is passed to `write_calls`."""
-    tiny_model(max_position_embeddings=4096).save_pretrained(folder / "model")
-    tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = chat_template()
-    tokenizer.save_pretrained(folder / "model")
     write_calls(folder / "calls.jsonl", **row)  # type: ignore[arg-type]
-    file = folder / "calls.toml"
-    file.write_text(EXPERIMENT)
-    return file
+    template = chat_template()
+    return make_lab(
+        folder, EXPERIMENT, file="calls.toml", rows={}, template=template, positions=4096
+    )
 
 
 def prefill_think(folder: Path) -> None:

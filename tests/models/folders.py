@@ -1,6 +1,7 @@
 """Tiny random models of three architectures and a byte-level tokenizer, to be saved as folders."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -54,3 +55,14 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})  # type: ignore[arg-type]
     tokenizer.chat_template = CHAT
     return tokenizer
+
+
+def save_tiny_model(folder: Path, template: str | None = None, positions: int = 2048) -> None:
+    """A tiny Llama and its tokenizer as a folder, with a chat template of its own if one is given;
+    `positions` is how many tokens it reads at once.
+    """
+    tiny_model(max_position_embeddings=positions).save_pretrained(folder)
+    tokenizer = tiny_tokenizer()
+    if template is not None:
+        tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)

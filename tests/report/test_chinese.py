@@ -99,7 +99,7 @@ REASONS = {
         *("NO_RESULTS", "UNKNOWN_ROLE", "NO_TEXT"),
         *("SYNTAX", "NO_CALLS", "NO_LITERAL", "NO_JSON", "UNPACKED", "TWICE"),
     ),
-    "lab.setup.row_filters": ("TOO_LONG", "LONGER", "SHORTER"),
+    "lab.setup.prepare": ("TOO_LONG", "LONGER", "SHORTER"),
     "data.leakage": ("EXACT", "NORMALISED", "PATH", "FUNCTION"),
 }
 

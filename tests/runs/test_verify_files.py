@@ -13,7 +13,7 @@ from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import answer, call
 from tests.lab.run.test_restore import SHORT, Stopping, everything, flip
-from tests.tiny_lab import make_tiny_lab
+from tests.labs import make_lab
 
 FREE = ("lock", "status.json", "reports.jsonl")
 """What changes all the time, so that nobody knows what it should be."""
@@ -22,7 +22,7 @@ FREE = ("lock", "status.json", "reports.jsonl")
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     folder = tmp_path_factory.mktemp("lab")
-    (run,) = start(make_tiny_lab(folder), SHORT, root=folder)
+    (run,) = start(make_lab(folder), SHORT, root=folder)
     return run
 
 

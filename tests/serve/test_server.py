@@ -31,7 +31,7 @@ from assay.serve.server import (
     until_stopped,
 )
 from tests.cli.conftest import assert_one_line, call
-from tests.models.folders import tiny_model, tiny_tokenizer
+from tests.models.folders import save_tiny_model
 from tests.serve.scripted import Says, served
 
 CODE = "import sys; sys.argv[0] = 'assay'; from assay.cli.main import app; app()"
@@ -64,8 +64,7 @@ def first_lines(process: subprocess.Popen[str], last: str) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model's folder."""
     place = tmp_path_factory.mktemp("lab") / "model"
-    tiny_model().save_pretrained(place)
-    tiny_tokenizer().save_pretrained(place)
+    save_tiny_model(place)
     return place
 
 

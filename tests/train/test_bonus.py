@@ -18,7 +18,7 @@ from assay.train.grpo import Grpo, GrpoSettings, health_checks
 from assay.train.loop import LoopSettings, train
 from assay.train.sampled_groups import Prompts, SingleTurn
 from assay.train.train_state import Batch, TrainingFailure, TrainState
-from tests.tiny_lab import make_tiny_lab
+from tests.labs import make_lab
 from tests.train import toys
 
 DIAGNOSTICS = (
@@ -110,9 +110,7 @@ def test_only_steps_with_signal_count_and_one_bonus_starts_the_count_anew() -> N
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Path:
-    file = make_tiny_lab(tmp_path)
-    file.write_text(file.read_text().partition("[evaluate.dev]")[0])
-    return tmp_path
+    return make_lab(tmp_path, until="[evaluate.dev]").parent
 
 
 SHORT = (

@@ -58,8 +58,8 @@ def measured(done: Any) -> Outcome:
     from assay.judge.findings import filled
     from assay.judge.intervals import score_interval
     from assay.judge.paired import score_range
-    from assay.lab.evaluate.outcomes import recorded_outcomes
-    from assay.lab.setup.trained_items import BASE, trained_on
+    from assay.lab.evaluate.run_evaluation import recorded_outcomes
+    from assay.lab.setup.evaluation import BASE, trained_on
     from assay.report.words import score_text
     from assay.runs.manifest_file import read_manifest
     from assay.runs.measurements import find_record

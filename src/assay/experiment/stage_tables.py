@@ -1,7 +1,7 @@
 """The `[stage.NAME]` tables: one model per training method over a common base.
 
 Stages run in file order. What a method does with its values is in `train`; the names of presets,
-estimators and rewards are looked up by `lab.setup.unknown_names`, because they live in plain
+estimators and rewards are looked up by `lab.setup.validate`, because they live in plain
 registries.
 
 Tables that training stages share: optimizer, adaptation, sampling, reward.

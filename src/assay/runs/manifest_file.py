@@ -10,7 +10,7 @@ from assay.runs.run_files import FIX, read_json, write_listed
 
 Manifest = dict[str, Any]
 PUT_ASIDE = "put_aside"
-"""Key under `time`: what a run no longer goes on from, see `put_aside`."""
+"""Key under `time`: what a run no longer goes on from, see `lab.run.restore`."""
 CHECKED = "checked"
 """Key of what was found before the run was made, see `before_run`: no part of what it is."""
 KINDS = {str: "text", dict: "table"}

@@ -16,8 +16,8 @@ from assay.lab.check.capability import rates_finding
 from assay.lab.check.rows import well_formed
 from assay.lab.check.subject import Number
 from tests.lab.sound_lab import SEARCH, add_row, found, look, make_sound_lab, silent
+from tests.labs import write_rows
 from tests.models.folders import tiny_model
-from tests.tiny_lab import write_rows
 
 PARAMETERS = sum(p.numel() for p in tiny_model().parameters())
 GIB = 2**30

@@ -24,7 +24,7 @@ from assay.runs.status import read_status
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.compare.tables import runs_table
 from tests.lab.run.test_restore import Stopping
-from tests.tiny_lab import make_tiny_lab, write_rows
+from tests.labs import make_lab
 
 EXPERIMENT = """\
 name  = "tiny"
@@ -69,20 +69,20 @@ CHOOSES = "evaluate.dev chooses on items that evaluate.test reports"
 REASON = "a repeated report <b>"
 
 
-def make_lab(folder: Path) -> Path:
-    file = make_tiny_lab(folder)
-    file.write_text(EXPERIMENT)
-    for name, first in (("sums", 1), ("dev", 4), ("test", 7)):
-        write_rows(
-            folder / f"{name}.jsonl", [(a, b) for a in range(first, first + 3) for b in (1, 2)]
-        )
-    return file
+def three_sets(folder: Path) -> Path:
+    """A lab that trains, chooses and reports on rows of three files."""
+    firsts = {"sums.jsonl": 1, "dev.jsonl": 4, "test.jsonl": 7}
+    rows = {
+        name: [(a, b) for a in range(first, first + 3) for b in (1, 2)]
+        for name, first in firsts.items()
+    }
+    return make_lab(folder, EXPERIMENT, rows=rows)
 
 
 @pytest.fixture(scope="module")
 def overrode(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, RunDirectory]:
     """Two finished runs whose choosing items also report, made for a reason."""
-    file = make_lab(tmp_path_factory.mktemp("overrode"))
+    file = three_sets(tmp_path_factory.mktemp("overrode"))
     first, second = start(file, (CHOSEN, "seeds=[1, 2]"), root=file.parent, despite=REASON)
     return first, second
 
@@ -90,7 +90,7 @@ def overrode(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, Ru
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, Stopping]:
     """A finished run with nothing to override, and what was told of it."""
-    file, told = make_lab(tmp_path_factory.mktemp("sound")), Stopping()
+    file, told = three_sets(tmp_path_factory.mktemp("sound")), Stopping()
     (run,) = start(file, root=file.parent, observer=told, despite="to be safe")
     return run, told
 
@@ -98,7 +98,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, Stopp
 @pytest.fixture(scope="module")
 def leaking(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run that was trained on its test items for a reason, killed, and resumed without one."""
-    file = make_lab(tmp_path_factory.mktemp("leaking"))
+    file = three_sets(tmp_path_factory.mktemp("leaking"))
     stopping = Stopping(stage_name="sft", last=1)
     with pytest.raises(KeyboardInterrupt):
         start(file, (TRAINED,), root=file.parent, observer=stopping, despite=REASON)
@@ -113,7 +113,7 @@ def pages(run: RunDirectory) -> str:
 
 
 def test_errors_stop_a_run_before_its_folder_is_made_and_each_is_named(tmp_path: Path) -> None:
-    file = make_lab(tmp_path)
+    file = three_sets(tmp_path)
     (tmp_path / "dev.jsonl").write_text((tmp_path / "sums.jsonl").read_text())
     result = call("run", file, "--lab", tmp_path, "--set", TRAINED)
     assert_one_line(result, "assay: ", "--despite REASON")
@@ -130,7 +130,7 @@ def test_every_check_but_those_that_compute_is_asked_before_a_run() -> None:
 
 
 def test_nothing_is_trained_on_a_reason_that_says_nothing(tmp_path: Path) -> None:
-    file = make_lab(tmp_path)
+    file = three_sets(tmp_path)
     with pytest.raises(NoReason, match="--despite: is empty"):
         start(file, (TRAINED,), root=tmp_path, despite=" \n")
     assert not runs_of(tmp_path, "tiny")
@@ -256,7 +256,7 @@ def test_a_checkpoint_is_measured_on_items_that_it_was_trained_on_with_a_warning
 
 
 def test_a_run_that_nobody_looked_at_is_looked_at_when_it_is_resumed(tmp_path: Path) -> None:
-    file = make_lab(tmp_path)
+    file = three_sets(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         start(file, (TRAINED,), root=tmp_path, observer=Stopping("sft", 1), despite=REASON)
     (run,) = runs_of(tmp_path, "tiny")
@@ -274,7 +274,7 @@ def test_a_run_that_nobody_looked_at_is_looked_at_when_it_is_resumed(tmp_path: P
 
 
 def test_a_reason_for_a_run_that_was_checked_is_said_to_do_nothing(tmp_path: Path) -> None:
-    file, told = make_lab(tmp_path), Stopping()
+    file, told = three_sets(tmp_path), Stopping()
     with pytest.raises(KeyboardInterrupt):
         start(file, root=tmp_path, observer=Stopping("sft", 1))
     (run,) = runs_of(tmp_path, "tiny")

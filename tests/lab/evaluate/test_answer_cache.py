@@ -7,7 +7,7 @@ import pytest
 from assay.lab.run.runner import start
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.runs.measurements import evaluation_records, read_answers
-from tests.tiny_lab import make_tiny_lab
+from tests.labs import make_lab
 
 EVALUATION = """
 [evaluate.{name}]
@@ -28,10 +28,9 @@ def answered(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *settings: Setting
 ) -> tuple[list[int], dict[str, dict[tuple[str, int], str]]]:
     """Prompts sampled by each call, and the answers of each evaluation."""
-    file = make_tiny_lab(folder)
-    text = file.read_text().partition("[stage.sft]")[0]
+    tables = ""
     for name, rows, repeats, temperature, tokens in settings:
-        text += EVALUATION.format(
+        tables += EVALUATION.format(
             name=name,
             path=folder / "test.jsonl",
             rows=rows,
@@ -39,7 +38,7 @@ def answered(
             temperature=temperature,
             tokens=tokens,
         )
-    file.write_text(text)
+    file = make_lab(folder, until="[stage.sft]", tables=tables)
     calls: list[int] = []
     sample = LocalSampler.sample
 

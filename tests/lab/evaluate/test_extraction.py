@@ -11,7 +11,7 @@ from assay.errors import AssayError
 from assay.lab.evaluate.extraction import NoRecord, RecordThere, answered, extract, record_toml
 from assay.rollout.engines.endpoint.client import EndpointError
 from tests.cli.conftest import answer, assert_one_line, call
-from tests.models.folders import tiny_model, tiny_tokenizer
+from tests.models.folders import save_tiny_model
 from tests.rollout.engines.endpoint.test_client import KEY, fake, reply, said
 
 REPORT = """\
@@ -130,8 +130,7 @@ def test_an_endpoint_without_an_answer_ends_in_one_line_without_its_key(tmp_path
 
 def test_a_model_in_this_process_is_asked_and_its_noise_is_no_record(tmp_path: Path):
     place = tmp_path / "model"
-    tiny_model().save_pretrained(place)
-    tiny_tokenizer().save_pretrained(place)
+    save_tiny_model(place)
     report, _ = report_in(tmp_path, RECORD)
     with pytest.raises(NoRecord):
         extract(tmp_path, report, f"path:{place}")

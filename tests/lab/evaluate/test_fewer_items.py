@@ -19,8 +19,8 @@ from assay.report.words import words
 from assay.runs.measurements import find_record, read_answers
 from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
 from tests.compare.tables import runs_table
+from tests.labs import make_lab
 from tests.report.synthetic import add_scores, empty_run
-from tests.tiny_lab import make_tiny_lab
 
 RECORD = EvaluationRecord(
     "bfcl", "bfcl/simple_python", "report", tuple("abcdefgh"), "h", 2, {}, "r", "c", {}, 1
@@ -30,7 +30,7 @@ RECORD = EvaluationRecord(
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fewer")
-    file = make_tiny_lab(folder)
+    file = make_lab(folder)
     text = file.read_text()
     stage = text[text.index("[stage.rl]") : text.index("[evaluate.dev]")]
     text = text.replace(stage, "").partition("[evaluate.dev]")[0]
@@ -131,13 +131,12 @@ def test_a_damaged_number_of_items_is_named(tmp_path, fewer):
     ],
 )
 def test_a_part_that_cannot_be_is_refused(tmp_path, fewer, role, says):
-    file = make_tiny_lab(tmp_path)
-    text = file.read_text().partition("[stage.sft]")[0]
-    file.write_text(
-        text
-        + '[evaluate.test]\nbenchmark = "math/gsm8k"\ncheckpoints = ["base"]\n'
+    file = make_lab(
+        tmp_path,
+        until="[stage.sft]",
+        tables='[evaluate.test]\nbenchmark = "math/gsm8k"\ncheckpoints = ["base"]\n'
         + f'options = {{ path = "test.jsonl", format = "messages" }}\nrole = "{role}"\n'
-        + f"fewer = {fewer}\n"
+        + f"fewer = {fewer}\n",
     )
     with pytest.raises(SpecError, match=says) as refused:
         read_whole(file, [], tmp_path)
@@ -145,12 +144,11 @@ def test_a_part_that_cannot_be_is_refused(tmp_path, fewer, role, says):
 
 
 def test_more_than_all_items_are_refused_in_one_line(tmp_path):
-    file = make_tiny_lab(tmp_path)
-    text = file.read_text().partition("[stage.sft]")[0]
-    file.write_text(
-        text
-        + '[evaluate.test]\nbenchmark = "math/gsm8k"\ncheckpoints = ["base"]\nrole = "report"\n'
-        + 'options = { path = "test.jsonl", format = "messages" }\nfewer = { base = 9 }\n'
+    file = make_lab(
+        tmp_path,
+        until="[stage.sft]",
+        tables='[evaluate.test]\nbenchmark = "math/gsm8k"\ncheckpoints = ["base"]\n'
+        'role = "report"\noptions = { path = "test.jsonl", format = "messages" }\nfewer = { base = 9 }\n',
     )
     with pytest.raises(SplitError, match="asks for 9 of 8 items"):
         start(file, root=tmp_path)

@@ -11,8 +11,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.experiment.read_file import read_experiment
 from assay.judge.paired import score_range
-from assay.lab.evaluate.outcomes import recorded_outcomes
-from assay.lab.evaluate.run_evaluation import run_evaluation, warn_of_unscored
+from assay.lab.evaluate.run_evaluation import recorded_outcomes, run_evaluation, warn_of_unscored
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
@@ -23,7 +22,7 @@ from assay.tasks.math.rewards import accuracy
 from assay.tasks.running import RewardRunner
 from tests.lab.evaluate.scripted_answerer import ScriptedAnswerer, made_evaluation
 from tests.lab.evaluate.test_answer_cache import EVALUATION
-from tests.tiny_lab import make_tiny_lab
+from tests.labs import make_lab
 
 TOWER = r"\boxed{9^{9^{9^{9}}}}"
 
@@ -93,11 +92,9 @@ def test_a_record_with_many_abstentions_is_loud(tmp_path: Path, unknown: int, lo
 def test_an_evaluation_of_a_run_that_cannot_be_judged_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = make_tiny_lab(tmp_path)
-    text = file.read_text().partition("[stage.sft]")[0]
     path = tmp_path / "test.jsonl"
-    text += EVALUATION.format(name="test", path=path, rows=4, repeats=1, temperature=0.0, tokens=4)
-    file.write_text(text)
+    tables = EVALUATION.format(name="test", path=path, rows=4, repeats=1, temperature=0.0, tokens=4)
+    file = make_lab(tmp_path, until="[stage.sft]", tables=tables)
 
     def unknown(self: RewardRunner, pairs: Sequence[Any]) -> list[Reward]:
         return [Reward(float(n > 0) if n else None, why="lost") for n in range(len(pairs))]
@@ -113,7 +110,7 @@ def test_a_session_gives_the_simulators_the_isolation_of_its_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(isolation, "_chosen", ["namespaces"])
-    file = make_tiny_lab(tmp_path)
+    file = make_lab(tmp_path)
     run = RunDirectory(tmp_path, "tiny", "none")
     for settings, mode in ((['sandbox="limits-only"'], "limits-only"), ([], "namespaces")):
         Session(read_experiment(file, settings), run, 7, Silent())

@@ -8,7 +8,7 @@ from assay.lab.replay.judge_again import replay
 from assay.lab.replay.replay_result import Replay
 from assay.lab.run.runner import start
 from assay.runs.run_directory import RunDirectory, runs_of
-from tests.tiny_lab import make_stages_lab
+from tests.labs import make_lab
 
 GROUP = 8
 """Completions of a prompt in the stage rl."""
@@ -84,7 +84,7 @@ tau      = { start = 1.0, end = 0.5 }
 
 def make_replay_lab(folder: Path) -> RunDirectory:
     """Run all stages in `folder`."""
-    (run,) = start(make_stages_lab(folder, STAGES), root=folder)
+    (run,) = start(make_lab(folder, until="[stage.sft]", tables=STAGES), root=folder)
     return run
 
 

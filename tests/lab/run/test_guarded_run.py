@@ -18,7 +18,7 @@ from assay.report.page import MARKDOWN, Reporting, write_report
 from assay.runs.checkpoints import read_selection
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status, stored_status, write_status
-from tests.tiny_lab import make_tiny_lab
+from tests.labs import make_lab
 
 WHY = "a random model earns a part of what judges form alone"
 SETTINGS = (
@@ -40,20 +40,17 @@ sampling = { max_tokens = 12 }
 GUARD = '\n[guard.always]\nstage = "rl"\nmetric = "groups"\nabove = 0.0\nsteps = 3\n'
 
 
-def make_lab(folder: Path, tables: str = "") -> Path:
+def guarded_lab(folder: Path, tables: str = "") -> Path:
     """The tiny lab without its second report, with more tables in its file."""
-    file = make_tiny_lab(folder)
-    text = file.read_text().partition("[evaluate.sampled]")[0]
-    text = text.replace('"base", "sft.best", "rl.last"', '"base", "sft.best", "rl.best", "rl.last"')
-    file.write_text(text + FEW + tables)
-    return file
+    more = {'"base", "sft.best", "rl.last"': '"base", "sft.best", "rl.best", "rl.last"'}
+    return make_lab(folder, until="[evaluate.sampled]", edits=more, tables=FEW + tables)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run that no guard disturbed."""
     folder = tmp_path_factory.mktemp("whole")
-    (run,) = start(make_lab(folder), SETTINGS, root=folder, despite=WHY)
+    (run,) = start(guarded_lab(folder), SETTINGS, root=folder, despite=WHY)
     return run
 
 
@@ -63,7 +60,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     folder = tmp_path_factory.mktemp("stopped")
     with pytest.raises(GuardFired, match="'always' stopped the run at rl step 3"):
         start(
-            make_lab(folder, GUARD),
+            guarded_lab(folder, GUARD),
             SETTINGS,
             root=folder,
             observer=Reporting(Silent()),
@@ -143,7 +140,7 @@ def test_going_on_needs_an_explicit_wish_and_then_ends_as_if_nothing_had_been(st
 
 
 def test_the_wish_to_go_on_without_a_guard_is_refused(tmp_path):
-    file = make_lab(tmp_path)
+    file = guarded_lab(tmp_path)
     (run,) = start(file, ["stage.sft.steps=1", "stage.rl.steps=1"], root=tmp_path)
     write_status(run.path, replace(stored_status(run.path), status="interrupted"))
     with pytest.raises(NoGuardToPass, match="no guard stopped"):
@@ -152,7 +149,7 @@ def test_the_wish_to_go_on_without_a_guard_is_refused(tmp_path):
 
 def test_two_guards_that_fire_together_are_both_named_and_both_passed(tmp_path):
     more = '\n[guard.second]\nmetric = "reward_mean"\nbelow = 1e9\n'
-    file = make_lab(tmp_path, GUARD.replace("steps = 3", "steps = 1") + more)
+    file = guarded_lab(tmp_path, GUARD.replace("steps = 3", "steps = 1") + more)
     settings = ("stage.sft.steps=1", "stage.rl.steps=2", "guard.second.stage=rl")
     with pytest.raises(GuardFired, match=r"'always' stopped .*; guard 'second'"):
         start(file, settings, root=tmp_path)
@@ -176,7 +173,7 @@ optimizer = { lr = 1e-3 }
 
 
 def test_a_stage_that_starts_from_the_best_starts_from_what_the_gate_kept(tmp_path):
-    file = make_lab(tmp_path, DOWNSTREAM)
+    file = guarded_lab(tmp_path, DOWNSTREAM)
     text = file.read_text().replace(
         'checkpoints = ["rl.all"]', 'checkpoints = ["rl.all", "next.all"]'
     )

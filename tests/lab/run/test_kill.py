@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from assay.runs.run_directory import all_runs
 from assay.runs.verify_files import verify_run
 from tests.forked import assay, kill
-from tests.tiny_lab import make_tiny_lab
+from tests.labs import make_lab
 
 TIMES = {"seconds", "rollout_seconds", "update_seconds", "peak_memory_mb"}
 # A stage is checked whenever it starts, so a resumed one says so at a step of its own.
@@ -119,7 +119,7 @@ def everything(run: Path) -> dict[str, object]:
 def killed_and_resumed(tmp_path: Path, settings: Sequence[str], instants: Sequence[str]) -> int:
     """How many kills met a living process; all that is recorded is as without them."""
     random.seed(20)
-    make_tiny_lab(tmp_path)
+    make_lab(tmp_path)
     expected = everything(finish(tmp_path, settings))
     # The same folder serves twice, because the paths in it are part of what is fingerprinted.
     shutil.move(tmp_path / "runs", tmp_path / "unbroken")

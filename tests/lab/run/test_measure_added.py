@@ -13,7 +13,7 @@ from assay.lab.sweep.read_sweep import read_sweep
 from assay.runs.measurements import evaluation_records, measured_checkpoints
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.same_experiment import OtherExperiment
-from tests.tiny_lab import make_tiny_lab
+from tests.labs import make_lab
 
 SWEEP = """\
 name = "shots"
@@ -34,7 +34,7 @@ batch = 2
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep over items whose only run has finished."""
     root = tmp_path_factory.mktemp("lab")
-    text = make_tiny_lab(root).read_text()
+    text = make_lab(root).read_text()
     before, _, after = text.partition("[stage.rl]")
     head = before.replace("steps  = 40", "steps = 2").replace("checkpoint_every = 8", "")
     tail = after[after.index("[evaluate.dev]") :].partition("[evaluate.sampled]")[0]

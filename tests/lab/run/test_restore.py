@@ -13,7 +13,7 @@ from assay.compare.judged_table import weights
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
-from assay.lab.setup.merged_models import run_folder
+from assay.lab.setup.checkpoint_models import run_folder
 from assay.lab.setup.session import Session
 from assay.models.folder import ModelFolderError
 from assay.models.load import load_model
@@ -26,8 +26,8 @@ from assay.runs.status import stored_status
 from assay.runs.verify_files import verify_run
 from assay.train.checkpoint import NotContinuable
 from tests.lab.run.test_kill import everything
+from tests.labs import make_lab
 from tests.report.synthetic import RECORD
-from tests.tiny_lab import make_tiny_lab
 
 SHORT = ("stage.sft.steps=6", "stage.sft.checkpoint_every=2", "stage.rl.steps=3")
 LESS = "[evaluate.sampled]"
@@ -57,9 +57,7 @@ class Stopping(Silent):
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A finished run; the others are in its lab too, because paths are fingerprinted."""
     folder = tmp_path_factory.mktemp("lab")
-    file = make_tiny_lab(folder)
-    file.write_text(file.read_text().partition(LESS)[0])
-    (run,) = start(file, SHORT, root=folder)
+    (run,) = start(make_lab(folder, until=LESS), SHORT, root=folder)
     return run
 
 

@@ -12,7 +12,7 @@ from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
 from assay.models.folder import ModelFolderError
 from assay.models.load import load_model
-from tests.tiny_lab import make_stages_lab
+from tests.labs import make_lab
 
 STAGES = """
 [stage.adapter]
@@ -63,7 +63,7 @@ optimizer = { lr = 1e-3 }
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lab whose run went through SFT with LoRA, RFT with frozen parts, RCE and LoRA GRPO."""
     folder = tmp_path_factory.mktemp("stages")
-    start(make_stages_lab(folder, STAGES), root=folder)
+    start(make_lab(folder, until="[stage.sft]", tables=STAGES), root=folder)
     return folder
 
 

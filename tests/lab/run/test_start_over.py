@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from assay.lab.run.restore import NoStart
 from assay.lab.run.runner import resume
-from assay.lab.run.start_over import NoStart
 from assay.report.page import write_report
 from assay.runs.checkpoints import CheckpointDamaged
 from assay.runs.metrics import HistoryLost

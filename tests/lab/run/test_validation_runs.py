@@ -16,7 +16,7 @@ from assay.runs.run_directory import RunDirectory, runs_of
 from tests.lab.run.test_kill import everything
 from tests.lab.run.test_restore import Stopping
 from tests.lab.sound_lab import found, look, make_sound_lab, silent
-from tests.tiny_lab import make_stages_lab, write_rows
+from tests.labs import make_lab, write_rows
 
 STAGE = """
 [stage.sft]
@@ -35,7 +35,7 @@ MEASURED = STAGE + 'validation = "sums.dev"\nvalidation_every = 2\n'
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     folder = tmp_path_factory.mktemp("lab")
-    (made,) = start(make_stages_lab(folder, MEASURED), root=folder)
+    (made,) = start(make_lab(folder, until="[stage.sft]", tables=MEASURED), root=folder)
     return made
 
 

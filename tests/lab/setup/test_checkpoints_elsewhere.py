@@ -13,12 +13,12 @@ from assay.data.renderings.exported_template import chat_template
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.lab.setup.merged_models import run_folder
+from assay.lab.setup.checkpoint_models import run_folder
 from assay.lab.setup.prepare import make_renderer
 from assay.lab.setup.session import Session
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
-from tests.tiny_lab import make_stages_lab
+from tests.labs import make_lab
 
 TRAINED = 'method = "sft"\ndata = "sums"\nsteps = 3\nbatch = 4\n'
 KINDS = {
@@ -52,7 +52,7 @@ def stages() -> str:
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     folder = tmp_path_factory.mktemp("elsewhere")
-    start(make_stages_lab(folder, stages()), root=folder)
+    start(make_lab(folder, until="[stage.sft]", tables=stages()), root=folder)
     (run,) = runs_of(folder, "tiny")
     return Session(experiment_of(run), run, 7, Silent())
 

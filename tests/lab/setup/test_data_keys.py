@@ -14,8 +14,16 @@ from assay.judge.findings import Finding
 from assay.lab.check.rows import remarked
 from assay.lab.check.subject import Number
 from assay.lab.check.unusual_settings import unlike
-from assay.lab.setup.prepare import DataSet, NothingLeft, describe, make_renderer, prepare
-from assay.lab.setup.row_filters import LONGER, SHORTER, conversation_tokens
+from assay.lab.setup.prepare import (
+    LONGER,
+    SHORTER,
+    DataSet,
+    NothingLeft,
+    conversation_tokens,
+    describe,
+    make_renderer,
+    prepare,
+)
 from assay.tasks.task import task
 from tests.data.chat import tokenizer
 from tests.lab.sound_lab import found, look, make_sound_lab, silent

@@ -11,27 +11,29 @@ from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import experiment_toml
 from assay.judge.confounds import confounds
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup import fingerprints
-from assay.lab.setup.fingerprints import (
+from assay.lab.setup import manifest
+from assay.lab.setup.manifest import (
+    RunChanged,
+    check_manifest,
     code_fingerprint,
     machine,
+    make_manifest,
     packages,
     prompts_sha256,
     source_sha256,
 )
-from assay.lab.setup.manifest import RunChanged, check_manifest, make_manifest
 from assay.lab.setup.session import Session
 from assay.models.matmul import processor_name
 from assay.runs.manifest_file import read_manifest, write_manifest
 from assay.runs.run_directory import create_run
 from assay.tasks.math.task import TASK
-from tests.tiny_lab import make_tiny_lab
+from tests.labs import make_lab
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lab")
-    return make_tiny_lab(folder)
+    return make_lab(folder)
 
 
 def session(file: Path, *overrides: str, seed: int = 7) -> Session:
@@ -220,7 +222,7 @@ def test_a_package_that_git_does_not_track_is_not_given_the_repositorys_commit(p
 
 
 def test_without_git_the_source_is_enough(package, monkeypatch):
-    monkeypatch.setattr(fingerprints.shutil, "which", lambda _: None)
+    monkeypatch.setattr(manifest.shutil, "which", lambda _: None)
     assert list(code_fingerprint(package)) == ["source_sha256"]
 
 

@@ -17,14 +17,13 @@ from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import experiment_toml
 from assay.judge.confounds import by_part, differences
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup import fingerprints, manifest
-from assay.lab.setup.fingerprints import source_sha256
-from assay.lab.setup.manifest import make_manifest
+from assay.lab.setup import manifest
+from assay.lab.setup.manifest import make_manifest, source_sha256
 from assay.lab.setup.session import BaseFacts, Session
 from assay.runs.run_directory import create_run
 from assay.tasks.math import rewards
 from assay.tasks.math.task import TASK
-from tests.tiny_lab import make_tiny_lab
+from tests.labs import make_lab
 
 APART = {"time", "machine"}
 """Parts of a manifest that no experiment decides."""
@@ -58,10 +57,10 @@ class Lab:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A lab; code and packages, which no test here changes on disk, are looked at once."""
     with pytest.MonkeyPatch.context() as patch:
-        for function in (fingerprints.code_fingerprint, fingerprints.packages):
+        for function in (manifest.code_fingerprint, manifest.packages):
             found = function()
             patch.setattr(manifest, function.__name__, lambda found=found: found)
-        yield make_tiny_lab(tmp_path_factory.mktemp("lab")).parent
+        yield make_lab(tmp_path_factory.mktemp("lab")).parent
 
 
 @pytest.fixture(scope="module")
@@ -170,13 +169,13 @@ def test_another_chat_template_shows_in_training_and_evaluation(own_model, befor
 
 def patched_source(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     """Let the source of one module read as if it had been edited."""
-    real = fingerprints.inspect.getsource
+    real = manifest.inspect.getsource
 
     def source(value: Any) -> str:
         text = real(value)
         return f"{text}\n# edited" if getattr(value, "__name__", "") == module else text
 
-    monkeypatch.setattr(fingerprints.inspect, "getsource", source)
+    monkeypatch.setattr(manifest.inspect, "getsource", source)
 
 
 def test_an_edited_reward_shows_in_the_stage_and_in_the_evaluation(lab, before, monkeypatch):
@@ -207,7 +206,7 @@ def test_the_function_that_a_worker_runs_is_a_part_of_a_reward(name, monkeypatch
     class Spec:
         origin = str(edited)
 
-    monkeypatch.setattr(fingerprints, "find_spec", lambda module: Spec)
+    monkeypatch.setattr(manifest, "find_spec", lambda module: Spec)
     assert source_sha256(TASK.rewards[name]) != known
     assert rewards.JUDGE.startswith("assay.tasks.math.judging:")
 

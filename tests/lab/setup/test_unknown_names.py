@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.experiment.read_file import SpecError, read_experiment
-from assay.lab.setup.unknown_names import check_names
+from assay.lab.setup.validate import check_names
 from tests.experiment.spec_texts import write_spec
 
 EXPERIMENTS = [

@@ -22,7 +22,7 @@ from assay.runs.run_directory import runs_of
 from assay.runs.same_experiment import OtherExperiment
 from assay.runs.status import read_status
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab
-from tests.tiny_lab import make_tiny_lab
+from tests.labs import make_lab
 
 SWEEP = """\
 name = "s"
@@ -217,7 +217,7 @@ def test_a_killed_fill_leaves_no_process_at_work(lab):
 
 def tiny_sweep(root: Path) -> Path:
     """Two runs of the tiny lab's SFT stage."""
-    text = make_tiny_lab(root).read_text()
+    text = make_lab(root).read_text()
     before, _, after = text.partition("[stage.rl]")
     evaluations = after[after.index("[evaluate.dev]") :].partition("[evaluate.sampled]")[0]
     before = before.replace("steps  = 40", "steps = 60").replace("checkpoint_every = 8", "")

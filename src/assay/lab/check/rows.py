@@ -26,8 +26,15 @@ from assay.lab.check.subject import (
     some,
 )
 from assay.lab.setup.evaluation import RenderedEvaluation
-from assay.lab.setup.prepare import DataSet, find_part, make_renderer
-from assay.lab.setup.row_filters import LONGER, SHORTER, TOO_LONG, Shift
+from assay.lab.setup.prepare import (
+    LONGER,
+    SHORTER,
+    TOO_LONG,
+    DataSet,
+    Shift,
+    find_part,
+    make_renderer,
+)
 
 MANY = 0.2
 """A larger share of rows left out for one reason is a warning."""

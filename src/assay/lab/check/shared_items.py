@@ -21,8 +21,8 @@ from assay.lab.check.subject import (
     share_of,
     some,
 )
+from assay.lab.setup.evaluation import bare_items, shared_texts
 from assay.lab.setup.prepare import find_part
-from assay.lab.setup.trained_items import bare_items, shared_texts
 
 WORDS: Mapping[SharedKind, str] = {
     "questions": "holds questions",

@@ -22,6 +22,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import SamplingStage
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import Answered, Request, holder, plain_name
+from assay.lab.setup.checkpoint_models import model_folder
 from assay.lab.setup.evaluation import (
     Evaluation,
     RenderedEvaluation,
@@ -29,7 +30,6 @@ from assay.lab.setup.evaluation import (
     rendered_evaluation,
 )
 from assay.lab.setup.manifest import make_manifest, rows_still_there
-from assay.lab.setup.merged_models import model_folder
 from assay.lab.setup.session import Session
 from assay.models.folder import CONFIG
 from assay.models.load import check_loadable

@@ -12,7 +12,7 @@ from typing import Any
 
 from assay.data.renderings.rendering import Renderer
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup.merged_models import model_folder
+from assay.lab.setup.checkpoint_models import model_folder
 from assay.lab.setup.prepare import make_renderer
 from assay.lab.setup.session import Session
 from assay.models.inference import inference_model

@@ -1,29 +1,80 @@
 """The one path of an evaluation: an answerer is asked, answers are judged and recorded in chunks.
 
-A record that exists is not made again; one that was interrupted goes on after its last chunk. What
-the scores mean is for `judge` to say.
+A record that exists is not made again; one that was interrupted goes on after its last chunk. Of a
+finished record the outcomes are counted; what scores mean is for `judge` to say.
 """
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from assay.data.episode import Reward
 from assay.data.splits import conversation_of
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.experiment import Experiment
+from assay.judge.verdict import FEW_UNSCORED
 from assay.lab.evaluate.answerer import Answered, Answerer
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_holder
 from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
-from assay.lab.evaluate.outcomes import recorded_outcomes
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.session import Session
-from assay.runs.records import CLUSTER, RecordWriter, conversation_columns
+from assay.runs.records import CLUSTER, RecordWriter, conversation_columns, read_columns
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import error_type
+
+RIGHT, WRONG = "right", "wrong"
+DIFFERS = "differs_from_math_verify"
+"""The part by which a reward says that a judge it rests on came to another verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOutcomes:
+    """The answers of a record, counted; the most frequent kinds first."""
+
+    answers: int
+    outcomes: Mapping[str, int]
+    """Right and wrong answers and types of errors; those without a score are not among them."""
+    unscored: Mapping[str, int]
+    """Why answers have no score, by kind: "endpoint: HTTP 400", whatever the server said of it."""
+    differs: int | None
+    """Answers with `DIFFERS`; None where no answer has that part."""
+
+    @property
+    def too_many_unscored(self) -> str:
+        """The warning of more answers without a score than may be passed over; else empty."""
+        missing = sum(self.unscored.values())
+        if missing <= FEW_UNSCORED * self.answers:
+            return ""
+        why = next(iter(self.unscored))
+        return (
+            f"{missing} of {self.answers} answers ({missing / self.answers:.1%}, more than "
+            f"{FEW_UNSCORED:.0%}) have no score, most often: {why}; no verdict is given that they "
+            "could undo"
+        )
+
+
+def recorded_outcomes(file: Path) -> RecordedOutcomes:
+    """Reads a record's columns. Raises DamagedRecord."""
+    columns = read_columns(file, ["score", "error", "why", "parts"])
+    lines = list(zip(columns["score"], columns["error"], columns["why"], strict=True))
+    scored = Counter(kind(score, error) for score, error, _ in lines if score is not None)
+    unscored = Counter(": ".join(why.split(": ")[:2]) for score, _, why in lines if score is None)
+    marks = [json.loads(text).get(DIFFERS) for text in columns["parts"] if DIFFERS in text]
+    differs = sum(mark == 1.0 for mark in marks) if marks else None
+    return RecordedOutcomes(
+        len(lines), dict(scored.most_common()), dict(unscored.most_common()), differs
+    )
+
+
+def kind(score: float, error: str) -> str:
+    """What a scored answer counts as."""
+    return error or (RIGHT if score >= 1.0 else WRONG)
+
 
 ANSWERERS: Mapping[str, Callable[[Session], Answerer]] = {"openai": EndpointAnswerer}
 """Who answers for a kind of model source; a model of any other kind is read in this process."""

@@ -1,20 +1,33 @@
 """A stored step judged again: what another reward, advantage or group filter would have changed.
 
-Nothing is sampled, trained or written. The step is first judged as the run judged it, and what
-does not come out as recorded is a finding.
+Nothing is sampled, trained or written. A replay may set how completions are judged and weighed,
+never how they were sampled; `reward=NAME` is short for `stage.STAGE.reward=NAME`. The step is first
+judged as the run judged it, and what does not come out as recorded is a finding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from assay.data.episode import Reward
+from assay.errors import InputError
+from assay.experiment.experiment import Experiment
+from assay.experiment.overrides import parse_override, place
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import GrpoStage
+from assay.experiment.stage_tables import GrpoStage, StageSpec
+from assay.judge.confounds import Confound, differences
+from assay.judge.findings import Finding
 from assay.lab.monitor.observer import Observer
-from assay.lab.replay.caveats import notes
-from assay.lab.replay.proof import findings, prove
-from assay.lab.replay.replay_result import Replay, gradients_of, sample_changes, spreads, update_of
-from assay.lab.replay.settings import changed, replayed_experiment
+from assay.lab.replay.replay_result import (
+    Gradients,
+    Replay,
+    findings,
+    gradients_of,
+    prove,
+    sample_changes,
+    spreads,
+    update_of,
+)
 from assay.lab.replay.side import (
     PULLS,
     Bench,
@@ -33,10 +46,141 @@ from assay.lab.replay.step import (
     stored_reward,
 )
 from assay.lab.setup.session import Session
+from assay.lab.setup.validate import check_names
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status
 from assay.train.group_choice import OVERLONG
+
+JUDGING = (
+    *("reward", "reward_deadline", "max_abstained_share", "overlong", "mask_truncated"),
+    *("algorithm", "advantage", "loss", "aggregation", "clip", "kl", "entropy_coef", "updates"),
+    *("drop_without_signal", "dynamic", "keep", "batch", "tau", "likelihood_temperature"),
+    *("micro_tokens",),
+)
+"""Keys of a stage that have no part in what is sampled."""
+
+
+class NotReplayable(InputError):
+    """A setting that would have led to other samples, or that is of another stage."""
+
+
+def replayed_experiment(run: RunDirectory, stage: str, settings: Sequence[str]) -> Experiment:
+    """The run's experiment with these settings of one stage.
+
+    Raises NotReplayable, and what reading an experiment with overrides raises.
+    """
+    before = read_experiment(run.spec)
+    overrides = [whole_path(text, stage, before.stage[stage]) for text in settings]
+    after = read_experiment(run.spec, overrides)
+    check_names(after, run.spec, overrides)
+    return after
+
+
+def whole_path(text: str, name: str, stage: StageSpec) -> str:
+    """A setting with its path from the top of the file. Raises NotReplayable."""
+    path = tuple(map(str, parse_override(text).path))
+    inner = path[2:] if path[0] == "stage" else path
+    if path[0] == "stage" and path[1:2] != (name,):
+        fix = f"write stage.{name}.KEY, or name another stage with --stage"
+        raise NotReplayable(f"only {name!r} is replayed", file=place(text), fix=fix)
+    own = type(stage).model_fields
+    if not inner or (inner[0] not in JUDGING and inner[0] in {*own, *Experiment.model_fields}):
+        problem = "only how samples are judged can be replayed, not how they came about"
+        fix = "set " + ", ".join(key for key in JUDGING if key in own)
+        raise NotReplayable(problem, file=place(text), field=".".join(path), fix=fix)
+    return text if path[0] == "stage" else f"stage.{name}.{text.strip()}"
+
+
+def changed(before: StageSpec, after: StageSpec) -> list[Confound]:
+    """Every value in which the two tables of a stage differ, by dotted path."""
+    return differences(table(before), table(after))
+
+
+def table(stage: StageSpec) -> Mapping[str, Any]:
+    """The stage as plain values, omitted ones left out."""
+    return stage.model_dump(mode="json", exclude_none=True)
+
+
+def notes(stage: SampledStage, other: Side, gradients: Gradients | None) -> list[Finding]:
+    """Where the run would have gone another way with these settings, and what the gradients are."""
+    found = [too_silent(stage, other), ended_earlier(other), gone_on(other)]
+    if gradients is not None:
+        found += [
+            other_weights(gradients),
+            other_log_probs(stage, gradients),
+            no_gradient(gradients),
+        ]
+    return [finding for finding in found if finding is not None]
+
+
+def too_silent(stage: SampledStage, other: Side) -> Finding | None:
+    """So many abstentions that the run would have stopped."""
+    reasons = [reward.why for reward in other.rewards if reward.value is None]
+    if len(reasons) <= stage.max_abstained_share * len(other.rewards):
+        return None
+    common = max(set(reasons), key=reasons.count)
+    return Finding(
+        "warning",
+        "with these settings the run would have stopped at this step",
+        f"{len(reasons)} of {len(other.rewards)} rewards abstain, more than "
+        f"{stage.max_abstained_share:.0%}; most often: {common}",
+        "mend the reward, or raise max_abstained_share",
+    )
+
+
+def ended_earlier(other: Side) -> Finding | None:
+    """Dynamic sampling would have had enough with fewer completions."""
+    if other.drawn == len(other.rewards):
+        return None
+    said = f"{other.drawn} of {len(other.rewards)} completions would have been sampled"
+    return Finding("note", "sampling would have ended earlier", said, "")
+
+
+def gone_on(other: Side) -> Finding | None:
+    """Dynamic sampling would have asked for completions that do not exist."""
+    if not other.short:
+        return None
+    what = "with these settings more completions would have been sampled than are stored"
+    evidence = f"{other.signal.signal_groups} groups carry signal"
+    return Finding("warning", what, evidence, "read the update as that of the stored ones alone")
+
+
+def other_weights(gradients: Gradients) -> Finding | None:
+    """The gradients are not taken where the step was sampled."""
+    weights = gradients.weights
+    if weights.exact:
+        return None
+    return Finding(
+        "note",
+        f"the gradients are taken at {weights.checkpoint}, {weights.behind} steps before the "
+        "weights that sampled",
+        "those are not stored",
+        "a smaller checkpoint_every keeps more of them",
+    )
+
+
+def other_log_probs(stage: SampledStage, gradients: Gradients) -> Finding | None:
+    """The weights that should have sampled do not think of the samples as was recorded."""
+    limit = stage.max_rollout_gap if isinstance(stage, GrpoStage) else float("inf")
+    gap = gradients.rollout_gap
+    if not gradients.weights.exact or gap is None or gap <= limit:
+        return None
+    return Finding(
+        "warning",
+        "prompts or weights are not those that sampled",
+        f"log-probs differ from the recorded ones by {gap:.3f} on average, more than {limit}",
+        "look for what has changed: data, template, model",
+    )
+
+
+def no_gradient(gradients: Gradients) -> Finding | None:
+    """A side that would not have moved the weights has no direction."""
+    whole = gradients.directions.whole
+    empty = [side for side, norm in (("before", whole.before), ("after", whole.after)) if not norm]
+    if not empty:
+        return None
+    return Finding("note", f"no gradient {' and '.join(empty)}", "nothing carries signal", "")
 
 
 def replay(

@@ -1,11 +1,17 @@
-"""What a replay found, as plain data: the step before and after, sample by sample and in sum."""
+"""What a replay found, as plain data: the step before and after, sample by sample and in sum.
 
+The stored completions, judged now as the run judged them, are compared with what it recorded: every
+difference is kept, and what has changed since is named.
+"""
+
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from assay.data.episode import Reward
-from assay.judge.confounds import Confound
+from assay.experiment.stage_tables import GrpoStage, StageSpec
+from assay.judge.confounds import Confound, differences
 from assay.judge.findings import Finding
 from assay.judge.judgement_changes import (
     Bin,
@@ -15,12 +21,138 @@ from assay.judge.judgement_changes import (
     histogram,
     turn,
 )
-from assay.lab.replay.proof import Proof
 from assay.lab.replay.side import Side
-from assay.lab.replay.step import StoredStep
-from assay.lab.replay.step_weights import Weights
+from assay.lab.replay.step import StoredStep, Weights, stored_reward
+from assay.lab.setup.manifest import code_fingerprint, data_table, stage_table
+from assay.lab.setup.session import Session
 from assay.rl.directions import Directions, directions
 from assay.rl.signal import SignalStats
+from assay.runs.manifest_file import read_manifest
+
+SHOWN = 3
+"""Causes and differences that are written out; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One sample that is judged or weighed differently now."""
+
+    sample: str
+    """Its address for `assay show`."""
+    what: str
+    """`reward`, `abstention`, `advantage`, or the part's name as `part NAME`."""
+    recorded: Any
+    now: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What came of judging the step once more as the run did."""
+
+    samples: int
+    rewards: tuple[Difference, ...]
+    advantages: tuple[Difference, ...]
+    """From the recorded rewards, so that only how these are weighed is asked."""
+    unasked: str
+    """Why advantages could not be worked out again; "" where they were."""
+    causes: tuple[Confound, ...]
+    """What differs between the run's manifest and now; looked for where something differs."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether rewards, parts and advantages are what was recorded, to the last bit."""
+        return not (self.rewards or self.advantages)
+
+
+def prove(
+    session: Session,
+    stored: StoredStep,
+    rewards: Sequence[Reward],
+    advantages: Sequence[float | None],
+    unasked: str,
+) -> Proof:
+    """Compare rewards given now, and advantages worked out now from the recorded rewards, with
+    what the step recorded. Abstentions are compared as such; their words are not.
+    """
+    stage = session.experiment.stage[stored.stage]
+    told = [d for d in map(reward_difference, *addressed(stored), rewards) if d is not None]
+    weighed = []
+    if isinstance(stage, GrpoStage) and not unasked:
+        found = map(advantage_difference, *addressed(stored), advantages)
+        weighed = [d for d in found if d is not None]
+    causes = changes_since(session, stored.stage, stage) if told or weighed else []
+    return Proof(len(stored.lines), tuple(told), tuple(weighed), unasked, tuple(causes))
+
+
+def addressed(stored: StoredStep) -> tuple[list[str], list[Any]]:
+    """The addresses of the samples, and their lines."""
+    return [stored.address(line) for line in stored.lines], list(stored.lines)
+
+
+def reward_difference(address: str, line: Any, now: Reward) -> Difference | None:
+    """The first thing that differs between a recorded reward and the same one given now."""
+    then = stored_reward(line)
+    if (then.value is None) != (now.value is None):
+        return Difference(address, "abstention", said(then), said(now))
+    if then.value != now.value:
+        return Difference(address, "reward", then.value, now.value)
+    for name in dict.fromkeys([*then.parts, *now.parts]):
+        if then.parts.get(name) != now.parts.get(name):
+            return Difference(address, f"part {name}", then.parts.get(name), now.parts.get(name))
+    return None
+
+
+def said(reward: Reward) -> str | float:
+    """The value, or why there is none."""
+    return f"abstained: {reward.why}" if reward.value is None else reward.value
+
+
+def advantage_difference(address: str, line: Any, now: float | None) -> Difference | None:
+    """Whether an advantage that was recorded comes out otherwise; abstentions have none."""
+    if line["reward"] is None or line["advantage"] == now:
+        return None
+    return Difference(address, "advantage", line["advantage"], now)
+
+
+def changes_since(session: Session, name: str, stage: StageSpec) -> list[Confound]:
+    """Where the run's manifest differs from now, in what rewards and advantages depend on."""
+    data = stage.data.removesuffix(".dev")
+    stored = read_manifest(session.run)
+    now = {
+        "data": {data: data_table(session, data, session.experiment.data[data])},
+        "stages": {name: stage_table(session, stage)},
+        "code": code_fingerprint(),
+    }
+    then = {
+        "data": {data: stored.get("data", {}).get(data, {})},
+        "stages": {name: stored.get("stages", {}).get(name, {})},
+        "code": stored.get("code", {}),
+    }
+    return differences(then, json.loads(json.dumps(now)))
+
+
+def findings(proof: Proof) -> list[Finding]:
+    """What a reader of the replay must know about its self-check."""
+    found = []
+    if proof.rewards:
+        found.append(finding("recorded rewards are not reproduced", proof.rewards, proof))
+    if proof.advantages:
+        found.append(finding("recorded advantages are not reproduced", proof.advantages, proof))
+    if proof.unasked:
+        what = "recorded advantages were not worked out again"
+        found.append(Finding("note", what, proof.unasked, ""))
+    return found
+
+
+def finding(what: str, different: Sequence[Difference], proof: Proof) -> Finding:
+    """A warning that names the first differences, and what has changed since."""
+    shown = [f"{d.sample}: {d.what} {d.recorded} -> {d.now}" for d in different[:SHOWN]]
+    causes = [f"{cause.path} has changed since the run" for cause in proof.causes[:SHOWN]]
+    if not causes:
+        causes = ["nothing in the manifest has changed: the reward depends on time or chance"]
+    what = f"{what}: {len(different)} of {proof.samples}"
+    fix = "restore what changed, or read every change as one of the reward's source as well"
+    return Finding("warning", what, "; ".join([*shown, *causes]), fix)
 
 
 @dataclass(frozen=True, slots=True)

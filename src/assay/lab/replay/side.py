@@ -15,11 +15,15 @@ from assay.data.episode import Context, Episode, Reward
 from assay.data.row import Row
 from assay.experiment.stage_tables import GrpoStage, RceStage, RftStage, StageSpec, steps_of
 from assay.lab.replay.samples_by_id import SampleNotFound
-from assay.lab.replay.step import SampledStage, StoredStep, completion_of, episode_of, in_groups
-from assay.lab.replay.step_weights import (
+from assay.lab.replay.step import (
+    SampledStage,
+    StoredStep,
     Weights,
     accumulate_pass,
+    completion_of,
+    episode_of,
     find_weights,
+    in_groups,
     load_policy,
     take_gradient,
 )

@@ -1,19 +1,141 @@
-"""Restores a stage from its newest whole checkpoint: a damaged one is named and put aside.
+"""Takes a run back to a checkpoint: the newest that is whole, or one that the user names.
 
-The checkpoint before it keeps its optimizer state for that, and a stage with one checkpoint begins
-anew. What is trained again is journalled already, so that the same rewards are given.
+What the run no longer goes on from is moved into a folder of its own with all that was measured of
+it; nothing is deleted or mixed, and the manifest says what went where and why. What is trained
+again is journalled already, so that the same rewards are given. Training again is the runner's
+part.
 """
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
 
 import torch
 
+from assay.data.files import atomic_write_bytes, atomic_write_text
+from assay.errors import InputError
+from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.read_file import read_experiment
+from assay.lab.monitor.guards import PASSED, forget_passed
 from assay.lab.monitor.observer import Observer
-from assay.lab.run.put_aside import Place, put_aside
+from assay.lab.monitor.report_journal import JOURNAL, forget_reports
 from assay.rl.policy import Policy
-from assay.runs.checkpoints import CheckpointDamaged, check_checkpoint
+from assay.runs.checkpoints import (
+    SELECTION,
+    CheckpointDamaged,
+    check_checkpoint,
+    continuable,
+    forget_selections,
+    step_name,
+)
+from assay.runs.manifest_file import PUT_ASIDE, read_manifest, write_manifest
+from assay.runs.metrics import check_history, cut_history
+from assay.runs.protection import guard_delete
+from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import read_json
 from assay.runs.run_names import checkpoint_steps
+from assay.runs.status import hold_run, stored_status, write_status
 from assay.train.checkpoint import NotContinuable, load_checkpoint
 from assay.train.train_state import TrainState
+
+ASIDE = "aside"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A step of a stage; step 0 is its start."""
+
+    stage: str
+    step: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}.{step_name(self.step)}"
+
+
+def put_aside(
+    run: RunDirectory, checkpoints: Sequence[Place], start: Place, damage: str = ""
+) -> Path:
+    """Move checkpoints and what was measured of them; returns the folder that holds them.
+
+    See `begin_aside`, which raises ProtectedPath before anything moves.
+    """
+    aside = begin_aside(run, checkpoints, start, damage)
+    move_checkpoints(run, checkpoints, aside)
+    return aside
+
+
+def begin_aside(
+    run: RunDirectory, checkpoints: Sequence[Place], start: Place, damage: str = ""
+) -> Path:
+    """Say in the manifest what is put aside; returns the folder that it is moved to.
+
+    `start` is what the run goes on from, `damage` the file for whose damage it does. Raises
+    ProtectedPath where a checkpoint is protected or other runs need it.
+    """
+    for place in checkpoints:
+        guard_delete(run.root, run.checkpoint(place.stage, place.step), within=run.path)
+    aside = _next_folder(run)
+    _note(run, aside, checkpoints, start, damage)
+    return aside
+
+
+def move_checkpoints(run: RunDirectory, checkpoints: Sequence[Place], aside: Path) -> None:
+    """Move checkpoints, and their records before them.
+
+    So none has records that are another's after a kill. The last one goes first, so that none is
+    left without those before it.
+    """
+    for place in reversed(checkpoints):
+        for path in (*records_of(run, place), run.checkpoint(place.stage, place.step)):
+            move_aside(run, path, aside)
+
+
+def records_of(run: RunDirectory, place: Place) -> list[Path]:
+    """Evaluation records of a checkpoint, finished and begun."""
+    return sorted(run.evaluations.glob(f"*/{place}.*"))
+
+
+def _next_folder(run: RunDirectory) -> Path:
+    taken = [int(p.name) for p in (run.path / ASIDE).glob("[0-9]*") if p.name.isdigit()]
+    return run.path / ASIDE / f"{max(taken, default=0) + 1:03d}"
+
+
+def _note(
+    run: RunDirectory, aside: Path, checkpoints: Sequence[Place], start: Place, damage: str
+) -> None:
+    manifest = read_manifest(run)
+    entry = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "checkpoints": [str(place) for place in checkpoints],
+        "start": str(start),
+        "damage": damage,
+        "folder": aside.relative_to(run.path).as_posix(),
+    }
+    manifest.setdefault("time", {}).setdefault(PUT_ASIDE, []).append(entry)
+    write_manifest(run, manifest)
+
+
+def move_aside(run: RunDirectory, path: Path, aside: Path) -> None:
+    """Move a file or folder of the run, if it is there."""
+    if path.exists():
+        path.rename(_room(run, path, aside))
+
+
+def copy_aside(run: RunDirectory, file: Path, aside: Path) -> None:
+    """Keep a file of the run as it is, if it is there, before it is written anew."""
+    if file.exists():
+        shutil.copy2(file, _room(run, file, aside))
+
+
+def _room(run: RunDirectory, path: Path, aside: Path) -> Path:
+    target = aside / path.relative_to(run.path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
 
 
 def is_whole(run: RunDirectory, stage: str, step: int) -> bool:
@@ -86,3 +208,130 @@ def _tell(
 
 def _inside(run: RunDirectory, problem: CheckpointDamaged) -> str:
     return str(problem.file).removeprefix(f"{run.path}/")
+
+
+BEGUN = "start-over.json"
+"""Is there as long as a run is being taken back."""
+PAGES = ("report.html", "report.md")
+
+
+class NoStart(InputError):
+    """A place that a run cannot be trained again from."""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A run and the place in it to go back to."""
+
+    run: RunDirectory
+    start: Place
+
+    @cached_property
+    def stages(self) -> Sequence[str]:
+        """The stages in their order."""
+        return list(read_experiment(self.run.spec).stage)
+
+    @property
+    def again(self) -> Sequence[str]:
+        """The stages that are trained again, in whole or in part."""
+        return self.stages[self.stages.index(self.start.stage) :]
+
+    def kept(self, stage: str, step: int) -> bool:
+        """Whether a step of a stage stays."""
+        return stage not in self.again or (stage == self.start.stage and step <= self.start.step)
+
+    @property
+    def dropped(self) -> list[Place]:
+        """The checkpoints that do not stay, in the order in which they were made."""
+        steps = ((s, n) for s in self.again for n in checkpoint_steps(self.run, s))
+        return [Place(stage, step) for stage, step in steps if not self.kept(stage, step)]
+
+    @property
+    def before(self) -> Place | None:
+        """The newest checkpoint that stays."""
+        if self.start.step:
+            return self.start
+        done = self.stages[: self.stages.index(self.start.stage)]
+        newest = [Place(s, n) for s in done for n in checkpoint_steps(self.run, s)[-1:]]
+        return newest[-1] if newest else None
+
+
+def start_over(run: RunDirectory, place: str, observer: Observer) -> None:
+    """Put aside what a run did after `STAGE.step-N`; step 0 is the start of the stage.
+
+    Raises NoStart, CheckpointDamaged, HistoryLost, ProtectedPath, RunBusy, and changes nothing.
+    """
+    with hold_run(run.path):
+        restart = Restart(run, find_start(run, place))
+        before = restart.before
+        if before is not None:
+            check_history(run, before.stage, before.step)
+        aside = begin_aside(run, restart.dropped, restart.start)
+        atomic_write_text(run.path / BEGUN, json.dumps({"from": place}) + "\n")
+        # Whatever happens from here on, the run is not what it was when it finished.
+        start = restart.start
+        status = replace(stored_status(run.path), status="interrupted", message="", guard="")
+        write_status(run.path, replace(status, finished="", stage=start.stage, step=start.step))
+        _forget(restart, aside)
+        move_checkpoints(run, restart.dropped, aside)
+        if before is None:
+            atomic_write_bytes(run.metrics, b"")
+        else:
+            cut_history(run, before.stage, before.step)
+        (run.path / BEGUN).unlink()
+    note_run(run)
+    observer.note(f"{run} starts over from {start}; what came later lies in {aside}")
+
+
+def begun(run: RunDirectory) -> str:
+    """The place that a run was being taken back to when its process was killed; "" if none."""
+    file = run.path / BEGUN
+    return str(read_json(file, dict).get("from", "")) if file.exists() else ""
+
+
+def find_start(run: RunDirectory, text: str) -> Place:
+    """The place that `STAGE.step-N` means. Raises NoStart, CheckpointDamaged."""
+    stages = read_experiment(run.spec).stage
+    reference = parse_checkpoint(text)
+    if reference is None or reference.step is None or reference.stage not in stages:
+        raise NoStart(f"{text!r} is no step of a stage of {run}", fix=_possible(run, stages))
+    place = Place(reference.stage, reference.step)
+    folder = run.checkpoint(place.stage, place.step)
+    if not place.step:
+        return place
+    if not continuable(folder):
+        lacks = "has no optimizer state" if folder.is_dir() else "does not exist"
+        fix = _possible(run, [place.stage])
+        raise NoStart(f"{run}: checkpoint {place} {lacks}, which continuing needs", fix=fix)
+    check_checkpoint(folder, fix=_possible(run, [place.stage]), optimizer=True)
+    return place
+
+
+def _possible(run: RunDirectory, stages: Sequence[str] | dict) -> str:
+    """Places that can be started from."""
+    places = [
+        f"{stage}.step-{step}"
+        for stage in stages
+        for step in (0, *checkpoint_steps(run, stage))
+        if not step or continuable(run.checkpoint(stage, step))
+    ]
+    return "it can start from " + ", ".join(places)
+
+
+def _forget(restart: Restart, aside: Path) -> None:
+    """Put aside what was recorded of the later steps, but for checkpoints and metrics."""
+    run, stages = restart.run, restart.again
+    for name in (SELECTION, PASSED, JOURNAL, run.metrics.name):
+        copy_aside(run, run.path / name, aside)
+    forget_selections(run.path, set(stages))
+    forget_passed(run.path, restart.kept)
+    forget_reports(run, restart.kept)
+    for stage in stages:
+        files = [*run.path.glob(f"samples/{stage}/*"), *run.path.glob(f"reports/{stage}/*")]
+        records = run.evaluations.glob(f"*/{stage}.step-*")
+        for file in (*files, *records):
+            step = int(file.name.partition("step-")[2].partition(".")[0])
+            if not restart.kept(stage, step):
+                move_aside(run, file, aside)
+    for name in PAGES:
+        move_aside(run, run.path / name, aside)

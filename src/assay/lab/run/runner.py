@@ -44,13 +44,11 @@ from assay.lab.monitor.guards import (
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.monitor.report_journal import why_due
 from assay.lab.run.recorder import RunRecorder
-from assay.lab.run.restore import is_whole, restore
-from assay.lab.run.start_over import begun as being_taken_back
-from assay.lab.run.start_over import start_over
-from assay.lab.setup.activations import fit_activations
+from assay.lab.run.restore import begun as being_taken_back
+from assay.lab.run.restore import is_whole, restore, start_over
 from assay.lab.setup.manifest import check_manifest, write_manifest
 from assay.lab.setup.prepare import describe, find_part, make_renderer
-from assay.lab.setup.session import Session
+from assay.lab.setup.session import Session, fit_activations
 from assay.lab.setup.stage_methods import (
     StageInput,
     build_method,

@@ -1,7 +1,7 @@
-"""Models as a run's stages leave them: from a checkpoint's name to plain weights, and to a policy.
+"""Models as a run's stages leave them: plain weights, a policy to train, a folder as a whole model.
 
 A LoRA stage's checkpoint is an adapter over what the stage started from, so the chain of starts
-is walked back to the base model. Training and sampling happen elsewhere.
+is followed back to the base model. Nothing is trained or sampled here.
 """
 
 import copy
@@ -12,20 +12,31 @@ from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
 
+from assay.data.checksums import write_checksums
+from assay.data.files import built_once, cache_root, sha256_file
+from assay.data.hashing import canonical_json, sha256_text
 from assay.errors import look_up
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
+from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import FreezeAdapt, GrpoStage, LoraAdapt, StageSpec, start_of
 from assay.models.adapt import Adaptation, train_all, train_lora, train_unfrozen
+from assay.models.folder import ADAPTER
 from assay.models.load import LoadedModel, load_model
 from assay.models.lora import LoraOptions, merged
-from assay.models.precision import Precision
-from assay.models.weight_files import load_weights, stand_on
+from assay.models.precision import Precision, choose_precision
+from assay.models.source import parse_source, resolve
+from assay.models.supported import read_tokenizer
+from assay.models.weight_files import load_weights, save_weights, stand_on
 from assay.rollout.engines.register import TOKEN_ENGINES, Sampler
 from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.checkpoints import check_checkpoint
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_directory, resolve_checkpoint
+from assay.runs.run_names import (
+    checkpoint_directory,
+    resolve_checkpoint,
+    run_checkpoint,
+)
 
 BASE = CheckpointReference(None)
 
@@ -132,3 +143,36 @@ def adapt(model: PreTrainedModel, stage: StageSpec) -> tuple[nn.Module, Adaptati
             return train_unfrozen(model, patterns)
         case _:
             return train_all(model)
+
+
+def model_folder(source: str, root: Path) -> Path:
+    """The local folder of a model source; `run:` names are looked up in the lab at `root`."""
+    return resolve(
+        parse_source(source), relative_to=root, resolve_run=lambda name: run_folder(name, root)
+    )
+
+
+def run_folder(name: str, root: Path) -> Path:
+    """The folder of `NAME@STAGE.last` and the like as a whole model, which `load_model` compares
+    with its checksums. Raises RunNotFound, and CheckpointDamaged for an adapter's.
+    """
+    run, reference, folder = run_checkpoint(name, root)
+    return merged_folder(run, reference, folder) if (folder / ADAPTER).is_file() else folder
+
+
+def merged_folder(run: RunDirectory, reference: CheckpointReference, adapter: Path) -> Path:
+    """A whole model in the cache made of an adapter and what it was trained on."""
+    experiment = read_experiment(run.spec)
+    base = model_folder(experiment.model, run.root)
+    shelf = ModelShelf(experiment, run, base, choose_precision("fp32", "cpu"))
+
+    def build(target: Path) -> None:
+        save_weights(shelf.plain(reference), target, read_tokenizer(adapter))
+        write_checksums(target)
+
+    stage = experiment.stage[resolve_checkpoint(run, reference).stage or ""]
+    whole, between = shelf.ground(stage)
+    chain = [str(whole), *(sha256_file(folder / ADAPTER) for folder in (*between, adapter))]
+    place = cache_root() / "merged" / sha256_text(canonical_json(chain))[:16]
+    built_once(place, build)
+    return place

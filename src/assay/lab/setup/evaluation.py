@@ -1,7 +1,9 @@
 """An evaluation made ready: its items, their prompts, how answers are scored and recorded.
 
-Two evaluations with other items, sampling or checkers have different records. Nothing is asked or
-written here: see `lab.evaluate.run_evaluation`.
+Two evaluations with other items, sampling or checkers have different records. Which training rows
+ask what an item asks is counted here; what to do about it is decided by `lab.check.shared_items`
+before a run and by `compare.fairness` after it. Nothing is asked or written: see
+`lab.evaluate.run_evaluation`.
 """
 
 import json
@@ -12,14 +14,16 @@ from pathlib import Path
 
 from assay.data.episode import Completion
 from assay.data.hashing import hash_contents
+from assay.data.leakage import Overlap, overlap
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Row
 from assay.data.splits import SplitError, conversation_of, take
+from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.prepare import DataSet, find_part, make_renderer
 from assay.lab.setup.stage_methods import reward_of
-from assay.lab.setup.trained_items import Trained, bare_items, shared_questions
 from assay.rl.policy import Sampling
+from assay.runs.manifest_file import Manifest
 from assay.runs.records import EvaluationRecord
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.running import WeightedReward
@@ -31,6 +35,60 @@ from assay.tasks.task import (
     benchmark,
     no_error,
 )
+
+BASE = "base"
+EXAMPLES = "examples"
+"""The benchmark option that puts other rows' questions into an item."""
+
+Trained = Mapping[str, tuple[Row, ...]]
+"""The rows that stages train on, by `NAME` or `NAME.dev`."""
+
+
+def trained_rows(experiment: Experiment, sets: Mapping[str, DataSet]) -> dict[str, tuple[Row, ...]]:
+    """The rows that the experiment's stages train on."""
+    names = dict.fromkeys(stage.data for stage in experiment.stage.values())
+    return {name: find_part(sets, name) for name in names}
+
+
+def bare_items(spec: EvaluateSpec, items: Sequence[Row], task: Task, root: Path) -> tuple[Row, ...]:
+    """The items of an evaluation without worked examples."""
+    if EXAMPLES not in spec.options or spec.benchmark is None:
+        return tuple(items)
+    options = {k: v for k, v in spec.options.items() if k != EXAMPLES}
+    asked = {item.id for item in items}
+    made = benchmark(task, spec.benchmark, BenchmarkOptions(options, root))
+    return tuple(item for item in made.items if item.id in asked)
+
+
+def shared_texts(shared: Overlap) -> tuple[str, ...]:
+    """The training rows whose question is an item's, word for word or in normal form."""
+    return tuple(dict.fromkeys(train for train, _ in shared.exact + shared.normalised))
+
+
+def shared_questions(trained: Trained, items: Sequence[Row]) -> dict[str, int]:
+    """For each training set, how many of its rows ask what one of the items asks."""
+    return {name: len(shared_texts(overlap(rows, items))) for name, rows in trained.items()}
+
+
+def trained_on(checkpoint: str, shared: Mapping[str, int] | None, manifest: Manifest) -> list[str]:
+    """What a reader must know of a checkpoint's score, in words: training rows that ask what its
+    items ask, or that nobody could look. `shared` is what the record of the evaluation says.
+    """
+    if checkpoint == BASE or not manifest.get("stages"):
+        return []
+    if shared is None:
+        return ["whether its items were trained on is not known: the training rows are gone"]
+    return [
+        f"trained on test items: {rows} of {_rows_of(manifest, data)} rows of data.{data} ask what "
+        "its items ask (no comparison takes this score)"
+        for data, rows in shared.items()
+        if rows
+    ]
+
+
+def _rows_of(manifest: Manifest, data: str) -> int:
+    name, _, dev = data.partition(".")
+    return manifest["data"][name]["dev" if dev else "train"]["rows"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,16 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from assay.data.renderings.exported_template import save_tokenizer
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.lab.monitor.observer import Observer
-from assay.lab.setup.checkpoint_models import ModelShelf
-from assay.lab.setup.evaluation import RenderedEvaluation, rendered_evaluation
-from assay.lab.setup.merged_models import model_folder
+from assay.lab.setup.checkpoint_models import ModelShelf, model_folder
+from assay.lab.setup.evaluation import RenderedEvaluation, rendered_evaluation, trained_rows
 from assay.lab.setup.prepare import DataSet, make_renderer, prepare, renderer_of
-from assay.lab.setup.trained_items import trained_rows
+from assay.models.adapt import Adaptation, save_activations
+from assay.models.memory import (
+    MemoryEstimate,
+    StepLoad,
+    available_memory,
+    choose_checkpointing,
+    model_shape,
+)
 from assay.models.precision import Precision, choose_precision
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
@@ -131,3 +138,28 @@ class Session:
         """A runner for a reward, in namespaces unless the experiment says otherwise."""
         mode = self.experiment.sandbox or "namespaces"
         return RewardRunner(reward, deadline=deadline, sandbox=mode)
+
+
+def fit_activations(
+    session: Session, stage: StageSpec, module: nn.Module, adaptation: Adaptation
+) -> MemoryEstimate:
+    """Turn activation checkpointing on where a micro-batch would not fit without it.
+
+    The gradients are the same either way. The weights are in memory already, so they are not
+    asked for a second time.
+    """
+    precision = session.precision
+    load = StepLoad(
+        tokens=stage.micro_tokens,
+        logit_rows=stage.micro_tokens // 2,
+        trainable=adaptation.trainable,
+        optimizer=stage.optimizer.name,
+        bf16=precision.compute != precision.master,
+    )
+    shape = model_shape(session.base.config)
+    free = available_memory(precision.device) + 4.0 * shape.parameters
+    estimate = choose_checkpointing(shape, load, free)
+    if estimate.checkpointing:
+        save_activations(module)
+        session.observer.note("activations are computed twice, because memory is short")
+    return estimate

@@ -1,17 +1,158 @@
-"""Reads an experiment file and says everything that is wrong with it at once: values, the rules
-between tables, names of registers, files that are not there.
+"""Reads an experiment file and reports everything that is wrong with it at once: values, the rules
+between tables, names in no register, files that are not there.
 
-What is in the files, and whether the model can be trained, is for the checks.
+Names are looked up here and not on reading, because the registers bring torch and the tasks' own
+modules with them. What is in the files, and whether the model can be trained, is for the checks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from assay.data.formats.formats import FORMATS
+from assay.data.renderings.rendering import RENDERINGS
+from assay.data.toml_text import KeyPath
+from assay.errors import nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import parse_override
 from assay.experiment.problems import Problem
 from assay.experiment.read_file import SpecError, first_error, read_experiment
-from assay.lab.setup.unknown_names import unknown_names
+from assay.experiment.stage_tables import GrpoStage, Reward, SftStage
+from assay.models.source import EXAMPLES
+from assay.rl.advantages import ADVANTAGES
+from assay.rl.aggregation import AGGREGATIONS
+from assay.rl.kl import CORRECTED, KL_ESTIMATORS, k1
+from assay.rl.losses import LOSSES
+from assay.rl.presets import PRESETS
+from assay.rl.signal import may_drop
+from assay.tasks.task import TASKS, Task, task
+from assay.train.metric_names import METHODS, is_written
+
+
+def check_names(
+    experiment: Experiment, file: Path | None = None, overrides: Sequence[str] = ()
+) -> None:
+    """Raise SpecError for the names that are in no register, with the nearest that are.
+
+    With the `file` and the overrides that the experiment was read from, the error says where.
+    """
+    problems = unknown_names(experiment)
+    if not problems:
+        return
+    if file is None:
+        first = problems[0]
+        field = ".".join(map(str, first.path))
+        raise SpecError(first.problem, field=field, fix=first.fix)
+    text = file.read_text(encoding="utf-8")
+    raise first_error(problems, file, text, [parse_override(o) for o in overrides])
+
+
+def unknown_names(experiment: Experiment) -> list[Problem]:
+    """Every name that is in no register, in the order of the tables."""
+    return [problem for problem in _problems(experiment) if problem is not None]
+
+
+def _problems(experiment: Experiment) -> Iterator[Problem | None]:
+    unknown_task = _unknown(("task",), experiment.task, TASKS, "task")
+    if unknown_task:
+        yield unknown_task
+        return
+    skill = task(experiment.task)
+    yield _unknown(("model",), experiment.model.partition(":")[0], EXAMPLES, "kind of model source")
+    for name, data in experiment.data.items():
+        place = ("data", name)
+        kinds = ["path", *skill.sources]
+        yield _unknown((*place, "source"), data.source.partition(":")[0], kinds, "source")
+        if data.format is not None:
+            yield _unknown((*place, "format"), data.format, FORMATS, "format")
+        for benchmark in data.disjoint_from:
+            yield _unknown((*place, "disjoint_from"), benchmark, skill.benchmarks, "benchmark")
+    for name, stage in experiment.stage.items():
+        place = ("stage", name)
+        yield _unknown((*place, "rendering"), stage.rendering, _renderings(), "rendering")
+        if not isinstance(stage, SftStage):
+            yield from _rewards((*place, "reward"), stage.reward, skill)
+        if isinstance(stage, GrpoStage):
+            yield from _estimators(place, stage)
+    for name, evaluation in experiment.evaluate.items():
+        place = ("evaluate", name)
+        yield _unknown((*place, "rendering"), evaluation.rendering, _renderings(), "rendering")
+        yield from _rewards((*place, "reward"), evaluation.reward, skill)
+        if evaluation.benchmark is not None:
+            known = skill.benchmarks
+            yield _unknown((*place, "benchmark"), evaluation.benchmark, known, "benchmark")
+    yield from _metrics(experiment)
+
+
+def _metrics(experiment: Experiment) -> Iterator[Problem | None]:
+    """Metrics that are watched and that no stage which is looked at writes."""
+    every = [stage.method for stage in experiment.stage.values()]
+    watched: list[tuple[KeyPath, str, list[str]]] = []
+    for name, guard in experiment.guard.items():
+        methods = [experiment.stage[guard.stage].method] if guard.stage else every
+        watched.append((("guard", name, "metric"), guard.metric, methods))
+    for name, milestone in experiment.milestone.items():
+        if milestone.metric is not None:
+            methods = [experiment.stage[milestone.stage].method]
+            watched.append((("milestone", name, "metric"), milestone.metric, methods))
+    watched += [(("budget", metric), metric, every) for metric in experiment.budget]
+    for path, metric, methods in watched:
+        if not any(is_written(metric, method) for method in methods):
+            known = frozenset[str]().union(*(METHODS[method] for method in methods))
+            what = f"metric of {' and '.join(dict.fromkeys(methods)) or 'a run without stages'}"
+            yield _unknown(path, metric, known, what)
+
+
+def _renderings() -> list[str]:
+    return ["auto", *RENDERINGS]
+
+
+def _rewards(path: KeyPath, reward: Reward | None, skill: Task) -> Iterator[Problem | None]:
+    names = [reward] if isinstance(reward, str) else [*(reward or {})]
+    for name in names:
+        place = path if isinstance(reward, str) else (*path, name)
+        short = name.removeprefix(skill.name + ".")
+        yield _unknown(place, short, skill.rewards, "reward")
+
+
+def _estimators(place: KeyPath, stage: GrpoStage) -> Iterator[Problem | None]:
+    registers: Mapping[str, tuple[str | None, Collection[str], str]] = {
+        "algorithm": (stage.algorithm, PRESETS, "preset"),
+        "advantage": (stage.advantage, ADVANTAGES, "advantage estimator"),
+        "loss": (stage.loss, LOSSES, "loss"),
+        "aggregation": (stage.aggregation, AGGREGATIONS, "aggregation"),
+    }
+    for key, (name, known, what) in registers.items():
+        if name is not None:
+            yield _unknown((*place, key), name, known, what)
+    yield _kl(place, stage)
+    yield _dropping(place, stage)
+
+
+def _kl(place: KeyPath, stage: GrpoStage) -> Problem | None:
+    path = (*place, "kl", "estimator")
+    in_reward = stage.kl.where == "reward"
+    able = [name for name, function in KL_ESTIMATORS.items() if in_reward or function is not k1]
+    known = able if in_reward else [*able, CORRECTED]
+    return _unknown(path, stage.kl.estimator, known, f"KL estimator in the {stage.kl.where}")
+
+
+def _dropping(place: KeyPath, stage: GrpoStage) -> Problem | None:
+    """Dropping by force where whitening over the batch makes dropped groups count."""
+    preset = PRESETS.get(stage.algorithm)
+    if stage.drop_without_signal is not True or preset is None:
+        return None
+    advantage = stage.advantage or preset.advantage
+    if may_drop(advantage=advantage, kl_coef=stage.kl.coef, entropy_coef=stage.entropy_coef):
+        return None
+    problem = f"{advantage} whitens over the batch, groups without signal included"
+    return Problem((*place, "drop_without_signal"), problem, 'use "auto"')
+
+
+def _unknown(path: KeyPath, name: str, known: Any, what: str) -> Problem | None:
+    if name in known:
+        return None
+    return Problem(path, f"unknown {what} {name!r}", nearest(name, known))
 
 
 def read_whole(file: Path, overrides: Sequence[str], root: Path) -> Experiment:

@@ -17,8 +17,8 @@ from typing import IO, Literal
 import torch
 
 from assay.errors import InputError
-from assay.lab.run.measure_added import lacking
-from assay.lab.setup.unknown_names import check_names
+from assay.lab.run.launch import lacking
+from assay.lab.setup.validate import check_names
 from assay.lab.sweep.planned_runs import Planned, plan
 from assay.lab.sweep.read_sweep import SweepFile
 from assay.runs.same_experiment import check_same, newest
