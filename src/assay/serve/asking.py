@@ -27,6 +27,7 @@ from assay.serve.requests import (
     Refusal,
 )
 from assay.serve.texts import Growing, Speech
+from assay.tasks.task import CallSyntax
 
 TEMPERATURE = 1.0
 """OpenAI's, where a request names none."""
@@ -54,8 +55,8 @@ class Asked:
     request: Asking
     choices: tuple[Choice, ...]
     speech: Speech
-    tools: bool = False
-    """Whether calls in the answer are read as calls."""
+    calls: CallSyntax | None = None
+    """What reads calls in the answer; None where they are text."""
     constraint: Constraint = Constraint()
     """What the answers must be."""
     ignored: tuple[str, ...] = ()
@@ -85,7 +86,7 @@ def ask_chat(served: Served, request: ChatRequest) -> Asked:
     except RenderingError as error:
         raise Refusal(400, str(error), code="invalid_value", parameter="messages") from error
     limit = request.max_completion_tokens or request.max_tokens
-    asked = ready(served, request, [context], limit, None, bool(shown))
+    asked = ready(served, request, [context], limit, None, served.calls if shown else None)
     return replace(asked, constraint=constraint)
 
 
@@ -102,7 +103,7 @@ def as_known(messages: list[Any]) -> list[Any]:
 def ask_completion(served: Served, request: CompletionRequest) -> Asked:
     """A completion made ready. Raises Refusal (400)."""
     contexts = [prompt_tokens(served, prompt) for prompt in prompts(request.prompt)]
-    return ready(served, request, contexts, request.max_tokens, COMPLETION_TOKENS, False)
+    return ready(served, request, contexts, request.max_tokens, COMPLETION_TOKENS, None)
 
 
 def prompts(
@@ -133,7 +134,7 @@ def ready(
     contexts: Sequence[tuple[int, ...]],
     limit: int | None,
     default: int | None,
-    tools: bool,
+    calls: CallSyntax | None,
 ) -> Asked:
     """Jobs for every prompt and choice. Raises Refusal where the context is too small."""
     count = request.n or 1
@@ -150,7 +151,7 @@ def ready(
         for sample in range(count):
             job = Job(context, SampleKey(seed, f"prompt {prompt}", sample), sampling)
             choices.append(listening(request, Choice(len(choices), job, Growing(speech), prompt)))
-    return Asked(request, tuple(choices), speech, tools)
+    return Asked(request, tuple(choices), speech, calls)
 
 
 def listening(request: Asking, choice: Choice) -> Choice:

@@ -15,7 +15,7 @@ from assay.data.episode import Turn
 from assay.data.row import ToolCall
 from assay.serve.asking import Asked, Choice
 from assay.serve.requests import Refusal
-from assay.serve.texts import before_calls, sendable, speech_of_calls
+from assay.serve.texts import before_calls, content_and_calls, sendable
 
 KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 """OpenAI's kinds of errors by HTTP status; others are errors of the request, or the server's."""
@@ -51,7 +51,7 @@ class Answered:
 def answered(asked: Asked, choice: Choice, turn: Turn) -> Answered:
     """Read what was sampled: text up to a stop text, and calls where tools were given."""
     text, stopped = asked.speech.text(turn.actions)
-    content, calls = speech_of_calls(text) if asked.tools else (text, ())
+    content, calls = content_and_calls(text, asked.calls) if asked.calls else (text, ())
     ended = stopped or (turn.actions and turn.actions[-1] in asked.speech.end_tokens)
     finish = "tool_calls" if calls else "stop" if ended else "length"
     return Answered(choice, turn, text, content, calls, finish)
@@ -198,4 +198,4 @@ COMPLETION = Shape(
 def certain(asked: Asked, choice: Choice) -> str:
     """What of a growing answer can be streamed: nothing may take it back."""
     text = choice.growing.certain()
-    return before_calls(text) if asked.tools else text
+    return before_calls(text, asked.calls) if asked.calls else text

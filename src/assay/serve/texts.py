@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.data.row import ToolCall
-from assay.tasks.tools.parsing import CLOSE, OPEN, parse_strict
+from assay.tasks.task import CallSyntax
 
 UNFINISHED = "\ufffd"
 """How a tokenizer writes a character of which bytes are missing."""
@@ -83,21 +83,21 @@ def overlap(text: str, word: str) -> int:
     return next((n for n in range(most, 0, -1) if text.endswith(word[:n])), 0)
 
 
-def speech_of_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
+def content_and_calls(text: str, syntax: CallSyntax) -> tuple[str, tuple[ToolCall, ...]]:
     """What an answer says beside its calls, and the calls.
 
-    Where the strict parser finds something wrong there are no calls and the text stays whole, for
-    the client to see what the model wrote.
+    Where the parser finds something wrong there are no calls and the text stays whole, for the
+    client to see what the model wrote.
     """
-    parsed = parse_strict(text)
-    if not parsed.calls or not all(sendable(call.name) for call in parsed.calls):
+    calls = syntax.parse(text)
+    if not calls or not all(sendable(call.name) for call in calls):
         return text, ()
     outside, position = [], 0
-    while (start := text.find(OPEN, position)) >= 0:
+    while (start := text.find(syntax.opening, position)) >= 0:
         outside.append(text[position:start])
-        position = text.index(CLOSE, start) + len(CLOSE)
+        position = text.index(syntax.closing, start) + len(syntax.closing)
     outside.append(text[position:])
-    return outside[0].rstrip() + "".join(outside[1:]).rstrip(), parsed.calls
+    return outside[0].rstrip() + "".join(outside[1:]).rstrip(), calls
 
 
 def sendable(text: str) -> bool:
@@ -109,8 +109,8 @@ def sendable(text: str) -> bool:
     return True
 
 
-def before_calls(text: str) -> str:
+def before_calls(text: str, syntax: CallSyntax) -> str:
     """The beginning of a growing text that no call and no space before one can take back."""
-    start = text.find(OPEN)
-    kept = text[:start] if start >= 0 else text[: len(text) - overlap(text, OPEN)]
+    start = text.find(syntax.opening)
+    kept = text[:start] if start >= 0 else text[: len(text) - overlap(text, syntax.opening)]
     return kept.rstrip()

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from assay.data.episode import Completion, Ended, Reward
 from assay.data.loaded import Loaded as Loaded
-from assay.data.row import Message, Row
+from assay.data.row import Message, Row, ToolCall
 from assay.errors import InputError, nearest
 
 Tools = tuple[Any, ...]
@@ -183,6 +183,27 @@ TASKS: Mapping[str, str] = {
 
 class UnknownNameError(InputError):
     """A task, reward or benchmark that does not exist; offers the nearest names."""
+
+
+CALLS: Mapping[str, str] = {"hermes": "assay.tasks.tools.parsing"}
+"""How calls may stand in what a model writes -> module whose `OPEN`, `CLOSE` and `parse_strict`
+read them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallSyntax:
+    """How the calls in a text begin and end, and what reads them."""
+
+    opening: str
+    closing: str
+    parse: Callable[[str], tuple[ToolCall, ...]]
+    """The calls of a whole text in order; none where one of them is wrong."""
+
+
+def call_syntax(name: str = "hermes") -> CallSyntax:
+    """The syntax called `name`, importing its parser. Raises UnknownNameError."""
+    module = import_module(lookup(CALLS, name, "syntax of calls"))
+    return CallSyntax(module.OPEN, module.CLOSE, lambda text: module.parse_strict(text).calls)
 
 
 def task(name: str) -> Task:

@@ -148,7 +148,8 @@ def test_more_than_all_items_are_refused_in_one_line(tmp_path):
         tmp_path,
         until="[stage.sft]",
         tables='[evaluate.test]\nbenchmark = "math/gsm8k"\ncheckpoints = ["base"]\n'
-        'role = "report"\noptions = { path = "test.jsonl", format = "messages" }\nfewer = { base = 9 }\n',
+        'role = "report"\noptions = { path = "test.jsonl", format = "messages" }\n'
+        "fewer = { base = 9 }\n",
     )
     with pytest.raises(SplitError, match="asks for 9 of 8 items"):
         start(file, root=tmp_path)

@@ -6,7 +6,7 @@ not known here.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from assay.rollout.engines.cpu.batcher import Decoder
 from assay.rollout.engines.cpu.continuous_batch import ContinuousBatch
 from assay.runs.run_names import experiment_of, find_named
 from assay.runs.status import stored_status
+from assay.tasks.task import CallSyntax, call_syntax
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Served:
     decoder: Decoder
     folder: Path
     """Where a client that renders by itself finds config and tokenizer."""
+    calls: CallSyntax = field(default_factory=call_syntax)
+    """How the model writes calls."""
 
     @property
     def tokenizer(self) -> Any:
