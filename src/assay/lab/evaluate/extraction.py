@@ -6,7 +6,7 @@ nobody here.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,12 @@ from assay.data.files import atomic_write_text
 from assay.data.reported.instructions import Refused, cited, request
 from assay.data.reported.read_reported import read_toml, results, toml_values
 from assay.data.reported.reported_errors import ReportedError
-from assay.data.row import Message
 from assay.errors import InputError, RunFailure
 from assay.experiment.toml_write import inline, inline_key
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.endpoint.client import Unanswered
 from assay.rollout.engines.register import TEXT_ENGINES
 
-SCRIPTED, ENDPOINT = "scripted:", "openai:"
 MOST_TOKENS = 16384
 """Of an answer."""
 GREEDY = Sampling(temperature=0.0, max_tokens=MOST_TOKENS)
@@ -84,24 +82,30 @@ def report_text(report: Path) -> str:
 
 def ask(root: Path, model: str, text: str) -> str:
     """The model's answer. Raises NoRecord, EndpointError and what loading a model raises."""
-    if model.startswith(SCRIPTED):
-        return report_text(Path(model.removeprefix(SCRIPTED)))
-    if model.startswith(ENDPOINT):
-        try:
-            return TEXT_ENGINES["endpoint"](model, None).say(request(text), (), GREEDY).text
-        except Unanswered as error:
-            raise NoRecord(f"{model} does not answer: {error}") from None
-    return _sampled(root, model, request(text))
+    return ASKED.get(model.partition(":")[0], _sampled)(root, model, text)
 
 
-def _sampled(root: Path, model: str, messages: tuple[Message, ...]) -> str:
+def _scripted(root: Path, model: str, text: str) -> str:
+    """What a file says in the place of a model."""
+    return report_text(Path(model.partition(":")[2]))
+
+
+def _remote(root: Path, model: str, text: str) -> str:
+    """The answer of a model behind an endpoint."""
+    try:
+        return TEXT_ENGINES["endpoint"](model, None).say(request(text), (), GREEDY).text
+    except Unanswered as error:
+        raise NoRecord(f"{model} does not answer: {error}") from None
+
+
+def _sampled(root: Path, model: str, text: str) -> str:
     """The answer of a model in this process."""
     # Loading torch's models takes seconds, and neither scripts nor endpoints need them.
     from assay.lab.evaluate.opened_model import opened
     from assay.rollout.engines.cpu.batcher import Batcher, Job
 
     with opened(root, model, "auto") as served:
-        context = served.renderer.prompt(messages)
+        context = served.renderer.prompt(request(text))
         room = served.context_tokens - len(context)
         if room < 1:
             problem = f"{len(context)} tokens of the report do not fit into {model}"
@@ -116,6 +120,10 @@ def _sampled(root: Path, model: str, messages: tuple[Message, ...]) -> str:
             batcher.close()
         kept = [token for token in turn.actions if token not in served.end_tokens]
         return served.tokenizer.decode(kept, skip_special_tokens=True)
+
+
+ASKED: Mapping[str, Callable[[Path, str, str], str]] = {"scripted": _scripted, "openai": _remote}
+"""Who answers for a kind of model; a model of any other kind is read in this process."""
 
 
 def answered(model: str, answer: str) -> Mapping[str, Any]:
