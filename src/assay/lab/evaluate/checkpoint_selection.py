@@ -35,7 +35,7 @@ def selectors(session: Session, stage: str) -> list[Evaluation]:
 
 
 def select(session: Session, stage: str, policy: Policy, step: int) -> None:
-    """Let the selecting evaluations look at a checkpoint that is still in memory."""
+    """Measure a checkpoint that is still in memory with the evaluations that choose."""
     for evaluation in selectors(session, stage):
         measure(session, evaluation, LocalAnswerer(session, policy), f"{stage}.step-{step:06d}")
 
@@ -61,8 +61,8 @@ def stage_start(session: Session, stage: str) -> CheckpointReference:
 
 
 def measure_bases(session: Session, evaluations: Iterable[Evaluation]) -> None:
-    """Let the selecting evaluations that list `base` measure it: what a recommendation against it
-    asks for, where no stage of theirs starts from it."""
+    """Measure `base` with the selecting evaluations that list it: a recommendation against it needs
+    its scores, also where no stage of theirs starts from it."""
     for evaluation in evaluations:
         if evaluation.spec.role == "select" and "base" in evaluation.spec.checkpoints:
             measure_stored(session, evaluation, CheckpointReference(None))

@@ -47,9 +47,9 @@ WAITING = 64
 MOST_COUNTED = 2**31 - 1
 """What the column of a record holds."""
 NOTED = ("benchmark", "role", "items_hash", "repeats", "sampling", "rendering", "checker")
-"""What a manifest says of an evaluation, besides the benchmark's options."""
+"""What a manifest holds of an evaluation, apart from the benchmark's options."""
 
-Say = Callable[[Sequence[Message], Tools], Said]
+Send = Callable[[Sequence[Message], Tools], Said]
 
 
 class Stopped(Exception):
@@ -169,23 +169,23 @@ def ask(
     Raises EndpointError, NotJournalled, and Stopped.
     """
     item, repeat = evaluation.items[request[0]], request[1]
-    said: list[Said] = []
+    replies: list[Said] = []
 
-    def say(messages: Sequence[Message], tools: Tools) -> Said:
+    def send(messages: Sequence[Message], tools: Tools) -> Said:
         sent = [dump_messages(tuple(messages)), list(tools)]
-        place = Place(item.id, repeat, len(said), request_hash(sent))
-        said.append(reply(evaluation, endpoint, journal, place, messages, tools))
-        return said[-1]
+        place = Place(item.id, repeat, len(replies), request_hash(sent))
+        replies.append(reply(evaluation, endpoint, journal, place, messages, tools))
+        return replies[-1]
 
     completion, failure = Completion(""), ""
     try:
         messages: tuple[Message, ...] = ()
         if evaluation.dialogue is None:
-            say(evaluation.task.prompt(item), item.tools)
+            send(evaluation.task.prompt(item), item.tools)
         else:
-            messages = converse(evaluation.dialogue(item), say)
-        text = "\n".join(one.text for one in said)
-        completion = Completion(text, (), said[-1].ended, messages)
+            messages = converse(evaluation.dialogue(item), send)
+        text = "\n".join(each.text for each in replies)
+        completion = Completion(text, (), replies[-1].ended, messages)
     except (EndpointError, NotJournalled, Stopped):
         raise
     except Unanswered as error:
@@ -196,16 +196,16 @@ def ask(
         item=item,
         repeat=repeat,
         completion=completion,
-        prompt_tokens=said[-1].prompt_tokens if said else None,
-        completion_tokens=counted(said),
+        prompt_tokens=replies[-1].prompt_tokens if replies else None,
+        completion_tokens=counted(replies),
         failure=failure,
         several=evaluation.dialogue is not None,
     )
 
 
-def counted(said: Sequence[Said]) -> int | None:
+def counted(replies: Sequence[Said]) -> int | None:
     """The tokens of all answers; None where the server did not count each, or beyond measure."""
-    counts = [one.completion_tokens for one in said]
+    counts = [each.completion_tokens for each in replies]
     known = [count for count in counts if count is not None]
     if not counts or len(known) < len(counts) or sum(known) > MOST_COUNTED:
         return None
@@ -224,26 +224,26 @@ def reply(
 
     A failure is journalled like an answer: it may have been paid for too.
     """
-    came = journal.known(place)
-    if came is None:
+    outcome = journal.known(place)
+    if outcome is None:
         # Servers take seeds of 31 bits; equal items of another seed shall differ.
         seed = key_state(SampleKey(evaluation.seed, place.item, place.repeat)) >> 33
         try:
             sampling, rendering = evaluation.sampling, evaluation.spec.rendering
-            came = endpoint.say(messages, tools, sampling, rendering, seed)
+            outcome = endpoint.say(messages, tools, sampling, rendering, seed)
         except Unanswered as error:
-            came = error
-        journal.add(place, came)
-    if isinstance(came, Unanswered):
-        raise came
-    return came
+            outcome = error
+        journal.add(place, outcome)
+    if isinstance(outcome, Unanswered):
+        raise outcome
+    return outcome
 
 
-def converse(dialogue: Dialogue, say: Say) -> tuple[Message, ...]:
+def converse(dialogue: Dialogue, send: Send) -> tuple[Message, ...]:
     """Play a dialogue to its end; returns what followed the prompt."""
     while (asked := dialogue.asks()) is not None:
-        said = say(asked.messages, asked.tools)
-        dialogue.hears(said.text, said.ended)
+        answer = send(asked.messages, asked.tools)
+        dialogue.hears(answer.text, answer.ended)
     return dialogue.messages
 
 

@@ -127,32 +127,32 @@ class LocalAnswerer:
         if evaluation.dialogue is None:
             contexts = [evaluation.contexts[place] for place, _ in chunk]
             sampled = policy.sample(contexts, keys, evaluation.sampling)
-            said = [Completion(decode(t.actions), t.actions, t.ended) for t in sampled]
+            texts = [Completion(decode(t.actions), t.actions, t.ended) for t in sampled]
             return [
                 in_tokens(*request, completion, [turn])
-                for request, completion, turn in zip(asked, said, sampled, strict=True)
+                for request, completion, turn in zip(asked, texts, sampled, strict=True)
             ]
-        worlds = [
+        dialogues = [
             RenderedDialogue(evaluation.dialogue(item), evaluation.renderer, decode)
             for item, _ in asked
         ]
         # No dialogue goes beyond what the model can read at once.
         positions = self.session.base.positions
-        played = run_episodes(policy, worlds, keys, evaluation.sampling, positions)
+        played = run_episodes(policy, dialogues, keys, evaluation.sampling, positions)
         return [
             replace(
-                in_tokens(*request, world.completion(each.ended), each.turns),
+                in_tokens(*request, dialogue.completion(each.ended), each.turns),
                 failure=each.failure and FAILED + each.failure,
                 several=True,
             )
-            for request, world, each in zip(asked, worlds, played, strict=True)
+            for request, dialogue, each in zip(asked, dialogues, played, strict=True)
         ]
 
 
-def in_tokens(item: Row, repeat: int, said: Completion, turns: Sequence[Turn]) -> Answered:
+def in_tokens(item: Row, repeat: int, completion: Completion, turns: Sequence[Turn]) -> Answered:
     """An answer whose turns are known token by token."""
     prompt = len(turns[-1].context) if turns else 0
-    return Answered(item, repeat, said, prompt, len(said.tokens), tuple(turns))
+    return Answered(item, repeat, completion, prompt, len(completion.tokens), tuple(turns))
 
 
 def rendering_for(experiment: Experiment, reference: CheckpointReference) -> str:

@@ -60,9 +60,9 @@ class ReplyJournal:
         """What came of a request, where that is known."""
         return self._known.get(place)
 
-    def add(self, place: Place, came: Said | Unanswered) -> None:
+    def add(self, place: Place, outcome: Said | Unanswered) -> None:
         """Write what came of a request; on the disk when this returns. Raises NotJournalled."""
-        line = {**asdict(place), **_values(came)}
+        line = {**asdict(place), **_values(outcome)}
         try:
             with self._lock:
                 self._stream.write(json.dumps(line).encode() + b"\n")
@@ -77,10 +77,10 @@ def request_hash(sent: Any) -> str:
     return sha256_text(json.dumps(sent, sort_keys=True))
 
 
-def _values(came: Said | Unanswered) -> Mapping[str, Any]:
-    if isinstance(came, Said):
-        return {name: getattr(came, name) for name in KINDS}
-    return {"reason": came.reason, "detail": came.detail}
+def _values(outcome: Said | Unanswered) -> Mapping[str, Any]:
+    if isinstance(outcome, Said):
+        return {name: getattr(outcome, name) for name in KINDS}
+    return {"reason": outcome.reason, "detail": outcome.detail}
 
 
 def _read(file: Path) -> dict[Place, Said | Unanswered]:

@@ -125,7 +125,7 @@ def too_silent(stage: SampledStage, other: Side) -> Finding | None:
         "with these settings the run would have stopped at this step",
         f"{len(reasons)} of {len(other.rewards)} rewards abstain, more than "
         f"{stage.max_abstained_share:.0%}; most often: {common}",
-        "mend the reward, or raise max_abstained_share",
+        "correct the reward, or raise max_abstained_share",
     )
 
 
@@ -133,8 +133,8 @@ def ended_earlier(other: Side) -> Finding | None:
     """Dynamic sampling would have had enough with fewer completions."""
     if other.drawn == len(other.rewards):
         return None
-    said = f"{other.drawn} of {len(other.rewards)} completions would have been sampled"
-    return Finding("note", "sampling would have ended earlier", said, "")
+    evidence = f"{other.drawn} of {len(other.rewards)} completions would have been sampled"
+    return Finding("note", "sampling would have ended earlier", evidence, "")
 
 
 def gone_on(other: Side) -> Finding | None:

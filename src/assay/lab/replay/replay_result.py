@@ -75,13 +75,13 @@ def prove(
     what the step recorded. Abstentions are compared as such; their words are not.
     """
     stage = session.experiment.stage[stored.stage]
-    told = [d for d in map(reward_difference, *addressed(stored), rewards) if d is not None]
+    changed = [d for d in map(reward_difference, *addressed(stored), rewards) if d is not None]
     weighed = []
     if isinstance(stage, GrpoStage) and not unasked:
         found = map(advantage_difference, *addressed(stored), advantages)
         weighed = [d for d in found if d is not None]
-    causes = changes_since(session, stored.stage, stage) if told or weighed else []
-    return Proof(len(stored.lines), tuple(told), tuple(weighed), unasked, tuple(causes))
+    causes = changes_since(session, stored.stage, stage) if changed or weighed else []
+    return Proof(len(stored.lines), tuple(changed), tuple(weighed), unasked, tuple(causes))
 
 
 def addressed(stored: StoredStep) -> tuple[list[str], list[Any]]:
@@ -93,7 +93,7 @@ def reward_difference(address: str, line: Any, now: Reward) -> Difference | None
     """The first thing that differs between a recorded reward and the same one given now."""
     then = stored_reward(line)
     if (then.value is None) != (now.value is None):
-        return Difference(address, "abstention", said(then), said(now))
+        return Difference(address, "abstention", shown(then), shown(now))
     if then.value != now.value:
         return Difference(address, "reward", then.value, now.value)
     for name in dict.fromkeys([*then.parts, *now.parts]):
@@ -102,7 +102,7 @@ def reward_difference(address: str, line: Any, now: Reward) -> Difference | None
     return None
 
 
-def said(reward: Reward) -> str | float:
+def shown(reward: Reward) -> str | float:
     """The value, or why there is none."""
     return f"abstained: {reward.why}" if reward.value is None else reward.value
 

@@ -114,8 +114,8 @@ def set_up(session: Session, stored: StoredStep) -> Bench:
             raise SampleNotFound(f"{stage.data} has no row {line['row_id']!r} any more")
     rows = {line["row_id"]: known[line["row_id"]] for line in stored.lines}
     renderer = make_renderer(tokenizer, stage.rendering)
-    world = partial(dialogue_of, session.task)
-    contexts = {i: first_prompt(renderer, session.task, r, world) for i, r in rows.items()}
+    dialogue = partial(dialogue_of, session.task)
+    contexts = {i: first_prompt(renderer, session.task, r, dialogue) for i, r in rows.items()}
     return Bench(session, stored, rows, contexts, steps_of(stage, len(part)))
 
 

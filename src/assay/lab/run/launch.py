@@ -61,7 +61,7 @@ def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer
     check_base(session)
     if rows_still_there(session) is None:
         problem = f"the rows that {run} was trained on are no longer there, or no longer the same"
-        fix = "restore them: whether new items were trained on could not be told"
+        fix = "restore them: else nobody knows whether new items were trained on"
         raise RunChanged(problem, field="data", fix=fix)
     evaluations = answerer_of(session).evaluations()
     with hold_run(run.path):

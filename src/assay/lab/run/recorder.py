@@ -31,8 +31,8 @@ class RunRecorder:
     steps: int
     checkpoint_every: int | None
     observer: Observer
-    beside: Callable[[Path], None]
-    """Puts beside the weights what makes a checkpoint a whole model to any program."""
+    add_model_files: Callable[[Path], None]
+    """Adds to the weights what makes a checkpoint a whole model to any program."""
     after_checkpoint: Callable[[Policy, int], None]
     """Called with the policy and the step once a checkpoint is complete."""
     guards: GuardWatch
@@ -89,8 +89,8 @@ class RunRecorder:
             self.observer.report(self.run, self.stage, state.step, why)
 
     def complete(self, folder: Path) -> None:
-        """Put beside the weights what makes the model whole, and what the metrics are by now."""
-        self.beside(folder)
+        """Add to the weights what makes the model whole, and the metrics up to this step."""
+        self.add_model_files(folder)
         keep_history(self.run.metrics, folder)
 
     @property

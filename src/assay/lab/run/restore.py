@@ -96,7 +96,7 @@ def move_checkpoints(run: RunDirectory, checkpoints: Sequence[Place], aside: Pat
 
 
 def records_of(run: RunDirectory, place: Place) -> list[Path]:
-    """Evaluation records of a checkpoint, finished and begun."""
+    """Evaluation records of a checkpoint, finished and unfinished."""
     return sorted(run.evaluations.glob(f"*/{place}.*"))
 
 
@@ -210,7 +210,7 @@ def _inside(run: RunDirectory, problem: CheckpointDamaged) -> str:
     return str(problem.file).removeprefix(f"{run.path}/")
 
 
-BEGUN = "start-over.json"
+RESTART = "start-over.json"
 """Is there as long as a run is being taken back."""
 PAGES = ("report.html", "report.md")
 
@@ -267,7 +267,7 @@ def start_over(run: RunDirectory, place: str, observer: Observer) -> None:
         if before is not None:
             check_history(run, before.stage, before.step)
         aside = begin_aside(run, restart.dropped, restart.start)
-        atomic_write_text(run.path / BEGUN, json.dumps({"from": place}) + "\n")
+        atomic_write_text(run.path / RESTART, json.dumps({"from": place}) + "\n")
         # Whatever happens from here on, the run is not what it was when it finished.
         start = restart.start
         status = replace(stored_status(run.path), status="interrupted", message="", guard="")
@@ -278,14 +278,14 @@ def start_over(run: RunDirectory, place: str, observer: Observer) -> None:
             atomic_write_bytes(run.metrics, b"")
         else:
             cut_history(run, before.stage, before.step)
-        (run.path / BEGUN).unlink()
+        (run.path / RESTART).unlink()
     note_run(run)
     observer.note(f"{run} starts over from {start}; what came later lies in {aside}")
 
 
-def begun(run: RunDirectory) -> str:
+def unfinished_restart(run: RunDirectory) -> str:
     """The place that a run was being taken back to when its process was killed; "" if none."""
-    file = run.path / BEGUN
+    file = run.path / RESTART
     return str(read_json(file, dict).get("from", "")) if file.exists() else ""
 
 

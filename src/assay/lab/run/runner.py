@@ -1,7 +1,7 @@
 """Runs an experiment: stages in file order, selection on the way, evaluations at the end.
 
 Resuming is running again: what is complete on disk is left alone, what is not is done from the
-last checkpoint. Drawing pages is the report's business.
+last checkpoint. Pages are drawn by `report`.
 """
 
 import gc
@@ -44,8 +44,7 @@ from assay.lab.monitor.guards import (
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.monitor.report_journal import why_due
 from assay.lab.run.recorder import RunRecorder
-from assay.lab.run.restore import begun as being_taken_back
-from assay.lab.run.restore import is_whole, restore, start_over
+from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
 from assay.lab.setup.manifest import check_manifest, write_manifest
 from assay.lab.setup.prepare import describe, find_part, make_renderer
 from assay.lab.setup.session import Session, fit_activations
@@ -142,7 +141,7 @@ def resume(
     One that a guard stopped goes on only with `past_guard`, else StoppedByGuard is raised; the
     wish without such a guard raises NoGuardToPass.
     """
-    if start_from := start_from or being_taken_back(run):
+    if start_from := start_from or unfinished_restart(run):
         start_over(run, start_from, observer or Silent())
     status = read_status(run.path)
     experiment = read_experiment(run.spec)
@@ -256,7 +255,7 @@ def run_stage(session: Session, name: str) -> None:
     choosing = selectors(session, name)
     chosen = not choosing or read_selection(session.run.path, name) is not None
     finished = done and done[-1] >= steps and chosen
-    if finished and (later_begun(session, name) or is_whole(session.run, name, done[-1])):
+    if finished and (later_stage_started(session, name) or is_whole(session.run, name, done[-1])):
         check_history(session.run, name, done[-1])
         return
     for evaluation in choosing[:1]:
@@ -276,7 +275,7 @@ def run_stage(session: Session, name: str) -> None:
     gc.collect()
 
 
-def later_begun(session: Session, name: str) -> bool:
+def later_stage_started(session: Session, name: str) -> bool:
     """Whether a stage after this one has a checkpoint."""
     stages = list(session.experiment.stage)
     return any(checkpoint_steps(session.run, s) for s in stages[stages.index(name) + 1 :])
@@ -303,7 +302,7 @@ def train_stage(
         steps,
         stage.checkpoint_every,
         session.observer,
-        beside=partial(session.complete, stage),
+        add_model_files=partial(session.complete, stage),
         after_checkpoint=lambda answers, step: select(session, name, answers, step),
         guards=watch_stage(session.experiment, session.run, name, state.step),
         due=lambda step: why_due(session.experiment, name, step, steps),

@@ -72,7 +72,7 @@ def shared_questions(trained: Trained, items: Sequence[Row]) -> dict[str, int]:
 
 def trained_on(checkpoint: str, shared: Mapping[str, int] | None, manifest: Manifest) -> list[str]:
     """What a reader must know of a checkpoint's score, in words: training rows that ask what its
-    items ask, or that nobody could look. `shared` is what the record of the evaluation says.
+    items ask, or that this is not known. `shared` is what the record of the evaluation says.
     """
     if checkpoint == BASE or not manifest.get("stages"):
         return []

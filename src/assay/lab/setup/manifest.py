@@ -277,7 +277,7 @@ def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:
 
 
 def _evaluation(session: Session, made: RenderedEvaluation) -> dict[str, Any]:
-    """What an evaluation measures; which checkpoints it looks at makes no difference."""
+    """What an evaluation measures; which checkpoints it measures makes no difference."""
     record = asdict(made.record)
     contexts: Sequence[Sequence[int]] = made.contexts
     apart = {key: record[key] for key in record.keys() - {"name", "items", "seed", "shared"}}

@@ -77,14 +77,14 @@ class Session:
 
     @cached_property
     def precision(self) -> Precision:
-        """The number formats that the run began in; those of the machine where it has not begun."""
+        """The number formats that the run began in; those of the machine before it has started."""
         precision = choose_precision()
-        begun = read_manifest(self.run).get("machine", {}).get("precision", {})
-        if begun.get("device") != precision.device:
+        noted = read_manifest(self.run).get("machine", {}).get("precision", {})
+        if noted.get("device") != precision.device:
             return precision
         names = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-        compute = names.get(begun.get("compute"), precision.compute)
-        return replace(precision, compute=compute, reason=str(begun.get("reason")))
+        compute = names.get(noted.get("compute"), precision.compute)
+        return replace(precision, compute=compute, reason=str(noted.get("reason")))
 
     @cached_property
     def shelf(self) -> ModelShelf:
