@@ -7,7 +7,7 @@ import pytest
 
 from assay.data.hashing import canonical_json, content_id, hash_contents, hash_ids, normalise_text
 from assay.data.leakage import call_path, normal_call, overlap
-from assay.data.row import Message, Row, ToolCall
+from assay.data.row import ImagePart, Message, Row, TextPart, ToolCall
 
 
 def row(name: str, text: str, *functions: str) -> Row:
@@ -48,6 +48,24 @@ def test_wrapped_functions_count_as_plain_ones_and_texts_without_words_match_not
     assert overlap([wrapped], [row("x", "two", "f")]).functions == {"f": ("a",)}
     assert overlap([row("a", "")], [row("x", "")]).normalised == ()
     assert overlap([row("a", "?!")], [row("x", "...")]).normalised == ()
+
+
+def test_a_row_of_text_has_the_hash_that_older_runs_recorded() -> None:
+    call = ToolCall("f", {"a": 1}, "i")
+    answer = Message("assistant", "x", (call,), reasoning="r", loss=False)
+    asked = (Message("system", "s"), Message("user", "u"))
+    rows = [Row("a", (*asked, answer), ({"type": "function"},), "g")]
+    assert hash_contents(rows).startswith("73f721b0941b120a229d34e4b85c1689")
+
+
+def test_an_image_counts_by_its_bytes_and_its_place_in_the_message() -> None:
+    def shown(*parts: TextPart | ImagePart) -> str:
+        return hash_contents([Row("a", (Message("user", "look", parts=parts),))])
+
+    text, image = TextPart("look"), ImagePart("aa", "image/png", data=b"1")
+    assert shown(text, image) == shown(text, replace(image, path="b.png", data=None))
+    others = (shown(), shown(image, text), shown(text, replace(image, sha256="bb")))
+    assert len({shown(text, image), *others}) == 4
 
 
 def test_hashes_follow_content_and_order_but_not_the_place() -> None:

@@ -8,10 +8,10 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from assay.data.row import Row
+from assay.data.row import Message, Row, TextPart
 
 
 def canonical_json(value: Any) -> str:
@@ -40,14 +40,25 @@ def hash_contents(rows: Iterable[Row]) -> str:
     """One hash of everything the rows say, in their order; where they were read does not count."""
     digest = hashlib.sha256()
     for row in rows:
-        content = asdict(row)
+        messages = [_said(message) for message in row.messages]
+        content = asdict(replace(row, messages=())) | {"messages": messages}
         del content["origin"]
-        for message in content["messages"]:
-            # What every message has by default is not said, so that it changes no older hash.
-            if message["loss"]:
-                del message["loss"]
         digest.update(sha256_text(canonical_json(content)).encode("ascii"))
     return digest.hexdigest()
+
+
+def _said(message: Message) -> dict[str, Any]:
+    """A message without what every message has by default, so that older hashes stay."""
+    content = asdict(replace(message, parts=()))
+    for name, default in (("loss", True), ("parts", ())):
+        if content[name] == default:
+            del content[name]
+    if message.parts:
+        content["parts"] = [
+            part.text if isinstance(part, TextPart) else {"image": part.sha256}
+            for part in message.parts
+        ]
+    return content
 
 
 def normalise_text(text: str) -> str:
