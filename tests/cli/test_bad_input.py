@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.checksums import write_checksums
+from assay.data.files import write_checksums
 from tests.cli.conftest import TinyLab, assert_one_line, call, spawn
 
 

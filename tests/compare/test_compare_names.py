@@ -17,7 +17,7 @@ from assay.data.results.foreign_result import Result
 from assay.judge.families import holm
 from assay.judge.paired import compare
 from assay.judge.scores import item_scores
-from assay.report.comparison_page import write_comparison
+from assay.report.comparison_content import write_comparison
 from assay.report.comparison_terminal import comparison_shown
 from assay.runs.run_directory import RunDirectory
 from tests.compare.tables import answers, results_table, runs_table

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.data.checksums import CHECKSUMS, find_damage, recorded_checksums, write_checksums
+from assay.data.files import CHECKSUMS, find_damage, recorded_checksums, write_checksums
 
 
 @pytest.fixture(scope="module")

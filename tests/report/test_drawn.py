@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.judge.intervals import Interval
-from assay.report.comparison_page import write_comparison
+from assay.report.comparison_content import write_comparison
 from assay.report.drawn import (
     BROKEN,
     CURVE_WIDTH,

@@ -22,7 +22,7 @@ from assay.judge.findings import Finding
 from assay.lab.monitor.progress import progress
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.report.audit_findings import audit_findings, summary
-from assay.report.comparison_page import write_comparison
+from assay.report.comparison_content import write_comparison
 from assay.report.comparison_terminal import comparison_shown
 from assay.report.examples import Answer
 from assay.report.foreign_tables import score_remarks, score_table

@@ -92,7 +92,7 @@ def compare(
     from assay.cli.results import table_result
     from assay.compare.compare_names import CompareOptions, compare_names
     from assay.compare.foreign_arms import ReadOptions
-    from assay.report.comparison_page import write_comparison
+    from assay.report.comparison_content import write_comparison
     from assay.report.comparison_terminal import comparison_shown
     from assay.report.words import translated, words
 

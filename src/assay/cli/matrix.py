@@ -61,7 +61,7 @@ def matrix(
     """Pivot runs into a table with intervals, verdicts and averages, and write its page."""
     from assay.lab.sweep.matrix.request import Request, make_matrix
     from assay.report.matrix_page import write_matrix
-    from assay.report.matrix_terminal import matrix_shown
+    from assay.report.terminal import matrix_shown
     from assay.report.words import words
 
     catalogue = words(lang)

@@ -34,7 +34,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from assay.data.checksums import find_damage
+from assay.data.files import find_damage
 from assay.data.renderings.template import apply_template, template_source
 from assay.data.row import Message
 from assay.models.folder import CONFIG, ModelFolderError, check_model_folder, weight_files

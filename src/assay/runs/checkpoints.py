@@ -14,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from assay.data.checksums import find_damage
+from assay.data.files import find_damage
 from assay.errors import InputError
 from assay.runs.run_files import as_entry, read_json, write_listed
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from assay.data.checksums import CHECKSUMS, Damage, compare, find_damage, recorded_checksums
-from assay.data.files import PART
+from assay.data.files import CHECKSUMS, PART, Damage, compare, find_damage, recorded_checksums
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.read_file import read_experiment

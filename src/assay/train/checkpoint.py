@@ -20,8 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch.optim.optimizer import StateDict
 from transformers import PreTrainedModel
 
-from assay.data.checksums import write_checksums
-from assay.data.files import sync
+from assay.data.files import sync, write_checksums
 from assay.errors import InputError
 from assay.models.folder import check_whole
 from assay.models.state_dicts import strict_load, untied_state

@@ -14,7 +14,7 @@ from assay.lab.sweep import missing_runs
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.missing_runs import Job
 from assay.lab.sweep.planned_runs import Planned
-from assay.report.comparison_page import write_comparison
+from assay.report.comparison_content import write_comparison
 from assay.report.matrix_page import write_matrix
 from assay.report.notebook import notebook
 from assay.report.page import write_report

@@ -40,9 +40,8 @@ from assay.data.reported.reading.sizes import SIZE, read_sizes
 from assay.data.reported.reading.stated_claims import read_claims
 from assay.data.reported.reading.step_tables import read_training
 from assay.data.reported.reading.vocabulary import CUMULATIVE
-from assay.data.reported.record_fields import MOST_DIGITS
 from assay.data.reported.reported_errors import NothingReported, ReportedError, validated
-from assay.data.reported.reported_record import Reported
+from assay.data.reported.reported_record import MOST_DIGITS, Reported
 from assay.data.toml_text import TomlInvalid, key_lines, line_of, load_toml, long_integers
 from assay.errors import nearest
 

@@ -7,8 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from assay.data.reported.record_fields import Part
-from assay.data.reported.reported_record import Reported
+from assay.data.reported.reported_record import Part, Reported
 from assay.data.toml_text import KeyPath, key_lines, line_of, written_path
 from assay.errors import InputError, nearest
 

@@ -12,8 +12,7 @@ from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
 
-from assay.data.checksums import write_checksums
-from assay.data.files import built_once, cache_root, sha256_file
+from assay.data.files import built_once, cache_root, sha256_file, write_checksums
 from assay.data.hashing import canonical_json, sha256_text
 from assay.errors import look_up
 from assay.experiment.checkpoint_reference import CheckpointReference
