@@ -10,8 +10,7 @@ from markupsafe import escape
 
 from assay.compare.table import Table
 from assay.judge.verdict import explain
-from assay.report.comparison_content import line_labels
-from assay.report.comparison_content import PageName, page_file, write_comparison
+from assay.report.comparison_content import PageName, line_labels, page_file, write_comparison
 from assay.report.words import UnknownLanguage, percent, points, words
 from assay.runs.run_directory import RunDirectory
 from tests.compare.tables import runs_table
