@@ -1,4 +1,7 @@
-"""`assay audit FILE`: what reported results show, and what they do not."""
+"""`assay audit FILE`: checks reported results, their statistics and the claims made of them.
+
+`judge.audit` finds the problems; this file shows them.
+"""
 
 from pathlib import Path
 from typing import Annotated

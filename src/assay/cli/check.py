@@ -1,4 +1,4 @@
-"""`assay check FILE`: everything about an experiment that can be known before it is run."""
+"""`assay check FILE`: finds problems of an experiment before it is run. Trains nothing."""
 
 from collections import Counter
 from pathlib import Path

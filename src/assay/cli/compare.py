@@ -1,6 +1,6 @@
-"""`assay compare RUN RUN...`: checkpoints of several runs, item by item, or not at all.
+"""`assay compare RUN RUN...`: compares checkpoints of several runs item by item.
 
-A run may also be a file of results that another tool wrote.
+A run may also be a file of results that another tool wrote. Unfair comparisons are refused.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`assay convert IN OUT --to FORMAT`: a data file in other formats, split once for all of them."""
+"""`assay convert IN OUT --to FORMAT`: converts a data file, with one split for all formats."""
 
 from enum import StrEnum
 from pathlib import Path

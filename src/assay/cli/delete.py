@@ -1,4 +1,4 @@
-"""`assay delete`: delete a run, or one of its checkpoints, that nothing else needs."""
+"""`assay delete`: deletes a run or checkpoint, unless something refers to it or it is protected."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`assay doctor`: what this machine has for the lab, what it lacks, and what mends it."""
+"""`assay doctor`: shows what this machine has, what it lacks and how to fix it. Changes nothing."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`assay eval TARGET --benchmark NAME`: measures a checkpoint or a model that exists."""
+"""`assay eval TARGET --benchmark NAME`: measures a checkpoint or another model. Trains nothing."""
 
 from collections.abc import Sequence
 from pathlib import Path

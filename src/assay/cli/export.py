@@ -1,4 +1,4 @@
-"""`assay export RUN@CHECKPOINT DIR`: a checkpoint as a folder that other programs load."""
+"""`assay export RUN@CHECKPOINT DIR`: writes a checkpoint as a folder that other programs load."""
 
 from enum import StrEnum
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`assay fill SWEEP`: runs every missing cell of a sweep, one process on each device."""
+"""`assay fill SWEEP`: runs every missing run of a sweep, one process on each device."""
 
 from pathlib import Path
 from typing import Annotated, Any

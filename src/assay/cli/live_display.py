@@ -1,7 +1,6 @@
-"""Shows a run as it happens, on stderr: live bars on a terminal, plain lines elsewhere.
+"""Shows a run while it trains, on stderr: live bars on a terminal, plain lines elsewhere.
 
-What is shown are the numbers that mean something: the surrogate that GRPO descends is not among
-them, because its value says nothing about learning.
+Shows only metrics that say something about learning, so not the surrogate loss of GRPO.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""`assay log`: the lab's dated notebook, and notes that people add to it."""
+"""`assay log`: shows the lab's dated notebook and adds notes to it."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,6 +1,6 @@
 """The command line: `assay VERB`. Each verb has its own file and imports what it needs when called.
 
-Nothing heavy may be imported here, so that help and completion answer at once.
+Imports nothing heavy, so that help and completion are fast.
 """
 
 from importlib.metadata import version

@@ -1,4 +1,4 @@
-"""`assay matrix SWEEP` or `assay matrix RUN... --rows KEY`: any set of runs by any of its keys."""
+"""`assay matrix SWEEP` or `assay matrix RUN... --rows KEY`: runs, pivoted by their keys."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

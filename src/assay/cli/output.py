@@ -1,9 +1,8 @@
 """What all verbs share: results on stdout, everything else on stderr, errors in one line.
 
-A verb is a function from the lab's root and its own options to an `Outcome`. It prints nothing
-itself; `verb` gives it `--lab` and `--json` and turns what it raises into an exit code.
-
-What the shell offers behind Tab: the names of the lab's runs. Reads folder names only.
+A verb is a function from the lab's root and its own options to an `Outcome`, and prints nothing.
+`verb` adds `--lab` and `--json`, prints the outcome, and turns exceptions into exit codes. Shell
+completion of run names is here too; it reads folder names only.
 """
 
 import inspect

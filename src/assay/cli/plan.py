@@ -1,4 +1,4 @@
-"""`assay plan`: how many items, repeats and seeds a wanted difference needs."""
+"""`assay plan`: computes the items, repeats and seeds that a wanted difference needs."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`assay protect`: keep a run or a checkpoint from being deleted by any command."""
+"""`assay protect`: keeps a run or a checkpoint from being deleted by any command."""
 
 from pathlib import Path
 from typing import Annotated

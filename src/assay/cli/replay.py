@@ -1,4 +1,7 @@
-"""`assay replay RUN --step K --set reward=NAME`: a stored step judged again in another way."""
+"""`assay replay RUN --step K --set reward=NAME`: judges a stored step again under other settings.
+
+Samples, trains and writes nothing.
+"""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""`assay report RUN`: a run's results and progress, its page. `assay report FILE`: scores in it."""
+"""`assay report RUN`: shows a run's results and writes its page.
+
+`assay report FILE` shows the scores in a file of results.
+"""
 
 from pathlib import Path
 from typing import Annotated

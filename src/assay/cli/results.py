@@ -1,6 +1,6 @@
-"""What a run, a comparison and a file of scores show: tables, pages, and the same as plain values.
+"""What verbs show of a run, a comparison or a file of scores, as tables and as values for `--json`.
 
-Writes pages; every figure comes from the packages below.
+Writes the pages; every figure comes from the packages below.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """`assay resume NAME`: continues an interrupted or failed run, then shows its results.
 
-A finished run that was killed before it had its page gets the page.
+If a finished run was killed before its page was written, only the page is written.
 """
 
 from pathlib import Path

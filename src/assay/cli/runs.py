@@ -1,4 +1,4 @@
-"""`assay runs`: the lab's runs at a glance."""
+"""`assay runs`: lists the lab's runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

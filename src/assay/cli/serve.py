@@ -1,4 +1,4 @@
-"""`assay serve TARGET`: a checkpoint behind OpenAI's interface."""
+"""`assay serve TARGET`: serves a checkpoint with an OpenAI-compatible API."""
 
 from pathlib import Path
 from typing import Annotated

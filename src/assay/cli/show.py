@@ -1,4 +1,4 @@
-"""`assay show RUN:ID`: what a model said, down to its tokens, and how it was judged."""
+"""`assay show RUN:ID`: shows a stored sample down to its tokens, and how it was judged."""
 
 from collections.abc import Mapping
 from pathlib import Path

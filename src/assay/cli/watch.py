@@ -1,4 +1,4 @@
-"""`assay watch RUN`: the progress of a run, live, until it ends."""
+"""`assay watch RUN`: shows the progress of a run until it ends. Only reads the run's records."""
 
 import sys
 from collections.abc import Callable, Iterator

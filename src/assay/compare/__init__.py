@@ -1,1 +1,1 @@
-"""Arms put side by side: pairing, fairness, foreign results, tables. Without torch."""
+"""Compares arms: pairing, fairness, foreign results, tables. Imports no torch."""

@@ -1,7 +1,7 @@
-"""One side of a comparison: scores by item and repeat, answers, and where both come from.
+"""One arm of a comparison: scores by item and repeat, answers, and the records they come from.
 
-Loads arms from the records of a lab. Whether two arms may be compared is decided in `fairness`,
-what their difference means in `judged_table`.
+Loads arms from a lab's records. Whether two may be compared is decided in `fairness`; differences
+are judged in `judged_table`.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Compares what a reader names: runs of the lab, runs in files of other tools, or both.
+"""Compares runs that the user names: runs of the lab, runs in files of other tools, or both.
 
-Finds and loads the arms; they are judged in `judged_table`.
+Finds and loads the arms; `judged_table` compares them.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,8 @@
-"""Whether arms may be compared, before any figure is worked out.
+"""Decides whether arms may be compared, before any figure is computed.
 
-Some things are always refused, whatever the reader allows: unfinished runs, other items, another
-checker, scores of which some come from a fallback metric, items that were trained on. Everything
-else in which two arms differ is listed, and is a confound unless it was declared, allowed or
-explained by what was; `judge.confounds` sorts it.
+Some differences are always refused: unfinished runs, other items, another checker, scores partly
+from a fallback metric, items that were trained on. Every other difference is listed, and is a
+confound unless it was declared, allowed or explained by one that was (`judge.confounds`).
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""Runs that other tools measured: read from files as arms, or scored by themselves.
+"""Reads runs that other tools measured from files, as arms or as scores of their own.
 
-A name on the command line means a run in a file (`FILE`, or `FILE@RUN` where it holds several) or a
-run of the lab. What may be compared is decided in `fairness`; nothing is judged or printed here.
+A name on the command line is a run in a file (`FILE`, or `FILE@RUN` where it holds several) or a
+run of the lab. Nothing is compared or printed here.
 """
 
 import os

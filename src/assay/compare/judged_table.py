@@ -1,12 +1,8 @@
-"""Compares arms: every pair judged item by item, corrected as one family, in one table.
+"""Compares arms item by item: all pairs, corrected as one family, in one table.
 
-The same path for checkpoints of one run, runs of a lab and files of other tools. What may be
-compared is decided in `fairness`, every figure and verdict comes from `judge`; nothing is printed.
-
-Explains arms that gave the same answers, and finds answers that contradict themselves.
-
-Gathers what `judge.identity` judges: how many different answers there are, whether the weights are
-the same, whether decoding is deterministic.
+Used for checkpoints of one run, runs of a lab and files of other tools. Also gathers the evidence
+on arms with the same answers and on contradictory answers. Fairness is decided in `fairness`,
+figures and verdicts in `judge`; nothing is printed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

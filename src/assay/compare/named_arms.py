@@ -1,7 +1,6 @@
-"""From the names that a reader writes to arms: the control, checkpoints, training seeds.
+"""Resolves the names that a user gives to arms: the control, checkpoints, training seeds.
 
-Which runs are meant and what is measured of several seeds together; how they are judged is
-`judge.arms`, which are compared is `judged_table`.
+How several seeds are pooled is in `judge.arms`; the arms are compared in `judged_table`.
 """
 
 from collections.abc import Sequence

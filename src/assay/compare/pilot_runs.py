@@ -1,7 +1,6 @@
-"""Plans how large an experiment must be, from pilot runs or from numbers that somebody gives.
+"""Plans the size of an experiment, from pilot runs or from given numbers.
 
-Which designs are looked at is decided here; every figure is `judge.sample_size`'s. Nothing is
-printed.
+Chooses the designs to compute; figures come from `judge.sample_size`. Nothing is printed.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""The result of a comparison as plain data: lines, pairings, tasks, the table.
+"""The types of a comparison's result: lines, pairings, tasks, the table.
 
-`judged_table` makes it from arms; `report` and the command line show it.
+`judged_table` fills them in; `report` and `cli` show them.
 """
 
 from collections.abc import Callable, Mapping

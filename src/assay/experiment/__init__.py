@@ -1,1 +1,1 @@
-"""The experiment file: its tables as frozen models, reading, overriding, writing, reference."""
+"""The experiment file: frozen models of its tables, reading, overriding, writing, reference."""

@@ -1,6 +1,6 @@
-"""What every table of an experiment file has in common: frozen, strict, no unknown keys.
+"""The base model of every table of an experiment file: frozen, strict, no unknown keys.
 
-Attribute docstrings are the descriptions that docs/experiment.md is generated from.
+Attribute docstrings are the descriptions from which docs/experiment.md is generated.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,7 @@
-"""How a checkpoint of a run is named: `base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`."""
+"""Parses the names of a run's checkpoints: `base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`.
+
+Does not check that the checkpoint exists.
+"""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""The whole experiment file as one frozen model, and the rules between its tables."""
+"""The experiment file as one frozen model, with the rules between its tables.
+
+Names in registers and the existence of files are checked in `lab.setup.validate`.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self

@@ -1,10 +1,7 @@
-"""`--set stage.grpo.steps=20`: values of an experiment file replaced from the command line.
+"""Applies `--set stage.grpo.steps=20`: replaces values of an experiment file by dotted path.
 
-Works on the plain values before they are checked, so that an override is checked like the file.
-
-Walks the models of the experiment file by dotted path: which keys exist, and of what type.
-
-Looks at types only; values are checked by pydantic.
+Paths are resolved against the models' types, before any value is checked, so that an override is
+validated like the file itself.
 """
 
 import copy

@@ -1,9 +1,8 @@
-"""Turns what pydantic found wrong with an experiment into places and words a user can act on.
+"""Turns pydantic's errors into messages with places and hints that a user can act on.
 
-What TRL, verl, ms-swift and peft call the keys of an experiment file, for hints.
-
-Their keys are not read: a value may mean another thing there (a batch per device, a share in
-percent). The hint names the key here, and where the meaning differs, how.
+Hints include the keys of TRL, verl, ms-swift and peft. Those keys are not read, because their
+values may have another meaning (a batch per device, a share in percent); the hint names
+Assay's key.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Reads an experiment file, with overrides, into frozen models.
 
-Every problem becomes one line with file, line and dotted field. Names that live in registries are
-checked by `lab.setup.validate`.
+Every problem becomes one line with file, line and dotted field. Names of registers are checked in
+`lab.setup.validate`.
 """
 
 import copy

@@ -1,6 +1,6 @@
-"""The reference of the experiment file as Markdown, made from the models themselves.
+"""Generates the reference of the experiment file as Markdown from its models.
 
-`python -m assay.experiment.reference > docs/experiment.md` renews the page of the manual.
+`python -m assay.experiment.reference > docs/experiment.md` updates the page of the manual.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,12 +1,8 @@
-"""The `[stage.NAME]` tables: one model per training method over a common base.
+"""The `[stage.NAME]` tables: one model per training method, and the tables that stages share.
 
-Stages run in file order. What a method does with its values is in `train`; the names of presets,
-estimators and rewards are looked up by `lab.setup.validate`, because they live in plain
-registries.
-
-Tables that training stages share: optimizer, adaptation, sampling, reward.
-
-What the values do is in `train`, `models` and `rollout`; here is only what may be written.
+Stages run in file order. Only the accepted values are defined here; `train`, `models` and `rollout`
+use them. Names of presets, estimators and rewards are checked in `lab.setup.validate`, because
+their registers are elsewhere.
 """
 
 import math

@@ -1,13 +1,8 @@
-"""The `[data.NAME]` tables: where rows come from, which are taken and how they are split.
+"""The `[data.NAME]`, `[evaluate.NAME]`, `[note]`, `[guard.NAME]` and `[milestone.NAME]` tables.
 
-The `[evaluate.NAME]` tables: what is measured, on which checkpoints, and what for.
-
-The `[note]` table: why an experiment is there, for the notebook. Nothing is computed from it.
-
-The `[guard.NAME]` and `[milestone.NAME]` tables: what stops a run, and what is expected of it.
-
-Metrics are plain names of `metrics.jsonl`; which there are depends on the stage. What is done with
-the values is in `lab.monitor.guards` and `lab.monitor.milestones`.
+Only the accepted values are defined here. Rows are read in `lab.setup.prepare`, items in
+`lab.setup.evaluation`; guards and milestones are applied in `lab.monitor`. Nothing is computed from
+`[note]`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""An experiment, or any table of plain values, as TOML text. Reading is `tomllib`'s job."""
+"""Writes an experiment, or any table of plain values, as TOML. `tomllib` reads TOML."""
 
 import math
 import re

@@ -1,6 +1,6 @@
-"""What the audit found, in the reader's language.
+"""Words for the findings of `assay audit`, in the language of the page.
 
-Text from the audited file is made safe to show; nothing is judged here.
+Text from the audited file is made safe to show. Nothing is judged here.
 """
 
 from collections.abc import Sequence

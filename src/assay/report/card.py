@@ -1,6 +1,6 @@
-"""The model card of an exported checkpoint: what its run's records say, as Markdown.
+"""Writes the model card of an exported checkpoint as Markdown, from the records of its run.
 
-Hugging Face's front matter comes first. Nothing is measured or judged here.
+Starts with Hugging Face's front matter. Nothing is measured or judged here.
 """
 
 import re

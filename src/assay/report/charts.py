@@ -1,12 +1,7 @@
-"""The drawings of a page, as SVG: intervals, learning curves, rewards by step, dev scores.
+"""Draws the charts of a page as SVG: intervals, differences, learning curves, rewards, dev scores.
 
-Draws what `result_tables` and `training_history` counted; labels come from the catalogue.
-
-Small pieces of SVG: marks, scales and ticks. Colours are classes that the page's style sets.
-
-Knows nothing of runs. Every text that goes in is escaped here.
-
-The drawing of a difference: its interval beside zero and the margin of equivalence.
+The numbers come from `result_tables` and `facts`, the labels from the catalogue, the colours from
+the page's style. Nothing is computed from runs here; all text is escaped.
 """
 
 import math

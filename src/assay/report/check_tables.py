@@ -1,6 +1,6 @@
-"""What `assay check` measured, as tables for the terminal: rows, tokens, cost, and the rest.
+"""Terminal tables of what `assay check` measured: rows, tokens, cost and the rest.
 
-Makes rich renderables of the numbers that the checks give by name; judges none of them.
+Makes rich renderables of the numbers that the checks return by name. Judges none of them.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,18 +1,8 @@
-"""The sections of a comparison of runs as plain values: what page and terminal write alike.
+"""The sections and pages of a comparison of runs; the sections are shared with the terminal.
 
-Every number comes from the table that `compare.judged_table` made; here they get words, units and
-places.
-
-The items on which two checkpoints scored differently: every one by its address, some with the
-question, the accepted answer and both answers.
-
-Answers are read from the records that the table names, questions from the source of the items. Text
-that a model wrote is only made safe to show here, the templates escape it.
-
-Writes the page of a comparison, HTML and Markdown side by side.
-
-Like the page of a run it needs nothing but itself. Links lead to the records that the numbers come
-from and are relative, so that a lab's folder can be moved as a whole.
+Numbers come from the table of `compare.judged_table`, answers from the records that it names,
+questions from the source of the items. A page loads no other file, and its links to the records are
+relative, so that a lab's folder can be moved. Nothing is judged here.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What the terminal shows of a comparison: two tables, verdicts in words, what differs.
+"""Terminal view of a comparison: two tables, verdicts in words, differences between the settings.
 
 Makes rich renderables and prints nothing.
 """

@@ -1,6 +1,6 @@
-"""The sections of a page as plain values: what HTML, Markdown and the terminal write alike.
+"""The sections of a run's page as plain values, shared by HTML, Markdown and the terminal.
 
-Every number comes from `result_tables` and `judge`; here they only get words and units.
+Numbers come from `result_tables` and `judge`; only words and units are added here.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Intervals, curves and histograms in characters, for pages without pictures: terminals, mail.
+"""Draws intervals, curves and histograms in characters, for terminals and mail.
 
-Intervals take plain ASCII, which is one column wide in every font, and stand before their labels,
-so that labels of any script leave them in line. Labels are escaped by whoever writes the block.
+Intervals are plain ASCII, one column per character in every font. They stand before their labels,
+so that labels of any script leave them aligned. The caller escapes the labels.
 """
 
 from collections.abc import Sequence

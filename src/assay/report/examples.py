@@ -1,6 +1,6 @@
-"""A few items as the control and the last checkpoint answered them: gained, lost, unchanged.
+"""Picks a few items to show: gained, lost or unchanged between the control and the last checkpoint.
 
-The questions are read again from the experiment's own sources, because records keep answers only.
+Questions are read from the experiment's own sources, because records keep answers only.
 """
 
 from collections.abc import Mapping, Sequence

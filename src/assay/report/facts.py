@@ -1,8 +1,7 @@
-"""Everything a page tells, read once from a run's directory. Nothing is worded or drawn here.
+"""Reads everything that a run's page shows, once, from the run's directory.
 
-What happened while a run trained: curves of metrics, rewards of the groups, dev scores.
-
-Reads metrics lines and samples that were loaded before; draws and judges nothing.
+Holds the scores, the curves of metrics, the rewards of groups and the dev scores. Words and
+drawings are added elsewhere.
 """
 
 import math

@@ -1,6 +1,7 @@
-"""Terminal tables of runs that other tools measured. Names come from files and are made visible.
+"""Terminal tables of runs that other tools measured.
 
-Makes rich renderables and prints nothing; every figure is the judge's.
+Makes rich renderables and prints nothing. Every number comes from `judge`; names from files are
+made safe to show.
 """
 
 from collections.abc import Sequence

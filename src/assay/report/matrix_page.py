@@ -1,6 +1,6 @@
 """Writes the pages of a matrix: `matrices/NAME/matrix.html` and `matrix.md` under the lab's root.
 
-Every score links to the record that it was computed from. Nothing is counted here.
+Every score links to the record that it was computed from. Nothing is computed here.
 """
 
 import os

@@ -1,11 +1,6 @@
-"""The tables of a matrix as plain values: what HTML, Markdown and the terminal write alike.
+"""The tables and sentences of a matrix as plain values, for HTML, Markdown and the terminal.
 
-Every number comes from the matrix; here they only get units and a shade. Sentences are in
-`matrix_words`.
-
-What a matrix says in sentences: counts, dependence, strengths, the recommendation.
-
-Every number comes from the matrix; here it only gets its words.
+Numbers come from the matrix; only words, units and shades are added here.
 """
 
 from collections.abc import Sequence

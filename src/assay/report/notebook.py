@@ -1,17 +1,8 @@
-"""The lab's dated notebook as Markdown: an entry for each run, pending ones included.
+"""The lab's dated notebook as Markdown: an entry for each run and for each plan without a run.
 
-Results and verdicts come from the records, whenever the notebook is read; notes are what people
-added. Nothing is written here.
-
-What an experiment file says of itself, as lines of the notebook: why, what to expect, faults.
-
-The figures that others reported come from the record that the note names, whenever the notebook is
-read; a record that is not there is said to be missing.
-
-The score that others reported of an experiment, read from the record that its note names.
-
-Their items are not there, so that the interval is that of one binomial over the items, as for every
-score without items; passes over the same items are no further items.
+Results are read from the records each time the notebook is shown, notes from `notebook.jsonl`. A
+score that others reported has no items, so its interval is that of one binomial proportion.
+Nothing is written here.
 """
 
 import re

@@ -1,12 +1,8 @@
-"""Writes the pages of a run: `report.html`, which needs nothing but itself, and `report.md`.
+"""Writes the pages of a run, `report.html` and `report.md`, and the progress reports of a live run.
 
-Text that a model or a file wrote is escaped by the templates' engine; nothing in it can become
-markup. The page loads no resource, and its content security policy forbids it to.
-
-An observer that writes the progress reports of a run while it goes on, and tells another.
-
-When a report is due is `lab.monitor.report_journal`' business; what it says,
-`lab.monitor.progress`'s.
+The page loads no other file, and its content security policy forbids it. The templates escape all
+text of models and files. When a report is due is decided in `lab.monitor.report_journal`; its
+numbers come from `lab.monitor.progress`.
 """
 
 from collections.abc import Mapping

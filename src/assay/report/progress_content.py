@@ -1,7 +1,7 @@
-"""The progress of a run in words: metric table, health, forecasts, milestones, guards, changes.
+"""The progress of a run in words: metrics, health, forecasts, milestones, guards, changes.
 
-Puts words and units to what `lab.monitor.progress` computed; the same values make the section of
-the page, the Markdown of a progress report and the table in the terminal.
+Numbers come from `lab.monitor.progress`; words and units are added here. The page, the Markdown of
+a progress report and the terminal share these values.
 """
 
 from collections.abc import Callable, Mapping, Sequence

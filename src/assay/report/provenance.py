@@ -1,12 +1,7 @@
-"""What a run was made of: its data sets with what was left out, and its fingerprints.
+"""Where a run came from, for its page: data sets, omitted rows, fingerprints, overridden checks.
 
-Reads the manifest as nested tables and takes what it finds there; it checks nothing.
-
-What was found before a run was made, in words: what was overridden, and what training rows and
-tests have in common.
-
-The manifest has it (`lab.check.before_run`); for evaluations that came later, their own records say
-how many training rows ask what they ask.
+Also names the items that training rows and tests share. Reads the manifest and, for later
+evaluations, their records; checks nothing.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
-"""From the facts of a run to the rows of its tables. Scores and verdicts are `judge`'s, unchanged.
+"""The rows of a run's result tables, made from its facts. Scores and verdicts come from `judge`.
 
-A cell without a measurement is None, which pages write as "not run" or a dash, never as 0.
+A cell without a measurement is None. Pages write it as "not run" or a dash, never as 0.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""What `assay plan` shows and writes: a table of designs, the cheapest, what is not known.
+"""The answer of `assay plan` as a terminal table and plain values: designs, costs, assumptions.
 
-Makes rich renderables and plain values, and prints nothing.
+Prints nothing and computes nothing.
 """
 
 from collections.abc import Iterator

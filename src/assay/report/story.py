@@ -1,6 +1,6 @@
 """The sections about the run itself as plain values: examples, training, health, methods.
 
-Like `content`, it only puts words and units to what other modules counted and judged.
+Like `content`, this module only adds words and units to the numbers of other modules.
 """
 
 from collections.abc import Callable, Mapping, Sequence

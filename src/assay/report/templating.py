@@ -1,6 +1,6 @@
-"""The engine of all pages, and how text gets into Markdown without becoming markup.
+"""The template engine of all pages, and the escaping of text in Markdown.
 
-Knows no page: what the templates are given is made elsewhere.
+Knows no page: its callers make the values of each template.
 """
 
 import re

@@ -1,22 +1,7 @@
-"""What the terminal shows after a run: the final table, examples, and one plain line.
+"""Terminal views of a run and of a matrix, and the live view of `assay watch`.
 
-Makes rich renderables and prints nothing. Text that a model wrote is shown as text: neither its
-control characters nor anything in square brackets reaches the terminal as a command.
-
-How the terminal colours a verdict.
-
-The progress of a run in the terminal: the same sections as on the page, as rich renderables.
-
-Prints nothing itself. Text from files is made safe where the sections are made.
-
-Follows a run from outside: what it looks like now, again whenever something has changed.
-
-Reads the records only, so that watching disturbs nothing. Drawing on the screen is the command
-line's part.
-
-What the terminal shows of a matrix: a table for each layer, counts, the recommendation.
-
-Makes rich renderables and prints nothing.
+Makes rich renderables and prints nothing. Control characters and square brackets of a model's text
+are shown as text. Watching only reads the records.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,11 +1,7 @@
-"""Words and numbers in the reader's language: one catalogue file per language in `wording/`.
+"""Words and numbers in the language of the page: one catalogue file per language in `wording/`.
 
-Text that runs wrote (names, errors, answers) is not translated; it is only made safe to show.
-
-What other parts say in English, in the page's language: findings and the names of tests.
-
-The catalogue knows their texts word for word, with gaps for figures and names. Names and the text
-of errors stay as they are.
+Findings and names of tests, which other packages write in English, are translated by the
+catalogue. Text of runs (names, errors, answers) is not translated, only made safe to show.
 """
 
 import re

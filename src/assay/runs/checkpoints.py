@@ -1,12 +1,7 @@
-"""The folder of a checkpoint, without its tensors: its name, whether it is whole, what may go.
+"""Checkpoint folders without their tensors: names, completeness, and which one is `STAGE.best`.
 
-`train.checkpoint` writes and loads what lies in it; whoever only asks about a checkpoint needs no
-torch.
-
-Which checkpoint of each stage a selecting evaluation chose: what `STAGE.best` means.
-
-The best checkpoint of a stage is what the stage started from, unless a later one was shown better.
-How that is decided is `judge.promotion`'s part.
+`train.checkpoint` writes and loads the tensors; this module needs no torch. How the best checkpoint
+is chosen is in `judge.selection`.
 """
 
 import json

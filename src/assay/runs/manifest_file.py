@@ -1,4 +1,4 @@
-"""Reading and writing `manifest.json`; what stands in it is put together by `manifest`."""
+"""Reads and writes `manifest.json`. Its content is assembled in `lab.setup.manifest`."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
-"""Finds what a run was measured on: its evaluation records, their checkpoints, their answers.
+"""Finds the evaluation records of a run, their checkpoints and their answers.
 
-Looks at folders and files; scores are `records`' and comparisons `judged_table`'s.
+Scores are read in `records` and compared in `compare.judged_table`.
 """
 
 import re

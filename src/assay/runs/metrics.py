@@ -1,8 +1,7 @@
-"""`metrics.jsonl`: one JSON object a line per step, appended; cut back when a run resumes.
+"""Reads, appends and truncates `metrics.jsonl`: one JSON object a line per step.
 
-What `metrics.jsonl` held when a checkpoint was made: a run goes on only from all of that.
-
-Every checkpoint says so in a file of its own, and the lines are on the disk before it is.
+Each checkpoint stores the size and hash of the lines before it, which are on the disk first. A run
+resumes from a checkpoint only if those lines are unchanged.
 """
 
 import hashlib

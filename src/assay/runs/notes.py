@@ -1,7 +1,7 @@
-"""Notes that people add to the lab's notebook, and plans for runs that do not exist yet.
+"""Notes of people in the lab's notebook, and plans for runs that do not exist yet.
 
-One line each in `notebook.jsonl` at the lab's root, so that notes outlive the runs they are about.
-What the lab itself knows of a run is not written here but read from its records.
+Stored as lines of `notebook.jsonl` at the lab's root, so that notes outlive their runs. Results of
+runs are never stored here; they are read from the records.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""What must not be deleted or overwritten: what others refer to, and what was marked.
+"""Decides what must not be deleted or overwritten: what is referenced or marked as protected.
 
-A checkpoint is referred to by a run whose model it is and by the evaluation records that measured
-it. References from inside what is deleted do not count: a run may go with its own records.
+A checkpoint is referenced by runs that start from it and by evaluation records that measured it.
+References from inside the deleted folder do not count.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""Samples and evaluation records as parquet files, written whole or not at all, chunk by chunk.
+"""Reads and writes samples and evaluation records as parquet files, complete or not at all.
 
-Conversations in records: what was said, and the turns in which it was sampled, token by token.
-
-A turn's context is kept as what it adds: most begin with the context before and its actions.
+An evaluation record is written chunk by chunk. A conversation is stored as its messages and, token
+by token, as the turns in which it was sampled; a turn stores only what it adds to the context
+before it. Nothing is scored here.
 """
 
 import json

@@ -1,11 +1,8 @@
-"""`lab.sqlite`: an index over a lab's runs and over what refers to what.
+"""`lab.sqlite`: an index of a lab's runs and of the references between them.
 
-The folders are the truth; the index is made from them and can be made again at any time, so that
-losing it loses nothing. What may be deleted is decided in `protection`.
-
-The score that stands for a run in a list: its last checkpoint on its first reporting evaluation.
-
-One number without interval or verdict; `judged_table` and `report` say what it is worth.
+The index can be rebuilt from the folders at any time, so losing it loses nothing. It also holds one
+score for each run, without interval or verdict, for lists. What may be deleted is decided in
+`protection`.
 """
 
 import sqlite3

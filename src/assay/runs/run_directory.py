@@ -1,6 +1,6 @@
-"""The folder of one run: where everything lies, and how it comes into being.
+"""The folder of one run: paths of its files, and how it is created.
 
-What the files in it say is in `status`, `metrics`, `manifest` and `records`.
+The files' contents are read in `status`, `metrics`, `manifest_file` and `records`.
 """
 
 import os

@@ -1,12 +1,8 @@
-"""Reads the small JSON files of a lab, and says in one line where one is damaged.
+"""Reads the small JSON files of a run, and writes files with their sha256 in `checksums.jsonl`.
 
-What the values mean is known where they are used. Records and samples are `records`'.
-
-Files that a run writes whole, with their sha256 entered into the run's `checksums.jsonl`.
-
-A line is entered before its file takes its name, so that no file is newer than the list; a kill
-may leave a line too many. Checkpoints hold checksums of their own (`data.checksums`). What has
-changed is found by `verify_files`.
+A checksum is written before its file takes its name, so no file lacks one; after a kill there may
+be a line without a file. Checkpoints hold checksums of their own (`data.files`). Changed files
+are found by `verify_files`.
 """
 
 import json

@@ -1,6 +1,7 @@
-"""Names of runs and checkpoints: `NAME[/ID or #SEED][@STAGE.step-N | @STAGE.best | @STAGE.last]`.
+"""Finds runs and checkpoints by name.
 
-A bare name means the latest run of that name. Looks only at folders, never at the index.
+Names are `NAME[/ID or #SEED][@STAGE.step-N | @STAGE.best | @STAGE.last]`. A bare name means the
+latest run of that name. Reads only folders, never the index.
 """
 
 import re

@@ -1,12 +1,7 @@
-"""The runs of one experiment: which of a name have begun, and which were made from its settings.
+"""Finds the runs of one experiment by name and settings, and separates those that cannot be read.
 
-Reads folders and specs; starts and resumes nothing.
-
-Which runs cannot be read, and why, so that one of them never hides the others.
-
-Looks at what a list or a comparison needs of a run that it was not asked about by name: its status,
-its manifest, its experiment and the descriptions of its records. A run that was asked for is read,
-and its damage raised, where it is used.
+A damaged run is listed with its reason, so that it never hides the others. A run that was asked for
+by name is read, and its damage raised, where it is used. Starts and resumes nothing.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
-"""What a run is doing: its status file, and the lock that tells a live run from a killed one.
+"""The status of a run: its status file, and the lock that tells a live run from a killed one.
 
-A process that executes a run holds the lock of its lock file; the system drops it when the process
-dies in whatever way, so a run whose file says `running` while nobody holds the lock was
-interrupted. Child processes started by exec do not inherit the lock.
+A running process holds the lock, and the system releases it when the process dies. A run whose file
+has the status `running` while nobody holds the lock was interrupted. Child processes started by
+exec do not inherit the lock.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Compares every file of a run with its checksum, and names what is damaged, missing or unknown.
+"""Compares every file of a run with its checksum, and lists damaged, missing and unknown files.
 
-Reads files only; nothing is mended. A file of an older version without a checksum is read as far as
-its form goes, and said to have none.
+Reads only, repairs nothing. A file of an older version without a checksum is parsed instead, and
+listed as having none.
 """
 
 import glob

@@ -1,1 +1,1 @@
-"""A checkpoint behind OpenAI's HTTP interface."""
+"""Serves a checkpoint with an OpenAI-compatible HTTP API."""

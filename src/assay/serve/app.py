@@ -1,7 +1,7 @@
-"""The HTTP side: routes, the token, sizes, and every failure as JSON in OpenAI's shape.
+"""The HTTP application: routes, bearer token, size limits, and errors as JSON in OpenAI's format.
 
-The list of models is open, because programs that wait for a server to be ready (BFCL's among them)
-ask for it without a token; everything that makes the model work is not.
+The list of models needs no token, because programs that wait for a server to be ready (BFCL's among
+them) request it without one. Every route that runs the model does.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""A request made ready to sample: tokens of the prompt, settings, one job for each completion.
+"""Turns a request into sampling jobs: prompt tokens, settings, one job for each completion.
 
-Chat is rendered as the lab renders for training and evaluation; the text of a completion request is
-taken as it is, control tokens included. What does not fit is refused.
+Chat is rendered as in training and evaluation; the text of a completion request is tokenized as it
+is, control tokens included. A prompt that does not fit is refused. Samples nothing.
 """
 
 import secrets

@@ -1,7 +1,7 @@
-"""Connections that cannot be held for nothing: deadlines, limits, and refusals in OpenAI's shape.
+"""Deadlines and limits of connections, with refusals as JSON in OpenAI's format.
 
 Uvicorn's protocol waits without end for a request's headers, its body, and a client that does not
-read. What a request asks is not known here.
+read. Requests are not parsed here.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""What a request demands of its answer: calls, functions, JSON, a schema; and whether it is met.
+"""The constraints of a request on its answer (calls, functions, JSON, a schema), and their checks.
 
-Nothing is forced on the model while it writes: answers are checked when they are whole. Schemas are
-checked elsewhere (`fitting`), because that may take for ever.
+Decoding is not constrained: complete answers are checked. Fitting a schema is checked in a worker
+process (`schemas`), because it may never end.
 """
 
 import json

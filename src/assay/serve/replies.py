@@ -1,6 +1,6 @@
-"""Answers in OpenAI's shape: whole ones, the pieces of a stream, errors.
+"""Builds answers in OpenAI's format: complete ones, chunks of a stream, errors.
 
-What a stream's pieces add up to is what the whole answer says. HTTP is not known here.
+The chunks of a stream add up to the complete answer. Knows no HTTP.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""What a client may ask in OpenAI's words, and the refusal where it asks for something else.
+"""Parses requests in OpenAI's format, and refuses what this server does not do.
 
-A parameter that is known to change the answer and is not done here is refused by name. What is not
-known is passed over and named. Nothing is rendered and no model is run here.
+An unsupported parameter that would change the answer is refused by name; an unknown one is ignored
+and listed. Renders nothing and runs no model.
 """
 
 import json

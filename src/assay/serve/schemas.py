@@ -1,7 +1,7 @@
-"""Whether a schema is one, and whether a text fits it; runs in a worker that can be killed.
+"""Checks that a schema is valid and that a text fits it, in a worker process that can be killed.
 
-A client's schema may hold patterns and references that take for ever to check. Nothing is fetched:
-a schema refers to its own parts only. `format` is not checked, as JSON Schema leaves it open.
+A client's patterns and references may take for ever to check. Nothing is fetched: a schema may
+refer only to its own parts. `format` is not checked, as JSON Schema leaves that open.
 """
 
 from collections.abc import Iterator

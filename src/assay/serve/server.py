@@ -1,7 +1,7 @@
-"""Runs the endpoint until it is told to stop, on the loopback address unless another is given.
+"""Runs the HTTP server until it is stopped, on the loopback address unless another is given.
 
-Uvicorn speaks HTTP in a thread of its own, so that this process keeps its signals: an interrupt
-ends what is under way, and the sockets are closed before `serve` returns.
+Uvicorn runs in a thread, so that this process keeps its signals: an interrupt ends open requests,
+and the sockets are closed before `serve` returns.
 """
 
 import errno

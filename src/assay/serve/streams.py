@@ -1,12 +1,8 @@
-"""One request from jobs to its answer: whole, or as the events of a stream.
+"""Runs the jobs of a request and sends the answer, complete or as the events of a stream.
 
-A client that goes away ends its jobs. What the pieces say is `replies`' part.
-
-Samples until an answer is what its request demands, a bounded number of times.
-
-The first sample is the one that would be drawn without any demand; if it does not fit, the others
-are drawn at once, and the first of them that fits is the answer. What no sample fits is refused:
-an answer that breaks the demand is never sent.
+A constrained request is sampled a bounded number of times: once as without the constraint and, if
+that does not fit, in a batch of which the first fitting sample is the answer. If none fits, the
+request is refused. Jobs of a client that has gone are cancelled; `replies` builds the chunks.
 """
 
 import asyncio

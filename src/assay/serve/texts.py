@@ -1,7 +1,7 @@
-"""From sampled tokens to the text of an answer: whole at the end, or piece by piece as it grows.
+"""Turns sampled tokens into the text of an answer, complete at the end or piece by piece.
 
-A stop text ends an answer and is no part of it. What may still turn out to be part of a character,
-of a stop text or of a tool call is held back, so that a stream says what the whole answer says.
+A stop text ends an answer and is no part of it. A possible beginning of a character, stop text or
+tool call is held back, so that the pieces of a stream add up to the complete answer.
 """
 
 from collections.abc import Sequence

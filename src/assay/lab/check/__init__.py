@@ -1,1 +1,1 @@
-"""What `assay check` looks at: one file for each kind of question."""
+"""The checks of `assay check`: one file for each kind of problem."""

@@ -1,7 +1,7 @@
-"""`assay check`: everything that can be known of an experiment before compute is spent on it.
+"""Runs `assay check`: every problem of an experiment that can be found before training.
 
-Trains nothing and makes no run. Each kind of question is a file in `lab.check`; here they are
-asked in order and their answers gathered.
+Calls the checks of `lab.check` in order and collects their findings. Trains nothing and makes no
+run.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,9 +1,8 @@
-"""What is looked at before a run is made: the checks of `assay check` that pass nothing through the
-model.
+"""Runs the checks of `assay check` that need no forward pass, before a run is made.
 
-An error stops the run, unless it is overridden by a reason. What was found goes into the manifest
-under `CHECKED`; pages and comparisons show it. A run that has it there is not looked at again: its
-data and settings are those of its manifest.
+An error stops the run unless the user overrides it with a reason. The findings are stored in the
+manifest under `CHECKED` and shown by pages and comparisons. A run with stored findings is not
+checked again, because its data and settings are those of its manifest.
 """
 
 import time

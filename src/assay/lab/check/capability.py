@@ -1,9 +1,7 @@
-"""The capability floor: how many prompts a model solves at least once before RL starts on them.
+"""Checks before RL that the model solves some prompts: samples a few groups and judges them.
 
-GRPO learns from prompts that are solved sometimes. A model that solves none in a whole group has
-nothing to be rewarded for, however long it is trained. Sampling is the caller's part.
-
-What the model can do before training: groups sampled for a few training prompts, and judged.
+GRPO learns from prompts that are solved sometimes. A model that solves none in any group gets no
+reward to learn from.
 """
 
 import gc

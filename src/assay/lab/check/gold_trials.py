@@ -1,20 +1,8 @@
-"""How a reward is tried: on gold answers, which must earn the full reward, and on empty, cut and
-exchanged answers, which must not. What is tried is `gold_answers`' to say.
+"""Tries rewards and checkers on gold answers, and on empty, cut and exchanged answers.
 
-What a reward judges is found out by trying: one whose value for a text changes with the row judges
-correctness; one that looks at the text alone judges form (length, repetition, tags). Where all gold
-answers are alike there is nothing to exchange, and a reward that tells texts apart stays unknown.
-
-An answer that is cut in half may still hold what was asked, and then earns its reward rightly; one
-of which hardly a word is there cannot.
-
-Gold conversations of rows that are dialogues, played again: what rewards make of them, and of
-silence, of messages cut in half, and of another row's conversation.
-
-No model is run: the messages are handed to the row's own world, one at each of its turns.
-
-Do rewards and checkers tell right from wrong? Each is tried on the gold answers of its rows, and
-on their gold conversations where they are dialogues (`gold`, `dialogues`).
+Gold answers must earn the full reward, the others must not. A reward whose value for a text changes
+with the row judges correctness; one that depends on the text alone judges form. Gold dialogues are
+played against the row's environment; no model is run.
 """
 
 from collections.abc import Callable, Sequence

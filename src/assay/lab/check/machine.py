@@ -1,6 +1,6 @@
-"""What this machine has for the lab, what it lacks, and the command that mends it.
+"""Checks this machine for `assay doctor`: what is installed or missing, the command to fix it.
 
-Looks only: nothing is installed, downloaded or changed. Importing it loads no torch; running does.
+Installs, downloads and changes nothing. Importing this module loads no torch; running it does.
 """
 
 import importlib.metadata

@@ -1,4 +1,7 @@
-"""Memory and disk that the stages take, by formula, against what this machine has free."""
+"""Compares the memory and disk that the stages need, by formula, with what this machine has free.
+
+Allocates and trains nothing.
+"""
 
 import shutil
 

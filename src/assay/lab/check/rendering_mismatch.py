@@ -1,11 +1,8 @@
-"""Whether what a stage trains after, what it samples after and what its benchmark asks are alike.
+"""Checks that a stage and its evaluations render conversations alike, and that tokens round-trip.
 
-Renderings of one fingerprint are one rendering. Two are compared on what they write, token by
-token, before every assistant message of the stage's rows and of the evaluation's items. One that
-parts from its evaluation's is refused before anything is trained, unless the stage allows it by
-name. What else may be wrong with a rendering is `renderings_alike`' part.
-
-Do training and evaluation write conversations alike, and do gold answers survive as tokens?
+Two renderings with one fingerprint are equal. Others are compared token by token on the rows of the
+stage and the items of the evaluation. A stage that differs from its evaluation is refused, unless
+it allows the evaluation's rendering by name.
 """
 
 from collections.abc import Mapping, Sequence

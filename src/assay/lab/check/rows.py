@@ -1,6 +1,6 @@
-"""Data sets: how many rows they have, what was left out and why, ids, tools, missing answers.
+"""Checks the rows of data sets: counts, omitted rows, ids, tools, missing answers, token lengths.
 
-How long rows are in tokens: every data set, and prompts and answers against what fits.
+Reads the prepared data and changes none of it.
 """
 
 from collections import Counter

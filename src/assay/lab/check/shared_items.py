@@ -1,7 +1,6 @@
-"""What training rows, choosing items and reporting items share, so that no number is too good.
+"""Finds questions shared by training rows, dev items and reported items, which inflate scores.
 
-Benchmark items are looked at without worked examples, whose questions are meant to be shown.
-Paraphrases are not found.
+Benchmark items are compared without their worked examples. Paraphrases are not found.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""What every check looks at: the opened experiment, and its gold answers as the model writes them.
+"""The input of every check: the opened experiment, and its gold answers as the model writes them.
 
-Nothing is judged here. Gold answers are rendered once and shared by the checks.
+Gold answers are rendered once and shared. Nothing is judged here.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,11 +1,7 @@
-"""How much of its conversations a stage trains, and what becomes of the reasoning in them.
+"""Measures the share of tokens that a supervised stage trains, and what happens to reasoning.
 
-Looks at stages that imitate gold conversations. Whether these can be rendered at all is
-`renderings_alike`' part.
-
-What a rendering does with reasoning, tried out on probes: a template's text proves nothing.
-
-Nothing is judged here.
+How a rendering handles reasoning is found by rendering probes, because the text of a template
+proves nothing. Whether conversations can be rendered at all is checked in `rendering_mismatch`.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""Settings that are allowed and seldom meant: learning rates, temperatures, few items, subsets.
+"""Warns of settings that are allowed but seldom intended: learning rates, temperatures, few items.
 
-Rows taken from the start of a source against the others: lengths, turns and functions called.
+Also compares rows taken from the start of a source with the rest: lengths, turns and calls.
 """
 
 from collections import Counter

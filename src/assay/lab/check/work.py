@@ -1,11 +1,8 @@
-"""How much work an experiment asks for: steps, tokens, checkpoints, weights that are trained.
+"""Counts the work of an experiment (steps, tokens, checkpoints) and estimates how long it takes.
 
-How long the experiment will take, roughly: the model's own speed here, times the work.
-
-One prompt of a few hundred tokens is prefilled; a few rows and a full batch decode some tokens
-after it. The low end takes answers as long as the gold ones and a training pass as three forward
-passes; the high end, answers of `max_tokens` and five. Time for rewards and checkpoints is not in
-it.
+The model's speed is measured on this machine with one prefill and a few decoding steps. The low
+estimate assumes answers as long as the gold ones and a training pass worth three forward passes;
+the high one, answers of `max_tokens` and five. Time for rewards and checkpoints is not included.
 """
 
 import gc

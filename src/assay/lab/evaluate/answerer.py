@@ -1,7 +1,7 @@
-"""What an evaluation asks, whatever stands behind it: a model in this process or an endpoint.
+"""The interface between an evaluation and its model, which may be in this process or an endpoint.
 
-An `Answerer` knows how its model is opened, identified and asked. It judges and records nothing:
-`run_evaluation` does, the same way for all, and holds the register of who answers for a model.
+An `Answerer` opens, identifies and samples its model. `run_evaluation` judges and records the
+answers, and holds the register of answerers.
 """
 
 import re

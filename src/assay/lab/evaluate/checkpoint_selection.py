@@ -1,7 +1,7 @@
-"""Which checkpoints a run measures: those that are chosen among, and those that are reported.
+"""Selects the best checkpoint of a stage, and lists the checkpoints that a run measures.
 
-The best checkpoint of a stage is its start unless a later one is shown better (`judge.promotion`).
-Nothing is trained here, and how a checkpoint is measured is `run_evaluation`'s.
+The best checkpoint of a stage is its start unless a later one is shown better (`judge.selection`).
+Trains nothing; `run_evaluation` measures.
 """
 
 from collections.abc import Iterable

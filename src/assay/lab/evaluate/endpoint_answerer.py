@@ -1,9 +1,8 @@
 """A model behind an endpoint as an `Answerer`: messages out, text in, many requests at once.
 
-A line of its records has no tokens, and its counts are the server's. An answer that did not come or
-cannot be kept, or a dialogue whose environment failed, is an abstention that says why; it is never
-a wrong answer. Every reply is in `reply_journal` before it is used. Judging and recording are
-`run_evaluation`'s, HTTP is the engine's.
+Its records have no tokens, and token counts are the server's. A missing or unusable answer, or a
+failed environment, is an abstention with a reason, never a wrong answer. Every reply is stored in
+`reply_journal` before it is used; the engine speaks HTTP.
 """
 
 import threading

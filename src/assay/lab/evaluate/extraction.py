@@ -1,8 +1,8 @@
-"""Asks a model for the record of a report, and keeps of it what stands in the lines it cites.
+"""Asks a model to extract the record of a report, and keeps values found in the lines it cites.
 
-`openai:NAME` is asked at its endpoint, `hf:`, `path:`, `pypi:` and `run:` in this process, and
-`scripted:FILE` is an answer in a file. The record is written beside the report and judged by
-nobody here.
+`openai:NAME` is asked at its endpoint, `hf:`, `path:`, `pypi:` and `run:` in this process;
+`scripted:FILE` reads the answer from a file. The record is written beside the report. Nothing is
+judged here.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""A model in this process as an `Answerer`: checkpoints of a run, or the policy that is in memory.
+"""A model in this process as an `Answerer`: a run's checkpoint, or the policy in memory.
 
-Prompts are rendered and answers decoded here. A turn that the run has on record already is not
-sampled again. Judging and recording are `run_evaluation`'s.
+Renders prompts and decodes answers. A turn that is already recorded is not sampled again.
+`run_evaluation` judges and records.
 """
 
 import gc

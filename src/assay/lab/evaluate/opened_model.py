@@ -1,7 +1,6 @@
-"""The model behind the endpoint: where it comes from, what it can take, how it samples.
+"""Opens the model behind `assay serve`: its source, context length and sampling settings.
 
-A checkpoint is read the way an evaluation reads it, so that both give the same answers. HTTP is
-not known here.
+A checkpoint is loaded as an evaluation loads it, so that both give the same answers. Knows no HTTP.
 """
 
 from collections.abc import Iterator

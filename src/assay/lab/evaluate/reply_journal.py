@@ -1,8 +1,8 @@
-"""What an endpoint answered, line by line, so that a killed evaluation pays for no answer twice.
+"""Journal of an endpoint's replies, so that an interrupted evaluation pays for no reply twice.
 
-A line is on the disk before its answer is used. It names the request that it answers by a hash of
-all that was sent, so that a dialogue that takes another course asks anew. The journal lies beside
-the chunks of a record and goes with them. Nothing is judged here.
+A line is on the disk before its reply is used. Its key is a hash of everything that was sent, so
+that a dialogue that takes another course sends a new request. The journal lies beside the chunks of
+a record and is deleted with them.
 """
 
 import json

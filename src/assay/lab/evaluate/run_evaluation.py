@@ -1,7 +1,7 @@
-"""The one path of an evaluation: an answerer is asked, answers are judged and recorded in chunks.
+"""Runs an evaluation with any answerer: samples, judges and records answers in chunks.
 
-A record that exists is not made again; one that was interrupted goes on after its last chunk. Of a
-finished record the outcomes are counted; what scores mean is for `judge` to say.
+A complete record is not made again; an interrupted one continues after its last chunk. Returns
+counts of outcomes; statistics are in `judge`.
 """
 
 import json

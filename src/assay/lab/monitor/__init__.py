@@ -1,1 +1,1 @@
-"""What is known of a run while it goes on: progress, guards, health, milestones."""
+"""Observes a run while it trains: progress, guards, health, milestones."""

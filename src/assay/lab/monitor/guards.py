@@ -1,8 +1,8 @@
-"""Guards: conditions on metrics that stop a run, with its checkpoint kept.
+"""Guards: conditions on metrics that stop a run and keep its checkpoint.
 
-A guard looks at the recorded steps of a stage, so that a resumed run decides as an unbroken one
-does. Going on past a guard is an explicit wish, which is recorded in `guards.json`; from there on
-the guard counts its steps anew. Stopping is the recorder's part, the status the runner's.
+A guard reads the recorded steps of a stage, so that a resumed run decides as an unbroken one does.
+Continuing past a guard must be asked for and is recorded in `guards.json`; the guard then counts
+its steps anew. The recorder stops the stage, the runner sets the status.
 """
 
 import json

@@ -1,14 +1,8 @@
-"""Milestones: what the experiment expected of a stage, scored against what the stage recorded.
+"""Milestones: expected values of metrics, compared with the recorded values of a stage.
 
-An expectation is met where the interval of the value lies on the expected side, missed where it
-lies on the other, and undecided where it holds the bound. Before its step it is pending, with a
-forecast.
-
-What one step of a stage says about a metric, with how well it is known.
-
-Shares, rewards and their parts are counted again from the step's samples, in which the completions
-of a prompt are one cluster; without samples a share is taken from the metrics with the trials that
-they name. Comparing steps is `progress`'s part.
+A milestone is met if the value's interval lies on the expected side, missed if it lies on the
+other, undecided if it contains the bound, and pending, with a forecast, before its step. Shares and
+rewards are estimated from the step's samples, with all completions of a prompt as one cluster.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""What a run tells while it goes on. The command line draws it; tests and libraries stay silent."""
+"""The events that a run reports while it trains.
+
+`Silent` drops them, and the command line draws them.
+"""
 
 from collections.abc import Mapping
 from typing import Protocol

@@ -1,7 +1,7 @@
-"""The progress of a run between two steps of a stage, computed again from its records.
+"""Computes the progress of a run between two steps of a stage from its records.
 
-Works on a run that is still at work: everything is read from what is on disk. Words and drawings
-are the report's part; statistics are `judge`'s.
+Works on a live run, because everything is read from the disk. Statistics are in `judge`, words and
+drawings in `report`.
 """
 
 from collections.abc import Mapping, Sequence

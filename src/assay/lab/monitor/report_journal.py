@@ -1,7 +1,7 @@
-"""When a progress report of a run is due, and the journal of those that were made.
+"""Decides when a progress report is due, and keeps the journal of reports, `reports.jsonl`.
 
-The journal is `reports.jsonl`: one line a report. What a report says is computed from the records
-whenever it is asked for; writing pages is the report floor's business.
+Has one line for each report. Contents are computed from the records on demand, and `report` writes
+the pages.
 """
 
 import json

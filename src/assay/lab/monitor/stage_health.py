@@ -1,11 +1,7 @@
-"""The health of a run's stages from its records: metrics, dev scores and spending put together.
+"""Reads a run's metrics, dev scores and spending, and applies the health rules of `judge` to them.
 
-The rules are `judge`'s; nothing is worded here.
-
-The looks that a run took at the items that choose: a stage's start and its checkpoints, scored.
-
-Read from the records again, so that what was chosen can be explained. Choosing is
-`checkpoint_selection`'s.
+Also compares a stage's start and its checkpoints on dev items again, so that the selection can be
+explained; `lab.evaluate.checkpoint_selection` made it. Adds no words.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,1 +1,1 @@
-"""A stored step judged again under other settings, without sampling or training."""
+"""Judges a stored step again under other settings, without sampling or training."""

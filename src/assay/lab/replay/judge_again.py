@@ -1,8 +1,8 @@
-"""A stored step judged again: what another reward, advantage or group filter would have changed.
+"""Judges a stored step again: what another reward, advantage or group filter would have changed.
 
-Nothing is sampled, trained or written. A replay may set how completions are judged and weighed,
+Samples, trains and writes nothing. A replay may change how completions are judged and weighted,
 never how they were sampled; `reward=NAME` is short for `stage.STAGE.reward=NAME`. The step is first
-judged as the run judged it, and what does not come out as recorded is a finding.
+judged under its own settings, and every difference from the record is a finding.
 """
 
 from collections.abc import Mapping, Sequence

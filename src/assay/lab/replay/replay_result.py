@@ -1,7 +1,7 @@
-"""What a replay found, as plain data: the step before and after, sample by sample and in sum.
+"""The result of a replay as plain data: the step before and after, by sample and in total.
 
-The stored completions, judged now as the run judged them, are compared with what it recorded: every
-difference is kept, and what has changed since is named.
+Lists every difference between the recorded judgement and the same judgement made now, and what has
+changed in between. Judges nothing.
 """
 
 import json

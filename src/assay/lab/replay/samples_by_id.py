@@ -1,10 +1,9 @@
-"""Finds what a model said by its id, from a page back to the tokens: samples of training steps and
-answers of evaluations.
+"""Finds samples of training steps and answers of evaluations by their ids.
 
-Ids, after `RUN:`, are `STAGE/STEP/ROW#SAMPLE` and `EVALUATION/CHECKPOINT/ITEM#REPEAT`, as records
-carry them. Without `#N` they mean all samples of the row or item there; a bare row or item id means
-it everywhere in the run. Where a row is called `a#1`, `a#1` is still sample 1 of row `a`, if there
-is one. Reads records only, but for `prompt_of`, which renders the prompt again.
+Ids, after `RUN:`, are `STAGE/STEP/ROW#SAMPLE` and `EVALUATION/CHECKPOINT/ITEM#REPEAT`. Without `#N`
+they mean all samples of the row or item; a bare row or item id means all of them in the run. If a
+row is named `a#1`, the id `a#1` is still sample 1 of row `a`, where there is one. Reads records
+only, except `prompt_of`, which renders the prompt again.
 """
 
 import json

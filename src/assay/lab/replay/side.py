@@ -1,6 +1,6 @@
-"""One side of a replay: a stored step as one set of settings judges and weighs it.
+"""One side of a replay: a stored step, judged and weighted under one set of settings.
 
-The methods that train do the work; they are given the stored groups in place of a sampler.
+The training methods do the work; they get the stored groups in place of a sampler.
 """
 
 from collections.abc import Mapping, Sequence

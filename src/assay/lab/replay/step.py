@@ -1,6 +1,6 @@
-"""A stored step of a run: its completions as they were sampled and judged, and its weights.
+"""Reads a stored step of a run: its completions as sampled and judged, and its weights.
 
-Read from records and checkpoints; nothing is judged again here.
+Judges nothing again.
 """
 
 import json

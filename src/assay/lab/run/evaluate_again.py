@@ -1,7 +1,7 @@
-"""Evaluates a checkpoint that exists: a run's, into that run's records, or any model's.
+"""Evaluates an existing checkpoint of a run, or any other model.
 
-A model without a run of its own gets one that trains nothing, so that its records have a place and
-a manifest. A record that exists is not made again.
+A run's checkpoint is recorded in its run. Another model gets a run without training, which holds
+its records and manifest. A complete record is not made again.
 """
 
 import re

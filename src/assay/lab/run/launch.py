@@ -1,9 +1,8 @@
-"""What to do with an experiment file whose name may have runs: start, resume, or leave them alone.
+"""Decides what to do with an experiment that already has runs: start, resume or leave them alone.
 
-A finished run is measured on reporting evaluations that its experiment has got since, so that a
-sweep whose `evaluate.` axis grows need not train again. The run's spec and manifest stay as they
-were; each new record says how it was made. Evaluations that choose checkpoints belong to the
-training and are never added. How a run is executed is `runner`'s part.
+A finished run is measured on reporting evaluations that were added since, so that a sweep with a
+longer `evaluate.` axis need not train again; its spec and manifest stay as they were. Selecting
+evaluations are never added, because they belong to the training. `runner` executes the run.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""A checkpoint as a folder that other programs load: one merged model, whole or not at all.
+"""Exports a checkpoint as one merged model in a folder that other programs load.
 
-The chain of adapters is merged in fp32 and then rounded. What the card says is `report.card`'s, how
-a GGUF file looks `models.gguf_file`'s; uploading is `models.hub`'s.
+Adapters are merged in fp32 and then rounded. `report.card` writes the card, `models.gguf_file` the
+GGUF file, and `models.hub` uploads.
 """
 
 import shutil

@@ -1,6 +1,6 @@
-"""Keeps a stage's history in the run directory: samples, metrics, checkpoints, progress.
+"""Records a stage in the run directory while it trains: samples, metrics, checkpoints, progress.
 
-Every step passes the experiment's guards here, and says when a progress report is due.
+After each step it applies the guards and reports when a progress report is due.
 """
 
 import json

@@ -1,9 +1,8 @@
-"""Takes a run back to a checkpoint: the newest that is whole, or one that the user names.
+"""Takes a run back to a checkpoint: the newest complete one, or one that the user names.
 
-What the run no longer goes on from is moved into a folder of its own with all that was measured of
-it; nothing is deleted or mixed, and the manifest says what went where and why. What is trained
-again is journalled already, so that the same rewards are given. Training again is the runner's
-part.
+Later checkpoints and records are moved to a folder of their own, and the manifest says where and
+why; nothing is deleted. Rewards of the removed steps stay journalled, so that training again gives
+the same ones. `runner` trains again.
 """
 
 import json

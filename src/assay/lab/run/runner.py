@@ -1,7 +1,7 @@
-"""Runs an experiment: stages in file order, selection on the way, evaluations at the end.
+"""Runs an experiment: trains the stages in file order, selects checkpoints, evaluates at the end.
 
-Resuming is running again: what is complete on disk is left alone, what is not is done from the
-last checkpoint. Pages are drawn by `report`.
+Running again resumes: complete results are kept, the rest continues from the last checkpoint.
+`report` writes the pages.
 """
 
 import gc

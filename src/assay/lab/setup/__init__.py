@@ -1,1 +1,1 @@
-"""From an experiment file to rows, models, methods and fingerprints."""
+"""Builds rows, models, methods and fingerprints from an experiment file."""

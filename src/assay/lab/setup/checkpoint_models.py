@@ -1,7 +1,7 @@
-"""Models as a run's stages leave them: plain weights, a policy to train, a folder as a whole model.
+"""Loads models from checkpoints: plain weights, a policy to train, or a folder as one whole model.
 
-A LoRA stage's checkpoint is an adapter over what the stage started from, so the chain of starts
-is followed back to the base model. Nothing is trained or sampled here.
+The checkpoint of a LoRA stage is an adapter over the stage's start, so the chain of starts is
+followed to the base model. Nothing is trained or sampled here.
 """
 
 import copy

@@ -1,9 +1,8 @@
-"""An evaluation made ready: its items, their prompts, how answers are scored and recorded.
+"""Prepares an evaluation: its items, prompts, scoring, and the key of its record.
 
-Two evaluations with other items, sampling or checkers have different records. Which training rows
-ask what an item asks is counted here; what to do about it is decided by `lab.check.shared_items`
-before a run and by `compare.fairness` after it. Nothing is asked or written: see
-`lab.evaluate.run_evaluation`.
+Evaluations with other items, sampling or checkers have different records. Training rows that ask
+the same as an item are counted here; `lab.check.shared_items` and `compare.fairness` decide what
+follows. `lab.evaluate.run_evaluation` samples and writes.
 """
 
 import json

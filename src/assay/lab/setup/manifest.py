@@ -1,9 +1,8 @@
-"""The manifest of a run: the fingerprints of everything that its results depend on.
+"""Assembles the manifest of a run: the fingerprints of everything that its results depend on.
 
-A nested table in the words of `judge.confounds`, which compares two of them. A resumed run must
-find the same data, weights, prompts, rewards and settings again; other code, packages or another
-machine are noted, because only on the same are its numbers bit-identical. Fingerprints of files and
-rows are in `data`, those of weights in `models`.
+Its nested table has the keys that `judge.confounds` compares. A resumed run must have the same
+data, weights, prompts, rewards and settings; changes of code, packages or machine are only noted,
+because they may change the last bits of numbers. Fingerprints are computed in `data` and `models`.
 """
 
 import hashlib

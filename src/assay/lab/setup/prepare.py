@@ -1,6 +1,6 @@
-"""Data sets of an experiment made ready: read, kept apart from the tests, measured, split.
+"""Prepares the data sets of an experiment: reads, removes test items, measures lengths, splits.
 
-Every row that is left out is counted by reason. Nothing is cut and nothing is trained here.
+Every omitted row is counted by its reason. Truncates and trains nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Everything a run works with, put together once: task, data, model, evaluations, fingerprints."""
+"""Builds everything a run needs, once: task, data, model, evaluations, fingerprints.
+
+Trains and samples nothing.
+"""
 
 import gc
 from collections.abc import Mapping

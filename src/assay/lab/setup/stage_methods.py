@@ -1,4 +1,7 @@
-"""From a `[stage.NAME]` table and rows to the training method that the shared loop runs."""
+"""Builds the training method of a `[stage.NAME]` table, for the shared training loop to run.
+
+Trains nothing itself.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

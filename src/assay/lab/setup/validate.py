@@ -1,8 +1,8 @@
-"""Reads an experiment file and reports everything that is wrong with it at once: values, the rules
-between tables, names in no register, files that are not there.
+"""Reads an experiment file and reports all its problems at once.
 
-Names are looked up here and not on reading, because the registers bring torch and the tasks' own
-modules with them. What is in the files, and whether the model can be trained, is for the checks.
+Checks values, rules between tables, names of registers, and that files exist. Names are looked up
+here and not on reading, because the registers import torch and the tasks' modules. Contents of
+files, and whether the model can be trained, are checked in `lab.check`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Runs what a sweep lacks: one process for each missing run, one device for each process.
+"""Runs the missing runs of a sweep: one process for each run, one run at a time on each device.
 
-A run that stopped half-way is resumed, one that is at work elsewhere is left alone, one that fails
-is reported at the end while the others go on. Training itself is `assay run`'s.
+An interrupted run is resumed, a run that is live elsewhere is left alone, a failed one is reported
+at the end. Each process is an `assay run`.
 """
 
 import os

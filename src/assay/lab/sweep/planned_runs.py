@@ -1,7 +1,7 @@
-"""From the axes of a sweep to its runs: which there are, what each sets, and how each is named.
+"""Expands the axes of a sweep into its runs: their settings and names.
 
-A run is named `SWEEP.ARM.key-value.key-value`. Axes of an evaluation make no runs of their own: a
-run is trained once and measured at every one of their values.
+A run is named `SWEEP.ARM.key-value.key-value`. Axes of an evaluation make no runs: each run is
+trained once and measured at all their values.
 """
 
 import itertools

@@ -1,7 +1,7 @@
-"""The sweep file: an experiment, the values of some of its keys, and what a cell shows.
+"""Reads a sweep file: an experiment, the values of some of its keys, and the contents of a cell.
 
-A problem in it or in the experiments of its arms is one line with file and line. Nothing is run;
-`planned_runs` makes runs of the axes. Names in registers are checked when a cell is filled.
+A problem in it or in an arm's experiment is one line with file and line. `planned_runs` makes the
+runs; names of registers are checked when a cell is filled.
 """
 
 from collections.abc import Iterator, Mapping

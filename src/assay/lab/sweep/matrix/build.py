@@ -1,4 +1,7 @@
-"""From units to a matrix: the grid, its cells, averages, counts, arms and the recommendation."""
+"""Builds a matrix from its units: the grid, cells, averages, counts, arms, the recommendation.
+
+Figures come from `judged_cells` and `summary`; runs are found in `units`.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

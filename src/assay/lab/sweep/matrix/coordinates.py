@@ -1,8 +1,7 @@
-"""The keys that runs, checkpoints and records can be pivoted by, and their values.
+"""The keys by which runs, checkpoints and records can be pivoted, and their values.
 
-A dotted path of the experiment (`stage.rl.kl.coef`); `name` and `seed` of the run; `stage`, `step`,
-`epoch` and `checkpoint`; `evaluation.items`, `evaluation.options.examples` and the other fields of
-a record.
+Keys are dotted paths of the experiment (`stage.rl.kl.coef`), `name` and `seed` of the run, `stage`,
+`step`, `epoch` and `checkpoint`, and fields of a record such as `evaluation.items`. Scores nothing.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
-"""Scores, intervals and comparisons of the cells of a matrix, all cells as one family.
+"""Computes scores, intervals and comparisons of a matrix, with all cells as one family of tests.
 
-Every figure and verdict comes from `judge`; whether two cells may be compared is decided in
+Figures and verdicts come from `judge`; whether two cells may be compared is decided in
 `compare.fairness`.
 """
 

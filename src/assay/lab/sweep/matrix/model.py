@@ -1,4 +1,4 @@
-"""What a matrix is: frozen data that `build` fills in and pages and programs read."""
+"""The types of a matrix: frozen data that `build` makes and `report` shows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Answers `assay matrix`: a sweep file or a set of runs, pivoted as asked.
+"""Answers `assay matrix`: pivots a sweep file or a set of runs as the user asked.
 
-What the command line does not say comes from the sweep file; for a set of runs the rows must be
-named. The matrix itself is made by `build`.
+Options missing on the command line come from the sweep file; for a set of runs the rows must be
+named. `build` makes the matrix.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""What cells of a matrix come to: averages, counts, arms, shared items, the recommended setting.
+"""Summarises the cells of a matrix: averages, counts, arms, shared items, the recommended setting.
 
-Every figure comes from `judge`; which cells belong together is decided here. A setting is
-recommended by the rule of `judge.setting_choice`, from records of role `select` alone.
+Decides which cells belong together; figures come from `judge`. The recommendation follows
+`judge.selection`, from records of role `select` alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Finds what a matrix is made of: the runs of each setting, and their records and checkpoints.
+"""Finds the units of a matrix: the runs of each setting, with their records and checkpoints.
 
-Runs are found by name or pattern, or as a sweep plans them. A unit that is not measured says why;
-only finished runs give figures. Units are placed and compared in `build`.
+Runs are found by name or pattern, or from a sweep's plan; only finished runs give figures. A unit
+without a measurement has a reason. `build` places and compares the units.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
