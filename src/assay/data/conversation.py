@@ -1,9 +1,8 @@
-"""Conversations as JSON: OpenAI messages become `Message`s, and back.
+"""Converts OpenAI messages to `Message`s, and back.
 
 Content may be text, null beside tool calls, or typed parts (`text`, `reasoning`, `tool_call`, and
-`image_url` in user messages of formats that carry images). Thinking that stands inside content as
-`<think>` text stays where it is. Roles of other formats (ms-swift's `tool_call`) are read by these
-formats, which share the checks here.
+`image_url` in user messages of formats that carry images). `<think>` text inside content is left as
+it is. Roles of other formats, such as ms-swift's `tool_call`, are converted by those formats.
 """
 
 from collections.abc import Mapping

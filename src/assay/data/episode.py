@@ -1,7 +1,7 @@
-"""What a policy did and what it earned: turns, episodes and rewards.
+"""Frozen data of what a policy did and earned: turns, episodes and rewards.
 
-Plain frozen data. Nothing here samples, scores or trains; a language model's context is its token
-ids, another policy's context is whatever that policy reads.
+The context of a language model is its token ids; another policy has a context of its own kind.
+Nothing here samples, scores or trains.
 """
 
 from collections.abc import Mapping, Sequence

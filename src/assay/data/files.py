@@ -1,14 +1,8 @@
-"""Files and folders that are either the old or the new, never half of the new; and sha256.
+"""Writes files and folders atomically, builds cached directories once, and checks folders by sha256.
 
-What is being written has a hidden name that ends in `.part` and is locked until it takes its own,
-so that what a killed process left can be told from the work of a living one. Downloads and
-conversions live in a cache, where a directory is built exactly once. Nothing here knows what is in
-a file.
-
-The sha256 of every file of a folder, in one more file beside them.
-
-It is written with the folder and compared by whoever reads from it. What is in the files, and which
-of them may be gone, the caller knows.
+A file is written under a hidden name that ends in `.part`, locked, and renamed when complete, so
+the remains of a killed process can be recognised. The sha256 of a folder's files lie in one more
+file beside them. What files hold, and which may be absent, is known to the caller.
 """
 
 import glob

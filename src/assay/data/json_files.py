@@ -1,10 +1,7 @@
-"""JSON lines in and out: one object a line, UTF-8, errors that name the line.
+"""Reads and writes JSON lines, and reads JSON arrays of objects; errors name the line.
 
-Reading streams; nothing here knows what the objects mean.
-
-A file that is one JSON array of objects, UTF-8: its objects, and errors that name their line.
-
-The file is held in memory as a whole. JSON lines are `jsonl`'s.
+UTF-8 only. JSON lines are streamed, an array is held in memory as a whole. What the objects mean is
+not known here.
 """
 
 import json

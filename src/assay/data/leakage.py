@@ -1,11 +1,11 @@
-"""What two sets of rows share: questions word for word, questions in normal form, functions, paths.
+"""Finds what two sets of rows share: questions, word for word or in normal form, functions, paths.
 
-A row of several turns asks at each of them: what it has in `extra["entry"]["question"]`, beside its
-messages. Its path is the calls of its gold answer, Python text by turn, in order; it counts as
-shared where a test row's whole path occurs within it. Rows with paths are played with simulators
-that both sides have by design, so functions count between two of them not at all.
-Paraphrases are not found. `separate` drops what is shared; which items are the test is the
-caller's choice: those of a benchmark with worked examples hold the examples' questions too.
+The questions of a row of several turns are its messages and those in `extra["entry"]["question"]`.
+Its path is the calls of its gold answer, as Python text by turn, in order; it is shared where a
+test row's whole path occurs within it. Functions are not compared between two rows with paths,
+because both sides use the same simulators by design. Paraphrases are not found. `separate` drops
+shared rows; the caller chooses the test items, and where a benchmark has worked examples its items
+contain their questions too.
 """
 
 import ast

@@ -1,9 +1,7 @@
-"""One raw object of a data file with the place it came from, so that every error can name it.
+"""Holds one raw object of a data file with its place, and what reading a source gives.
 
-What reading a source gives: rows, what was left out and why, and what was kept with a remark.
-
-Readers yield these one by one, so that a file need not fit into memory; `gather` puts them together
-for those who need all rows. Nothing is read or judged here.
+Readers yield rows, rows left out with the reason, and remarks one by one, so that a file need not
+fit into memory; `gather` collects them. Nothing is read or judged here.
 """
 
 from collections.abc import Iterable, Mapping

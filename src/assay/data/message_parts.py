@@ -1,4 +1,4 @@
-"""Content of a message that is more than text: images, read, written and refused.
+"""Reads, writes and refuses content of a message that is more than text: images.
 
 A data file names an image as OpenAI does, `{"type": "image_url", "image_url": {"url": ...}}`, by a
 data URL or by a path below the folder of the data file; `sha256` beside the URL is compared.

@@ -1,11 +1,7 @@
-"""Parquet in and out, in batches, as plain objects.
+"""Reads and writes parquet in batches, as plain objects, and limits how much a file may unpack to.
 
-Arrow gives every struct of a column the same keys and fills the absent ones with null; reading
-drops those nulls again at every depth, so a null that the writer meant is dropped too.
-
-How much a packed file may unpack to: a few megabytes can stand for more than any memory holds.
-
-What it is packed with, and what stands in it, is known where it is read.
+Arrow gives every struct of a column the same keys and fills absent ones with null; reading drops
+nulls at every depth, those that the writer meant too. What the columns mean is not known here.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""A row of a data set: one conversation with its tools and the gold answer.
+"""Defines a row of a data set: one conversation with its tools and the gold answer.
 
-Frozen data only; readers live in `formats`, rendering in `rendering`.
+Frozen data only: `data.formats` reads rows, `data.renderings` renders them.
 """
 
 from collections.abc import Mapping

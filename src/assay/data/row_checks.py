@@ -1,10 +1,8 @@
-"""Rows of a source that say the same as an earlier one: left out and counted.
+"""Drops and counts duplicate rows, refuses ids used twice, and remarks on rows that are kept.
 
-A row says the same where everything but its id, its conversation and the place it was read from is
-equal. Two rows that say something else under one id are an error: records and random numbers go by
-ids. Rows that ask the same and answer differently are kept; `conflicts` names them.
-
-What is worth knowing about a row that is kept: counted, said once, and no error.
+Rows are duplicates where everything but id, conversation and place of origin is equal. Two
+different rows with one id are an error, because records and random numbers go by ids. Rows with the
+same question and different answers are kept; `conflicts` names them.
 """
 
 import hashlib

@@ -1,9 +1,8 @@
-"""Which rows are used and which side they fall on: subsets, and train against dev.
+"""Selects rows: subsets, train against dev, and rows within the length limits.
 
-Both choices are made by hashes of ids with the seed, so they do not depend on the order of the
-rows, and hardly on rows that come or go. Nothing here reads files.
-
-How long rows are, and which are too long or too short: dropped, counted, named, never cut.
+Subsets and sides are chosen by hashes of ids with the seed, so they do not depend on the order of
+rows, and hardly on rows added or removed. Rows that are too long or too short are dropped, counted
+and named, never cut. No file is read here.
 """
 
 from collections import Counter

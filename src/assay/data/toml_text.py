@@ -1,11 +1,8 @@
-"""Reads TOML text, with everything that can be wrong with it as one kind of error.
+"""Parses TOML, with one kind of error for everything wrong with it, and finds each key's line.
 
-What the values mean is known where they are used; the lines of keys are `toml_lines`' part.
-
-The line of every key of a TOML text, for error messages.
-
-Covers tables, arrays of tables, dotted and quoted keys, inline tables, arrays and all strings. The
-text must be valid TOML: `tomllib` reads the values and rejects the rest before this is asked.
+`key_lines` covers tables, arrays of tables, dotted and quoted keys, inline tables, arrays and all
+strings of valid TOML; `tomllib` reads the values and refuses the rest first. What the values mean
+is not known here.
 """
 
 import re

@@ -1,7 +1,6 @@
-"""Two methods, each trained with several seeds: the seed is sampled as well as the items.
+"""Compares two methods, each trained with several seeds; both seeds and items are sampled.
 
-One run per arm says something about two checkpoints, which `paired` compares; several say something
-about the method.
+Two single runs compare checkpoints, not methods: that is `paired`.
 """
 
 from collections.abc import Sequence

@@ -1,13 +1,9 @@
-"""Averages over the cells of a table, with intervals that know which items the cells share.
+"""Averages over the cells of a table, and harmonic means of ratios to a baseline, with intervals.
 
-A cell is one score or a harmonic mean of several. Cells measured on the same or on nested items are
-not independent: every item counts once, with what it adds to all cells that hold it. Training seeds
-are not sampled here: the figures speak of the runs that are there.
-
-One number for several benchmarks: the harmonic mean of ratios to a baseline.
-
-Works on counts, because rounded percentages give another number. Benchmarks share no items, so
-their errors are independent and are put together by their limits.
+Cells measured on the same or nested items are not independent: every item counts once, with its
+effect on all cells that hold it. Harmonic means take counts, because rounded percentages give
+another number; their benchmarks share no items, so their limits are combined. Training seeds are
+not sampled here: the figures hold for the given runs.
 """
 
 import math

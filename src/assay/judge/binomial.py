@@ -1,6 +1,6 @@
-"""Two scores that came without their items, compared as two binomials.
+"""Compares two scores that came without their items, as two binomials.
 
-For old logs and other people's tables. The comparison says so: pairing by item would be sharper.
+For old logs and tables of others. The comparison states that pairing by item would be sharper.
 """
 
 from dataclasses import replace

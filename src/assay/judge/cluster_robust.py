@@ -1,8 +1,8 @@
-"""A mean over items that come in clusters: its standard error, its interval and its p-value.
+"""The mean over items in clusters: its standard error, interval and p-value.
 
 Student's t with the CR2 variance and the degrees of freedom of Bell and McCaffrey (2002, Survey
 Methodology 28:169), in the closed form that a mean has. Interval and p-value are one test at every
-level. Intervals of plain counts and verdicts live elsewhere.
+level. Intervals of counts are in `intervals`, verdicts in `verdict`.
 """
 
 from dataclasses import dataclass

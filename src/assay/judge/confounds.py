@@ -1,11 +1,6 @@
-"""Fairness before figures: everything in which two runs differ, and what of it was declared.
+"""Finds everything in which two manifests differ, its part of a run, and whether it was declared.
 
-Compares two manifests as nested tables. Reading manifests from disk is the lab's part; which part
-of a run a path belongs to is in `parts`.
-
-The parts of a run that fairness looks at one by one, and which of them differ.
-
-Sorts the differences that `confounds` found; it looks for none itself.
+Manifests are compared as nested tables; the caller reads them from disk.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,13 +1,9 @@
-"""Several runs against one control: Holm's correction and the verdicts that follow from it.
+"""Compares several runs with one control by Holm's correction, and counts the results.
 
 A comparison is tested at 0.05 / (m - k + 1) where its p-value is the k-th smallest of m and all
-smaller ones are rejected, else at the level of the first that is not. Its interval is of that
-level, so that it leaves out 0 exactly where the verdict says better or worse; the intervals of a
-family do not cover all differences at once.
-
-Counting a family of comparisons: how many went up, how many were shown to, and the extremes.
-
-Takes comparisons whose verdicts are corrected for the family already; nothing is tested here.
+smaller ones are rejected, else at the level of the first that is not. Its interval has that level,
+so it excludes 0 exactly where the verdict is better or worse; the intervals of a family do not
+cover all differences at once. `tally` counts verdicts that are corrected already and tests nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

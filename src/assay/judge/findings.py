@@ -1,12 +1,8 @@
-"""What a rule found: how bad it is, what it is, the evidence, and what to do.
+"""What a rule found: severity, problem, evidence and fix; and templates filled with counts.
 
-Shared by every rule that looks at an experiment, a run or a report. No rule is here.
-
-Fills the gaps of a template; `{count:items}` becomes "1 item" or "3 items".
-
-`{count:needed items}` is a number that somebody would need: beyond MOST_NEEDED it is "more than
-100,000 items", because nobody reads eight digits of it. Another language writes its own words for
-"more than" in the gap: `{count:needed 超过}`, and the noun behind it.
+`{count:items}` becomes "1 item" or "3 items"; `{count:needed items}` is a number of items to
+collect, "more than 100,000 items" beyond MOST_NEEDED. Another language writes its own "more than"
+in the gap, `{count:needed 超过}`, and the noun after it. No rule is here.
 """
 
 from collections.abc import Mapping

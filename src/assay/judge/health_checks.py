@@ -1,12 +1,8 @@
-"""How each kind of health rule is checked: recent levels, multiples, slopes, spending.
+"""Checks the health rules over the metrics of one training stage, and words what was found.
 
-One generator for each kind, in `CHECKS`. Which rules there are is data (`health_rules`); what was
-found becomes words in `stage_diagnosis`.
-
-Rules over the metrics of one training stage: what went wrong, with evidence and advice.
-
-Checks the rules of `health_rules`. Rules look at the last steps, so that they say what is wrong
-now. Stopping a run is a guard's part, not theirs.
+`CHECKS` has one generator for each kind of rule: recent levels, multiples, slopes, spending. Rules
+read the last steps, so they report the present state; the rules are data in `health_rules`.
+Stopping a run is not done here.
 """
 
 import math

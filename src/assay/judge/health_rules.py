@@ -1,12 +1,8 @@
-"""The health rules as data: what each watches, when it speaks, and what it advises.
+"""The health rules as data: the metric each watches, its condition, its advice, and English words.
 
-How a kind of rule is checked is in `stage_diagnosis`; the words are in `health_words`. A rule
-speaks only where the stage recorded its metric, so that rules for metrics of other tasks cost
-nothing here.
-
-The English words of the health rules: what was found, its evidence, and what to do.
-
-Pages in another language bring the same keys. Gaps in braces are filled by `stage_diagnosis`.
+`health_checks` applies them and fills the gaps in braces; pages in another language bring the same
+keys. A rule applies only where the stage recorded its metric, so rules for metrics of other tasks
+cost nothing.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,7 @@
-"""Identity rules: two checkpoints that answered the same, parts that do not add up to their sum,
-metrics that contradict each other.
+"""Rules about equal answers of two checkpoints, sums that differ from their parts, contradictions.
 
-Each rule looks at counts and numbers that were recorded and returns a finding or None; the words of
-those over metrics are in `health_words`. Finding the answers and the weights is the lab's part.
+Each takes recorded counts and numbers and returns a finding or None. The caller loads answers and
+weights.
 """
 
 import math

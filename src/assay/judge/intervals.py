@@ -1,12 +1,8 @@
-"""Confidence intervals for one score and for a paired difference.
+"""Confidence intervals for one score, a paired difference, and the means of training steps.
 
 Wilson for counts, Tango for paired counts, Student's t over clusters (`cluster_robust`) for
-everything else. Tests and verdicts live elsewhere.
-
-Rates and means of one step with their intervals, and the difference between two steps.
-
-Two steps see different prompts, so they are independent samples; two checkpoints on the same items
-are not, and belong to `paired`.
+everything else. Two training steps have different prompts and are independent samples; two
+checkpoints on the same items are compared in `paired`. No test or verdict is made here.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""What changed between two judgements of the same samples: how values are spread, who turned round.
+"""What changed between two judgements of the same samples: the spread of values, and verdicts.
 
-Pure numbers of one batch; None is a value that is not known, and never counts as 0. Whether a
-change is significant is not asked: both judgements are of the very same samples.
+None is an unknown value and never counts as 0. Significance is not tested, because both judgements
+are of the very same samples.
 """
 
 from collections.abc import Sequence

@@ -1,13 +1,9 @@
-"""Comparing two runs item by item.
+"""Compares two runs item by item, and bounds what answers without a score could change.
 
-Chooses the test and the interval that fit the scores and puts the result into one `Comparison`.
-Whether the runs may be compared at all is a matter of `confounds`.
-
-What answers without a score could do to a figure: each is put at either end of its scale.
-
-Whoever leaves failures unscored looks better than he is, so a verdict has to hold whatever the
-missing scores are. The ends are the worst case for a difference and for the tests by counts and by
-signs. What makes a verdict of the figures is `verdict`'s.
+Chooses the test and interval that fit the scores and fills one `Comparison`. Leaving failures
+unscored raises a score, so each missing score is also put at either end of its scale: the worst
+case for the difference and for the tests by counts and by signs. `verdict` decides from these
+figures, `confounds` whether the runs may be compared.
 """
 
 from collections.abc import Callable, Sequence

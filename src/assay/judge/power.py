@@ -1,7 +1,7 @@
-"""What a paired design can see: power, the smallest difference it detects, the items it needs.
+"""The power of a paired design: the smallest difference it detects, and the items it needs.
 
-Plans the mid-p McNemar test on n items of which a share, the discordance, changes between two runs.
-Nothing here looks at scores.
+Plans the mid-p McNemar test on n items, of which a share, the discordance, changes between two
+runs. No scores are read here.
 """
 
 from functools import lru_cache

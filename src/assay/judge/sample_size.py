@@ -1,7 +1,7 @@
-"""How large an experiment must be to see a difference: items, repeats, training seeds, arms.
+"""Computes how large an experiment must be to detect a difference: items, repeats, seeds, arms.
 
-From the variances of a pilot, or from a discordance or a score that somebody gives. Which designs
-are shown and in which words is decided elsewhere.
+Uses the variances of a pilot, or a given discordance or score. Which designs are shown, and in
+which words, is decided by the caller.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
-"""The error of means over crossed items and training seeds: each source of variance counts once.
+"""The standard error of means over crossed items and training seeds, each source of variance once.
 
-Every seed of an arm answers the same items. A mean over both varies with the items drawn, with the
-seeds drawn, and with what is left: a seed's own luck on an item, and sampling. Nothing here knows
-of verdicts.
+Every seed of an arm answers the same items, so a mean over both varies with the items drawn, the
+seeds drawn, and the rest: a seed's interaction with an item, and sampling. No verdict is made here.
 """
 
 from collections.abc import Sequence

@@ -1,14 +1,9 @@
-"""What choosing does to a number: many looks at the same items, and the best of many scores.
+"""Corrects for choosing: many tests on the same items, and the best of many scores.
 
-Corrections and expectations in closed form, and the gate that a later checkpoint must pass to take
-the place of the one that training started from. Reading scores from disk is the lab's part.
-
-Choosing one of many on the dev items, by rule, or none.
-
-The rule: the candidate is the one with the best score on dev items, where an answer without a
-score counts as a failure; it is chosen if it beats its baseline there by the paired test, with the
-p-value multiplied by the number of looks. What it scores on the items that report is shown
-elsewhere and never asked here.
+`promote` decides whether a later checkpoint replaces the start of training; `choose` takes the
+candidate with the best dev score, where an answer without a score counts as a failure, if it beats
+its baseline in the paired test with the p-value multiplied by the number of looks. Neither reads
+report items or files.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,11 +1,9 @@
 """The paired tests: mid-p McNemar for 0/1 items, sign-flip permutation for everything else.
 
-Two-sided p-values from counts or cluster totals; intervals and verdicts are made elsewhere.
-
-Makes an interval and a test that were invented apart say the same about a difference of 0.
-
-Mid-p McNemar and Tango's interval, or the pooled score test and Newcombe's, differ by a hair; no
-page must show a verdict beside an interval that denies it. No test or interval is made here.
+p-values are two-sided, from counts or cluster totals. `agreeing` makes an interval and a test of
+different origin agree about a difference of 0: mid-p McNemar and Tango's interval, or the pooled
+score test and Newcombe's, differ slightly, and a page must not show a verdict that its interval
+contradicts. Verdicts are made in `verdict`.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
-"""How unlike a subset is to the rest: could it have been drawn at random?
+"""Tests how unlike a subset is to the rest: could it have been drawn at random?
 
-Units are exchangeable under the null; units that belong together (rows of one conversation) are for
-the caller to put together first.
+Units are exchangeable under the null; the caller first groups those that belong together, such as
+the rows of one conversation.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,15 +1,9 @@
 """Trends of a metric over steps, and forecasts from them: slopes and totals with intervals.
 
-A straight line among steps of which neighbours may resemble each other; how much they do is known
-as badly as the steps are few, and `resemblance` counts that. Every forecast names the assumption
-that it rests on. Which metric matters is decided elsewhere.
-
-Regression on a row of values whose neighbours may resemble each other, and what comes next.
-
-The deviations from the regression follow an autoregression of first order with a correlation that
-nobody knows. It is averaged over, weighted by what the values say of it: with few steps they say
-little, and an interval that took one estimate for the truth would be too narrow. What is regressed
-on what is decided elsewhere.
+Fits a line whose deviations follow a first-order autoregression. Its correlation is unknown and is
+averaged over, weighted by how well it explains the values: with few steps an interval from a single
+estimate would be too narrow. Every forecast names its assumption. Which metric to fit is the
+caller's choice.
 """
 
 from collections.abc import Sequence

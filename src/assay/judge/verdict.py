@@ -1,6 +1,6 @@
-"""What a comparison says: the verdict, the figures it rests on, and plain words for both.
+"""The verdict of a comparison, the figures it rests on, and plain words for both.
 
-Tests and intervals are computed elsewhere. Sentences are a key with numbers, so that a page in
+Tests and intervals are computed elsewhere. A sentence is a key with numbers, so that a page in
 another language brings its own templates; the English ones are here.
 """
 

@@ -1,9 +1,7 @@
-"""Chooses what of a model is trained: everything, a LoRA adapter, or all but what is frozen.
+"""Chooses which weights are trained: all, a LoRA adapter, or all but those frozen by name.
 
-Returns the share that is trained as data, for the display and the manifest. How adapters and
-name patterns work is in `lora` and `freeze`.
-
-Freezes weights by patterns over their names, as `fnmatch` reads them.
+Frozen names are `fnmatch` patterns. Returns the trained share as data, for the display and the
+manifest; adapters themselves are in `lora`.
 """
 
 from collections.abc import Mapping, Sequence

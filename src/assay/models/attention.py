@@ -1,15 +1,9 @@
-"""Attention that is planned for packed rows: prompts computed once per group.
+"""Attention over packed rows by a plan that says which tokens see each other.
 
-A plan is told each layer's queries, keys and values and says which tokens see each other. Plans
-here cover packed training rows (`TreePlan`). Sliding windows and attention dropout are not
-covered; a model that asks for them is refused.
-
-Attention over packed trees as one FlexAttention call, for GPUs.
-
-A mask in place of parts: which tokens see each other follows from the token's tree, its
-completion and its place, so one fused kernel covers the whole packed row, and empty blocks are
-skipped. On a CPU `tree_attention` computes part by part; there this module serves as a second
-opinion in tests. FlexAttention: https://arxiv.org/abs/2412.05496.
+`TreePlan` covers packed training rows: `tree_attention` computes it block by block on a CPU, one
+FlexAttention call (https://arxiv.org/abs/2412.05496) on a GPU, where a mask replaces the blocks and
+empty ones are skipped. On a CPU the FlexAttention path is only a reference for tests. Models with
+sliding windows or attention dropout are refused.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,9 @@
-"""What lies between the products of a decoder layer: norms, rotary positions, gated activation.
+"""Norms, rotary positions and gated activation of a decoder layer, with their own backward passes.
 
-Written for training, with their own backward passes; sampling shares norms and rotations. On a CPU
-such work is bound by memory, so it goes a few rows at a time, which stay in a core's cache from one
-operation to the next, and keeps nothing for the backward pass that can be had from what is kept
-anyway. Weights are float32 or wider. Products and attention are elsewhere.
+Written for training; sampling shares norms and rotations. On a CPU this work is bound by memory, so
+it goes a few rows at a time, which stay in a core's cache between operations, and the backward pass
+keeps nothing that follows from what is kept already. Weights are float32 or wider. Products and
+attention are elsewhere.
 
 T tokens, H heads, D numbers of a token or of a head.
 """

@@ -1,13 +1,9 @@
-"""Where two ways of computing a model part: the first sublayer whose outputs are not the same.
+"""Finds the first sublayer whose outputs differ between two ways of computing a model.
 
-Both ways run without gradient and in the weights' own type. Rows are matched by value and not by
-place, so nothing need be known of how the shared path lays tokens out: every row that it computes
-must occur in some sequence of the plain path.
-
-The plain reference: log-probs through Transformers' own forward, one sequence at a time.
-
-No cache, no packing, no sharing of prompts, and the layers and attention of Transformers. It says
-what the shared path must give; it is slow on purpose and trains nothing.
+The plain way is the reference: Transformers' own layers and attention, one sequence at a time,
+without cache, packing or shared prompts; slow, and never trained. Both run without gradient in the
+weights' own type. Rows are matched by value, not position, so the layout of the shared path need
+not be known: every row it computes must occur in some sequence of the plain one.
 """
 
 from collections.abc import Callable, Iterator, Sequence

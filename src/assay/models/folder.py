@@ -1,6 +1,6 @@
-"""What must lie in a model's folder before anything is loaded from it.
+"""Checks that a model's folder is complete before anything is loaded from it.
 
-Looks at names, the shard index and file headers; tensors are read by `state_dicts` and `load`.
+Reads names, the shard index and file headers; tensors are read by `state_dicts` and `load`.
 """
 
 import json

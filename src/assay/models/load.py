@@ -1,19 +1,9 @@
-"""Loads a model folder: fp32 weights, tokenizer, end tokens and the fingerprint of the weights.
+"""Loads a model folder completely or not at all: fp32 weights, tokenizer, end tokens, fingerprint.
 
-Complete or not at all. Adapters are put on in `adapt`; a checkpoint of the same model is read
-into it by `weight_files`.
-
-Asks the C library to keep freed memory instead of handing it back to the system.
-
-A training step allocates and frees the same large tensors again and again. On Linux each of them
-would be mapped anew and every page faulted in, which costs more than the arithmetic of the cheap
-operations on it, and most in a virtual machine, whose host may have to find the page too. Other
-systems, and other C libraries than glibc, are left as they are.
-
-What a config asks for, against the headers of the weight files and the memory that is free.
-
-No tensor is read and no layer made, so that a config with a million layers costs nothing. Which
-weights are missing or misshapen is for the loading itself to say.
+First compares the size that the config asks for with the headers of the weight files and the free
+memory, without reading a tensor. Also makes glibc keep freed memory: a training step allocates the
+same large tensors again and again, and mapping their pages anew costs more than cheap operations on
+them. Adapters are added in `adapt`; checkpoints are read by `weight_files`.
 """
 
 import ctypes

@@ -1,19 +1,10 @@
-"""LoRA adapters through peft: put on, switched off for a while, merged.
+"""LoRA adapters through peft: added, switched off for a while, merged.
 
-Their files are written and read by `weight_files`.
-
-A LoRA projection that adds its low-rank part in place, where packed rows go through it.
-
-peft's own forward makes two more tensors of the output's size going forward and one going back,
-which costs more than the low-rank products do. Where dropout is active its mask is drawn again for
-the backward pass, so that no copy of the rows is kept for it. Batches with more dimensions,
-adapters that are merged, switched off or several, and dropout without a key (`dropout`) take peft's
-way. Adapters have no bias: `lora.add_lora` makes none.
-
-Dropout whose masks are a function of seed, step, micro-batch and layer alone.
-
-Nothing is drawn from a running generator: a step that is repeated after a kill, and a forward pass
-that is run again for the backward one, drop what they dropped before.
+`PackedLora` adds the low-rank part in place, because the tensors that peft's forward makes cost
+more than the low-rank products; batches with more dimensions, adapters that are merged, switched
+off or several, and dropout without a key take peft's way. Dropout masks are a function of seed,
+step, micro-batch and layer, so a step repeated after a kill, or a forward run again for the
+backward pass, drops the same values. Files are written and read by `weight_files`.
 """
 
 import hashlib

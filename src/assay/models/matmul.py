@@ -1,10 +1,9 @@
 """Matrix products by the library that is fastest for them on this processor.
 
-torch has two on a CPU: float32 goes to MKL, which takes slower paths on processors that are not
-Intel's, bfloat16 to oneDNN. Both are timed once on a machine, and the result is kept in the cache,
-so that every process of a run, and a resumed one, computes alike. Other types and devices, and
-products under autocast, are torch's own; so is what decodes, which has its weights laid out
-(`inference`).
+On a CPU torch sends float32 to MKL, which takes slower paths on processors that are not Intel's,
+and bfloat16 to oneDNN. Both are timed once on a machine and the result is cached, so that every
+process of a run, and a resumed one, computes alike. Other types and devices, and products under
+autocast, are left to torch; decoding uses the packed weights of `inference`.
 """
 
 import json

@@ -1,8 +1,8 @@
 """How much memory a training step takes, by formula, in bytes and by part.
 
-For dense decoders built like Llama: Llama, Mistral, Qwen2, Qwen3. Mixtures of experts are not
-covered. What one tensor after another saves for the backward pass is added up below; the tests
-compare the sums with what autograd really keeps.
+For dense decoders built like Llama: Llama, Mistral, Qwen2, Qwen3; not for mixtures of experts.
+Adds up the tensors that are saved for the backward pass; tests compare the sums with what autograd
+keeps.
 """
 
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,4 @@
-"""Small things that numeric code shares: types wide enough for sums, and pieces of a long whole.
-
-Copies from host memory to where a model is. Nothing comes back here.
-"""
+"""Small tools of numeric code: types wide enough for sums, pieces of a length, device copies."""
 
 from collections.abc import Iterator
 

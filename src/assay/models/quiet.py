@@ -1,7 +1,7 @@
-"""Keeps off the terminal what libraries say of their own affairs while Assay works with them.
+"""Silences messages of libraries that concern only their own use by Assay.
 
-No content is lost: what Transformers' load report would say, `load` checks and raises; what peft's
-use of an old name means to a user is nothing. Any other warning is shown.
+No content is lost: `load` checks and raises what Transformers' load report would list, and peft's
+use of an old name does not concern the user. Any other warning is shown.
 """
 
 import warnings

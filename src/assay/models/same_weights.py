@@ -1,4 +1,4 @@
-"""Whether two checkpoints hold the same weights, and how many differ where they do not.
+"""Compares the weights of two checkpoints: whether they are the same, and how many differ.
 
 Reads safetensors files tensor by tensor; builds no model.
 """

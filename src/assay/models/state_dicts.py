@@ -1,7 +1,7 @@
-"""State dicts that load completely or not at all, and a hash of what was loaded.
+"""Loads state dicts completely or not at all, and hashes the loaded weights.
 
 Every missing, unexpected and wrongly shaped key is listed. Tied weights are one tensor under
-several names: one name in a file stands for all, two must agree. Nothing here knows LoRA or files.
+several names: one name in a file stands for all, two must agree. LoRA and files are not known here.
 """
 
 import hashlib

@@ -1,18 +1,9 @@
-"""Which models can be trained and sampled here, as far as their config.json says.
+"""Checks whether a model can be trained and sampled here: its config.json and its tokenizer.
 
-Nothing but that file is read. What its weight files hold is compared in `headers`, what attention
-and head do with the numbers is `attention`'s and `scoring`'s part.
-
-Which kinds of rotary positions can be computed for several sequences laid end to end.
-
-Packed rows and the sampler work the angles out once for all sequences of a forward pass. That is
-right for kinds whose frequencies are fixed; kinds whose frequencies follow from the longest
-sequence of the pass would give a short one the angles of a long one. Those are refused.
-
-Reads the tokenizer beside a model, and refuses one that is damaged or another model's.
-
-That it writes plain text as that text, and that its chat template ends, is tried; how conversations
-are laid out in tokens is `data.renderings.rendering`'s part.
+Rotary positions whose frequencies follow from the longest sequence of a pass are refused, because
+angles are computed once for several sequences laid end to end. A tokenizer is refused that is
+damaged or belongs to another model; it must reproduce plain text, and its chat template must end.
+Weight files are checked in `load`, attention in `attention` and the head in `scoring`.
 """
 
 import json

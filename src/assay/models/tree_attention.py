@@ -1,22 +1,13 @@
 """Attention over trees of one prompt and its completions, without keeping any score matrix.
 
-A prompt's tokens see each other causally, a completion's tokens see the prompt and themselves. It
-goes block by block (`block_attention`), and going back computes each block's scores again. How
-tokens form trees is `attention.py`'s business.
+A prompt's tokens see each other causally; a completion's tokens see the prompt and, causally,
+themselves. Queries go block by block as plain matrix products, and the backward pass computes each
+block's scores again. On a CPU these products are several times faster in bfloat16 than fused
+attention kernels, and as fast in float32; a GPU has better kernels (`attention`). Scores are
+rounded to the type of the products; softmax and sums are taken in at least float32.
 
-Suffixes: H query heads, J key heads, T packed tokens, D head size, R rows of a block, N its keys.
-
-Attention of a block of queries over all the keys it sees, as plain products.
-
-On a CPU the matrix library's products are several times faster in bfloat16 than the one-pass
-kernels are, and as fast in float32; a block's scores are small enough to stay in the cache, and
-nothing above the causal diagonal is computed but inside a block. Query heads that share a key head
-go as rows of one product, so that keys are never repeated. Scores are rounded to the type of the
-products, sums and softmax are taken in at least float32. Which tokens form a block is the caller's
-business; a GPU has better kernels than this.
-
-H query heads, J key heads, M queries, N keys, D head size, R rows: the queries of all heads that
-share a key head, Q of them.
+Suffixes: H query heads, J key heads, T packed tokens, D head size, M queries of a block, N its
+keys, R rows: the queries of all heads that share a key head, Q of them.
 """
 
 from collections.abc import Iterator

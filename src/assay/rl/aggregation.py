@@ -2,7 +2,7 @@
 
 loss = sum(weight_S * loss_S). All denominators are taken over the optimizer batch that the tensors
 describe, so the losses of any split into micro-batches add up to the loss of the whole. Modes are
-named as verl's `loss_agg_mode`. What the loss is stands in `losses` and `objectives`.
+named as verl's `loss_agg_mode`. Losses are in `losses` and `objectives`.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Compares two gradients of the same weights: the cosine between them, whole and block by block.
 
-Pure functions of tensors by parameter name. Making the gradients is `train.update`'s.
+Pure functions of tensors by parameter name; `train.update` makes the gradients.
 """
 
 import math

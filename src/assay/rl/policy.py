@@ -1,7 +1,7 @@
 """The interface between training and what is trained: a language model or a selector.
 
-A policy samples turns and scores them; trainers know nothing else of it. Here too are the settings
-and the keys that sampling is asked with; how a token is drawn from them is `rollout.token_choice`.
+A policy samples turns and scores them; trainers know nothing else of it. Sampling settings and keys
+are defined here too; `rollout.token_choice` draws tokens from them.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,8 @@
 """Presets: advantage, loss, aggregation, denominator and clip of an algorithm, set together.
 
-Each as its paper has it (or, where said, as the code of its author), with the names of the same
-settings in TRL, verl and ms-swift. KL is no part of a preset: its coefficient, estimator and place
-are the experiment's own. `verl_grpo`, `trl_grpo` and `trl_rloo` are what those programs do by
-default.
+Each follows its paper (or, where noted, its author's code), with the names of the same settings in
+TRL, verl and ms-swift. KL is not part of a preset: the experiment sets its coefficient, estimator
+and place. `verl_grpo`, `trl_grpo` and `trl_rloo` are the defaults of those programs.
 """
 
 from dataclasses import dataclass, field

@@ -1,8 +1,8 @@
-"""Which tokens are chain of thought, found in the text that they decode to.
+"""Finds which tokens are chain of thought, in the text that they decode to.
 
-Looked for as text, because to one tokenizer `<think>` is a token and to another several, whose
-first or last may hold more than the tag; and because rewards read text too. A token that holds any
-character of a thought, its tags included, belongs to it. What is done with the marks is not here.
+Tags are searched as text, because `<think>` is one token to one tokenizer and several to another,
+whose first or last may hold more than the tag, and because rewards read text too. A token that
+holds any character of a thought, tags included, belongs to it. The caller uses the marks.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
-"""Runs episodes of several turns against environments, as many together as its cache holds.
+"""Runs episodes of several turns against environments, as many together as the cache holds.
 
 An environment gives the policy's next context and takes its turn; tool calls, simulators and text
-belong to it. Every turn keeps the context it really had. Nothing is judged here. Which episodes run
-beside each other never changes what is drawn.
+are its part. Every turn keeps the context it was sampled from. Nothing is judged here, and which
+episodes run together never changes the tokens drawn.
 """
 
 from collections.abc import Iterator, Sequence

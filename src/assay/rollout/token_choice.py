@@ -1,7 +1,7 @@
-"""How a token is drawn: counter-based uniforms, inverse-CDF choice.
+"""Draws tokens: counter-based uniform numbers and inverse-CDF choice.
 
-Random numbers depend on (seed, row, sample, position) alone, never on the batch or on time.
-Nothing here runs a model.
+Random numbers depend on (seed, row, sample, position) alone, never on the batch or on time. No
+model is run here.
 """
 
 import hashlib

@@ -1,12 +1,11 @@
-"""What a call in a worker may use and which system calls it may make, and what can come of it.
+"""The limits of a worker's call, the system calls it may not make, and its possible outcomes.
 
-Nothing here starts, limits or kills a process; `call_process` applies the limits and loads the
-filter. The filter is a list of what is refused, not of what is allowed: any Python program has to
-run. Refused are calls into other processes, new namespaces and mounts, memory beside the limits,
-interfaces that have had holes in most kernels (io_uring, userfaultfd, bpf, perf, keys), the
-machine's clocks and modules, and sockets of families that no network namespace holds (vsock) or
-that nobody needs. Needs libseccomp 2.5 and a kernel with seccomp filters (CONFIG_SECCOMP_FILTER, in
-every distribution's since Linux 3.5).
+The filter lists what is refused, not what is allowed, because any Python program has to run:
+calls into other processes, new namespaces and mounts, memory beside the limits, interfaces that
+have had holes in most kernels (io_uring, userfaultfd, bpf, perf, keys), the machine's clocks and
+modules, and sockets of families that no network namespace holds (vsock) or that nobody needs. It
+needs libseccomp 2.5 and a kernel with seccomp filters (CONFIG_SECCOMP_FILTER, in every
+distribution's since Linux 3.5). `call_process` applies both; nothing is started or killed here.
 """
 
 from __future__ import annotations

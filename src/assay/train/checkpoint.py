@@ -1,11 +1,10 @@
 """Checkpoints of a training stage: complete or absent, never overwritten.
 
 A checkpoint is a folder step-000040 with weights (safetensors), optimizer state, torch's random
-state, counters and the sha256 of each of these files, written under a temporary name, put on disk
-and renamed. Who loads it compares them first. Only the two newest checkpoints of a stage keep their
-optimizer state, which is twice as large as the weights: a stopped stage continues from the newest,
-or from the one before it should that be damaged. Which checkpoints are made, and which is best, is
-decided elsewhere.
+state, counters and the sha256 of each of these files, written under a temporary name, fsynced and
+renamed; loading compares the hashes first. Only the two newest of a stage keep their optimizer
+state, twice as large as the weights: a stopped stage continues from the newest, or the one before
+if that is damaged. When to save, and which checkpoint is best, is decided elsewhere.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Which of the groups that a step sampled it trains on, and which only count in its averages.
+"""Chooses which sampled groups a step trains on, and which only count in its averages.
 
-Decided from rewards and masks alone, before any forward pass. What the groups weigh is `grpo`'s.
+Uses rewards and masks alone, before any forward pass. `grpo` computes the weights of the groups.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""GRPO and its relatives: groups of completions, relative advantages, clipped updates.
+"""GRPO and its variants: groups of completions, relative advantages, clipped updates.
 
-A step is sampled and judged until enough groups carry signal (`judged_groups`), then made into a
-batch: advantages and every denominator over its groups (`batch`). `group_choice` decides which
-groups those are; `rl.presets` says which estimator, loss and aggregation make an algorithm.
+Samples and judges until enough groups carry signal, then makes a batch: advantages and every
+denominator over its groups. `group_choice` chooses the groups; `rl.presets` defines an algorithm's
+estimator, loss and aggregation.
 """
 
 from collections.abc import Callable, Mapping, Sequence

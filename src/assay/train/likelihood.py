@@ -1,8 +1,8 @@
-"""The methods that learn by likelihood: SFT from stored episodes, RFT and RCE from rewarded groups.
+"""The methods that train by likelihood: SFT from stored episodes, RFT and RCE from rewarded groups.
 
-SFT gives each trained token the same weight. RFT samples groups, keeps what was rewarded and does
-the same with it. RCE weighs all members of a group by softmax(reward / tau). The loss is the
-objective `Nll` for all three.
+SFT gives each trained token the same weight. RFT samples groups and does the same with the rewarded
+episodes. RCE weighs all members of a group by softmax(reward / tau). All three use the objective
+`Nll`.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,8 +1,8 @@
-"""The one loop that all methods share: collect, journal, update, record, checkpoint.
+"""The training loop that all methods share: collect, journal, update, record, checkpoint.
 
-Written for any `Policy`; tasks and files are not known here. A method says what to train on and
-which of its figures to watch, a recorder keeps the history. `FirstSamples` and `FirstBatchCheck`
-wrap a method for what happens once, before the first update.
+Works with any `Policy`; it knows no tasks or files. A method gives the batch and the metrics to
+watch, a recorder keeps the history. `FirstSamples` and `FirstBatchCheck` wrap a method for work
+done once, before the first update.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""The names of the numbers that each method writes into a run's metrics, step by step.
+"""The names of the metrics that each method records, step by step.
 
-What they mean is said where they are computed. Names of reward parts depend on the reward.
+Their meanings are given where they are computed. Names of reward parts depend on the reward.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,9 @@
-"""The first two thirds of a step: sample completions for the next prompts, then judge them.
+"""Samples completions for the next prompts of a step, and judges them.
 
-`Source.sample` and `judge` are functions of what they are given and share nothing but `Sampled`, so
-they may overlap or run in other processes. Which rows come next is a pure function of seed and
-position; nothing is drawn from a running generator, so a resumed run reads on where it stopped.
-Used by every method that learns from its own samples; what the judged groups become is the method's
-part.
+`Source.sample` and `judge` share nothing but `Sampled`, so they may overlap or run in other
+processes. The next rows are a pure function of seed and position, not of a running generator, so a
+resumed run continues at the same row. Used by every method that learns from its own samples; the
+method makes batches of the judged groups.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

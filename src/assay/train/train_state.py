@@ -1,6 +1,6 @@
-"""What a training stage carries from step to step, and the two interfaces of its loop.
+"""Defines the state that a stage carries between steps, and the interfaces of the training loop.
 
-A method collects the batch of a step, a recorder keeps what happened. Plain data and protocols;
+A method collects the batch of a step, a recorder keeps the history. Plain data and protocols;
 nothing is computed here.
 """
 

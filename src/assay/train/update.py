@@ -1,8 +1,8 @@
 """One optimizer update from a packed batch: micro-batches, exact accumulation, clipping.
 
-Micro-batches have at most a token budget and cut no atom. Weights already carry the denominators of
-the whole batch, so the gradients of any split add up to the gradient of the whole. Whatever has a
-policy, weights and an objective is updated here; methods are not known.
+Micro-batches stay within a token budget and never split an atom. Weights already carry the
+denominators of the whole batch, so the gradients of any split add up to the whole gradient. Works
+for any policy, weights and objective; methods are not known here.
 """
 
 from collections.abc import Iterator

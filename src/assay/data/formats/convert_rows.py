@@ -1,9 +1,8 @@
-"""A data file in other formats: one file, or the sides of one split in several formats at once.
+"""Converts a data file between formats: one file, or both sides of a split.
 
-Files appear whole and all together, or not at all. Rows are read one by one; where they are written
-more than once they are kept in a temporary file between, as OpenAI messages. Nothing is tokenised.
-
-Which format a file is in, from its first records; its reader then has to bear the guess out.
+Recognises the source format from its first records where none is named; its reader then checks
+every record. All output files appear together or not at all. Rows are read one by one, and kept in
+a temporary file as OpenAI messages where they are written more than once. Nothing is tokenised.
 """
 
 from collections import Counter

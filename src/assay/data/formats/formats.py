@@ -1,14 +1,9 @@
-"""Data formats by name: `read_rows(path, "messages")`, `write_rows(path, rows, "verl")`.
+"""Reads and writes rows by the name of a data format: `read_rows(path, "messages")`.
 
-A reader is a function from a path to items: rows, remarks about them, and conversations that were
-left out with their reason. Adding a format is one function and one line here, or
-`FORMATS["name"] = reader` in the task that owns it. Splits, lengths and rendering come later.
-
-One conversation as several rows, one for each assistant turn, or cut after its last call.
-
-The rows of a conversation name it, so that a split keeps them together. Of a row that is one turn
-the last message alone is trained on: the earlier ones are context there and targets of rows of
-their own, so that every message is trained on once. Nothing is rendered here.
+A reader yields rows, remarks about them, and conversations it left out with the reason. To add a
+format, write its function and enter it here, or set `FORMATS["name"] = reader` in the task that
+owns it. Also turns a conversation into one row for each assistant turn, or cuts it after its last
+call. Splits, lengths and rendering are elsewhere.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,18 +1,13 @@
-"""HardGen rows: numbered turns, calls as Python lists, results as Python literals.
+"""Reads HardGen rows: numbered turns, calls as Python lists, results as Python literals.
 
 `{"0": {"role": "system", "tools": JSON text, "content"?}, "1": {"role": "user", "content"}, ...}`.
-An assistant's content may begin with a think block; what follows is text, or a list of calls such
-as `[f(a=1), g()]`. A tool's content is a list of `{call: result}`. A conversation that cannot be
-read as one is left out with its reason; a file that is something else is an error.
+An assistant's content may begin with a think block; after it comes text, or a list of calls such
+as `[f(a=1), g()]`, which is parsed into a syntax tree and never run. A tool's content is a list of
+`{call: result}`. A conversation that cannot be parsed is left out with the reason; a file in
+another format is an error. Whether the called functions exist is not checked here.
 
-Lost: which call a result belongs to (results follow their calls in order), results that are no text
-become JSON text, and a result that is an error with a stack trace keeps the error only.
-
-Calls written as a Python list, `[search(query="x", limit=3), stop()]`, read without running any.
-
-The text is parsed into a syntax tree, of which only a list of calls with literal arguments is
-accepted: no names, attributes of values, operators or unpacking. A tuple becomes a list, as JSON
-has no other. Whether the functions exist is not asked here.
+Not kept: which call a result belongs to (results follow their calls in order), the type of results
+that are not text (they become JSON text), and the stack trace of a result that is an error.
 """
 
 import ast

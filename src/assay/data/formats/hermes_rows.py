@@ -1,15 +1,11 @@
-"""Hermes and Qwen text: plain messages in which tools, calls and results are tagged text.
+"""Reads rows whose tools, calls and results are Hermes or Qwen text, and LoopTool's RL rows.
 
-`{"messages": [{"role", "content"}]}`, ShareGPT's `{"conversations": [{"from", "value"}]}`, or one
-`{"text": "<|im_start|>..."}`; `tools` may be a column of its own. How the text is taken apart, and
-what is left out, is said in `hermes_text`.
-
-LoopTool's RL rows: verl's columns with a system text, one rendered history and a Hermes answer.
-
-`prompt` is a system message that holds the tools and a user message that holds the whole history,
-with `<|im_end|>` and `<|im_start|>` between the turns; `reward_model.ground_truth` is the answer.
-The history becomes messages again, the answer the last of them; the gold stays the text. The copies
-of prompt and answer in `extra_info` are left out.
+Hermes rows are `{"messages": [{"role", "content"}]}`, ShareGPT's `{"conversations": [{"from",
+"value"}]}` or one `{"text": "<|im_start|>..."}`; `tools` may be a column of its own. LoopTool's
+rows are verl's columns: `prompt` holds a system message with the tools and a user message with the
+whole history, `<|im_end|>` and `<|im_start|>` between its turns. `reward_model.ground_truth` is the
+answer: it becomes the last message, and stays text as the gold; the copies of prompt and answer in
+`extra_info` are left out. The text itself is parsed by `data.renderings.hermes`.
 """
 
 from collections.abc import Iterator

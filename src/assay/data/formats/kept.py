@@ -1,9 +1,7 @@
-"""A row kept whole as JSON text, beside columns of other programs that cannot say all of it.
+"""Keeps a whole row as JSON text beside the columns of another format, and restores it from there.
 
-The columns are what those programs read; Assay reads the text, as long as the columns still say the
-same.
-
-What a writer made of a row, with what it could not keep, and the columns formats share.
+Other programs read the columns; Assay reads the text, as long as the columns still agree with it.
+Also holds what all writers share: the row they wrote with what it lost, and common columns.
 """
 
 import json

@@ -1,17 +1,11 @@
-"""OpenAI messages: `{"messages": [...], "tools": [...]}`, a JSON object a line or a parquet row.
+"""Reads and writes OpenAI messages, `{"messages": [...], "tools": [...]}`; reads GSM8K rows.
 
 Optional: `id`, `conversation`, `gold`; every other column is kept in `extra`. Arguments and tools
 may be objects or JSON text; `loss: false` on an assistant message keeps it from being trained on;
-user messages may hold images (`data.message_parts`). tau-bench's trajectories, whose messages are
-called `traj`, are read as well: the trials of one task are one conversation, so that a split keeps
-them together. Writing keeps a row whole.
-
-GSM8K: `{"question", "answer"}`; the answer ends in `#### number`, which the task takes apart.
-
-Rows of preference data, which no stage trains: recognised by their columns and refused by name.
-
-Read as conversations they would teach the rejected answer as well as the chosen one. Nothing is
-converted here.
+user messages may hold images (`data.message_parts`). In tau-bench's trajectories the messages are
+called `traj`, and the trials of one task are one conversation, so that a split keeps them together.
+GSM8K rows are `{"question", "answer"}`; the task parses the answer. Preference data is refused by
+its columns, because read as conversations it would teach the rejected answers too.
 """
 
 from collections.abc import Callable, Mapping

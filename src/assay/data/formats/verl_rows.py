@@ -1,11 +1,11 @@
-"""verl's RL rows: `data_source, prompt, ability, reward_model, extra_info` (verl b178a3cd).
+"""Reads and writes verl's RL rows: `data_source, prompt, ability, reward_model, extra_info`.
 
-`prompt` holds plain messages, to which verl applies the chat template; `ground_truth` is text. Of
-a conversation with tools the writer makes plain messages in the Hermes rendering, which verl can
-train on, and puts what the columns cannot say as JSON text into `extra_info.assay`, from which the
-reader restores the row whole. A row without it has the prompt as messages and the ground truth as
-gold; its id is `extra_info.id`, else `split/index`, else a hash. Where that ground truth holds
-Hermes calls, the prompt's text is taken apart (`hermes_text`), and the ground truth is the answer.
+`prompt` holds plain messages, to which verl (b178a3cd) applies the chat template; `ground_truth` is
+text. A conversation with tools is written as plain messages in the Hermes rendering, which verl can
+train on, and as JSON text in `extra_info.assay`, from which the reader restores the row whole.
+Without that text the prompt gives the messages, the ground truth the gold, and the id is
+`extra_info.id`, else `split/index`, else a hash; where the ground truth holds Hermes calls, the
+prompt is parsed as Hermes text and the ground truth is the answer.
 """
 
 from collections.abc import Mapping

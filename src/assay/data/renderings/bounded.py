@@ -1,7 +1,7 @@
-"""Tries a chat template in a process of its own, with limits: some never end, or fill the memory.
+"""Tries a chat template in another process with limits, since some never end or fill the memory.
 
-A template is a program that came with a model. Here it is only seen to end on a short conversation;
-whether it fails, and what it writes, the caller sees by rendering. Run as a file, this is the
+A template is a program that came with a model. This checks only that it ends on a short
+conversation; its errors and output appear when the caller renders. Run as a file, this is that
 process: it imports nothing of Assay, and reads the template from standard input.
 """
 

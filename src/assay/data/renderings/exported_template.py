@@ -1,7 +1,7 @@
-"""The chat template that makes other programs write what a stage was trained on.
+"""Writes the chat template that makes other programs render as a stage was trained.
 
-A template that already writes the rendering is kept as it is. Tokens that a message merely spells
-are control tokens to other programs; that no template can mend.
+A template that already gives the same text is kept. Control tokens that a message merely spells are
+parsed as control tokens by other programs; no template can prevent that.
 """
 
 import copy

@@ -1,23 +1,15 @@
-"""Hermes-style tool use as text: for models whose chat template knows nothing of tools.
+"""Writes and parses tools, calls and results as Hermes text, for templates that know no tools.
 
-Where there are tools, the system message is INSTRUCTION, the conversation's own system text if it
-has any, `# Tools`, with empty lines between, and one JSON object a line with name, description and
-parameters. A call is
-`<tool_call>`, a line of JSON with name and arguments, `</tool_call>`, each on its own line.
-Consecutive tool results become one user turn of `<tool_response>` blocks. Reasoning is a
-`<think>` block before the text. What is left are plain messages, for any chat template.
+Written: a system message of INSTRUCTION, the conversation's own system text and `# Tools`, with
+empty lines between, then one JSON object a line with name, description and parameters. A call is
+`<tool_call>`, a line of JSON with name and arguments, `</tool_call>`, each on its own line;
+consecutive results are one user turn of `<tool_response>` blocks; reasoning is a `<think>` block
+before the text.
 
-Conversations whose tools, calls and results are Hermes or Qwen text, taken apart.
-
-The other way round, with one spelling, is `renderings.hermes`; here every spelling in use is read.
-A system text holds the tools between `<tools>` tags or below a heading `# Tools`, one JSON object a
-line or one JSON list. What stands from that heading on is the renderer's to write again and is left
-out; a system text without the heading keeps everything but the tools. An assistant's text holds a
-think block and `<tool_call>` blocks; a user's holds `<tool_response>` blocks.
-
-Conversations without the reasoning of their assistant messages, counted as a remark.
-
-A thinking model that is trained on them is taught to answer at once; what else a row holds stays.
+Parsed: every spelling in use. Tools stand between `<tools>` tags or below a heading `# Tools`, as
+one JSON object a line or one JSON list; text from that heading on is dropped, because the renderer
+writes it again. Also removes the reasoning of assistant messages, with a remark: a thinking model
+trained on such rows learns to answer at once.
 """
 
 import json

@@ -1,11 +1,11 @@
-"""Qwen3's layout of conversations with tools, in two dialects that differ in small things.
+"""Writes and parses Qwen3's layout of conversations with tools, in two dialects.
 
 `qwen3` is what the model's public chat template writes when tools come in OpenAI's wrapping, and
 `qwen3_fc` what BFCL's handler for Qwen3 in function-calling mode sends (bfcl-eval 2026.3.23,
 local_inference/qwen_fc.py). Common to both: the tools section below the system text; reasoning
 written only after the last real question (a user message that is no `<tool_response>` block);
 consecutive tool results in one user turn; a prompt that ends in an assistant's header with no
-`<think>`. Where they part:
+`<think>`. They differ in:
 
                          qwen3                         qwen3_fc
   a tool                 in OpenAI's wrapping, UTF-8   the bare function, non-ASCII escaped
@@ -16,7 +16,7 @@ consecutive tool results in one user turn; a prompt that ends in an assistant's 
   answer to be trained   with a think block, an empty  with a think block only where it reasons:
                          one where it does not reason  upstream never writes the answer itself
 
-Neither reads the tokenizer's template. Calls that stand in text are read as JSON and nothing else.
+Neither reads the tokenizer's template. Calls in text are parsed as JSON only.
 """
 
 import json

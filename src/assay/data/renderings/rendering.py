@@ -1,13 +1,12 @@
-"""Conversations as token ids, by named renderings, with loss masks on token spans.
+"""Renders conversations as token ids, by named renderings, with loss masks on token spans.
 
-Boundaries are never looked up in a message's text. Each assistant message is rendered as a prompt
-(what comes before it, ending in the generation prompt) and again with the message added; the
-second must begin with the first, and what it adds, up to the end-of-turn token that the template
-wrote, is the message's span. Tokens are made piece by piece between those boundaries, so
-`prompt(messages[:-1])` is an exact prefix of `conversation(messages)` even where a tokenizer would
-merge characters across a boundary (the line end of "assistant" with one that starts the answer):
-the model samples after the prompt's tokens, so that is what it must be trained on. How control
-tokens in messages are kept harmless is `encoding`'s part; how text is laid out, `renderings`'.
+Boundaries are never searched for in a message's text. Each assistant message is rendered as a
+prompt (the messages before it and the generation prompt) and again with the message added; the
+second must begin with the first, and the rest, up to the template's end-of-turn token, is the
+message's span. Each piece is tokenised alone, so `prompt(messages[:-1])` is an exact prefix of
+`conversation(messages)` even where a tokenizer would merge characters across the boundary: the
+model samples after the prompt's tokens and has to be trained after the same ones. Control tokens
+in messages are handled by `data.encoding`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

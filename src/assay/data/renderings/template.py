@@ -1,13 +1,10 @@
-"""The tokenizer's own chat template, run in the sandbox that Transformers runs templates in.
+"""Runs the tokenizer's own chat template, in the sandbox that Transformers runs templates in.
 
-A template that would drop tools, calls or reasoning without a word is refused here. Dates are
-pinned, because a prompt that changes overnight cannot be resumed or compared.
-
-The renderings as Jinja, for programs that know chat templates and not Assay.
-
-`hermes` is written as a beginning for the model's own template, the Qwen renderings stand alone.
-One thing of `qwen3_fc` has no words in Jinja: a call that stands in an earlier answer as mere text
-is not read and written anew. Which text a checkpoint gets is `exported_template`'s part.
+A template that silently drops tools, calls or reasoning is refused. Dates are pinned, because a
+prompt that changes overnight cannot be resumed or compared. Also writes Assay's renderings as
+Jinja, for other programs: `hermes` goes before the model's own template, the Qwen renderings stand
+alone, and `qwen3_fc` does not rewrite a call that an earlier answer holds as mere text.
+`exported_template` chooses which a checkpoint gets.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,11 +1,8 @@
-"""What a model is told that writes the record of a report: the task, the tables, the numbered text.
+"""Writes the prompt for a model that extracts a record from a report, and checks its answer.
 
-The tables come from the record's own fields, so that the words cannot fall behind them.
-
-Holds a record that a model extracted against the text: every number stands in its cited line.
-
-What does not stand there is refused by name and taken out; the rest is kept, with the digits that
-the line prints. That a number means what the record says of it, nothing here can know.
+The prompt's tables are made from the record's own fields, so the two cannot differ. A number that
+does not stand in the line it cites is named and removed; the others get the digits printed there.
+Whether a number means what the record says is not checked.
 """
 
 import re

@@ -1,16 +1,10 @@
-"""Reads a file of reported results in any of its formats, chosen by the file's ending.
+"""Reads reported results from Markdown, CSV or TOML, chosen by the file's ending.
 
-Reads a Markdown log: its tables, lists and counts, and the short conclusions beside them.
-
-Chinese or English. What is not recognised is left alone: a wrong reading is worse than none. Tables
-and lists come first, because sentences are understood by the runs and benchmarks that these give.
-
-Reads a CSV of results, wide or long, by what its columns are called; docs/audit.md lists them.
-
-A CSV is one table, so that what is no number in a column of scores or items is an error with its
-line and column rather than left alone. Lines that begin with # are read as sentences.
-
-Reads a TOML record of reported results; docs/audit.md describes the format.
+Markdown logs and CSV comments may be Chinese or English; text that is not recognised is skipped,
+because a wrong reading is worse than none. Tables and lists come first: sentences are read by the
+runs and benchmarks these name. A CSV is one table, wide or long, so a cell of its score or item
+columns that is not a number is an error with its line and column. docs/audit.md describes the
+columns and the TOML record.
 """
 
 import csv

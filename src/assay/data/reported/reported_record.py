@@ -1,9 +1,7 @@
 """The record of a report: its results, settings and claims as it printed them, typed and frozen.
 
-Numbers keep the digits they were printed with, because rounding is evidence. Readers make records;
-the rules of `assay.judge.audit` judge them; nothing is judged here.
-
-What the tables of a reported record are made of: printed numbers, short forms, refusals.
+Numbers keep the digits they were printed with, because rounding is evidence. Readers make records,
+and the rules of `judge.audit` judge them.
 """
 
 from collections.abc import Iterator, Mapping

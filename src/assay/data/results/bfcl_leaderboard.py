@@ -1,18 +1,14 @@
-"""BFCL's tables of scores (`data_multi_turn.csv`, `data_live.csv`, `data_non_live.csv`,
-`data_agentic.csv`, `data_overall.csv`): one row for each model, scores without their items.
+"""Reads BFCL's results: leaderboard tables without items, and score files with their result files.
 
-A category that was not run is "N/A" there, and stays without a score here. An average over some of
-those is a trap: BFCL counts them as 0 in it, so that after one multi-turn category "Multi Turn
-Overall Acc" is a quarter of that category. Such an average has no score here either. Columns of
-prices, seconds and prompt formats are not read.
+In a table (`data_multi_turn.csv`, `data_live.csv`, `data_non_live.csv`, `data_agentic.csv`,
+`data_overall.csv`) a category that was not run is "N/A". BFCL counts it as 0 in averages, so that
+after one multi-turn category "Multi Turn Overall Acc" is a quarter of it: neither gets a score
+here. Columns of prices, seconds and prompt formats are not read.
 
-Source: `generate_leaderboard_csv` and `column_headers` of bfcl-eval (BFCL v4).
-
-Score files of BFCL (`bfcl evaluate`) together with the result files (`bfcl generate`).
-
-A score file lists the wrong answers only; the items and the outputs stand in the result file. The
-two lie in mirrored folders (`score/MODEL/...`, `result/MODEL/...`), or side by side. The files name
-neither the version of BFCL nor its settings.
+A score file (`bfcl evaluate`) lists wrong answers only; items and outputs are in the result file
+(`bfcl generate`), in a mirrored folder (`score/MODEL/...`, `result/MODEL/...`) or beside it.
+Neither names BFCL's version or settings. Source: `generate_leaderboard_csv` and `column_headers` of
+bfcl-eval (BFCL v4).
 """
 
 import csv

@@ -1,14 +1,8 @@
-"""The neutral form of results that another tool wrote, and what its readers share.
+"""The neutral form of results that another tool wrote, and the file reading that its readers share.
 
-A reader gives one `Result` for each run, benchmark and metric of a file. Whether results may be
-compared, and what their scores say, is decided on higher floors.
-
-Parquet files of other tools, whose columns may hold NaN, as records.
-
-Members of a zip archive, also of one packed with Zstandard, which Python 3.11 cannot read.
-
-Members are read into memory and never written, so that their names lead nowhere; how many there are
-and what they unpack to has bounds.
+A reader gives one `Result` for each run, benchmark and metric of a file. Parquet columns may hold
+NaN; members of a zip are read into memory within limits and never written, so their names cannot
+leave a folder. Comparing and judging results is done in `compare` and `judge`.
 """
 
 import math

@@ -1,13 +1,9 @@
-"""Completions that TRL logs with `log_completions`: `completions/completions_STEP.parquet`.
+"""Reads completions that TRL and verl write during training, as results.
 
-The file names no items: an item is its prompt, and a repeat is another row with the same prompt.
-Every column of numbers but the step and the advantage is a reward function, and so a metric.
-
-Generations that verl dumps: `STEP.jsonl` in `trainer.validation_data_dir` or `rollout_data_dir`.
-
-The file names no items: an item is its prompt and ground truth, and a repeat is another generation
-for the same two. Of a conversation, whose outputs stand in lines of their own, the last output is
-the answer, as in verl's own figures. `score` and every other column of numbers is a metric.
+TRL's `log_completions` writes `completions/completions_STEP.parquet`: an item is its prompt, a
+repeat another row with it. verl writes `STEP.jsonl` into `trainer.validation_data_dir` or
+`rollout_data_dir`: an item is its prompt and ground truth, and of a conversation the last output is
+the answer, as in verl's own figures. Every column of numbers but step and advantage is a metric.
 """
 
 from collections.abc import Iterable

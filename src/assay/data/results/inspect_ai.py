@@ -1,14 +1,9 @@
-"""Logs of inspect-ai, as JSON or as `.eval` (a zip of JSON files). Each scorer is a result.
+"""Reads logs of inspect-ai, JSON or `.eval` (a zip of JSON files); each scorer is a result.
 
-Letters count as inspect-ai's own `value_to_float` counts them. Samples that ended in an error have
-no score. Epochs are repeats; where the log reduced them by something else than their mean, that is
-a metric of its own with one score for each sample. Events, tool calls and the conversation are not
-read.
-
-What a log of inspect-ai made of a sample's epochs, where it took something else than their mean.
-
-The reduced scores are read from the log, because the name of a reducer leaves out its threshold
-("pass_at_2" has one). A mean of repeats is what the judge takes by itself, and is not read here.
+Letters count as in inspect-ai's `value_to_float`; samples that ended in an error have no score.
+Epochs are repeats, whose mean the judge takes. Scores that the log reduced otherwise are a metric
+of their own with one score for each sample, read as logged, because a reducer's name leaves out its
+threshold ("pass_at_2" has one). Events, tool calls and conversations are not read.
 """
 
 import json

@@ -1,12 +1,9 @@
-"""Sample logs of lm-evaluation-harness: `samples_TASK_DATE.jsonl`, written with `--log_samples`.
+"""Reads lm-evaluation-harness: a task's `samples_TASK_DATE.jsonl`, or a folder as one result.
 
-The settings are read from `results_DATE.json` beside it, which the same run wrote. Each metric of
-the task is a result of its own, by the name that lm-eval prints: `exact_match,strict-match`.
-
-A folder that one run of lm-evaluation-harness wrote: all its tasks as one result.
-
-An item is a document of a task, so that the mean over all items is what lm-eval calls a group's
-score with `weight_by_size`. Tasks that have no such metric are named as left out.
+Settings come from the `results_DATE.json` of the same run. Each metric is a result by the name that
+lm-eval prints, such as `exact_match,strict-match`. In a folder an item is a document of a task, so
+the mean over items is lm-eval's group score with `weight_by_size`; tasks without the metric are
+named as left out.
 """
 
 import re

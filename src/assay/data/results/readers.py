@@ -1,8 +1,7 @@
-"""Readers by the name of their format, and which of them a file is for.
+"""Chooses the reader of a results file, by the name of its format or by the file's first object.
 
-A reader is a function from a path and the key of clusters to results; adding a format is one file
-and one line here. A format is recognised by the columns of the file's first object, never by trying
-the readers.
+A reader is a function from a path and the key of clusters to results. To add a format, write its
+file and one line here. Readers are never tried one after the other.
 """
 
 import json

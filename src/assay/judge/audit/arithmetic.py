@@ -1,8 +1,6 @@
-"""Rules about numbers that cannot be, or that do not follow from the numbers beside them.
+"""Audit rules about numbers and averages that are impossible or contradict those beside them.
 
-A printed number stands for all that round to it or are cut off to it (`printed`).
-
-Rules about printed averages: whether they follow from their columns, and what counted as 0.
+A printed number stands for all values that round to it or are cut off to it (`cells`).
 """
 
 from collections.abc import Iterator, Sequence

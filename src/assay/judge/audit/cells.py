@@ -1,15 +1,8 @@
-"""The scores of a run cell by cell, as shares with the rounding that their digits allow.
+"""The scores of a reported run by cell, with the range each printed number allows, and `Flaw`.
 
-A cell is a benchmark or a subset that was scored. No rule is here.
-
-What a printed number may stand for: all that round to it, and all that are cut off to it.
-
-2/3 may be printed as 66.67, 66.7, 66.66 or 66.6. A report does one or the other in one place, so
-that numbers which are held against each other are taken as all rounded or as all cut off.
-
-One finding of the audit, before it is put into words.
-
-A key with numbers, so that every language brings its own sentences. No rule is here.
+A cell is a benchmark or subset that was scored. 2/3 may be printed as 66.67, 66.7, 66.66 or 66.6:
+numbers of one place are compared as all rounded or as all cut off. A `Flaw` is a finding as a key
+with numbers, which each language puts into words. No rule is here.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

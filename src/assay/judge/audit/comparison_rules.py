@@ -1,6 +1,7 @@
-"""Rules about what was compared: data, settings, labels, and conditions that were never run.
+"""Audit rules about what a report compares and concludes: data, settings, labels, contradictions.
 
-Rules about words: what a report concludes, what it contradicts, and what it left open.
+Also conditions that were never run and questions left open. The comparisons themselves are made in
+`pairs`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
-"""Rules about the counts behind scores: right ones, all of them, and those without an answer.
+"""Audit rules about the counts behind scores: correct answers, items, and items without an answer.
 
-Rule: whether a printed harmonic score follows from counts that round to the printed scores.
+One rule checks a harmonic score against all counts that round to the printed scores.
 """
 
 import itertools

@@ -1,7 +1,7 @@
-"""Rules about differences between scores: what the numbers of items can carry.
+"""Audit rules about differences between scores: which are larger than the items' sampling noise.
 
-Scores came without their items, so that all comparisons are unpaired; a paired one would be
-sharper, and `unpaired` says so.
+Scores came without their items, so every comparison is unpaired; a paired one would be sharper, and
+`unpaired` reports that.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,12 +1,8 @@
-"""The comparisons of a report: runs against their control as one family, and those it draws itself.
+"""The comparisons of a report: each run against its control as one family, and those it claims.
 
-Two runs are one pair, however often the report speaks of them. Each pair is two binomials without
-items, labelled unpaired. What they mean for the report's words is said by the rules.
-
-What the settings of a reported run say: which are factors, and whether it was trained at all.
-
-A base model against a trained one differs in everything about training, and that is what such a
-comparison is about; how the two were measured must still agree.
+Two runs are one pair, compared as two binomials without items and labelled unpaired. Settings say
+which factors differ and whether a run was trained: of a base model against a trained one training
+may differ, measurement may not. The rules decide what a pair means for the report's words.
 """
 
 import re

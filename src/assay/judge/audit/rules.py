@@ -1,4 +1,4 @@
-"""All rules of the audit by name, and the function that asks them."""
+"""Registers all rules of the audit by name, and applies them."""
 
 from assay.data.reported.reported_record import Reported
 from assay.judge.audit import arithmetic, comparison_rules, counts, noise, trials

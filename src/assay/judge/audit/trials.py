@@ -1,11 +1,8 @@
-"""Rules about rates and totals of few trials or steps, and about choosing the best of many.
+"""Audit rules about rates and totals of few trials or steps, and about the best of many scores.
 
-Rule: training steps whose groups teach nothing, as the training log itself prints them.
-
-How far a total may go after a few steps: a prediction interval from totals since the start.
-
-Assumes that steps are alike and independent; two readings give one degree of freedom, and the
-interval says so by its width.
+Also whether the training log prints steps whose groups carry no signal. `forecast_total` is a
+prediction interval for a total from the totals so far; it assumes alike, independent steps, and two
+readings leave one degree of freedom, which makes it wide.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,8 @@
-"""The engines that complete what a model is given, by name.
+"""Registers the engines that complete a model's prompts, by name.
 
-A token engine takes token ids and gives turns with their log-probs, so its model can be trained and
-measured. A text engine takes messages and gives text, so its model can be measured only. Adding
-one: write what makes it and enter it in `TOKEN_ENGINES` or `TEXT_ENGINES`.
+A token engine takes token ids and returns turns with log-probs, so its model can be trained and
+measured. A text engine takes messages and returns text, so its model can only be measured. To add
+one, write its factory and enter it in `TOKEN_ENGINES` or `TEXT_ENGINES`.
 """
 
 from collections.abc import Callable, Sequence

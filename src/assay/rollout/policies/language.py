@@ -1,7 +1,7 @@
 """A Transformers causal language model as a `Policy`.
 
-The trained module keeps fp32 master weights. What samples is a `Sampler`, an engine with weights
-of its own that takes the trained ones over after each update.
+The trained module keeps fp32 master weights. A `Sampler` with weights of its own samples, and takes
+over the trained ones after each update.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,10 +1,10 @@
 """Compares the shared forward with the plain one on real turns, before they are trained on.
 
 A few turns of a long and a short group go through both: log-probs, loss and gradient must agree,
-and so must the log-probs that the rollout recorded. In fp32 the tolerances are constants. In bf16
-two right ways of computing differ by rounding, so they are multiples of how far the plain path
-itself moves between bf16 and fp32 on the same turns. The check leaves no trace: no gradient, no
-random number drawn, no weight changed.
+and so must the log-probs that the rollout recorded. In fp32 the tolerances are constants; in bf16
+rounding alone makes correct results differ, so they are multiples of how far the plain path moves
+between bf16 and fp32 on the same turns. The check leaves no gradient, draws no random number and
+changes no weight.
 """
 
 import math

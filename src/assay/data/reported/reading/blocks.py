@@ -1,6 +1,6 @@
 """Cuts a Markdown text into sections with their quotes, list items, paragraphs and tables.
 
-Knows Markdown's shapes and nothing of results. Emphasis, code marks and links are taken off.
+Emphasis, code marks and links are removed. Results are not recognised here.
 """
 
 import re

@@ -1,7 +1,6 @@
-"""What the columns of a table hold: their role by title and content, their unit and items.
+"""Finds what each column of a table holds: its role by title and cells, its unit and its items.
 
-A title is known by its words; one that says nothing is judged by its cells. Nothing is read here
-but titles and the shape of cells.
+A title with known words decides; otherwise the cells do. Values are not read here.
 """
 
 import re

@@ -1,9 +1,8 @@
-"""A record in the making: facts as tables, lists and sentences give them, and their completion.
+"""Collects the facts that tables, lists and sentences give, and completes them to a record.
 
-Scores are kept in percent. One place gives a score; another value for it is kept as a second
-mention, never dropped.
-
-What is known of common benchmarks, for logs that do not print how many items they have.
+Scores are kept in percent. Each cell has the score of one place; another value for it is kept as a
+second mention, never dropped. For logs that do not print item counts, those of common benchmarks
+are known here.
 """
 
 import re

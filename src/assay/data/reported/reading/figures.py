@@ -1,6 +1,6 @@
-"""Numbers as logs print them: percentages, shares, counts of a total, intervals, several repeats.
+"""Parses numbers as logs print them: percentages, shares, counts of a total, intervals, repeats.
 
-Knows how a number is written and nothing of what it measures.
+What a number measures is not known here.
 """
 
 import re

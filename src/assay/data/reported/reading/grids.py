@@ -1,11 +1,8 @@
-"""Tables with runs as rows: every table is turned so that a row is a run and a column what it got.
+"""Turns every table so that runs are its rows, and finds the rows with items, changes or averages.
 
-Says which rows are runs, and which give items, changes or averages of the rows above them.
-
-Columns of counts told by their numbers: of two columns, the one over the other is a third.
-
-`fit | all | ratio` with 173, 320 and 54.1 % are right ones, items and score, whatever they are
-called. One wrong row in three does not hide it, so that the audit can say that it is wrong.
+Columns of counts are recognised by their numbers: `fit | all | ratio` with 173, 320 and 54.1 % are
+correct answers, items and score, whatever their titles. One wrong row in three does not prevent
+that, so the audit can report it. Scores are read in `run_tables`.
 """
 
 import re

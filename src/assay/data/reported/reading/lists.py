@@ -1,4 +1,4 @@
-"""Scores that short lines give: `- sft: 44.5%`, `- 26.5%` under a run's heading, `178 of 400`.
+"""Reads scores from short lines: `- sft: 44.5%`, `- 26.5%` under a run's heading, `178 of 400`.
 
 A line is a score where its label is a run or a benchmark and the rest of it is one number.
 """

@@ -1,8 +1,7 @@
-"""How results were made, as a log says it: failures left out, and what a gain is put down to.
+"""Finds how results were made, as a log describes it: failures left out, causes of gains, choices.
 
-Each is a small vocabulary; a sentence that names no run of the tables says nothing of one.
-
-Whether a checkpoint, seed or setting was chosen by the scores that are then reported.
+A choice means that a checkpoint, seed or setting was selected by the scores that are reported. Each
+fact has a small vocabulary; a sentence that names no run of the tables is skipped.
 """
 
 import re

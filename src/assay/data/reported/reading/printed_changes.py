@@ -1,7 +1,7 @@
-"""Printed changes of a table, each with the two numbers that it is the change of.
+"""Reads printed changes of a table, each with the two numbers it is the difference of.
 
-A title rarely says of which two. All readings that the table allows are tried, and the one that
-most of its changes agree with is taken, so that what remains wrong is a wrong number.
+A title rarely names the two. All readings that the table allows are tried, and the one that most
+changes agree with is taken, so that what remains wrong is a wrong number.
 """
 
 from collections.abc import Iterator

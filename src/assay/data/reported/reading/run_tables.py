@@ -1,4 +1,4 @@
-"""Scores, counts, settings and notes of a table whose rows are runs."""
+"""Reads scores, counts, settings and notes from a table whose rows are runs."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""How many items were scored, and how many passes averaged, as the text around tables says."""
+"""Finds how many items were scored and how many passes averaged, in the text around tables."""
 
 import re
 from collections.abc import Sequence

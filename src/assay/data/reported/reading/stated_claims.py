@@ -1,10 +1,7 @@
-"""Short conclusions beside the numbers: which run is said to be better, worse or the same.
+"""Finds conclusions in sentences, and numbers that sentences repeat from tables or add to them.
 
-A sentence counts only where it names two runs of the tables, or one and the baseline, and a word
-that compares them. It holds for the benchmarks that it names. Hedged and negated ones, questions
-and plans are no conclusion.
-
-Numbers of tables that sentences print again, and numbers that stand in sentences alone.
+A conclusion needs a comparing word and two runs of the tables, or one and the baseline; it holds
+for the benchmarks it names. Hedged and negated sentences, questions and plans are skipped.
 """
 
 import re

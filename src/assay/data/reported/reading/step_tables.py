@@ -1,4 +1,4 @@
-"""Tables of a training: rows or columns of steps with loss, KL, reward and so on, as metrics."""
+"""Reads tables of a training as metrics: rows or columns of steps with loss, KL and reward."""
 
 import re
 from collections.abc import Sequence

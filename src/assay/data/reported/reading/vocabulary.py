@@ -1,7 +1,7 @@
-"""The vocabulary of logs, Chinese and English: what columns are called and what is no score.
+"""The vocabulary of logs, Chinese and English: column names by role, and what is not a score.
 
-Data only: names of columns by role, names of settings and training metrics, names of runs and
-benchmarks. The words of conclusions are in `stated_claims` and `practice`.
+Data only: names of columns, settings, training metrics, runs and benchmarks. The words of
+conclusions are in `conclusions`, `stated_claims` and `practice`.
 """
 
 import re

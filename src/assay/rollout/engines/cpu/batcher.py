@@ -1,8 +1,8 @@
-"""Requests are sampled together, in one thread beside the server's; they join between two steps.
+"""Samples requests together, in one thread beside the server's; they join between two steps.
 
-Nothing about HTTP or text is known here. Who samples is a `Decoder`: the lab's own continuous
-batch, or a scripted one in tests. What is drawn for a job follows from its key alone, so that
-company never changes an answer (but for the last bits of the matrix products).
+A `Decoder` samples: the lab's continuous batch, or a scripted one in tests. Tokens follow from a
+job's key alone, so concurrent requests never change an answer (but for the last bits of the matrix
+products). HTTP and text are handled elsewhere.
 """
 
 import queue

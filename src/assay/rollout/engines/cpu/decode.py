@@ -1,10 +1,9 @@
-"""One decoding step: every living row is fed its last token and gets the next one's logits.
+"""One decoding step: feeds every living row its last token and returns the next token's logits.
 
-On a CPU products are of living rows only, and attention goes to the lengths they have, or to the
-cache's where reading a part would cost more. A GPU spends such a step waiting for a thousand small
-kernels to be launched, so there the step has fixed shapes (all slots, lengths rounded up, what
-holds nothing hidden) and is replayed from a CUDA graph. Which of the two runs follows from the
-device. What is drawn from the logits is the engine's business.
+On a CPU products are of living rows only, and attention reads the positions in use, or the whole
+cache where copying a part would cost more. A GPU would spend such a step launching a thousand small
+kernels, so there the step has fixed shapes (all slots, lengths rounded up, empty places masked) and
+is replayed from a CUDA graph. `engine` and `continuous_batch` draw the tokens.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,8 @@
 """Samples completions: every distinct prompt once, the batch kept full from a queue.
 
-Groups of equal contexts wait in a queue, the longest first; a group whose rows have all finished
-makes room for the next. Token in, token out: text is neither decoded nor encoded here. Which rows
-run beside each other never changes what is drawn, except through the last bits of the matrix
-products.
+Groups of equal contexts wait in a queue, the longest first; when all rows of a group have finished,
+the next takes its place. Takes and returns token ids; text is handled elsewhere. Which rows run
+together never changes the tokens drawn, except through the last bits of the matrix products.
 """
 
 from collections import deque

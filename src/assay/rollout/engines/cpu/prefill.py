@@ -1,10 +1,10 @@
-"""Computes prompts: new tokens only, and once what several prompts begin with.
+"""Computes prompts: only tokens that are not stored, and prefixes shared by several prompts once.
 
-Blocks that several of a call's contexts begin with are computed first and kept for the others; what
-a `PrefixStore` of earlier turns holds is copied into place. The store is a radix tree over blocks
-of tokens: a block is found under the blocks before it, compared token by token. Past a memory
-budget the least recently used blocks are dropped. Keys and values are valid for one set of weights:
-the owner of a store makes a new one when weights change. Nothing is sampled here.
+Shared blocks are computed first and kept for the call; a `PrefixStore` of earlier turns is copied
+into place. The store is a radix tree over blocks of tokens: a block is found under the blocks
+before it, compared token by token, and past a memory budget the least recently used are dropped.
+Its keys and values hold for one set of weights: the owner makes a new store when they change.
+Nothing is sampled here.
 """
 
 from collections import OrderedDict

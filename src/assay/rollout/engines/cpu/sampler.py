@@ -1,10 +1,9 @@
-"""Samples from a module in this process, or, where that is faster, in several.
+"""Samples from a module in this process, or in several where that is faster.
 
-Adapters are merged into the weights that sample, which lie in the type products run in; they are
-dropped as soon as training goes on and made again when they are needed. Short prompts and small
-models make small products, which gain little from a second thread, and Python between them gains
-nothing; so a batch may be sampled by several processes of one thread each instead of one of
-several threads. What is drawn is up to `engine`.
+Sampling weights are a copy with adapters merged, in the type of the products; they are dropped when
+training continues and made again when needed. Small models and short prompts make small products
+that gain little from a second thread, so a batch may be split over processes of one thread each.
+Tokens are drawn in `engine`.
 """
 
 import json

@@ -1,15 +1,14 @@
-"""A model behind an OpenAI-compatible endpoint: messages and tools in, text out.
+"""Asks a model behind an OpenAI-compatible endpoint: messages and tools in, text out.
 
-Nothing but text comes back, neither tokens nor log-probabilities, so such a model can be measured
-and not trained. A request that fails in a way that may pass is repeated after pauses, within one
-deadline; what has no answer then is `Unanswered`, never an empty answer. An answer that a model was
-paid for and that cannot be kept is not asked for again. The key comes from the environment and is
-in no message, record or representation, nor in an answer that repeats it.
+An answer has no tokens or log-probabilities, so such a model can be measured and not trained.
+Temporary failures are retried after pauses, within one deadline; a request without an answer then
+is `Unanswered`, never an empty answer, and an answer that was paid for and cannot be kept is not
+asked for again. The key comes from the environment and is removed from messages, records,
+representations and answers.
 
-A rendering says how the model is asked: "auto" and "template" send messages and tools to the chat
-endpoint, whose server renders them; "hermes" sends messages with the tools written into them; any
-other is a text for the completions endpoint. In such a text control tokens that stand in a message
-reach the server as they are.
+The rendering chooses the request: "auto" and "template" send messages and tools to the chat
+endpoint, whose server renders them; "hermes" writes the tools into the messages; any other sends a
+text to the completions endpoint, where control tokens that a message spells take effect.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""Between Assay's tools and calls and those of OpenAI's interface, which is stricter.
+"""Translates between Assay's tools and calls and those of OpenAI's interface, which is stricter.
 
 OpenAI's function names have no dots and its schemas JSON Schema's words; BFCL's have dots and words
-of Python and Java ("dict", "float", "tuple"). Both are translated on the way out, names back on the
-way in. A call comes back as the Hermes text that a model would have written, broken arguments as
-they are: what a model wrote wrong is judged, not mended. Nothing is sent here.
+of Python and Java ("dict", "float", "tuple"). Both are translated in requests, names back in
+answers. A call is returned as the Hermes text that a model would have written, broken arguments
+unchanged, because errors of the model are judged, not corrected. Nothing is sent here.
 """
 
 import json
