@@ -1,7 +1,7 @@
-"""Writes files and folders atomically, builds cached directories once, and checks folders by sha256.
+"""Writes files and folders atomically, builds cached directories once, checks files by sha256.
 
 A file is written under a hidden name that ends in `.part`, locked, and renamed when complete, so
-the remains of a killed process can be recognised. The sha256 of a folder's files lie in one more
+the remains of a killed process can be recognised. The sha256 of a folder's files lies in one more
 file beside them. What files hold, and which may be absent, is known to the caller.
 """
 
