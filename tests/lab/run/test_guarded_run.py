@@ -98,7 +98,7 @@ def test_evaluation_and_page_know_that_the_best_is_the_start(whole):
     write_report(whole)
     page = (whole.path / MARKDOWN).read_text(encoding="utf-8")
     assert "(rl.best)" in page
-    assert "rl.best is sft · step 32, what the stage started from: none of 1 later" in page
+    assert "rl.best is sft · step 32, the starting checkpoint: no later checkpoint" in page
     steps = [score.step for score in facts.dev_scores("rl")]
     assert steps == [0, 4] and facts.dev_scores("rl")[0].chosen
 
