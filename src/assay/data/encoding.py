@@ -20,7 +20,7 @@ BREAK = "\ufdd0"
 
 @dataclass(frozen=True)
 class Codec:
-    """A tokenizer that tells a template's control tokens from a message's characters."""
+    """A tokenizer that separates a template's control tokens from a message's characters."""
 
     tokenizer: Any
 

@@ -44,8 +44,8 @@ class Reward:
     parts: Mapping[str, float] = field(default_factory=dict)
     why: str = ""
     outcome: str = ""
-    """What became of the answer, such as "right", "unparsable" or "timed out"; "" where the reward
-    does not tell."""
+    """The result of judging, such as "right", "unparsable" or "timed out"; "" where the reward
+    gives none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Completion:
     tokens: tuple[int, ...] = ()
     ended: Ended = "stop"
     messages: tuple[Message, ...] = ()
-    """Of an episode of several turns: everything said after the row's prompt, the model's messages
-    as it wrote them; `text` is then what the model wrote, one turn below the other."""
+    """Of an episode of several turns: all messages after the row's prompt, the model's as it wrote
+    them; `text` then holds the model's turns, one below the other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,7 +238,7 @@ def built_once(target: Path, build: Callable[[Path], None]) -> Path:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Whoever built under these names did so under the lock that the caller holds."""
+    """Nobody is building under these names, because the caller holds the lock for them."""
     ours = re.compile(re.escape(f".{target.name}-") + "[a-z0-9_]{8}")  # as mkdtemp names them
     for path in target.parent.iterdir():
         if ours.fullmatch(path.name):
@@ -314,5 +314,5 @@ def compare(file: Path, *expected: str) -> Damage | None:
 
 
 def _own(record: Mapping[str, Any]) -> str:
-    """What the record says of the rest of itself."""
+    """The hash of the record's other entries, which the record holds too."""
     return sha256_text(canonical_json(record))

@@ -58,12 +58,12 @@ def overlap(train: Sequence[Row], test: Sequence[Row]) -> Overlap:
 
 
 def question(row: Row) -> str:
-    """What a row asks: the text of its user messages."""
+    """A row's question: the text of its user messages."""
     return "\n".join(message.content for message in row.messages if message.role == "user")
 
 
 def questions(row: Row) -> tuple[str, ...]:
-    """What a row asks in all, and what it asks at each of its turns where it has several."""
+    """A row's whole question, and that of each turn where it has several."""
     turns = row.extra.get("entry", {}).get("question", ())
     later = [said["content"] for turn in turns for said in turn if said["role"] == "user"]
     asked = [m.content for m in row.messages if m.role == "user"] if later else []
@@ -138,7 +138,7 @@ FUNCTION = "same function name as a test item"
 
 
 def separate(rows: Sequence[Row], items: Sequence[Row]) -> Loaded:
-    """`rows` without those that share something with `items`; each goes for its first reason."""
+    """`rows` without those that share something with `items`, each with the first reason found."""
     shared = overlap(rows, items)
     reasons = {
         EXACT: {train for train, _ in shared.exact},

@@ -23,7 +23,7 @@ JSON_NAMES = {
 
 
 class DataError(InputError):
-    """A data file that cannot be read as what it is said to be."""
+    """A data file that cannot be read in its stated format."""
 
 
 @dataclass(frozen=True, slots=True)

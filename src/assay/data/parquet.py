@@ -21,7 +21,7 @@ from assay.data.loaded import DataError, Record
 FREE_BYTES = 64 << 20
 """That any file may unpack to."""
 MOST_TIMES = 100
-"""A larger file unpacks to so many times its size at most. Logs of JSON take up a tenth."""
+"""A larger file may unpack to at most this many times its size. Logs of JSON pack to a tenth."""
 ENTRY_BYTES = 256
 """What a row or a member takes beside its content."""
 MOST_ENTRIES = 200_000
@@ -38,9 +38,9 @@ class Budget:
     used: int = 0
 
     def spend(self, content: int, entries: int = 1) -> None:
-        """Note so many bytes more. Raises DataError where that is too much, or no number of bytes.
+        """Count further bytes. Raises DataError beyond the budget, or for a negative number.
 
-        To be asked before the bytes are unpacked, where a file says how many there are.
+        Call it before unpacking, where the file states the size.
         """
         packed = self.file.stat().st_size
         allowed = max(self.free, self.times * packed)
@@ -54,7 +54,7 @@ class Budget:
 BATCH_ROWS = 256
 """Rows held at once: with 24 kB a conversation, 6 MB."""
 PARQUET_FREE_BYTES = 1 << 30
-"""That any file may unpack to, see `unpacked.Budget`."""
+"""That any parquet file may unpack to, see `Budget`."""
 PARQUET_MOST_TIMES = 200
 
 

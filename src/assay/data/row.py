@@ -76,7 +76,7 @@ class Row:
     tools: tuple[Mapping[str, Any], ...] = ()
     """Function descriptions as the source wrote them (plain, or wrapped as OpenAI tools)."""
     gold: Any = None
-    """What the reward compares with; a JSON value whose meaning the task knows."""
+    """The reference for the reward: a JSON value that the task interprets."""
     conversation: str = ""
     """Rows with the same conversation never fall on both sides of a split; empty means `id`."""
     origin: str = ""

@@ -57,7 +57,7 @@ def content_digest(row: Row) -> bytes:
 
 
 def same_id(row: Row, earlier: str) -> DataError:
-    """The error about a row whose id an `earlier` one, told by its place, has as well."""
+    """The error about a row with the id of an `earlier` one, which is named by its place."""
     file, _, line = row.origin.rpartition(":")
     problem = f"{row.id!r} is also the id of {earlier}"
     fix = "drop one of the two, or give them ids of their own"

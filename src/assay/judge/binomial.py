@@ -90,7 +90,7 @@ def compare_counts(
 def unpaired_items_needed(
     control: float, score: float, power: float = 0.8, alpha: float = ALPHA
 ) -> int | None:
-    """Items per run at which two independent proportions are told apart; None when equal.
+    """Items per run that are needed to separate two independent proportions; None when equal.
 
     Fleiss, Levin and Paik 2003, Statistical Methods for Rates and Proportions, 4.14.
     """

@@ -17,7 +17,7 @@ LEVEL = 0.95
 TIE = 1e-9
 """Scores and sums this close to each other differ by rounding only."""
 FEW_CLUSTERS = 8
-"""Where fewer clusters than this differ from the median one, the variance has seen too little."""
+"""With fewer clusters than this that differ from the median one, the variance is not reliable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,7 @@ def p_value(means: ClusterMeans) -> Array:
         student = np.where(means.mean == 0, 0.0, np.abs(means.mean) / means.standard_error)
     p = 2 * special.stdtr(means.degrees, -student)
     end = np.abs(np.where(means.mean > 0, means.bounds[0], means.bounds[1]))
+    # Where `_widened` reaches 0: z^2 / (C + z^2) = |mean| / (|mean| + end), solved for z.
     unseen = 2 * special.ndtr(-np.sqrt(means.clusters * np.abs(means.mean) / end))
     return np.where(means.alike, np.maximum(p, unseen), p)
 

@@ -323,7 +323,7 @@ def diagnose(
 
 
 def worded(found: Diagnosis, words: Mapping[str, Mapping[str, str]] = ENGLISH) -> Finding:
-    """A diagnosis in words; `words` has the sections of `health_words.ENGLISH`."""
+    """A diagnosis in words; `words` has the sections of `health_rules.ENGLISH`."""
     return Finding(
         found.severity,
         words["health"][found.rule],

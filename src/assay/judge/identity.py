@@ -15,7 +15,7 @@ from assay.judge.health_rules import ADVICE, WHAT
 Metrics = Sequence[Mapping[str, Any]]
 
 FEW_ANSWERS = 2
-"""So many different answers to all items, or fewer, leave two policies little to differ in."""
+"""With at most this many different answers to all items, two policies can hardly differ."""
 LOSS = "loss"
 ADDED = ("policy_loss", "pg_loss", "ppo_loss", "rce_loss", "kl_loss")
 """Parts that enter the logged loss as they are."""
@@ -42,7 +42,7 @@ class Twins:
     distinct: int
     """Different answers among them."""
     same_weights: bool | None
-    """None where the weights of one of them are not there to be looked at."""
+    """None where the weights of one of them no longer exist."""
     changed_share: float | None
     """Share of the weights that differ; None where that is not known."""
     greedy: bool
@@ -206,7 +206,7 @@ IDENTITY_RULES: dict[str, Callable[[Metrics], Finding | None]] = {
     "impossible_share": impossible_share,
     "signal_without_spread": signal_without_spread,
 }
-"""Rules over the metrics of one stage; `stage_diagnosis` applies them too."""
+"""Rules over the metrics of one stage; `health_checks` applies them too."""
 
 
 def contradictory_answers(

@@ -39,7 +39,7 @@ class Interval:
     method: str
     level: float = LEVEL
     share: bool = True
-    """Whether the scores run from 0 to 1, so that they may be told in percent."""
+    """Whether the scores run from 0 to 1, so that they can be printed in percent."""
 
     @property
     def half_width(self) -> float:
@@ -91,6 +91,7 @@ def tango_limits(
             middle = (outside + inside) / 2
             beyond = rejected(middle)
             outside, inside = np.where(beyond, middle, outside), np.where(beyond, inside, middle)
+        # Where the end of the scale is not rejected either, it is the limit itself.
         limits.append(np.where(rejected(np.full_like(estimate, end)), inside, end))
     return limits[0], limits[1]
 

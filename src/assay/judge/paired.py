@@ -84,13 +84,13 @@ def _at(runs: Runs, end: int) -> list[ItemScores]:
 
 
 ROUNDING = 1e-12
-"""Mean differences at most so large are none: thirds that cancel leave 1e-17."""
+"""Mean differences up to this count as 0: thirds that cancel leave 1e-17."""
 COUNTS = "mid-p McNemar, Tango interval"
 MEANS = "cluster-robust t (CR2) of the mean difference"
 FEWEST = 5
-"""With fewer independent items than this nothing is promised."""
+"""With fewer independent items than this no plan is given."""
 SKEWED_UNITS, SKEWNESS = 50, 1.0
-"""Up to how many independent items, and beyond which skewness, a t test is not to be relied on."""
+"""A t test is unreliable with at most this many independent items and more than this skewness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +195,7 @@ def _pair(control: ItemScores, other: ItemScores) -> _Pairs:
     """Align the two runs by item id and drop items that one of them has no score for."""
     check_same_items(control, other)
     place = {item: i for i, item in enumerate(other.item_ids)}
+    # By id, so that rounding does not depend on the order in which items were recorded.
     order = sorted(range(len(control.item_ids)), key=lambda i: control.item_ids[i])
     means_control = control.item_means[order]
     means_other = other.item_means[[place[control.item_ids[i]] for i in order]]
@@ -245,7 +246,7 @@ def _by_means(pairs: _Pairs, bounds: tuple[float, float]) -> tuple[float, Interv
 
 
 def _plan(pairs: _Pairs, found: Figures, counts: bool) -> PlanAt:
-    """What the design sees, and what the observed difference takes, at any alpha."""
+    """The least detectable difference, and the items that the observed one needs, at any alpha."""
     items = len(pairs.control)
     gained, lost = _flips(pairs)
 
@@ -259,6 +260,7 @@ def _plan(pairs: _Pairs, found: Figures, counts: bool) -> PlanAt:
             return None, None
         reach = found.interval_at(1 - alpha).half_width
         detectable, observed = detectable_from_interval(reach, 1 - alpha), abs(pairs.difference)
+        # The detectable difference falls with the square root of the number of items.
         return detectable, int(np.ceil(items * (detectable / observed) ** 2)) if observed else None
 
     return counted if counts else by_means

@@ -230,8 +230,8 @@ def plan(
     designs: Sequence[Design],
     power: float = POWER,
 ) -> Plan:
-    """Each design with the items that the wanted difference needs, and, where it has items already,
-    with what these see. A design of 0 items is one whose items are asked for."""
+    """Each design with the items needed for the wanted difference, and, where it has items already,
+    the difference that these detect. A design of 0 items asks only for the number needed."""
     if not 0 < difference <= 1:
         raise PlanError(f"a difference of {100 * difference:g} points", fix="above 0, at most 100")
     if not 0.5 <= power < 1:

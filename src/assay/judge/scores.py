@@ -98,7 +98,7 @@ class ItemScores:
 
     @property
     def changed_between_repeats(self) -> int:
-        """Number of items whose score was not the same in every repeat that was scored."""
+        """Number of items whose score differs between repeats."""
         return int((np.fmax.reduce(self.scores, 1) > np.fmin.reduce(self.scores, 1)).sum())
 
     @property

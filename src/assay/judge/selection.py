@@ -20,7 +20,7 @@ from assay.judge.verdict import Comparison, Correction, adjusted
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """What the dev items said about the checkpoints of a stage."""
+    """The result of comparing a stage's checkpoints on the dev items."""
 
     step: int | None
     """The checkpoint that takes the start's place; None: none was shown better, the start stays."""
@@ -89,7 +89,7 @@ def expected_optimism(looks: int, items: int, item_variance: float = 0.25) -> fl
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the dev items say about the best of several."""
+    """The best of several on the dev items, and whether it beats its baseline."""
 
     candidate: str
     """Name of the best on dev, the earliest among equals."""
@@ -99,7 +99,7 @@ class Choice:
     """Candidate against its baseline on dev, corrected for looks; None: it is the baseline."""
     looks: int
     optimism: float
-    """How much too good the best of so many equally good ones looks, expected at most."""
+    """Upper bound on the expected optimism of the best of `looks` equally good candidates."""
     rivals: tuple[str, ...]
     """Those that the dev items do not show to be worse than the candidate."""
 
@@ -107,7 +107,7 @@ class Choice:
 def choose(
     cells: Mapping[str, ItemScores], baselines: Mapping[str, ItemScores | None], looks: int
 ) -> Choice:
-    """The best of `cells` on dev against its own baseline; None as baseline: it is one itself.
+    """Compare the best of `cells` on dev with its baseline, None where it is a baseline itself.
 
     `looks` counts every checkpoint that was looked at, chosen or not. Raises ItemsDifferError when
     the cells were not scored on the same items, ScoreError when nothing was scored.

@@ -222,8 +222,8 @@ def trend(
 ) -> Trend | None:
     """The straight line through the finite values; None for fewer than three of them.
 
-    Slope and interval are those of `resemblance`: where neighbouring steps resemble each other, a
-    row of them says less than as many independent ones.
+    Slope and interval allow for correlated neighbours (`resembling`), which carry less information
+    than as many independent steps.
     """
     steps_N, values_N = _finite(steps, values)
     found = _line(steps_N, values_N)

@@ -122,7 +122,7 @@ class Comparison:
 
     @property
     def worst_case(self) -> Filled | None:
-        """The missing scores at the ends that speak most against the difference as scored."""
+        """The figures with missing scores at the ends that most reduce the difference as scored."""
         return self.highest if self.difference < 0 else self.lowest
 
     @property
@@ -133,7 +133,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What a family or many looks make of one test."""
+    """The correction of one test for a family or for many looks."""
 
     p_value: float
     """The adjusted one."""
@@ -155,8 +155,7 @@ def filled(figures: Figures) -> Filled:
 
 
 def judged(comparison: Comparison) -> Comparison:
-    """The comparison with the verdict that its figures give: as scored, and whatever the missing
-    scores are."""
+    """The comparison with its verdict, which has to hold as scored and for any missing scores."""
     said = as_scored(comparison)
     return replace(comparison, verdict=said if _survives(comparison, said) else "undecided")
 
@@ -301,7 +300,7 @@ ENGLISH = {
 of which a hundredth is no point."""
 IN_POINTS = ("difference", "signed", "low", "high", "margin", "tost_low", "tost_high")
 IN_POINTS += ("smallest", "lowest", "highest")
-"""Numbers of sentences that are told in points."""
+"""Numbers of sentences that are printed in points."""
 
 
 def sentences(comparison: Comparison) -> tuple[Sentence, ...]:

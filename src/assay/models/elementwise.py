@@ -20,7 +20,7 @@ from transformers.activations import SiLUActivation
 from assay.models.numeric import spans, wide_type, widened
 
 BLOCK_BYTES = 256 << 10
-"""Of one tensor and thread; the few that an operation touches lie in the second-level cache."""
+"""Bytes of one tensor and thread; the few tensors of an operation fit the second-level cache."""
 
 
 def rms_norm(values: Tensor, weight_D: Tensor, eps: float) -> Tensor:
@@ -65,6 +65,7 @@ def gated(gate: Tensor, up: Tensor, activation: nn.Module) -> Tensor:
 
 def rotations(rotary: nn.Module, hidden: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines (T, D) and sines with the sign of the half they multiply, of Transformers' rotary."""
+    # Transformers' rotary reads only the type and device of the hidden states.
     cosine, sine = rotary(hidden[None, :1], positions_T[None])
     half = sine.shape[-1] // 2
     signed = torch.cat([-sine[0, :, :half], sine[0, :, half:]], dim=-1)
@@ -169,6 +170,7 @@ def normalise_backward(
         product_ND = pull_ND[here] * unit_ND
         if grad_weight is not None:
             grad_weight += product_ND.sum(dim=0)
+        # mean(g u) = (dy u) . w / D, without another matrix for g.
         mean_N1 = torch.mv(product_ND, weight_D)[:, None] / width
         grad = torch.mul(pull_ND[here], weight_D, out=grad_ND[here])
         grad.addcmul_(unit_ND, mean_N1, value=-1).mul_(scale_N1[here])

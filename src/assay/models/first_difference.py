@@ -94,10 +94,10 @@ def first_difference(
 
 @contextmanager
 def seen(model: nn.Module, see: See) -> Iterator[None]:
-    """Inside, `see` is told the name and the output (T, D) of every sublayer that runs.
+    """Inside, call `see` with the name and the output (T, D) of every sublayer that runs.
 
-    The two paths have the projections in common. What one reads is the output of what lies before
-    it: a norm, attention, or the gated activation.
+    Only projections are hooked, because both paths call them; the input of one is the output of
+    the norm, attention or gated activation before it.
     """
     hooks = []
     for name, module in projections(model):
@@ -111,7 +111,7 @@ def seen(model: nn.Module, see: See) -> Iterator[None]:
 
 
 def reading_hook(name: str, see: See) -> Callable[[nn.Module, Any], None]:
-    """Tells what a projection reads, under the name of where it comes from."""
+    """Calls `see` with a projection's input, under the name of the sublayer that computed it."""
 
     def hook(module: nn.Module, inputs: Any) -> None:
         see(name, rows(inputs[0]))
@@ -120,7 +120,7 @@ def reading_hook(name: str, see: See) -> Callable[[nn.Module, Any], None]:
 
 
 def writing_hook(name: str, see: See) -> Callable[[nn.Module, Any, Any], None]:
-    """Tells what a projection makes of it."""
+    """Calls `see` with a projection's output."""
 
     def hook(module: nn.Module, inputs: Any, output: Any) -> None:
         see(name, rows(output))

@@ -19,7 +19,7 @@ from assay.models.numeric import spans, widened
 CHUNK_BYTES = 512 << 20
 """Scores of one chunk at most; 2 600 positions of a 49k vocabulary in fp32."""
 CACHED_ROWS = 16
-"""Rows whose scores go through softmax together: a few MiB, which stay in the cache."""
+"""Rows of scores per softmax: a few MiB, which stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class HeadLogps(torch.autograd.Function):
         rows = _chunk_rows(weight)
         logits_KV = None
         for first, stop in spans(len(hidden), rows):
-            logits_KV = None  # let the last chunk go first
+            logits_KV = None  # free the last chunk before the next is made
             logits_KV = _logits(hidden[first:stop], weight, bias)
             chosen_S = (reads.kept_S >= first) & (reads.kept_S < stop)
             picked = logits_KV[reads.kept_S[chosen_S] - first, reads.targets_S[chosen_S]]
@@ -83,6 +83,7 @@ class HeadLogps(torch.autograd.Function):
                     shifted = scaled - normaliser_K[here, None]
                     entropy_K[here] = -(shifted.exp() * shifted).sum(dim=-1)
         kept = logits_KV if len(hidden) <= rows else None
+        # Not by save_for_backward: the backward pass overwrites the scores and frees them.
         ctx.logits = kept if any(ctx.needs_input_grad) else None
         ctx.recompute = kept is None
         ctx.reads, ctx.dtype = reads, dtype
@@ -162,6 +163,7 @@ def _into_gradient(
     chosen_S = (reads.kept_S >= first) & (reads.kept_S < stop)
     row_S, targets_S = reads.kept_S[chosen_S] - first, reads.targets_S[chosen_S]
     grad_S = grads[0][chosen_S] / reads.temperature
+    # Several actions may be read at one hidden state; their gradients add up.
     total_C = grad_S.new_zeros(len(logits_CV)).index_add_(0, row_S, grad_S)
     entropy_C = None
     if reads.entropy:
@@ -176,7 +178,7 @@ def _into_gradient(
             slope = shifted + entropy_K[first + a : first + b, None]
             slope = slope.mul_(entropy_C[a:b, None]).add_(total_C[a:b, None])
             pull = shifted.exp_().mul_(slope).neg_()
-        # Before it is rounded: of a word that is nearly certain, 1 - p is all that is left.
+        # Added before rounding to the scores' type: for a nearly certain word only 1 - p is left.
         here_S = (row_S >= a) & (row_S < b)
         places = row_S[here_S] - a, targets_S[here_S]
         block.copy_(pull.index_put_(places, grad_S[here_S], accumulate=True))

@@ -33,11 +33,10 @@ from assay.models.matmul import project
 
 @contextmanager
 def made_again(values: Tensor, make: Callable[[], Tensor]) -> Iterator[None]:
-    """What is computed inside keeps how to make `values` in the place of `values`.
+    """Inside, the backward pass computes `values` again with `make` instead of keeping them.
 
-    `make` gives the same numbers, and holds on to nothing but what is kept anyway. It runs once
-    for all the products that read them, without gradients; those of `values` themselves are as
-    ever.
+    `make` returns the same numbers and refers only to tensors that are kept anyway. It runs once
+    for all products that read them, without gradients; the gradient of `values` is not affected.
     """
     recipe = Recipe(make)
     # No reference to the values: autograd holds on to the hooks.
@@ -59,10 +58,10 @@ def unpacked(kept: Any) -> Tensor:
 
 
 class Recipe:
-    """How to make a tensor that `readers` products read; it is there from the first to the last."""
+    """Computes a tensor at the first of `readers` reads and drops it after the last."""
 
     def __init__(self, make: Callable[[], Tensor]):
-        """Nothing is made yet, and nobody reads."""
+        """No tensor is computed yet, and no product reads it."""
         self.make = make
         self.readers = 0
         self.left = 0
@@ -82,9 +81,10 @@ class Recipe:
 
 
 Stream = tuple[Tensor, Tensor | None]
-"""The residual stream (T, D), and what the last layer adds to it, which is not in it yet."""
+"""The residual stream (T, D), and the output of the last layer, not added yet: the next norm adds
+it in the same pass over memory."""
 Again = Callable[[Tensor, Callable[[], Tensor]], AbstractContextManager[None]]
-"""`made_again`, or nothing of the kind."""
+"""`made_again` or `nothing_again`."""
 
 
 def run_layers(

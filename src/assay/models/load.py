@@ -64,7 +64,7 @@ def keep_freed_memory() -> None:
 FLOATING = ("F64", "F32", "F16", "BF16")
 """Number formats of weights, as safetensors names them."""
 OFF = 2
-"""A config that asks for more than so many times the weights of the files is another model's."""
+"""A config that asks for more than this many times the weights in the files is another model's."""
 
 
 @dataclass(frozen=True, slots=True)

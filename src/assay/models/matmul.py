@@ -23,9 +23,9 @@ from assay.data.files import built_once, cache_root
 from assay.data.hashing import content_id
 
 LEAST_SIDE = 256
-"""Of a batch of products, each is computed by itself where its longest side has so many numbers."""
+"""Products of a batch are computed one by one where the longest side has at least this length."""
 WORTH = 1.2
-"""How many times as fast another library or format must be: above what two timings differ by."""
+"""The least speed-up for which another library or format is used; two timings differ by less."""
 BF16_FLAGS = ("amx_bf16", "avx512_bf16")
 """What torch calls the instruction sets with bf16 products, fastest first."""
 
@@ -44,7 +44,7 @@ class ProductSpeeds:
 
 @cache
 def product_speeds() -> ProductSpeeds:
-    """Timed when this processor and this torch are first met; else as kept."""
+    """Timed once for each processor and version of torch, then read from the cache."""
     met = content_id([processor_name(), torch.__version__])
     kept = built_once(cache_root() / "products" / met, _write_speeds)
     return ProductSpeeds(**json.loads((kept / "speeds.json").read_text("utf-8")))
@@ -59,7 +59,7 @@ def processor_name() -> str:
 
 
 def _write_speeds(folder: Path) -> None:
-    # One thread: while others wait for work they use the processor as well.
+    # One thread: waiting threads use the processor too, and would count in its time.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -87,7 +87,7 @@ def timed_speeds() -> ProductSpeeds:
 
 
 def _seconds(compute: Callable[[], object]) -> float:
-    # The best of 15, of the processor and not of the clock: other programs must not decide it.
+    # The least of 15 processor times, so that other programs do not decide the result.
     taken = []
     for _ in range(15):
         started = time.process_time()
@@ -108,10 +108,8 @@ def takes(values: Tensor) -> bool:
 
 
 def project(layer: nn.Module, rows_TI: Tensor) -> Tensor:
-    """What a linear layer makes of rows (T, I); other modules are called as they are.
-
-    So is a layer that somebody watches.
-    """
+    """A linear layer's output for rows (T, I); other modules, and layers with hooks, are called."""
+    # `Project` would not run the layer's hooks.
     watched = layer._forward_hooks or layer._forward_pre_hooks
     if type(layer) is nn.Linear and not watched and takes(rows_TI):
         result: Any = Project.apply(rows_TI, layer.weight, layer.bias)

@@ -149,8 +149,8 @@ def layer_bytes(shape: ModelShape, bf16: bool) -> float:
 
     Two norms on the fp32 residual: their input, 8 h, and a number for each row. Attention: query
     and output, key and value, 2 (q + k) w. Norms of queries and keys: their input, (q + k) w, and
-    a number for each head and key head. MLP: gate and up, 2 f w. What the products read of norms
-    and activation is made again (`recompute`).
+    a number for each head and key head. MLP: gate and up, 2 f w. Outputs of norms and activation
+    that products read are computed again (`layers.made_again`).
     """
     width = 2 if bf16 else 4
     attention = 2 * (shape.query + shape.key) * width
@@ -161,9 +161,9 @@ def layer_bytes(shape: ModelShape, bf16: bool) -> float:
 
 
 def read_bytes(shape: ModelShape, bf16: bool) -> float:
-    """Bytes per token that a layer's products read and that a layer run again keeps.
+    """Bytes per token of products' inputs that a layer keeps when it is run again as a whole.
 
-    The outputs of two norms and of the activation; elsewhere they are made again (`recompute`).
+    The outputs of two norms and of the activation; otherwise `layers.made_again` computes them.
     """
     return (2 * shape.hidden + shape.intermediate) * (2 if bf16 else 4)
 

@@ -74,7 +74,7 @@ class Chain:
 def find_chains(
     contexts: Sequence[tuple[int, ...]], actions: Sequence[tuple[int, ...]]
 ) -> list[Chain]:
-    """Put a turn whose context begins with the turn before it, actions and all, behind that one."""
+    """Join each turn whose context begins with the previous turn and its actions to that turn."""
     chains: list[list[int]] = []
     for n, context in enumerate(contexts):
         if n and continues(context, contexts[n - 1], actions[n - 1]):
@@ -104,13 +104,14 @@ def lay_out(contexts: Sequence[tuple[int, ...]], actions_S: Tensor, offsets_N1: 
         last = len(keep)
         keep.append(start + prompt - 1)
         for chain in together:
+            # Position p >= prompt of this chain lies at base + p in T.
             base = len(tokens) - prompt
             tokens += chain.tokens[prompt:]
             positions += range(prompt, len(chain.tokens))
             for n in chain.turns:
                 first, stop = spans[n]
                 order += range(first, stop)
-                # The token before each action predicts it; the root's last one does for all.
+                # The token before an action predicts it: for first actions the prompt's last one.
                 before = range(len(contexts[n]) - 1, len(contexts[n]) - 1 + stop - first)
                 for place in before:
                     kept.append(last if place < prompt else len(keep))
@@ -162,6 +163,7 @@ def score_actions(
     hidden_KD = run_layers(causal.base_model, hidden_TD, row.positions_T, row.plan, row.keep_K)
     reads = Reads(row.kept_S, moved(actions_S, model.device)[row.order_S], temperature, entropy)
     logps_S, entropy_S = head_logps(hidden_KD, head.weight, head.bias, reads)
+    # The inverse permutation, back to the caller's order.
     back_S = torch.empty_like(row.order_S)
     back_S[row.order_S] = torch.arange(len(back_S), device=back_S.device)
     return logps_S[back_S], None if entropy_S is None else entropy_S[back_S]

@@ -38,7 +38,7 @@ class RotaryUnsupported(InputError):
 def refuse_length_dependent(config: Any, file: Path | None = None) -> None:
     """Raise RotaryUnsupported for `dynamic` and `longrope`, which change with the length.
 
-    `config` is a text model's; its kinds are told apart as by Transformers' `dynamic_rope_update`.
+    `config` is a text model's; kinds are recognised as Transformers' `dynamic_rope_update` does.
     """
     for kind in rotary_kinds(getattr(config, "rope_parameters", None)):
         if "dynamic" in kind or kind == "longrope":
@@ -176,9 +176,9 @@ def shown(value: Any) -> str:
 
 
 def refuse_window(config: Any, file: Path) -> None:
-    """Raise ModelUnsupported where layers see only so many tokens back: no plan computes that.
+    """Raise ModelUnsupported for sliding windows, which no plan computes.
 
-    Mistral's layers read the window off the config, those of the Qwen family by their types.
+    Mistral has the window in its config, the Qwen family in the types of its layers.
     """
     window = config.sliding_window if config.model_type == "mistral" else None
     if "sliding_attention" in (getattr(config, "layer_types", None) or ()):

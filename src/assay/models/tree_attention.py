@@ -96,6 +96,7 @@ def weigh(rows_JRD: Tensor, keys_JND: Tensor, unseen_MN: Tensor) -> Tensor:
     """How much each row takes of each key (J, R, N); `rows_JRD` are scaled queries."""
     scores_JRN = batched(rows_JRD, keys_JND.transpose(1, 2))
     queries, hidden = unseen_MN.shape
+    # The mask covers the last keys only; every query of the block sees those before them.
     if hidden:
         scores_JQMN = scores_JRN.unflatten(1, (-1, queries))
         scores_JQMN[..., -hidden:].add_(unseen_MN.to(scores_JRN.dtype))
@@ -124,6 +125,7 @@ def attend_last(query_HMD: Tensor, key_JND: Tensor, value_JND: Tensor, scale: fl
     Computed in the type of the values.
     """
     queries, keys, heads = query_HMD.shape[1], key_JND.shape[1], len(key_JND)
+    # A GPU has better kernels than blocks of plain products.
     if not query_HMD.is_cpu:
         mask = causal_lower_right(queries, keys)
         given = query_HMD[None].to(value_JND.dtype), key_JND[None], value_JND[None]
@@ -184,7 +186,7 @@ class Block:
     own: slice
     """The other keys."""
     unseen_MN: Tensor
-    """See `block_attention.Span`."""
+    """See `Span`."""
 
     def of_keys(self, packed_JTD: Tensor) -> Tensor:
         """What all its keys have, (J, N, D)."""
@@ -252,6 +254,7 @@ class TreeAttention(torch.autograd.Function):
         grad = grads[0].to(value.dtype)
         query_dtype, key_dtype, value_dtype = ctx.dtypes
         into_query = torch.empty_like(query)
+        # A query lies in one block; a key sums over all blocks that see it, so in float32 at least.
         into_key, into_value = (
             x.new_zeros(len(x), x.shape[2], x.shape[1], dtype=wide_type(x)) for x in (key, value)
         )
@@ -263,6 +266,7 @@ class TreeAttention(torch.autograd.Function):
             place(grad_rows, into_query[:, part.queries])
             part.add_to_keys(into_key, grad_keys)
             part.add_to_keys(into_value, grad_values)
+        # The blocks worked with scaled queries, so the gradient of the given ones is scaled too.
         return (
             into_query.to(query_dtype).mul_(ctx.scale),
             into_key.transpose(1, 2).to(key_dtype),

@@ -100,7 +100,7 @@ def rank_below(file: Path) -> int:
 
 
 def stand_on(folder: Path, base: Path, below: Sequence[Path]) -> None:
-    """Make the adapter in `folder` answer by itself over the whole model in `base`.
+    """Make the adapter in `folder` usable alone over the whole model in `base`.
 
     `below` are the folders of the adapters between the two, the lowest first. Raises
     ModelFolderError where one of them is damaged.

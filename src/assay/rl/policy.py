@@ -73,7 +73,7 @@ class Policy(Protocol):
         ...
 
     def updated(self) -> None:
-        """The trained weights changed: whatever samples takes them over."""
+        """The trained weights changed: the sampler takes them over."""
         ...
 
     def context_cost(self, context: Context) -> int:

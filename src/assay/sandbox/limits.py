@@ -22,7 +22,7 @@ out of address space; out of CPU time; too many processes; an answer over the si
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one call. They hold for each process of the call, unless said otherwise."""
+    """Limits of one call, for each of its processes unless noted otherwise."""
 
     cpu_seconds: int = 60
     """CPU time (RLIMIT_CPU)."""

@@ -36,8 +36,7 @@ class Choice:
     trained: tuple[int, ...]
     """Scored and trained on."""
     counted: tuple[int, ...] = ()
-    """Left out, as nothing acts on them, but part of every average, as if they had been trained
-    on."""
+    """Not trained on, because they have no gradient, but part of every average as if they were."""
 
     @property
     def step(self) -> tuple[int, ...]:
@@ -46,11 +45,11 @@ class Choice:
 
 
 def choose(judged: Sequence[Group], wanted: int, *, drop: bool, count: bool) -> Choice:
-    """The `wanted` groups of a step: those that teach first, then others in their order.
+    """The `wanted` groups of a step: those with signal first, then others in their order.
 
-    With `drop`, those of them that move nothing are left out; with `count` they still count in the
+    With `drop`, groups without a gradient are left out; with `count` they still count in the
     averages, so that leaving them out changes nothing. Groups beyond `wanted`, replaced or
-    surplus, are no part of the step. Abstained episodes were taken out before.
+    surplus, are not part of the step. The caller has removed abstained episodes.
     """
     teaching = groups_that_teach(judged)
     heard = (g for g, group in enumerate(judged) if group)

@@ -311,8 +311,8 @@ def health_checks(settings: GrpoSettings) -> tuple[HealthCheck, ...]:
 
 
 def beside(batch: AdvantageInput, counted: Sequence[Group]) -> AdvantageInput:
-    """The batch with the counted groups beside it, of which no token is there: an estimator may
-    read statistics over all groups of a step."""
+    """The batch with the rewards of the counted groups added, without their tokens: an estimator
+    may read statistics over all groups of a step."""
     rewards_E, group_E = rewards_of(counted)
     first = int(batch.group_E.max()) + 1
     return replace(

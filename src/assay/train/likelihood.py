@@ -56,7 +56,7 @@ class Sft:
 
 @dataclass(frozen=True)
 class Validation:
-    """Held-out episodes that are measured after some steps; they change and choose nothing."""
+    """Held-out episodes whose loss is measured after some steps; nothing is chosen by it."""
 
     episodes: tuple[Episode, ...]
     every: int | None
@@ -71,8 +71,8 @@ class Validation:
         return {"validation_loss": self.loss(policy)} if due else {}
 
     def loss(self, policy: Policy) -> float:
-        """Mean negative log-likelihood per trained token, what `nll` is of a step's batch, with
-        every dropout off. Draws no random number."""
+        """Mean negative log-likelihood per trained token, as a step's metric `nll`, but with every
+        dropout off. Draws no random number."""
         packed = likelihood_batch(self.episodes)
         tokens = total = 0.0
         with torch.no_grad(), answering(policy.module):
@@ -85,7 +85,7 @@ class Validation:
 
 @contextmanager
 def answering(module: torch.nn.Module) -> Iterator[None]:
-    """Inside, the module computes as it does when it answers; afterwards as it did before."""
+    """Put the module into eval mode inside; restore each part's mode afterwards."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:

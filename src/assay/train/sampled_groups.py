@@ -202,7 +202,7 @@ class MultiTurn:
 
 
 def failed(played: Played) -> Reward | None:
-    """The abstention of an episode that says nothing about the policy; None of any other."""
+    """The abstention of an episode that is no evidence about the policy; None of any other."""
     if played.failure:
         return Reward(None, why=FAILED + played.failure)
     if not played.turns:

@@ -57,7 +57,7 @@ class SampleRecord:
 
     row_id: str
     visit: int
-    """How often the stage had come by this row before; the samples of one visit are a group."""
+    """Earlier visits of the stage to this row; the samples of one visit are a group."""
     sample: int
     """Index among all completions of this row in the stage."""
     text: str
@@ -74,16 +74,16 @@ class SampleRecord:
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """A figure of a method's own that the loop watches for it."""
+    """A metric of a method that the loop watches."""
 
     counter: str
     """Names the count of bad steps in a checkpoint's state."""
     limit: int
     """Bad steps in a row at which training stops."""
     is_bad: Callable[[Mapping[str, float]], bool | None]
-    """Judges a step by its metrics; None where they say nothing, and the count stays."""
+    """Judges a step by its metrics; None where they do not decide, and the count stays."""
     problem: Callable[[Mapping[str, float], int], str]
-    """What is wrong after so many bad steps, and what to do about it."""
+    """The problem after this many bad steps, and its fix."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Journalled:
-    """A reward that an interrupted attempt at a step wrote down, and what it was given for."""
+    """A reward that an interrupted attempt at a step recorded, and the tokens it judged."""
 
     tokens: tuple[int, ...]
     """All actions of the completion, several turns laid end to end."""
@@ -110,7 +110,7 @@ class Journalled:
 
 
 class Journal(Protocol):
-    """What an interrupted attempt at a step left behind."""
+    """The records of an interrupted attempt at a step."""
 
     def recorded_rewards(self, step: int) -> Mapping[str, Journalled]:
         """Rewards already journalled for this step by an interrupted run, by completion."""
@@ -143,5 +143,5 @@ class Method(Protocol):
     """A training method: collects what one step trains on."""
 
     def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
-        """The batch of the step after `place.step`."""
+        """The batch of the step that follows `place`."""
         ...

@@ -62,8 +62,8 @@ class Bill:
         self.spent = 0
 
     def price(self, members: list[int]) -> int:
-        """Tokens that these turns would add: a context that is there already costs nothing, and
-        one that goes on from the turn before costs what is new in it."""
+        """Tokens that these turns would add: a context that is in the micro-batch costs nothing,
+        one that extends the previous turn costs its new tokens."""
         seen, total = set(self.seen), 0
         before = self.turns[-1] if self.turns else None
         for n in members:
@@ -91,12 +91,12 @@ class Bill:
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """What one update did."""
+    """The result of one update."""
 
     grad_norm: float
     """Global norm before clipping."""
     stepped: bool
-    """False where a non-finite gradient made the update be skipped."""
+    """False where the update was skipped for a non-finite gradient."""
     sums: dict[str, float] = field(default_factory=dict)
     """The objective's additive metrics, summed over the micro-batches."""
 

@@ -31,7 +31,7 @@ from assay.data.splits import conversation_of, dev_conversations
 from assay.errors import InputError, nearest
 
 LOOKED_AT = 20
-"""Records: a conversation without a call says little about how calls are written."""
+"""Records read to recognise a format: one without a call does not show how calls are written."""
 
 
 def recognise(path: str | Path) -> str:

@@ -169,13 +169,13 @@ PARQUET_SCHEMAS = {"verl": verl_rows.SCHEMA}
 """Formats that may be written as parquet; the others are JSON lines."""
 
 PLACED = {"verl": verl_rows.placed}
-"""Formats whose records say the side of a split that they are on, and their number there."""
+"""Formats whose records hold the side of a split and their number on it."""
 
 
 def iter_items(path: str | Path, format: str) -> Iterator[Item]:
     """All that a file gives, one by one, in its order.
 
-    A row that says the same as an earlier one is left out (`duplicates`).
+    A duplicate of an earlier row is left out (`row_checks`).
 
     Raises UnknownFormatError, and DataError for the first bad record, for two rows that share an id
     alone (it names both lines), for preference data and for a file without records.

@@ -170,7 +170,7 @@ def split_chatml(record: Record, text: str, path: str) -> list[tuple[str, str]]:
 
 
 def _heard(role: str, text: str) -> Iterator[Message]:
-    """Tool results, and what a user said beside them."""
+    """Tool results, and a user's text beside them."""
     results = RESPONSE.findall(text)
     for result in results:
         yield Message("tool", result.strip("\n"))

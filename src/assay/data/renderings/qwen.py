@@ -118,10 +118,10 @@ def is_tool_result(message: Message) -> bool:
 
 
 def calls_in(text: str) -> list[dict[str, Any]]:
-    """The calls that the handler hears in what a model wrote; blocks that are no JSON are skipped.
+    """The calls that upstream's handler parses from a model's text; it skips blocks without JSON.
 
-    No call is heard where a block is JSON and no call, at which upstream stops with an exception,
-    nor where one nests deeper than DEEPEST.
+    No calls at all where a block is JSON but not a call, which raises an exception upstream, or
+    where one nests deeper than DEEPEST.
     """
     heard: list[dict[str, Any]] = []
     if CLOSE not in text:

@@ -20,10 +20,10 @@ from assay.data.tools import openai_tool
 from assay.errors import InputError
 
 DATE = "26 Jul 2024"
-"""The date every template is told: the one Llama 3's own template falls back to."""
+"""The date given to every template: the default of Llama 3's own template."""
 
 DATED = f'{{%- if date_string is not defined %}}{{%- set date_string = "{DATE}" %}}{{%- endif %}}\n'
-"""Tells a template the date of training, unless its caller names another."""
+"""Sets a template's date to that of training, unless its caller passes another."""
 
 
 @cache

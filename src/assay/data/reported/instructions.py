@@ -167,9 +167,9 @@ class _Check:
 
 
 def cited(values: Mapping[str, Any], text: str) -> tuple[dict[str, Any], list[Refused]]:
-    """The tables of an extracted record without what does not stand in its lines, and what that is.
+    """The tables of an extracted record, less values that their cited lines lack; and those values.
 
-    Values of a wrong shape are left as they are: reading the record refuses them.
+    Values of a wrong shape are kept: reading the record refuses them.
     """
     printed = [{}, *map(numbers_of, text.splitlines())]
     kept: dict[str, Any] = {}

@@ -197,7 +197,7 @@ def read_members(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
     """The members whose name is wanted, in the order of the archive.
 
     Raises DataError for a damaged archive, for a compression or an encryption that cannot be read,
-    and for one that unpacks to more than `unpacked.Budget` allows.
+    and for one that unpacks to more than `parquet.Budget` allows.
     """
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as stream:

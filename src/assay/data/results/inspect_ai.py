@@ -192,7 +192,7 @@ def _value(value: Any) -> Any:
 
 
 def _text(sample: Record) -> str | None:
-    """What the model said last, with its attachments put back."""
+    """The model's last message, with its attachments put back."""
     output = sample.maybe("output", dict) or {}
     choices = output.get("choices") or []
     content = choices[0].get("message", {}).get("content") if choices else None

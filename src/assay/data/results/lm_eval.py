@@ -53,9 +53,10 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
 
 
 def _metrics(path: Path, log: Mapping[str, Any], lines: Sequence[Record]) -> list[str]:
-    """The metrics with a number for every document; perplexities are kept in parts and are none.
+    """The metrics with a number for every document; perplexities have parts and are not among them.
 
-    Verdicts take more for better, so that metrics of which lm-eval says the contrary are left out.
+    Metrics that lm-eval marks as lower-is-better are left out, because verdicts take higher as
+    better.
     """
     first = lines[0]
     named = first.maybe("metrics", list) or [n for n in first.value if n not in COLUMNS]

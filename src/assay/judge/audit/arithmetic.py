@@ -50,7 +50,7 @@ def impossible_granularity(report: Reported) -> Iterator[Flaw]:
 
 
 def items_score_in_parts(report: Reported) -> Iterator[Flaw]:
-    """Scores of which most are no number of right items: the items or the step are others."""
+    """Most scores are no whole number of correct items: the item count or the step differs."""
     if _partial_credit(report):
         off, of = _off_grid(report)
         name = report.scoring.benchmark or report.about
@@ -58,7 +58,7 @@ def items_score_in_parts(report: Reported) -> Iterator[Flaw]:
 
 
 def _partial_credit(report: Reported) -> bool:
-    """Whether what most scores contradict is not they but the assumed step of one item."""
+    """Whether most scores contradict the assumed step of one item, so that the step is wrong."""
     off, of = _off_grid(report)
     return off >= FEWEST_OFF and 2 * off > of
 
@@ -131,7 +131,7 @@ def not_from_counts(report: Reported) -> Iterator[Flaw]:
 
 
 def running_count_fell(report: Reported) -> Iterator[Flaw]:
-    """Counts and sums since the start of which one went down: right ones, wrong ones, costs."""
+    """A running count or sum that fell: correct answers, wrong answers, costs."""
     for metric in report.metrics:
         summed = metric.meaning in ("count", "cost")
         counted = metric.counts or (metric.values if summed else ())
@@ -330,7 +330,7 @@ def _flaw(average: Average, run: Run, present: list[Cell], missing: list[str]) -
 
 
 def _left_out(says: Decimal, present: list[Cell]) -> str:
-    """The one cell without which the average would follow; empty where there is none."""
+    """The one cell whose removal makes the average correct; empty where there is none."""
     if len(present) < 3:
         return ""
     rest = {cell.name: [other for other in present if other is not cell] for cell in present}

@@ -106,7 +106,7 @@ def _agree(here: Values, there: Values) -> bool:
 def same_values(report: Reported) -> Iterator[Flaw]:
     """Conditions whose scores agree to the last digit in all cells, or in most of many.
 
-    Nothing and everything right are no coincidence, and repeats that are alike are one figure.
+    Scores of 0 and 100 % do not count as agreement, and equal repeats count as one figure.
     """
     scored = [(run, _printed(report, run)) for run in report.runs]
     for index, (first, before) in enumerate(scored):
@@ -125,7 +125,7 @@ def same_values(report: Reported) -> Iterator[Flaw]:
 
 
 def never_run(report: Reported) -> Iterator[Flaw]:
-    """Comparisons with a condition of which the report has nothing."""
+    """Comparisons with a condition that has no result in the report."""
     for claim in report.comparisons:
         for name in absent(report, claim):
             about = f"{claim.run} / {claim.control}"
@@ -155,7 +155,7 @@ OPPOSITE: dict[Reading, Reading] = {
     "away": "towards",
     "towards": "away",
 }
-"""What a rise means, and what the opposite of it is. A policy loss measures neither."""
+"""The meaning of a rise, and its opposite. A policy loss measures neither."""
 
 
 def misread_direction(report: Reported) -> Iterator[Flaw]:
@@ -183,7 +183,7 @@ def _course(metric: Metric) -> int:
 
 
 def cause_without_effect(report: Reported) -> Iterator[Flaw]:
-    """A count of effects below the count of what is said to lead to them."""
+    """A count of effects below the count of their stated cause."""
     for claim in report.causes:
         cause, effect = report.metric(claim.cause), report.metric(claim.effect)
         assert cause is not None and effect is not None, "the record was checked"

@@ -42,7 +42,7 @@ def score_not_from_counts(report: Reported) -> Iterator[Flaw]:
 
 
 def _counted(report: Reported) -> Iterator[tuple[Run, str, int]]:
-    """The cells of right and wrong items whose right ones are printed, with their items."""
+    """The runs and cells with a printed number of correct items, and all their items."""
     for run in report.runs:
         for cell in run.right:
             items = items_of(report, run, cell)
@@ -62,7 +62,7 @@ def _explained(report: Reported, run: Run, cell: str, value: Decimal, count: int
 
 
 def _totals(report: Reported, value: Decimal | None, count: int, items: int) -> str:
-    """The numbers of items of which a count would give the score."""
+    """The numbers of items for which the count gives the score."""
     if value is None or not value or count > items:
         return "–"
     middle = report.scoring.highest * count / float(value)
@@ -72,9 +72,9 @@ def _totals(report: Reported, value: Decimal | None, count: int, items: int) -> 
 
 
 def failures_left_out(report: Reported) -> Iterator[Flaw]:
-    """Scores of answered items only: timeouts, parse failures and refusals are no wrong answers.
+    """Scores over answered items only, so that timeouts, parse failures and refusals do not count.
 
-    Said to be so, or seen in the counts. It is a note where it is at most 2 % of the items.
+    Stated by the report, or visible in the counts. A note where it is at most 2 % of the items.
     """
     for run in report.runs:
         for cell in dict.fromkeys((*run.failed, *run.left_out)):
@@ -87,7 +87,7 @@ def failures_left_out(report: Reported) -> Iterator[Flaw]:
 
 
 def _left_out(report: Reported, run: Run, cell: str, items: int, lost: int, seen: bool) -> Flaw:
-    # What is said to be left out may or may not be among the items that the report prints.
+    # The stated number of items may or may not include those that were left out.
     among = seen or cell in run.failed or not run.right.get(cell)
     total = items if among else items + lost
     share = lost / total

@@ -21,10 +21,10 @@ MOST_ITEMS = 5000
 
 
 def inside_noise(report: Reported) -> Iterator[Flaw]:
-    """Every comparison judged at its number of items, against what the report says of it.
+    """Compares each of the report's verdicts with the test at the given number of items.
 
-    What is said of one cell is held against that cell only. A difference between runs that are not
-    comparable decides nothing; noise is noise all the same.
+    A verdict on one cell is checked on that cell only. Between runs that are not comparable no
+    difference decides anything; one inside the noise is reported all the same.
     """
     for pair in pairs(report):
         for cell, says in pair.says_of.items():
@@ -93,7 +93,7 @@ def _several(pair: Pair, by_cell: Mapping[str, Comparison]) -> Flaw:
 
 
 def _opposed(says: Verdict | None, found: Comparison) -> bool:
-    """Whether the scores decide against what is said."""
+    """Whether the scores decide against the report's verdict."""
     return says in DECIDED and found.verdict in DECIDED and found.verdict != says
 
 

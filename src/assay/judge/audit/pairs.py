@@ -63,7 +63,7 @@ def plain_value(value: object) -> object:
 
 
 def settings_of(report: Reported, run: Run) -> dict[str, object]:
-    """What the report says of a run, here and elsewhere; its own table comes first."""
+    """The settings of a run from its own table, then from other mentions."""
     known: dict[str, object] = {}
     said = (m.settings for m in report.mentions if m.of == run.name and m.cell is None)
     for settings in (run.settings, *said):
@@ -98,7 +98,7 @@ def _of_training(found: Confound) -> bool:
 
 
 def about(report: Reported, control: Run, run: Run, vary: tuple[str, ...]) -> tuple[str, ...]:
-    """What a comparison is about: what it varies, else training where one run had none."""
+    """The factors that a comparison varies; training where none is given and one run had none."""
     training = is_trained(report, control) != is_trained(report, run)
     return ("training",) if training and not vary else vary
 
@@ -130,7 +130,7 @@ class Pair:
     run: Run
     control: Run
     says: Verdict | None
-    """What the report says of the whole run."""
+    """The report's verdict on the whole run."""
     by_cell: Mapping[str, Comparison]
     """The cells that both have, with Holm-adjusted p-values; without those of unknown size."""
     overall: Comparison | None = None
@@ -142,7 +142,7 @@ class Pair:
     vary: tuple[str, ...] = ()
     line: int | None = None
     says_of: Mapping[str, Verdict] = field(default_factory=dict)
-    """Cell or average -> what the report says of it alone."""
+    """Cell or average -> the report's verdict on it alone."""
     claims: tuple[Claim, ...] = ()
     """The report's own comparisons of the two, all in the pair's direction."""
 
@@ -153,7 +153,7 @@ class Pair:
 
     @property
     def claimed(self) -> bool:
-        """Whether the report says something of the pair, or draws the comparison."""
+        """Whether the report gives a verdict on the pair, or claims the comparison."""
         return bool(self.says or self.says_of or self.claims)
 
     @property
@@ -256,7 +256,7 @@ def _with(report: Reported, pair: Pair, claim: Claim) -> Pair:
 
 
 def _turned(claim: Claim) -> Claim:
-    """The same claim, said of the control."""
+    """The same claim with run and control exchanged."""
     says = REVERSED.get(claim.says, claim.says) if claim.says else None
     limits = tuple(-limit for limit in reversed(claim.interval))
     update = {"run": claim.control, "control": claim.run, "says": says, "interval": limits}
@@ -264,7 +264,7 @@ def _turned(claim: Claim) -> Claim:
 
 
 def _of_settings(report: Reported, pair: Pair) -> Pair:
-    """The pair with what it is about, what else differs, and its averages."""
+    """The pair with the factors it varies, other differences, and its averages."""
     named = next((claim.vary for claim in pair.claims if claim.vary), ())
     differs = factors(report, pair.control, pair.run, named)
     vary = about(report, pair.control, pair.run, named)

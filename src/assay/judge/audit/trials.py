@@ -64,7 +64,7 @@ def _whole(metric: Metric) -> int:
 def forecast_total(
     steps: Sequence[int], totals: Sequence[float], target: int
 ) -> tuple[float, Interval | None]:
-    """The total foretold for step `target`, and Student's prediction interval of it.
+    """The predicted total at step `target`, with Student's prediction interval.
 
     `totals` are running totals at `steps`, both rising from 0 at step 0. The spread of one step is
     estimated from the mean per step of each stretch between readings (weighted least squares with
@@ -177,7 +177,7 @@ def cumulative_as_rate(report: Reported) -> Iterator[Flaw]:
 
 
 def extrapolation(report: Reported) -> Iterator[Flaw]:
-    """Totals foretold from few steps, with the interval that these steps give."""
+    """Totals predicted from few steps, with the interval that these steps give."""
     for claim in report.forecasts:
         metric = report.metric(claim.metric)
         assert metric is not None, "the record was checked"
@@ -200,7 +200,7 @@ def extrapolation(report: Reported) -> Iterator[Flaw]:
 
 
 def limit_not_shown(report: Reported) -> Iterator[Flaw]:
-    """Rates said to be beyond a limit that lies inside their interval, now or at a later step."""
+    """Rates claimed beyond a limit that lies inside their interval, now or at a later step."""
     for claim in report.thresholds:
         metric = report.metric(claim.metric)
         assert metric is not None, "the record was checked"

@@ -117,7 +117,7 @@ def columns_of(table: Table, rated: bool, run: int | None) -> list[Column]:
 
 
 def _told_by_test(table: Table, columns: list[Column], run: int) -> list[Column]:
-    """Where runs stand in several rows, a column of words that tells these rows apart names the
+    """Where runs have several rows, a column of words that differs between these rows names the
     test set, whatever its title."""
     if any(column.role in ("benchmark", "seed", "step", "setting") for column in columns):
         return columns

@@ -57,7 +57,7 @@ PLANNED = re.compile(
     r"|预计|计划|希望|如果|若|应该|期望",
     re.I,
 )
-"""What is not yet so; of what is said before it in one sentence it takes nothing back."""
+"""Marks plans and expectations; statements before it in the sentence still count."""
 HENCE = re.compile(
     r"[,，;；:：]\s*(?:and |and so |so|therefore|thus|hence)(?=\s+(?:we|i|the|it|that|let))"
     r"(?:\s+that)?"
@@ -65,7 +65,7 @@ HENCE = re.compile(
     r"|[，,；]?(?:所以|因此|因而|于是|故而)|，(?=计划|建议|下一?步)",
     re.I,
 )
-"""What comes after is what follows from what was said."""
+"""Introduces a consequence of the statement before it."""
 NOT = re.compile(
     r"(?<![a-z])(?:not|never|no longer|isn't|doesn't|didn't|wasn't|without|rather than|no"
     r"|hardly|barely)\s+(?:\w+\s+){0,2}$|(?:不|没有|没|未|并非|无)[^，,]{0,2}$",
@@ -79,7 +79,7 @@ SUPERLATIVE = re.compile(
     r"|更好|更强|更优|最好|最强|最优(?!化)|胜出|夺冠|第一|完胜|碾压",
     re.I,
 )
-"""What is said of one run against all others."""
+"""Compares one run with all others."""
 GAINED = re.compile(
     r"[+＋]\s?\d+(?:\.\d+)?|\d+(?:\.\d+)?\s*(?:pp|pts?|points?|percentage points?)(?![a-z])"
     r"|\d+(?:\.\d+)?\s*个?(?:百分)?点",
@@ -97,7 +97,7 @@ EFFECT = re.compile(
     r"|有效(?!率)|无效(?![果])|没有(?:什么)?效果|无效果",
     re.I,
 )
-"""What is said of one run stands against the baseline."""
+"""Compares one run with the baseline."""
 OBJECT = re.compile(
     r"(?<![a-z])(?:than|over|versus|vs\.?|against|compared (?:to|with)|relative to|as"
     r"|on par with|behind|below|above|ahead of|upon|from|the|to)(?![a-z])"

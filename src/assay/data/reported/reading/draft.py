@@ -106,7 +106,7 @@ class Draft:
     notes: list[Note] = field(default_factory=list)
     controls: dict[str, str] = field(default_factory=dict)
     says: dict[tuple[str, str], Verdict] = field(default_factory=dict)
-    """What a column says of a run and a benchmark; of the whole run under ""."""
+    """A column's verdict on a run and a benchmark; on the whole run under ""."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Items of a benchmark as the text gives them; of all of them under ""."""
     place_sizes: dict[str, int] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Draft:
     repeats: int | None = None
     """Passes that each printed score is the mean of; 0 where their number is not given."""
     left_out: bool = False
-    """Whether items without an answer are said to be left out."""
+    """Whether the text states that items without an answer are left out."""
     tableless: bool = False
     """Whether no table and no list gives a score."""
     said_left_out: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -325,7 +325,7 @@ def _items(draft: Draft, cell: str, group: Sequence[Score]) -> int | None:
 def _left_out(
     draft: Draft, name: str, kept: dict[str, list[Score]], items: dict[str, int | None]
 ) -> dict[str, int]:
-    """Items that are said to be left out: so many, those without an answer, those that lack."""
+    """Items left out of each cell: a stated number, those without an answer, or those missing."""
     found = {}
     for cell, group in kept.items():
         whole, own = draft.sizes.get(cell) or draft.sizes.get(""), items[cell]
@@ -342,7 +342,7 @@ def _left_out(
 
 
 def _settings(draft: Draft, name: str) -> dict[str, str | Decimal]:
-    """The settings of a run; the first that is said of a key counts."""
+    """The settings of a run; the first value of a key counts."""
     found: dict[str, str | Decimal] = {}
     for run, key, value, _ in draft.settings:
         if run == name:

@@ -32,7 +32,7 @@ OPEN_ROLES = ("ignored", "score", "items", "correct", "metric")
 
 
 def with_counts(table: Table, columns: list[Column]) -> list[Column]:
-    """The columns, with the counts behind an untold percentage told."""
+    """The columns, with roles for the counts behind a percentage where titles give none."""
     if any(column.role in ("items", "correct") for column in columns):
         return columns
     open_ = [column for column in columns[1:] if column.role in OPEN_ROLES]

@@ -98,7 +98,7 @@ BY_TEST = re.compile(
     r"|最佳|选|挑)",
     re.I,
 )
-"""The test as what chose, where the choice is elsewhere said to be made by other scores."""
+"""Selection by test scores, in a text that elsewhere states selection by other scores."""
 
 
 SWEPT = re.compile(

@@ -118,4 +118,4 @@ BESIDE = re.compile(
 )
 """`Items: GSM8K 1319, IFEval 541`: a number of items beside each benchmark."""
 BREAK = re.compile(r"[,，](?!\d)|[()（）:：]|(?<![a-z])and(?![a-z])|和|与")
-"""What a number of items stands between, for the words that say of what it is."""
+"""Separators between which the words that name a number of items are searched."""

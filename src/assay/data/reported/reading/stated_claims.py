@@ -44,7 +44,7 @@ from assay.data.reported.reported_record import Change, Comparison, Mention, Met
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run that is said to compare with another."""
+    """A stated comparison of a run with another."""
 
     run: str
     control: str
@@ -210,7 +210,7 @@ def read_claims(draft: Draft, lines: Sequence[tuple[str, int]]) -> None:
 
 
 def _add(draft: Draft, found: Iterator[Claim], text: str, line: int) -> None:
-    """Add claims of runs that share what they are said of, each pair and cells once."""
+    """Add claims on cells that both runs have, each pair and cells once."""
     for claim in found:
         mine, theirs = (_scored(draft, name) for name in (claim.run, claim.control))
         known = [(c.run, c.control, c.cells) for c in draft.parts.get("comparisons", ())]
@@ -228,10 +228,10 @@ def _add(draft: Draft, found: Iterator[Claim], text: str, line: int) -> None:
 
 
 def implied_in(draft: Draft, text: str, known: Known) -> Iterator[Claim]:
-    """Claims about runs that a sentence does not both name: by their scores, or against the rest.
+    """Claims of sentences that do not name both runs.
 
-    `44.0 against 46.5` are the two runs that have these scores of one benchmark; the best is said
-    to be better than the next one, and a gain in points is one over the baseline.
+    `44.0 against 46.5` are the two runs with these scores on one benchmark; "the best" claims to be
+    better than the second best, and a gain in points is a gain over the baseline.
     """
     if DOUBTED.search(text) or OTHER_METRIC.search(text) or NOT_TEST.search(text):
         return

@@ -252,7 +252,7 @@ BENCH_LIKE = re.compile(
     r"|测试|评测|集$|题$|任务",
     re.I,
 )
-"""Names that tell a run from a benchmark where a table's first column has no title."""
+"""Names by which runs and benchmarks are separated where a table's first column has no title."""
 
 TOLD = re.compile(
     r"(?<![a-z])(?:base(?:line)?|vanilla|untrained|pre-?trained|sft|grpo|ppo|dpo|rft|rce"

@@ -45,9 +45,9 @@ class Job:
     key: SampleKey
     sampling: Sampling
     hears: Callable[[int], bool] | None = None
-    """Is told each token as it is drawn, and says True where the completion ends."""
+    """Called with each token drawn; True ends the completion."""
     cancelled: bool = False
-    """Nobody waits any more: the completion leaves before the next step."""
+    """The client is gone: the completion leaves before the next step."""
     done: Future[Turn] = field(default_factory=Future)
 
 
@@ -90,6 +90,7 @@ class Batcher:
         """Queue a job; `job.done` gets its turn, or the exception that sampling raised."""
         self._open.add(job)
         job.done.add_done_callback(lambda _: self._open.discard(job))
+        # Under the lock, so that no job is queued after the last one is refused.
         with self._closing:
             if not self._closed:
                 self._jobs.put(job)
@@ -97,7 +98,7 @@ class Batcher:
         job.done.set_exception(CancelledError())
 
     def close(self) -> None:
-        """End what is under way before its next token, refuse what waits, and stop the thread."""
+        """Cancel running jobs before their next token, refuse queued ones, and stop the thread."""
         with self._closing:
             self._closed = True
             self._jobs.put(None)
@@ -114,7 +115,7 @@ class Batcher:
                 self._drop([one for one in running.values() if one.job.cancelled], running)
                 if running:
                     self._step(running)
-            except Exception as error:  # the requests are told; the server goes on
+            except Exception as error:  # these requests fail; the server goes on
                 self.decoder.clear()
                 for one in running.values():
                     one.job.done.set_exception(error)
@@ -129,7 +130,7 @@ class Batcher:
             job.done.set_exception(error)
 
     def _arrived(self, wait: bool = False) -> list[Job]:
-        """Jobs that came since, at least one or the end if they are to be waited for."""
+        """Jobs queued since the last call; with `wait`, blocks until one comes or the end does."""
         found = [self._jobs.get()] if wait else []
         while not self._jobs.empty():
             found.append(self._jobs.get())
@@ -145,7 +146,7 @@ class Batcher:
         del running[one.row]
 
     def _step(self, running: dict[Row, Running]) -> None:
-        """One step; each job is told what became of it."""
+        """Draw one token for each job; finish or fail the jobs that end."""
         step = self.decoder.step()
         for row, error in step.failed:
             running.pop(row).job.done.set_exception(error)
@@ -156,7 +157,7 @@ class Batcher:
             stopped = token in self.end_tokens
             try:
                 heard = one.job.hears is not None and one.job.hears(token)
-            except Exception as error:  # the request is told; the others go on
+            except Exception as error:  # this request fails; the others go on
                 self._end(one, running)
                 one.job.done.set_exception(error)
                 continue

@@ -194,6 +194,7 @@ class Bucket:
         """Move all rows to the first of `slots` slots."""
         before, rows = self.running, [self.rows[slot] for slot in sorted(self.rows)]
         self.running = empty_running(self.model, slots, self.width)
+        # A captured step reads the old tensors and must not be replayed.
         self.cache.version = before.cache.version + 1
         old = [row.slot for row in rows]
         new = slice(0, len(rows))
@@ -247,13 +248,13 @@ class ContinuousBatch:
 
     model: InferenceModel
     store: PrefixStore = field(default_factory=PrefixStore)
-    """What left is kept here for prompts that begin like it."""
+    """Keys of completions that left, for prompts that begin like them."""
     waiting: list[Row] = field(default_factory=list)
     """In the order of their coming."""
     buckets: dict[int, Bucket] = field(default_factory=dict)
 
     def join(self, context: Sequence[int], key: SampleKey, sampling: Sampling) -> Row:
-        """Queue a completion of a non-empty context; `max_tokens` is its owner's to keep."""
+        """Queue a completion of a non-empty context; the owner enforces `max_tokens`."""
         row = Row(list(context), len(context), np.uint64(key_state(key)), sampling)
         self.waiting.append(row)
         return row
@@ -317,7 +318,7 @@ class ContinuousBatch:
             if self._fits(width):
                 self._place(row, known, step)
             else:
-                # Its keys are computed again once there is room: what came later waits longer.
+                # First in the queue again: its keys are computed anew once there is room.
                 self.waiting.insert(0, row)
 
     def _decode(self, bucket: Bucket, step: Step) -> None:
@@ -333,6 +334,7 @@ class ContinuousBatch:
 
     def _admit(self, step: Step) -> None:
         """Give slots to waiting rows that fit, unless what they share is just being computed."""
+        # Once a row of a width does not fit, later rows of that width wait too: none overtakes.
         full: set[int] = set()
         for row in list(self.waiting):
             width = width_for(len(row.tokens))
@@ -345,9 +347,9 @@ class ContinuousBatch:
                 self._place(row, known, step)
 
     def _fits(self, width: int) -> bool:
-        """Whether a row may get a slot so wide; an empty bucket takes one in any case.
+        """Whether a row may get a slot of this width; an empty bucket takes one in any case.
 
-        So nothing waits for another length's completions, and all together go on.
+        So no row waits for completions of another length to end.
         """
         if width not in self.buckets:
             return True
@@ -360,15 +362,15 @@ class ContinuousBatch:
         try:
             bucket = self.buckets.get(width) or Bucket(self.model, width)
             bucket.take(row, known)
-        except Exception as error:  # no memory: this row is told, the others go on
+        except Exception as error:  # no memory: this row fails, the others go on
             step.failed.append((row, error))
             return
         self.buckets[width] = bucket
 
     def _known(self, row: Row) -> LayerKeys | None:
-        """What is held of a prompt already; None where another row is computing more of it.
+        """Keys of a prompt that are known already; None where another row is computing more of it.
 
-        At least the last token stays out: something must be fed to go on from.
+        The last token is never among them: its logits are needed for the first draw.
         """
         most = len(row.tokens) - 1
         shared = [(common(row.tokens, other.tokens, most), other) for other in self.rows]
@@ -377,7 +379,7 @@ class ContinuousBatch:
         stored = BLOCK * self.store.count(row.tokens[:most])
         coming = max((min(count, other.prompt) for count, other in shared), default=0)
         if coming >= max(length, stored) + BLOCK:
-            return None
+            return None  # worth waiting for: at least a block is being computed already
         if stored > length:
             return [(layer[0], layer[1]) for layer in joined(self.store.find(row.tokens[:most]))]
         if best[1] is None or not length:
@@ -387,6 +389,7 @@ class ContinuousBatch:
     def _parts(self, budget: int) -> list[tuple[Bucket, list[Part]]]:
         """Shares of the budget for all rows that are being filled, by bucket."""
         filling = [row for row in self.rows if row.filling]
+        # Shortest rest first: short prompts do not wait for long ones and leave them their surplus.
         filling.sort(key=lambda row: row.prompt - row.filled)
         parts: dict[int, list[Part]] = {}
         for number, row in enumerate(filling):
@@ -418,6 +421,7 @@ class ContinuousBatch:
         """The next token of each row, rows of equal settings together."""
         if not rows:
             return
+        # One NaN makes the maximum of its row NaN.
         sound_A = logits_AV.amax(dim=-1).isfinite().tolist()
         groups: dict[tuple[float, float, int], list[int]] = {}
         for number, row in enumerate(rows):
@@ -440,7 +444,7 @@ class ContinuousBatch:
 def common(one: Sequence[int], other: Sequence[int], most: int) -> int:
     """How many tokens both begin with, at most `most`."""
     low, high = 0, min(most, len(one), len(other))
-    # What is equal is one[:low]; what may be is one[:high]. Slices are compared faster than tokens.
+    # one[:low] is equal, one[:high] may be. Comparing slices is faster than comparing tokens.
     while low < high:
         middle = (low + high + 1) // 2
         if one[low:middle] == other[low:middle]:

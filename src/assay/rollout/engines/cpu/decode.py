@@ -21,7 +21,7 @@ LEAST_COLUMNS = 64
 """Completion positions of the first fixed shape; the next ones have twice as many."""
 
 UNSEEN = -1e30
-"""Added to the score of a key that is not to be seen; what holds nothing may lie there."""
+"""Added to the score of a hidden key."""
 
 Decode = Callable[[Running], Tensor]
 """Logits (A, V) after the last token of each living row, in the order of `alive_A`."""
@@ -52,6 +52,7 @@ def living_plan(running: Running, rows_A: np.ndarray, fed_A: np.ndarray) -> Deco
     longest = positions_read(cache.prompt_keys[0], int(sizes_U.max()))
     own = positions_read(cache.own_keys[0], int(fed_A.max()) + 1)
     prompts = owns = None
+    # No mask where every row fills all positions that are read.
     if longest != sizes_U.min():
         prompts = unseen_prompt(cache, longest)
     if own != fed_A.min() + 1:
@@ -112,7 +113,7 @@ class StaticDecode:
         """See `Decode`."""
         cache = running.cache
         if self.version != cache.version:
-            # The tensors that the steps were made for are gone.
+            # The cache has new tensors; steps made for the old ones must not run again.
             self.version, self.steps = cache.version, {}
             slots = len(running.turn_B)
             self.inputs = tuple(

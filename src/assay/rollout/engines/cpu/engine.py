@@ -38,7 +38,7 @@ Group = tuple[tuple[int, ...], list[int]]
 """A context and the caller's turns that continue it."""
 
 Watch = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Is told which turns drew a token just now and which, and says which of them end there (bool)."""
+"""Called with the turns that drew a token and these tokens; returns which of them end (bool)."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,7 @@ def admit(
     running.states_B[rows_A] = job.states_N[running.turn_B[rows_A]]
     running.drawn_B[rows_A] = 0
     logits_KV = prefill(prompts, running.cache, [(slot, group[0]) for slot, group in chosen])
+    # All members of a group draw their first token from the prompt's logits.
     counts = torch.tensor([len(members) for _, (_, members) in chosen], device=logits_KV.device)
     take(job, running, prompts, turns, rows_A, logits_KV.repeat_interleave(counts, dim=0))
 
@@ -213,13 +214,13 @@ def finished_turn(running: Running, row: int, stopped: bool, policy_version: int
 
 
 def shrink(running: Running) -> None:
-    """Give up slots of finished rows where that makes the cache enough smaller."""
+    """Drop slots of finished rows where that makes the cache smaller by enough."""
     alive_A, slots = running.alive_A, running.cache.slots
     prompts_A = alive_A // slots
     kept, counts = np.unique(prompts_A, return_counts=True)
     own = int(running.drawn_B[alive_A].max())
     prompt = max(len(running.contexts[u]) for u in kept)
-    # Slots stay together by prompt, or, where few are left of each, every row gets a prompt copy.
+    # Either rows stay together by prompt, or, where few are left of each, every row gets its copy.
     together = len(kept) * (prompt + int(counts.max()) * own)
     alone = len(alive_A) * (prompt + own)
     now = len(running.contexts) * (prompt + slots * own)

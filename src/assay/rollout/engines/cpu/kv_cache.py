@@ -49,7 +49,7 @@ class Cache:
     slots: int
     """n."""
     version: int = 0
-    """Counts how often other tensors took the place of these."""
+    """Counts how often these tensors were replaced by others."""
 
     def keep(self, prompts: Tensor, rows: Tensor, slots: int) -> None:
         """Keep only these prompts and rows (the rows laid out as prompts x slots)."""
@@ -67,7 +67,7 @@ def empty_cache(shape: CacheShape, prompts: int, slots: int, longest: int, token
     """A cache for `prompts` prompts of at most `longest` tokens, `slots` completions each."""
 
     def hold(rows: int, columns: int) -> list[Tensor]:
-        # Zeros: a hidden position has weight 0, and 0 times what is not finite is not a number.
+        # Zeros: a hidden position has weight 0, and 0 times NaN or infinity would be NaN.
         size = (rows, shape.key_heads, columns, shape.size)
         return [
             torch.zeros(size, dtype=shape.dtype, device=shape.device) for _ in range(shape.layers)
@@ -84,7 +84,7 @@ def empty_cache(shape: CacheShape, prompts: int, slots: int, longest: int, token
 
 
 WORTH_READING = 2
-"""Reading so many times what holds something costs no more than copying that first."""
+"""Reading up to this many times the positions in use costs no more than copying those first."""
 
 
 def copied_in_part(held: Tensor) -> bool:
@@ -167,7 +167,9 @@ class DecodePlan:
         own_keys, own_values = cache.own_keys[layer], cache.own_values[layer]
         for held, new in ((own_keys, key), (own_values, value)):
             rows_ND = new[0].transpose(0, 1).reshape(-1, held.shape[-1])
+            # `flatten` gives a view here, so this writes into the cache.
             held.flatten(0, 2).index_copy_(0, self.places_N, rows_ND)
+        # Zeros at finished slots keep the shape, so that one batched product serves all prompts.
         given = scaled(query[0], scale, value.dtype).transpose(0, 1)
         rows = self._spread(given).unflatten(1, (key.shape[1], -1))
         scores, longest = self._scores(layer, rows), self.longest_prompt

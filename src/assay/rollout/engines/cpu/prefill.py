@@ -54,6 +54,7 @@ class PrefixStore:
             place = (number, block)
             if place not in self.blocks:
                 self.made += 1
+                # A copy: a slice would keep the whole tensor in memory.
                 piece = keys_values[..., first : first + BLOCK, :].clone()
                 self.blocks[place] = (self.made, piece)
                 self.used += piece.nbytes
@@ -147,7 +148,7 @@ def remember(
 ) -> None:
     """Store keys and values: of `length` tokens from the prompt slot, of the rest from the row."""
     if store.count(tokens) * BLOCK + BLOCK > len(tokens):
-        return
+        return  # all whole blocks are stored
     fed = len(tokens) - length
     layers = zip(
         cache.prompt_keys, cache.prompt_values, cache.own_keys, cache.own_values, strict=True
@@ -180,8 +181,8 @@ def prefill(prompts: Prompts, cache: Cache, placed: Sequence[Placed]) -> Tensor:
 def store_shared(prompts: Prompts, contexts: Sequence[tuple[int, ...]]) -> None:
     """Compute what these contexts share with others and what is not stored yet.
 
-    Of prefixes that need the same missing block, the shortest goes first; the next round finds it
-    stored. All that do not meet go together in one pass.
+    Of prefixes that need the same missing block, the shortest is computed first and stored for the
+    next round. Prefixes without a common missing block are computed together in one pass.
     """
     wanted = {context[: prompts.shared[context]] for context in contexts}
     finished: list[tuple[int, ...]] = []
@@ -201,8 +202,8 @@ def store_shared(prompts: Prompts, contexts: Sequence[tuple[int, ...]]) -> None:
         for slot, prefix in enumerate(together):
             prompts.store.add(prefix, held(cache, slot, len(prefix)))
         finished += together
-        # More than the store may hold drives out what an earlier round has stored. To compute that
-        # again would drive out the next, without end: what is not stored goes with its prompt.
+        # A full store drops blocks of earlier rounds. Computing those again would drop others, in
+        # an endless loop: what is not stored is computed with its prompt.
         if any(prompts.store.count(prefix) * BLOCK < len(prefix) for prefix in finished):
             return
 
@@ -270,6 +271,7 @@ def compute_spans(model: InferenceModel, cache: Cache, spans: Sequence[Span]) ->
 
 def copy_stored(store: PrefixStore, cache: Cache, slot: int, context: tuple[int, ...]) -> int:
     """Copy stored blocks of a context into its slot; how many tokens they cover."""
+    # The last token is always computed: its logits give the first draw.
     blocks = store.find(context[:-1])
     if not blocks:
         return 0

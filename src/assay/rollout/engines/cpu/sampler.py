@@ -38,12 +38,12 @@ def sample_side_by_side(
 ) -> tuple[list[Turn], int]:
     """One turn per context, in order, and the number of tokens that were prefilled.
 
-    Raises what `sample` raises. What a process could not do, be it for want of memory, is done
-    again in this one, where an error is everybody's to see.
+    Raises what `sample` raises. A part whose process failed, for lack of memory for example, is
+    sampled again in this process, which raises its error.
     """
     parts = dealt(contexts, processes)
     with ExitStack() as stack:
-        # Before forking: a pool of threads does not survive it.
+        # Before forking: torch's thread pool does not survive a fork.
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(1)
         others = [stack.enter_context(forked(sample, part, contexts)) for part in parts[1:]]
@@ -65,7 +65,7 @@ def dealt(contexts: Sequence[tuple[int, ...]], processes: int) -> list[list[int]
     count = max(1, min(processes, len(groups) // LEAST_PROMPTS))
     parts: list[list[int]] = [[] for _ in range(count)]
     for number, (_, places) in enumerate(groups):
-        # To and fro: the first of every round are the longest.
+        # The direction alternates, because the first of every round is the longest.
         turn, place = divmod(number, count)
         parts[place if turn % 2 == 0 else count - 1 - place] += places
     return parts
@@ -82,7 +82,7 @@ def forked(
     parent = os.getpid()
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        # Python warns of threads, which torch has; the child needs none of theirs.
+        # Python warns about forking with threads; the child does not use torch's.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -97,9 +97,9 @@ def forked(
 
 
 def _work(sample: Sample, part: Sequence[int], writing: int, parent: int) -> NoReturn:
-    """The life of a forked process."""
+    """The forked process: sample the part, send the turns, exit."""
     try:
-        # It holds the run's lock as well, and must not outlive the process whose lock it is.
+        # The child inherits the run's lock, so it must not outlive its parent.
         process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
             turns, prefilled = sample(part)
@@ -107,7 +107,7 @@ def _work(sample: Sample, part: Sequence[int], writing: int, parent: int) -> NoR
             with os.fdopen(writing, "wb") as pipe:
                 pipe.write(json.dumps([said, prefilled]).encode())
     finally:
-        # Neither the parent's buffers nor its exit handlers are this process's to run.
+        # Without the parent's exit handlers and buffered output, which the fork has copies of.
         os._exit(0)
 
 
@@ -142,8 +142,8 @@ class LocalSampler:
     ):
         """`compute` is the type products run in; the module's own without it.
 
-        With several `processes`, batches that are large enough are sampled side by side in so many
-        (see `side_by_side`), on a CPU under Linux only, and not where turns go on from each other.
+        With several `processes`, batches that are large enough are sampled in that many
+        (`sample_side_by_side`), on a CPU under Linux only, and not where turns extend earlier ones.
         """
         self.module = module
         self.processes = processes

@@ -97,7 +97,7 @@ class Oversized(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a server answered."""
+    """A server's answer."""
 
     status: int
     body: bytes
@@ -249,9 +249,9 @@ class Endpoint:
     def _attempt(
         self, path: str, body: Mapping[str, Any], read: Callable[[Any], Said], seconds: float
     ) -> tuple[Said | Unanswered, str | None]:
-        """An answer, or a failure that may pass with what the server says of when to come back.
+        """An answer, or a temporary failure with the server's `Retry-After`.
 
-        Raises Unanswered and EndpointError for failures that asking again does not mend.
+        Raises Unanswered and EndpointError for failures that are permanent.
         """
         try:
             reply = self._send("POST", path, body, seconds)
@@ -273,7 +273,7 @@ class Endpoint:
         return Said(redact(text, self.key, answer=True), ended, *token_counts(answer))
 
     def _not_answered(self, reply: Reply) -> Unanswered:
-        """The failure that a status stands for. Raises it where it will not pass."""
+        """The failure that a status stands for; raised where it is permanent."""
         said = self._shown(reply.body.decode("utf-8", "replace"))
         if reply.status in WRONG_ASKER:
             raise self._refused(reply.status, said)
@@ -297,7 +297,7 @@ class Endpoint:
         return EndpointError(problem, field="endpoint", fix=fix)
 
     def _shown(self, said: str) -> str:
-        """The beginning of what a server said in one line, without the key that it may repeat."""
+        """The beginning of a server's text as one line, without the key that it may repeat."""
         # Redacted before it is cut: half of a key is no longer found.
         return " ".join(redact(said, self.key).split())[:SHOWN_CHARACTERS]
 
