@@ -117,7 +117,7 @@ def arm_interval(runs: Sequence[ItemScores]) -> Interval:
 
 
 def as_repeats(runs: Sequence[ItemScores]) -> ItemScores:
-    """Runs on the same items as repeats of one: what they say about these runs alone.
+    """Runs on the same items as repeats of one, for statements about these runs alone.
 
     Raises ItemsDifferError when the items differ.
     """

@@ -62,7 +62,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Confound:
-    """One difference between two manifests. `kind` says whether it is a confound after all."""
+    """One difference between two manifests. `kind` tells whether it is a confound."""
 
     path: str
     """Dotted path of the value."""

@@ -220,7 +220,7 @@ class Estimate:
 
     value: float
     interval: Interval | None
-    """None where nothing says how many trials are behind the value."""
+    """None where the number of trials is unknown."""
     trials: int | None = None
     clusters: int | None = None
     """Groups of trials that are not independent; None where every trial is its own."""

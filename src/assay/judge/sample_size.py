@@ -94,8 +94,8 @@ class Plan:
 
 
 def given_discordance(discordance: float) -> Variances:
-    """Variances where somebody says which share of the items changes; what of it is sampling is
-    unknown, so that repeats promise nothing."""
+    """Variances from a given share of items that change. The part of sampling in it is unknown, so
+    no gain from repeats is assumed."""
     return Variances(discordance, discordance=discordance)
 
 

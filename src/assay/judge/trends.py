@@ -82,7 +82,7 @@ class Resembling:
     freedom: float
 
     def mixture(self, row_P: Array) -> Mixture:
-        """What the regression says at this row of the design, without scatter."""
+        """The regression's value at this row of the design, without scatter."""
         return self._mixture(row_P, 0.0, row_P, 0.0)
 
     def next_value(self, row_P: Array, ahead: float) -> Mixture:

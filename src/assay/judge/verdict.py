@@ -304,8 +304,10 @@ IN_POINTS += ("smallest", "lowest", "highest")
 
 
 def sentences(comparison: Comparison) -> tuple[Sentence, ...]:
-    """What a page must say about a comparison, most important first. Numbers are in points,
-    or as they are where scores do not run from 0 to 1."""
+    """The sentences that a page must show for a comparison, most important first.
+
+    Numbers are in points, or unchanged where scores do not run from 0 to 1.
+    """
     c = comparison
     said = [Sentence(c.verdict, _numbers(c)), *_non_inferior(c)]
     claimed = as_scored(c)

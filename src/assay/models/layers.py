@@ -39,7 +39,7 @@ def made_again(values: Tensor, make: Callable[[], Tensor]) -> Iterator[None]:
     for all products that read them, without gradients; the gradient of `values` is not affected.
     """
     recipe = Recipe(make)
-    # No reference to the values: autograd holds on to the hooks.
+    # The hooks must not refer to the values, because autograd keeps the hooks.
     place, shape = values.data_ptr(), values.shape
 
     def pack(saved: Tensor) -> Any:

@@ -51,7 +51,7 @@ def product_speeds() -> ProductSpeeds:
 
 
 def processor_name() -> str:
-    """What the processor calls itself, or its architecture where the system does not say."""
+    """The processor's name, or its architecture where the system gives no name."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text("utf-8").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

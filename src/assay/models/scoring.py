@@ -64,7 +64,7 @@ def build_tree(start: int, prompt: int, fed: Sequence[int]) -> Tree:
 
 @dataclass(frozen=True)
 class Chain:
-    """Turns that go on from each other: one sequence covers them all."""
+    """Turns that extend each other, so that one sequence covers them all."""
 
     turns: tuple[int, ...]
     tokens: tuple[int, ...]

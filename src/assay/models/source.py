@@ -95,9 +95,7 @@ def _from_wheel(name: str) -> Path:
 
 
 def refuse_unsupported(directory: Path) -> None:
-    """Raise ModelUnsupported where the folder's config is there and says that nothing can be done
-    with its weights.
-    """
+    """Raise ModelUnsupported where the folder has a config and its model is not supported."""
     from assay.models.supported import read_config
 
     if (directory / CONFIG).is_file():
@@ -115,7 +113,7 @@ def _from_hub(name: str) -> Path:
     )
 
     try:
-        # Some kilobytes say whether the gigabytes are worth fetching.
+        # Check the config of some kilobytes before fetching gigabytes of weights.
         refuse_unsupported(Path(snapshot_download(name, allow_patterns=[CONFIG])))
         return Path(snapshot_download(name, allow_patterns=HUB_FILES))
     except GatedRepoError as error:

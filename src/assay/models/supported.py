@@ -206,7 +206,7 @@ def refuse_untrainable(config: PreTrainedConfig, file: Path) -> None:
 
 
 def reason(error: Exception) -> str:
-    """What an error of another library says, in one line."""
+    """The message of another library's error, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = " ".join(lines[:2])
     return said if len(said) <= 200 else f"{said[:200]}..."

@@ -114,7 +114,7 @@ def stand_on(folder: Path, base: Path, below: Sequence[Path]) -> None:
 
 
 def _stack(chain: Sequence[Adapter], file: Path) -> dict[str, Any]:
-    """Write the chain as one adapter; returns what its config says otherwise than the last's."""
+    """Write the chain as one adapter; returns the entries in which its config differs."""
     own, rank = chain[-1], sum(adapter.rank for adapter in chain)
     layers = sorted({layer for adapter in chain for layer in adapter.layers})
     tensors: dict[str, Tensor] = {}

@@ -381,7 +381,7 @@ def no_bonus(values: Mapping[str, float], steps: int) -> str:
 
 BONUS_CHECK = EstimatorCheck("bonus_to_advantage", DEAD_BONUS, "without_bonus", no_bonus)
 CHECKS: dict[str, EstimatorCheck] = {"egpo": BONUS_CHECK, "egpo_scaled_clip": BONUS_CHECK}
-"""Estimators whose figures say when they do nothing."""
+"""Checks for estimators that can fail to have an effect."""
 COUNTERS = tuple(dict.fromkeys(check.counter for check in CHECKS.values()))
 """Counts of the checks, in the order in which a checkpoint holds them."""
 

@@ -1,4 +1,4 @@
-"""Objectives: pure functions of scores and a packed batch that say what they need.
+"""Objectives: pure functions of scores and a packed batch; `Needs` states what else they read.
 
 `Nll` is the weighted negative log-likelihood of SFT, RFT and RCE, which differ in
 `packed.weight_S` alone. `Grpo` is a policy loss with optional KL and entropy terms, corrected for

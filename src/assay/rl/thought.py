@@ -73,8 +73,9 @@ def ends_open(context: Sequence[int], thinking: Thinking) -> bool:
 def find_tag(tokens: Sequence[int], tag: str, thinking: Thinking) -> tuple[int, int] | None:
     """The tokens, first to end, that hold the first occurrence of `tag`, which is ASCII.
 
-    The end is bisected for; as each piece of a tag is a character at least, looking back as many
-    tokens as it has characters sees it whole, and all looks together decode a few times the text.
+    The end is found by bisection. Each token of a tag holds at least one of its characters, so a
+    check that begins len(tag) tokens before the range sees the whole tag. All checks together
+    decode a few times the text.
     """
     if tag not in thinking.decode(tokens):
         return None

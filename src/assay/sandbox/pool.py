@@ -50,7 +50,7 @@ from assay.sandbox.pipes import NONCE_BYTES, LineReader, encode_line, signed, wr
 START_SECONDS = 120.0
 """For starting Python and importing the function's module on a busy machine."""
 GRACE_SECONDS = 10.0
-"""After a call's deadline, for the supervisor to kill the call and say so."""
+"""Seconds after a call's deadline in which the supervisor kills the call and reports it."""
 
 
 DIED = Outcome(failure="crash", why="the worker process died")

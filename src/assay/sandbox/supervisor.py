@@ -120,7 +120,7 @@ class Supervisor:
             end_descendants(process)
 
     def _watch(self, process: int, receive: int, until: float) -> bytes:
-        """The call's answer line, or the line that says why there is none."""
+        """The call's answer line, or the line with its failure."""
         answer = bytearray()
         watched, look = [receive, self.requests.descriptor], 0.0
         while not answer.endswith(b"\n"):

@@ -145,10 +145,10 @@ def accumulate(
 
 @contextmanager
 def side_by_side(module: torch.nn.Module) -> Iterator[None]:
-    """Let gradients that are accumulated inside lie in one block of memory, made beforehand.
+    """Inside, accumulate gradients in one block of memory that is allocated beforehand.
 
-    Those that a backward pass makes lie where activations were, and leave holes that the next
-    micro-batch's do not fit. A parameter that no gradient reaches has none afterwards, as ever.
+    Gradients allocated during a backward pass lie between freed activations, whose holes do not fit
+    those of the next micro-batch. A parameter that gets no gradient has none afterwards, as usual.
     """
     weights = [p for p in trainable(module) if p.grad is None]
     reached: set[torch.Tensor] = set()

@@ -250,14 +250,14 @@ Rule = Callable[[Reported], Iterable["Flaw"]]
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """What a rule found, about what, with the figures that show it.
+    """A finding of a rule: its subject and the figures that show it.
 
-    An error cannot be true as printed; a warning is a conclusion that its numbers do not carry; a
-    note is a figure that a reader needs beside what is printed.
+    An error cannot be true as printed; a warning is a conclusion that its numbers do not support; a
+    note is a figure that a reader needs in addition.
     """
 
     key: str
-    """Names the sentences: what was found, its evidence, what would settle it."""
+    """Names the sentences for the problem, its evidence and its fix."""
     severity: Severity
     about: str
     """The run, comparison or metric, as the report names it."""

@@ -51,7 +51,7 @@ def different_data(report: Reported) -> Iterator[Flaw]:
 
 
 def label_disagrees(report: Reported) -> Iterator[Flaw]:
-    """Two places that say different things of one run or file, however they write it."""
+    """Two places that give one run or file different values, whatever the notation."""
     said: dict[tuple[str, str | None], dict[str, tuple[object, str]]] = {}
     for run in report.runs:
         said[run.name, None] = {key: (value, "") for key, value in run.settings.items()}

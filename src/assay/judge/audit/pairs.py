@@ -23,7 +23,7 @@ BOOKKEEPING = re.compile(
     r"|种子|日期|时间|耗时|用时|时长|备注|说明|机器|显卡|成本|费用|路径|编号|状态|标准差",
     re.I,
 )
-"""Settings that say where and when, or how often, and are no factor of a result."""
+"""Settings of place, time or repetition, which are no factor of a result."""
 MEASURED = re.compile(
     r"temperature|top[_ -]?[pk]|max[_ -]?(?:new[_ -]?)?tokens|prompt|template|rendering|shots?"
     r"|decoding|sampling|samples|metric|checker|judge|grader|scorer|harness|split|version|eval"
@@ -54,7 +54,7 @@ def same_value(first: object, second: object) -> bool:
 
 
 def plain_value(value: object) -> object:
-    """A value without what only its writing says: case, spaces, "10k" for 10000, "1e-5"."""
+    """A value without its notation: case, spaces, "10k" for 10000, "1e-5"."""
     text = " ".join(str(value).split()).casefold()
     match = re.fullmatch(r"([+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([km%]?)", text.replace(",", ""))
     if match is None:
@@ -104,7 +104,7 @@ def about(report: Reported, control: Run, run: Run, vary: tuple[str, ...]) -> tu
 
 
 def is_trained(report: Reported, run: Run) -> bool:
-    """Whether a run was trained: by what it says, else by its settings and its name."""
+    """Whether a run was trained: as stated, else by its settings and its name."""
     if run.trained is not None:
         return run.trained
     values = list(_training(settings_of(report, run)))

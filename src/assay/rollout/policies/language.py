@@ -87,7 +87,7 @@ class LanguagePolicy:
             self._scoring = self._module
 
     def conversations(self) -> AbstractContextManager[int | None]:
-        """Inside, contexts go on from earlier turns."""
+        """Inside, contexts may extend earlier turns."""
         return self.sampler.conversations()
 
     def context_cost(self, context: Context) -> int:

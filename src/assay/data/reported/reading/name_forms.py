@@ -17,7 +17,7 @@ TELLING = re.compile(
     r"(?<![a-z0-9.])(?:[a-z]+\d[a-z0-9]*|\d+(?:\.\d+)?[a-z]+|sft|grpo|ppo|dpo|orpo|kto|rft|rce|rloo"
     r"|gspo|dapo|lora|student|teacher|distilled|untrained|zero shot)(?![a-z0-9.])"
 )
-"""Words of a name that tell it from others, where only it has them: `r64` of `lora r64`."""
+"""Words that identify a name, where no other name has them: `r64` of `lora r64`."""
 NUMBERING = re.compile(
     r"^(?:\d+(?:\.\d+)+(?=\s)|\d+[.)、](?!\d)|[一二三四五六七八九十]+、|[A-Z][.、](?=\s))\s*"
 )

@@ -210,7 +210,7 @@ def read_claims(draft: Draft, lines: Sequence[tuple[str, int]]) -> None:
 
 
 def _add(draft: Draft, found: Iterator[Claim], text: str, line: int) -> None:
-    """Add claims on cells that both runs have, each pair and cells once."""
+    """Add claims about runs that have a common cell, each pair and its cells once."""
     for claim in found:
         mine, theirs = (_scored(draft, name) for name in (claim.run, claim.control))
         known = [(c.run, c.control, c.cells) for c in draft.parts.get("comparisons", ())]

@@ -90,7 +90,7 @@ def whole_blocks(tokens: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]
 def shared_prefixes(contexts: Iterable[Sequence[int]]) -> dict[Sequence[int], int]:
     """For each distinct context, how many tokens of it are whole blocks that another begins with.
 
-    At least one token of a context always stays out: something must be fed to go on from.
+    The last token of a context is never among them: its logits give the first draw.
     """
     numbers: dict[Place, int] = {}
     users: dict[int, int] = {}
@@ -135,7 +135,7 @@ class Prompts:
         self.shared = shared_prefixes(self.contexts)
 
     def remember(self, cache: Cache, row: int, turn: Turn) -> None:
-        """Keep a finished turn's keys and values, where later turns go on from them."""
+        """Keep a finished turn's keys and values, where later turns extend it."""
         if self.conversations is None:
             return
         slot, fed = row // cache.slots, len(turn.actions) - 1

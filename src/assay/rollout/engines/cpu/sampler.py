@@ -174,7 +174,7 @@ class LocalSampler:
 
     @contextmanager
     def conversations(self) -> Iterator[int]:
-        """Inside, finished turns stay in a store that the next ones go on from.
+        """Inside, keep finished turns in a store for the turns that extend them.
 
         Gives the number of tokens that the store holds.
         """

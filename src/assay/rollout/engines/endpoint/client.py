@@ -154,7 +154,7 @@ ATTEMPTS = 6
 DEADLINE_SECONDS = 300.0
 """For one answer, its repetitions and their pauses included."""
 SHOWN_CHARACTERS = 200
-"""Of what a server says, in a message."""
+"""Characters of a server's text that a message shows."""
 WRONG_ASKER = (401, 403, 404)
 """Refusals that every further request would meet as well."""
 PASSING = (408, 409, 425, 429)

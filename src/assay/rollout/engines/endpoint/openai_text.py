@@ -130,7 +130,7 @@ def call_arguments_as_text(
 
 
 def chat_text(answer: Any, names: Portable) -> tuple[str, str]:
-    """What a chat answer's message says, calls in Hermes form, and its finish reason.
+    """The text of a chat answer, calls in Hermes form, and its finish reason.
 
     Raises Garbled.
     """
