@@ -48,7 +48,7 @@ def audit(
 
 
 def _judged(file: Path, items: int | None, lang: str) -> Outcome:
-    """The findings of a file that has its record, or that a reader understands."""
+    """The findings of a record, or of a file that can be read without a model."""
     from assay.data.reported.read_reported import read_reported
     from assay.judge.audit.rules import audit as judge
     from assay.report.audit_findings import audit_findings, summary

@@ -20,7 +20,7 @@ class Expand(StrEnum):
 
 
 class Undeclared(StrEnum):
-    """What becomes of rows with calls that their tools do not describe."""
+    """How rows with calls that their tools do not describe are treated."""
 
     keep = "keep"
     drop = "drop"
@@ -73,7 +73,7 @@ def convert(
 
 
 def dev_side(text: str) -> float | int:
-    """What `--split` says: an integer is a number of rows. Raises InputError."""
+    """The value of `--split`: an integer is a number of rows. Raises InputError."""
     from assay.data.splits import DEV_FIX, dev_problem
     from assay.errors import InputError
 

@@ -38,7 +38,7 @@ FIGURES: Mapping[str, tuple[str, str]] = {
 """Metric -> its words and format, in the order shown."""
 HIDDEN_AT_ZERO = {"abstained_share", "skipped_steps"}
 QUIET_SECONDS = 10.0
-"""Plain lines between the first and the last step of a stage come no faster than this."""
+"""Seconds between plain lines, except for the first and last step of a stage."""
 
 Clock = Callable[[], float]
 
@@ -57,7 +57,7 @@ def figures(metrics: Mapping[str, float]) -> str:
 
 
 class Pace:
-    """Estimates the time left of a stage from the steps seen since it began or went on."""
+    """Estimates the remaining time of a stage from the steps since it started or resumed."""
 
     def __init__(self, clock: Clock, step: int, steps: int):
         self.clock, self.first, self.steps = clock, step, steps

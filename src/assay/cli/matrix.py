@@ -75,7 +75,7 @@ def matrix(
 
 
 def matrix_result(found: "Matrix") -> dict[str, Any]:
-    """Everything that a page shows, by name, without scores of items."""
+    """The values of the page by name, without scores of items."""
     return {
         "name": found.name,
         "layout": found.layout,

@@ -43,7 +43,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on std
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a verb found out, for programs (`result`) and for people (`shown`)."""
+    """The result of a verb, for programs (`result`) and for people (`shown`)."""
 
     result: Any
     """Plain values, paths, mappings and dataclasses."""
@@ -82,7 +82,7 @@ def unexpected(error: Exception, folder: Path | None = None) -> Unexpected:
 
 
 def keep(trace: str, folder: Path | None) -> str:
-    """Write a traceback; says where it is, or itself where no disk takes it."""
+    """Write a traceback; returns its path, or the traceback itself if no disk takes it."""
     for place in (folder, None):
         try:
             handle, name = tempfile.mkstemp(prefix="traceback-", suffix=".txt", dir=place)
@@ -96,7 +96,7 @@ def keep(trace: str, folder: Path | None) -> str:
 
 @contextmanager
 def executing(root: Path, name: str):
-    """Says how to go on with the newest run of `name` when the code inside is stopped."""
+    """Raises Interrupted, with the command to resume, on Ctrl-C; Unexpected for unknown errors."""
     from assay.runs.run_directory import runs_of
 
     try:
@@ -133,7 +133,7 @@ def verb(name: str, function: Callable[..., Outcome]) -> Callable[..., None]:
 
 
 def present(name: str, as_json: bool, work: Callable[[], Outcome]) -> int:
-    """Do the work, print what came of it, and return the exit code."""
+    """Run the verb, print its outcome, and return the exit code."""
     try:
         outcome = work()
     except AssayError as error:
@@ -161,7 +161,7 @@ def one_line(finding: Mapping[str, str]) -> str:
 
 
 def failed(error: AssayError) -> Outcome:
-    """The error as the only finding; one that stands for several problems as one for each."""
+    """The error as a finding; an error with several problems as one for each."""
     found = [
         {"severity": "error", "what": str(each), "evidence": "", "fix": ""}
         for each in error.each or (error,)
@@ -182,7 +182,7 @@ def print_json(name: str, outcome: Outcome) -> None:
 
 
 def escaped(text: str) -> str:
-    """JSON of the same value, with what a terminal must not be sent written as escapes."""
+    """JSON of the same value, with control characters written as escapes."""
     from assay.report.words import CONTROL_PICTURES
 
     return text.translate({code: f"\\u{code:04x}" for code in CONTROL_PICTURES})
@@ -198,7 +198,7 @@ def print_shown(outcome: Outcome) -> None:
             out.print(finding_text(finding, outcome.lang), soft_wrap=True)
     for item in outcome.shown:
         laid_out = isinstance(item, str) or (isinstance(item, Text) and bool(item.no_wrap))
-        # Rich itself would leave some control characters out; they are to be seen.
+        # Rich itself drops some control characters; they must be visible.
         out.print(visible(item) if isinstance(item, str) else item, soft_wrap=laid_out)
     for warning in outcome.warnings:
         tell(f"warning: {warning}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a replay loads torch, which help must do without
     from assay.lab.replay.replay_result import Gradients, Replay, SampleChange, Spreads
 
 SHOWN = 20
-"""Samples that turned round of which the terminal has a line each; `--json` has all."""
+"""Changed samples that the terminal lists; `--json` has all."""
 
 
 def replay(
@@ -70,7 +70,7 @@ def shown(done: "Replay") -> list[RenderableType]:
 
 
 def proof_line(done: "Replay") -> str:
-    """What the self-check says where it has nothing against the replay."""
+    """The result of a self-check that passed."""
     proof = done.proof
     if not proof.exact:
         return ""
@@ -110,7 +110,7 @@ def update_table(done: "Replay") -> Table:
 
 
 def turned(done: "Replay") -> list[RenderableType]:
-    """How many samples turned round, and which flipped their sign."""
+    """Counts of samples by change of sign, and a table of those that flip."""
     counts = dict.fromkeys(("flipped", "raised", "silenced", "same", "silent", "unknown"), 0)
     for sample in done.samples:
         counts[sample.turn] += 1
@@ -127,7 +127,7 @@ def turned(done: "Replay") -> list[RenderableType]:
 
 
 def flip_table(flips: "list[SampleChange]", pull: str) -> Table:
-    """Samples whose sign flips, by what `assay show` finds them by."""
+    """Samples whose sign flips, by their `assay show` addresses."""
     from assay.report.words import visible
 
     view = Table("assay show", "reward", "after", pull, "after", title="sign flips")

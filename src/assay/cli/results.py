@@ -27,7 +27,7 @@ def run_results(
 ) -> tuple[dict[str, Any], list[RenderableType]]:
     """Writes the run's page; returns its results for programs and for people.
 
-    `span` says between which steps progress is told; without it, people see it on the page only.
+    `span` selects the steps whose progress is shown; without it, only the page shows progress.
     """
     from assay.lab.monitor.progress import progress
     from assay.report.facts import gather
@@ -68,7 +68,7 @@ def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[
 
 
 def run_identity(run: RunDirectory) -> dict[str, Any]:
-    """Which run, where, and how it stands."""
+    """The name, folder and status of a run."""
     from assay.runs.status import read_status
 
     status = read_status(run.path)
@@ -152,7 +152,7 @@ def line_result(line: Line, table: Table) -> dict[str, Any]:
 
 
 def pairing_result(pairing: Pairing | None, table: Table) -> Mapping[str, Any] | None:
-    """A comparison, its words, and the items that changed, each with what `assay show` takes."""
+    """A comparison, its explanation, and the `assay show` addresses of changed items."""
     if pairing is None:
         return None
     addresses = {line.name: line.address for line in table.lines}

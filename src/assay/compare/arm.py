@@ -124,7 +124,7 @@ class Arm:
 
 
 def _parts_by_text(texts: Iterable[str]) -> dict[str, Mapping[str, float]]:
-    """What the JSON texts of parts stand for; few different ones stand for thousands of answers."""
+    """The parsed JSON of parts; equal texts are parsed once."""
     return {text: json.loads(text) for text in set(texts)}
 
 
@@ -185,7 +185,7 @@ def on_scale_of_all(arms: Sequence[Arm]) -> list[Arm]:
 
 
 def agreement(control: Arm, other: Arm) -> float | None:
-    """Share of the answers that both gave in the same words; None where one kept none."""
+    """Share of answers with equal text; None if an arm has no stored answers."""
     both = control.outputs.keys() & other.outputs.keys()
     same = sum(control.outputs[key] == other.outputs[key] for key in both)
     return same / len(both) if both else None

@@ -43,10 +43,10 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """What a reader may ask of a comparison."""
+    """Options of a comparison."""
 
     control: str | None = None
-    """What the others are compared with; None: what their files name, else the first."""
+    """The control; None: the one that the experiment files name, else the first."""
     on: str | None = None
     """Evaluation or benchmark; None: the first that all have."""
     allow: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class CompareOptions:
     margin: float | None = None
     """Points within which two scores are equivalent; None: 2."""
     non_inferior: float | None = None
-    """Points that the others may be worse than the control; None: not asked."""
+    """The margin of non-inferiority in points; None: not tested."""
 
 
 def compare_names(root: Path, names: Sequence[str], options: CompareOptions) -> Table:
@@ -168,7 +168,7 @@ class _Loaded:
     left_out: list[Finding]
     """One for each arm that could not be read."""
     findings: list[Finding] = field(default_factory=list)
-    """On what else they could be compared, if nobody chose."""
+    """Other evaluations that they could be compared on, if the user named none."""
 
 
 def _load(requests: Sequence[ArmRequest], on: str | None) -> _Loaded:

@@ -25,11 +25,11 @@ from assay.runs.status import read_status
 
 BASE = "base"
 TRAINING = ("data", "stages")
-"""Parts of a manifest that a model before any training owes nothing to."""
+"""Parts of a manifest that do not affect a model before training."""
 MODEL = ("base_weights",)
-"""In the settings of another tool's log, what is under test."""
+"""Settings in another tool's log that name the model under test."""
 FROM_MANIFEST = ("prompts_sha256", "reward")
-"""What the manifest knows of an evaluation and its record does not."""
+"""Fields of an evaluation that the manifest has and its record does not."""
 NOT_COMPARED = ("name", "items", "fewer", "seed", "shared")
 """Fields of a record that are compared elsewhere or change no score."""
 ROWS = ("contents_sha256", "prompts_sha256", "train", "dev", "dropped", "total")
@@ -48,12 +48,12 @@ class Unfair(InputError):
 
 
 class NothingToAllow(InputError):
-    """A difference was accepted that is none."""
+    """An accepted difference does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """In what two arms may differ."""
+    """The differences that two arms may have."""
 
     vary: tuple[str, ...] | None = None
     """Declared differences; None: those that the experiment files declare."""
@@ -76,7 +76,7 @@ def check_finished(run: RunDirectory) -> None:
 
 
 def check_complete(result: Result) -> None:
-    """Raise Unfair for a run that is not whole, or has more answers to some items than others."""
+    """Raise Unfair for an incomplete run, or one with more answers to some items than others."""
     name = result.run
     if result.unfinished:
         fix = "only finished runs are compared"
@@ -93,7 +93,7 @@ def check_complete(result: Result) -> None:
 
 
 def check_fair(arms: Sequence[Arm]) -> list[Finding]:
-    """Raise Unfair for what is always refused; returns what could not be checked, and marks.
+    """Raise Unfair for what is always refused; returns warnings of what could not be checked.
 
     The first arm is the control. Seeds of an arm are given as arms of their own.
     """
@@ -145,7 +145,7 @@ def _other_renderings(own: Sequence[Arm]) -> list[Finding]:
 
 
 def _unknown(arms: Sequence[Arm]) -> list[Finding]:
-    """What could not be checked about arms of which some were measured by another tool."""
+    """Checks that are impossible, because another tool measured some arms."""
     if all(arm.result is None for arm in arms):
         return []
     first = arms[0].format
@@ -362,14 +362,14 @@ def _run_differences(one: Provenance, two: Provenance, terms: Terms) -> list[Con
     between = _trained_between(one, two)
     if any(untrained) or between:
         vary = (*vary, *TRAINING, *_choosing(left, right, name), *between)
-    # A mean over more repeats is a mean of the same: it is only known better.
+    # More repeats estimate the same mean, only more precisely.
     repeats = f"evaluation.{name}.repeats".replace("..", ".")
     found = differences(left, right, (*(terms.axes or ()), *vary), terms.allow, [repeats])
     return _without_consequences(found, terms.axes or ())
 
 
 def _declared(one: Provenance, two: Provenance) -> tuple[str, ...]:
-    """What the experiment files of two runs say may differ between them."""
+    """The differences that the experiment files of two runs declare."""
     if one.run == two.run:
         return ()
     return (*read_experiment(one.run.spec).vary, *read_experiment(two.run.spec).vary)
@@ -441,7 +441,7 @@ def _under(path: str, pattern: str) -> bool:
 
 
 def _carried(control: Arm, other: Arm) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings that both carry; tools that name their settings differently share none."""
+    """The settings that both logs have; tools that name them differently share none."""
     left: dict[str, Any] = {"evaluation": {"repeats": control.scores.repeats}}
     right: dict[str, Any] = {"evaluation": {"repeats": other.scores.repeats}}
     if control.result is not None and other.result is not None and control.format == other.format:
@@ -465,7 +465,7 @@ def compared_parts(arms: Sequence[Arm]) -> frozenset[str] | None:
 def idle_factors(
     control: Arm, other: Arm, terms: Terms, found: Sequence[Confound]
 ) -> list[Finding]:
-    """A finding for every factor that was to differ and does not: then what is compared?"""
+    """A finding for every declared factor that does not differ, since nothing is compared then."""
     one, two = control.provenance, other.provenance
     if one is None or two is None or BASE in (one.checkpoint, two.checkpoint):
         return []

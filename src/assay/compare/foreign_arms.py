@@ -76,7 +76,7 @@ def arm_of(result: Result) -> Arm:
 
 
 def _scores(result: Result) -> ItemScores:
-    """For the judge, on a scale from 0 to 1 or as wide as the scores are. Raises ScoreError."""
+    """Scores of a result, on a scale from 0 to 1 or as wide as they are. Raises ScoreError."""
     known = [answer.score for answer in result.answers if answer.score is not None]
     bounds = min([0.0, *known]), max([1.0, *known])
     lines = ((answer.item, answer.repeat, answer.score) for answer in result.answers)
@@ -85,7 +85,7 @@ def _scores(result: Result) -> ItemScores:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What one run of a file shows by itself."""
+    """The scores of one run in a file, without a comparison."""
 
     result: Result
     score: float | None

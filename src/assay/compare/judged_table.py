@@ -54,7 +54,7 @@ Weights = tuple[bool | None, float | None]
 
 
 def identity_findings(arms: Sequence[Arm]) -> list[Finding]:
-    """What the identity rules find in the arms of one table, worst first."""
+    """Findings of the identity rules for the arms of one table, worst first."""
     control = arms[0].provenance
     greedy = control is None or control.record.sampling.get("temperature") == 0
     found = [same_answers(_twins(one, other, greedy)) for one, other in identical(arms)]
@@ -265,7 +265,7 @@ def make_table(
 
 
 def _record(control: Arm) -> EvaluationRecord:
-    """What the table is about, as far as it is known."""
+    """The evaluation of the table, as far as it is known."""
     if isinstance(control.origin, Provenance):
         return control.origin.record
     return EvaluationRecord(
@@ -284,14 +284,14 @@ def _record(control: Arm) -> EvaluationRecord:
 
 
 def interval_of(arm: Arm) -> Interval:
-    """Of a score; with seeds sampled as well where there are several."""
+    """Interval of a score; with seeds as a random factor if there are several."""
     if arm.seeds:
         return arm_interval([seed.scores for seed in arm.seeds])
     return score_interval(arm.scores)
 
 
 def _unscored(lines: Iterable[Line]) -> list[Finding]:
-    """A warning of each line with more answers without a score than may be passed over."""
+    """A warning for each line with too many answers without a score."""
     return [
         Finding(
             "warning",

@@ -61,7 +61,7 @@ def _file_control(root: Path, name: str) -> str | None:
 
 
 def _named_by_the_others(named: dict[str, str | None]) -> str | None:
-    """The control that all files name which name one: as it was given, where it was."""
+    """The control that every file with a control names; the given spelling is kept."""
     wanted = {control for control in named.values() if control is not None}
     if len(wanted) != 1:
         return None
@@ -162,7 +162,7 @@ def pool_seeds(
 
 
 def _same_items(seed: ArmRequest, arm: Arm) -> bool:
-    """Whether a further seed was measured on what the arm was measured on."""
+    """Whether a further seed was measured on the same items as the arm."""
     assert arm.provenance is not None
     wanted = arm.provenance.record
     records = [r for r in evaluation_records(seed.run) if r.name == wanted.name]

@@ -38,7 +38,7 @@ MOST = 64
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is wanted of a design."""
+    """The requirements of a design."""
 
     difference: float
     """On the scale of scores, 0 to 1."""
@@ -46,14 +46,14 @@ class Wish:
     arms: int = 2
     """The control among them."""
     seeds: int = 1
-    """The most trainings of each arm that are looked at."""
+    """The largest number of seeds of each arm."""
     repeats: int = 1
-    """The most repeats that are looked at."""
+    """The largest number of repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """What variances come from."""
+    """The source of the variances."""
 
     variances: Variances
     items: int = 0

@@ -17,7 +17,7 @@ from assay.runs.run_directory import RunDirectory
 
 @dataclass(frozen=True, slots=True)
 class Flips:
-    """Items by what became of their score (mean over repeats) between control and other."""
+    """Items by the change of their score (mean over repeats) from control to other."""
 
     gained: tuple[str, ...]
     lost: tuple[str, ...]
@@ -62,9 +62,9 @@ class Line:
     clusters: int | None = None
     """Sources of the items, where items share some."""
     part_of: int | None = None
-    """How many items there are, where it was asked a part of them."""
+    """Number of all items, if only a part was measured."""
     address: str = ""
-    """With an item's id behind it, what `assay show` takes; "" for a record of another tool."""
+    """Prefix of an item's id in `assay show`; "" for a record of another tool."""
     file: Path | None = None
     """The record that every figure of the line comes from."""
     run: RunDirectory | None = None
@@ -100,7 +100,7 @@ class Table:
     differences: tuple[Confound, ...] = ()
     """Everything in which the runs differ from the control, declared or not."""
     findings: tuple[Finding, ...] = ()
-    """What a reader must know beside the figures, such as checkpoints that answered the same."""
+    """Warnings about the figures, such as checkpoints with equal answers."""
     left_out: tuple[Finding, ...] = ()
     """Runs that were to be compared and whose files are damaged."""
     compared: frozenset[str] | None = None
@@ -119,7 +119,7 @@ class Table:
         return tuple(sorted({d.path for d in self.differences if d.kind == "allowed"}))
 
     def state(self, part: PartState) -> str:
-        """What the differences of a part count as, "same" where there are none, or "unknown"."""
+        """The kind of a part's differences: "same" if there are none, or "unknown"."""
         known = self.compared is None or part.part in self.compared
         return part.kind or ("same" if known else "unknown")
 
@@ -130,7 +130,7 @@ class Table:
 
 
 def judged_again(table: Table, change: Callable[[Comparison], Comparison]) -> Table:
-    """The table with every comparison to the control changed, to another margin or a question."""
+    """The table with `change` applied to every comparison with the control."""
     lines = [
         line
         if line.to_control is None

@@ -17,13 +17,13 @@ CLAUSES = {
     "family": ("of_family", "corrected"),
     "needed": ("takes", "takes_unpaired", "takes_trials"),
 }
-"""Parts of sentences that are left out where their figure says nothing."""
+"""Parts of sentences that are omitted if their figure carries no information."""
 NOTHING = {"family": 1, "needed": 0}
 """One comparison is no family, and no number of items shows a difference of 0."""
 
 
 def audit_findings(flaws: Sequence[Flaw], lang: str = "en") -> list[Finding]:
-    """Each flaw as a finding: what it is, its evidence with its line, what would settle it.
+    """Each flaw as a finding: the problem, the evidence with its line, the fix.
 
     Raises UnknownLanguage.
     """
@@ -44,12 +44,12 @@ def summary(file: Path, report: Reported, flaws: Sequence[Flaw], lang: str = "en
 
 
 def refused_findings(refused: Sequence[Refused], lang: str = "en") -> list[Finding]:
-    """What a model extracted and the text does not print in the lines cited for it."""
+    """Extracted values that do not appear in the lines cited for them."""
     return [_refused(each, words(lang)) for each in refused]
 
 
 def extracted(file: Path, refused: Sequence[Refused], lang: str = "en") -> str:
-    """One line: where the record is, how much was refused, and how it is judged."""
+    """One line: the path of the record, the number of refused values, how it is judged."""
     return words(lang)("audit.extracted", file=visible(str(file)), refused=len(refused))
 
 

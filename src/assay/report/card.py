@@ -51,7 +51,7 @@ def model_card(made: "Exported", lang: str = "en") -> str:
 
 
 def stage_chain(facts: RunFacts, checkpoint: str) -> list[tuple[str, int]]:
-    """The stages that lead to a checkpoint with the step that counts of each, the first first."""
+    """The stages that lead to a checkpoint, in order, each with its last step that counts."""
     chain: list[tuple[str, int]] = []
     reference = parse_checkpoint(checkpoint)
     while reference is not None and reference.stage is not None:
@@ -62,7 +62,7 @@ def stage_chain(facts: RunFacts, checkpoint: str) -> list[tuple[str, int]]:
 
 
 def origin_of(facts: RunFacts) -> tuple[str, list[str]]:
-    """The model that everything began with, and the checkpoints of other runs in between."""
+    """The base model, and the checkpoints of other runs in between."""
     model, earlier = facts.experiment.model, []
     while model.startswith("run:"):
         earlier.append(model)
@@ -74,7 +74,7 @@ def origin_of(facts: RunFacts) -> tuple[str, list[str]]:
 def base_lines(
     facts: RunFacts, origin: str, earlier: list[str], licence: str, w: Words
 ) -> list[str]:
-    """What the checkpoint was made of, and under which licence that is."""
+    """The model, data and licences that the checkpoint was made from."""
     lines = [w("card.origin", source=origin)]
     lines += [w("card.earlier", source=source) for source in reversed(earlier)]
     known = w("card.licence", licence=licence) if licence else w("card.licence_unknown")
@@ -125,7 +125,7 @@ def score_view(
 
 
 def fingerprints(facts: RunFacts, made: "Exported", stages: list[str]) -> list[tuple[str, str]]:
-    """The hash of the exported weights, then those of the manifest; of other stages none."""
+    """The hash of the exported weights, then the manifest's; those of other stages are omitted."""
     others = facts.experiment.stage.keys() - set(stages)
     recorded = [
         (path, value)

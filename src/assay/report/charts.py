@@ -36,7 +36,7 @@ class Scale:
 
 
 def drawing(width: float, height: float, marks: Iterable[Markup], label: str) -> Markup:
-    """A whole image, which scales with the page; `label` says what it shows to those who listen."""
+    """A complete image, scaled with the page; `label` is its text for screen readers."""
     head = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">')
     return head.format(_n(width), _n(height), label) + Markup("").join(marks) + Markup("</svg>")
 
@@ -96,7 +96,7 @@ def _title(words: str) -> Markup:
 
 
 def _n(value: float) -> str:
-    """A place to two decimals, without idle zeros."""
+    """A coordinate to two decimals, without trailing zeros."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
@@ -175,7 +175,7 @@ def _checkpoint(place: float, bottom: float) -> Markup:
 
 
 def _band(curve: Curve, x: Scale, y: Scale) -> Markup:
-    """The intervals of a curve as areas, one for each stretch of steps that have them."""
+    """The intervals of a curve as areas, one for each unbroken range of steps."""
     areas = []
     known = [(step, each) for step, each in zip(curve.steps, curve.limits, strict=True)]
     for has_limits, stretch in groupby(known, lambda pair: pair[1] is not None):
@@ -240,7 +240,7 @@ def shade(rewarded: int, size: int) -> str:
 
 
 def dev_chart(scores: Sequence[DevScore], words: Words) -> Markup:
-    """Scores on the items that choose, by step, with intervals; the chosen one is marked."""
+    """Scores on dev items by step, with intervals; the selected one is marked."""
     width, height, left, right, top, bottom = 1012, 230, 44, 1008, 16, 192
     low, high = min(s.interval.low for s in scores), max(s.interval.high for s in scores)
     marks_y = ticks(low, high)

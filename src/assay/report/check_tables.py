@@ -32,7 +32,7 @@ def check_tables(numbers: Numbers, histograms: "Sequence[Histogram]") -> list[Re
 
 
 def row_table(numbers: Numbers) -> Table:
-    """Data sets: their rows, and below each what was left out and why."""
+    """Data sets with their rows and, below each, the rows left out by reason."""
     table = _table("Rows", "", *ROWS.values(), "left out")
     for place, values in numbers.items():
         if not any(name in values for name in ROWS):

@@ -69,13 +69,12 @@ class Questions:
 
     rows: Mapping[str, Row]
     problem: str = ""
-    """Why they could not be read."""
+    """Why the questions could not be read."""
 
 
 def questions_of(table: Table) -> Questions:
-    """The items that changed, as the control's source has them; none where nothing changed or no
-    source is known.
-    """
+    """The changed items as the control's source has them; empty if none changed or no source is
+    known."""
     pairings = [line.to_control for line in table.lines if line.to_control is not None]
     run = table.control.run
     if run is None or not any(p.flips.gained or p.flips.lost for p in pairings):
@@ -312,7 +311,7 @@ def labelled_sentence(pairing: Pairing, labels: dict[str, str], words: Words) ->
 
 
 def mark(table: Table, words: Words) -> str:
-    """What every table of the comparison carries where the reader accepted confounds."""
+    """The note on every table of a comparison with accepted confounds."""
     return (
         words("compare.mark", allowed=words("punctuation.listing").join(table.allowed))
         if table.allowed
@@ -321,7 +320,7 @@ def mark(table: Table, words: Words) -> str:
 
 
 def part_rows(table: Table, words: Words) -> list[Section]:
-    """What runs are made of, part by part: the same, or what exactly differs."""
+    """The parts of the runs' manifests: equal, or every difference."""
     return [
         {
             "part": words(f"part.{state.part}"),
@@ -351,7 +350,7 @@ def _shown(value: Any, words: Words) -> str:
 
 
 def finding_rows(findings: Sequence[Finding], words: Words) -> list[dict[str, str]]:
-    """What a reader must know beside the figures."""
+    """Notes on the figures."""
     return [
         {
             "kind": finding.severity,
@@ -365,7 +364,7 @@ def finding_rows(findings: Sequence[Finding], words: Words) -> list[dict[str, st
 
 
 def record_rows(table: Table, labels: dict[str, str], folder: Path) -> list[dict[str, str]]:
-    """Where the figures of each line come from: the file, and how to look at an item of it."""
+    """The record of each line, and the command that shows one of its items."""
     rows = []
     for line in table.lines:
         link = "" if line.file is None else Path(os.path.relpath(line.file, folder)).as_posix()

@@ -104,7 +104,7 @@ def _differences(table: Table, w: Words) -> Iterator[Text]:
 
 
 def _flips(table: Table, w: Words) -> Iterator[Text]:
-    """What `assay show` takes for every item that changed, on the side of the other run."""
+    """The `assay show` address of every changed item, in the record of the other run."""
     for line in table.lines:
         if line.to_control is None:
             continue

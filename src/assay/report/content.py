@@ -39,10 +39,10 @@ COLOURS = {RIGHT: "e0", OTHER: "e8", ABSTAINED: "e9"}
 
 
 def headline(facts: "RunFacts", words: Words) -> Section | None:
-    """The best checkpoint's score and what became of it against control and stage before.
+    """The best checkpoint's score, compared with the control and the stage before.
 
-    The best is the one that the dev items chose for the last stage; the last one measured where
-    none chose, or where the chosen one was not measured.
+    The best checkpoint is the one selected on dev items for the last stage. It is the last measured
+    one if none was selected or the selected one was not measured.
     """
     if facts.main is None or facts.main.table is None:
         return None
@@ -69,7 +69,7 @@ def headline(facts: "RunFacts", words: Words) -> Section | None:
 
 
 def main_section(facts: "RunFacts", words: Words) -> Section | None:
-    """The main evaluation: its table and what the comparisons say."""
+    """The main evaluation: its table and its comparisons in words."""
     if facts.main is None:
         return None
     measurement = facts.main
@@ -139,7 +139,7 @@ def about_evaluation(table: Table, words: Words) -> str:
 
 
 def _clause(name: str, value: str, words: Words) -> str:
-    """A part of the sentence about an evaluation; nothing where there is nothing to say."""
+    """A part of the sentence about an evaluation; "" if there is none."""
     return words(f"page.results_{name}", **{name: value}) if value else ""
 
 
@@ -163,21 +163,21 @@ def row_view(row: ResultRow, scale: tuple[float, float], words: Words) -> Sectio
 
 
 def items_text(line: Line, words: Words) -> str:
-    """How many items, and of how many where it was asked a part of them."""
+    """The number of items, and the total if only a part was used."""
     if line.part_of is None:
         return number(line.items)
     return words("table.asked", items=number(line.items), all=number(line.part_of))
 
 
 def size_text(size: str, clusters: int | None, words: Words) -> str:
-    """How many items, and of how many clusters where items share sources."""
+    """The number of items, and of clusters if items share sources."""
     if clusters is None:
         return size
     return words("table.clustered", size=size, clusters=number(clusters))
 
 
 def abstained_text(line: Line, words: Words) -> str:
-    """How many answers have no score, and between what they leave the score; empty for none."""
+    """The number of answers without a score, and the bounds that they leave; "" for none."""
     if not line.abstained:
         return ""
     low, high = map(percent, line.possible)
@@ -185,7 +185,7 @@ def abstained_text(line: Line, words: Words) -> str:
 
 
 def badges(chosen: bool, best_of: Sequence[str], words: Words) -> list[str]:
-    """What the dev items made of a checkpoint."""
+    """Whether the selection on dev items promoted or kept a checkpoint."""
     promoted = [words("table.chosen")] if chosen else []
     return [*promoted, *(words("table.best_of", stage=stage) for stage in best_of)]
 
@@ -211,13 +211,13 @@ def pairing_view(pairing: Pairing | None, words: Words) -> dict[str, str] | None
 
 
 def beside(found: Comparison, words: Words) -> str:
-    """What a reader must know beside a verdict: the items of a part, and what the design sees."""
+    """Notes on a verdict: a part of the items, the detectable difference."""
     shared = words("table.shared", items=found.items) if found.asked_of_one else ""
     return "; ".join(filter(None, (shared, detectable(found, words))))
 
 
 def detectable(found: Comparison, words: Words) -> str:
-    """What the design can see, beside a verdict that it could not reach."""
+    """The detectable difference, next to an undecided verdict."""
     if found.verdict != "undecided":
         return ""
     if as_scored(found) != "undecided":
@@ -289,12 +289,12 @@ def interval_text(interval: Interval, words: Words) -> str:
 
 
 def passes(repeats: int, words: Words) -> str:
-    """How often the items were answered."""
+    """The number of repeats of each item."""
     return words("table.one_pass" if repeats == 1 else "table.many_passes", repeats=repeats)
 
 
 def shared_scale(lines: Sequence[Line]) -> tuple[float, float]:
-    """0 to 1 where the scores stay within, else what holds them all."""
+    """The scale of the scores: 0 to 1 if all lie within, else their range."""
     low = min((line.interval.low for line in lines), default=0.0)
     high = max((line.interval.high for line in lines), default=1.0)
     return min(low, 0.0), max(high, 1.0)

@@ -19,12 +19,12 @@ WIDTH = 49
 CURVE_WIDTH = 48
 HEIGHTS = "▁▂▃▄▅▆▇█"
 BROKEN = "×"
-"""Stands where a metric was not finite."""
+"""Marks a value that is not finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A value with its interval, and what is written behind it."""
+    """A value with its interval and label."""
 
     value: float
     interval: Interval
@@ -100,8 +100,8 @@ def interval_line(
 def curve_line(values: Sequence[float | None]) -> str:
     """A metric over its steps as a row of blocks, the lowest value the lowest block.
 
-    Where there are more steps than columns, a block is the mean of its steps; steps that were not
-    finite are left out of it, and a block of nothing else is a cross.
+    If there are more steps than columns, a block is the mean of its finite steps, or a cross if it
+    has none.
     """
     count = min(len(values), CURVE_WIDTH)
     bounds = [round(index * len(values) / count) for index in range(count + 1)]

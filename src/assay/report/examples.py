@@ -62,13 +62,13 @@ class Examples:
     other: str
     shown: tuple[Example, ...]
     problem: str = ""
-    """Why the questions are missing, where they are."""
+    """Why the questions are missing; "" if they are not."""
 
 
 def examples(facts: RunFacts, table: Table) -> Examples | None:
-    """Three items, by kind of change, of the control against the last checkpoint.
+    """Three items by kind of change, the control against the last checkpoint.
 
-    None where there is nothing but the control.
+    None if only the control was measured.
     """
     last = table.lines[-1]
     if last.to_control is None:

@@ -46,8 +46,8 @@ CURVES = (
     "abstained_share",
     "learning_rate",
 )
-"""Metrics that get a curve, in the order of the page. A clipped surrogate is no measure of
-learning and has none."""
+"""Metrics with a curve, in the order of the page. The clipped surrogate is left out, because it
+does not measure learning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Curve:
     steps: tuple[int, ...]
     values: tuple[float | None, ...]
     limits: tuple[Interval | None, ...]
-    """95 % intervals of the values; None where a step says nothing about its error."""
+    """95 % intervals of the values; None for a step without an error estimate."""
 
     @property
     def constant(self) -> bool:
@@ -86,7 +86,7 @@ class RewardStep:
     counts: Mapping[int, int]
     """Number rewarded -> number of groups. Groups with an abstention are not among them."""
     abstained: int
-    """Groups left out because a completion of theirs has no reward."""
+    """Groups left out because one of their completions has no reward."""
 
     def share(self, rewarded: int) -> float:
         """Share of the counted groups with `rewarded` rewarded completions; 0 without groups."""
@@ -96,7 +96,7 @@ class RewardStep:
 
 @dataclass(frozen=True, slots=True)
 class DevScore:
-    """A checkpoint's score on the items that choose."""
+    """A checkpoint's score on dev items."""
 
     step: int
     score: float
@@ -149,7 +149,7 @@ class NothingToReport(InputError):
 
 @dataclass(frozen=True)
 class Measurement:
-    """One `[evaluate.NAME]` table and what was recorded for it."""
+    """One `[evaluate.NAME]` table with its records."""
 
     name: str
     spec: EvaluateSpec | None
@@ -180,7 +180,7 @@ class RunFacts:
 
     @cached_property
     def records(self) -> tuple[EvaluationRecord, ...]:
-        """The evaluations that were at least begun."""
+        """The evaluations with a record, finished or not."""
         return tuple(evaluation_records(self.run))
 
     @cached_property
@@ -209,7 +209,7 @@ class RunFacts:
         return Measurement(name, spec, table, missing)
 
     def expected(self, text: str) -> list[str]:
-        """The records that a checkpoint of the experiment leads to, as far as is known yet."""
+        """The checkpoints that a reference of the experiment means, as far as is known yet."""
         reference = parse_checkpoint(text)
         if reference is None or reference.stage is None:
             return [text]
@@ -256,7 +256,7 @@ class RunFacts:
         return found
 
     def dev_scores(self, stage: str) -> list[DevScore]:
-        """Scores on the items that choose, by step."""
+        """Scores on dev items, by step."""
         best = read_selection(self.run.path, stage)
         return [
             DevScore(

@@ -59,7 +59,7 @@ def leaderboard_remarks(found: Sequence[ReportedSummary], w: Words) -> list[str]
 
 
 def score_remarks(summaries: list[Summary], w: Words) -> list[str]:
-    """What a reader must know about the runs themselves."""
+    """Notes on the runs."""
     stopped = {s.result.run: s.result.unfinished for s in summaries if s.result.unfinished}
     missing = {
         s.result.run: w("punctuation.listing").join(s.result.left_out)
@@ -72,7 +72,7 @@ def score_remarks(summaries: list[Summary], w: Words) -> list[str]:
 
 
 def _missing(summary: Summary, w: Words) -> str:
-    """What the answers without a score leave of the score."""
+    """The bounds that answers without a score leave for the score."""
     low, high = map(percent, summary.possible or ())
     run = visible(summary.result.run)
     return w("foreign.missing", run=run, count=summary.abstained, low=low, high=high)

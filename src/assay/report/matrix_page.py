@@ -83,7 +83,7 @@ def listed(matrix: Matrix, folder: Path, w: Words) -> list[dict[str, Any]]:
 
 
 def source_link(origin: Provenance, folder: Path) -> dict[str, str]:
-    """The name of a record and the way to it from the page."""
+    """The name of a record and its relative path from the page."""
     return {
         "text": visible(f"{origin} · {origin.record.name}"),
         "href": quote(Path(os.path.relpath(origin.file, folder)).as_posix()),

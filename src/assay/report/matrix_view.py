@@ -60,7 +60,7 @@ def value_text(value: Value) -> str:
 
 
 def leaf_names(matrix: Matrix) -> dict[str, str]:
-    """The axes by their shortest names: the end of each dotted key that no other axis has."""
+    """The shortest unambiguous name of each axis: the end of its dotted key."""
     ends = shortest_ends(matrix.layout.keys)
     return {key: visible(".".join(end)) for key, end in ends.items()}
 
@@ -218,7 +218,7 @@ def column_labels(matrix: Matrix, words: Words) -> list[str]:
 
 
 def scale_of(cells: Sequence[Cell]) -> tuple[float, float]:
-    """What holds the intervals of all cells: 0 to 1 where they stay within."""
+    """The range that contains the intervals of all cells: 0 to 1 if they lie within."""
     intervals = [cell.interval for cell in cells if cell.interval is not None]
     return min([0.0, *(i.low for i in intervals)]), max([1.0, *(i.high for i in intervals)])
 
@@ -286,7 +286,7 @@ def extreme(cell: Cell, matrix: Matrix, words: Words) -> str:
 
 
 def overlap_lines(matrix: Matrix, words: Words) -> list[tuple[str, bool]]:
-    """The items and rows that values of each axis share; True marks what is not independent."""
+    """The items and rows that values of an axis share; True marks dependent values."""
     names = leaf_names(matrix)
     same = [o for o in matrix.overlaps if o.of == "items" and o.kind == "same"]
     lines = []
@@ -311,7 +311,7 @@ def overlap_line(found: Overlap, key: str, words: Words) -> str:
 
 
 def nested_values(matrix: Matrix) -> dict[str, bool]:
-    """Axes whose values lie within each other."""
+    """The axes whose values are nested."""
     return {o.key: True for o in matrix.overlaps if o.kind in ("nested", "overlapping")}
 
 
@@ -338,7 +338,7 @@ def arm_view(arm: ArmView, matrix: Matrix, words: Words) -> Section:
 
 
 def recommendation_view(matrix: Matrix, words: Words) -> Section:
-    """What the rule recommends, with its evidence, or why nothing."""
+    """The recommended setting with its evidence, or why there is none."""
     found = matrix.recommendation
     cell, choice = found.cell, found.choice
     view: Section = {
@@ -384,7 +384,7 @@ def recommendation_view(matrix: Matrix, words: Words) -> Section:
 
 
 def note_lines(matrix: Matrix, words: Words) -> list[str]:
-    """What was left out and what a reader must know, a line for each kind."""
+    """Omissions and warnings, one line for each kind."""
     subjects: dict[str, list[str]] = {}
     for note in matrix.notes:
         subjects.setdefault(note.key, []).append(visible(note.subject))

@@ -41,13 +41,13 @@ class ReportedScore:
     """The mean score of a reported run on one benchmark or subset."""
 
     cell: str
-    """The benchmark or subset, as the record calls it; "" where it has one only."""
+    """The benchmark or subset as the record names it; "" if it has only one."""
     score: float
     """A share, over all passes."""
     passes: int
     items: int | None
     interval: Interval | None
-    """None where the record does not say how many items there are."""
+    """None if the record does not give the number of items."""
 
 
 def reported_scores(root: Path, reference: ReportedRun) -> list[ReportedScore]:
@@ -87,7 +87,7 @@ def note_lines(experiment: Experiment, root: Path, w: Words) -> list[str]:
 
 
 def reported_lines(root: Path, reference: ReportedRun, w: Words) -> list[str]:
-    """What others reported, a line for each benchmark, or why it cannot be said."""
+    """Reported scores, one line for each benchmark, or why there are none."""
     place = {"run": reference.run, "file": reference.file}
     try:
         scores = reported_scores(root, reference)
@@ -143,7 +143,7 @@ def notebook(root: Path, only: RunDirectory | None = None, lang: str = "en") -> 
 
 
 def started_of(run: RunDirectory) -> str:
-    """When a run began; what its id says of that where its status cannot be read."""
+    """The start of a run, taken from its id if its status cannot be read."""
     try:
         return stored_status(run.path).started
     except DamagedStatus:
@@ -152,7 +152,7 @@ def started_of(run: RunDirectory) -> str:
 
 
 def entry(run: RunDirectory, notes: Sequence[Note], w: Words) -> str:
-    """One run: what it was, what came of it, what people noted."""
+    """One run: its settings, its results, its notes."""
     try:
         status = read_status(run.path)
     except DamagedStatus as error:  # one damaged run must not hide the others
@@ -172,7 +172,7 @@ def entry(run: RunDirectory, notes: Sequence[Note], w: Words) -> str:
 
 
 def shown_or_why(run: RunDirectory, w: Words) -> list[str]:
-    """What the records of a run say, or why they cannot be read."""
+    """The results of a run, or why they cannot be read."""
     why = damage(run)
     try:
         if not why:
@@ -183,7 +183,7 @@ def shown_or_why(run: RunDirectory, w: Words) -> list[str]:
 
 
 def recorded(facts: RunFacts, w: Words) -> list[str]:
-    """What the records of a run say."""
+    """The results of a run."""
     experiment = facts.experiment
     lines = [cell(experiment.about)] if experiment.about else []
     stages = " → ".join(f"{n} ({s.method})" for n, s in experiment.stage.items()) or "–"
@@ -204,7 +204,7 @@ def recorded(facts: RunFacts, w: Words) -> list[str]:
 
 
 def measured(measurement: Measurement, w: Words) -> list[str]:
-    """The scores of one evaluation, with what they say against its control."""
+    """The scores of one evaluation, compared with its control."""
     if measurement.table is None:
         return [f"- {cell(measurement.name)}: {w('table.not_run')}"]
     lines = []
@@ -227,7 +227,7 @@ def measured(measurement: Measurement, w: Words) -> list[str]:
 
 
 def against_control(facts: RunFacts, control: str, w: Words) -> str:
-    """What the comparison with the run that the experiment names says, or why there is none."""
+    """The comparison with the control that the experiment names, or why there is none."""
     try:
         other = find_run(facts.run.root, parse_run_name(control))
         table = compare_runs(other, facts.run)
@@ -240,7 +240,7 @@ def against_control(facts: RunFacts, control: str, w: Words) -> str:
 
 
 def plan_lines(run: RunDirectory, notes: Sequence[Note], w: Words) -> list[str]:
-    """The plans that a run was the first to follow."""
+    """The plans whose first run this is."""
     started = started_of(run)
     times = [started_of(other) for other in runs_of(run.root, run.name)]
     earlier = [time for time in times if time < started]
@@ -251,19 +251,19 @@ def plan_lines(run: RunDirectory, notes: Sequence[Note], w: Words) -> list[str]:
 
 
 def plan_entry(note: Note, w: Words) -> str:
-    """A run that is still to come."""
+    """A plan without a run."""
     head = w("log.plan", date=day(note.at), name=note.name)
     return f"## {cell(head)}{w('log.pending')}\n\n{cell(note.text)}"
 
 
 def lost_entry(note: Note, w: Words) -> str:
-    """A note about a run that is not there any more."""
+    """A note about a deleted run."""
     head = w("log.lost", date=day(note.at), run=note.about)
     return f"## {cell(head)}\n\n- {moment(note.at)}: {cell(note.text)}"
 
 
 def merged(lines: Sequence[str]) -> list[str]:
-    """Paragraphs, with the items of a list as one of them."""
+    """Joins consecutive items of a list into one paragraph."""
     found: list[str] = []
     for line in lines:
         if line.startswith("- ") and found and found[-1].startswith("- "):

@@ -31,8 +31,7 @@ HTML, MARKDOWN = "report.html", "report.md"
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Between which steps of which stage progress is told; None: as `lab.monitor.progress`
-    chooses."""
+    """The stage and steps whose progress is shown; None: as `lab.monitor.progress` chooses."""
 
     stage: str | None = None
     first: int | None = None
@@ -42,7 +41,7 @@ class Span:
 def write_report(run: RunDirectory, lang: str = "en", span: Span = Span()) -> Path:
     """Write both pages of a run from its records; returns the HTML page.
 
-    `span` says between which steps progress is told. Raises UnknownLanguage, NothingToReport,
+    `span` selects the steps whose progress is shown. Raises UnknownLanguage, NothingToReport,
     NoSuchStep, and what reading the records raises.
     """
     facts = gather(run)
@@ -53,7 +52,7 @@ def write_report(run: RunDirectory, lang: str = "en", span: Span = Span()) -> Pa
 
 
 def lacks_page(run: RunDirectory) -> bool:
-    """Whether a finished run was killed before its page: it has none, or an older one."""
+    """Whether a finished run has no page, or an older one, because it was killed before."""
     if stored_status(run.path).status != "finished":
         return False
     page, ended = run.path / HTML, run.path / STATUS
@@ -155,7 +154,7 @@ class Reporting:
         self.inner.evaluation(name, checkpoint, done, total)
 
     def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
-        """Write the report. One that cannot be written is told, and stops no training."""
+        """Write the report. A failure is noted and does not stop the training."""
         try:
             write_progress(run, stage, step, why, self.lang)
         except Exception as error:

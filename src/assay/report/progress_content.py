@@ -24,7 +24,7 @@ ROUNDED = 1e-12
 
 
 def progress_section(found: Progress, words: Words) -> Section:
-    """Everything that a page says about the progress of one stage."""
+    """Everything that a page shows of the progress of one stage."""
     return {
         "title": words("progress.title", stage=found.stage, first=found.first, last=found.last),
         "about": about(found, words),
@@ -46,7 +46,7 @@ def progress_section(found: Progress, words: Words) -> Section:
 
 
 def about(found: Progress, words: Words) -> str:
-    """Where the stage is, and since when the table counts."""
+    """The step of the stage, and the first step of the table."""
     place = words("progress.position", last=found.last, planned=found.planned or "?")
     if found.reported is not None and found.reported.step == found.first:
         at = found.reported.at.replace("T", " ").removesuffix("+00:00") + " UTC"
@@ -58,14 +58,14 @@ def about(found: Progress, words: Words) -> str:
 
 
 def unchanged(row: MetricRow) -> bool:
-    """Whether a metric had one value in all steps of the table."""
+    """Whether a metric is constant over all steps of the table."""
     still = row.trend is not None and row.trend.slope == row.trend.interval.low == 0
     same = row.before is not None and row.after is not None and row.before.value == row.after.value
     return still and same
 
 
 def constant_text(rows: Sequence[MetricRow], words: Words) -> str:
-    """Metrics that never changed, in one line; empty without any."""
+    """Constant metrics, in one line; "" without any."""
     values = [
         f"{metric_label(row.metric, words)} {writers(row.metric)[0](row.after.value)}"
         for row in rows
@@ -116,7 +116,7 @@ def metric_label(metric: str, words: Words) -> str:
 
 
 def writers(metric: str) -> tuple[Callable[[float], str], Callable[[float], str]]:
-    """How a metric's values, and differences of them, are written: shares in percent."""
+    """Formats of a metric's values and differences: shares in percent."""
     if is_share(metric) or metric.startswith(PART):
         return percent, points
     return number, signed_number
@@ -153,7 +153,7 @@ def estimate_text(found: Estimate | None, write: Callable[[float], str], words: 
 
 
 def changes(found: Progress, words: Words) -> list[str]:
-    """What is different since the first of the two steps, in a few lines."""
+    """The changes since the first of the two steps, in a few lines."""
     said = []
     for rule in sorted(found.new):
         said.append(words("progress.new_finding", what=words.sections["health"][rule]))
@@ -173,7 +173,7 @@ def changes(found: Progress, words: Words) -> list[str]:
 
 
 def finding_views(found: Progress, words: Words) -> list[dict[str, Any]]:
-    """What the health rules find at the last step."""
+    """The findings of the health rules at the last step."""
     views = []
     for each in found.findings:
         said = translated(worded(each, words.sections), words)
@@ -279,7 +279,7 @@ def guard_views(found: Progress, words: Words) -> list[dict[str, str]]:
 
 
 def promotion(stage: str, chosen: Selection | None, looks: Promotion | None, words: Words) -> str:
-    """What `STAGE.best` is, and why; "" while nothing was chosen."""
+    """The selected `STAGE.best` with the reason; "" before the selection."""
     if chosen is None:
         return ""
     best = checkpoint_label(chosen.checkpoint, words)

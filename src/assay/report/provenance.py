@@ -13,16 +13,16 @@ from assay.report.words import Words, flat, number, percent, visible
 from assay.runs.manifest_file import CHECKED, overridden
 
 GRAVE = ("questions", "calls")
-"""What makes a reported score one of memory."""
+"""Why a reported score may measure memory."""
 
 
 def marks(facts: RunFacts, words: Words) -> list[str]:
-    """What a reader must know before any number of the run."""
+    """Warnings that come before every number of the run."""
     return [*overriding(facts, words), *leaks(facts, words)]
 
 
 def overriding(facts: RunFacts, words: Words) -> list[str]:
-    """Why the run was made although its checks ended with errors, and with which."""
+    """The overridden errors of the checks, and the user's reason."""
     if not (reason := overridden(facts.manifest)):
         return []
     said = [error_text(each, words) for each in facts.manifest[CHECKED]["errors"]]
@@ -31,12 +31,12 @@ def overriding(facts: RunFacts, words: Words) -> list[str]:
 
 
 def error_text(error: Mapping[str, Any], words: Words) -> str:
-    """An error of the checks, as far as its words are known in the page's language."""
+    """An error of the checks, translated if the catalogue has it."""
     return flat(words.known("finding", error["what"]))
 
 
 def leaks(facts: RunFacts, words: Words) -> list[str]:
-    """Training rows that ask what items of a reporting evaluation ask."""
+    """Training rows with the questions of a reporting evaluation."""
     found = [
         shared_text(each, words)
         for each in shared(facts)
@@ -53,17 +53,17 @@ def leaks(facts: RunFacts, words: Words) -> list[str]:
 
 
 def looked_at(facts: RunFacts) -> frozenset[str]:
-    """The evaluations that the checks before the run have seen."""
+    """The evaluations that were checked before the run."""
     return frozenset(facts.experiment.evaluate if CHECKED in facts.manifest else ())
 
 
 def shared(facts: RunFacts) -> list[Mapping[str, Any]]:
-    """What training rows and tests have in common, as the checks noted it."""
+    """The overlap of training rows and tests, as the checks recorded it."""
     return facts.manifest.get(CHECKED, {}).get("shared", [])
 
 
 def shared_lines(facts: RunFacts, data: str, words: Words) -> list[str]:
-    """All of it about one data set; that there is nothing, where rows of it are trained on."""
+    """The overlap of one data set, or a sentence that it has none."""
     if CHECKED not in facts.manifest or not facts.experiment.evaluate:
         return []
     trained = {stage.data.removesuffix(".dev") for stage in facts.experiment.stage.values()}
@@ -74,7 +74,7 @@ def shared_lines(facts: RunFacts, data: str, words: Words) -> list[str]:
 
 
 def shared_text(found: Mapping[str, Any], words: Words) -> str:
-    """One thing in common: counts, share and a few names."""
+    """One kind of overlap: counts, share and a few names."""
     values = {
         "rows": number(found["rows"]),
         "of": number(found["of"]),
@@ -173,7 +173,7 @@ def _count(rows: Any) -> int:
 
 
 def dropped_for(why: str, words: Words) -> str:
-    """The reason in the reader's language; what stands in brackets behind it is kept."""
+    """The reason in the page's language; text in brackets behind it is kept."""
     known = words.known("reason", why)
     reason, bracket, rest = why.rpartition(" (")
     if known != why or not bracket:

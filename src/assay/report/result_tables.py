@@ -29,9 +29,9 @@ class ResultRow:
     name: str
     label: str
     chosen: bool
-    """Whether the items that choose chose it."""
+    """Whether it was selected on dev items."""
     best_of: tuple[str, ...]
-    """Stages that started from it, and of which no later checkpoint was shown better."""
+    """Stages that started from it and did not significantly improve on it."""
     line: Line | None
     """None: not run."""
 
@@ -46,7 +46,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How many answers ended this way, by checkpoint."""
+    """The number of answers with this outcome, by checkpoint."""
 
     name: str
     counts: tuple[int, ...]
@@ -65,12 +65,12 @@ class StageRow:
     optimizer: str
     adapt: str
     detail: str
-    """What is particular to the method."""
+    """Settings of this method alone."""
     seconds: float
 
 
 def checkpoint_label(name: str, words: Words) -> str:
-    """`sft.step-000040` as readers say it."""
+    """The label of a checkpoint such as `sft.step-000040`."""
     reference = parse_checkpoint(name)
     if reference is None or reference.stage is None:
         return words("checkpoint.base") if name == "base" else name
@@ -98,7 +98,7 @@ def result_rows(facts: "RunFacts", measurement: "Measurement", words: Words) -> 
 
 
 def is_chosen(facts: "RunFacts", name: str) -> bool:
-    """Whether the items that choose promoted a checkpoint over what its stage started from."""
+    """Whether the selection on dev items promoted a checkpoint over its stage's start."""
     chosen = read_selections(facts.run.path).values()
     return any(each.promoted and each.checkpoint == name for each in chosen)
 
@@ -141,7 +141,7 @@ def outcomes(facts: "RunFacts", table: Table) -> list[Outcome]:
 
 
 def outcome(answer: Mapping[str, Any]) -> str:
-    """What became of one answer."""
+    """The outcome of one answer."""
     if answer["score"] is None:
         return ABSTAINED
     if answer["error"]:

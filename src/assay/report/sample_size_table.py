@@ -17,7 +17,7 @@ from assay.report.words import Words, words
 
 
 def plan_shown(pilot: Pilot, wish: Wish, plan: Plan, lang: str = "en") -> list[RenderableType]:
-    """The table of designs, then the cheapest and what the pilot does not tell."""
+    """The table of designs, then the cheapest and the unknown variances."""
     w = words(lang)
     heads = ("items", "repeats", "seeds", "smallest", "answers")
     power = 100 * plan.power
@@ -53,7 +53,7 @@ def _cheapest(plan: Plan, w: Words) -> str:
 
 
 def _notes(pilot: Pilot, wish: Wish, w: Words) -> Iterator[str]:
-    """Where the variances come from, and which of them is not known."""
+    """The source of the variances, and those that are unknown."""
     v = pilot.variances
     if pilot.items:
         counts = {"items": pilot.items, "repeats": pilot.repeats, "seeds": pilot.seeds}

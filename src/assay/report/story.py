@@ -96,7 +96,7 @@ def stage_section(facts: RunFacts, words: Words) -> list[Section]:
 
 
 def dev_plot(scores: Sequence[DevScore], words: Words) -> str:
-    """Scores on the items that choose, drawn in characters between the ends of all intervals."""
+    """Scores on dev items, drawn in characters on one scale."""
     bars = [
         Bar(d.score, d.interval, percent(d.score), f"{words('chart.step')} {number(d.step)}")
         for d in scores
@@ -136,7 +136,7 @@ def constants(found: Sequence[Curve], words: Words) -> str:
 
 
 def legend(found: Sequence[Curve], marked: Checkpoints, words: Words) -> str:
-    """What bands, triangles and the dashed line of the curves mean, as far as they are there."""
+    """The legend of the curves: bands, triangles and the dashed line."""
     shown = [
         ("chart.band", any(any(curve.limits) for curve in found if not curve.constant)),
         ("chart.checkpoints", bool(marked.steps)),
@@ -146,7 +146,7 @@ def legend(found: Sequence[Curve], marked: Checkpoints, words: Words) -> str:
 
 
 def writer(metric: str) -> Callable[[float | None], str]:
-    """How the values of a metric are written."""
+    """The format of a metric's values."""
     return percent if metric in SHARES else number
 
 
@@ -166,7 +166,7 @@ def panel(curve: Curve, marked: Checkpoints, words: Words) -> Section:
 
 
 def finding_section(facts: RunFacts, words: Words) -> list[dict[str, str]]:
-    """What the health rules found, stage by stage, and the identity rules in the main table."""
+    """Findings of the health rules for each stage, and of the identity rules in the main table."""
     found = [
         (stage, translated(worded(each, words.sections), words))
         for stage in facts.experiment.stage
@@ -190,7 +190,7 @@ def finding_section(facts: RunFacts, words: Words) -> list[dict[str, str]]:
 
 
 def selection_section(facts: RunFacts, words: Words) -> list[str]:
-    """What the best checkpoint of each stage is, and why."""
+    """The best checkpoint of each stage, with the reason."""
     said = [
         promotion(stage, read_selection(facts.run.path, stage), explained(facts.run, stage), words)
         for stage in facts.experiment.stage
@@ -231,7 +231,7 @@ def chips(facts: RunFacts, words: Words) -> list[tuple[str, str]]:
 
 
 def warnings(facts: RunFacts, words: Words) -> list[str]:
-    """What a reader must know before any number."""
+    """Warnings that come before every number."""
     found = []
     if facts.status.status != "finished":
         message = f": {visible(facts.status.message)}" if facts.status.message else ""
@@ -251,7 +251,7 @@ def warnings(facts: RunFacts, words: Words) -> list[str]:
 
 
 def _put_aside(noted: Mapping[str, Any], words: Words) -> str:
-    """Why a part of the run was trained twice, and where the first time lies."""
+    """Why a part of the run was trained twice, and the folder of the first attempt."""
     given = {"start": noted["start"], "folder": noted["folder"], "at": noted["at"]}
     if not noted["damage"]:
         return words("page.started_over", **given)

@@ -31,7 +31,7 @@ def environment() -> Environment:
 
 
 def shown(value: object) -> object:
-    """What a template writes for a value: nothing in it steers a terminal or turns lines."""
+    """Text of a value in a template: without control characters and line breaks."""
     if isinstance(value, Markup):
         return Markup(visible(str(value)))
     return visible(value) if isinstance(value, str) else value

@@ -225,12 +225,12 @@ class Seen:
 
     @property
     def ended(self) -> bool:
-        """Whether the run is no longer at work."""
+        """Whether the run has ended."""
         return self.status.status != "running"
 
 
 def follow(run: RunDirectory, every: float, sleep: Callable[[float], None]) -> Iterator[Seen]:
-    """The run now, and again at every change until it has ended; looks every `every` seconds."""
+    """Yields the run now and at every change until it ends; polls every `every` seconds."""
     last: tuple[object, ...] = ()
     while True:
         status, records = read_status(run.path), count_records(run)
@@ -249,7 +249,7 @@ def count_records(run: RunDirectory) -> int:
 
 
 def headline(seen: Seen, lang: str = "en") -> str:
-    """Where the run is, in one line."""
+    """The stage and step of the run, in one line."""
     w, status = words(lang), seen.status
     key = "watch.step" if status.stage else "watch.begins"
     planned = seen.progress.planned if seen.progress else None
@@ -266,7 +266,7 @@ def headline(seen: Seen, lang: str = "en") -> str:
 
 
 def watch_view(seen: Seen, lang: str = "en") -> RenderableType:
-    """The run as it looks now."""
+    """The view of a run at one moment."""
     line = Text(headline(seen, lang), "bold")
     return Group(line, progress_view(seen.progress, lang)) if seen.progress else line
 

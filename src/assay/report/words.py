@@ -25,8 +25,7 @@ UNSEEN = (
     *(*range(0x202A, 0x202F), *range(0x2066, 0x206A)),
     *range(0xD800, 0xE000),
 )
-"""Control codes of eight bits, what turns the direction of text or breaks its lines unseen, and
-halves of surrogate pairs, which no terminal can be sent."""
+"""C1 control codes, characters that change the direction of text or break lines, and surrogates."""
 CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if code not in (9, 10)} | {
     127: 0x2421,
     **dict.fromkeys(UNSEEN, 0xFFFD),
@@ -39,7 +38,7 @@ ROUNDING = 1e-9
 
 
 class UnknownLanguage(InputError):
-    """A language that pages are not written in."""
+    """There is no catalogue of this language."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class Words:
 
 @cache
 def _pattern(key: str) -> re.Pattern[str]:
-    """What a text with gaps matches: each gap is some text in one line."""
+    """The pattern of a text with gaps: each gap is some text in one line."""
     parts = re.split(r"\{(\w+)\}", key)
     gaps = [f"(?P<{p}>.+)" if n % 2 else re.escape(p) for n, p in enumerate(parts)]
     return re.compile("".join(gaps))

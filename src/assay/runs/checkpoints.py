@@ -66,7 +66,7 @@ SELECTION = "selection.json"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What was chosen for one stage. Checkpoints are named as records name them."""
+    """The selected checkpoint of one stage. Checkpoints are named as in records."""
 
     checkpoint: str
     """`STAGE.best`: a checkpoint of the stage, or its start."""
@@ -75,7 +75,7 @@ class Selection:
     evaluation: str
     """The selecting evaluation."""
     score: float
-    """Of `checkpoint` on the items that choose."""
+    """Score of `checkpoint` on dev items."""
     looks: int
     """Checkpoints that were compared with the start."""
 
@@ -86,13 +86,13 @@ class Selection:
 
 
 def write_selection(run: Path, stage: str, selection: Selection) -> None:
-    """Note what was chosen for `stage` in the run folder."""
+    """Store the selection of `stage` in the run folder."""
     chosen = _read(run) | {stage: asdict(selection)}
     write_listed(run, run / SELECTION, json.dumps(chosen, indent=2) + "\n")
 
 
 def forget_selections(run: Path, stages: Collection[str]) -> None:
-    """Take back what was chosen for stages that are trained again."""
+    """Remove the selections of stages that are trained again."""
     chosen = _read(run)
     if chosen.keys() & stages:
         left = {stage: selection for stage, selection in chosen.items() if stage not in stages}
@@ -100,13 +100,13 @@ def forget_selections(run: Path, stages: Collection[str]) -> None:
 
 
 def read_selection(run: Path, stage: str) -> Selection | None:
-    """What was chosen for `stage`, None where nothing was chosen yet."""
+    """The selection of `stage`; None before there is one."""
     chosen = _read(run).get(stage)
     return as_entry(Selection, chosen, run / SELECTION) if chosen else None
 
 
 def read_selections(run: Path) -> dict[str, Selection]:
-    """What was chosen, by stage."""
+    """The selections by stage."""
     found = _read(run).items()
     return {stage: as_entry(Selection, chosen, run / SELECTION) for stage, chosen in found}
 

@@ -12,7 +12,7 @@ Manifest = dict[str, Any]
 PUT_ASIDE = "put_aside"
 """Key under `time`: what a run no longer goes on from, see `lab.run.restore`."""
 CHECKED = "checked"
-"""Key of what was found before the run was made, see `before_run`: no part of what it is."""
+"""Key of the findings before the run, see `lab.check.before_run`; they are no fingerprints."""
 KINDS = {str: "text", dict: "table"}
 TABLES = ("base_weights", "data", "stages", "evaluation", CHECKED)
 
@@ -47,7 +47,7 @@ def read_manifest(run: RunDirectory) -> Manifest:
 
 
 def _used(manifest: Manifest) -> Iterator[tuple[str, type, Any]]:
-    """What every list of runs looks at, with its place and the kind that it must have."""
+    """Parts of the manifest that lists of runs need, with their types."""
     base = manifest.get("base_weights", {})
     for name in base.keys() & {"checkpoint", "source", "sha256"}:
         yield f"base_weights.{name}", str, base[name]
@@ -61,5 +61,5 @@ def _used(manifest: Manifest) -> Iterator[tuple[str, type, Any]]:
 
 
 def overridden(manifest: Mapping[str, Any]) -> str:
-    """Why a run was made although its checks ended with errors; "" for one that they let pass."""
+    """The reason for overriding errors of the checks; "" if there were none."""
     return str(manifest.get(CHECKED, {}).get("despite", ""))

@@ -25,7 +25,7 @@ class NotMeasured(InputError):
 
 
 def evaluation_records(run: RunDirectory) -> list[EvaluationRecord]:
-    """What the run was evaluated on, in the order of its file; then what was added to it later."""
+    """The evaluations of the run in the order of its file, then those added later."""
     found = []
     for file in sorted(run.evaluations.glob("*/evaluation.json")):
         found.append(_read_record(file))

@@ -56,7 +56,8 @@ def _parsed(file: Path, lines: Sequence[bytes]) -> list[dict[str, Any]]:
 
 
 def _kept(places: list[tuple[str, int]], stage: str, step: int) -> int:
-    """How many lines stay: through the last one at or before the place, or before the stage."""
+    """The number of lines to keep: up to the last at or before the place, or to the stage's
+    start."""
     reached = [i + 1 for i, (s, n) in enumerate(places) if s == stage and n <= step]
     begun: Iterable[int] = (i for i, (s, _) in enumerate(places) if s == stage)
     return reached[-1] if reached else next(iter(begun), len(places))
@@ -81,7 +82,7 @@ HISTORY = "history.json"
 
 
 class HistoryLost(InputError):
-    """The metrics hold less than when a checkpoint was made, or something else."""
+    """The metrics have lost or changed lines since a checkpoint was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Recorded:
 
 
 def keep_history(metrics: Path, checkpoint: Path) -> None:
-    """Put the lines so far on the disk, and what they are into a checkpoint's folder."""
+    """Sync the metrics to the disk, and store their size and hash in a checkpoint's folder."""
     sync(metrics)
     sync(metrics.parent)
     content = metrics.read_bytes()
@@ -103,7 +104,7 @@ def keep_history(metrics: Path, checkpoint: Path) -> None:
 
 
 def cut_history(run: RunDirectory, stage: str, step: int) -> None:
-    """Leave of the metrics what they were at a checkpoint, whatever stands behind it."""
+    """Truncate the metrics to their state at a checkpoint."""
     file = run.checkpoint(stage, step) / HISTORY
     if not file.exists():
         truncate_metrics(run.metrics, stage, step)
@@ -113,9 +114,9 @@ def cut_history(run: RunDirectory, stage: str, step: int) -> None:
 
 
 def check_history(run: RunDirectory, stage: str, step: int) -> None:
-    """Raise HistoryLost unless the metrics begin with what they were at a checkpoint.
+    """Raise HistoryLost unless the metrics begin as they were at a checkpoint.
 
-    One of an older version does not say it: the stage's steps up to it must be there.
+    A checkpoint of an older version has no such record; the stage's steps up to it must exist.
     """
     problem = lost_history(run, stage, step)
     if problem:
@@ -124,7 +125,7 @@ def check_history(run: RunDirectory, stage: str, step: int) -> None:
 
 
 def lost_history(run: RunDirectory, stage: str, step: int) -> str:
-    """What the metrics lack or have otherwise than at a checkpoint; "" where nothing."""
+    """How the metrics differ from their state at a checkpoint; "" if they do not."""
     name = f"{stage}.step-{step:06d}"
     file = run.checkpoint(stage, step) / HISTORY
     if not file.exists():

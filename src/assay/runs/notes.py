@@ -55,7 +55,7 @@ def read_notes(root: Path) -> list[Note]:
 
 
 def pending_plans(notes: Sequence[Note], started: Sequence[tuple[str, str]]) -> list[Note]:
-    """Plans of which no run has begun since; `started` are names and times of runs."""
+    """Plans that no run has followed since; `started` has the names and start times of runs."""
     return [
         note
         for note in notes

@@ -35,9 +35,9 @@ def mark_protected(run: RunDirectory, path: Path, why: str) -> None:
 
 
 def guard_delete(root: Path, path: Path, within: Path | None = None) -> None:
-    """Raise ProtectedPath where something in `path`, or `path` as a part of it, is protected.
+    """Raise ProtectedPath if `path`, its content or a folder around it is protected.
 
-    References from inside `within` do not count, which is `path` itself unless it is said.
+    References from inside `within`, by default `path` itself, do not count.
     """
     # A deletion cannot be taken back, so it is judged by the folders and not by an old index.
     rebuild_index(root)

@@ -85,18 +85,18 @@ def stored_turns(line: Mapping[str, Any]) -> tuple[Turn, ...]:
 
 
 def stored_messages(line: Mapping[str, Any], origin: str = "") -> tuple[Message, ...]:
-    """What was said, of a line that may have the two columns; nothing of one that has not."""
+    """The messages of a line of a record; empty if it has no conversation."""
     if not line.get("messages"):
         return ()
-    # A conversation as it was had may break rules that rows keep, so messages are read one by one.
+    # A sampled conversation may break rules that rows keep, so messages are parsed one by one.
     values, record = json.loads(line["messages"]), Record(origin, 1, {})
     return tuple(parse_message(record, value, f"messages[{i}]") for i, value in enumerate(values))
 
 
 def transcript(messages: str) -> str:
-    """A conversation as a record has it, for people: the role, then what was said, indented.
+    """A stored conversation as text: each role, then its message, indented.
 
-    The indent keeps text that looks like a role from passing for one. Calls are JSON.
+    The indent keeps text of a message from passing for a role. Calls are JSON.
     """
     said = []
     for message in json.loads(messages):
@@ -147,7 +147,7 @@ VISIT = "visit"
 CLUSTER = "cluster"
 """Column of records whose items may share a source: the source of the line's item."""
 COLUMN_TYPES = {column.name: column.type for schema in (SAMPLES, ANSWERS) for column in schema}
-"""A column of both kinds of file has one type."""
+"""Both kinds of file share the types of columns."""
 COLUMN_TYPES[CLUSTER] = pa.string()
 
 Line = Mapping[str, Any]
@@ -178,7 +178,7 @@ def write_table(
 
 
 def _keepable(value: Any) -> Any:
-    # What a world or a checker makes of an answer may hold half of a surrogate pair.
+    # The text of an environment or a checker may hold half of a surrogate pair.
     return whole_text(value) if isinstance(value, str) else value
 
 
@@ -223,7 +223,7 @@ def whole_table(file: Path, **wanted: Any) -> pa.Table:
 
 @contextmanager
 def reading(file: Path) -> Iterator[None]:
-    """Raises DamagedRecord for what goes wrong with a record or a step's samples inside."""
+    """Turns errors while a record or a step's samples are read into DamagedRecord."""
     try:
         yield
     except (pa.ArrowException, OSError, KeyError) as error:
@@ -242,7 +242,7 @@ def check_types(found: pa.Schema) -> None:
 
 @dataclass(frozen=True)
 class EvaluationRecord:
-    """What an evaluation is; two with the same fingerprint may share records."""
+    """The description of an evaluation; two with the same fingerprint may share records."""
 
     name: str
     benchmark: str
@@ -256,10 +256,9 @@ class EvaluationRecord:
     options: Mapping[str, Any]
     seed: int
     shared: Mapping[str, int] | None = None
-    """Training rows of the run that ask what an item asks, by data set; None: nobody looked."""
+    """Training rows of the run with the question of an item, by data set; None: not checked."""
     fewer: Mapping[str, int] = field(default_factory=dict)
-    """How many of the items `base`, or the checkpoints of a stage, are asked; all, where it does
-    not say."""
+    """Number of items for `base` or the checkpoints of a stage; all if it is not given."""
 
     @property
     def key(self) -> str:
@@ -267,7 +266,7 @@ class EvaluationRecord:
         settings = asdict(self)
         del settings["shared"]
         if not self.fewer:
-            # As records were named before there were any with fewer items.
+            # The name of records from before there were subsets of items.
             del settings["fewer"]
         return f"{self.name}-{sha256_text(canonical_json(settings))[:8]}"
 
@@ -283,13 +282,13 @@ class EvaluationRecord:
         return tuple(item for item in self.items if item in chosen)
 
     def jobs(self, checkpoint: str) -> list[tuple[int, int]]:
-        """What a checkpoint is asked: places of items, each with every repeat."""
+        """The requests for a checkpoint: places of items, each with every repeat."""
         asked = set(self.asked(checkpoint))
         places = [place for place, item in enumerate(self.items) if item in asked]
         return [(place, repeat) for place in places for repeat in range(self.repeats)]
 
     def part(self, checkpoint: str) -> bool:
-        """Whether a checkpoint is asked a part of the items only."""
+        """Whether a checkpoint is measured on a part of the items only."""
         return len(self.asked(checkpoint)) < len(self.items)
 
     def file(self, evaluations: Path, checkpoint: str) -> Path:
@@ -297,7 +296,8 @@ class EvaluationRecord:
         return evaluations / self.key / f"{checkpoint}.parquet"
 
     def finished(self, run: RunDirectory, checkpoint: str) -> bool:
-        """Whether the record of a checkpoint is complete; clears what a kill left beside it."""
+        """Whether the record of a checkpoint is complete; removes chunks that a kill left beside
+        it."""
         file = self.file(run.evaluations, checkpoint)
         if file.exists():
             shutil.rmtree(file.with_suffix(".parts"), ignore_errors=True)

@@ -29,20 +29,20 @@ from assay.runs.status import RunState, is_held, stored_status
 
 @dataclass(frozen=True, slots=True)
 class LastScore:
-    """A score and what it is of; None and the reason where it cannot be read."""
+    """A score with its evaluation; None with the reason if it cannot be read."""
 
     score: float | None = None
     on: str = ""
 
 
 def last_score(run: RunDirectory) -> LastScore:
-    """Read a run's score; one whose files are damaged names them in place of it."""
+    """Read a run's score, or the damaged file in place of it."""
     if not any(run.evaluations.glob("*/evaluation.json")):
         return LastScore()
     try:
         return _measured(run)
     except InputError as error:
-        # A list of many runs is shown whatever became of one of them, and says so.
+        # A damaged run must not hide the others in a list, so its error is shown in its row.
         place = "" if error.file is None else str(error.file).removeprefix(f"{run.path}/")
         return LastScore(None, f"cannot be read: {place or error.problem}")
 
@@ -63,7 +63,7 @@ INDEX = "lab.sqlite"
 PROTECTED = "protected.json"
 VERSION = 2
 SQLITE = b"SQLite format 3\0"
-"""How every SQLite database begins; an empty file is one that has yet to be written."""
+"""The header of every SQLite database; an empty file has not been written yet."""
 TABLES = """
 CREATE TABLE runs (
   name TEXT, id TEXT, seed INTEGER, status TEXT, started TEXT, finished TEXT, stage TEXT,
@@ -100,7 +100,7 @@ class IndexedRun:
 
 
 def note_run(run: RunDirectory) -> None:
-    """Bring what the index says about one run up to date."""
+    """Update the index's row of one run."""
     with _open(run.root) as index:
         _forget(index, run)
         _enter(index, run)
@@ -132,7 +132,7 @@ def references(root: Path) -> list[tuple[str, str]]:
 
 
 def protected_paths(root: Path) -> dict[str, str]:
-    """What was marked protected, with the reason, by path from the lab's root."""
+    """Protected paths from the lab's root, with the reasons."""
     with _open(root) as index:
         return dict(index.execute("SELECT path, why FROM protected ORDER BY path"))
 
@@ -151,7 +151,7 @@ def _open(root: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _clear_rubbish(file: Path) -> None:
-    """Remove a file in the index's place that is none: it is made again from the folders."""
+    """Remove a file that is no index from its place; the index is built again from the folders."""
     if not file.exists():
         return
     with file.open("rb") as stream:
@@ -233,8 +233,11 @@ def _references_of(run: RunDirectory) -> Iterator[tuple[str, str]]:
 
 
 def _possible_references(run: RunDirectory) -> Iterator[tuple[str, str]]:
-    """What a run may need whose manifest cannot be read: its own checkpoints, which may stand on
-    each other, and every run that its model may be of."""
+    """The possible references of a run whose manifest cannot be read.
+
+    They are its own checkpoints, which may be based on each other, and all runs that its model may
+    come from.
+    """
     here = _lab_path(run, run.path)
     yield here, _lab_path(run, run.path / "checkpoints")
     experiment, _ = _tried(lambda: read_experiment(run.spec))
@@ -255,7 +258,7 @@ def _record_references(run: RunDirectory) -> Iterator[tuple[str, str]]:
 
 
 def _adapter_starts(run: RunDirectory, stages: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """A LoRA stage's checkpoints are nothing without what the stage started from."""
+    """The references of LoRA checkpoints to the start of their stage."""
     for name, stage in stages.items():
         start = _standing(run, parse_checkpoint(stage.get("start", "base")))
         if start is None or stage.get("adapt", {}).get("kind") != "lora":
@@ -275,7 +278,7 @@ def _standing(run: RunDirectory, start: CheckpointReference | None) -> Path | No
 
 
 def read_protected(run: RunDirectory) -> dict[str, str]:
-    """What of a run was marked protected, by path inside the run, with the reason."""
+    """Protected paths inside the run, with the reasons."""
     file = run.path / PROTECTED
     marked = read_json(file, dict) if file.exists() else {}
     for path, why in marked.items():
@@ -289,7 +292,7 @@ def _lab_path(run: RunDirectory, path: Path) -> str:
 
 
 def _alive(root: Path, row: IndexedRun) -> IndexedRun:
-    """The row as it is now: what is finished stays as it was noted."""
+    """The row with current status and score; that of a finished or damaged run is unchanged."""
     run = RunDirectory(root, row.name, row.id)
     if row.status in ("finished", "damaged"):
         return row

@@ -80,7 +80,7 @@ def lab_root(given: str | None = None) -> Path:
 
 
 def create_run(root: Path, name: str, *, seed: int, spec: str, new: bool = False) -> RunDirectory:
-    """Make the folder of a fresh run, with its resolved `spec` (TOML) and status, at once.
+    """Create the folder of a new run atomically, with its resolved `spec` (TOML) and status.
 
     Raises RunExists for a name that has runs, unless `new`.
     """
@@ -89,7 +89,7 @@ def create_run(root: Path, name: str, *, seed: int, spec: str, new: bool = False
         raise RunExists(f"a run named {name!r} exists", fix=fix)
     now = datetime.now(UTC)
     run = RunDirectory(root, name, _next_id(runs_of(root, name), now))
-    # Under a hidden name until it is whole, so that no listing ever meets half a run.
+    # Hidden until it is complete, so that no listing shows an incomplete run.
     run.path.parent.mkdir(parents=True, exist_ok=True)
     remove_parts(run.path.parent)
     with new_folder(run.path) as draft:

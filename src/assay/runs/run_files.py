@@ -21,7 +21,7 @@ NAMES = {dict: "object", list: "array"}
 
 
 class DamagedFile(InputError):
-    """A file of a lab that does not hold what it must."""
+    """A file of a lab has unexpected content."""
 
 
 def read_json(file: Path, kind: type[T], error: type[InputError] = DamagedFile) -> T:
@@ -81,7 +81,7 @@ LIST = "checksums.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file as it was written once; the same file may have several."""
+    """One write of a file; the same file may have several."""
 
     file: str
     """Its path inside the run."""
@@ -90,7 +90,8 @@ class Entry:
 
 @contextmanager
 def listed_path(run: Path, file: Path) -> Iterator[Path]:
-    """`data.files.atomic_path` for a file of the run in folder `run`, which is entered."""
+    """`data.files.atomic_path` for a file of the run in folder `run`, with its checksum
+    recorded."""
     with atomic_path(file) as temporary:
         yield temporary
         entry = Entry(file.relative_to(run).as_posix(), sha256_file(temporary))
@@ -98,7 +99,7 @@ def listed_path(run: Path, file: Path) -> Iterator[Path]:
 
 
 def write_listed(run: Path, file: Path, text: str) -> None:
-    """Write a text in UTF-8, whole or not at all, and enter it."""
+    """Write a text in UTF-8 atomically, and record its checksum."""
     with listed_path(run, file) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
 

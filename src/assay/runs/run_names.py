@@ -150,7 +150,7 @@ def _by_id(runs: list[RunDirectory], id_: str) -> RunDirectory:
 
 
 def seed_or_damage(run: RunDirectory) -> int | str:
-    """A run's seed, or why its status cannot be read, which is the seed of no run."""
+    """A run's seed, or the error of its status file, which equals no seed."""
     try:
         return stored_status(run.path).seed
     except DamagedStatus as error:

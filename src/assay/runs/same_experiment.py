@@ -24,16 +24,16 @@ class OtherExperiment(InputError):
 
 
 def begun(root: Path, name: str) -> list[RunDirectory]:
-    """The runs of a name that are at work or have come as far as their manifest, oldest first.
+    """The live runs of a name and those with a manifest, oldest first.
 
-    One that failed earlier, for a wrong path in its file perhaps, has nothing worth resuming.
+    A run that failed before it had a manifest has nothing to resume.
     """
     runs = runs_of(root, name)
     return [run for run in runs if run.manifest.exists() or is_held(run.path)]
 
 
 def way_on(run: RunDirectory) -> str:
-    """What to do about a run that exists."""
+    """The commands that a user may want for an existing run."""
     status = read_status(run.path)
     if status.status == "finished":
         return f"it is finished: see 'assay report {run.name}', or start another with --new"
@@ -45,7 +45,7 @@ def way_on(run: RunDirectory) -> str:
 
 
 def newest(root: Path, name: str, seed: int) -> RunDirectory | None:
-    """The newest of the runs that have begun with a seed."""
+    """The newest of these runs that has the seed."""
     runs = [run for run in begun(root, name) if stored_status(run.path).seed == seed]
     return runs[-1] if runs else None
 
@@ -66,7 +66,7 @@ def check_same(run: RunDirectory, experiment: Experiment) -> None:
 
 
 def _compared(experiment: Experiment, other: Experiment) -> dict[str, Any]:
-    """The settings of one side that count against the other's."""
+    """The settings of one side that are compared with the other's."""
     table = experiment.model_dump(mode="json", exclude={"seeds"})
     table["evaluate"] = {
         name: table["evaluate"][name]

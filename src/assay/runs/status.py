@@ -23,9 +23,9 @@ SCHEMA = 1
 STATUS = "status.json"
 LOCK = "lock"
 TRIES, PROBES = 20, 3
-"""How often the lock is tried before a run, and before a look, counts as held by another."""
+"""Attempts at the lock, by a run and by a reader, before it counts as held by another."""
 MOST = 2**63 - 1
-"""The largest number that the index holds."""
+"""The largest integer of the index."""
 
 
 class DamagedStatus(InputError):
@@ -38,7 +38,7 @@ class RunBusy(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How far a run is. Times are ISO 8601 in UTC; empty means not yet."""
+    """The progress of a run. Times are ISO 8601 in UTC; "" means not yet."""
 
     seed: int
     started: str
@@ -61,7 +61,7 @@ def write_status(run: Path, status: Status) -> None:
 
 def read_status(run: Path) -> Status:
     """The status of the run in folder `run`; `interrupted` where its process is gone."""
-    # The lock is looked at first: a run that finishes in between must not look interrupted.
+    # The lock is checked first: a run that finishes in between must not look interrupted.
     held = is_held(run)
     status = stored_status(run)
     if status.status == "running" and not held:
@@ -70,7 +70,7 @@ def read_status(run: Path) -> Status:
 
 
 def stored_status(run: Path) -> Status:
-    """The status as the file has it, whoever is alive. Raises DamagedStatus."""
+    """The status in the file, without a check of the process. Raises DamagedStatus."""
     file = run / STATUS
     found = read_json(file, dict, DamagedStatus)
     known = {field.name: field for field in fields(Status)}
@@ -110,9 +110,9 @@ def hold_run(run: Path) -> Iterator[None]:
 
 @contextmanager
 def hold_lab(root: Path) -> Iterator[None]:
-    """Keep other processes from beginning a run in the lab for the moment that it takes to.
+    """Lock the lab while a run is created; waits for other processes.
 
-    Waits for them. The lock is on the lab's folder itself, so that it leaves no file behind.
+    The lock is on the lab's folder itself, so that it leaves no file behind.
     """
     root.mkdir(parents=True, exist_ok=True)
     with locked(root):
@@ -135,6 +135,6 @@ def _try_lock(run: Path, tries: int) -> int | None:
         try:
             return lock(run / LOCK, wait=False)
         except BlockingIOError:
-            # Another process may have the lock only to see whether anybody does.
+            # Another process may hold the lock only to check whether it is free.
             time.sleep(0.01)
     return None

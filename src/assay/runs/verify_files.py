@@ -24,13 +24,13 @@ from assay.runs.run_names import checkpoint_steps
 from assay.runs.status import is_held, stored_status
 
 OPTIMIZER = "optimizer.pt"
-"""Of a checkpoint; it goes once nobody continues from it."""
+"""Optimizer state of a checkpoint; removed when no run continues from it."""
 CHANGING = re.compile(
     r"status\.json|start-over\.json|lock|metrics\.jsonl|protected\.json|reports\.jsonl|checksums\.jsonl"
     r"|report\.(html|md)|reports/[^/]+/step-\d+\.md|traceback-[^/]+\.txt"
     r"|evaluations/[^/]+/[^/]+\.parts/[^/]+"
 )
-"""What is written again and again, or for people; it has no checksum."""
+"""Files that are rewritten, or are meant for people; they have no checksum."""
 WRITTEN = re.compile(
     r"spec\.toml|manifest\.json|selection\.json|guards\.json|samples/[^/]+/step-\d+\.parquet"
     r"|evaluations/[^/]+/(evaluation\.json|[^/]+\.parquet)"
@@ -44,7 +44,7 @@ Kind = Literal["damaged", "missing", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A file that is not as the run wrote it."""
+    """A file that differs from what the run wrote."""
 
     kind: Kind
     file: str
@@ -54,7 +54,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What became of a run's files."""
+    """The state of a run's files."""
 
     compared: int
     """Files that have their checksum."""
@@ -65,7 +65,7 @@ class Verified:
 
 
 def verify_run(run: RunDirectory) -> Verified:
-    """Look at every file of a run. Raises DamagedFile where its list of checksums is damaged."""
+    """Check every file of a run. Raises DamagedFile if its list of checksums is damaged."""
     names = _names(run)
     listed = listed_files(run.path)
     checkpoints = sorted({_checkpoint_of(name) for name in names if IN_CHECKPOINT.search(name)})
@@ -99,7 +99,7 @@ def _names(run: RunDirectory) -> list[str]:
     try:
         noted = read_manifest(run)["time"][PUT_ASIDE]
         known = tuple(f"{each['folder']}/" for each in noted if each["damage"])
-    except (InputError, LookupError, TypeError):  # nothing was, or the manifest is a fault itself
+    except (InputError, LookupError, TypeError):  # nothing put aside, or a damaged manifest
         known = ()
     names = (p.relative_to(run.path).as_posix() for p in run.path.rglob("*") if p.is_file())
     return [name for name in names if not name.startswith(known)]
@@ -147,10 +147,10 @@ def _read(file: Path) -> None:
 
 
 def _checkpoint_faults(run: RunDirectory, name: str) -> Iterator[Fault]:
-    """What a checkpoint holds otherwise than its own checksums say."""
+    """The differences of a checkpoint from its own checksums."""
     folder = run.path / name
     for damage in find_damage(folder):
-        # An optimizer's state goes in time; one that is there must be whole.
+        # Optimizer states are removed later; one that exists must be complete.
         if damage.problem != "is missing" or damage.file.name != OPTIMIZER:
             yield _fault(run, damage)
     recorded = recorded_checksums(folder)
@@ -163,7 +163,7 @@ def _checkpoint_faults(run: RunDirectory, name: str) -> Iterator[Fault]:
 
 def _missing(run: RunDirectory, listed: dict[str, list[str]], there: set[str]) -> Iterator[Fault]:
     for name in listed.keys() - there:
-        # A file is entered before it has its name: a kill between leaves it with the other.
+        # A kill after the checksum is recorded leaves the file under its temporary name.
         file = run.path / name
         if not any(file.parent.glob(f".{glob.escape(file.name)}.*{PART}")):
             yield Fault("missing", name, "is missing")

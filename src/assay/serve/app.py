@@ -48,12 +48,12 @@ MOST_OPEN = 1024
 """Completions that may wait or be sampled at once."""
 
 LARGE_BYTES = 64 << 10
-"""From here on a body's preparation may take long."""
+"""Bytes of a body above which its preparation may be slow."""
 
 IGNORED = "x-assay-ignored"
 """The header that names parameters without effect."""
 SAMPLES = "x-assay-samples"
-"""The header that counts what was drawn for an answer that had to fit."""
+"""The header with the number of samples drawn for a constrained answer."""
 MOST_NAMED = 20
 """Parameters that the header names, of at most so many characters each."""
 MOST_NAME = 40
@@ -63,7 +63,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass
 class Counts:
-    """What a server did."""
+    """Counts of a server's work."""
 
     requests: int = 0
     refused: int = 0
@@ -159,7 +159,8 @@ class Endpoint:
         return await asyncio.get_running_loop().run_in_executor(preparing, prepare)
 
     def checked(self, asking: Asking) -> Asking:
-        """`asking` itself. Raises Refusal for another model, and for what is not streamed."""
+        """Return `asking` if it can be served. Raises Refusal for another model, and for what is
+        not streamed."""
         if asking.model != self.served.name:
             problem = f"there is no model {asking.model!r} here, only {self.served.name!r}"
             raise Refusal(404, problem, code="model_not_found", parameter="model")

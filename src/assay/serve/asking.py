@@ -56,9 +56,9 @@ class Asked:
     choices: tuple[Choice, ...]
     speech: Speech
     calls: CallSyntax | None = None
-    """What reads calls in the answer; None where they are text."""
+    """Parser of calls in the answer; None if calls are left as text."""
     constraint: Constraint = Constraint()
-    """What the answers must be."""
+    """The constraint on the answers."""
     ignored: tuple[str, ...] = ()
     """Parameters without effect."""
 
@@ -155,17 +155,16 @@ def ready(
 
 
 def listening(request: Asking, choice: Choice) -> Choice:
-    """The choice itself, which hears its tokens where they may end it or are streamed."""
+    """The job of a choice. It receives tokens as they are drawn if they may end or are streamed."""
     if request.stream or request.stops or request.stop_token_ids:
         choice.job.hears = partial(hears, choice, frozenset(request.stop_token_ids or ()))
     return choice
 
 
 def again(asked: Asked, choice: Choice, number: int) -> Choice:
-    """Another sample of a choice; one that is as good as greedy is drawn at temperature 1, or it
-    would be the same.
+    """Another sample of a choice, reproducible from the same seed.
 
-    The same seed gives the same samples.
+    A nearly greedy choice is drawn at temperature 1, or it would give the same sample.
     """
     job = choice.job
     key = replace(job.key, row=f"{job.key.row} again {number}")

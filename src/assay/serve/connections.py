@@ -19,7 +19,7 @@ from assay.serve.requests import Refusal
 
 @dataclass(frozen=True)
 class Limits:
-    """What one server takes from its clients."""
+    """Limits of a server's connections."""
 
     connections: int = 256
     """Open at once."""
@@ -60,12 +60,12 @@ class GuardedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Note how far the request has come."""
+        """Update the deadline to the part of the request that is being received."""
         super().data_received(data)
         self._look()
 
     def on_response_complete(self) -> None:
-        """The same where the next request, or a part of it, is there already."""
+        """The same for a pipelined next request."""
         super().on_response_complete()
         self._look()
 
@@ -100,7 +100,7 @@ class GuardedProtocol(H11Protocol):
             for event in (response, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         if self.cycle is not None and not self.cycle.response_complete:
-            # Whoever still waits for the body is told that nobody is there.
+            # A handler that still awaits the body must see the disconnect.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.close()
@@ -134,7 +134,7 @@ class GuardedProtocol(H11Protocol):
 
 
 LIMITS = Limits()
-"""Those of every server that is not a test's."""
+"""The limits outside of tests."""
 
 
 def guarded(limits: Limits) -> Callable[..., GuardedProtocol]:

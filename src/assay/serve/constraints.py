@@ -24,7 +24,7 @@ THOUGHT = "</think>"
 
 @dataclass(frozen=True)
 class Constraint:
-    """What an answer must be."""
+    """The constraint on an answer."""
 
     must_call: bool = False
     allowed: frozenset[str] | None = None
@@ -43,7 +43,7 @@ class Constraint:
 
     @property
     def parameter(self) -> str:
-        """What in the request the demand comes from, for an error."""
+        """The parameter that the constraint comes from, for errors."""
         return "response_format" if self.must_be_json and not self.must_call else "tool_choice"
 
     @property
@@ -55,9 +55,10 @@ class Constraint:
 def constraint_of(
     tools: Sequence[Mapping[str, Any]], choice: Any, parallel: bool | None, wanted: Any
 ) -> Constraint:
-    """The demand of `tool_choice`, `parallel_tool_calls`, strict functions and `response_format`.
+    """The constraint from `tool_choice`, `parallel_tool_calls`, strict functions and
+    `response_format`.
 
-    Raises Refusal for what is not understood or cannot be.
+    Raises Refusal for a constraint that is invalid or impossible.
     """
     schema, must_be_json = format_of(wanted)
     must_call, allowed = choice_of(choice, function_names(tools))
@@ -130,12 +131,12 @@ def format_of(wanted: Any) -> tuple[Mapping[str, Any] | None, bool]:
 
 
 def refused(parameter: str, problem: str) -> Refusal:
-    """A demand that is not understood."""
+    """The refusal of an invalid constraint."""
     return Refusal(400, f"{parameter}: {problem}", code="invalid_value", parameter=parameter)
 
 
 def problem_of(constraint: Constraint, content: str, calls: Sequence[ToolCall]) -> str | None:
-    """What is wrong with an answer, schemas apart."""
+    """The violation of a constraint by an answer, schemas apart; None for none."""
     names = [call.name for call in calls]
     if constraint.must_call and not names:
         return "calls no function"
@@ -162,7 +163,7 @@ def json_object_problem(text: str) -> str | None:
 def texts_by_schema(
     constraint: Constraint, content: str, calls: Sequence[ToolCall]
 ) -> list[tuple[Mapping[str, Any], str]]:
-    """What of an answer must fit which schema."""
+    """The texts of an answer with the schemas that they must fit."""
     if not calls:
         return [] if constraint.schema is None else [(constraint.schema, content)]
     return [

@@ -80,7 +80,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Envelope:
-    """What stands around every object of one answer."""
+    """The common fields of every object of one answer."""
 
     shape: Shape
     model: str
@@ -196,6 +196,6 @@ COMPLETION = Shape(
 
 
 def certain(asked: Asked, choice: Choice) -> str:
-    """What of a growing answer can be streamed: nothing may take it back."""
+    """The part of a growing answer that can be streamed because it is final."""
     text = choice.growing.certain()
     return before_calls(text, asked.calls) if asked.calls else text

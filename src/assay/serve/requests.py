@@ -71,7 +71,7 @@ class Refusal(RunFailure):
 
 
 class StreamOptions(BaseModel):
-    """What a stream carries besides the answer."""
+    """Options of a stream."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -79,7 +79,7 @@ class StreamOptions(BaseModel):
 
 
 class Asking(BaseModel):
-    """What both endpoints understand."""
+    """Parameters of both endpoints."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 

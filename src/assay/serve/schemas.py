@@ -49,7 +49,7 @@ def unfit(validator: Any, text: str) -> dict[str, str]:
 
 
 def references(value: Any) -> Iterator[str]:
-    """All that a schema refers to."""
+    """All references of a schema."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if isinstance(value, dict):
         yield from (value[key] for key in REFERENCES if isinstance(value.get(key), str))

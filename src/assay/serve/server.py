@@ -184,7 +184,7 @@ def serve(
 
 
 def greeting(served: Served, address: Address, token: str | None) -> list[str]:
-    """What whoever starts the server has to know."""
+    """The lines that are printed when the server starts."""
     lines = [
         f"serving {served.name} at {address.url}, {served.context_tokens} tokens of context, "
         f"rendering {served.renderer.name}",

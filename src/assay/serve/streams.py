@@ -33,13 +33,13 @@ from assay.serve.replies import (
 from assay.serve.requests import Refusal
 
 LOOK_SECONDS = 0.5
-"""How often it is asked whether the client still waits."""
+"""Seconds between checks that the client is still connected."""
 STOPPING = "the server is stopping"
 FAILED = "the model failed; the server's log says why"
 
 
 class Ledger(Protocol):
-    """Keeps count of what a server does."""
+    """Counts the work of a server."""
 
     def report(self, error: BaseException) -> None:
         """Sampling raised this."""
@@ -80,16 +80,16 @@ async def sample_all(
 
 @dataclass
 class Feed:
-    """What streamed choices have to say, from the sampling thread to the event loop.
+    """Text of streamed choices, passed from the sampling thread to the event loop.
 
-    Only the newest text of each is kept, so that a client that reads slowly costs no memory.
+    Only the newest text of each is kept, so that a slow client costs no memory.
     """
 
     asked: Asked
     loop: asyncio.AbstractEventLoop
     news: asyncio.Event = field(default_factory=asyncio.Event)
     texts: dict[int, str] = field(default_factory=dict)
-    """By choice: the text that nothing can take back."""
+    """The final text of each choice so far."""
 
     def submit(self, batcher: Batcher) -> None:
         """Have the choices sampled and listen to them."""
@@ -158,7 +158,7 @@ async def pieces(asked: Asked, envelope: Envelope, feed: Feed) -> AsyncIterator[
 async def streamed(
     asked: Asked, envelope: Envelope, answers: Sequence[Answered]
 ) -> AsyncIterator[str]:
-    """The events of answers that had to be whole before anything of them could be sent."""
+    """The events of answers that had to be complete before they were sent."""
     for one in answers:
         start = {"delta": {"role": "assistant", "content": ""}}
         yield event(envelope.piece(one.choice.index, start))
@@ -191,12 +191,12 @@ def event(value: Json) -> str:
 
 
 async def finished(choice: Choice) -> Turn:
-    """The choice's turn; giving up waiting does not touch the job."""
+    """Wait for the choice; cancelling the wait does not cancel the job."""
     return await asyncio.shield(asyncio.wrap_future(choice.job.done))
 
 
 def leave(asked: Asked) -> None:
-    """Nobody waits for what is still under way."""
+    """Cancel the jobs that are not finished."""
     for choice in asked.choices:
         choice.job.cancelled = True
 
@@ -245,9 +245,9 @@ class Schemas:
 
 
 async def fitting(asked: Asked, sample: Sample, schemas: Schemas) -> tuple[list[Answered], int]:
-    """An answer for each choice that is what was demanded, and how many samples were drawn.
+    """An answer for each choice that meets the constraint, and the number of samples drawn.
 
-    Raises Refusal: 400 for a schema that is none, 422 where no sample fits.
+    Raises Refusal: 400 for an invalid schema, 422 if no sample fits.
     """
     constraint = asked.constraint
     for schema in constraint.schemas:
@@ -283,7 +283,7 @@ def bare(constraint: Constraint, one: Answered) -> Answered:
 
 
 async def problem_in(constraint: Constraint, one: Answered, schemas: Schemas) -> str | None:
-    """What is wrong with an answer."""
+    """The violation of the constraint by an answer; None for none."""
     if problem := await asyncio.to_thread(problem_of, constraint, one.content, one.calls):
         return problem
     for schema, text in texts_by_schema(constraint, one.content, one.calls):

@@ -84,10 +84,10 @@ def overlap(text: str, word: str) -> int:
 
 
 def content_and_calls(text: str, syntax: CallSyntax) -> tuple[str, tuple[ToolCall, ...]]:
-    """What an answer says beside its calls, and the calls.
+    """The content and the calls of an answer.
 
-    Where the parser finds something wrong there are no calls and the text stays whole, for the
-    client to see what the model wrote.
+    If the parser fails there are no calls and the text stays complete, so that the client sees what
+    the model wrote.
     """
     calls = syntax.parse(text)
     if not calls or not all(sendable(call.name) for call in calls):

@@ -43,23 +43,23 @@ CHECKS: Mapping[str, Check] = {
 }
 """In the order in which they are asked."""
 COMPUTING = ("speed",)
-"""Checks that pass something through the model; the others take seconds."""
+"""Checks that run the model; the others take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found, worst first, and what was measured on the way."""
+    """Findings, worst first, and measurements."""
 
     findings: tuple[Finding, ...]
     numbers: Mapping[str, Mapping[str, float]]
-    """Table of the experiment -> what, with its unit -> value."""
+    """Table of the experiment -> name of the measurement with its unit -> value."""
     histograms: tuple[Histogram, ...] = ()
     shared: tuple[Shared, ...] = ()
-    """What training rows and tests have in common."""
+    """The overlap of training rows and tests."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """What must not stay as it is."""
+        """The findings that are errors."""
         return tuple(finding for finding in self.findings if finding.severity == "error")
 
     @property
@@ -90,7 +90,7 @@ def check_experiment(
     if unopened is not None:
         return Report((unopened,), {})
     if not answerer.in_process:
-        # Nothing is rendered, trained or timed here: the model answers and the items are there.
+        # For an endpoint, it is enough that it answers and that the items exist.
         return Report((), {})
     checks = dict(CHECKS)
     if probe:
@@ -109,7 +109,7 @@ def asked(session: Session, checks: Mapping[str, Check]) -> Report:
 
 
 def opening_error(answerer: Answerer) -> Finding | None:
-    """The first thing that keeps the experiment from being opened; None where all is there."""
+    """The first error that keeps the experiment from being opened; None if it opens."""
     try:
         answerer.check()
         answerer.evaluations()

@@ -36,15 +36,15 @@ class Unsound(InputError):
 
 
 class NoReason(InputError):
-    """Errors are to be overridden without a word why."""
+    """Errors are overridden without a reason."""
 
 
 def looked_at(session: Session, despite: str | None = None) -> Session:
-    """The session with what the checks found. Raises Unsound for errors, unless a reason says why
-    the run is made despite them, NoReason for an empty one, OtherRendering, which a stage allows by
-    itself, and what opening its parts raises.
+    """The session with the findings of the checks.
 
-    What was found once is kept. Nothing is checked for a model that is not in this process.
+    Raises Unsound for errors, unless a reason overrides them; NoReason for an empty one;
+    OtherRendering, which only the stage itself can allow; and what opening its parts raises. Stored
+    findings are kept. A model that is not in this process is not checked.
     """
     reason = reason_of(despite)
     if not answerer_of(session).in_process:
@@ -54,7 +54,7 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
         return session
     session.observer.note("checking rows, answers, renderings, lengths, leakage and room")
     for part in ("base", "sets", "evaluations"):
-        getattr(session, part)  # the run goes on with them
+        getattr(session, part)  # opened here, reused by the run
     refuse_other_renderings(session)
     began = time.monotonic()
     found = asked(session.going_on(observer=Silent()), CHEAP)
@@ -73,7 +73,7 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
 
 
 def tell_known(session: Session, known: Mapping[str, Any], reason: str) -> None:
-    """Say what a new reason means for a run that was looked at before it was made."""
+    """Warn what a new reason does for a run that was checked before."""
     if not reason:
         return
     said = known.get("despite")

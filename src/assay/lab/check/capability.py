@@ -48,17 +48,17 @@ class Floor:
 
     @property
     def interval(self) -> Interval:
-        """Of the share of prompts that are solved; a prompt is one trial."""
+        """Interval of the share of solved prompts; a prompt is one trial."""
         return wilson(self.solved, self.prompts)
 
     @property
     def low(self) -> bool:
-        """Whether RL has next to nothing to start from."""
+        """Whether too few prompts are solved for RL to start."""
         return self.solved == 0 or self.interval.high < SIGNAL_WARNING
 
 
 def full_reward(task: Task, spec: RewardSpec) -> float:
-    """What a right answer earns: the reward's maximum, or the weighted sum of several."""
+    """Reward of a right answer: the reward's maximum, or the weighted sum of several."""
     if isinstance(spec, str):
         return maximum(task, spec)
     return sum(max(weight, 0.0) * maximum(task, name) for name, weight in spec.items())
@@ -81,7 +81,7 @@ def capability(judged: Iterable[tuple[Hashable, Reward]], full: float) -> Floor 
 
 
 def floor_finding(stage: str, where: str, floor: Floor) -> Finding:
-    """The finding: how many prompts were solved, how sure that is, and what to do about few."""
+    """The finding: the number of solved prompts, its interval, and advice if they are few."""
     interval = floor.interval
     return Finding(
         "warning" if floor.low else "note",
@@ -105,9 +105,8 @@ def in_a_line(finding: Finding) -> str:
 
 
 def first_look(session: Session, name: str, stage: StageSpec, method: Method) -> Method:
-    """The method of a stage, telling how many of its first prompts were solved before it updates
-    anything; a method that samples nothing stays as it is.
-    """
+    """The method of a stage, which reports how many of its first prompts were solved before it
+    updates anything. A method that samples nothing is returned as it is."""
     reward = getattr(stage, "reward", None)
     if not isinstance(stage, SamplingStage) or reward is None:
         return method
@@ -136,7 +135,8 @@ def probe(subject: Subject, prompts: int) -> Seen:
 def probe_stage(
     subject: Subject, name: str, stage: SamplingStage, reward: RewardSpec, prompts: int
 ) -> Seen:
-    """Sample groups as the stage's first steps would, judge them, and say what they carry."""
+    """Sample and judge groups as the stage's first steps would; returns measurements and
+    findings."""
     session = subject.session
     rows = find_part(session.sets, stage.data)
     chosen = [row for _, row in visits(rows, session.seed, 0, min(prompts, len(rows)))]
@@ -158,7 +158,7 @@ def probe_stage(
 
 
 def floor_seen(name: str, where: str, episodes: Sequence[Episode], full: float) -> Seen:
-    """How many prompts were solved at least once, and whether that is enough to start from."""
+    """The finding on the number of prompts solved at least once."""
     judged = ((e.group, e.reward) for e in episodes if e.reward is not None)
     floor = capability(judged, full)
     if floor is not None:
@@ -181,9 +181,7 @@ def sampled(
 
 
 def start_model(subject: Subject, stage: StageSpec) -> tuple[PreTrainedModel, str]:
-    """The model that the stage starts from, where the latest run of this name has it already;
-    else the experiment's model.
-    """
+    """The stage's start from the latest run of this name, if there is one, else the base model."""
     session = subject.session
     reference = start_of(stage)
     runs = runs_of(session.run.root, session.experiment.name)
@@ -204,7 +202,7 @@ def rates_finding(
     group: int,
     episodes: Sequence[Episode],
 ) -> Seen:
-    """The shares, each with its Wilson interval, and a warning where nearly no group can teach."""
+    """The shares with Wilson intervals, and a warning if nearly no group has a training signal."""
     place = f"stage.{name}.probe"
     rewards = [e.reward or Reward(None) for e in episodes]
     values = [(i // group, r.value) for i, r in enumerate(rewards) if r.value is not None]

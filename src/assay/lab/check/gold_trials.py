@@ -43,9 +43,9 @@ CONTROLS = 200
 """Rows on which wrong answers are tried."""
 NEAR = 1e-6
 BEGUN = 3
-"""Characters of an answer that has hardly begun."""
+"""Length in characters of the shortest cut of an answer."""
 FEW, MOST = 0.05, 0.5
-"""Shares of wrong answers with full reward above which there is a warning, and an error."""
+"""Shares of wrong answers with full reward that give a warning and an error."""
 
 Value = TypeVar("Value")
 Kind = Literal["correctness", "form", "constant", "unknown"]
@@ -54,7 +54,7 @@ Runner = Callable[[RewardFunction | WeightedReward], RewardRunner]
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One wrong answer: the row, what the answer earned, and what its text earns as gold."""
+    """One wrong answer: its row, its reward, and the reward of its text as a gold answer."""
 
     row_id: str
     value: float | None
@@ -63,7 +63,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One reward on the gold answers of some rows, and on answers that are wrong."""
+    """One reward on the gold answers of some rows and on wrong answers."""
 
     name: str
     maximum: float
@@ -75,7 +75,8 @@ class Trial:
 
     @property
     def kind(self) -> Kind:
-        """What the reward seems to judge; unknown where nothing could be exchanged."""
+        """What the reward judges (correctness or form); unknown if no answers could be
+        exchanged."""
         if any(_differ(t.value, t.at_home) for t in self.exchanged):
             return "correctness"
         values = [r.value for _, r in self.gold] + [t.value for t in (*self.empty, *self.cut)]
@@ -89,7 +90,7 @@ class Trial:
 
 
 def full_score(task_: Task, spec: EvaluateSpec, root: Path) -> float:
-    """What a benchmark's checker gives to a right answer."""
+    """Score of a right answer by a benchmark's checker."""
     return benchmark(task_, spec.benchmark or "", BenchmarkOptions(spec.options, root)).max_score
 
 
@@ -127,9 +128,9 @@ def try_reward(
 def exchanged_pairs(
     golds: Sequence[Value], same: Callable[[Value, Value], bool]
 ) -> list[tuple[Value, Value]]:
-    """Each of the values with another that is not the `same`; none where all are.
+    """Pairs of each value with another that is not the `same`; none if all are the same.
 
-    Far apart, since neighbours often share a source.
+    Values are paired with distant ones, since neighbours often share a source.
     """
     half = len(golds) // 2
     pairs = []
@@ -154,12 +155,12 @@ def cut_short(gold: Gold, length: int) -> tuple[Row, Completion]:
 
 
 def begun_length(text: str) -> int:
-    """Characters of a text that has hardly begun; less than the half that `cut` keeps."""
+    """Length in characters of the shortest cut; less than the half that `cut` keeps."""
     return min(BEGUN, len(text) // 2)
 
 
 def judge_trials(place: str, trials: Sequence[Trial]) -> Seen:
-    """What is wrong with the parts of one reward, or with a checker alone."""
+    """Findings on the parts of one reward, or on a checker."""
     judged = any(trial.kind in ("correctness", "unknown") for trial in trials)
     for trial in trials:
         reached = sum(not _short(trial, r) for _, r in trial.gold)
@@ -217,7 +218,7 @@ def wrong_but_full(place: str, trial: Trial) -> Seen:
 
 
 def early_answers(place: str, trial: Trial) -> Seen:
-    """Gold answers whose first half is enough: what comes behind is not judged."""
+    """Gold answers whose first half earns the full reward: the rest is not judged."""
     begun = set(trial.full(trial.begun))
     early = [id_ for id_ in trial.full(trial.cut) if id_ not in begun]
     if len(early) > FEW * len(trial.cut):
@@ -230,7 +231,7 @@ def early_answers(place: str, trial: Trial) -> Seen:
 
 
 def no_correctness(place: str, trials: Sequence[Trial]) -> Finding:
-    """No part of a reward looks at what is asked."""
+    """No part of a reward depends on the question."""
     names = ", ".join(repr(trial.name) for trial in trials)
     constant = all(trial.kind == "constant" for trial in trials)
     return Finding(
@@ -251,21 +252,21 @@ def _differ(one: float | None, other: float | None) -> bool:
 
 
 LONGEST = 100
-"""Turns after which a world that goes on asking is left alone."""
+"""Turns after which a dialogue is ended."""
 
 World = Callable[[Row], Dialogue | None]
 Script = tuple[str, ...]
-"""What the model says at each turn; nothing once it is through."""
+"""The messages of the assistant, turn by turn; "" after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scripted:
-    """A row, what its gold conversation says turn by turn, and what came of it."""
+    """A row, the assistant's messages of its gold conversation, and the outcome."""
 
     row: Row
     script: Script
     played: Completion | Reward
-    """The conversation, or the abstention of a world that failed."""
+    """The conversation, or an abstention if the environment failed."""
 
 
 def scripted(session: Session, rows: Sequence[Row], rendering: str, world: World) -> list[Scripted]:
@@ -292,7 +293,7 @@ def script_of(renderer: Renderer, messages: Sequence, row: Row, ends: frozenset[
 
 
 def play(world: World, row: Row, script: Script, ended: Ended = "stop") -> Completion | Reward:
-    """The conversation that comes of a script, or an abstention where the world fails."""
+    """The conversation that a script leads to, or an abstention if the environment fails."""
     said = []
     try:
         dialogue = world(row)
@@ -301,7 +302,7 @@ def play(world: World, row: Row, script: Script, ended: Ended = "stop") -> Compl
             said.append(script[len(said)] if len(said) < len(script) else "")
             dialogue.hears(said[-1], ended)
         return Completion("\n".join(said), ended=ended, messages=dialogue.messages)
-    except Exception as error:  # what a world cannot do is what this check is to find
+    except Exception as error:  # failures of environments are what this check looks for
         return Reward(None, why=f"the world fails: {type(error).__name__}: {error}")
 
 
@@ -348,7 +349,7 @@ def judged(
     score: Callable[[Sequence[tuple[Row, Completion]]], list[Reward]],
     played: Sequence[tuple[Row, Completion | Reward]],
 ) -> list[Reward]:
-    """The reward of each conversation; an abstention stays what it is."""
+    """The reward of each conversation; abstentions are kept."""
     fresh = [(row, said) for row, said in played if isinstance(said, Completion)]
     rewards = iter(score(fresh))
     return [said if isinstance(said, Reward) else next(rewards) for _, said in played]

@@ -27,11 +27,11 @@ State = Literal["ok", "missing", "optional"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
+    """One requirement and its state."""
 
     name: str
     state: State
-    """`missing` stops something that the lab needs; `optional` stops nothing."""
+    """`missing` breaks a feature that the lab needs; `optional` does not."""
     found: str
     mend: str = ""
     """The command, or what to do."""

@@ -30,7 +30,7 @@ COMPARED = 64
 
 
 class OtherRendering(InputError):
-    """A stage is measured on prompts that are written otherwise than those it was trained on."""
+    """A stage is measured on prompts that are rendered differently from those it was trained on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,18 @@ class Parting:
     """The first place where two renderings write a conversation differently."""
 
     where: str
-    """The row or item, and the message that comes next there."""
+    """The row or item, and the message that follows."""
     difference: str
-    """The first differing token, with what comes before it and after."""
+    """The first differing token, with the text around it."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.difference}"
 
 
 def refuse_other_renderings(session: Session) -> None:
-    """Raise OtherRendering for the first stage that parts from an evaluation of its checkpoints,
-    and has not allowed it.
+    """Raise OtherRendering if a stage's rendering differs from an evaluation of its checkpoints.
+
+    Pairs that the stage allows are skipped.
     """
     for stage, evaluation in measured(session):
         if evaluation in allowed(session, stage):
@@ -64,7 +65,7 @@ def refuse_other_renderings(session: Session) -> None:
 
 
 def measured(session: Session) -> list[tuple[str, str]]:
-    """Each stage with each evaluation that looks at its checkpoints, in file order."""
+    """Each stage with each evaluation of its checkpoints, in file order."""
     pairs = [
         (reference.stage, name)
         for name, spec in session.experiment.evaluate.items()
@@ -75,12 +76,12 @@ def measured(session: Session) -> list[tuple[str, str]]:
 
 
 def allowed(session: Session, stage: str) -> tuple[str, ...]:
-    """The evaluations that a stage may part from."""
+    """The evaluations whose rendering a stage allows to differ."""
     return session.experiment.stage[stage].other_rendering_than or ()
 
 
 def names(session: Session, stage: str, evaluation: str) -> tuple[str, str]:
-    """The renderings of a stage and an evaluation; `auto` under the name of what it comes to."""
+    """The names of the renderings of a stage and an evaluation, with `auto` resolved."""
     experiment, tokenizer = session.experiment, session.base.tokenizer
     both = experiment.stage[stage].rendering, experiment.evaluate[evaluation].rendering
     trained, asked = (make_renderer(tokenizer, name).name for name in both)
@@ -88,9 +89,10 @@ def names(session: Session, stage: str, evaluation: str) -> tuple[str, str]:
 
 
 def parting(session: Session, stage: str, evaluation: str) -> Parting | int:
-    """Where a stage and an evaluation part, on rows of the one and items of the other.
+    """The first difference between the renderings of a stage and an evaluation.
 
-    Without one, the number of conversations that were compared: 0 where it is one rendering.
+    Compares rows of the stage and items of the evaluation. Without a difference, returns the number
+    of compared conversations: 0 if both use one rendering.
     """
     spec = session.experiment.stage[stage]
     rows = find_part(session.sets, spec.data)
@@ -113,7 +115,7 @@ def compare(
     conversations: Sequence[tuple[str, Row]],
     last: bool,
 ) -> Parting | int:
-    """Where the rendering of a stage and that of `place` part; see `parting`."""
+    """The first difference between the rendering of a stage and that of `place`; see `parting`."""
     table, _, name = place.partition(".")
     other = getattr(session.experiment, table)[name].rendering
     tokenizer = session.base.tokenizer
@@ -130,7 +132,8 @@ def compare(
 def part_in(
     task: Task, trained: Renderer, asked: Renderer, row: Row, last: bool, place: str
 ) -> tuple[str, str] | None:
-    """Where one conversation parts (" before message 3", or nothing at its last), and how."""
+    """The place of the first difference in one conversation (" before message 3", or "" at its
+    last), and its description."""
     messages = conversation(task, row)
     try:
         before = contexts(trained, messages, row.tools, last)
@@ -151,8 +154,9 @@ def part_in(
 def contexts(
     renderer: Renderer, messages: Sequence[Message], tools: Tools, last: bool
 ) -> dict[int, tuple[Tokens, Tokens]]:
-    """By the index of each trained assistant message: what comes before it in training, and in
-    rollout. Of a conversation without one, its prompt twice. Raises RenderingError.
+    """By the index of each trained assistant message: its context in training, and in rollout.
+
+    A conversation without one gives its prompt twice. Raises RenderingError.
     """
     spoken = [i for i, message in enumerate(messages) if message.role == "assistant"]
     if not spoken:
@@ -168,8 +172,9 @@ def contexts(
 def training_contexts(
     renderer: Renderer, messages: Sequence[Message], tools: Tools, spoken: Sequence[int], last: bool
 ) -> dict[int, Tokens]:
-    """What comes before each trained assistant message, by its index, as `Renderer.turns` has it:
-    in one sequence where the rendering leaves history as it was, else in one for each message.
+    """The context of each trained assistant message by its index, as `Renderer.turns` has it.
+
+    One sequence if the rendering keeps the history unchanged, else one for each message.
     """
     turns = renderer.turns(messages, tools, "last" if last else "all")
     if last:
@@ -215,7 +220,8 @@ def starts(session: Session) -> Mapping[str, str]:
 
 
 def renderings(subject: Subject) -> Seen:
-    """Every stage's rows as tokens and back, and every stage against what measures it."""
+    """Checks the token round-trip of every stage's rows, and every stage against its
+    evaluations."""
     for place, stage, data in reading(subject.session):
         yield from round_trip(subject, place, stage, data)
     yield from differing(subject)
@@ -248,7 +254,7 @@ def round_trip(subject: Subject, place: str, stage: StageSpec, data: str) -> See
 
 
 def reencoded(subject: Subject, place: str, golds: tuple[Gold, ...]) -> Seen:
-    """Answers whose text, as rewards see it, gives other tokens than the ones trained on."""
+    """Answers whose decoded text is tokenized differently from the trained tokens."""
     session = subject.session
     codec = Codec(session.base.tokenizer)
     changed: list[tuple[str, str]] = []
@@ -269,7 +275,8 @@ def reencoded(subject: Subject, place: str, golds: tuple[Gold, ...]) -> Seen:
 
 
 def differing(subject: Subject) -> Seen:
-    """Stages that are measured on, or start from, prompts written otherwise than their own."""
+    """Stages whose evaluations, or whose starts, use prompts rendered differently from their
+    own."""
     session = subject.session
     for stage, evaluation in measured(session):
         found = parting(session, stage, evaluation)
@@ -291,7 +298,7 @@ def differing(subject: Subject) -> Seen:
 
 
 def of_evaluation(session: Session, stage: str, evaluation: str, found: Parting | int) -> Finding:
-    """What is said of a stage and an evaluation whose renderings go by different names."""
+    """The finding on a stage and an evaluation whose renderings have different names."""
     trained, asked = names(session, stage, evaluation)
     what = f"stage.{stage} is trained by {trained!r}, evaluate.{evaluation} asks by {asked!r}"
     if not isinstance(found, Parting):
@@ -305,7 +312,7 @@ def of_evaluation(session: Session, stage: str, evaluation: str, found: Parting 
 
 
 def idle_permissions(subject: Subject) -> Seen:
-    """Evaluations that a stage may part from and does not."""
+    """Evaluations that a stage allows to differ although they do not."""
     session = subject.session
     pairs = measured(session)
     for name in session.experiment.stage:

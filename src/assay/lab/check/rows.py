@@ -80,7 +80,7 @@ def left_out(place: str, data: DataSet) -> Seen:
 
 
 def shifted(shift: Shift) -> str:
-    """What a filter by length did to the lengths, in words."""
+    """The effect of a filter by length on the lengths, in words."""
     before, after = shift.before, shift.after
     return (
         f"tokens of a conversation: mean {before.mean:,.0f} (sd {before.sd:,.0f}) became "
@@ -89,7 +89,7 @@ def shifted(shift: Shift) -> str:
 
 
 def remarked(place: str, data: DataSet) -> Seen:
-    """Rows that are kept and have something about them, each thing once."""
+    """Remarks on rows that are kept, each remark once."""
     for words, ids in data.remarks.items():
         yield Number(place, f"kept: {words}", len(ids))
         undeclared = words in (UNDECLARED, NO_TOOLS)
@@ -124,7 +124,7 @@ def well_formed(place: str, found: Sequence[Row]) -> Seen:
 
 
 def contradicting(subject: Subject, name: str) -> Seen:
-    """Rows that ask the same and have another answer: good for imitation, not for a reward."""
+    """Rows with the same question and another answer: good for imitation, not for a reward."""
     data = subject.session.sets[name]
     rows_ = data.train + data.dev
     found = conflicts(rows_)
@@ -252,7 +252,7 @@ def measured(place: str, golds: Golds) -> Seen:
 
 
 def compared(subject: Subject, place: str, golds: Golds, limit: int | None) -> Seen:
-    """Answers that cannot be said within `max_tokens`, and rows that the model cannot hold."""
+    """Answers longer than `max_tokens`, and rows that the model cannot hold."""
     whole = len(golds.answers)
     if limit is not None:
         cut = [gold.row.id for gold in golds.answers if len(gold.actions) > limit]

@@ -41,7 +41,7 @@ ONCE += "them together"
 
 
 def leakage(subject: Subject) -> Seen:
-    """Every training set against every evaluation; choosing items against reporting items."""
+    """Every training set against every evaluation; dev items against reported items."""
     session = subject.session
     items = {
         name: bare_items(e.spec, e.items, session.task, session.run.root)
@@ -87,7 +87,7 @@ def shared_with_test(
 def shared_parts(
     data: str, rows: Sequence[Row], place: str, items: Sequence[Row], report: bool
 ) -> Iterator[Shared]:
-    """What the two sides share, kind by kind."""
+    """The overlap of the two sides, kind by kind."""
     both = overlap(rows, items)
 
     def part(kind: SharedKind, ids: Sequence[str], exact: int = 0, names: object = ()) -> Shared:
@@ -105,7 +105,7 @@ def shared_parts(
 
 
 def finding_of(found: Shared) -> Finding:
-    """What is said of it: a test that reports must share no question with what is trained."""
+    """The finding on an overlap: a reported test must share no question with training rows."""
     grave = found.kind in ("questions", "calls")
     fix = APART if found.report else ONCE
     if found.kind == "conversations":
@@ -121,7 +121,7 @@ def finding_of(found: Shared) -> Finding:
 
 
 def choosing_and_reporting(subject: Subject, items: dict[str, tuple[Row, ...]]) -> Seen:
-    """Items that choose a checkpoint and also report its score."""
+    """Dev items that are also reported."""
     specs = subject.session.experiment.evaluate
     select = [name for name, spec in specs.items() if spec.role == "select"]
     report = [name for name, spec in specs.items() if spec.role == "report"]

@@ -25,7 +25,7 @@ SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """Something measured: `place` is a table of the experiment, `name` says what, with its unit."""
+    """A measurement: `place` is a table of the experiment, `name` has the unit."""
 
     place: str
     name: str
@@ -48,14 +48,14 @@ SharedKind = Literal["questions", "calls", "functions", "conversations"]
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the rows of a training set have in common with the items of a test."""
+    """The overlap of a training set's rows with the items of a test."""
 
     kind: SharedKind
     data: str
     place: str
     """`evaluate.NAME`."""
     report: bool
-    """Whether the test reports; one that chooses checkpoints is less grave."""
+    """Whether the test is reported; an overlap with dev items is less grave."""
     rows: int
     """Training rows that share it."""
     of: int
@@ -66,7 +66,7 @@ class Shared:
 
 
 Seen = Iterator[Finding | Number | Histogram | Shared]
-"""What a check yields."""
+"""The result of a check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class Gold:
 
     row: Row
     prompt: tuple[int, ...]
-    """What the model continues when it samples."""
+    """The prompt of the model when it samples."""
     context: tuple[int, ...]
-    """What comes before the answer when it is trained on."""
+    """The context of the answer in training."""
     actions: tuple[int, ...]
     """The answer's tokens, the end of the turn included."""
     text: str

@@ -28,7 +28,7 @@ class ThinkHandling:
     prefilled: bool
     """The prompt ends inside an open `<think>`."""
     written: bool | None
-    """The reasoning of the answer itself is written, and trained."""
+    """The answer's own reasoning is rendered and trained."""
     empty_block: bool
     """An answer without reasoning is trained behind an empty think block, or behind the end of the
     one that the prompt opened."""
@@ -39,7 +39,8 @@ class ThinkHandling:
 
 
 def think_handling(renderer: Renderer) -> ThinkHandling:
-    """What a rendering does with a tokenizer. Raises RenderingError as rendering does."""
+    """The handling of reasoning by a rendering with a tokenizer. Raises RenderingError as rendering
+    does."""
     prompt = _text(renderer, renderer.prompt((QUESTION,)))
     (turn,) = renderer.turns((QUESTION, Message("assistant", PROBE)))
     before_answer = _text(renderer, turn.actions).partition(PROBE)[0]
@@ -173,7 +174,7 @@ def empty_blocks(found: Trained) -> Seen:
 
 
 def history(found: Trained) -> Seen:
-    """What earlier assistant messages lose once more follows them."""
+    """Parts of earlier assistant messages that are dropped once more messages follow."""
     thoughtful = [m for m in found.earlier if split_thought(m)[0].strip()]
     if thoughtful and not found.handling.in_history:
         yield Finding(

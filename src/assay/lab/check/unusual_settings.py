@@ -24,7 +24,7 @@ from assay.rl.signal import may_drop
 from assay.tasks.task import BenchmarkOptions, benchmark
 
 CHANCE = 0.01
-"""A subset that is farther from the rest than all but this share of random ones is unlike it."""
+"""The share of random subsets that may be as far from the rest as an unusual one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def turns(row: Row) -> int:
 
 
 def likely(p_value: float) -> str:
-    """How many random subsets are as far, in words."""
+    """The share of random subsets that are as far, in words."""
     if p_value < 0.001:
         return "fewer than 1 in 1,000 random subsets are as far"
     return f"{p_value:.1%} of random subsets are as far"
@@ -134,7 +134,8 @@ def rates(place: str, stage: StageSpec) -> Seen:
 
 
 def groups(place: str, stage: GrpoStage) -> Seen:
-    """Groups that can hardly differ, and groups without signal that are trained on all the same."""
+    """Groups with nearly equal completions, and groups without signal that are trained on
+    anyway."""
     temperature = stage.sampling.temperature
     if temperature < COLD:
         yield Finding(
@@ -175,7 +176,7 @@ def small_reports(subject: Subject) -> Seen:
 
 
 def first_subsets(subject: Subject) -> Seen:
-    """Subsets taken from the start of a source, against the whole of it."""
+    """Subsets taken from the start of a source, compared with the rest of it."""
     session = subject.session
     for name, spec in session.experiment.data.items():
         if spec.take is not None and spec.take.how == "first":

@@ -67,7 +67,7 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
 
 
 def validation_tokens(subject: Subject, stage: StageSpec, steps: int) -> int:
-    """Tokens that the measurements of a stage's validation loss go over."""
+    """Tokens of all measurements of a stage's validation loss."""
     if not isinstance(stage, SftStage) or stage.validation is None:
         return 0
     golds = subject.golds_of_data(stage.validation, stage.rendering).answers
@@ -84,8 +84,10 @@ def checkpoint_count(stage: StageSpec, steps: int) -> int:
 def asked_items(
     experiment: Experiment, evaluation: RenderedEvaluation, subject: Subject
 ) -> list[int]:
-    """How many items each checkpoint is asked that an evaluation measures; one that chooses looks
-    at the starts as well."""
+    """Number of items for each measured checkpoint.
+
+    A selecting evaluation measures the stages' starts as well.
+    """
     references = [parse_checkpoint(text) for text in evaluation.spec.checkpoints]
     stages = {reference.stage for reference in references if reference and reference.stage}
     items, fewer = len(evaluation.items), evaluation.spec.fewer
@@ -101,7 +103,7 @@ def asked_items(
 
 
 def adaptation_of(subject: Subject, stage: StageSpec) -> Adaptation:
-    """What of the model the stage trains, found on a model without storage.
+    """The trained parameters of the stage, found on a model without storage.
 
     Raises LoraTargetError, FreezePatternError and NothingToTrain as the stage itself would.
     """
@@ -125,11 +127,11 @@ class Speed:
     """Seconds of this model on this machine."""
 
     token: float
-    """A token of a prompt in a forward pass."""
+    """Per prompt token in a forward pass."""
     step: float
-    """One more token for every row of a wave, however few rows it has."""
+    """Per decoding step of a batch, whatever its number of rows."""
     row: float
-    """What each row adds to that."""
+    """Added per row of the batch."""
 
 
 def speed(subject: Subject) -> Seen:

@@ -27,7 +27,7 @@ Request = tuple[int, int]
 
 @dataclass(frozen=True)
 class Answered:
-    """The answer to one request, or the whole dialogue with its item."""
+    """The answer to one request, or its complete dialogue."""
 
     item: Row
     repeat: int
@@ -39,7 +39,7 @@ class Answered:
     turns: tuple[Turn, ...] = ()
     """Token by token; none of an endpoint."""
     failure: str = ""
-    """Why there is no answer to judge, as an abstention gives it."""
+    """The reason of an abstention; "" if there is an answer."""
     several: bool = False
     """Whether the item could take several turns."""
 
@@ -49,7 +49,7 @@ class Answerer(Protocol):
 
     @property
     def chunk(self) -> int:
-        """Answers recorded together: what an interrupted evaluation judges again at most."""
+        """Answers recorded together. An interrupted evaluation judges at most so many again."""
         ...
 
     @property
@@ -75,7 +75,7 @@ class Answerer(Protocol):
         ...
 
     def manifest(self) -> Manifest:
-        """The fingerprints of the run: what its model is, what it is trained and measured on."""
+        """The fingerprints of the run: its model, training rows and evaluations."""
         ...
 
     def answers(
@@ -85,12 +85,11 @@ class Answerer(Protocol):
         chunks: Sequence[Sequence[Request]],
         folder: Path,
     ) -> Generator[list[Answered]]:
-        """The answers of a checkpoint to each chunk of requests, in order; closed when it is done.
+        """The answers of a checkpoint to each chunk of requests, in order; closed at the end.
 
-        Nothing is asked before the first chunk is. `folder` lasts as long as the record is in the
-        making: what must not be paid for twice is kept there. The answer to a request follows from
-        seed, item and repeat, not from the chunk. Raises RunFailure or InputError where no further
-        request could be answered.
+        Samples nothing before the first chunk is requested. `folder` exists until the record is
+        complete and may hold replies that cost money. An answer depends on seed, item and repeat,
+        not on the chunk. Raises RunFailure or InputError if no further request can be answered.
         """
         ...
 

@@ -25,7 +25,7 @@ from assay.runs.run_names import checkpoint_steps, resolve_checkpoint
 
 
 def selectors(session: Session, stage: str) -> list[Evaluation]:
-    """The evaluations that choose among the checkpoints of a stage."""
+    """The selecting evaluations of a stage."""
     found = []
     for evaluation in session.evaluations.values():
         references = map(parse_checkpoint, evaluation.spec.checkpoints)
@@ -35,13 +35,13 @@ def selectors(session: Session, stage: str) -> list[Evaluation]:
 
 
 def select(session: Session, stage: str, policy: Policy, step: int) -> None:
-    """Measure a checkpoint that is still in memory with the evaluations that choose."""
+    """Measure a checkpoint that is in memory with the selecting evaluations."""
     for evaluation in selectors(session, stage):
         measure(session, evaluation, LocalAnswerer(session, policy), f"{stage}.step-{step:06d}")
 
 
 def choose(session: Session, stage: str) -> None:
-    """Note the stage's best checkpoint: its start, unless a later one was shown better."""
+    """Store the stage's best checkpoint: its start, unless a later one is shown better."""
     for evaluation in selectors(session, stage)[:1]:
         start = checkpoint_name(stage_start(session, stage))
         names = {step: f"{stage}.step-{step:06d}" for step in checkpoint_steps(session.run, stage)}

@@ -42,17 +42,17 @@ CHUNK = 64
 TOGETHER = 8
 """Requests that the endpoint is asked at once."""
 WAITING = 64
-"""Items under way at once, those included that wait before they ask again."""
+"""Items in progress at once, including those that wait for a slot."""
 MOST_COUNTED = 2**31 - 1
-"""What the column of a record holds."""
+"""The largest integer in the column of a record."""
 NOTED = ("benchmark", "role", "items_hash", "repeats", "sampling", "rendering", "checker")
-"""What a manifest holds of an evaluation, apart from the benchmark's options."""
+"""Fields of an evaluation in the manifest, apart from the benchmark's options."""
 
 Send = Callable[[Sequence[Message], Tools], Said]
 
 
 class Stopped(Exception):
-    """Nothing more is to be asked."""
+    """No further request is sent."""
 
 
 @dataclass(frozen=True)
@@ -219,9 +219,10 @@ def reply(
     messages: Sequence[Message],
     tools: Tools,
 ) -> Said:
-    """What the journal or else the endpoint has to one request. Raises Unanswered, EndpointError.
+    """The reply to one request, from the journal or else the endpoint.
 
-    A failure is journalled like an answer: it may have been paid for too.
+    Raises Unanswered, EndpointError. A failure is journalled as well, because it may have been paid
+    for.
     """
     outcome = journal.known(place)
     if outcome is None:
@@ -247,7 +248,7 @@ def converse(dialogue: Dialogue, send: Send) -> tuple[Message, ...]:
 
 
 class RequestSlots:
-    """A bound on the requests under way; who waits before asking again gives its slot away."""
+    """A limit on concurrent requests; a holder that must wait gives up its slot."""
 
     def __init__(self, count: int):
         self._free = threading.Semaphore(count)
@@ -255,7 +256,8 @@ class RequestSlots:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """A slot of one's own. What its holder raises closes them; Stopped once they are closed."""
+        """Take a slot. An exception in its holder closes all slots. Raises Stopped once they are
+        closed."""
         self._take()
         try:
             yield
@@ -266,7 +268,7 @@ class RequestSlots:
             self._free.release()
 
     def pause(self, seconds: float) -> None:
-        """Wait without the slot that the caller holds. Raises Stopped once they are closed."""
+        """Sleep without the caller's slot. Raises Stopped once the slots are closed."""
         self._free.release()
         try:
             self._closed.wait(seconds)
@@ -275,7 +277,7 @@ class RequestSlots:
         self._refuse_closed()
 
     def close(self) -> None:
-        """Wake those that wait; nobody gets a slot any more."""
+        """Close the slots and wake all waiting threads."""
         self._closed.set()
 
     def _take(self) -> None:

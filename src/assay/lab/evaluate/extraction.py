@@ -29,7 +29,7 @@ ENDING = ".record.toml"
 
 
 class NoRecord(RunFailure):
-    """What a model answered is no record, or it did not answer."""
+    """The model's answer is not a valid record, or there is none."""
 
 
 class RecordThere(InputError):
@@ -43,7 +43,7 @@ class Extracted:
     file: Path
     """Where the record was written."""
     refused: tuple[Refused, ...]
-    """What does not stand in the line that was cited for it, and was taken out."""
+    """Values that were removed because the cited line does not contain them."""
 
 
 def extract(root: Path, report: Path, model: str) -> Extracted:
@@ -86,7 +86,7 @@ def ask(root: Path, model: str, text: str) -> str:
 
 
 def _scripted(root: Path, model: str, text: str) -> str:
-    """What a file says in the place of a model."""
+    """The answer in a file, in place of a model's."""
     return report_text(Path(model.partition(":")[2]))
 
 
@@ -123,7 +123,7 @@ def _sampled(root: Path, model: str, text: str) -> str:
 
 
 ASKED: Mapping[str, Callable[[Path, str, str], str]] = {"scripted": _scripted, "openai": _remote}
-"""Who answers for a kind of model; a model of any other kind is read in this process."""
+"""Function that answers, by kind of model; other kinds are loaded in this process."""
 
 
 def answered(model: str, answer: str) -> Mapping[str, Any]:

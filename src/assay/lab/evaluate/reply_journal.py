@@ -57,11 +57,11 @@ class ReplyJournal:
         self._stream.close()
 
     def known(self, place: Place) -> Said | Unanswered | None:
-        """What came of a request, where that is known."""
+        """The outcome of a request; None if it is unknown."""
         return self._known.get(place)
 
     def add(self, place: Place, outcome: Said | Unanswered) -> None:
-        """Write what came of a request; on the disk when this returns. Raises NotJournalled."""
+        """Write the outcome of a request; it is on the disk on return. Raises NotJournalled."""
         line = {**asdict(place), **_values(outcome)}
         try:
             with self._lock:

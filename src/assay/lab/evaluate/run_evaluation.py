@@ -29,7 +29,7 @@ from assay.tasks.task import error_type
 
 RIGHT, WRONG = "right", "wrong"
 DIFFERS = "differs_from_math_verify"
-"""The part by which a reward says that a judge it rests on came to another verdict."""
+"""The reward's part that marks a different verdict of the judge it is based on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class RecordedOutcomes:
     outcomes: Mapping[str, int]
     """Right and wrong answers and types of errors; those without a score are not among them."""
     unscored: Mapping[str, int]
-    """Why answers have no score, by kind: "endpoint: HTTP 400", whatever the server said of it."""
+    """Reasons of answers without a score by kind, such as "endpoint: HTTP 400"."""
     differs: int | None
     """Answers with `DIFFERS`; None where no answer has that part."""
 
     @property
     def too_many_unscored(self) -> str:
-        """The warning of more answers without a score than may be passed over; else empty."""
+        """The warning about too many answers without a score; "" if there is none."""
         missing = sum(self.unscored.values())
         if missing <= FEW_UNSCORED * self.answers:
             return ""
@@ -72,19 +72,21 @@ def recorded_outcomes(file: Path) -> RecordedOutcomes:
 
 
 def kind(score: float, error: str) -> str:
-    """What a scored answer counts as."""
+    """The outcome of a scored answer."""
     return error or (RIGHT if score >= 1.0 else WRONG)
 
 
 ANSWERERS: Mapping[str, Callable[[Session], Answerer]] = {"openai": EndpointAnswerer}
-"""Who answers for a kind of model source; a model of any other kind is read in this process."""
+"""Answerer by kind of model source; other models are loaded in this process."""
 HOLDERS: Mapping[str, Callable[[Path, str, str], Experiment]] = {"openai": endpoint_holder}
-"""Who makes the experiment that holds what a model of a kind is measured on by itself, from the
-lab's root, the source and the skill."""
+"""By kind of model source: makes the experiment whose run holds its measurements.
+
+Arguments are the lab's root, the source and the skill.
+"""
 
 
 def answerer_of(session: Session) -> Answerer:
-    """What answers for the model of a run."""
+    """The answerer of a run's model."""
     kind = session.experiment.model.partition(":")[0]
     return ANSWERERS.get(kind, LocalAnswerer)(session)
 
@@ -104,7 +106,7 @@ def measure_stored(
 
 
 def measure(session: Session, evaluation: Evaluation, answerer: Answerer, checkpoint: str) -> None:
-    """Make one record, or what is left of it, and warn where too much of it has no score."""
+    """Make or complete one record, and warn if too many of its answers have no score."""
     with session.reward_runner(evaluation.score) as runner:
         folder = session.run.evaluations
         file = run_evaluation(evaluation, answerer, checkpoint, folder, session.observer, runner)
@@ -112,7 +114,7 @@ def measure(session: Session, evaluation: Evaluation, answerer: Answerer, checkp
 
 
 def warn_of_unscored(observer: Observer, name: str, checkpoint: str, file: Path) -> None:
-    """Tell the observer where too many answers of a record have no score."""
+    """Warn if too many answers of a record have no score."""
     if warning := recorded_outcomes(file).too_many_unscored:
         observer.note(f"warning: {checkpoint} on {name}: {warning}")
 
@@ -125,10 +127,8 @@ def run_evaluation(
     observer: Observer,
     runner: RewardRunner,
 ) -> Path:
-    """Ask for and judge what the record lacks; returns the record's file.
-
-    Raises what `Answerer.answers` does.
-    """
+    """Sample and judge the missing answers of a record; returns its file. Raises what
+    `Answerer.answers` does."""
     requests, size = evaluation.record.jobs(checkpoint), answerer.chunk
     with RecordWriter(folder, evaluation.record, checkpoint) as writer:
         starts = [n for n in range(0, len(requests), size) if not writer.has_chunk(n // size)]
@@ -151,7 +151,7 @@ def judged_lines(
     runner: RewardRunner,
     started: float,
 ) -> list[dict[str, object]]:
-    """The record's lines of a chunk; what was not answered is an abstention."""
+    """The record's lines of a chunk; a missing answer is an abstention."""
     fresh = [n for n, each in enumerate(answered) if not each.failure]
     rewards = [Reward(None, why=each.failure) for each in answered]
     scored = runner.score([(answered[n].item, answered[n].completion) for n in fresh])

@@ -32,16 +32,16 @@ class GuardFired(RunFailure):
 
 
 class StoppedByGuard(InputError):
-    """A run that a guard stopped goes on only by an explicit wish."""
+    """A run that a guard stopped continues only if the user asks for it."""
 
 
 class NoGuardToPass(InputError):
-    """The wish to go on past a guard, where none stopped the run."""
+    """A guard is to be passed, but none stopped the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """A guard whose condition was met for as many steps as it says."""
+    """A guard whose condition was met for the required number of steps."""
 
     guard: str
     spec: GuardSpec
@@ -91,7 +91,7 @@ def firing(
 
 @dataclass(frozen=True)
 class GuardWatch:
-    """The guards of an experiment over one stage, told of every step in order."""
+    """The guards of one stage; they see every step in order."""
 
     guards: Mapping[str, GuardSpec]
     stage: str
@@ -101,7 +101,7 @@ class GuardWatch:
     """The recorded steps so far."""
 
     def see(self, step: int, values: Mapping[str, Any]) -> None:
-        """A step was recorded."""
+        """Add a recorded step."""
         self.lines.append({**values, "step": step})
 
     def fired(self) -> tuple[Firing, ...]:
@@ -142,7 +142,7 @@ def check_guards(experiment: Experiment, run: RunDirectory, stage: str, step: in
 
 
 def unseen(experiment: Experiment, lines: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Guards that watch nothing: their stages have begun and no step recorded their metric."""
+    """Guards without data: their stages have started and no step recorded their metric."""
     recorded: dict[str, set[str]] = {}
     for line in lines:
         recorded.setdefault(line["stage"], set()).update(line)
@@ -156,7 +156,7 @@ def unseen(experiment: Experiment, lines: Iterable[Mapping[str, Any]]) -> list[s
 
 
 def pass_guards(run: RunDirectory, guards: Sequence[str], stage: str, step: int) -> None:
-    """Record the wish to go on past guards that stopped a stage at a step."""
+    """Record that the user passes the guards that stopped a stage at a step."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     entries = [{"guard": name, "stage": stage, "step": step, "at": now} for name in guards]
     text = json.dumps([*_read(run.path), *entries], indent=2)
@@ -164,7 +164,7 @@ def pass_guards(run: RunDirectory, guards: Sequence[str], stage: str, step: int)
 
 
 def forget_passed(run: Path, kept: Callable[[str, int], bool]) -> None:
-    """Take back the wishes of stages and steps that are trained again."""
+    """Remove the passed guards of stages and steps that are trained again."""
     wishes = _read(run)
     left = [wish for wish in wishes if kept(wish["stage"], wish["step"])]
     if left != wishes:

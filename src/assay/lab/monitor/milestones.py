@@ -98,7 +98,7 @@ RECENT = 20
 
 @dataclass(frozen=True, slots=True)
 class MilestoneState:
-    """How a milestone stands."""
+    """The state of a milestone."""
 
     name: str
     spec: MilestoneSpec
@@ -151,7 +151,7 @@ def _state(
 
 
 def scored(spec: MilestoneSpec, value: Estimate) -> State:
-    """Whether a value is on the expected side, as far as its interval allows to say."""
+    """Whether a value is on the expected side; undecided if its interval contains the bound."""
     around = value.interval or Interval(value.value, value.value, "exact")
     if spec.above is not None:
         above, under = around.low > spec.above, around.high <= spec.above

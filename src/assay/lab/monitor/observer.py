@@ -10,14 +10,14 @@ from assay.runs.run_directory import RunDirectory
 
 
 class Observer(Protocol):
-    """Told about progress as it happens; never asked anything."""
+    """Receives the events of a run; returns nothing."""
 
     def note(self, text: str) -> None:
-        """Something worth a line."""
+        """A message of one line."""
         ...
 
     def stage(self, name: str, method: str, step: int, steps: int) -> None:
-        """A stage begins, or goes on, after `step` of `steps`."""
+        """A stage starts or resumes after `step` of `steps`."""
         ...
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -34,7 +34,7 @@ class Observer(Protocol):
 
 
 class Silent:
-    """An observer that keeps everything to itself."""
+    """An observer that ignores all events."""
 
     def note(self, text: str) -> None:
         """See `Observer.note`."""

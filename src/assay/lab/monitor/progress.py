@@ -68,7 +68,7 @@ class MetricRow:
 
     @property
     def moved(self) -> bool:
-        """Whether the change, or the trend, is told apart from none."""
+        """Whether the change, or the trend, differs from zero significantly."""
         apart = self.change is not None and (self.change.low > 0 or self.change.high < 0)
         return apart or (self.trend is not None and (self.trend.rises or self.trend.falls))
 
@@ -94,7 +94,7 @@ class Progress:
     new: frozenset[str]
     """Rules that find something at `last` and did not at `first`."""
     gone: frozenset[str]
-    """The other way round."""
+    """Rules that find something at `first` and not at `last`."""
     forecasts: Mapping[str, Forecast]
     """By metric: `seconds` and budgets as totals at the end of the stage, others as values."""
     spending: tuple[Spending, ...]
@@ -112,9 +112,10 @@ class Progress:
 def progress(
     run: RunDirectory, stage: str | None = None, first: int | None = None, last: int | None = None
 ) -> Progress | None:
-    """The progress of a stage, by default the last that has begun; None where no step is recorded.
+    """The progress of a stage, by default the last that has started; None if no step is recorded.
 
-    By default from the last report, or else the first step, to the last step. Raises NoSuchStep.
+    Covers by default the steps from the last report, or else the first step, to the last step.
+    Raises NoSuchStep.
     """
     experiment = read_experiment(run.spec)
     metrics = by_stage(read_metrics(run.metrics))
@@ -205,7 +206,7 @@ def _rows(
 
 
 def _line_of(lines: Lines, step: int, metric: str) -> Mapping[str, Any]:
-    """The line of a step; for what few steps record, the last one up to there that does."""
+    """The line of a step; a metric that few steps record keeps its last value."""
     line = next(x for x in lines if x["step"] == step)
     known = [x for x in lines if x["step"] <= step and metric in x]
     return known[-1] if metric in SPARSE and known else line
@@ -220,7 +221,7 @@ def _shown(lines: Lines) -> list[str]:
 
 
 def _forecasts(lines: Lines, planned: int | None, costs: Sequence[Spending]) -> dict[str, Forecast]:
-    """What the end of the stage will be like; nothing once it is there."""
+    """Forecasts for the end of the stage; empty once it has ended."""
     if planned is None or lines[-1]["step"] >= planned:
         return {}
     found = {each.metric: each.forecast for each in costs}

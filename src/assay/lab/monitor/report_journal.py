@@ -42,13 +42,13 @@ def why_due(experiment: Experiment, stage: str, step: int, steps: int) -> str:
 
 
 def note_report(run: RunDirectory, stage: str, step: int, why: str) -> None:
-    """Enter a report into the journal."""
+    """Append a report to the journal."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     append_line(run.path / JOURNAL, json.dumps(asdict(ReportEntry(stage, step, why, now))))
 
 
 def note_asked(run: RunDirectory) -> None:
-    """Enter that somebody looked at a run that has not ended, once for a step."""
+    """Append a report that a user asked for on a live run, once for a step."""
     status = read_status(run.path)
     place = (status.stage, status.step)
     known = {(entry.stage, entry.step) for entry in read_reports(run)}
@@ -62,7 +62,7 @@ def read_reports(run: RunDirectory) -> list[ReportEntry]:
 
 
 def forget_reports(run: RunDirectory, kept: Callable[[str, int], bool]) -> None:
-    """Take the reports on stages and steps that are trained again out of the journal."""
+    """Remove the reports on stages and steps that are trained again from the journal."""
     reports = read_reports(run)
     left = [entry for entry in reports if kept(entry.stage, entry.step)]
     if left != reports:

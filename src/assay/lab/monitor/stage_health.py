@@ -26,19 +26,19 @@ from assay.runs.run_names import RunNotFound, resolve_checkpoint
 
 @dataclass(frozen=True)
 class Look:
-    """One checkpoint on the items that choose."""
+    """Score of one checkpoint on dev items."""
 
     step: int
-    """0 for what the stage started from."""
+    """0 for the stage's start."""
     name: str
     """As records name it."""
     scores: ItemScores
 
 
 def looks(run: RunDirectory, stage: str) -> list[Look]:
-    """The first selecting evaluation's looks at a stage, by step, all on one scale.
+    """The scores of a stage by its first selecting evaluation, by step, on one scale.
 
-    The start comes first where it was measured. Raises what reading the records raises.
+    The start comes first if it was measured. Raises what reading the records raises.
     """
     for record in evaluation_records(run):
         if record.role != "select":
@@ -61,7 +61,7 @@ def explained(run: RunDirectory, stage: str) -> Promotion | None:
 
 
 def start_name(run: RunDirectory, stage: str) -> str:
-    """What a stage started from, as records name it; "" where that is not known yet."""
+    """The start of a stage as records name it; "" if it is not known yet."""
     chosen = read_selection(run.path, stage)
     if chosen and chosen.start:
         return chosen.start
@@ -90,9 +90,10 @@ def stage_health(
     metrics: Mapping[str, Lines],
     until: int | None = None,
 ) -> list[Diagnosis]:
-    """What the rules find in a stage, worst first; `metrics` are the run's lines by stage.
+    """Findings of the health rules in a stage, worst first.
 
-    With `until`, as it stood after that step. Spending belongs to the last stage that has begun.
+    `metrics` are the run's lines by stage. With `until`, only steps up to that one count. Spending
+    is counted for the last stage that has started.
     """
     lines = [line for line in metrics.get(stage, []) if until is None or line["step"] <= until]
     dev = [
@@ -108,9 +109,9 @@ def stage_health(
 def spending(
     run: RunDirectory, experiment: Experiment, metrics: Mapping[str, Lines]
 ) -> list[Spending]:
-    """What was spent of each budget whose metric was recorded, and what it will come to.
+    """The spent part of each budget whose metric was recorded, with a forecast.
 
-    The forecast covers the remaining steps of the last stage that has begun.
+    The forecast covers the remaining steps of the last stage that has started.
     """
     found = []
     for metric, budget in experiment.budget.items():

@@ -58,7 +58,7 @@ JUDGING = (
     *("drop_without_signal", "dynamic", "keep", "batch", "tau", "likelihood_temperature"),
     *("micro_tokens",),
 )
-"""Keys of a stage that have no part in what is sampled."""
+"""Keys of a stage that do not affect sampling."""
 
 
 class NotReplayable(InputError):
@@ -103,7 +103,8 @@ def table(stage: StageSpec) -> Mapping[str, Any]:
 
 
 def notes(stage: SampledStage, other: Side, gradients: Gradients | None) -> list[Finding]:
-    """Where the run would have gone another way with these settings, and what the gradients are."""
+    """Findings on a run that would have continued differently with these settings, and on
+    gradients."""
     found = [too_silent(stage, other), ended_earlier(other), gone_on(other)]
     if gradients is not None:
         found += [
@@ -115,7 +116,7 @@ def notes(stage: SampledStage, other: Side, gradients: Gradients | None) -> list
 
 
 def too_silent(stage: SampledStage, other: Side) -> Finding | None:
-    """So many abstentions that the run would have stopped."""
+    """Finding: so many abstentions that the run would have stopped."""
     reasons = [reward.why for reward in other.rewards if reward.value is None]
     if len(reasons) <= stage.max_abstained_share * len(other.rewards):
         return None
@@ -161,7 +162,7 @@ def other_weights(gradients: Gradients) -> Finding | None:
 
 
 def other_log_probs(stage: SampledStage, gradients: Gradients) -> Finding | None:
-    """The weights that should have sampled do not think of the samples as was recorded."""
+    """Log-probs of the sampling weights differ from the recorded ones."""
     limit = stage.max_rollout_gap if isinstance(stage, GrpoStage) else float("inf")
     gap = gradients.rollout_gap
     if not gradients.weights.exact or gap is None or gap <= limit:
@@ -243,9 +244,9 @@ def compare_sides(
 
 
 def rewards_after(bench: Bench, before: SampledStage, after: SampledStage) -> list[Reward]:
-    """The recorded rewards where the same reward judges, else those of the other one.
+    """The recorded rewards if the same reward judges, else those of the other one.
 
-    What was judged once stays judged: a deadline may pass one time and not another.
+    Recorded rewards are kept, because a deadline may pass one time and not another.
     """
     if judging(before) != judging(after):
         return score(bench, after)
@@ -257,7 +258,7 @@ def rewards_after(bench: Bench, before: SampledStage, after: SampledStage) -> li
 
 
 def judging(stage: SampledStage) -> tuple[object, float]:
-    """What decides about the reward of a completion."""
+    """Settings that affect the reward of a completion."""
     return stage.reward, stage.reward_deadline
 
 

@@ -47,7 +47,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What came of judging the step once more as the run did."""
+    """The result of judging the step again under its own settings."""
 
     samples: int
     rewards: tuple[Difference, ...]
@@ -56,7 +56,7 @@ class Proof:
     unasked: str
     """Why advantages could not be worked out again; "" where they were."""
     causes: tuple[Confound, ...]
-    """What differs between the run's manifest and now; looked for where something differs."""
+    """Differences between the run's manifest and now; searched only if judgements differ."""
 
     @property
     def exact(self) -> bool:
@@ -132,7 +132,7 @@ def changes_since(session: Session, name: str, stage: StageSpec) -> list[Confoun
 
 
 def findings(proof: Proof) -> list[Finding]:
-    """What a reader of the replay must know about its self-check."""
+    """Findings of the self-check."""
     found = []
     if proof.rewards:
         found.append(finding("recorded rewards are not reproduced", proof.rewards, proof))
@@ -168,7 +168,7 @@ class SampleChange:
     pull_before: float | None
     pull_after: float | None
     turn: Turn
-    """What became of the sign of the pull."""
+    """The change of the sign of the pull."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class Spreads:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What a side would have trained on."""
+    """The update that a side would have made."""
 
     signal: SignalStats
     signal_share: float
@@ -215,7 +215,7 @@ class Replay:
     method: str
     step: int
     pull: str
-    """What the pulls of samples are: advantage, kept or weight."""
+    """Kind of the samples' pulls: advantage, kept or weight."""
     settings: tuple[Confound, ...]
     """Every value of the stage that was set otherwise."""
     proof: Proof
@@ -234,7 +234,7 @@ def spreads(before: Sequence[float | None], after: Sequence[float | None]) -> Sp
 
 
 def update_of(side: Side) -> Update:
-    """What a side would have trained on."""
+    """The update that a side would have made."""
     packed = side.batch.updates[: len(side.batch.updates) // side.passes]
     contexts = {id(context): None for update in packed for context in update.contexts}
     tokens = sum(int(update.mask_S.sum()) for update in packed)
@@ -265,7 +265,7 @@ def sample_changes(
 def gradients_of(
     past: Side, other: Side, weights: Weights, metrics: Sequence[Mapping[str, Any]], step: int
 ) -> Gradients:
-    """Both gradients held against each other, and the first against what was recorded of it."""
+    """Compares both gradients, and the first with its recorded norm."""
     norms = [line.get("grad_norm") for line in metrics if line["step"] == step]
     found = directions(past.gradient or {}, other.gradient or {})
     return Gradients(weights, found, norms[-1] if norms else None, past.gap)

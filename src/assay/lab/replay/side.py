@@ -47,13 +47,13 @@ from assay.train.sampled_groups import StoredPrompts, value_of
 from assay.train.train_state import Batch, Journal, Method, Place
 
 PULLS = {"grpo": "advantage", "rft": "kept", "rce": "weight"}
-"""What a method gives to each sample: its advantage; 1 where it is learned, else 0; its share in
-the likelihood of its group."""
+"""Weight of each sample by method: its advantage; 1 if it is learned, else 0; its share in the
+likelihood of its group."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What both sides of a replay work with."""
+    """The inputs that both sides of a replay share."""
 
     session: Session
     stored: StoredStep
@@ -65,7 +65,7 @@ class Bench:
 
     @cached_property
     def weights(self) -> Weights:
-        """What scores the step; looked for where something is scored."""
+        """The model that scores the step; loaded on first use."""
         stage = self.session.experiment.stage[self.stored.stage]
         return find_weights(self.session, self.stored.stage, stage, self.stored.step)
 
@@ -136,9 +136,9 @@ def judge_of(bench: Bench, stage: SampledStage) -> RewardFunction | WeightedRewa
 def judge_side(
     bench: Bench, stage: SampledStage, rewards: Sequence[Reward], *, gradient: bool
 ) -> Side:
-    """What the stage's method makes of the stored completions with these rewards.
+    """The stored completions as the stage's method weights them, with these rewards.
 
-    Scores with the bench's weights only for a gradient, or where advantages depend on them.
+    Scores with the bench's weights only for a gradient, or if advantages depend on them.
     """
     method, groups = stored_method(bench, stage, rewards)
     policy = None
@@ -221,7 +221,7 @@ def needs_weights(bench: Bench, stage: SampledStage) -> bool:
 
 
 def reads_weights(method: Method) -> bool:
-    """Whether advantages depend on what the model thinks of the samples."""
+    """Whether advantages depend on the model's log-probs of the samples."""
     if not isinstance(method, Grpo):
         return False
     settings = method.settings
@@ -238,12 +238,12 @@ def runs_short(stage: StageSpec, groups: Sequence[Sequence[Episode]]) -> bool:
 
 
 def signal_of(groups: Sequence[Sequence[Episode]]) -> SignalStats:
-    """How much of the groups can teach, abstentions left out."""
+    """Share of the groups with a training signal, abstentions left out."""
     return signal_stats(*rewards_of([[e for e in g if value_of(e) is not None] for g in groups]))
 
 
 def pulls_of(stage: SampledStage, batch: Batch, episodes: Sequence[Episode]) -> list[float | None]:
-    """What moves the weights towards each episode (`PULLS`); None where nothing could."""
+    """The weight of each episode (`PULLS`); None if it cannot have one."""
     judged = [e for e in episodes if value_of(e) is not None]
     given = {f"{r.row_id}#{r.sample}": r.advantage for r in batch.samples}
     if isinstance(stage, RftStage):

@@ -48,7 +48,7 @@ class StoredStep:
     lines: tuple[Line, ...]
 
     def address(self, line: Line) -> str:
-        """What `assay show` finds the sample by."""
+        """The address of the sample for `assay show`."""
         return f"{self.run}:{line['sample_id']}"
 
     @property
@@ -171,7 +171,7 @@ class Weights:
 
 
 def find_weights(session: Session, name: str, stage: StageSpec, step: int) -> Weights:
-    """The newest stored weights from which the step was sampled or led up to."""
+    """The newest stored weights at or before the step's sampling."""
     before = [s for s in steps_in(session.run.checkpoints(name)) if s < step]
     if before:
         return Weights(f"{name}.{step_name(before[-1])}", step - 1 - before[-1])

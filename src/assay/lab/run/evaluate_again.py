@@ -39,7 +39,7 @@ IDENTITY = ("name", "role", "shared")
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """What `evaluate_again` did."""
+    """The result of `evaluate_again`."""
 
     run: RunDirectory
     evaluation: str
@@ -76,8 +76,10 @@ def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observ
 
 @contextmanager
 def held_and_noted(session: Session) -> Iterator[None]:
-    """Hold the run while it is measured. The status of one that holds measurements alone says how
-    the last one ended; that of a run with stages is about its training.
+    """Lock the run while it is measured.
+
+    The status of a run without stages is that of its last measurement; a run with stages keeps the
+    status of its training.
     """
     with hold_run(session.run.path):
         if holds_measurements(session):
@@ -124,7 +126,7 @@ def known_evaluation(run: RunDirectory, made: Evaluation) -> Evaluation:
 
 
 def substance(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What a record's answers and scores depend on."""
+    """The fields of a record that its answers and scores depend on."""
     # Records of older versions do not say that all were asked the same.
     whole = {"fewer": {}, **record}
     return {key: value for key, value in whole.items() if key not in {"schema", *IDENTITY}}

@@ -29,9 +29,7 @@ from assay.runs.status import hold_run, read_status, stored_status
 
 
 def lacking(run: RunDirectory, experiment: Experiment) -> dict[str, EvaluateSpec]:
-    """The reporting evaluations of an experiment that its run was not made with and that have no
-    finished record of every checkpoint; the run has all its checkpoints.
-    """
+    """Reporting evaluations that were added after the run was made and lack a finished record."""
     own = read_experiment(run.spec).evaluate
     records = {record.name: record for record in evaluation_records(run)}
     return {
@@ -74,7 +72,7 @@ Did = Literal["started", "resumed", "measured", "left alone"]
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A run of the experiment, finished now, and what it took."""
+    """A finished run of the experiment, and what was done for it."""
 
     run: RunDirectory
     did: Did

@@ -91,7 +91,7 @@ def write_model(
     model.to(DTYPES[dtype])  # type: ignore[arg-type]
     model.config.dtype = DTYPES[dtype]
     save_weights(model, part)
-    (part / WEIGHTS).chmod(0o644)  # safetensors makes files that nobody else may read
+    (part / WEIGHTS).chmod(0o644)  # safetensors creates files that only their owner can read
     save_tokenizer(renderer, part)
     file = f"model-{dtype}.gguf" if gguf else ""
     if gguf:

@@ -32,12 +32,12 @@ class RunRecorder:
     checkpoint_every: int | None
     observer: Observer
     add_model_files: Callable[[Path], None]
-    """Adds to the weights what makes a checkpoint a whole model to any program."""
+    """Adds the files that make a checkpoint a complete model for other programs."""
     after_checkpoint: Callable[[Policy, int], None]
     """Called with the policy and the step once a checkpoint is complete."""
     guards: GuardWatch
     due: Callable[[int], str]
-    """Why a progress report is due after a step; "" where none is."""
+    """Returns why a progress report is due after a step; "" if none is."""
 
     def recorded_rewards(self, step: int) -> Mapping[str, Journalled]:
         """Rewards that an interrupted attempt at this step already journalled.
@@ -89,7 +89,7 @@ class RunRecorder:
             self.observer.report(self.run, self.stage, state.step, why)
 
     def complete(self, folder: Path) -> None:
-        """Add to the weights what makes the model whole, and the metrics up to this step."""
+        """Add the files of a complete model, and the metrics up to this step."""
         self.add_model_files(folder)
         keep_history(self.run.metrics, folder)
 

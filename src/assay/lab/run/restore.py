@@ -71,10 +71,10 @@ def put_aside(
 def begin_aside(
     run: RunDirectory, checkpoints: Sequence[Place], start: Place, damage: str = ""
 ) -> Path:
-    """Say in the manifest what is put aside; returns the folder that it is moved to.
+    """Record in the manifest which checkpoints are put aside; returns their new folder.
 
-    `start` is what the run goes on from, `damage` the file for whose damage it does. Raises
-    ProtectedPath where a checkpoint is protected or other runs need it.
+    `start` is where the run continues, `damage` the damaged file that is the reason. Raises
+    ProtectedPath if a checkpoint is protected or other runs need it.
     """
     for place in checkpoints:
         guard_delete(run.root, run.checkpoint(place.stage, place.step), within=run.path)
@@ -84,10 +84,9 @@ def begin_aside(
 
 
 def move_checkpoints(run: RunDirectory, checkpoints: Sequence[Place], aside: Path) -> None:
-    """Move checkpoints, and their records before them.
+    """Move checkpoints, the last first and each after its records.
 
-    So none has records that are another's after a kill. The last one goes first, so that none is
-    left without those before it.
+    So a kill leaves no record without its checkpoint, and no checkpoint without earlier ones.
     """
     for place in reversed(checkpoints):
         for path in (*records_of(run, place), run.checkpoint(place.stage, place.step)):
@@ -180,7 +179,7 @@ def _stuck(
     damaged: dict[Place, CheckpointDamaged],
     gone: NotContinuable,
 ) -> CheckpointDamaged | NotContinuable:
-    """Why the stage cannot go on by itself."""
+    """Why the stage cannot continue without the user."""
     fix = f"start the stage over: assay resume {run} --from {stage}.step-0"
     if not damaged:
         return NotContinuable(gone.problem, file=gone.file, fix=fix)
@@ -195,7 +194,7 @@ def _tell(
     damaged: dict[Place, CheckpointDamaged],
     observer: Observer,
 ) -> None:
-    """Put the damaged checkpoints aside, in the run's manifest and before everybody's eyes."""
+    """Put the damaged checkpoints aside, record it in the manifest and warn."""
     first = next(iter(damaged.values()))
     aside = put_aside(run, sorted(damaged, key=lambda p: p.step), start, _inside(run, first))
     for place, problem in damaged.items():
@@ -210,7 +209,7 @@ def _inside(run: RunDirectory, problem: CheckpointDamaged) -> str:
 
 
 RESTART = "start-over.json"
-"""Is there as long as a run is being taken back."""
+"""Exists while a run is being taken back."""
 PAGES = ("report.html", "report.md")
 
 
@@ -267,7 +266,7 @@ def start_over(run: RunDirectory, place: str, observer: Observer) -> None:
             check_history(run, before.stage, before.step)
         aside = begin_aside(run, restart.dropped, restart.start)
         atomic_write_text(run.path / RESTART, json.dumps({"from": place}) + "\n")
-        # Whatever happens from here on, the run is not what it was when it finished.
+        # From here on the run is no longer finished, even if this process is killed.
         start = restart.start
         status = replace(stored_status(run.path), status="interrupted", message="", guard="")
         write_status(run.path, replace(status, finished="", stage=start.stage, step=start.step))

@@ -135,11 +135,10 @@ def resume(
 ) -> RunDirectory:
     """Continue an interrupted or failed run. Raises NothingToResume for a finished one.
 
-    A run that was not looked at before it was made is now (`looked_at`, which may raise).
-
-    With `start_from`, `STAGE.step-N`, any run is trained again from there (`start_over`).
-    One that a guard stopped goes on only with `past_guard`, else StoppedByGuard is raised; the
-    wish without such a guard raises NoGuardToPass.
+    With `start_from`, `STAGE.step-N`, any run is trained again from there (`start_over`). A run
+    that was not checked before is checked now (`looked_at`, which may raise). A run that a guard
+    stopped continues only with `past_guard`, else StoppedByGuard is raised; without such a guard
+    `past_guard` raises NoGuardToPass.
     """
     if start_from := start_from or unfinished_restart(run):
         start_over(run, start_from, observer or Silent())
@@ -163,7 +162,7 @@ def resume(
 
 
 def execute(session: Session) -> None:
-    """Do what is left of a run, and keep its status true whatever happens.
+    """Do the remaining work of a run, and keep its status up to date.
 
     Raises whatever stopped the run, after noting it.
     """
@@ -180,7 +179,7 @@ def proceed(session: Session) -> None:
 
 @contextmanager
 def noted(session: Session) -> Iterator[None]:
-    """Note in the run's status that it is at work, and how the work ended."""
+    """Set the run's status while it works, and when the work ends."""
     note(session, status="running", message="", finished="", guard="")
     remove_leftovers(session.run.path)
     try:
@@ -236,7 +235,7 @@ def work(session: Session) -> None:
 
 
 def drop_optimizer_states(session: Session) -> None:
-    """Remove what only an unfinished run continues from, but for what is protected."""
+    """Remove optimizer states, which only an unfinished run needs, unless they are protected."""
     for name in session.experiment.stage:
         for step in checkpoint_steps(session.run, name):
             checkpoint = session.run.checkpoint(name, step)
@@ -259,7 +258,7 @@ def run_stage(session: Session, name: str) -> None:
         check_history(session.run, name, done[-1])
         return
     for evaluation in choosing[:1]:
-        # What training started from is what a later checkpoint has to be better than.
+        # A later checkpoint must be better than the stage's start, so the start is measured first.
         measure_stored(session, evaluation, stage_start(session, name))
     # LoRA draws its first weights from torch's generator.
     torch.manual_seed(session.seed)
@@ -336,8 +335,8 @@ def train_stage(
 def validation_of(
     session: Session, stage: StageSpec, given: StageInput, steps: int
 ) -> Callable[[Policy, int], Mapping[str, float]]:
-    """What looks at the policy after a step: at the loss of held-out rows where a stage names
-    some, at nothing elsewhere."""
+    """Function called with the policy after a step: measures the loss of held-out rows if the stage
+    names some, else does nothing."""
     if not isinstance(stage, SftStage) or stage.validation is None:
         return lambda policy, step: {}
     rows = find_part(session.sets, stage.validation)

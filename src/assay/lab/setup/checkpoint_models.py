@@ -50,7 +50,7 @@ class ModelShelf:
     """Folder of the experiment's base model."""
     precision: Precision
     engine: str = "cpu"
-    """What samples: a name in `TOKEN_ENGINES`."""
+    """The sampling engine: a name in `TOKEN_ENGINES`."""
 
     def load_base(self) -> LoadedModel:
         """The base model, freshly read, with its tokenizer and fingerprint."""
@@ -88,7 +88,7 @@ class ModelShelf:
         return policy, adaptation
 
     def sampler(self, module: nn.Module, end_tokens: frozenset[int], processes: int = 1) -> Sampler:
-        """What samples from a model: the run's engine. Raises UnknownName."""
+        """The run's sampling engine for a model. Raises UnknownName."""
         make = look_up(TOKEN_ENGINES, self.engine, "engine")
         return make(module, end_tokens, self.precision.compute, processes)
 
@@ -105,7 +105,7 @@ class ModelShelf:
         return whole, (*between, folder)
 
     def complete(self, stage: StageSpec, folder: Path) -> None:
-        """Let an adapter that the stage has written say and hold what it stands on."""
+        """Write the base of an adapter into its folder."""
         if isinstance(stage.adapt, LoraAdapt):
             stand_on(folder, *self.ground(stage))
 
@@ -122,7 +122,7 @@ class ModelShelf:
 
 
 def checked_directory(run: RunDirectory, reference: CheckpointReference) -> Path:
-    """The folder of a checkpoint once each file is seen to be as it was written.
+    """The folder of a checkpoint, after its checksums are verified.
 
     Raises RunNotFound, CheckpointDamaged.
     """

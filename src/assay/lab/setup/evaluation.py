@@ -37,7 +37,7 @@ from assay.tasks.task import (
 
 BASE = "base"
 EXAMPLES = "examples"
-"""The benchmark option that puts other rows' questions into an item."""
+"""The benchmark option that adds worked examples to an item."""
 
 Trained = Mapping[str, tuple[Row, ...]]
 """The rows that stages train on, by `NAME` or `NAME.dev`."""
@@ -65,13 +65,15 @@ def shared_texts(shared: Overlap) -> tuple[str, ...]:
 
 
 def shared_questions(trained: Trained, items: Sequence[Row]) -> dict[str, int]:
-    """For each training set, how many of its rows ask what one of the items asks."""
+    """For each training set, the number of its rows with the question of an item."""
     return {name: len(shared_texts(overlap(rows, items))) for name, rows in trained.items()}
 
 
 def trained_on(checkpoint: str, shared: Mapping[str, int] | None, manifest: Manifest) -> list[str]:
-    """What a reader must know of a checkpoint's score, in words: training rows that ask what its
-    items ask, or that this is not known. `shared` is what the record of the evaluation says.
+    """Warnings on a checkpoint's score: training rows with its items' questions, or that this is
+    unknown.
+
+    `shared` is from the record of the evaluation.
     """
     if checkpoint == BASE or not manifest.get("stages"):
         return []
@@ -216,7 +218,7 @@ def fewer_of(spec: EvaluateSpec, items: int) -> dict[str, int]:
 def first_prompt(
     renderer: Renderer, task: Task, item: Row, dialogue: Callable[[Row], Dialogue] | None
 ) -> tuple[int, ...]:
-    """What an item asks, or asks first."""
+    """The question of an item, or its first one."""
     asked = dialogue(item).asks() if dialogue else None
     if asked is not None:
         return renderer.prompt(asked.messages, asked.tools)

@@ -120,7 +120,7 @@ def packages() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """What the run is computed on; resuming is exact on the same only."""
+    """The machine and its settings; resuming is bit-exact on the same ones only."""
     gpus = range(torch.cuda.device_count())
     return {
         "platform": platform.platform(),
@@ -134,7 +134,7 @@ def machine() -> dict[str, Any]:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git prints; None where there is no git, no repository or no such thing in it."""
+    """The output of git; None without git, a repository or a result."""
     git = shutil.which("git")
     if git is None:
         return None
@@ -146,18 +146,18 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 NOTED = ("code", "packages", "machine", "time")
-"""What may differ when a run is resumed."""
+"""Parts that may differ when a run is resumed."""
 
 WITHOUT_EFFECT = {"other_rendering_than", "validation", "validation_every"}
 """Keys of a stage that change no result: what is allowed, and what is measured beside training."""
 
 
 UNCOUNTED = ("name", "about", CHECKED)
-"""What does not count as a difference of a run that is resumed."""
+"""Differences that do not stop a run from being resumed."""
 
 
 class RunChanged(InputError):
-    """What a run was made from is no longer the same."""
+    """An input of a run has changed."""
 
 
 def make_manifest(session: Session) -> Manifest:
@@ -174,7 +174,7 @@ def make_manifest(session: Session) -> Manifest:
 
 
 def about_run(session: Session) -> Manifest:
-    """What every manifest says: the experiment's own words, code, packages and machine."""
+    """The common parts of every manifest: notes, code, packages, machine."""
     experiment = session.experiment
     return {
         "name": experiment.name,
@@ -276,7 +276,7 @@ def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:
 
 
 def _evaluation(session: Session, made: RenderedEvaluation) -> dict[str, Any]:
-    """What an evaluation measures; which checkpoints it measures makes no difference."""
+    """The fingerprints of an evaluation, without its list of checkpoints."""
     record = asdict(made.record)
     contexts: Sequence[Sequence[int]] = made.contexts
     apart = {key: record[key] for key in record.keys() - {"name", "items", "seed", "shared"}}

@@ -101,9 +101,9 @@ class DataSet:
     total: int
     """Rows of the source before anything was left out; a conversation that became none is one."""
     remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What there is to know about rows of the source that are kept -> their ids."""
+    """Remarks on rows that are kept -> their ids."""
     shift: Shift | None = None
-    """What `min_tokens` and `max_tokens` did to the lengths; None without them."""
+    """Effect of `min_tokens` and `max_tokens` on the lengths; None without them."""
 
     def part(self, name: str) -> tuple[Row, ...]:
         """The rows that `NAME` or `NAME.dev` means."""
@@ -156,7 +156,7 @@ def prepare(name: str, spec: DataSpec, task: Task, renderer: Renderer, root: Pat
 
 
 def describe(made: DataSet, spec: DataSpec) -> str:
-    """One line for the display: what a data set holds, what was left out, what it is apart from."""
+    """One line for the display: rows, omitted rows, overlap that was removed."""
     used = len(made.train) + len(made.dev)
     parts = [f"data {made.name}: {used} of {made.total} rows"]
     if made.dev:

@@ -38,7 +38,7 @@ from assay.tasks.task import RewardFunction, Task, task
 
 @dataclass(frozen=True)
 class BaseFacts:
-    """What is kept of the base model once it was read."""
+    """Facts of the base model, kept after its weights are released."""
 
     tokenizer: Any
     fingerprint: str
@@ -60,13 +60,13 @@ class Session:
     seed: int
     observer: Observer
     checked: Mapping[str, Any] | None = None
-    """What was found before the run was made, see `before_run`; None where nobody looked."""
+    """Findings before the run, see `lab.check.before_run`; None if it was not checked."""
 
     def __post_init__(self) -> None:
         choose_isolation(self.experiment.sandbox or "namespaces")
 
     def going_on(self, **changes: Any) -> "Session":
-        """The same with other fields; what does not depend on them is not made again."""
+        """A copy with other fields; cached parts that do not depend on them are kept."""
         other = replace(self, **changes)
         parts = ["task", "precision", "base", "sets"]
         parts += ["evaluations"] if other.seed == self.seed else []
@@ -131,7 +131,8 @@ class Session:
         }
 
     def complete(self, stage: StageSpec, folder: Path) -> None:
-        """Put into a checkpoint's folder what other programs need to answer as the run does."""
+        """Add the files to a checkpoint's folder that other programs need to answer as the run
+        does."""
         save_tokenizer(make_renderer(self.base.tokenizer, stage.rendering), folder)
         self.shelf.complete(stage, folder)
 

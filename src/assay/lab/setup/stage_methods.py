@@ -48,7 +48,7 @@ are longer."""
 
 @dataclass(frozen=True)
 class StageInput:
-    """What a method is built from."""
+    """The inputs that a method is built from."""
 
     task: Task
     rows: tuple[Row, ...]
@@ -104,7 +104,7 @@ def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
 def build_validation(
     stage: SftStage, given: StageInput, rows: tuple[Row, ...], steps: int
 ) -> Validation:
-    """What measures an SFT stage on held-out rows, rendered and masked like its own."""
+    """The validation of an SFT stage on held-out rows, rendered and masked like its own."""
     episodes = stored_conversations(replace(given, rows=rows), stage.loss_on)
     return Validation(episodes, stage.validation_every, steps, stage.micro_tokens)
 

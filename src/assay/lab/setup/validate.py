@@ -85,7 +85,7 @@ def _problems(experiment: Experiment) -> Iterator[Problem | None]:
 
 
 def _metrics(experiment: Experiment) -> Iterator[Problem | None]:
-    """Metrics that are watched and that no stage which is looked at writes."""
+    """Watched metrics that no watched stage writes."""
     every = [stage.method for stage in experiment.stage.values()]
     watched: list[tuple[KeyPath, str, list[str]]] = []
     for name, guard in experiment.guard.items():

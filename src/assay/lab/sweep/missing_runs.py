@@ -52,7 +52,7 @@ class Job:
     plan: Planned
     seed: int
     had: Had
-    """What there was of it."""
+    """The state of the run before the job."""
 
     @property
     def name(self) -> str:
@@ -74,7 +74,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a sweep lacks and has."""
+    """The missing, live and finished runs of a sweep."""
 
     jobs: tuple[Job, ...]
     finished: tuple[str, ...]
@@ -201,7 +201,7 @@ def _spawn(command: list[str], environment: dict[str, str], stream: IO[bytes]) -
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that says something."""
+    """The last line of a log that is not blank."""
     text = log.read_text(encoding="utf-8", errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "it wrote nothing"

@@ -24,7 +24,7 @@ LONGEST = 24
 
 @dataclass(frozen=True)
 class Measured:
-    """One evaluation of a planned run: what the cell is measured with."""
+    """One evaluation of a planned run, which fills one cell."""
 
     place: Mapping[str, Any]
     """Value of every axis."""

@@ -41,7 +41,7 @@ class SharedCell(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of the units besides their layout."""
+    """Options of a matrix besides its layout."""
 
     name: str
     about: str
@@ -152,7 +152,7 @@ def _values(units: Sequence[Unit], key: str) -> tuple[Value, ...]:
 
 
 def _late(key: str) -> bool:
-    """Whether a key is known of what was measured only."""
+    """Whether only measured units have a key."""
     return key in CHECKPOINT_KEYS or key.startswith(RECORD)
 
 
@@ -209,7 +209,7 @@ def _shared(first: Unit, second: Unit, layout: Layout) -> SharedCell:
 
 
 def _empty_state(units: Sequence[Unit], layout: Layout, place: Place) -> State:
-    """Why nothing is in a place: the run is not there, or it has no such checkpoint."""
+    """Why a place is empty: the run is missing, or it has no such checkpoint."""
     keys = [layout.rows, layout.columns, *layout.layers]
     early = {k: v for k, v in zip(keys, place, strict=True) if k is not None and not _late(k)}
     there = [

@@ -26,7 +26,7 @@ class UnknownKey(InputError):
 
 
 def run_coordinates(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
-    """Everything that the run's resolved experiment says, by dotted path, and its name."""
+    """The values of the run's resolved experiment, by dotted path, and its name."""
     values = experiment.model_dump(mode="json", exclude={"seeds", "vary", "name", "about", "note"})
     return {**flat(values), "name": run.name}
 
@@ -58,7 +58,7 @@ def epoch_of(run: RunDirectory, experiment: Experiment, stage: str, step: int) -
 
 
 def record_coordinates(record: EvaluationRecord) -> dict[str, Any]:
-    """What a record was measured with."""
+    """The fields of a record's evaluation."""
     table = {
         "name": record.name,
         "benchmark": record.benchmark,

@@ -28,7 +28,7 @@ from assay.runs.run_names import checkpoint_directory, find_run, parse_run_name
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What cells are compared with: other cells, one run, or a checkpoint of the cell's own run."""
+    """The baseline of cells: other cells, one run, or a checkpoint of the cell's own run."""
 
     where: Mapping[str, Any] | None = None
     run: RunDirectory | None = None
@@ -121,7 +121,7 @@ def judge_cells(
 def control_of(
     cell: Cell, cells: Mapping[Place, Cell], layout: Layout, baseline: Baseline
 ) -> tuple[Arm, ...] | None:
-    """What a cell is compared with, where that was measured."""
+    """The baseline of a cell, if it was measured."""
     assert cell.unit is not None
     if baseline.where is not None:
         changed = [

@@ -46,7 +46,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is looked for in a cell: runs of one setting at one checkpoint, measured or not."""
+    """The content of a cell: runs of one setting at one checkpoint, measured or not."""
 
     name: str
     """The runs' name, with `@CHECKPOINT` where one is known."""
@@ -59,7 +59,7 @@ class Unit:
     looks: int = 1
     """Checkpoints among which this one was chosen on dev items."""
     problem: str = ""
-    """What is wrong with a damaged record."""
+    """The damage of a record; "" if there is none."""
 
 
 def origins_of(arm: Arm) -> list[Provenance]:
@@ -112,7 +112,7 @@ class Margin:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How the items, or the training rows, of an axis' values lie to one another."""
+    """The relation of items, or training rows, between the values of an axis."""
 
     key: str
     of: Literal["items", "rows", "examples"]
@@ -122,7 +122,7 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class ArmView:
-    """One arm: what it is good and bad at, by verdict."""
+    """One arm with its strengths and weaknesses, by verdict."""
 
     key: str
     value: Value
@@ -140,22 +140,22 @@ class Recommendation:
     """A setting and its model by rule, or none with the reason."""
 
     reason: str
-    """Key of the sentence that says why: `chosen`, or what stood against it."""
+    """Key of the sentence with the reason: `chosen`, or why there is none."""
     choice: Choice | None = None
     cell: Cell | None = None
     """The candidate."""
     select: str = ""
-    """The evaluation that chose."""
+    """The selecting evaluation."""
     dev: ItemScores | None = None
     """The candidate's scores there."""
     rivals: tuple[Cell, ...] = ()
     problem: str = ""
-    """What is wrong with a damaged dev record."""
+    """The damage of a dev record; "" if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One thing that was left out, or that a reader must know."""
+    """One omission or warning."""
 
     key: Literal[
         "no_baseline", "made_otherwise", "items_differ", "damaged", "damaged_run", "despite"
@@ -198,7 +198,7 @@ class Matrix:
     overlaps: tuple[Overlap, ...]
     recommendation: Recommendation
     notes: tuple["Note", ...] = ()
-    """What was left out, and why; what a reader must know of what is there."""
+    """Omissions with their reasons, and warnings."""
 
     @property
     def measured(self) -> list[Cell]:

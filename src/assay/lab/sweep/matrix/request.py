@@ -36,7 +36,7 @@ class BadRequest(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the command line asks for; None and empty leave it to the sweep file."""
+    """Options of the command line; None and empty leave them to the sweep file."""
 
     rows: str | None = None
     columns: str | None = None

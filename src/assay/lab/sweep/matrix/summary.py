@@ -53,7 +53,7 @@ def overlaps(layout: Layout, cells: Iterable[Cell]) -> tuple[Overlap, ...]:
 
 
 def item_ids(cell: Cell) -> frozenset[str]:
-    """The items of a cell, told apart by benchmark."""
+    """The items of a cell, with their benchmarks in the ids."""
     assert cell.unit is not None
     records = [origin.record for arm in cell.unit.parts for origin in origins_of(arm)[:1]]
     return frozenset(f"{r.benchmark}\n{item}" for r in records for item in r.items)
@@ -76,7 +76,7 @@ def _of_axis(key: str, groups: Mapping[Value, Sequence[Cell]]) -> list[Overlap]:
 
 
 def taken(cell: Cell) -> dict[str, Mapping[str, Any]]:
-    """What the manifest of the cell's first run says about its data sets."""
+    """The data sets in the manifest of the cell's first run."""
     assert cell.unit is not None
     return cell.origins[0].manifest.get("data", {})
 
@@ -95,12 +95,12 @@ def _nested_rows(key: str, tables: Mapping[Value, Mapping[str, Any]]) -> list[Ov
 
 
 Controls = Mapping[Place, tuple[Arm, ...]]
-"""What each compared cell is compared with."""
+"""The baseline of each compared cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Cells with what averages need."""
+    """Cells with the inputs of averages."""
 
     cells: Mapping[Place, Cell]
     controls: Controls
@@ -181,7 +181,8 @@ def recommend(
     baseline: Baseline | None,
     select: str | None,
 ) -> Recommendation:
-    """The best cell on dev if it beats its baseline there after the correction for looks."""
+    """The best cell on dev if it beats its baseline there after correction for multiple
+    comparisons."""
     measured = {p: c for p, c in cells.items() if c.state == "measured" and c.unit is not None}
     known = selecting([c.unit for c in measured.values() if c.unit])
     if select is None and len(known) != 1:

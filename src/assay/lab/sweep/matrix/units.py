@@ -40,7 +40,7 @@ class Slot:
     coordinates: Mapping[str, Any]
     runs: tuple[RunDirectory, ...]
     seeds: int
-    """Seeds that there should be."""
+    """The expected seeds."""
     on: tuple[str, ...] = ()
     """Its own evaluations, where they are not those of the matrix."""
 
@@ -118,7 +118,7 @@ Records = tuple[EvaluationRecord, ...]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What is wanted of every slot."""
+    """The requested records and checkpoints of every slot."""
 
     on: tuple[str, ...]
     """Evaluations by name, benchmark or pattern; empty means the first reporting one."""
@@ -131,9 +131,8 @@ class Ask:
 
 
 def units_of(slot: Slot, ask: Ask) -> list[Unit]:
-    """What a slot has for a matrix: a unit for each record and checkpoint, or one that says why
-    there is none.
-    """
+    """The units of a slot: one for each record and checkpoint, or one that says why there is
+    none."""
     states = {run: read_status(run.path).status for run in slot.runs}
     finished = [run for run, state in states.items() if state == "finished"]
     if not finished:
@@ -177,7 +176,7 @@ def _fits(record: EvaluationRecord, text: str) -> bool:
 
 
 def _wanted(run: RunDirectory, records: Records, ask: Ask) -> dict[str, str]:
-    """The wanted checkpoints that all records have, by what they are wanted as."""
+    """The requested checkpoints that all records have, by the name in the request."""
     lists = [measured_checkpoints(run, record) for record in records]
     names = [name for name in lists[0] if all(name in other for other in lists[1:])]
     if not names:
@@ -245,7 +244,7 @@ def arm_of_seeds(name: str, origins: Sequence[Provenance]) -> Arm:
 
 
 def dev_scores(unit: Unit, select: str, checkpoint: str | None = None) -> list[ItemScores] | None:
-    """A unit's scores on the items that choose, one for each seed; None where one is missing.
+    """A unit's scores on dev items, one for each seed; None if one is missing.
 
     `checkpoint` asks for another checkpoint of the same runs.
     """
@@ -262,7 +261,7 @@ def dev_scores(unit: Unit, select: str, checkpoint: str | None = None) -> list[I
 
 
 def selecting(units: Iterable[Unit]) -> list[str]:
-    """Names of the evaluations that choose, over all units."""
+    """Names of the selecting evaluations of all units."""
     runs = {o.run for unit in units for arm in unit.parts for o in origins_of(arm)}
     names = [r.name for run in runs for r in evaluation_records(run) if r.role == "select"]
     return list(dict.fromkeys(names))
