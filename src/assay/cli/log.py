@@ -52,7 +52,7 @@ def log(
 
 
 def file_note(root: Path, file: str, lang: str) -> Outcome:
-    """What an experiment file says of itself, before it is run."""
+    """The notebook entry of an experiment file, before it is run."""
     from assay.experiment.read_file import read_experiment
     from assay.report.notebook import file_entry
     from assay.report.words import words

@@ -32,7 +32,7 @@ BLANK_LINES = 2
 """Blank lines in a row that are shown as they are."""
 MOST_LINES = 400
 MOST_CHARACTERS = 40_000
-"""Of one answer or prompt on a terminal."""
+"""Characters of one answer or prompt on a terminal."""
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 
 Lab = Annotated[
@@ -53,7 +53,7 @@ class Outcome:
     warnings: Sequence[str] = ()
     exit_code: int = 0
     lang: str = "en"
-    """Of the words around the findings."""
+    """Language of the words around the findings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def tell(text: str) -> None:
 
 
 def finding_text(finding: Mapping[str, str], lang: str = "en") -> Text:
-    """What was found, its evidence, and what to do, each on its own line."""
+    """The finding, its evidence and the fix, each on its own line."""
     from assay.report.words import flat, words
 
     w, severity = words(lang), finding["severity"]

@@ -95,7 +95,7 @@ def values_table(title: str, spreads: "Spreads") -> Table:
 
 
 def update_table(done: "Replay") -> Table:
-    """What each side would have trained on."""
+    """The update of each side, as a table."""
     view = Table("update", "before", "after")
     both = (done.before, done.after)
     view.add_row("groups", *(str(u.signal.groups) for u in both))

@@ -63,7 +63,7 @@ class Arm:
     scores: ItemScores
     """I items x R repeats; the repeats of all training seeds where there are several."""
     origin: Provenance | Result
-    """Where the scores come from: a record of a lab, or a file of another tool."""
+    """The source of the scores: a record of a lab, or a file of another tool."""
     outputs: Mapping[Key, str] = field(default_factory=dict)
     """The text of every answer; empty where the file has none or they were not read."""
     judged: Sequence[tuple[float | None, str, str]] = ()
@@ -78,7 +78,7 @@ class Arm:
 
     @property
     def result(self) -> Result | None:
-        """What the file of another tool holds; None for a record of a lab."""
+        """The content of another tool's file; None for a record of a lab."""
         return self.origin if isinstance(self.origin, Result) else None
 
     @property
@@ -99,7 +99,7 @@ class Arm:
 
     @property
     def checker(self) -> str:
-        """What gave the scores; empty where a file does not say."""
+        """The scorer; "" if a file does not name it."""
         origin = self.origin
         return origin.checker if isinstance(origin, Result) else origin.record.checker
 

@@ -189,7 +189,7 @@ def _load(requests: Sequence[ArmRequest], on: str | None) -> _Loaded:
 def _attempt(
     requests: Sequence[ArmRequest], read: Callable[[ArmRequest], Value]
 ) -> tuple[list[tuple[ArmRequest, Value]], dict[ArmRequest, InputError]]:
-    """What was read of each arm, and the arms whose files are damaged."""
+    """The arms that could be read, and those whose files are damaged."""
     found, damaged = [], {}
     for request in requests:
         try:

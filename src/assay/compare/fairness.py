@@ -33,7 +33,7 @@ FROM_MANIFEST = ("prompts_sha256", "reward")
 NOT_COMPARED = ("name", "items", "fewer", "seed", "shared")
 """Fields of a record that are compared elsewhere or change no score."""
 ROWS = ("contents_sha256", "prompts_sha256", "train", "dev", "dropped", "total")
-"""What a manifest says about the rows of a data set."""
+"""Keys of a manifest on the rows of a data set."""
 SETTINGS_UNKNOWN = "settings unknown: fairness could not be checked"
 CHECKER_UNKNOWN = "checker unknown: scores may come from different checkers"
 LEFT_OUT = "left out, because the file has no scores of it"
@@ -393,7 +393,7 @@ def _described(origin: Provenance, name: str, untrained: bool) -> dict[str, Any]
 
 
 def _measured_with(origin: Provenance) -> dict[str, Any]:
-    """What the compared evaluation measures, from its record and the manifest."""
+    """The description of the compared evaluation, from its record and the manifest."""
     known = origin.manifest.get("evaluation", {}).get(origin.record.name, {})
     fields = {k: v for k, v in asdict(origin.record).items() if k not in NOT_COMPARED}
     return {**fields, **{key: known[key] for key in FROM_MANIFEST if key in known}}

@@ -32,7 +32,7 @@ class NoSuchResult(InputError):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How files of other tools are read."""
+    """Options for reading files of other tools."""
 
     format: str | None = None
     """None: the format that is recognised."""

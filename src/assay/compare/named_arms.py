@@ -31,7 +31,7 @@ class TooFewRuns(InputError):
 
 @dataclass(frozen=True, slots=True)
 class ArmRequest:
-    """Which run and checkpoint an arm is to be loaded from."""
+    """The run and checkpoint to load an arm from."""
 
     run: RunDirectory
     checkpoint: str | None = None

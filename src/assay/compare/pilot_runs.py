@@ -97,8 +97,11 @@ def pilot(root: Path, names: Sequence[str], on: str | None = None) -> Pilot:
 
 
 def designs(found: Pilot, wish: Wish) -> Plan:
-    """The plan over all repeats and seeds up to those of the wish; first what the items of the
-    pilot see, then the items that the wanted difference needs. Raises PlanError."""
+    """The plan over all repeats and seeds up to the required ones. Raises PlanError.
+
+    Gives the difference that the pilot's items can detect, then the items that the wanted
+    difference needs.
+    """
     for name in ("arms", "seeds", "repeats"):
         lowest, count = 2 if name == "arms" else 1, getattr(wish, name)
         if not lowest <= count <= MOST:

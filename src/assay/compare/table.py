@@ -110,7 +110,7 @@ class Table:
 
     @property
     def control(self) -> Line:
-        """What the others are compared with."""
+        """The control of the comparison."""
         return self.lines[0]
 
     @property

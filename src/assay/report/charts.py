@@ -119,7 +119,7 @@ def interval_bar(score: float, interval: Interval, scale: tuple[float, float]) -
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """What a learning curve marks: the steps of a stage's checkpoints, and the chosen one."""
+    """Marks of a learning curve: the steps of a stage's checkpoints, and the selected one."""
 
     steps: Sequence[int] = ()
     chosen: int | None = None

@@ -374,7 +374,7 @@ def record_rows(table: Table, labels: dict[str, str], folder: Path) -> list[dict
 
 
 def method_lines(pairings: Sequence[Pairing], words: Words) -> list[str]:
-    """How the figures were made."""
+    """The methods of the figures, in sentences."""
     tests = named_tests([pairing.comparison.method for pairing in pairings], words)
     said = [words("methods.one"), words("methods.two", tests=tests), words("methods.three")]
     return [*said, words("compare.methods_detectable"), words("compare.methods_fairness")]
@@ -413,7 +413,7 @@ def write_comparison(table: Table, root: Path, page: Path | None = None, lang: s
 
 
 def page_file(table: Table, root: Path, page: Path | None) -> Path:
-    """Where the HTML page goes. Raises PageName for a file of another kind."""
+    """The path of the HTML page. Raises PageName for a file of another kind."""
     if page is None:
         return (root / FOLDER / page_name(table)).with_suffix(".html").resolve()
     if page.is_dir():

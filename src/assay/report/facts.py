@@ -270,7 +270,7 @@ class RunFacts:
         ]
 
     def health(self, stage: str) -> list[Diagnosis]:
-        """What the health rules find, worst first."""
+        """Findings of the health rules, worst first."""
         return stage_health(self.run, self.experiment, stage, self.metrics)
 
 

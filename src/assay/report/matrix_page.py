@@ -91,7 +91,7 @@ def source_link(origin: Provenance, folder: Path) -> dict[str, str]:
 
 
 def method_lines(matrix: Matrix, w: Words) -> list[str]:
-    """How the figures were made."""
+    """The methods of the figures, in sentences."""
     tests = named_tests([c.comparison.method for c in matrix.measured if c.comparison], w)
     said = [w("matrix.method_score")]
     if matrix.ratios_to:

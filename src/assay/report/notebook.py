@@ -51,9 +51,9 @@ class ReportedScore:
 
 
 def reported_scores(root: Path, reference: ReportedRun) -> list[ReportedScore]:
-    """What the record says of the run; nothing where the run has no result in it.
+    """Scores of the run in the record; empty if it has none.
 
-    Raises ReportedError where the record cannot be read, UnknownReportedRun.
+    Raises ReportedError if the record cannot be read, UnknownReportedRun.
     """
     report = read_reported(root / reference.file)
     run = report.run(reference.run)

@@ -199,7 +199,7 @@ def selection_section(facts: RunFacts, words: Words) -> list[str]:
 
 
 def method_section(facts: RunFacts, words: Words) -> list[str]:
-    """How the figures were made."""
+    """The methods of the figures, in sentences."""
     table = facts.main.table if facts.main else None
     tests = [p.comparison.method for p in _pairings(table)] if table else []
     said = [words("methods.one")]

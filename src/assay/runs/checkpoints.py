@@ -71,7 +71,7 @@ class Selection:
     checkpoint: str
     """`STAGE.best`: a checkpoint of the stage, or its start."""
     start: str
-    """What the stage started from."""
+    """The stage's start."""
     evaluation: str
     """The selecting evaluation."""
     score: float

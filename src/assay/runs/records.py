@@ -162,9 +162,8 @@ def write_table(
 ) -> None:
     """Write lines as one parquet file, whole or not at all; each has every column of the schema.
 
-    It is entered into the checksums of the run in folder `run`, if it is a file of one.
-    Lines of conversations have those of `conversation_records` as well, lines of items that may
-    share a source CLUSTER.
+    Its checksum is recorded in the run in folder `run`, if there is one. Lines of conversations
+    also have the columns of `conversation_columns`, lines of items that may share a source CLUSTER.
     """
     if lines and CLUSTER in lines[0]:
         schema = pa.schema([*schema, (CLUSTER, COLUMN_TYPES[CLUSTER])])

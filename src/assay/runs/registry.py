@@ -96,7 +96,7 @@ class IndexedRun:
     score: float | None
     """See `last_score`, as it was when the run was noted."""
     on: str
-    """What the score is of."""
+    """The evaluation of the score."""
 
 
 def note_run(run: RunDirectory) -> None:

@@ -35,7 +35,7 @@ WRITTEN = re.compile(
     r"spec\.toml|manifest\.json|selection\.json|guards\.json|samples/[^/]+/step-\d+\.parquet"
     r"|evaluations/[^/]+/(evaluation\.json|[^/]+\.parquet)"
 )
-"""What the run's own list of checksums names."""
+"""Files that the run's own list of checksums has."""
 IN_CHECKPOINT = re.compile(r"checkpoints/[^/]+/step-\d+/.+")
 ASIDE = re.compile(r"aside/\d+/")
 

@@ -245,7 +245,7 @@ def failure(refusal: Refusal) -> Response:
 
 
 async def unknown_route(request: Request, error: Exception) -> Response:
-    """What no route takes: another path (404) or method (405)."""
+    """Refuse a request without a route: another path (404) or method (405)."""
     known = error if isinstance(error, HTTPException) else HTTPException(500)
     problem = f"{request.method} {request.url.path}: {known.detail}"
     return failure(Refusal(known.status_code, problem, code="unknown_url"))

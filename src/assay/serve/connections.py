@@ -24,7 +24,7 @@ class Limits:
     connections: int = 256
     """Open at once."""
     header_bytes: int = 16 << 10
-    """Of a request's line and headers while they are incomplete."""
+    """Bytes of a request's line and headers while they are incomplete."""
     header_seconds: float = 10
     """From a connection's opening, or a request's first byte, to the end of its headers."""
     body_seconds: float = 60
@@ -82,13 +82,13 @@ class GuardedProtocol(H11Protocol):
             self._stalled = None
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP, or has too large headers."""
+        """Refuse invalid HTTP and too large headers."""
         most = self.limits.header_bytes
         problem = f"no valid HTTP request, or headers of more than {most} bytes"
         self.refuse(400, problem, "invalid_http")
 
     def refuse(self, status: int, problem: str, code: str) -> None:
-        """Answer with an error where no answer has begun, and close."""
+        """Send an error if no response has started, and close."""
         self._await(None, 0)
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = json.dumps(error_body(Refusal(status, problem, code=code))).encode()
@@ -138,5 +138,5 @@ LIMITS = Limits()
 
 
 def guarded(limits: Limits) -> Callable[..., GuardedProtocol]:
-    """What uvicorn calls for each connection."""
+    """The factory that uvicorn calls for each connection."""
     return lambda *arguments, **named: GuardedProtocol(*arguments, limits=limits, **named)

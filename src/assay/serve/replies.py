@@ -65,7 +65,7 @@ def usage(asked: Asked, turns: Sequence[Turn]) -> Json:
 
 @dataclass(frozen=True)
 class Shape:
-    """How one of the two endpoints writes its answers."""
+    """The response format of one of the two endpoints."""
 
     prefix: str
     whole: str

@@ -16,7 +16,7 @@ from referencing.exceptions import Unresolvable
 from assay.data.json_files import load_json
 
 MOST_CHARACTERS = 300
-"""Of a problem; jsonschema shows the whole value."""
+"""Characters of a problem; jsonschema shows the whole value."""
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 

@@ -26,7 +26,7 @@ from assay.serve.connections import LIMITS, Limits, guarded
 HOST = "127.0.0.1"
 TOKEN = "ASSAY_SERVE_TOKEN"
 STOP_SECONDS = 5
-"""How long open connections may take to end."""
+"""Seconds that open connections may take to end."""
 
 
 class PortTaken(InputError):
@@ -43,7 +43,7 @@ class BadToken(InputError):
 
 @dataclass(frozen=True)
 class Address:
-    """Where a running server is reached."""
+    """The address of a running server."""
 
     port: int
     counts: Counts

@@ -12,12 +12,12 @@ from assay.data.row import ToolCall
 from assay.tasks.task import CallSyntax
 
 UNFINISHED = "\ufffd"
-"""How a tokenizer writes a character of which bytes are missing."""
+"""The decoded form of a character with missing bytes."""
 
 
 @dataclass(frozen=True)
 class Speech:
-    """How tokens of one request become text."""
+    """Decodes the tokens of one request."""
 
     tokenizer: Any
     end_tokens: frozenset[int]
@@ -36,7 +36,7 @@ class Speech:
         return (whole, False) if found is None else (whole[:found], True)
 
     def stop_in(self, text: str, start: int) -> int | None:
-        """Where the first stop text begins that ends behind `start`."""
+        """The start of the first stop text that ends behind `start`."""
         longest = max(map(len, self.stops), default=0)
         found = [text.find(stop, max(0, start - longest + 1)) for stop in self.stops]
         return min((place for place in found if place >= 0), default=None)
@@ -78,7 +78,7 @@ class Growing:
 
 
 def overlap(text: str, word: str) -> int:
-    """How many characters at the end of `text` begin `word`, at most all but one of it."""
+    """The number of characters at the end of `text` that begin `word`, at most all but one."""
     most = min(len(text), len(word) - 1)
     return next((n for n in range(most, 0, -1) if text.endswith(word[:n])), 0)
 

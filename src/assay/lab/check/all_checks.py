@@ -99,7 +99,7 @@ def check_experiment(
 
 
 def asked(session: Session, checks: Mapping[str, Check]) -> Report:
-    """What the checks find in an opened experiment."""
+    """The findings of the checks on an opened experiment."""
     subject = Subject(session)
     seen: list[Finding | Number | Histogram | Shared] = []
     for name, check in checks.items():

@@ -110,7 +110,7 @@ def installed_memory(device: str) -> float:
 def sampling_bytes(
     stage: StageSpec, work: StageWork, shape: ModelShape, bf16: bool
 ) -> dict[str, float]:
-    """What sampling holds: weights laid out for it, keys and values, and those kept for later."""
+    """Bytes of sampling: its copy of the weights, keys and values, and cached ones."""
     if not samples(stage):
         return {}
     width = 2 if bf16 else 4

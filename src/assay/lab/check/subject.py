@@ -60,7 +60,7 @@ class Shared:
     """Training rows that share it."""
     of: int
     exact: int
-    """Of questions, how many are the same word for word."""
+    """The number of questions that are equal word for word."""
     names: tuple[str, ...]
     """A few of the rows, or of the functions and conversations."""
 
@@ -151,7 +151,7 @@ def reward_uses(session: Session) -> list[RewardUse]:
 
 
 def reading(session: Session) -> list[tuple[str, StageSpec, str]]:
-    """Where rows are trained on or validated on: the place, the stage, the data by name."""
+    """Uses of rows for training or validation: the place, the stage, the data by name."""
     return [
         (f"stage.{name}" + (".validation" if data != stage.data else ""), stage, data)
         for name, stage in session.experiment.stage.items()

@@ -23,7 +23,7 @@ CALL = ToolCall("f", {}, "call00001")
 
 @dataclass(frozen=True, slots=True)
 class ThinkHandling:
-    """Where a rendering writes reasoning. None: it refuses such a conversation."""
+    """The places where a rendering writes reasoning. None: it refuses such a conversation."""
 
     prefilled: bool
     """The prompt ends inside an open `<think>`."""
@@ -118,7 +118,7 @@ def trained(subject: Subject) -> Seen:
 
 
 def share(found: Trained) -> Seen:
-    """How many of the assistant's messages and tokens are trained."""
+    """The number of the assistant's messages and tokens that are trained."""
     messages = sum(len(spoken_by(messages)) for _, messages in found.talks)
     learned = len(found.learned)
     if not messages:

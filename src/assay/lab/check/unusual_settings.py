@@ -37,10 +37,10 @@ class Gap:
 
 
 def unlike(place: str, rows: Sequence[Row], wanted: Take) -> Seen:
-    """How the first rows differ from the others, conversation by conversation.
+    """The differences between the first rows and the others, conversation by conversation.
 
-    A conversation that was made into several rows is judged once, by the last of them, which holds
-    the most of it.
+    A conversation that was expanded into several rows is judged by the last of them, which has the
+    most of it.
     """
     size = len({conversation_of(row) for row in rows[: wanted.rows]})
     talks = list({conversation_of(row): row for row in rows}.values())

@@ -33,9 +33,9 @@ class Answered:
     repeat: int
     completion: Completion
     prompt_tokens: int | None
-    """Of the last turn; None where the server did not count them."""
+    """Tokens of the last turn; None if the server did not count them."""
     completion_tokens: int | None
-    """Of all turns; None where the server did not count each."""
+    """Tokens of all turns; None if the server did not count each."""
     turns: tuple[Turn, ...] = ()
     """Token by token; none of an endpoint."""
     failure: str = ""

@@ -73,7 +73,7 @@ class EndpointAnswerer:
 
     @cached_property
     def endpoint(self) -> Endpoint:
-        """Where the model is asked. Raises EndpointError."""
+        """The endpoint of the model. Raises EndpointError."""
         experiment = self.session.experiment
         return TEXT_ENGINES["endpoint"](experiment.model, experiment.endpoint)
 

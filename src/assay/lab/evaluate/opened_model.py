@@ -36,9 +36,9 @@ class Served:
     """The most tokens that a prompt and its completion may have together."""
     decoder: Decoder
     folder: Path
-    """Where a client that renders by itself finds config and tokenizer."""
+    """The folder of config and tokenizer, for clients that render themselves."""
     calls: CallSyntax = field(default_factory=call_syntax)
-    """How the model writes calls."""
+    """The syntax of the model's calls."""
 
     @property
     def tokenizer(self) -> Any:

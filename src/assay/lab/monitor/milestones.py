@@ -78,7 +78,7 @@ def _samples(file: Path, written: int) -> Sequence[Line]:
 
 
 def _trials(stage: StageSpec, line: Line, metric: str) -> int | None:
-    """How many trials a share is of, as the step recorded it."""
+    """The number of trials of a share, as the step recorded it."""
     if metric + TRIALS in line:
         return int(line[metric + TRIALS])
     if metric in GROUP_SHARES:
@@ -107,7 +107,7 @@ class MilestoneState:
     """The step at which it was scored; None before."""
     value: Estimate | None = None
     forecast: Forecast | None = None
-    """Of the value at its step, while it is pending."""
+    """The forecast of the value at its step, while it is pending."""
 
 
 def milestone_states(

@@ -271,7 +271,7 @@ def unpunished(reward: Reward) -> Reward:
 
 
 def recorded_pulls(stage: SampledStage, stored: StoredStep, past: Side) -> list[float | None]:
-    """What each sample was given: the recorded advantages of GRPO; others record none."""
+    """The recorded advantages for GRPO; `past`'s pulls for methods that record none."""
     if not isinstance(stage, GrpoStage):
         return list(past.pulls)
     return [None if line["reward"] is None else line["advantage"] for line in stored.lines]

@@ -115,7 +115,7 @@ def advantage_difference(address: str, line: Any, now: float | None) -> Differen
 
 
 def changes_since(session: Session, name: str, stage: StageSpec) -> list[Confound]:
-    """Where the run's manifest differs from now, in what rewards and advantages depend on."""
+    """Differences between the run's manifest and now that affect rewards and advantages."""
     data = stage.data.removesuffix(".dev")
     stored = read_manifest(session.run)
     now = {
@@ -201,7 +201,7 @@ class Gradients:
     weights: Weights
     directions: Directions
     recorded_norm: float | None
-    """What the run's metrics have for the step: the mean over its updates, before clipping."""
+    """The norm in the run's metrics: the mean over the step's updates, before clipping."""
     rollout_gap: float | None
     """Mean absolute difference between log-probs at these weights and those of the rollout."""
 
@@ -229,7 +229,7 @@ class Replay:
 
 
 def spreads(before: Sequence[float | None], after: Sequence[float | None]) -> Spreads:
-    """How the values of both sides are spread."""
+    """The distributions of the values of both sides."""
     return Spreads(distribution(before), distribution(after), histogram(before, after))
 
 

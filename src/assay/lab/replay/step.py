@@ -157,7 +157,7 @@ def in_groups(episodes: Sequence[Episode], group: int) -> list[list[Episode]]:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Which weights a step is scored with."""
+    """The weights that a step is scored with."""
 
     checkpoint: str
     """`base`, or `STAGE.step-N` as records name it."""
@@ -179,7 +179,7 @@ def find_weights(session: Session, name: str, stage: StageSpec, step: int) -> We
 
 
 def start_name(session: Session, stage: StageSpec) -> str:
-    """What the stage started from, by its step. Raises RunNotFound where it is gone."""
+    """The stage's start, by its step. Raises RunNotFound if it is gone."""
     reference = start_of(stage)
     if reference.stage is None:
         return "base"

@@ -55,9 +55,9 @@ class Evaluated:
 def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observer) -> Evaluated:
     """Measure `target`, `NAME@CHECKPOINT` or a model source, as `spec` says on its benchmark.
 
-    `spec.checkpoints` is not looked at, and a model in this process is asked in the rendering that
-    it was trained in. Raises InputError for what does not exist, RunBusy while the run is executed
-    by another process.
+    `spec.checkpoints` is ignored, and a model in this process uses the rendering that it was
+    trained with. Raises InputError for what does not exist, RunBusy while the run is executed by
+    another process.
     """
     run, reference = find_target(root, target, spec.benchmark or "", observer)
     session = Session(experiment_of(run), run, stored_status(run.path).seed, observer)

@@ -33,7 +33,7 @@ CARD = "README.md"
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written."""
+    """The files of an export."""
 
     run: RunDirectory
     checkpoint: str

@@ -95,7 +95,7 @@ class RunRecorder:
 
     @property
     def folder(self) -> Path:
-        """Where the stage's checkpoints lie."""
+        """The folder of the stage's checkpoints."""
         return self.run.checkpoints(self.stage)
 
 

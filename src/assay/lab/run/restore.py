@@ -152,9 +152,9 @@ def restore(
     optimizer: torch.optim.Optimizer,
     observer: Observer,
 ) -> TrainState:
-    """What the stage's newest whole checkpoint holds, or a fresh state where there is none.
+    """The state in the stage's newest complete checkpoint, or a fresh one if there is none.
 
-    Raises CheckpointDamaged where damage leaves only checkpoints without optimizer state.
+    Raises CheckpointDamaged if damage leaves only checkpoints without optimizer state.
     """
     state, damaged = TrainState(), dict[Place, CheckpointDamaged]()
     gone: NotContinuable | None = None

@@ -86,8 +86,8 @@ def start(
 ) -> list[RunDirectory]:
     """Run an experiment file, once per seed; returns the runs.
 
-    Raises SpecError, what `Answerer.check` and `looked_at` do, and RunExists unless `new` where
-    runs of the name have begun, be it in the same instant.
+    Raises SpecError, what `Answerer.check` and `looked_at` raise, and RunExists if the name has
+    runs, unless `new`; also if another process starts one at the same time.
     """
     experiment = read_whole(file, overrides, root)
     nowhere = RunDirectory(root, experiment.name, "to-be-made")
@@ -104,7 +104,7 @@ def start(
 
 
 def refuse_existing(root: Path, experiment: Experiment, new: bool) -> None:
-    """Raise RunExists where runs of the name have begun and another is not wanted."""
+    """Raise RunExists if the name has started runs, unless another is wanted."""
     earlier = begun(root, experiment.name)
     if earlier and not new:
         problem = f"a run named {experiment.name!r} exists"

@@ -42,7 +42,7 @@ BASE = CheckpointReference(None)
 
 @dataclass(frozen=True)
 class ModelShelf:
-    """Where the models of one run come from."""
+    """Loads the models of one run."""
 
     experiment: Experiment
     run: RunDirectory

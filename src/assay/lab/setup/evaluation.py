@@ -207,7 +207,7 @@ def rendered_evaluation(
 
 
 def fewer_of(spec: EvaluateSpec, items: int) -> dict[str, int]:
-    """How many of the items some checkpoints are asked. Raises SplitError for more than all."""
+    """The number of items for each kind of checkpoint. Raises SplitError for more than all."""
     for name, count in spec.fewer.items():
         if count > items:
             problem = f"asks for {count} of {items} items"

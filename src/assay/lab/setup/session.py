@@ -91,7 +91,7 @@ class Session:
 
     @cached_property
     def shelf(self) -> ModelShelf:
-        """Where the run's models come from."""
+        """The loader of the run's models."""
         folder = model_folder(self.experiment.model, self.run.root)
         return ModelShelf(self.experiment, self.run, folder, self.precision)
 

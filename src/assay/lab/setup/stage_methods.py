@@ -228,7 +228,7 @@ def build_grpo(stage: GrpoStage, given: StageInput) -> Grpo:
 
 
 def thinking_of(given: StageInput) -> Thinking:
-    """How chains of thought are found in this tokenizer's text."""
+    """The marks of chains of thought in this tokenizer's text."""
     added = given.renderer.tokenizer.added_tokens_decoder.items()
     tags = (OPENING, CLOSING)
     control = frozenset(id_ for id_, t in added if t.special and t.content not in tags)

@@ -62,7 +62,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How a job ended."""
+    """The outcome of a job."""
 
     job: Job
     device: str

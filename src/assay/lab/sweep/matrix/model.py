@@ -31,7 +31,7 @@ State = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which key goes where."""
+    """The keys of rows, columns and layers."""
 
     rows: str
     columns: str | None
@@ -86,7 +86,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What the cell is called in findings and lists."""
+        """The cell's name in findings and lists."""
         return self.unit.name if self.unit else ""
 
     @property
