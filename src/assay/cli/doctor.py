@@ -15,7 +15,7 @@ def doctor(root: Path) -> Outcome:
     from assay.lab.check.machine import examine
 
     checks = examine(root)
-    table = Table("", "", "found", "what mends it")
+    table = Table("", "", "found", "what to do")
     for check in checks:
         state = Text(check.state, style=STYLES[check.state])
         table.add_row(state, check.name, check.found, check.mend)

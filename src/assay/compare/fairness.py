@@ -286,7 +286,7 @@ def _check_not_trained_on(name: str, run: RunDirectory, record: EvaluationRecord
                 f"{name} was trained on test items: {rows} rows of data.{data} in {run} ask what "
                 f"items of {record.name} ask"
             )
-            raise Unfair(problem, fix="train without them; no comparison mends this")
+            raise Unfair(problem, fix="train without them; no comparison can correct this")
 
 
 def _ancestors(origin: Provenance) -> list[tuple[RunDirectory, EvaluationRecord | None]]:

@@ -185,7 +185,7 @@ ADVICE: Mapping[str, str] = {
     "change_prompt": "change the prompt: show the form that is wanted, or an example",
     "reweight_reward": "reweight the reward: give the parts that stand still, or fall, more weight",
     "max_tokens": "raise sampling.max_tokens, or teach the model to end its answers first",
-    "abstentions": "read the reasons in the samples; mend the reward or raise its deadline",
+    "abstentions": "read the reasons in the samples; correct the reward or raise its deadline",
     "gradient": "look for groups without signal, masked-out tokens or frozen parameters",
     "finite": "lower the learning rate, or train in fp32",
     "gap": "use one precision for both, and check that both render prompts and apply the "

@@ -13,7 +13,6 @@ from assay.compare.arm import Provenance
 from assay.data.files import atomic_write_text
 from assay.lab.sweep.matrix.model import Matrix
 from assay.report import matrix_view as view
-from assay.report import matrix_view as words_of
 from assay.report.templating import environment
 from assay.report.words import Words, named_tests, visible, words
 
@@ -42,14 +41,14 @@ def page_values(matrix: Matrix, folder: Path, w: Words) -> dict[str, Any]:
         "columns": view.column_labels(matrix, w),
         "leaf": view.leaf_names(matrix),
         "layers": view.layer_views(matrix, w),
-        "nested": words_of.nested_values(matrix),
-        "tally": words_of.tally_lines(matrix.tally, matrix, w),
-        "overlaps": words_of.overlap_lines(matrix, w),
-        "arms": words_of.arm_views(matrix, w),
-        "recommendation": words_of.recommendation_view(matrix, w),
+        "nested": view.nested_values(matrix),
+        "tally": view.tally_lines(matrix.tally, matrix, w),
+        "overlaps": view.overlap_lines(matrix, w),
+        "arms": view.arm_views(matrix, w),
+        "recommendation": view.recommendation_view(matrix, w),
         "listed": listed(matrix, folder, w),
         "plot": "" if matrix.ratios_to else view.drawn_cells(matrix, w),
-        "notes": words_of.note_lines(matrix, w),
+        "notes": view.note_lines(matrix, w),
         "methods": method_lines(matrix, w),
     }
 

@@ -116,7 +116,7 @@ def opening_error(answerer: Answerer) -> Finding | None:
     except InputError as error:
         place = ":".join(str(part) for part in (error.file, error.line) if part is not None)
         what = f"{error.field}: {error.problem}" if error.field else error.problem
-        return Finding("error", what, place, error.fix or "mend it and check again")
+        return Finding("error", what, place, error.fix or "correct it and check again")
     return None
 
 

@@ -181,7 +181,7 @@ def gold_below_full(place: str, trial: Trial, judged: bool) -> Seen:
     form = trial.kind == "form" or (trial.kind == "constant" and judged)
     worst_id, worst = (lost or short)[0]
     value = f"abstains: {worst.why}" if worst.value is None else f"earns {worst.value:.3g}"
-    fix = "mend the gold answers of these rows, or how the reward reads them"
+    fix = "correct the gold answers of these rows, or how the reward reads them"
     if form:
         fix = "it judges the form of a text, not whether it is right: nothing, if the gold answers "
         fix += "are not meant to have that form"

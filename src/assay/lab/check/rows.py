@@ -119,7 +119,7 @@ def well_formed(place: str, found: Sequence[Row]) -> Seen:
                 "error",
                 f"{place}: tools of row {row.id} are not valid: {error.field} {error.problem}",
                 row.origin or row.id,
-                error.fix or "mend the tool's schema",
+                error.fix or "correct the tool's schema",
             )
 
 
@@ -136,7 +136,7 @@ def contradicting(subject: Subject, name: str) -> Seen:
         "warning" if rewarded else "note",
         f"data.{name}: rows ask the same and have other answers",
         f"{share_of(len(found), len(rows_))}: {some([f'{id_} ({first})' for id_, first in found])}",
-        "what earns the reward in one row earns none in the other: mend the answers, or keep one"
+        "what earns the reward in one row earns none in the other: correct the answers, or keep one"
         if rewarded
         else "nothing, if several answers are right",
     )

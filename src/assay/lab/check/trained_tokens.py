@@ -106,7 +106,7 @@ def trained(subject: Subject) -> Seen:
         try:
             handling = think_handling(renderer)
         except RenderingError as error:
-            fix = "choose another rendering, or mend the chat template"
+            fix = "choose another rendering, or correct the chat template"
             yield Finding("error", f"stage.{name}: the rendering fails", str(error), fix)
             continue
         rows = find_part(session.sets, stage.data)
