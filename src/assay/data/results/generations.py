@@ -6,8 +6,8 @@ repeat another row with it. verl writes `STEP.jsonl` into `trainer.validation_da
 the answer, as in verl's own figures. Every column of numbers but step and advantage is a metric.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay.data.hashing import canonical_json, content_id
@@ -31,23 +31,36 @@ TRL_OTHERS = ("step", "prompt", "completion", "advantage", "mode")
 def read_trl(path: Path, cluster: str | None = None) -> list[Result]:
     """One result for each reward function; `cluster` is the column of sources. Raises DataError."""
     records = read_rows(path)
-    places = list(numbered(content_id(r.need("prompt", str, list)) for r in records))
+    items = [content_id(record.need("prompt", str, list)) for record in records]
+    made = Result(f"{path.parent.parent.name}/{path.stem}", str(path), "trl", "", ())
+    return _by_metric(made, items, records, [_text(r) for r in records], TRL_OTHERS, cluster)
+
+
+def _by_metric(
+    made: Result,
+    items: Iterable[str],
+    records: Sequence[Record],
+    texts: Sequence[str | None],
+    others: Sequence[str],
+    cluster: str | None,
+) -> list[Result]:
+    """One result for each column of numbers that is none of `others`; a repeat is another record
+    of the same item."""
+    places = list(numbered(items))
     sources = Clusters(cluster)
     for (item, _), record in zip(places, records, strict=True):
         sources.take(record, item, record.value)
     return [
-        Result(
-            run=f"{path.parent.parent.name}/{path.stem}",
-            file=str(path),
-            format="trl",
+        replace(
+            made,
             metric=metric,
             answers=tuple(
-                Answer(item, n, score(r, metric), _text(r))
-                for (item, n), r in zip(places, records, strict=True)
+                Answer(item, n, score(record, metric), text)
+                for (item, n), record, text in zip(places, records, texts, strict=True)
             ),
             clusters=sources.by_item,
         )
-        for metric in score_columns(records, *TRL_OTHERS, sources.key)
+        for metric in score_columns(records, *others, sources.key)
     ]
 
 
@@ -75,24 +88,9 @@ def read_verl(path: Path, cluster: str | None = None) -> list[Result]:
     last = [session.last for session in sessions]
     for record in last:
         score(record, SCORE)
-    places = list(numbered(_item(session) for session in sessions))
-    sources = Clusters(cluster)
-    for (item, _), record in zip(places, last, strict=True):
-        sources.take(record, item, record.value)
-    return [
-        Result(
-            run=f"{path.parent.name}/{path.stem}",
-            file=str(path),
-            format="verl",
-            metric=metric,
-            answers=tuple(
-                Answer(item, n, score(r, metric), r.maybe("output", str))
-                for (item, n), r in zip(places, last, strict=True)
-            ),
-            clusters=sources.by_item,
-        )
-        for metric in score_columns(last, *VERL_OTHERS, sources.key)
-    ]
+    made = Result(f"{path.parent.name}/{path.stem}", str(path), "verl", "", ())
+    texts = [record.maybe("output", str) for record in last]
+    return _by_metric(made, map(_item, sessions), last, texts, VERL_OTHERS, cluster)
 
 
 def _item(session: _Session) -> str:

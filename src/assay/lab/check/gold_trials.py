@@ -5,7 +5,7 @@ with the row judges correctness; one that depends on the text alone judges form.
 played against the row's environment; no model is run.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -115,13 +115,27 @@ def try_reward(
         name,
         most,
         tuple((gold.row.id, r) for gold, r in zip(golds, rewards, strict=True)),
-        tuple(Tried(g.row.id, r.value, None) for g, r in zip(chosen, empty, strict=True)),
-        tuple(Tried(g.row.id, r.value, None) for g, r in zip(chosen, cut, strict=True)),
-        tuple(Tried(g.row.id, r.value, None) for g, r in zip(chosen, begun, strict=True)),
-        tuple(
-            Tried(one.row.id, r.value, home[other.row.id])
-            for (one, other), r in zip(swaps, exchanged, strict=True)
-        ),
+        tried(chosen, empty),
+        tried(chosen, cut),
+        tried(chosen, begun),
+        tried_exchanged(swaps, exchanged, home),
+    )
+
+
+def tried(golds: "Sequence[Gold | Scripted]", rewards: Sequence[Reward]) -> tuple[Tried, ...]:
+    """What the rows of some golds earned by another answer."""
+    return tuple(Tried(g.row.id, r.value, None) for g, r in zip(golds, rewards, strict=True))
+
+
+def tried_exchanged(
+    swaps: "Sequence[tuple[Gold, Gold]] | Sequence[tuple[Scripted, Scripted]]",
+    rewards: Sequence[Reward],
+    home: Mapping[str, float | None],
+) -> tuple[Tried, ...]:
+    """What rows earned by the gold answer of another, beside what that earns at `home`."""
+    return tuple(
+        Tried(one.row.id, r.value, home[other.row.id])
+        for (one, other), r in zip(swaps, rewards, strict=True)
     )
 
 
@@ -335,13 +349,10 @@ def try_dialogues(
         name,
         most,
         tuple((gold.row.id, r) for gold, r in zip(golds, rewards, strict=True)),
-        tuple(Tried(g.row.id, r.value, None) for g, r in zip(golds, empty, strict=True)),
-        tuple(Tried(g.row.id, r.value, None) for g, r in zip(golds, short, strict=True)),
-        tuple(Tried(g.row.id, r.value, None) for g, r in zip(golds, shortest, strict=True)),
-        tuple(
-            Tried(one.row.id, r.value, home[other.row.id])
-            for (one, other), r in zip(swaps, swapped, strict=True)
-        ),
+        tried(golds, empty),
+        tried(golds, short),
+        tried(golds, shortest),
+        tried_exchanged(swaps, swapped, home),
     )
 
 
