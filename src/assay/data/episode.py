@@ -46,6 +46,9 @@ class Reward:
     outcome: str = ""
     """The result of judging, such as "right", "unparsable" or "timed out"; "" where the reward
     gives none."""
+    facts: Mapping[str, str | float] = field(default_factory=dict)
+    """Named texts and numbers for records and pages, such as a program's output or a judge's
+    reason; no value depends on them."""
 
 
 @dataclass(frozen=True, slots=True)
