@@ -7,8 +7,9 @@ import pytest
 
 from assay.experiment.overrides import OverrideError
 from assay.experiment.read_file import SpecError, read_experiment
-from assay.experiment.stage_tables import GrpoStage, LoraAdapt, SftStage
+from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.experiment.toml_write import experiment_toml
+from assay.experiment.training_settings import LoraAdapt
 from tests.experiment.spec_texts import TEXT, write_spec
 
 

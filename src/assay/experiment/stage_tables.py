@@ -1,15 +1,15 @@
-"""The `[stage.NAME]` tables: one model per training method, and the tables that stages share.
+"""The `[stage.NAME]` tables: one model per training method.
 
-Stages run in file order. Only the accepted values are defined here; `train`, `models` and `rollout`
-use them. Names of presets, estimators and rewards are checked in `lab.setup.validate`, because
-their registers are elsewhere.
+Stages run in file order. Tables that all methods share are in `training_settings`, those of grpo
+alone in `grpo_settings`. Names of presets, estimators and rewards are checked in
+`lab.setup.validate`, because their registers are elsewhere.
 """
 
 import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, Strict, field_validator, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from assay.experiment.base_table import (
@@ -20,100 +20,24 @@ from assay.experiment.base_table import (
     Share,
     Table,
     Temperature,
-    Tokens,
     Weight,
     raise_all,
     refused,
 )
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
-
-Betas = Annotated[
-    tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]], Strict(False)
-]
-
-
-class Optimizer(Table):
-    """How weights are updated."""
-
-    name: Literal["adamw", "adamw8bit"] = "adamw"
-    """`adamw8bit` keeps its state in 8 bits and needs bitsandbytes."""
-    lr: Annotated[float, Field(gt=0, le=10, json_schema_extra={"filled": "by method"})]
-    """Peak learning rate. Omitted: 1e-5 for sft, rft and rce, 1e-6 for grpo, and 1e-4 with
-    LoRA."""
-    weight_decay: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """Decoupled weight decay."""
-    betas: Betas = (0.9, 0.999)
-    """Decay rates of the two moments."""
-    schedule: Literal["constant", "cosine"] = "constant"
-    """Shape of the learning rate after warm-up; `cosine` ends at 0."""
-    warmup: Share = 0.0
-    """Share of the steps over which the learning rate rises linearly."""
-    clip_norm: Positive = 1.0
-    """Gradients with a larger global norm are scaled down to it."""
-
-
-class FullAdapt(Table):
-    """Every weight is trained."""
-
-    kind: Literal["full"] = "full"
-    """Which weights are trained."""
-
-
-class LoraAdapt(Table):
-    """Low-rank adapters are trained, the base stays as it is."""
-
-    kind: Literal["lora"]
-    """Which weights are trained."""
-    rank: Few = 16
-    """Rank of the adapters."""
-    alpha: Annotated[float, Field(gt=0, le=1e6)] = 32.0
-    """Adapters are scaled by alpha / rank."""
-    targets: Annotated[Many[str], Field(min_length=1)] = ("all-linear",)
-    """Linear layers by name or by the end of their dotted name; `all-linear` is every one but the
-    output head."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Dropout on the adapters' input, in `sft` stages only."""
-
-    @field_validator("dropout")
-    @classmethod
-    def _none_is_none(cls, value: float | None) -> float | None:
-        return value or None
-
-
-class FreezeAdapt(Table):
-    """Some weights are kept as they are, the rest is trained."""
-
-    kind: Literal["freeze"]
-    """Which weights are trained."""
-    patterns: Annotated[Many[str], Field(min_length=1)]
-    """Weights whose names match one of these shell-style patterns stay frozen."""
-
-
-Adapt = Annotated[FullAdapt | LoraAdapt | FreezeAdapt, Field(discriminator="kind")]
-
-
-class Sampling(Table):
-    """How completions are drawn for training."""
-
-    temperature: Temperature = 1.0
-    """Logits are divided by it; the training ratios use the same temperature."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Nucleus share; 1 samples from the full softmax. Refused for grpo unless `as_reported`."""
-    top_k: Annotated[int, Field(ge=0)] = 0
-    """Number of candidates; 0 means all. Refused for grpo unless `as_reported`."""
-    max_tokens: Tokens = 256
-    """Completions are cut, and counted as truncated, at this length."""
-
+from assay.experiment.grpo_settings import Clip, Dynamic, Kl, Overlong, Updates
+from assay.experiment.training_settings import (
+    LEARNING_RATES,
+    LORA_LEARNING_RATE,
+    Adapt,
+    FullAdapt,
+    LoraAdapt,
+    Optimizer,
+    Sampling,
+)
 
 Reward = str | dict[str, Weight]
 """A reward by name, or a table of names and weights whose weighted sum is the reward."""
-
-
-LEARNING_RATES = {"sft": 1e-5, "rft": 1e-5, "rce": 1e-5, "grpo": 1e-6}
-"""Full training: what the field's recipes for 0.5B to 8B models use."""
-LORA_LEARNING_RATE = 1e-4
-"""Much the same for supervised and reinforcement learning (Schulman et al., "LoRA Without
-Regret", 2025)."""
 
 
 class CommonStage(Table):
@@ -271,55 +195,6 @@ class RceStage(SamplingStage):
         if self.candidates == "stored" and self.reward is not None:
             raise refused("reward", "stored candidates carry their own rewards", "remove it")
         return self
-
-
-class Updates(Table):
-    """How one rollout is used."""
-
-    minibatches: Few = 1
-    """Optimizer steps per pass over the rollout."""
-    epochs: Few = 1
-    """Passes over the rollout."""
-
-
-class Kl(Table):
-    """Penalty for moving away from a reference."""
-
-    coef: Annotated[float, Field(ge=0, le=1e6)] = 0.0
-    """Weight of the penalty; 0 leaves it and its forward pass out."""
-    estimator: str = "k3"
-    """`k2`, `k3` and others; `k1` in the reward only: as a loss its gradient has mean zero."""
-    where: Literal["loss", "reward"] = "loss"
-    """Added to the loss, or subtracted from the reward."""
-    reference: Literal["stage_start", "base"] = "stage_start"
-    """The weights the stage started from, or the experiment's model."""
-
-
-class Dynamic(Table):
-    """Dynamic sampling: groups that teach nothing are replaced by groups of new prompts."""
-
-    max_batches: Few
-    """At most this many batches of prompts are sampled for one step."""
-
-
-class Overlong(Table):
-    """Soft punishment of long completions (DAPO)."""
-
-    buffer: Count
-    """The punishment rises linearly over the last `buffer` tokens before `max_tokens`."""
-    factor: Positive = 1.0
-    """The punishment at `max_tokens`."""
-
-
-class Clip(Table):
-    """Bounds of the probability ratio; what is left out comes from the preset."""
-
-    low: Positive | None = None
-    """Ratios below 1 - low are clipped."""
-    high: Positive | None = None
-    """Ratios above 1 + high are clipped."""
-    dual: Annotated[float, Field(gt=1)] | None = None
-    """Bound on the ratio where the advantage is negative."""
 
 
 class GrpoStage(SamplingStage):

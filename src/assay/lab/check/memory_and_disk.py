@@ -9,7 +9,8 @@ import psutil
 import torch
 
 from assay.errors import InputError
-from assay.experiment.stage_tables import GrpoStage, LoraAdapt, StageSpec
+from assay.experiment.stage_tables import GrpoStage, StageSpec
+from assay.experiment.training_settings import LoraAdapt
 from assay.judge.findings import Finding
 from assay.lab.check.machine import existing
 from assay.lab.check.subject import Number, Seen, Subject, samples

@@ -18,7 +18,8 @@ from assay.errors import look_up
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import FreezeAdapt, GrpoStage, LoraAdapt, StageSpec, start_of
+from assay.experiment.stage_tables import GrpoStage, StageSpec, start_of
+from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
 from assay.models.adapt import Adaptation, train_all, train_lora, train_unfrozen
 from assay.models.folder import ADAPTER
 from assay.models.load import LoadedModel, load_model
