@@ -9,7 +9,7 @@ import pytest
 
 from assay.data.formats.formats import FORMATS, WRITERS, read_rows
 from assay.data.row import Message, ToolCall
-from assay.experiment.tables import DataSpec
+from assay.experiment.data_tables import DataSpec
 from assay.lab.setup.prepare import make_renderer, prepare
 from assay.tasks.task import task
 from tests.cli.conftest import call
@@ -18,6 +18,7 @@ from tests.docs.pages import DOCS, blocks
 
 PAGE = "formats.md"
 ORDER = ("messages", "swift", "hermes", "hardgen", "verl", "looptool", "trl", "gsm8k")
+ORDER += ("prompt_answer", "alpaca")
 EXAMPLES: dict[str, str] = dict(zip(ORDER, blocks(PAGE, "json"), strict=True))
 ASKED = Message("user", "How warm is it in Oslo?")
 CALLS = Message("assistant", "", (ToolCall("get_weather", {"city": "Oslo"}),))
@@ -33,7 +34,7 @@ def write(folder: Path, format: str, copies: int = 1) -> Path:
 
 def test_the_page_names_every_format_and_what_is_written() -> None:
     text = (DOCS / PAGE).read_text(encoding="utf-8")
-    assert set(ORDER) == set(FORMATS)
+    assert {*ORDER, "csv"} == set(FORMATS)
     for format in FORMATS:
         assert f"| `{format}` |" in text and f"## `{format}`" in text
         (line,) = [line for line in text.splitlines() if line.startswith(f"| `{format}` |")]
@@ -60,9 +61,21 @@ def test_rl_rows_become_conversations_with_tools(tmp_path: Path) -> None:
 
 
 def test_plain_questions_are_read(tmp_path: Path) -> None:
-    for format in ("trl", "gsm8k"):
+    for format in ("trl", "gsm8k", "prompt_answer", "alpaca"):
         (row,) = read_rows(write(tmp_path, format), format)
         assert [message.role for message in row.messages] == ["user", "assistant"]
+
+
+def test_a_csv_file_is_read_as_the_page_says(tmp_path: Path) -> None:
+    (text,) = blocks(PAGE, "csv")
+    (tmp_path / "questions.txt").write_text(text)
+    (tmp_path / "questions.csv").write_text(text.replace(";", ",").replace(", roughly", ""))
+    renderer = make_renderer(tokenizer("chatml"), "hermes")
+    for block in blocks(PAGE, "toml")[:2]:
+        table = tomllib.loads(block)["data"]["train"]
+        made = prepare("train", DataSpec(**table), task("tools"), renderer, tmp_path)
+        assert [row.gold for row in made.train] == ["2"]
+        assert made.train[0].messages[0].content.startswith("What is 1 + 1")
 
 
 def test_the_pages_commands_do_what_it_says(
@@ -82,7 +95,7 @@ def test_the_pages_commands_do_what_it_says(
 
 def test_the_pages_table_takes_turns_of_whole_conversations(tmp_path: Path) -> None:
     write(tmp_path, "hardgen", copies=6)
-    table = tomllib.loads(blocks(PAGE, "toml")[0])["data"]["train"]
+    table = tomllib.loads(blocks(PAGE, "toml")[2])["data"]["train"]
     renderer = make_renderer(tokenizer("chatml"), "hermes")
     made = prepare("train", DataSpec(**table), task("tools"), renderer, tmp_path)
     assert made.total == 12 and len(made.train) + len(made.dev) == 4

@@ -12,9 +12,9 @@ from pydantic_core import PydanticCustomError
 from assay.errors import nearest
 from assay.experiment.base_table import Count, Many, Name, Positive, Table, raise_all, refused
 from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.data_tables import DataSpec
 from assay.experiment.stage_tables import GrpoStage, SftStage, StageSpec
 from assay.experiment.tables import (
-    DataSpec,
     EvaluateSpec,
     GuardSpec,
     MilestoneSpec,

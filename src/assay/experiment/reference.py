@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from assay.experiment.base_table import Table
+from assay.experiment.data_tables import DataSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import (
     CommonStage,
@@ -20,7 +21,7 @@ from assay.experiment.stage_tables import (
     SamplingStage,
     SftStage,
 )
-from assay.experiment.tables import DataSpec, EvaluateSpec, GuardSpec, MilestoneSpec, NoteSpec
+from assay.experiment.tables import EvaluateSpec, GuardSpec, MilestoneSpec, NoteSpec
 from assay.experiment.toml_write import inline
 
 INTRODUCTION = """\

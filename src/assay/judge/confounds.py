@@ -22,7 +22,11 @@ SPEC_WORDS = {
 
 CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
     "data.{}.contents_sha256": (
+        "data.{}.source",
         "data.{}.file_sha256",
+        "data.{}.format",
+        "data.{}.columns",
+        "data.{}.csv",
         "data.{}.expand",
         "data.{}.undeclared_calls",
         "data.{}.max_prompt_tokens",
@@ -32,7 +36,7 @@ CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
         "data.{}.split",
     ),
     "data.{}.prompts_sha256": ("data.{}.contents_sha256", "stages.*.rendering", "base_weights"),
-    "data.{}.total": ("data.{}.file_sha256", "data.{}.expand"),
+    "data.{}.total": ("data.{}.source", "data.{}.file_sha256", "data.{}.expand"),
     "data.{}.train": ("data.{}.contents_sha256", "data.{}.split"),
     "data.{}.dev": ("data.{}.contents_sha256", "data.{}.split"),
     "data.{}.dropped": (

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from assay.data.renderings.rendering import Renderer
+from assay.experiment.data_tables import Take
 from assay.experiment.read_file import SpecError
-from assay.experiment.tables import EvaluateSpec, EvaluationSampling, Take
+from assay.experiment.tables import EvaluateSpec, EvaluationSampling
 from assay.lab.check.rendering_mismatch import COMPARED, OtherRendering, spread
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.evaluate_again import evaluate_again

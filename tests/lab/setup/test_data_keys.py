@@ -9,7 +9,7 @@ import pytest
 
 from assay.data.row import Message, Row, ToolCall
 from assay.data.row_checks import NO_TOOLS, TEXT_AND_CALLS, UNDECLARED
-from assay.experiment.tables import DataSpec, Take
+from assay.experiment.data_tables import DataSpec, Take
 from assay.judge.findings import Finding
 from assay.lab.check.rows import remarked
 from assay.lab.check.subject import Number

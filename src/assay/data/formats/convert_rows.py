@@ -24,6 +24,7 @@ from assay.data.formats.formats import (
     write_rows,
 )
 from assay.data.formats.messages import refuse_preferences
+from assay.data.formats.trl_rows import KEPT
 from assay.data.json_files import read_jsonl
 from assay.data.loaded import Item, LeftOut, Remark
 from assay.data.row import Row
@@ -62,8 +63,12 @@ def _format_of(value: Any) -> str | None:
         info = value.get("extra_info")
         loop = isinstance(info, dict) and {"instruction", "input", "output"} <= set(info)
         return "looptool" if loop else "verl"
+    if {"prompt", "answer"} <= set(value) and not {"completion", KEPT} & set(value):
+        return "prompt_answer"
     if "prompt" in value:
         return "trl"
+    if {"instruction", "output"} <= set(value):
+        return "alpaca"
     if {"question", "answer"} <= set(value):
         return "gsm8k"
     if "conversations" in value or "<|im_start|>" in str(value.get("text", "")):

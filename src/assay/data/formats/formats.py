@@ -6,15 +6,25 @@ owns it. Also turns a conversation into one row for each assistant turn, or cuts
 call. Splits, lengths and rendering are elsewhere.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from assay.data.conversation import cut_untrained
-from assay.data.formats import hardgen, hermes_rows, messages, swift, trl_rows, verl_rows
+from assay.data.csv_files import CsvOptions, is_csv, read_csv
+from assay.data.formats import (
+    hardgen,
+    hermes_rows,
+    messages,
+    plain_rows,
+    swift,
+    trl_rows,
+    verl_rows,
+)
 from assay.data.formats.kept import Written
 from assay.data.formats.messages import refuse_preferences
+from assay.data.formats.plain_rows import renamed
 from assay.data.json_files import begins_array, read_array, read_jsonl, write_jsonl
 from assay.data.loaded import DataError, Item, LeftOut, Record, Remark
 from assay.data.message_parts import refuse_images
@@ -93,7 +103,8 @@ def _turn(row: Row, messages: tuple[Message, ...], number: int) -> Row:
     )
 
 
-Reader = Callable[[Path], Iterable[Item]]
+Reader = Callable[[Record], Iterable[Item]]
+"""What an object of a file becomes: a row, what is left out of it, remarks."""
 Writer = Callable[[Row], Written]
 
 UNTRAINED = "no message of the conversation is trained on (loss is false on all of them)"
@@ -103,36 +114,23 @@ class UnknownFormatError(InputError):
     """A format that nobody registered, or one that cannot be written so."""
 
 
-def read_records(path: str | Path) -> Iterator[Record]:
-    """The objects of a file: parquet by its ending, a JSON array by its first character, JSON lines
-    otherwise. Raises DataError.
+def read_records(path: str | Path, csv: CsvOptions | None = None) -> Iterator[Record]:
+    """The objects of a file: CSV where `csv` says how, or by its ending; parquet by its ending; a
+    JSON array by its first character; JSON lines otherwise. Raises DataError.
     """
     path = Path(path)
+    if csv is not None or is_csv(path):
+        return read_csv(path, csv)
     if path.suffix == ".parquet":
         return read_parquet(path)
     return read_array(path) if begins_array(path) else read_jsonl(path)
 
 
-def conversation_records(path: Path) -> Iterator[Record]:
-    """The same where each is to become a row. Raises DataError for preference data too."""
-    return map(refuse_preferences, read_records(path))
-
-
 def record_reader(parse: Callable[[Record], Row]) -> Reader:
-    """A reader of JSON lines or parquet from a function that parses one record."""
+    """A reader from a function that makes one row of each object."""
 
-    def read(path: Path) -> Iterator[Item]:
-        return map(_trained_part, map(parse, conversation_records(path)))
-
-    return read
-
-
-def items_reader(parse: Callable[[Record], Iterable[Item]]) -> Reader:
-    """The same from a function that may also leave a record out, or remark on it."""
-
-    def read(path: Path) -> Iterator[Item]:
-        for record in conversation_records(path):
-            yield from parse(record)
+    def read(record: Record) -> Iterator[Item]:
+        yield _trained_part(parse(record))
 
     return read
 
@@ -149,10 +147,13 @@ FORMATS: dict[str, Reader] = {
     "hermes": record_reader(hermes_rows.hermes_row),
     "swift": record_reader(swift.parse),
     "verl": record_reader(verl_rows.parse),
-    "hardgen": items_reader(hardgen.items),
+    "hardgen": hardgen.items,
     "looptool": record_reader(hermes_rows.looptool_row),
     "trl": record_reader(trl_rows.parse),
     "gsm8k": record_reader(messages.gsm8k_row),
+    "prompt_answer": record_reader(plain_rows.prompt_answer_row),
+    "csv": record_reader(plain_rows.prompt_answer_row),
+    "alpaca": record_reader(plain_rows.alpaca_row),
 }
 
 WRITERS: dict[str, Writer] = {
@@ -172,7 +173,17 @@ PLACED = {"verl": verl_rows.placed}
 """Formats whose records hold the side of a split and their number on it."""
 
 
-def iter_items(path: str | Path, format: str) -> Iterator[Item]:
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the objects of a file are found and named."""
+
+    csv: CsvOptions | None = None
+    """How a CSV file is written; None: as its ending says."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Column that the format knows -> the file's name for it."""
+
+
+def iter_items(path: str | Path, format: str, layout: Layout | None = None) -> Iterator[Item]:
     """All that a file gives, one by one, in its order.
 
     A duplicate of an earlier row is left out (`row_checks`).
@@ -180,7 +191,7 @@ def iter_items(path: str | Path, format: str) -> Iterator[Item]:
     Raises UnknownFormatError, and DataError for the first bad record, for two rows that share an id
     alone (it names both lines), for preference data and for a file without records.
     """
-    return without_duplicates(_every_item(path, format))
+    return without_duplicates(_every_item(path, format, layout or Layout()))
 
 
 def iter_rows(path: str | Path, format: str) -> Iterator[Row]:
@@ -197,15 +208,26 @@ def iter_rows(path: str | Path, format: str) -> Iterator[Row]:
             yield item
 
 
-def _every_item(path: str | Path, format: str) -> Iterator[Item]:
+def _every_item(path: str | Path, format: str, layout: Layout = Layout()) -> Iterator[Item]:
+    csv = layout.csv or (CsvOptions() if format == "csv" else None)
+    return items_of(read_records(path, csv), format, layout.columns, path)
+
+
+def items_of(
+    records: Iterable[Record], format: str, columns: Mapping[str, str], file: str | Path
+) -> Iterator[Item]:
+    """What the records of a `file` give in this format, duplicates included.
+
+    Raises UnknownFormatError, and DataError for a bad record, preference data and no records.
+    """
     if format not in FORMATS:
         raise UnknownFormatError(f"unknown format {format!r}", fix=nearest(format, FORMATS))
     empty = True
-    for item in FORMATS[format](Path(path)):
+    for record in renamed(records, columns) if columns else records:
         empty = False
-        yield item
+        yield from FORMATS[format](refuse_preferences(record))
     if empty:
-        raise DataError("holds no rows", file=path)
+        raise DataError("holds no rows", file=file)
 
 
 def read_rows(path: str | Path, format: str) -> list[Row]:

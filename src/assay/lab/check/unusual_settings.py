@@ -11,8 +11,8 @@ from assay.data.hashing import canonical_json
 from assay.data.row import Row
 from assay.data.splits import conversation_of
 from assay.data.tools import function_names
+from assay.experiment.data_tables import Take
 from assay.experiment.stage_tables import GrpoStage, StageSpec
-from assay.experiment.tables import Take
 from assay.experiment.training_settings import LoraAdapt
 from assay.judge.families import holm
 from assay.judge.findings import Finding

@@ -29,8 +29,8 @@ import assay
 from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, hash_contents, hash_ids, sha256_text
 from assay.errors import InputError
+from assay.experiment.data_tables import DataSpec
 from assay.experiment.stage_tables import Reward, StageSpec
-from assay.experiment.tables import DataSpec
 from assay.judge.confounds import differences
 from assay.lab.setup.evaluation import RenderedEvaluation, Trained, trained_rows
 from assay.lab.setup.prepare import DataSet, make_renderer, renderer_of

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from assay.data.formats.formats import iter_items, shaped
+from assay.data.csv_files import CsvOptions
+from assay.data.formats.formats import Layout, iter_items, shaped
 from assay.data.leakage import call_path, separate
 from assay.data.loaded import Loaded, gather, spread
 from assay.data.renderings.hermes import without_reasoning
@@ -22,8 +23,8 @@ from assay.data.splits import (
     take,
 )
 from assay.errors import InputError
+from assay.experiment.data_tables import DataSpec
 from assay.experiment.experiment import Experiment
-from assay.experiment.tables import DataSpec
 from assay.tasks.task import BenchmarkOptions, Task, benchmark, lookup
 
 TOO_LONG = "prompt longer than max_prompt_tokens"
@@ -117,12 +118,18 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
     """
     kind, _, rest = spec.source.partition(":")
     if kind == "path":
-        items = iter_items(root / rest, spec.format or "")
+        items = iter_items(root / rest, spec.format or "", layout(spec))
     else:
         items = spread(lookup(task.sources, kind, "data source")(rest))
     if spec.reasoning == "drop":
         items = without_reasoning(items)
     return gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
+
+
+def layout(spec: DataSpec) -> Layout:
+    """How the table says that its source is laid out."""
+    csv = spec.csv and CsvOptions(**spec.csv.model_dump())
+    return Layout(csv, spec.columns or {})
 
 
 def prepare(name: str, spec: DataSpec, task: Task, renderer: Renderer, root: Path) -> DataSet:

@@ -1,0 +1,105 @@
+"""Reads CSV files as objects of text; errors name the line.
+
+Quoted fields may hold the delimiter and line breaks. An empty cell is absent, as a null of parquet
+is. What the columns mean is not known here.
+"""
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from assay.data.loaded import DataError, Record
+
+Encoding = Literal["utf-8", "latin-1", "cp1252", "gb18030"]
+"""In all of these a line ends where the byte of a line feed is."""
+ENDINGS = {".csv": ",", ".tsv": "\t"}
+"""How the names of such files end, with the delimiter that each has by itself."""
+LONGEST_FIELD = 1 << 28
+"""Characters of one field; Python's own limit is 131 072, less than one long conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """How a file is written."""
+
+    delimiter: str | None = None
+    """None: by the file's ending, else a comma."""
+    quote: str = '"'
+    header: tuple[str, ...] | None = None
+    """The names of the columns where the file's first line does not hold them."""
+    encoding: Encoding = "utf-8"
+
+
+def is_csv(path: Path) -> bool:
+    """Whether the file is one by the end of its name."""
+    return path.suffix.lower() in ENDINGS
+
+
+def read_csv(path: Path, options: CsvOptions | None = None) -> Iterator[Record]:
+    """The rows of a file as objects, one by one; `line` is the one that a row begins on.
+
+    Raises DataError for a missing file, bytes of another encoding, a quote that is not closed, a
+    header with an empty or a double name, and a row with more or fewer fields than the header.
+    """
+    options = options or CsvOptions()
+    if not path.is_file():
+        raise DataError("no such file", file=path)
+    with path.open("rb") as stream:
+        rows = _rows(stream, path, options)
+        header = options.header
+        if header is None:
+            _, header = next(rows, (1, ()))
+        _check_header(header, path)
+        for line, cells in rows:
+            if len(cells) != len(header):
+                problem = f"has {len(cells)} fields, and there are {len(header)} columns"
+                fix = "quote a field that holds the delimiter; csv.delimiter sets it"
+                raise DataError(problem, file=path, line=line, fix=fix)
+            value = {name: cell for name, cell in zip(header, cells, strict=True) if cell != ""}
+            yield Record(str(path), line, value)
+
+
+def _rows(
+    stream: BinaryIO, path: Path, options: CsvOptions
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The rows that are not blank, each with the line it begins on."""
+    csv.field_size_limit(LONGEST_FIELD)
+    delimiter = options.delimiter or ENDINGS.get(path.suffix.lower(), ",")
+    lines = _lines(stream, path, options.encoding)
+    reader = csv.reader(lines, delimiter=delimiter, quotechar=options.quote, strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            fix = "double a quote that is part of a field"
+            raise DataError(f"malformed CSV: {error}", file=path, line=line, fix=fix) from error
+        if cells:
+            yield line, tuple(cells)
+
+
+def _lines(stream: BinaryIO, path: Path, encoding: Encoding) -> Iterator[str]:
+    for line, raw in enumerate(stream, 1):
+        try:
+            yield raw.decode("utf-8-sig" if encoding == "utf-8" and line == 1 else encoding)
+        except UnicodeDecodeError as error:
+            problem = f"byte {error.start + 1} is not {encoding.upper()}"
+            fix = "save the file as UTF-8, or set csv.encoding"
+            raise DataError(problem, file=path, line=line, fix=fix) from error
+
+
+def _check_header(header: Sequence[str], path: Path) -> None:
+    doubles = [name for name, count in Counter(header).items() if count > 1]
+    if not header or "" in header:
+        problem = "a column has no name"
+    elif doubles:
+        problem = f"two columns are called {doubles[0]!r}"
+    else:
+        return
+    fix = "name the columns in the first line, or in csv.header where the file has no such line"
+    raise DataError(problem, file=path, line=1, field="header", fix=fix)

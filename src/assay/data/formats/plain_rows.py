@@ -1,0 +1,97 @@
+"""Rows of plain columns: prompt and answer, and Alpaca's instruction, input and output.
+
+Also renames the columns of records, so that a file with other names can be read. `id`,
+`conversation` and fields that a format does not know are kept, as in every format.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from assay.data.conversation import check_order, parse_message
+from assay.data.formats.kept import build_row
+from assay.data.hashing import canonical_json
+from assay.data.loaded import Record
+from assay.data.row import Message, Row
+from assay.data.tools import parse_tools
+from assay.errors import nearest
+
+PROMPT_ANSWER = ("system", "prompt", "completion", "answer", "tools")
+ALPACA = ("system", "history", "instruction", "input", "output")
+
+
+def prompt_answer_row(record: Record) -> Row:
+    """A row whose gold is `answer`; its last message is `completion`, else the answer as text.
+
+    `prompt` is text or a list of messages. Raises DataError.
+    """
+    prompt = record.need("prompt", str, list)
+    if isinstance(prompt, str):
+        asked: tuple[Message, ...] = (Message("user", prompt),)
+    else:
+        parsed = (parse_message(record, said, f"prompt[{i}]") for i, said in enumerate(prompt))
+        asked = tuple(parsed)
+    answer = record.need("answer", str, int, float, bool, list, dict)
+    said = record.maybe("completion", str)
+    if said is None:
+        said = answer if isinstance(answer, str) else canonical_json(answer)
+    messages = (*_system(record), *asked, Message("assistant", said))
+    tools = parse_tools(record, record.value.get("tools"))
+    row = build_row(record, check_order(record, messages, "prompt"), tools, *PROMPT_ANSWER)
+    return replace(row, gold=answer)
+
+
+def alpaca_row(record: Record) -> Row:
+    """A row of an instruction, an input that may be absent, and the output to learn.
+
+    The input stands below the instruction, as LLaMA-Factory and ms-swift put it. `history` holds
+    earlier pairs of question and answer. Raises DataError.
+    """
+    asked = record.need("instruction", str)
+    given = record.maybe("input", str)
+    question = f"{asked}\n{given}" if given else asked
+    answer = Message("assistant", record.need("output", str))
+    messages = (*_system(record), *_history(record), Message("user", question), answer)
+    return build_row(record, messages, (), *ALPACA)
+
+
+def _system(record: Record) -> tuple[Message, ...]:
+    text = record.maybe("system", str)
+    return (Message("system", text),) if text else ()
+
+
+def _history(record: Record) -> Iterator[Message]:
+    for index, pair in enumerate(record.maybe("history", list) or ()):
+        path = f"history[{index}]"
+        if len(record.typed(path, pair, list)) != 2:
+            raise record.error(path, f"has {len(pair)} members", "write [question, answer]")
+        yield Message("user", record.typed(f"{path}[0]", pair[0], str))
+        yield Message("assistant", record.typed(f"{path}[1]", pair[1], str))
+
+
+def renamed(records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[Record]:
+    """The records with each column of the file, a value of `columns`, under the key's name.
+
+    Raises DataError for a column that no record had yet, and where a name is taken by another
+    column of the file.
+    """
+    missing = set(columns.values())
+    for record in records:
+        missing -= set(record.value)
+        for ours, theirs in columns.items():
+            if theirs in missing:
+                fix = nearest(theirs, record.value)
+                raise record.error(f"columns.{ours}", f"the file has no column {theirs!r}", fix)
+        yield replace(record, value=_renamed(record, columns))
+
+
+def _renamed(record: Record, columns: Mapping[str, str]) -> dict[str, Any]:
+    moved = {theirs for ours, theirs in columns.items() if theirs in record.value}
+    value = {name: cell for name, cell in record.value.items() if name not in moved}
+    for ours, theirs in columns.items():
+        if ours in value:
+            fix = f'give that one another name as well: columns = {{ ..., other = "{ours}" }}'
+            raise record.error(f"columns.{ours}", f"the file has a column {ours!r} of its own", fix)
+        if theirs in record.value:
+            value[ours] = record.value[theirs]
+    return value
