@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from assay.data.row import Message, ToolCall
-from assay.models.wheels import wheel_directory
+from assay.data.wheels import wheel_directory
 
 FILE = "bfcl_eval/model_handler/local_inference/qwen_fc.py"
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from assay.data.files import cache_root
+from assay.data.wheels import WHEELS, WheelError
 from assay.models.gguf_file import converted_directory, smollm_pre_tokenizer
 from assay.models.load import LoadedModel, load_model
 from assay.models.precision import choose_precision
 from assay.models.source import parse_source, resolve
-from assay.models.wheels import WHEELS, WheelError
 
 
 @pytest.fixture(scope="module")

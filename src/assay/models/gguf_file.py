@@ -27,10 +27,10 @@ from transformers import (
 )
 
 from assay.data.files import built_once, cache_root
+from assay.data.wheels import WHEELS, wheel_directory
 from assay.errors import InputError, nearest
 from assay.models.quiet import quiet_transformers
 from assay.models.weight_files import whole_state
-from assay.models.wheels import WHEELS, wheel_directory
 
 ARCHITECTURES = {
     "llama": gguf.MODEL_ARCH.LLAMA,

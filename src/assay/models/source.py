@@ -149,8 +149,8 @@ def _of_wheel(name: str) -> str:
     # Reading the file's header takes a second, and most callers have another kind of source.
     import gguf
 
+    from assay.data.wheels import wheel_directory
     from assay.models.gguf_file import MODEL_WHEELS
-    from assay.models.wheels import wheel_directory
 
     reader = gguf.GGUFReader(wheel_directory(name) / MODEL_WHEELS[name].gguf)
     field = reader.get_field("general.license")

@@ -13,7 +13,7 @@ import pytest
 from assay.data.episode import Completion
 from assay.data.row import Message, Row, ToolCall
 from assay.data.tools import function_names
-from assay.models.wheels import wheel_directory
+from assay.data.wheels import wheel_directory
 from assay.tasks.tools.call_text import decode_message
 from assay.tasks.tools.dialogue_rewards import dialogue_error
 from assay.tasks.tools.multi_turn import (

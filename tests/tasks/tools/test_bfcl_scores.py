@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from assay.data.wheels import wheel_directory
 from assay.judge.intervals import wilson
-from assay.models.wheels import wheel_directory
 from assay.runs.measurements import reported_answers
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.tools.bfcl_scores import (

@@ -11,7 +11,7 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.row import Row, ToolCall
-from assay.models.wheels import wheel_directory
+from assay.data.wheels import wheel_directory
 from assay.tasks.tools.checker import ast_check
 from assay.tasks.tools.prompts import call_text
 from assay.tasks.tools.rewards import ast, ast_error

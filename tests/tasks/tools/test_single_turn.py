@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.models.wheels import wheel_directory
+from assay.data.wheels import wheel_directory
 from assay.tasks.task import UnknownNameError
 from assay.tasks.tools.checker import ast_check
 from assay.tasks.tools.multi_turn import HINT

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from assay.models.wheels import wheel_directory
+from assay.data.wheels import wheel_directory
 
 LOADER = """
 import json, os, sys

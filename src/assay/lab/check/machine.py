@@ -143,7 +143,7 @@ def isolation(root: Path) -> Iterator[Check]:
 def caches(root: Path) -> Iterator[Check]:
     """The cache and the wheels of the demo in it."""
     from assay.data.files import cache_root
-    from assay.models.wheels import WHEELS
+    from assay.data.wheels import WHEELS
 
     for wheel in WHEELS.values():
         folder = cache_root() / "wheels" / f"{wheel.name}-{wheel.version}"

@@ -18,7 +18,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from assay.data.row import Row, ToolCall
-from assay.models.wheels import WHEELS, wheel_directory
+from assay.data.wheels import WHEELS, wheel_directory
 
 WHEEL = "bfcl-eval"
 CHECKER = f"{WHEEL}=={WHEELS[WHEEL].version} ast_checker"

@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 from assay.data.episode import Ended
 from assay.data.row import Message, Row
-from assay.models.wheels import wheel_directory
+from assay.data.wheels import wheel_directory
 from assay.tasks.task import Asked, lookup
 from assay.tasks.tools.call_text import decode_message
 from assay.tasks.tools.checker import WHEEL

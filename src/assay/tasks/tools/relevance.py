@@ -10,7 +10,7 @@ rule: such a score says something only beside one of a category that wants calls
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
-from assay.models.wheels import WHEELS
+from assay.data.wheels import WHEELS
 from assay.tasks.tools.checker import WHEEL
 from assay.tasks.tools.parsing import parse_strict
 from assay.tasks.tools.rewards import GoldError, Parser

@@ -12,8 +12,8 @@ from typing import Any
 
 from assay.data.row import Row
 from assay.data.tools import function_names
+from assay.data.wheels import wheel_directory
 from assay.errors import RunFailure
-from assay.models.wheels import wheel_directory
 from assay.sandbox.isolation import Mode, chosen_isolation
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import WorkerPool

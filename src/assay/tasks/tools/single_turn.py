@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from assay.data.row import Message, Row, ToolCall
-from assay.models.wheels import wheel_directory
+from assay.data.wheels import wheel_directory
 from assay.tasks.task import Loaded, lookup
 from assay.tasks.tools.checker import WHEEL, ast_check
 from assay.tasks.tools.multi_turn import MULTI_TURN, hinted, messages_of, multi_turn_entries

