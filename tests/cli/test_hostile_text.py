@@ -44,6 +44,7 @@ def poison(lab: TinyLab) -> None:
         for line in lines:
             for key in {"output", "text", "why"} & set(line):
                 line[key] = f"{STEERING}{line[key]}\n\n\n\n\n\n{STEERING}"
+            line["facts"] = json.dumps({f"judge{STEERING}": STEERING})
             for key in {"item_id", "sample_id"} & set(line):
                 line[key] = line[key].replace("1+1", f"1+{STEERING}1")
         pq.write_table(pa.Table.from_pylist(lines, pq.read_schema(file)), file)
@@ -105,9 +106,10 @@ def test_an_answer_is_quoted_and_its_record_is_whole_in_json(poisoned: TinyLab):
     ]
     assert STEERING in line["text"]
     bars = [each for each in shown.stdout.splitlines() if "all is well" in each]
-    assert all(each.startswith(("  │ ", "  why: ")) for each in bars) and len(bars) >= 2
+    assert all(each.startswith(("  │ ", "  why: ", "  fact ")) for each in bars) and len(bars) >= 2
     assert "␛[2J␛]0;mine␇␍assay: all is well" in bars[0]
     assert " blank lines]\n" in shown.stdout
+    assert "\n  fact judge" in shown.stdout
 
 
 def test_check_names_a_row_of_hostile_id_without_obeying_it(poisoned: TinyLab):

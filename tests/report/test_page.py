@@ -1,5 +1,6 @@
 """The page says what the records and the judge say, and nothing in it can act."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +47,9 @@ def markdown(demo, page) -> str:
     return (demo.path / "report.md").read_text(encoding="utf-8")
 
 
-def small_run(root: Path, outputs: list[str], spec_change: str = "") -> RunDirectory:
+def small_run(
+    root: Path, outputs: list[str], spec_change: str = "", **columns: str
+) -> RunDirectory:
     """A run of two checkpoints; the last one answered `outputs`, all wrong but the first."""
     write_questions(root / "held_out.jsonl", len(outputs))
     run = empty_run(root)
@@ -54,6 +57,7 @@ def small_run(root: Path, outputs: list[str], spec_change: str = "") -> RunDirec
     add_scores(run, "base", [0.0] * len(outputs))
     lines = [
         answer("held_out", "rl.step-000030", f"simple_python_{i}", 0, float(i == 0), output=text)
+        | columns
         for i, text in enumerate(outputs)
     ]
     add_record(run, "rl.step-000030", lines)
@@ -140,6 +144,14 @@ def test_a_model_cannot_write_markup_into_the_page(tmp_path):
     assert "script" not in page.elements and "img" not in page.elements
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
     assert page.blocks.count(EVIL) >= 2
+
+
+def test_facts_of_a_shown_example_are_on_the_page_and_write_no_markup(tmp_path):
+    facts = json.dumps({"judge": EVIL, "calls": 3})
+    run = small_run(tmp_path, ["a", "b"], facts=facts)
+    page = Page(write_report(run))
+    assert "script" not in page.elements and "img" not in page.elements
+    assert page.blocks.count(EVIL) == 2 and page.blocks.count("3") == 2
 
 
 def test_names_reasons_and_errors_are_escaped_too(tmp_path):

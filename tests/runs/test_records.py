@@ -11,14 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from assay.data.episode import Reward
 from assay.runs.records import (
     ANSWERS,
     CLUSTER,
     SAMPLES,
     EvaluationRecord,
     RecordWriter,
+    read_columns,
     read_samples,
     read_scores,
+    recorded_reward,
     write_samples,
     write_table,
 )
@@ -172,6 +175,21 @@ def test_samples_read_back_as_written(tmp_path):
     older = pa.schema([column for column in SAMPLES if column.name != "visit"])
     write_table(tmp_path / "older.parquet", [sample], older)
     assert read_samples(tmp_path / "older.parquet") == [sample]
+
+
+def test_facts_and_outcomes_are_columns_that_older_files_lack(tmp_path):
+    older = line("a", 0)
+    newer = line("b", 0) | {"facts": json.dumps({"said": "x", "calls": 2})}
+    with RecordWriter(tmp_path, RECORD, "base") as writer:
+        writer.write_chunk(0, [older])
+        writer.write_chunk(1, [newer])
+        file = writer.finish()
+    found = read_columns(file, ["item_id"], ["facts"])
+    assert found["facts"] == [None, newer["facts"]]
+    reward = {"reward": 0.0, "parts": {}, "why": "w"}
+    assert recorded_reward(reward) == Reward(0.0, {}, "w")
+    kept = reward | {"outcome": "timed out", "facts": '{"calls": 2}'}
+    assert recorded_reward(kept) == Reward(0.0, {}, "w", "timed out", {"calls": 2})
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,15 @@ def noted(row: Row, completion: Completion) -> Reward:
     return moody(row, Completion(mood))
 
 
-for each in (moody, repeat, dies_once, noted):
+def noting(row: Row, completion: Completion) -> Reward:
+    """Notes facts, among them the first bytes of the row's image."""
+    image = row.messages[0].parts[1].data or b""
+    return Reward(
+        1.0, facts={"said": completion.text, "bytes": len(image), "tools": str(row.tools)}
+    )
+
+
+for each in (moody, repeat, dies_once, noted, noting):
     each.unsafe = True  # type: ignore[attr-defined]
 
 

@@ -1,5 +1,6 @@
 """A reward that goes wrong abstains with its reason, but for what the answer did: that earns 0."""
 
+import json
 import os
 from collections import Counter
 from dataclasses import asdict, replace
@@ -8,13 +9,23 @@ from pathlib import Path
 import pytest
 
 from assay.data.episode import Completion, Reward
-from assay.data.row import Message, Row, ToolCall
+from assay.data.row import ImagePart, Message, Row, TextPart, ToolCall
+from assay.data.row_json import row_of, row_values
 from assay.errors import InputError
 from assay.sandbox.isolation import isolation_available
 from assay.tasks.running import RewardRunner, WeightedReward, WorkerReward
 from assay.tasks.task import RewardFunction
 from tests.tasks import reward_faults
-from tests.tasks.reward_faults import SEARCH, constant, dies_once, length, moody, noted, repeat
+from tests.tasks.reward_faults import (
+    SEARCH,
+    constant,
+    dies_once,
+    length,
+    moody,
+    noted,
+    noting,
+    repeat,
+)
 
 ROW = Row("r", (Message("user", "?"),))
 
@@ -140,6 +151,23 @@ def test_rows_and_completions_reach_the_worker_whole() -> None:
     with RewardRunner(repeat, sandbox="limits-only") as runner:
         (reward,) = runner.score([(row, completion)])
     assert reward.why == repr((asdict(row), asdict(completion)))
+
+
+def test_facts_and_images_pass_a_worker() -> None:
+    image = ImagePart("0" * 64, "image/png", data=b"\x89PNG\x00", origin=("f", 3, "content"))
+    message = Message("user", "look", parts=(TextPart("look"), image))
+    row = Row("r", (message,), tools=({"name": "f"},))
+    with RewardRunner(noting, sandbox="limits-only") as runner:
+        (reward,) = runner.score([(row, Completion("<b>"))])
+    assert reward.facts == {"said": "<b>", "bytes": 5, "tools": "({'name': 'f'},)"}
+    assert row_of(json.loads(json.dumps(row_values(row)))) == row
+
+
+@pytest.mark.parametrize("fact", [float("nan"), ["a list"], None])
+def test_a_fact_that_no_record_holds_costs_one_answer(fact: object) -> None:
+    odd = Reward(1.0, facts={"fact": fact})  # type: ignore[dict-item]
+    rewards = score(lambda row, c: odd if c.text == "odd" else Reward(1.0), "odd", "fine")
+    assert [(each.value, each.outcome) for each in rewards] == [(0.0, "checker raised"), (1.0, "")]
 
 
 def test_an_unsafe_reward_runs_in_namespaces_unless_the_user_gave_that_up() -> None:

@@ -64,6 +64,10 @@ def words_of(line: Mapping[str, Any]) -> str:
         for name in ("why", "error", "advantage", "ended", "file")
         if line.get(name) not in (None, "")
     ]
+    facts += [
+        f"  fact {flat(name)}: {flat(str(value))}"
+        for name, value in (line.get("facts") or {}).items()
+    ]
     blocks = [f"prompt:\n{quoted(line['prompt'])}"] if "prompt" in line else []
     if line.get("messages"):
         blocks.append(f"conversation:\n{quoted(transcript(line['messages']))}")

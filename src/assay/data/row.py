@@ -61,10 +61,6 @@ class Message:
     parts: tuple[Part, ...] = ()
     """The whole content in order, where it holds an image; empty where `content` is all of it."""
 
-    def __post_init__(self) -> None:
-        # A worker makes messages again from JSON, which has lists for tuples.
-        object.__setattr__(self, "parts", tuple(self.parts))
-
 
 @dataclass(frozen=True, slots=True)
 class Row:

@@ -26,6 +26,7 @@ from assay.experiment.base_table import (
 )
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.grpo_settings import Clip, Dynamic, Kl, Overlong, Updates
+from assay.experiment.reward_tables import Reward, RewardSettings
 from assay.experiment.training_settings import (
     LEARNING_RATES,
     LORA_LEARNING_RATE,
@@ -35,9 +36,6 @@ from assay.experiment.training_settings import (
     Optimizer,
     Sampling,
 )
-
-Reward = str | dict[str, Weight]
-"""A reward by name, or a table of names and weights whose weighted sum is the reward."""
 
 
 class CommonStage(Table):
@@ -128,7 +126,7 @@ class SftStage(CommonStage):
             yield refused("validation", problem, fix)
 
 
-class SamplingStage(CommonStage):
+class SamplingStage(CommonStage, RewardSettings):
     """What stages have that sample completions and reward them."""
 
     prompts: Few
@@ -137,8 +135,6 @@ class SamplingStage(CommonStage):
     """Completions per prompt."""
     sampling: Sampling = Sampling()
     """How completions are drawn."""
-    reward_deadline: Positive = 10.0
-    """Seconds for one reward in a worker; a later one is unscored."""
     max_abstained_share: Share = 0.1
     """A step with a larger share of unscored completions stops the run."""
 

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from assay.errors import nearest
 from assay.experiment.base_table import Count, Few, Many, Table, Tokens, raise_all, refused
 from assay.experiment.data_tables import Take
-from assay.experiment.stage_tables import Reward
+from assay.experiment.reward_tables import Reward, RewardSettings
 
 
 class EvaluationSampling(Table):
@@ -36,7 +36,7 @@ class EvaluationSampling(Table):
         return self
 
 
-class EvaluateSpec(Table):
+class EvaluateSpec(RewardSettings):
     """One evaluation: items from a benchmark, or from a data set with a reward."""
 
     benchmark: str | None = None

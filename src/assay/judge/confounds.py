@@ -202,7 +202,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     ),
     "sampling": ("stages.*.sampling", "evaluation.*.sampling", "evaluation.*.repeats"),
     "hyper-parameters": ("stages", "seed", "as_reported", "task"),
-    "checker": ("evaluation.*.checker", "evaluation.*.reward"),
+    "checker": ("evaluation.*.checker", "evaluation.*.reward", "evaluation.*.reward_deadline"),
     "items": ("evaluation",),
     "code": ("code",),
     "packages and machine": ("packages", "machine"),

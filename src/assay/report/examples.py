@@ -3,6 +3,7 @@
 Questions are read from the experiment's own sources, because records keep answers only.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,8 @@ from assay.errors import AssayError
 from assay.experiment.read_file import read_experiment
 from assay.lab.setup.prepare import load_rows
 from assay.report.facts import RunFacts
-from assay.report.words import visible
-from assay.runs.records import transcript
+from assay.report.words import flat, visible
+from assay.runs.records import FACTS, transcript
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.task import BenchmarkOptions, benchmark, task
 
@@ -36,6 +37,8 @@ class Answer:
     why: str
     ended: str
     tokens: int | None
+    facts: tuple[tuple[str, str], ...] = ()
+    """Name and value of what the reward noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,4 +184,8 @@ def _answer(line: Mapping[str, Any]) -> Answer:
         why=visible(line["why"]),
         ended=line["ended"],
         tokens=line["completion_tokens"],
+        facts=tuple(
+            (flat(name), shortened(str(value)))
+            for name, value in json.loads(line.get(FACTS) or "{}").items()
+        ),
     )

@@ -48,7 +48,7 @@ def example_section(found: Examples | None, words: Words) -> Section | None:
     return {"control": control, "other": other, "problem": found.problem, "shown": shown}
 
 
-def answer_view(label: str, answer: Answer, words: Words) -> dict[str, str]:
+def answer_view(label: str, answer: Answer, words: Words) -> Section:
     """One answer with its score."""
     if answer.score is None:
         result = words("answer.abstained", why=answer.why or "–")
@@ -65,6 +65,7 @@ def answer_view(label: str, answer: Answer, words: Words) -> dict[str, str]:
         "result": result,
         "text": answer.text,
         "id": f"{answer.sample_id} · {tokens}",
+        "facts": answer.facts,
     }
 
 

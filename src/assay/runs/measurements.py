@@ -12,7 +12,7 @@ from typing import Any
 from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.read_file import read_experiment
-from assay.runs.records import DamagedRecord, EvaluationRecord, read_columns
+from assay.runs.records import FACTS, DamagedRecord, EvaluationRecord, read_columns
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import FIX, read_json
 
@@ -71,7 +71,7 @@ def read_answers(
     """
     columns = ["sample_id", "item_id", "repeat", "output", "completion_tokens", "prompt_tokens"]
     columns += ["score", "parts", "error", "why", "ended"]
-    found = read_columns(record.file(run.evaluations, checkpoint), columns, ["messages"])
+    found = read_columns(record.file(run.evaluations, checkpoint), columns, ["messages", FACTS])
     return [dict(zip(found, line, strict=True)) for line in zip(*found.values(), strict=True)]
 
 

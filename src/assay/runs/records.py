@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assay.data.conversation import dump_messages, parse_message
-from assay.data.episode import Turn, common
+from assay.data.episode import Reward, Turn, common
 from assay.data.files import atomic_path, whole_text
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.loaded import Record
@@ -146,9 +146,15 @@ VISIT = "visit"
 """Which of the row's groups in the stage a sample belongs to."""
 CLUSTER = "cluster"
 """Column of records whose items may share a source: the source of the line's item."""
+FACTS = "facts"
+"""Column of the reward's facts, JSON; files of older versions lack it."""
+OUTCOME = "outcome"
+"""Column of samples: the result of judging where the reward gives one; older files lack it."""
+OPTIONAL = (FACTS, OUTCOME, CLUSTER)
+"""Columns that a file has where its lines have them, in this order."""
 COLUMN_TYPES = {column.name: column.type for schema in (SAMPLES, ANSWERS) for column in schema}
 """Both kinds of file share the types of columns."""
-COLUMN_TYPES[CLUSTER] = pa.string()
+COLUMN_TYPES |= dict.fromkeys(OPTIONAL, pa.string())
 
 Line = Mapping[str, Any]
 
@@ -162,11 +168,11 @@ def write_table(
 ) -> None:
     """Write lines as one parquet file, whole or not at all; each has every column of the schema.
 
-    Its checksum is recorded in the run in folder `run`, if there is one. Lines of conversations
-    also have the columns of `conversation_columns`, lines of items that may share a source CLUSTER.
+    Its checksum is recorded in the run in folder `run`, if there is one. Lines may also have the
+    columns OPTIONAL, those of conversations have the columns of `conversation_columns`.
     """
-    if lines and CLUSTER in lines[0]:
-        schema = pa.schema([*schema, (CLUSTER, COLUMN_TYPES[CLUSTER])])
+    found = [name for name in OPTIONAL if lines and name in lines[0]]
+    schema = pa.schema([*schema, *((name, COLUMN_TYPES[name]) for name in found)])
     if lines and NAMES[0] in lines[0]:
         schema = pa.schema([*schema, *COLUMNS])
     # Arrow would take an absent column for null and leave an unknown one out.
@@ -189,13 +195,19 @@ def write_samples(file: Path, lines: Sequence[Line], run: Path | None = None) ->
 def read_samples(file: Path) -> list[dict[str, Any]]:
     """The completions of one step, `parts` as JSON text. Raises DamagedRecord.
 
-    Older files have no column `visit`.
+    Older files have no column `visit`, `facts` or `outcome`.
     """
     wanted = [name for name in SAMPLES.names if name != VISIT]
-    columns = read_columns(file, wanted, (VISIT, *NAMES))
+    columns = read_columns(file, wanted, (VISIT, FACTS, OUTCOME, *NAMES))
     return [
         dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
     ]
+
+
+def recorded_reward(line: Line) -> Reward:
+    """The reward in a line of samples whose `parts` are read; files of older versions hold less."""
+    facts = json.loads(line.get(FACTS) or "{}")
+    return Reward(line["reward"], line["parts"], line["why"], line.get(OUTCOME) or "", facts)
 
 
 def read_columns(

@@ -64,27 +64,32 @@ def completion_of(text: str) -> Completion:
 
 
 def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The function's result; a failed `Outcome` where it raises or holds a number that is not
-    finite.
+    """The function's result; a failed `Outcome` where it raises, or is a reward that no record can
+    hold.
 
     One bad completion is data, not the end of a run.
     """
     try:
         result = function(*arguments)
-        # Also raises, for what is no number and for an integer that no double holds.
-        infinite = [n for n in _numbers(result) if not math.isfinite(n)]
+        problem = unrecordable(result) if isinstance(result, Reward) else ""
     except Exception as error:
         return Outcome(failure="exception", why=f"{type(error).__name__}: {error}")
-    if infinite:
-        return Outcome(failure="exception", why=f"the value is {infinite[0]}")
-    return result
+    return Outcome(failure="exception", why=problem) if problem else result
 
 
-def _numbers(result: Any) -> list[float]:
-    """The value and the parts of a reward; nothing of another result."""
-    if not isinstance(result, Reward):
-        return []
-    return [*([] if result.value is None else [result.value]), *result.parts.values()]
+def unrecordable(reward: Reward) -> str:
+    """Why no record can hold a reward; "" for one that it can.
+
+    Raises TypeError for what is no number, OverflowError for an integer that no double holds.
+    """
+    texts = [fact for fact in reward.facts.values() if isinstance(fact, str)]
+    numbers = [reward.value or 0.0, *reward.parts.values()]
+    numbers += [fact for fact in reward.facts.values() if not isinstance(fact, str)]
+    infinite = [number for number in numbers if not math.isfinite(number)]
+    named = [*reward.parts, *reward.facts, *texts, reward.why, reward.outcome]
+    if not all(isinstance(text, str) for text in named):
+        return "a name, `why` or `outcome` of the reward is no text"
+    return f"the value is {infinite[0]}" if infinite else ""
 
 
 def known(result: Any) -> bool:

@@ -6,7 +6,6 @@ does, or the lab's, which is an abstention that says why. Both are counted. Deci
 too many is the caller's.
 """
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,15 @@ from typing import Any, ClassVar, Self
 
 from assay.data.episode import Completion, Reward
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.row import Message, Row, ToolCall
+from assay.data.row import Row
+from assay.data.row_json import (
+    completion_of,
+    completion_values,
+    reward_of,
+    reward_values,
+    row_of,
+    row_values,
+)
 from assay.errors import InputError
 from assay.sandbox.isolation import Mode
 from assay.sandbox.limits import Outcome
@@ -230,12 +237,12 @@ def in_worker(function: RewardFunction) -> WorkerReward:
     def ask(row: Row, completion: Completion) -> Mapping[str, Any]:
         return {
             "function": place,
-            "row": dataclasses.asdict(row),
-            "completion": dataclasses.asdict(completion),
+            "row": row_values(row),
+            "completion": completion_values(completion),
         }
 
     def read(row: Row, completion: Completion, value: Any) -> Reward:
-        return Reward(**value)
+        return reward_of(value)
 
     def failed(row: Row, completion: Completion, failure: Outcome) -> Reward:
         return earned(lowest(function), {}, failure)
@@ -248,14 +255,5 @@ def score_in_worker(
 ) -> dict[str, Any]:
     """The worker's side of `in_worker`: the reward of a row and completion sent as JSON."""
     module, _, name = function.partition(":")
-    messages = tuple(_message(message) for message in row["messages"])
-    sent = Row(**{**row, "messages": messages, "tools": tuple(row["tools"])})
-    said = tuple(_message(message) for message in completion["messages"])
-    tokens = tuple(completion["tokens"])
-    received = Completion(**{**completion, "tokens": tokens, "messages": said})
-    return dataclasses.asdict(getattr(import_module(module), name)(sent, received))
-
-
-def _message(sent: Mapping[str, Any]) -> Message:
-    calls = tuple(ToolCall(**call) for call in sent["tool_calls"])
-    return Message(**{**sent, "tool_calls": calls})
+    judge = getattr(import_module(module), name)
+    return reward_values(judge(row_of(row), completion_of(completion)))

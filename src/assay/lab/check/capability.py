@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from assay.data.episode import Episode, Reward
 from assay.data.row import Row
-from assay.experiment.stage_tables import Reward as RewardSpec
+from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.stage_tables import SamplingStage, StageSpec, start_of
 from assay.judge.findings import Finding
 from assay.judge.health_rules import SIGNAL_WARNING
@@ -142,7 +142,7 @@ def probe_stage(
     chosen = [row for _, row in visits(rows, session.seed, 0, min(prompts, len(rows)))]
     jobs = [(row, sample) for row in chosen for sample in range(stage.group)]
     judge = reward_of(session.task, reward)
-    with session.reward_runner(judge, stage.reward_deadline) as runner:
+    with session.reward_runner(judge, stage) as runner:
         given = StageInput(
             session.task,
             tuple(chosen),

@@ -7,6 +7,7 @@ played against the row's environment; no model is run.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -376,20 +377,18 @@ def gold_answers(subject: Subject) -> Seen:
         rewards = {name: reward(session.task, name) for name in names}
         full = {name: maximum(session.task, name) for name in names}
         rows = find_part(session.sets, use.data)
+        runner_of = partial(session.reward_runner, settings=use.settings)
         single = [gold for gold in golds if world(gold.row) is None]
         if single:
             yield from judge_trials(
                 use.place,
-                [try_reward(n, rewards[n], full[n], single, session.reward_runner) for n in names],
+                [try_reward(n, rewards[n], full[n], single, runner_of) for n in names],
             )
         if len(single) < len(golds):
             talks = scripted(session, rows, use.rendering, world)
             yield from judge_trials(
                 use.place,
-                [
-                    try_dialogues(n, rewards[n], full[n], talks, world, session.reward_runner)
-                    for n in names
-                ],
+                [try_dialogues(n, rewards[n], full[n], talks, world, runner_of) for n in names],
             )
     for name, evaluation in session.evaluations.items():
         if evaluation.spec.benchmark is None:
@@ -404,7 +403,8 @@ def checker_trial(session: Session, name: str, golds: tuple[Gold, ...]) -> Trial
     """A benchmark's checker on its items that have a gold answer."""
     evaluation = session.evaluations[name]
     score, most = evaluation.score, full_score(session.task, evaluation.spec, session.run.root)
-    called, runner_of = evaluation.spec.benchmark or "", session.reward_runner
+    called = evaluation.spec.benchmark or ""
+    runner_of = partial(session.reward_runner, settings=evaluation.spec)
     if evaluation.dialogue is None:
         return try_reward(called, score, most, golds, runner_of)
     world: World = evaluation.dialogue

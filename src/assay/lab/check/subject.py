@@ -11,8 +11,9 @@ from assay.data.episode import Completion
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Row
 from assay.errors import InputError
+from assay.experiment.reward_tables import Reward as RewardSpec
+from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.stage_tables import CommonStage, RceStage, SamplingStage, StageSpec
-from assay.experiment.stage_tables import Reward as RewardSpec
 from assay.judge.findings import Finding
 from assay.lab.setup.evaluation import RenderedEvaluation, decode_with
 from assay.lab.setup.prepare import find_part, make_renderer
@@ -130,17 +131,18 @@ class RewardUse:
     data: str
     reward: RewardSpec
     rendering: str
+    settings: RewardSettings
 
 
 def reward_uses(session: Session) -> list[RewardUse]:
     """Every reward of a stage or an evaluation; where two are alike, the first."""
     stages = [
-        RewardUse(f"stage.{name}", stage.data, stage.reward, stage.rendering)  # type: ignore[attr-defined]
+        RewardUse(f"stage.{name}", stage.data, stage.reward, stage.rendering, stage)  # type: ignore[attr-defined]
         for name, stage in session.experiment.stage.items()
         if isinstance(stage, SamplingStage) and stage.reward is not None  # type: ignore[attr-defined]
     ]
     evaluations = [
-        RewardUse(f"evaluate.{name}", spec.data, spec.reward, spec.rendering)
+        RewardUse(f"evaluate.{name}", spec.data, spec.reward, spec.rendering, spec)
         for name, spec in session.experiment.evaluate.items()
         if spec.data is not None and spec.reward is not None
     ]

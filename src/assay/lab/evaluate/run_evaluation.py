@@ -23,7 +23,7 @@ from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.session import Session
-from assay.runs.records import CLUSTER, RecordWriter, conversation_columns, read_columns
+from assay.runs.records import CLUSTER, FACTS, RecordWriter, conversation_columns, read_columns
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import error_type
 
@@ -107,7 +107,7 @@ def measure_stored(
 
 def measure(session: Session, evaluation: Evaluation, answerer: Answerer, checkpoint: str) -> None:
     """Make or complete one record, and warn if too many of its answers have no score."""
-    with session.reward_runner(evaluation.score) as runner:
+    with session.reward_runner(evaluation.score, evaluation.spec) as runner:
         folder = session.run.evaluations
         file = run_evaluation(evaluation, answerer, checkpoint, folder, session.observer, runner)
     warn_of_unscored(session.observer, evaluation.name, checkpoint, file)
@@ -182,6 +182,7 @@ def record_line(
         "error": error_type(evaluation.classify, item, completion, reward),
         "why": reward.why,
         "ended": completion.ended,
+        FACTS: json.dumps(dict(reward.facts), sort_keys=True),
         "seconds": seconds,
     }
     if evaluation.clustered:

@@ -43,11 +43,11 @@ from assay.lab.replay.step import (
     StoredStep,
     choose_stage,
     read_step,
-    stored_reward,
 )
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import check_names
 from assay.runs.metrics import read_metrics
+from assay.runs.records import recorded_reward
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status
 from assay.train.group_choice import OVERLONG
@@ -214,7 +214,7 @@ def compare_sides(
 ) -> Replay:
     """Both sides of the replay, and the self-check."""
     stored = bench.stored
-    recorded = [stored_reward(line) for line in stored.lines]
+    recorded = [recorded_reward(line) for line in stored.lines]
     again = shaped(bench, before, score(bench, before))
     past = judge_side(bench, before, recorded, gradient=gradient)
     other = judge_side(bench, after, rewards_after(bench, before, after), gradient=gradient)
@@ -250,7 +250,7 @@ def rewards_after(bench: Bench, before: SampledStage, after: SampledStage) -> li
     """
     if judging(before) != judging(after):
         return score(bench, after)
-    recorded = [stored_reward(line) for line in bench.stored.lines]
+    recorded = [recorded_reward(line) for line in bench.stored.lines]
     punishments = [getattr(stage, "overlong", None) for stage in (before, after)]
     if punishments[0] != punishments[1]:
         return [unpunished(reward) for reward in recorded]

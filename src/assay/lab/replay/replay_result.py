@@ -22,12 +22,13 @@ from assay.judge.judgement_changes import (
     turn,
 )
 from assay.lab.replay.side import Side
-from assay.lab.replay.step import StoredStep, Weights, stored_reward
+from assay.lab.replay.step import StoredStep, Weights
 from assay.lab.setup.manifest import code_fingerprint, data_table, stage_table
 from assay.lab.setup.session import Session
 from assay.rl.directions import Directions, directions
 from assay.rl.signal import SignalStats
 from assay.runs.manifest_file import read_manifest
+from assay.runs.records import recorded_reward
 
 SHOWN = 3
 """Causes and differences that are written out; the others are counted."""
@@ -91,7 +92,7 @@ def addressed(stored: StoredStep) -> tuple[list[str], list[Any]]:
 
 def reward_difference(address: str, line: Any, now: Reward) -> Difference | None:
     """The first thing that differs between a recorded reward and the same one given now."""
-    then = stored_reward(line)
+    then = recorded_reward(line)
     if (then.value is None) != (now.value is None):
         return Difference(address, "abstention", shown(then), shown(now))
     if then.value != now.value:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from assay.errors import InputError, nearest
-from assay.runs.records import check_types, reading, whole_table
+from assay.runs.records import FACTS, check_types, reading, whole_table
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import read_json
 
@@ -31,8 +31,8 @@ class SampleNotFound(InputError):
 
 
 def find_samples(run: RunDirectory, id_: str) -> list[Line]:
-    """The lines of the records that `id_` means, each with `file` (where it is), `parts` as an
-    object, and its text under `text`.
+    """The lines of the records that `id_` means, each with `file` (where it is), `parts` and
+    `facts` as objects, and its text under `text`.
 
     Raises SampleNotFound with the nearest names at the first part of the id that is unknown.
     """
@@ -155,7 +155,10 @@ def _lines(run: RunDirectory, file: Path, item: str) -> Iterator[Line]:
         if item in (line[key], _own_id(line)):
             text = {"text": line.pop("output")} if "output" in line else {}
             place = {"file": str(file.relative_to(run.path))}
-            yield {**line, **text, **place, "parts": json.loads(line["parts"])}
+            read = {"parts": json.loads(line["parts"])}
+            if line.get(FACTS):
+                read[FACTS] = json.loads(line[FACTS])
+            yield {**line, **text, **place, **read}
 
 
 def _one_meaning(lines: list[Line], item: str) -> list[Line]:

@@ -123,7 +123,7 @@ def score(bench: Bench, stage: SampledStage) -> list[Reward]:
     """The stored completions judged now by the reward of a stage, in order, nothing added."""
     judge = judge_of(bench, stage)
     pairs = [(bench.rows[line["row_id"]], completion_of(line)) for line in bench.stored.lines]
-    with bench.session.reward_runner(judge, stage.reward_deadline) as runner:
+    with bench.session.reward_runner(judge, stage) as runner:
         return runner.score(pairs)
 
 
@@ -183,7 +183,7 @@ def stored_method(
         tuple(bench.rows.values()),
         make_renderer(session.base.tokenizer, stage.rendering),
         session.seed,
-        session.reward_runner(judge_of(bench, stage)),
+        session.reward_runner(judge_of(bench, stage), stage),
         session.base.end_tokens,
         session.base.positions,
     )

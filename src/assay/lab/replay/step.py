@@ -124,11 +124,6 @@ def spans(steps: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-def stored_reward(line: Line) -> Reward:
-    """The reward as it was recorded, a length punishment included."""
-    return Reward(line["reward"], line["parts"], line["why"])
-
-
 def completion_of(line: Line) -> Completion:
     """The completion as the reward saw it."""
     said = stored_messages(line)

@@ -10,12 +10,18 @@ from pathlib import Path
 
 import torch
 
-from assay.data.episode import Reward
 from assay.lab.monitor.guards import GuardFired, GuardWatch
 from assay.lab.monitor.observer import Observer
 from assay.rl.policy import Policy
 from assay.runs.metrics import append_metrics, keep_history
-from assay.runs.records import conversation_columns, read_samples, write_samples
+from assay.runs.records import (
+    FACTS,
+    OUTCOME,
+    conversation_columns,
+    read_samples,
+    recorded_reward,
+    write_samples,
+)
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status, write_status
 from assay.train.checkpoint import save_checkpoint
@@ -50,7 +56,7 @@ class RunRecorder:
         return {
             f"{line['row_id']}#{line['sample']}": Journalled(
                 tuple(line["tokens"]),
-                Reward(line["reward"], json.loads(line["parts"]), line["why"]),
+                recorded_reward({**line, "parts": json.loads(line["parts"])}),
             )
             for line in read_samples(file)
         }
@@ -115,5 +121,7 @@ def sample_line(stage: str, step: int, record: SampleRecord) -> dict[str, object
         "why": record.reward.why,
         "advantage": record.advantage,
         "ended": record.ended,
+        FACTS: json.dumps(dict(record.reward.facts), sort_keys=True),
+        OUTCOME: record.reward.outcome,
         **({} if record.said is None else conversation_columns(record.said.messages, record.turns)),
     }

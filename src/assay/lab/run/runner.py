@@ -313,7 +313,7 @@ def train_stage(
     runner = None
     if isinstance(stage, SamplingStage) and stage.reward is not None:  # type: ignore[attr-defined]
         judge = reward_of(session.task, stage.reward)  # type: ignore[attr-defined]
-        runner = session.reward_runner(judge, stage.reward_deadline)
+        runner = session.reward_runner(judge, stage)
     given = StageInput(
         session.task,
         find_part(session.sets, stage.data),

@@ -30,7 +30,8 @@ from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, hash_contents, hash_ids, sha256_text
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
-from assay.experiment.stage_tables import Reward, StageSpec
+from assay.experiment.reward_tables import Reward
+from assay.experiment.stage_tables import StageSpec
 from assay.judge.confounds import differences
 from assay.lab.setup.evaluation import RenderedEvaluation, Trained, trained_rows
 from assay.lab.setup.prepare import DataSet, make_renderer, renderer_of
@@ -41,6 +42,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (
     run_checkpoint,
 )
+from assay.tasks.running import DEADLINE_SECONDS
 from assay.tasks.task import reward
 
 PACKAGE = Path(assay.__file__).parent
@@ -149,7 +151,9 @@ NOTED = ("code", "packages", "machine", "time")
 """Parts that may differ when a run is resumed."""
 
 WITHOUT_EFFECT = {"other_rendering_than", "validation", "validation_every"}
-"""Keys of a stage that change no result: what is allowed, and what is measured beside training."""
+WITHOUT_EFFECT |= {"reward_workers", "reward_concurrency"}
+"""Keys of a stage that change no result: what is allowed, what is measured beside training, and how
+many rewards run side by side."""
 
 
 UNCOUNTED = ("name", "about", CHECKED)
@@ -281,6 +285,8 @@ def _evaluation(session: Session, made: RenderedEvaluation) -> dict[str, Any]:
     contexts: Sequence[Sequence[int]] = made.contexts
     apart = {key: record[key] for key in record.keys() - {"name", "items", "seed", "shared"}}
     table = {**dict(sorted(apart.items())), "prompts_sha256": prompts_sha256(contexts)}
+    if made.spec.reward_deadline != DEADLINE_SECONDS:
+        table["reward_deadline"] = made.spec.reward_deadline
     if made.spec.reward is not None:
         table["reward"] = _rewards(session, made.spec.reward)
     return table

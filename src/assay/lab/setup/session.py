@@ -15,6 +15,7 @@ from torch import nn
 
 from assay.data.renderings.exported_template import save_tokenizer
 from assay.experiment.experiment import Experiment
+from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.stage_tables import StageSpec
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.checkpoint_models import ModelShelf, model_folder
@@ -137,11 +138,15 @@ class Session:
         self.shelf.complete(stage, folder)
 
     def reward_runner(
-        self, reward: RewardFunction | WeightedReward, deadline: float = 10.0
+        self, reward: RewardFunction | WeightedReward, settings: RewardSettings
     ) -> RewardRunner:
         """A runner for a reward, in namespaces unless the experiment says otherwise."""
-        mode = self.experiment.sandbox or "namespaces"
-        return RewardRunner(reward, deadline=deadline, sandbox=mode)
+        return RewardRunner(
+            reward,
+            deadline=settings.reward_deadline,
+            workers=settings.reward_workers,
+            sandbox=self.experiment.sandbox or "namespaces",
+        )
 
 
 def fit_activations(

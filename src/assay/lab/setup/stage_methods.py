@@ -11,6 +11,7 @@ from assay.data.episode import Episode, Reward
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row
 from assay.errors import InputError, look_up
+from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.stage_tables import (
     GrpoStage,
     RceStage,
@@ -19,7 +20,6 @@ from assay.experiment.stage_tables import (
     SftStage,
     StageSpec,
 )
-from assay.experiment.stage_tables import Reward as RewardSpec
 from assay.rl.losses import Clip
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling

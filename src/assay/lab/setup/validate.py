@@ -17,7 +17,8 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import parse_override
 from assay.experiment.problems import Problem
 from assay.experiment.read_file import SpecError, first_error, read_experiment
-from assay.experiment.stage_tables import GrpoStage, Reward, SftStage
+from assay.experiment.reward_tables import Reward
+from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.models.source import EXAMPLES
 from assay.rl.advantages import ADVANTAGES
 from assay.rl.aggregation import AGGREGATIONS
