@@ -17,9 +17,9 @@ MADE = {
     "rce": lambda: Rce(prompts(), 2, 1.0, 1.0, 1.0, toys.decode),
     "grpo": grpo,
 }
-NOT_HERE = SELF_CHECK | THOUGHT | {"kl", "validation_loss"}
-"""Written by a language model's first update, by EGPO, and where there is a reference or rows to
-validate on (`test_validation`)."""
+NOT_HERE = SELF_CHECK | THOUGHT | {"kl", "kl_loss", "entropy_bonus", "validation_loss"}
+"""Written by a language model's first update, by EGPO, where the loss has the term
+(`test_loss_parts`), and where there is a reference or rows to validate on (`test_validation`)."""
 
 
 @pytest.mark.parametrize("method", METHODS)

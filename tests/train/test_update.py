@@ -58,7 +58,7 @@ def gradient(packed, objective, budget: int) -> tuple[list[torch.Tensor], float,
     result = update(policy, packed, objective, optimizer, micro_tokens=budget, clip_norm=1e9)
     # With rate 1 the step is the gradient itself.
     found = [b - p.detach() for b, p in zip(before, policy.module.parameters(), strict=True)]
-    return found, result.grad_norm, result.sums
+    return found, result.grad_norm, result.totals.sums
 
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))

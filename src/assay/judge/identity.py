@@ -17,10 +17,12 @@ Metrics = Sequence[Mapping[str, Any]]
 FEW_ANSWERS = 2
 """With at most this many different answers to all items, two policies can hardly differ."""
 LOSS = "loss"
-ADDED = ("policy_loss", "pg_loss", "ppo_loss", "rce_loss", "kl_loss")
+ADDED = ("policy_loss", "pg_loss", "ppo_loss", "rce_loss", "nll_loss")
 """Parts that enter the logged loss as they are."""
 WEIGHED = {"kl": ("kl_coef", "beta"), "entropy": ("entropy_coef",)}
 """Parts that enter it times a coefficient, by the names that the coefficient is logged under."""
+AVERAGED = {"kl": "kl_loss", "entropy": "entropy_bonus"}
+"""The same parts under the loss's own average, which is looked at first."""
 SIGNS = {"entropy": -1.0}
 ROUNDING = 1e-4
 """Share of the largest term by which a sum in single precision may be off."""
@@ -90,7 +92,8 @@ def _weights(twins: Twins) -> str:
 def loss_parts(metrics: Metrics) -> Finding | None:
     """A logged loss that its logged parts do not add up to.
 
-    loss = policy loss + kl_coef * KL - entropy_coef * entropy, of the terms that a step logs.
+    loss = policy loss + kl_coef * KL - entropy_coef * entropy, of the terms that a step logs;
+    `kl_loss` without a coefficient is added as it is.
     Numbers that were rounded before they were logged may be off by half of their last digit.
     """
     steps = [step for step in metrics if _finite(step.get(LOSS)) and _terms(step)]
@@ -119,13 +122,15 @@ def _terms(step: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     found = {name: (1.0, step[name]) for name in ADDED if _finite(step.get(name))}
     if not found:
         return {}
-    for name, coefficients in WEIGHED.items():
-        if f"{name}_loss" in found or not _finite(step.get(name)):
+    for kind, coefficients in WEIGHED.items():
+        name = next((n for n in (AVERAGED[kind], kind) if _finite(step.get(n))), None)
+        if name is None:
             continue
         coefficient = next((step[c] for c in coefficients if _finite(step.get(c))), None)
-        if coefficient is None:
+        if coefficient is None and name != "kl_loss":
             return {}
-        found[name] = (SIGNS.get(name, 1.0) * coefficient, step[name])
+        factor = 1.0 if coefficient is None else coefficient
+        found[name] = (SIGNS.get(kind, 1.0) * factor, step[name])
     return found
 
 

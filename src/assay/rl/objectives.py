@@ -6,6 +6,7 @@ the gap between rollout and training. Neither computes scores or weights.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -41,12 +42,34 @@ class Needs:
 
 @dataclass(frozen=True)
 class ObjectiveOutput:
-    """Loss and metrics of a micro-batch; both add over micro-batches."""
+    """Loss and metrics of a micro-batch; all but the coefficients add over micro-batches."""
 
     loss: Tensor
     """Scalar with gradient."""
     sums: dict[str, Tensor]
     """Detached scalars, sums over trained tokens; "tokens" is how many there were."""
+    parts: dict[str, Tensor]
+    """sum(weight_S * part_S) of each part of the loss, detached, float64: the loss is
+    sum(coefficient * part)."""
+    coefficients: Mapping[str, float]
+    """By part, 0 for one that is off; one that is subtracted has a negative coefficient."""
+    size: Tensor
+    """sum(weight_S * |loss_S|), which rounding errors of the loss are a share of."""
+
+
+def output(
+    packed: Packed,
+    loss_S: Tensor,
+    parts_S: Mapping[str, Tensor],
+    coefficients: Mapping[str, float],
+    sums: dict[str, Tensor],
+) -> ObjectiveOutput:
+    """The answer of an objective whose token losses (S) are the weighted sum of `parts_S`."""
+    # Terms of opposite sign cancel, and float32 would leave noise of the parts.
+    weight_S = packed.weight_S.double()
+    parts = {name: (weight_S * part_S.detach()).sum() for name, part_S in parts_S.items()}
+    size = (weight_S * loss_S.detach().abs()).sum()
+    return ObjectiveOutput(aggregate(packed.weight_S, loss_S), sums, parts, coefficients, size)
 
 
 class Objective(Protocol):
@@ -78,13 +101,13 @@ class Nll:
     atom: Atom = "turn"
 
     def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
-        """Metric: nll, the unweighted negative log-likelihood."""
+        """Metric: nll, the unweighted negative log-likelihood; part: nll_loss, the weighted one."""
         nll_S = -scores.logps_S
         sums = {
             "tokens": packed.mask_S.sum().float(),
             "nll": masked_sum(nll_S.detach(), packed.mask_S),
         }
-        return ObjectiveOutput(aggregate(packed.weight_S, nll_S), sums)
+        return output(packed, nll_S, {"nll_loss": nll_S}, {"nll_loss": 1.0}, sums)
 
 
 CORRECTION_CAP = 2.0
@@ -135,12 +158,19 @@ class Grpo:
         if self.correct_rollout and packed.behaviour_S is not None:
             gap_S = _gap(batch, packed.behaviour_S)
             loss_S = loss_S * gap_S.clamp(max=math.log(CORRECTION_CAP)).exp()
+        parts_S = {"policy_loss": loss_S}
         if self.kl_coef:
-            loss_S = loss_S + self.kl_coef * self._kl(batch, packed)
+            parts_S["kl_loss"] = self._kl(batch, packed)
+            loss_S = loss_S + self.kl_coef * parts_S["kl_loss"]
         if self.entropy_coef:
-            loss_S = loss_S - self.entropy_coef * _entropy(scores)
-        loss = aggregate(packed.weight_S, loss_S)
-        return ObjectiveOutput(loss, _sums(scores, packed, batch, policy))
+            parts_S["entropy_bonus"] = _entropy(scores)
+            loss_S = loss_S - self.entropy_coef * parts_S["entropy_bonus"]
+        factors = {
+            "policy_loss": 1.0,
+            "kl_loss": self.kl_coef,
+            "entropy_bonus": -self.entropy_coef,
+        }
+        return output(packed, loss_S, parts_S, factors, _sums(scores, packed, batch, policy))
 
     def _token_batch(self, scores: Scores, packed: Packed) -> TokenBatch:
         old_S = packed.old_S

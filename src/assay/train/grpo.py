@@ -7,6 +7,7 @@ estimator, loss and aggregation.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, pstdev
 
 import torch
 from torch import Tensor
@@ -115,6 +116,7 @@ class Grpo:
             "groups": float(len(sampled)),
             "groups_dropped": float(len(sampled) - len(choice.trained)),
             "sampled_batches": float(batches),
+            **advantage_spread([advantages.get(e.id, 0.0) for g in judged for e in g]),
             **extra,
         }
         everything = [e for group in sampled for e in group]
@@ -330,7 +332,7 @@ def punished(reward: Reward | None, punishment: float) -> Reward | None:
     if reward is None or reward.value is None or OVERLONG in reward.parts:
         return reward
     parts = {**reward.parts, OVERLONG: punishment}
-    return Reward(reward.value + punishment, parts, reward.why, reward.outcome)
+    return replace(reward, value=reward.value + punishment, parts=parts)
 
 
 def score_all(
@@ -355,6 +357,19 @@ def by_episode(
     count_E = torch.zeros(len(episodes)).index_add(0, batch.episode_S, batch.mask_S.float())
     means = (total_E / count_E.clamp(min=1)).tolist()
     return {episode.id: value for episode, value in zip(episodes, means, strict=True)}
+
+
+def advantage_spread(advantages: Sequence[float]) -> dict[str, float]:
+    """Mean, deviation (population), least and greatest advantage of the judged completions, 0 where
+    their group was left out; nothing where there is none."""
+    if not advantages:
+        return {}
+    return {
+        "advantage_mean": fmean(advantages),
+        "advantage_std": pstdev(advantages),
+        "advantage_min": min(advantages),
+        "advantage_max": max(advantages),
+    }
 
 
 def entropy_estimate(groups: Sequence[Group]) -> float:

@@ -17,10 +17,12 @@ import torch
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
+from assay.train.metric_names import COEFFICIENTS
 from assay.train.train_state import (
     Batch,
     HealthCheck,
     Journal,
+    LossIsNotItsParts,
     Method,
     Place,
     Recorder,
@@ -28,7 +30,7 @@ from assay.train.train_state import (
     TrainingFailure,
     TrainState,
 )
-from assay.train.update import UpdateResult, update
+from assay.train.update import Totals, UpdateResult, update
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,8 @@ def train(
     """Train from `state.step` to `settings.steps`; `measure` adds metrics of a step's policy.
 
     Raises TrainingFailure after more than `max_skipped_steps` updates with a non-finite gradient,
-    where the rollout gap is larger than allowed, and where a check of the method's own
-    (`Batch.health`) failed too often in a row.
+    where the rollout gap is larger than allowed, where a check of the method's own
+    (`Batch.health`) failed too often in a row, and where a loss is not the sum of its parts.
     """
     while state.step < settings.steps:
         started = time.perf_counter()
@@ -70,6 +72,7 @@ def train(
             recorder.samples(state.step + 1, batch.samples)
         rate = set_rate(optimizer, settings, state.step)
         results = run_updates(policy, batch, optimizer, settings)
+        check_losses(state.step + 1, results)
         state.skipped += sum(not result.stepped for result in results)
         state.step += 1
         state.cursor += batch.consumed
@@ -155,17 +158,51 @@ def run_updates(
     ]
 
 
-def step_metrics(results: list[UpdateResult]) -> dict[str, float]:
-    """Gradient norm (mean over the step's updates) and the objective's means per trained token."""
+def check_losses(step: int, results: Sequence[UpdateResult]) -> None:
+    """Raise LossIsNotItsParts where the loss of an update is not the sum of its parts."""
+    for number, result in enumerate(results, 1):
+        totals = result.totals
+        if not totals.adds_up:
+            terms = " + ".join(
+                f"{totals.coefficients[name]:g} x {name} {value:.6g}"
+                for name, value in totals.parts.items()
+            )
+            raise LossIsNotItsParts(
+                f"step {step}, update {number} of {len(results)}: the loss is {totals.loss:.6g} "
+                f"and its parts add up to {totals.sum_of_parts:.6g} ({terms}); the objective "
+                "leaves out a part or its coefficient"
+            )
+
+
+def step_metrics(results: Sequence[UpdateResult]) -> dict[str, float]:
+    """Gradient norm, loss and its parts (means over the step's updates), and the objective's means
+    per trained token."""
     if not results:
         return {"grad_norm": 0.0}
     sums: dict[str, float] = {}
     for result in results:
-        for name, value in result.sums.items():
+        for name, value in result.totals.sums.items():
             sums[name] = sums.get(name, 0.0) + value
     tokens = sums.pop("tokens", 0.0)
     means = {name: value / tokens for name, value in sums.items() if tokens}
-    return {"grad_norm": sum(r.grad_norm for r in results) / len(results), **means}
+    norm = sum(r.grad_norm for r in results) / len(results)
+    return {"grad_norm": norm, **loss_metrics([r.totals for r in results]), **means}
+
+
+def loss_metrics(updates: Sequence[Totals]) -> dict[str, float]:
+    """`loss`, its parts and their coefficients:
+    loss = policy_loss + kl_coef * kl_loss - entropy_coef * entropy_bonus, or loss = nll_loss.
+
+    Written as the sum of the parts: `check_losses` has compared it with what was differentiated.
+    """
+    count = len(updates)
+    found = {"loss": sum(totals.sum_of_parts for totals in updates) / count}
+    for part, coefficient in updates[0].coefficients.items():
+        if part in updates[0].parts:
+            found[part] = sum(totals.parts[part] for totals in updates) / count
+        if part in COEFFICIENTS:
+            found[COEFFICIENTS[part]] = abs(coefficient)
+    return found
 
 
 def rate_factor(schedule: str, step: int, steps: int, warmup: float) -> float:

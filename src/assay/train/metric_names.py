@@ -16,9 +16,13 @@ LOOP = frozenset(
         "seconds",
         "peak_memory_mb",
         "grad_norm",
+        "loss",
     }
 )
-LIKELIHOOD = frozenset({"nll"})
+COEFFICIENTS: Mapping[str, str] = {"kl_loss": "kl_coef", "entropy_bonus": "entropy_coef"}
+"""Part of the loss -> the metric of its coefficient; the others enter the loss as they are. The
+entropy bonus is subtracted."""
+LIKELIHOOD = frozenset({"nll", "nll_loss"})
 SAMPLING = frozenset(
     {
         "rows",
@@ -35,6 +39,13 @@ SAMPLING = frozenset(
 )
 POLICY = frozenset(
     {
+        "policy_loss",
+        *COEFFICIENTS,
+        *COEFFICIENTS.values(),
+        "advantage_mean",
+        "advantage_std",
+        "advantage_min",
+        "advantage_max",
         "clip_low_share",
         "clip_high_share",
         "dual_clip_share",

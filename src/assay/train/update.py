@@ -5,6 +5,7 @@ denominators of the whole batch, so the gradients of any split add up to the who
 for any policy, weights and objective; methods are not known here.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import torch
 
 from assay.data.episode import Context
 from assay.models.lora import next_masks
-from assay.rl.objectives import Objective
+from assay.rl.objectives import Objective, ObjectiveOutput
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
 
@@ -89,6 +90,47 @@ class Bill:
         self.spent += cost
 
 
+ROUNDING = 1e-5
+"""Share of sum(weight * |loss|) by which a sum in single precision may be off."""
+
+
+@dataclass
+class Totals:
+    """What an objective said of a batch, added over its micro-batches."""
+
+    sums: dict[str, float] = field(default_factory=dict)
+    """The objective's additive metrics."""
+    parts: dict[str, float] = field(default_factory=dict)
+    """Parts of the loss."""
+    coefficients: dict[str, float] = field(default_factory=dict)
+    """By part."""
+    loss: float = 0.0
+    """As it was differentiated."""
+    size: float = 0.0
+    """See `ObjectiveOutput.size`."""
+
+    def add(self, output: ObjectiveOutput) -> None:
+        """Take in one micro-batch."""
+        for mine, theirs in ((self.sums, output.sums), (self.parts, output.parts)):
+            for name, value in theirs.items():
+                mine[name] = mine.get(name, 0.0) + float(value)
+        self.coefficients.update(output.coefficients)
+        self.loss += float(output.loss.detach())
+        self.size += float(output.size)
+
+    @property
+    def sum_of_parts(self) -> float:
+        """sum(coefficient * part)."""
+        return math.fsum(self.coefficients[name] * value for name, value in self.parts.items())
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the parts make the loss, to `ROUNDING` of its size; a loss that is not finite is
+        no sum."""
+        off = abs(self.loss - self.sum_of_parts)
+        return not math.isfinite(self.loss) or off <= ROUNDING * self.size
+
+
 @dataclass(frozen=True)
 class UpdateResult:
     """The result of one update."""
@@ -97,8 +139,8 @@ class UpdateResult:
     """Global norm before clipping."""
     stepped: bool
     """False where the update was skipped for a non-finite gradient."""
-    sums: dict[str, float] = field(default_factory=dict)
-    """The objective's additive metrics, summed over the micro-batches."""
+    totals: Totals
+    """Of all its micro-batches."""
 
 
 def trainable(module: torch.nn.Module) -> list[torch.nn.Parameter]:
@@ -116,7 +158,7 @@ def update(
     clip_norm: float,
 ) -> UpdateResult:
     """Accumulate the gradient of the whole batch, clip it by norm, step the optimizer."""
-    sums = accumulate(policy, packed, objective, micro_tokens)
+    totals = accumulate(policy, packed, objective, micro_tokens)
     norm = torch.nn.utils.clip_grad_norm_(trainable(policy.module), clip_norm)
     stepped = bool(torch.isfinite(norm))
     if stepped:
@@ -124,23 +166,20 @@ def update(
         policy.updated()
     # Gradients are as large as the weights: they must not lie about during the next rollout.
     optimizer.zero_grad(set_to_none=True)
-    return UpdateResult(float(norm), stepped, sums)
+    return UpdateResult(float(norm), stepped, totals)
 
 
-def accumulate(
-    policy: Policy, packed: Packed, objective: Objective, micro_tokens: int
-) -> dict[str, float]:
+def accumulate(policy: Policy, packed: Packed, objective: Objective, micro_tokens: int) -> Totals:
     """Add the gradient of the whole batch to the parameters' own; returns the objective's sums."""
     micros = list(micro_batches(policy, packed, objective.atom, micro_tokens))
-    sums: dict[str, float] = {}
+    totals = Totals()
     with side_by_side(policy.module) if len(micros) > 1 else nullcontext():
         for micro in micros:
             output = objective(policy.score(micro, entropy=objective.needs.entropy), micro)
             output.loss.backward()
             next_masks(policy.module)
-            for name, value in output.sums.items():
-                sums[name] = sums.get(name, 0.0) + float(value)
-    return sums
+            totals.add(output)
+    return totals
 
 
 @contextmanager

@@ -215,8 +215,9 @@ def accumulate_pass(policy: Policy, batch: Batch, passes: int, micro_tokens: int
     for parameter in policy.module.parameters():
         if parameter.grad is not None:
             parameter.grad /= len(first)
-    gaps = [sums["rollout_gap_mean"] for sums in found if "rollout_gap_mean" in sums]
-    return sum(gaps) / sum(sums["tokens"] for sums in found) if gaps else None
+    sums = [totals.sums for totals in found]
+    gaps = [each["rollout_gap_mean"] for each in sums if "rollout_gap_mean" in each]
+    return sum(gaps) / sum(each["tokens"] for each in sums) if gaps else None
 
 
 def take_gradient(policy: Policy) -> dict[str, Tensor]:
