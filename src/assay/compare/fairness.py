@@ -24,7 +24,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.runs.status import read_status
 
 BASE = "base"
-TRAINING = ("data", "stages")
+TRAINING = ("data", "helpers", "stages")
 """Parts of a manifest that do not affect a model before training."""
 MODEL = ("base_weights",)
 """Settings in another tool's log that name the model under test."""
@@ -423,7 +423,7 @@ def consequences_of(key: str) -> list[str]:
     if parts[0] == "data" and len(parts) > 1:
         rows = (*ROWS, "file_sha256") if parts[2:] in ([], ["source"]) else ROWS
         return [f"data.{parts[1]}.{row}" for row in rows]
-    if parts[0] == "model":
+    if parts in (["model"], ["model", "policy"]):
         # Another tokenizer renders the same rows otherwise.
         prompts = ["data.*.prompts_sha256", "evaluation.prompts_sha256"]
         return [*prompts, "stages.*.rendering", "evaluation.rendering"]

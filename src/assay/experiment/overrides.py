@@ -16,6 +16,7 @@ from assay.data.toml_text import KeyPath, TomlInvalid, load_toml
 from assay.errors import InputError, nearest
 from assay.experiment.base_table import Table
 from assay.experiment.experiment import Experiment
+from assay.experiment.helper_tables import field_path, models_apart, path_set
 
 
 def alternatives(annotation: Any) -> list[Any]:
@@ -44,6 +45,8 @@ def keys_at(path: KeyPath, raw: Any, model: type[Table] = Experiment) -> dict[st
 def annotations_at(path: KeyPath, raw: Any, model: type[Table] = Experiment) -> list[Any]:
     """The types a value at `path` may have; empty where there is no such key."""
     here: list[Any] = [model]
+    if model is Experiment and isinstance(raw, Mapping):
+        path, raw = field_path(path), models_apart(raw)
     for part in path:
         raw = raw.get(part) if isinstance(raw, Mapping) else None
         here = _settled([leaf for annotation in here for leaf in _step(annotation, part)], raw)
@@ -82,7 +85,7 @@ INSTEAD = {"steps": "epochs", "epochs": "steps"}
 """A stage's length is given in one of two ways: setting one takes the other's place."""
 LONG = 120
 """Characters of a value that a message shows."""
-_NAMED = ("data", "stage", "evaluate", "guard", "milestone")
+_NAMED = ("data", "stage", "evaluate", "guard", "milestone", "model")
 
 
 class OverrideError(InputError):
@@ -130,19 +133,28 @@ def apply_overrides(raw: Mapping[str, Any], overrides: Sequence[Override]) -> di
 
 def _set(raw: dict[str, Any], override: Override) -> None:
     here = raw
-    for depth, part in enumerate(override.path[:-1]):
-        if depth == 1 and override.path[0] in _NAMED and part not in here:
-            problem = f"no {override.path[0]} named {part!r}"
-            fix = nearest(str(part), here) if here else "the file has none"
-            raise OverrideError(problem, file=place(override.text), fix=fix)
+    path = path_set(override.path, raw)
+    for depth, part in enumerate(path[:-1]):
         here = here.setdefault(str(part), {})
+        if depth == 0 and part in _NAMED and len(path) > 2:
+            _refuse_unnamed(override, here)
         if not isinstance(here, dict):
-            dotted = ".".join(map(str, override.path[: depth + 1]))
+            dotted = ".".join(map(str, path[: depth + 1]))
             raise OverrideError("is not a table", file=place(override.text), field=dotted)
-    last = str(override.path[-1])
+    *_, last = map(str, path)
     here[last] = _value(override, raw)
     if override.path[0] == "stage" and len(override.path) == 3:
         here.pop(INSTEAD.get(last, ""), None)
+
+
+def _refuse_unnamed(override: Override, tables: Any) -> None:
+    """Raise OverrideError for a key of a table that the file has not."""
+    kind, name = override.path[:2]
+    if not isinstance(tables, Mapping):
+        tables = {}  # a model without helpers is a string
+    if name not in tables:
+        fix = nearest(str(name), tables) if tables else "the file has none"
+        raise OverrideError(f"no {kind} named {name!r}", file=place(override.text), fix=fix)
 
 
 def _value(override: Override, raw: Mapping[str, Any]) -> Any:

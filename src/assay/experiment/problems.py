@@ -17,6 +17,7 @@ from assay.data.toml_text import KeyPath, unusable_values, written_path
 from assay.errors import InputError, nearest
 from assay.experiment.base_table import Table
 from assay.experiment.experiment import Experiment
+from assay.experiment.helper_tables import file_path
 from assay.experiment.overrides import annotations_at, keys_at
 
 DRAWN = ("stage.NAME.sampling", "evaluate.NAME.sampling")
@@ -236,7 +237,8 @@ def _problems(error: ErrorDetails, raw: Mapping[str, Any], model: type[Table]) -
     keys.
     """
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
-    path = written_path(error["loc"], raw, missing=kind == MISSING)
+    location = file_path(error["loc"], raw) if model is Experiment else error["loc"]
+    path = written_path(location, raw, missing=kind == MISSING)
     if kind == "refused":
         for each in context.get("all", [context]):
             yield Problem((*path, *each["field"].split(".")), each["problem"], each["fix"])

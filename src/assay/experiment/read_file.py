@@ -5,6 +5,7 @@ Every problem becomes one line with file, line and dotted field. Names of regist
 """
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from assay.data.toml_text import (
 )
 from assay.errors import InputError, nearest
 from assay.experiment.experiment import Experiment
+from assay.experiment.helper_tables import HELPERS, POLICY
 from assay.experiment.overrides import (
     Override,
     annotations_at,
@@ -53,6 +55,8 @@ def read_experiment(file: str | Path, overrides: Sequence[str] = ()) -> Experime
     settings = [parse_override(override) for override in overrides]
     values = apply_overrides(raw, settings)
     unusable = [Problem(*found) for found in unusable_values(values)]
+    if HELPERS in values:
+        unusable.append(Problem((HELPERS,), UNKNOWN, "a helper model is written [model.NAME]"))
     try:
         experiment = Experiment.model_validate(values)
     except ValidationError as invalid:
@@ -129,14 +133,26 @@ def parse_toml(text: str, file: str | Path) -> dict[str, Any]:
         return load_toml(text)
     except TomlInvalid as invalid:
         problem = f"not valid TOML: {invalid.problem}"
-        raise SpecError(problem, file=file, line=invalid.line) from None
+        fix = _both_models(text, invalid.line)
+        raise SpecError(problem, file=file, line=invalid.line, fix=fix) from None
+
+
+def _both_models(text: str, line: int | None) -> str | None:
+    """The fix where `model` is a string and, at this line, a table."""
+    lines = text.splitlines()
+    at = lines[line - 1] if line is not None and line <= len(lines) else ""
+    trained = re.search(r"(?m)^[ \t]*model[ \t]*=[ \t]*(.*?)[ \t]*$", text)
+    if trained is None or not re.match(r"[ \t]*\[?[ \t]*model[ \t]*\.", at):
+        return None
+    return f"with helper models, write model.{POLICY} = {trained[1]} in place of model = ..."
 
 
 def _is_field(dotted: str, values: Mapping[str, Any]) -> bool:
     """Whether the path may be written; the control may have stages that this file has not."""
     path = tuple(dotted.split("."))
-    if path[0] in ("data", "stage", "evaluate", "guard", "milestone") and path[1:2]:
+    if path[0] in ("data", "stage", "evaluate", "guard", "milestone", "model") and path[1:2]:
         names = values.get(path[0], {})
+        names = names if isinstance(names, Mapping) else {}
         values = {path[0]: names if path[1] in names else {}}
     return bool(annotations_at(path, values))
 

@@ -13,6 +13,7 @@ from pydantic_core import PydanticUndefined
 from assay.experiment.base_table import Table
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.experiment import Experiment
+from assay.experiment.helper_tables import HelperSpec
 from assay.experiment.stage_tables import (
     CommonStage,
     GrpoStage,
@@ -38,6 +39,7 @@ Made by `python -m assay.experiment.reference > docs/experiment.md`.
 SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
     "Top level": (Experiment, None),
     "`[note]`": (NoteSpec, None),
+    "`[model.NAME]`": (HelperSpec, None),
     "`[data.NAME]`": (DataSpec, None),
     "`[stage.NAME]`, every method": (CommonStage, None),
     "Stages that sample: `rft`, `rce`, `grpo`": (SamplingStage, CommonStage),
@@ -51,7 +53,7 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
 }
 """Heading to the model whose fields it lists, but for those it has from the second."""
 
-OWN_SECTIONS = ("note", "data", "stage", "evaluate", "guard", "milestone")
+OWN_SECTIONS = ("note", "helpers", "data", "stage", "evaluate", "guard", "milestone")
 _WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", Any: "any value"}
 HUGE = 1e4
 """A limit of this size only catches slips of the hand; the page leaves it out."""

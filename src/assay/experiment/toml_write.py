@@ -6,21 +6,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from assay.experiment.experiment import Experiment
+from assay.experiment.helper_tables import HELPERS, MODEL, POLICY
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f"} | {
     "\r": "\\r"
 }
-_TABLES = ("data", "stage", "evaluate", "guard", "milestone")
+_TABLES = (HELPERS, "data", "stage", "evaluate", "guard", "milestone")
 
 
 def experiment_toml(experiment: Experiment) -> str:
     """The resolved experiment with every default written out; omitted values stay left out."""
     values = experiment.model_dump(exclude_none=True)
-    lines = [f"{key} = {inline(value)}" for key, value in values.items() if key not in _TABLES]
+    # TOML has no table beside a string of the same name.
+    written = {MODEL: f"{MODEL}.{POLICY}"} if experiment.helpers else {}
+    lines = [
+        f"{written.get(key, key)} = {inline(value)}"
+        for key, value in values.items()
+        if key not in _TABLES
+    ]
     for kind in _TABLES:
         for name, table in values[kind].items():
-            lines += ["", f"[{kind}.{name}]"]
+            lines += ["", f"[{MODEL if kind == HELPERS else kind}.{name}]"]
             lines += [f"{inline_key(key)} = {inline(value)}" for key, value in table.items()]
     return "\n".join(lines) + "\n"
 

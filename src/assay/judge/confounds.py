@@ -175,6 +175,10 @@ def _covered(path: Path, prefixes: Sequence[str]) -> bool:
     # As one text, because a name in a path may have a dot itself: the reward "tools.ast".
     dotted = ".".join(path) + "."
     for prefix in prefixes:
+        if prefix.startswith("model."):
+            # `model.policy` is the trained model, any other name a helper model.
+            name = prefix.removeprefix("model.")
+            prefix = "model" if name == "policy" else f"helpers.{name}"
         first, dot, rest = prefix.partition(".")
         if dotted.startswith(f"{SPEC_WORDS.get(first, first)}{dot}{rest}."):
             return True
@@ -183,6 +187,7 @@ def _covered(path: Path, prefixes: Sequence[str]) -> bool:
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "base weights": ("base_weights",),
+    "helper models": ("helpers",),
     "split": ("data.*.split",),
     "rows": ("data.*.train", "data.*.dev", "data.*.take", "data.*.dropped"),
     "prompt rendering": (

@@ -3,12 +3,22 @@
 An experiment declares it as `[model.NAME]`; `lab.setup` opens it. Nothing here loads a model.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from assay.data.row import Message
+from assay.errors import AssayError, InputError, nearest
 from assay.rl.policy import SampleKey, Sampling
+
+
+class UnknownHelper(InputError):
+    """A helper model that the experiment does not declare."""
+
+
+class HelperFailed(AssayError):
+    """A helper model could not score: what asked it abstains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +35,38 @@ class HelperAnswer:
     """Why there is no answer; "" if there is one."""
 
 
+@dataclass
+class Usage:
+    """What was asked of a helper model so far; safe to use from several threads."""
+
+    requests: int = 0
+    """Answers and scores that were asked for, failures included."""
+    failures: int = 0
+    uncounted: int = 0
+    """Answers whose tokens the server did not count; they cost nothing here."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def answered(self, answers: Sequence[HelperAnswer]) -> None:
+        """Count answers."""
+        with self._lock:
+            self.requests += len(answers)
+            for answer in answers:
+                unknown = answer.prompt_tokens is None or answer.completion_tokens is None
+                self.failures += bool(answer.failure)
+                self.uncounted += unknown and not answer.failure
+                self.prompt_tokens += answer.prompt_tokens or 0
+                self.completion_tokens += answer.completion_tokens or 0
+
+    def scored(self, requests: int, tokens: int, failures: int = 0) -> None:
+        """Count scores; their tokens are read, none is written."""
+        with self._lock:
+            self.requests += requests
+            self.prompt_tokens += tokens
+            self.failures += failures
+
+
 class HelperModel(Protocol):
     """A frozen model in this process, behind an endpoint, or scripted; safe to use from several
     threads."""
@@ -37,6 +79,16 @@ class HelperModel(Protocol):
     @property
     def fingerprint(self) -> str:
         """What its answers depend on: the sha256 of weights or script, or endpoint and name."""
+        ...
+
+    @property
+    def sampling(self) -> Sampling:
+        """How its table draws answers, for rewards that do not say."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """What it was asked so far."""
         ...
 
     def answer(
@@ -52,9 +104,20 @@ class HelperModel(Protocol):
     def score(
         self, conversations: Sequence[Sequence[Message]], answers: Sequence[str]
     ) -> list[tuple[float, ...]]:
-        """The log-probability of each token of each answer after its conversation, in order; what
-        conversations begin with alike is computed once.
+        """The log-probability of each token of each answer after its conversation, in order,
+        without the end of the turn; what conversations begin with alike is computed once.
 
-        Raises InputError for a model that gives no log-probabilities.
+        Raises InputError for a model that gives no log-probabilities, and HelperFailed.
         """
         ...
+
+
+def find_helper(helpers: Mapping[str, HelperModel], name: str, field: str = "") -> HelperModel:
+    """The helper model called `name`; `field` says where it is named.
+
+    Raises UnknownHelper with the nearest names.
+    """
+    if name not in helpers:
+        fix = nearest(name, helpers) if helpers else f"declare it as [model.{name}]"
+        raise UnknownHelper(f"no helper model {name!r}", field=field or None, fix=fix)
+    return helpers[name]

@@ -86,7 +86,7 @@ def check_experiment(
     nowhere = RunDirectory(root, experiment.name, "check")
     session = Session(experiment, nowhere, experiment.seeds[0], watching)
     answerer = answerer_of(session)
-    unopened = opening_error(answerer)
+    unopened = opening_error(session, answerer)
     if unopened is not None:
         return Report((unopened,), {})
     if not answerer.in_process:
@@ -108,10 +108,11 @@ def asked(session: Session, checks: Mapping[str, Check]) -> Report:
     return gather(seen)
 
 
-def opening_error(answerer: Answerer) -> Finding | None:
+def opening_error(session: Session, answerer: Answerer) -> Finding | None:
     """The first error that keeps the experiment from being opened; None if it opens."""
     try:
         answerer.check()
+        session.helpers.check()
         answerer.evaluations()
     except InputError as error:
         place = ":".join(str(part) for part in (error.file, error.line) if part is not None)

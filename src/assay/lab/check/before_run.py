@@ -47,6 +47,7 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     findings are kept. A model that is not in this process is not checked.
     """
     reason = reason_of(despite)
+    session.helpers.check()
     if not answerer_of(session).in_process:
         return session
     if (known := read_manifest(session.run).get(CHECKED)) is not None:

@@ -172,9 +172,12 @@ def execute(session: Session) -> None:
 
 def proceed(session: Session) -> None:
     """The same for a run that this process holds."""
-    with noted(session):
-        work(session)
-        drop_optimizer_states(session)
+    try:
+        with noted(session):
+            work(session)
+            drop_optimizer_states(session)
+    finally:
+        session.helpers.release()
 
 
 @contextmanager

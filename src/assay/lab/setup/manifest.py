@@ -167,8 +167,11 @@ class RunChanged(InputError):
 def make_manifest(session: Session) -> Manifest:
     """The fingerprints of a run as it would be executed now."""
     experiment = session.experiment
+    # Runs without helper models have the manifest that they had before there were any.
+    helpers = {"helpers": session.helpers.recorded()} if experiment.helpers else {}
     return {
         **about_run(session),
+        **helpers,
         "base_weights": _base_weights(session),
         "data": {name: data_table(session, name, spec) for name, spec in experiment.data.items()},
         "stages": {name: stage_table(session, spec) for name, spec in experiment.stage.items()},

@@ -20,6 +20,7 @@ from assay.experiment.stage_tables import StageSpec
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.checkpoint_models import ModelShelf, model_folder
 from assay.lab.setup.evaluation import RenderedEvaluation, rendered_evaluation, trained_rows
+from assay.lab.setup.helper_models import HelperModels
 from assay.lab.setup.prepare import DataSet, make_renderer, prepare, renderer_of
 from assay.models.adapt import Adaptation, save_activations
 from assay.models.memory import (
@@ -69,7 +70,7 @@ class Session:
     def going_on(self, **changes: Any) -> "Session":
         """A copy with other fields; cached parts that do not depend on them are kept."""
         other = replace(self, **changes)
-        parts = ["task", "precision", "base", "sets"]
+        parts = ["task", "precision", "base", "sets", "helpers"]
         parts += ["evaluations"] if other.seed == self.seed else []
         other.__dict__.update({p: self.__dict__[p] for p in parts if p in self.__dict__})
         return other
@@ -130,6 +131,11 @@ class Session:
             name: rendered_evaluation(name, spec, *given, trained, self.run.root)
             for name, spec in self.experiment.evaluate.items()
         }
+
+    @cached_property
+    def helpers(self) -> HelperModels:
+        """The experiment's helper models by name, each opened when it is first asked for."""
+        return HelperModels(self.experiment.helpers, self.run.root, self.precision)
 
     def complete(self, stage: StageSpec, folder: Path) -> None:
         """Add the files to a checkpoint's folder that other programs need to answer as the run

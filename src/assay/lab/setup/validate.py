@@ -19,6 +19,7 @@ from assay.experiment.problems import Problem
 from assay.experiment.read_file import SpecError, first_error, read_experiment
 from assay.experiment.reward_tables import Reward
 from assay.experiment.stage_tables import GrpoStage, SftStage
+from assay.lab.setup.helper_models import KINDS, METRIC
 from assay.models.source import EXAMPLES
 from assay.rl.advantages import ADVANTAGES
 from assay.rl.aggregation import AGGREGATIONS
@@ -60,6 +61,11 @@ def _problems(experiment: Experiment) -> Iterator[Problem | None]:
         return
     skill = task(experiment.task)
     yield _unknown(("model",), experiment.model.partition(":")[0], EXAMPLES, "kind of model source")
+    for name, helper in experiment.helpers.items():
+        place = ("model", name)
+        kind = helper.source.partition(":")[0]
+        yield _unknown((*place, "source"), kind, KINDS, "kind of model source")
+        yield _unknown((*place, "rendering"), helper.rendering, _renderings(), "rendering")
     for name, data in experiment.data.items():
         place = ("data", name)
         kinds = ["path", *skill.sources]
@@ -98,7 +104,10 @@ def _metrics(experiment: Experiment) -> Iterator[Problem | None]:
             watched.append((("milestone", name, "metric"), milestone.metric, methods))
     watched += [(("budget", metric), metric, every) for metric in experiment.budget]
     for path, metric, methods in watched:
-        if not any(is_written(metric, method) for method in methods):
+        if metric.startswith(METRIC):
+            name = metric.split("/")[1]
+            yield _unknown(path, name, experiment.helpers, "helper model")
+        elif not any(is_written(metric, method) for method in methods):
             known = frozenset[str]().union(*(METHODS[method] for method in methods))
             what = f"metric of {' and '.join(dict.fromkeys(methods)) or 'a run without stages'}"
             yield _unknown(path, metric, known, what)
@@ -179,10 +188,14 @@ def read_whole(file: Path, overrides: Sequence[str], root: Path) -> Experiment:
 
 def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
     """Data files and model folders that are not there; relative ones count from `root`."""
-    kind, _, name = experiment.model.partition(":")
-    folder = root / Path(name).expanduser()
-    if kind == "path" and not folder.is_dir():
-        yield Problem(("model",), f"{folder}: no such folder", f"it counts from {root}")
+    sources = {("model", name, "source"): each.source for name, each in experiment.helpers.items()}
+    for path, source in {("model",): experiment.model, **sources}.items():
+        kind, _, name = source.partition(":")
+        place = root / Path(name).expanduser()
+        if kind == "path" and not place.is_dir():
+            yield Problem(path, f"{place}: no such folder", f"it counts from {root}")
+        elif kind == "scripted" and not place.is_file():
+            yield Problem(path, f"{place}: no such file", f"it counts from {root}")
     for name, data in experiment.data.items():
         kind, _, rest = data.source.partition(":")
         if kind == "path" and not (root / rest).exists():

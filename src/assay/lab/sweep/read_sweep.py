@@ -254,6 +254,8 @@ def _check_base(found: SweepFile, arm: str | None) -> None:
 
 def _is_key(key: str, values: Mapping[str, Any]) -> bool:
     path = tuple(key.split("."))
+    if path[0] == "model" and path[1:2] and path[1] not in ("policy", *values["helpers"]):
+        return False
     if path[0] in ("data", "stage", "evaluate") and path[1:2]:
         if path[1] not in values[path[0]]:
             return False

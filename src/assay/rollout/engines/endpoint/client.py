@@ -193,6 +193,8 @@ class Endpoint:
     deadline: float = DEADLINE_SECONDS
     pause: Callable[[float], None] = field(default=time.sleep, repr=False)
     """Waits so many seconds. What it takes longer than that does not count against a deadline."""
+    variable: str = KEY
+    """The environment variable that the key is read from, for messages."""
 
     def say(
         self,
@@ -292,7 +294,7 @@ class Endpoint:
     def _refused(self, status: int, said: str = "") -> EndpointError:
         fix = f"check the model's name {self.model!r} and the URL"
         if status != 404:
-            fix = f"set {KEY}" if self.key is None else f"check {KEY}"
+            fix = f"{'set' if self.key is None else 'check'} {self.variable}"
         problem = f"{self.url} refuses with HTTP {status}" + (f": {said}" if said else "")
         return EndpointError(problem, field="endpoint", fix=fix)
 
@@ -302,23 +304,23 @@ class Endpoint:
         return " ".join(redact(said, self.key).split())[:SHOWN_CHARACTERS]
 
 
-def endpoint_of(model: str, url: str | None) -> Endpoint:
+def endpoint_of(model: str, url: str | None, variable: str = KEY) -> Endpoint:
     """The endpoint of `openai:NAME` at `url`, else at OPENAI_BASE_URL. Raises EndpointError.
 
-    The key, where the server wants one, is OPENAI_API_KEY.
+    The key, where the server wants one, is in the environment's `variable`.
     """
     base = url or os.environ.get(URL)
     if not base:
         fix = f"set {URL}, or write endpoint = 'http://127.0.0.1:8000/v1'"
         raise EndpointError(f"no endpoint for {model!r}", field="endpoint", fix=fix)
-    key = os.environ.get(KEY) or None
+    key = os.environ.get(variable) or None
     if holds_key(f"{base} {model}", key):
-        problem = f"the URL or the model's name holds the value of {KEY}"
+        problem = f"the URL or the model's name holds the value of {variable}"
         raise EndpointError(problem, field="endpoint", fix="leave it out: both are recorded")
     if key is not None and not (key.isascii() and key.isprintable()):
-        problem = f"{KEY} holds characters that no HTTP header can carry"
+        problem = f"{variable} holds characters that no HTTP header can carry"
         raise EndpointError(problem, field="endpoint", fix="copy it again, without line ends")
-    return Endpoint(checked_url(base), model.removeprefix(PREFIX), key)
+    return Endpoint(checked_url(base), model.removeprefix(PREFIX), key, variable=variable)
 
 
 def sendable(body: Any) -> bytes:

@@ -1,0 +1,214 @@
+"""Opens the helper models of an experiment, each when it is first asked, and shares them.
+
+Stages, evaluations and checks of a session ask the same instances; `release` lets their memory go.
+What they were asked is counted here for metrics; judging is the rewards' own.
+"""
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from assay.data.row import Message
+from assay.errors import InputError
+from assay.experiment.helper_tables import HelperSpec, Price
+from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
+from assay.models.precision import Precision
+from assay.models.source import EXAMPLES
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.endpoint.client import (
+    DEADLINE_SECONDS,
+    KEY,
+    Endpoint,
+    EndpointError,
+    Unanswered,
+    endpoint_of,
+)
+from assay.rollout.token_choice import key_state
+from assay.tasks.helper_model import HelperAnswer, HelperModel, Usage
+
+KINDS = {**EXAMPLES, "scripted": "scripted:judge.jsonl"}
+"""The kinds of a helper model's source, each with an example."""
+CONCURRENCY = 8
+"""Requests that an endpoint is asked at once."""
+WITHOUT_EFFECT = {"price", "concurrency", "deadline", "key"}
+"""Keys of a table that change no answer."""
+METRIC = "helper/"
+"""Begins the metrics of helper models: `helper/NAME/cost` and the like."""
+
+
+@dataclass(frozen=True)
+class EndpointHelper:
+    """See `HelperModel`: a model behind an endpoint, asked from a pool of threads."""
+
+    name: str
+    endpoint: Endpoint
+    sampling: Sampling
+    rendering: str
+    concurrency: int
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def fingerprint(self) -> str:
+        """The endpoint's URL and the model's name; what weights answer is not known."""
+        return f"{self.endpoint.url} {self.endpoint.model}"
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.concurrency, thread_name_prefix=f"assay-{self.name}")
+
+    def answer(
+        self,
+        conversations: Sequence[Sequence[Message]],
+        sampling: Sampling,
+        keys: Sequence[SampleKey],
+    ) -> list[HelperAnswer]:
+        """See `HelperModel`. Raises EndpointError where no request can ever succeed."""
+
+        def one(messages: Sequence[Message], key: SampleKey) -> HelperAnswer:
+            # Servers take seeds of 31 bits.
+            seed = key_state(key) >> 33
+            try:
+                said = self.endpoint.say(messages, (), sampling, self.rendering, seed)
+            except Unanswered as error:
+                return HelperAnswer("", failure=f"endpoint: {error}")
+            return HelperAnswer(said.text, said.ended, said.prompt_tokens, said.completion_tokens)
+
+        answers = list(self._threads.map(one, conversations, keys))
+        self.usage.answered(answers)
+        return answers
+
+    def score(
+        self, conversations: Sequence[Sequence[Message]], answers: Sequence[str]
+    ) -> list[tuple[float, ...]]:
+        """Raise InputError: an endpoint gives text alone."""
+        problem = "a model behind an endpoint gives no log-probabilities"
+        fix = "score with a hf:, path:, pypi: or run: model"
+        raise InputError(problem, field=f"model.{self.name}.source", fix=fix)
+
+
+class HelperModels(Mapping[str, HelperModel]):
+    """The declared helper models by name."""
+
+    def __init__(self, specs: Mapping[str, HelperSpec], root: Path, precision: Precision):
+        """`root` is the lab's: relative files count from there."""
+        self.specs, self.root, self.precision = specs, root, precision
+        self._usage = {name: Usage() for name in specs}
+        self._open: dict[str, HelperModel] = {}
+        self._lock = threading.Lock()
+        self._told: dict[str, float] = {}
+        """The totals at the last `costs`."""
+
+    def __getitem__(self, name: str) -> HelperModel:
+        """The model, opened when it is first asked for. Raises InputError, KeyError."""
+        with self._lock:
+            if name not in self._open:
+                self._open[name] = self._opened(name, self.specs[name])
+            return self._open[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.specs)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.specs  # without opening it
+
+    def __len__(self) -> int:
+        return len(self.specs)
+
+    def _opened(self, name: str, spec: HelperSpec) -> HelperModel:
+        kind, _, rest = spec.source.partition(":")
+        sampling, usage = sampling_of(spec), self._usage[name]
+        if kind == "scripted":
+            file = self.root / rest
+            return ScriptedHelper(name, file, sampling, read_script(file), usage)
+        if kind == "openai":
+            endpoint = endpoint_for(name, spec)
+            together = spec.concurrency or CONCURRENCY
+            return EndpointHelper(name, endpoint, sampling, spec.rendering, together, usage)
+        raise InputError(f"unknown kind {kind!r}", field=f"model.{name}.source")
+
+    def release(self) -> None:
+        """Let go of the models' memory; one that is asked again is opened again."""
+        with self._lock:
+            self._open.clear()
+
+    def recorded(self) -> dict[str, dict[str, str | Mapping[str, float]]]:
+        """The tables with their fingerprints, for the manifest."""
+        return {name: _recorded(spec, self[name]) for name, spec in self.specs.items()}
+
+    def check(self) -> None:
+        """Raise InputError for a script that cannot be read, EndpointError where an endpoint does
+        not answer, or not with its key. No weights are read."""
+        for name, spec in self.specs.items():
+            kind, _, rest = spec.source.partition(":")
+            if kind == "scripted":
+                read_script(self.root / rest)
+            elif kind == "openai":
+                with _named(name):
+                    endpoint_for(name, spec).check()
+
+    def costs(self) -> dict[str, float]:
+        """Requests, failures, tokens and money since the last call, as metrics of a step."""
+        total = {
+            f"{METRIC}{name}/{key}": value
+            for name, spec in self.specs.items()
+            for key, value in spent(self._usage[name], spec.price).items()
+        }
+        found = {key: value - self._told.get(key, 0.0) for key, value in total.items()}
+        self._told = total
+        return found
+
+
+def sampling_of(spec: HelperSpec) -> Sampling:
+    """The sampling settings of a table."""
+    table = spec.sampling
+    return Sampling(table.temperature, table.max_tokens, table.top_p, table.top_k)
+
+
+def spent(usage: Usage, price: Price | None) -> dict[str, float]:
+    """What a helper model was asked; its cost is 0 without a price."""
+    each = price or Price()
+    cost = usage.prompt_tokens * each.prompt + usage.completion_tokens * each.completion
+    return {
+        "requests": float(usage.requests),
+        "failures": float(usage.failures),
+        "uncounted": float(usage.uncounted),
+        "prompt_tokens": float(usage.prompt_tokens),
+        "completion_tokens": float(usage.completion_tokens),
+        "tokens": float(usage.prompt_tokens + usage.completion_tokens),
+        "cost": cost / 1e6,
+    }
+
+
+def endpoint_for(name: str, spec: HelperSpec) -> Endpoint:
+    """The client of an `openai:` model. Raises EndpointError."""
+    with _named(name):
+        if spec.key is not None and not os.environ.get(spec.key):
+            problem = f"the environment has no {spec.key}"
+            raise EndpointError(problem, field="key", fix=f"export {spec.key}=...")
+        endpoint = endpoint_of(spec.source, spec.endpoint, spec.key or KEY)
+    return replace(endpoint, deadline=spec.deadline or DEADLINE_SECONDS)
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Inside, an endpoint's error names the helper model's table."""
+    try:
+        yield
+    except EndpointError as error:
+        if (error.field or "").startswith("model."):
+            raise
+        field = f"model.{name}.{error.field}"
+        raise EndpointError(error.problem, field=field, fix=error.fix) from error
+
+
+def _recorded(spec: HelperSpec, model: HelperModel) -> dict[str, str | Mapping[str, float]]:
+    """A file or folder is known by what it holds, not by where it lies."""
+    table = spec.model_dump(mode="json", exclude_none=True, exclude=WITHOUT_EFFECT)
+    kind = spec.source.partition(":")[0]
+    source = kind if kind in ("path", "scripted") else spec.source
+    return {**table, "source": source, "fingerprint": model.fingerprint}

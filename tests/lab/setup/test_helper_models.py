@@ -1,0 +1,210 @@
+"""Helper models of a session: opened once, asked from threads, counted and fingerprinted."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from assay.data.files import sha256_file
+from assay.data.row import Message
+from assay.errors import InputError
+from assay.experiment.read_file import SpecError, read_experiment
+from assay.lab.monitor.observer import Silent
+from assay.lab.setup.helper_models import HelperModels
+from assay.lab.setup.manifest import make_manifest
+from assay.lab.setup.session import Session
+from assay.lab.setup.validate import read_whole
+from assay.rl.policy import SampleKey, Sampling
+from assay.runs.run_directory import RunDirectory
+from assay.tasks.helper_model import HelperFailed, UnknownHelper, find_helper
+from tests.labs import make_lab
+
+RULES = [
+    {"prompt": "capital", "answer": "Paris is it"},
+    {"prompt": "either", "answer": ["yes", "no"]},
+    {"prompt": "busy", "failure": "HTTP 503", "share": 0.5, "answer": "at last"},
+    {"prompt": "sum", "answered": "^4$", "logps": [-0.25]},
+    {"prompt": "sum", "logps": -2.0},
+]
+JUDGE = """
+[model.judge]
+source = "scripted:judge.jsonl"
+price = { prompt = 1e5, completion = 2e5 }
+"""
+GREEDY, DRAWN = Sampling(0.0, 8), Sampling(1.0, 8)
+
+
+def session_of(folder: Path, tables: str = JUDGE, rules: list | None = None) -> Session:
+    file = make_lab(folder, until="[stage.rl]", edits={"model =": "model.policy ="}, tables=tables)
+    lines = "".join(json.dumps(rule) + "\n" for rule in rules or RULES)
+    (folder / "judge.jsonl").write_text(lines)
+    experiment = read_experiment(file)
+    return Session(experiment, RunDirectory(folder, "tiny", "x"), 7, Silent())
+
+
+def said(text: str) -> tuple[Message, ...]:
+    return (Message("user", text),)
+
+
+def keys(count: int) -> list[SampleKey]:
+    return [SampleKey(7, "row", sample) for sample in range(count)]
+
+
+def test_a_scripted_model_answers_by_its_first_rule_that_fits(tmp_path):
+    judge = session_of(tmp_path).helpers["judge"]
+    one, other = judge.answer([said("the capital?"), said("x")], GREEDY, keys(2))
+    assert (one.text, one.ended, one.failure) == ("Paris is it", "stop", "")
+    assert (one.prompt_tokens, one.completion_tokens) == (3, 3)
+    assert other.text == "" and "no rule of judge.jsonl answers" in other.failure
+
+
+def test_an_answer_is_cut_at_max_tokens(tmp_path):
+    judge = session_of(tmp_path).helpers["judge"]
+    (cut,) = judge.answer([said("capital")], Sampling(0.0, 2), keys(1))
+    assert (cut.text, cut.ended, cut.completion_tokens) == ("Paris is", "length", 2)
+
+
+def test_drawn_answers_and_failures_follow_from_the_key_alone(tmp_path):
+    judge = session_of(tmp_path).helpers["judge"]
+    asked = [said("either")] * 64
+    first = judge.answer(asked, DRAWN, keys(64))
+    again = judge.answer(asked[::-1], DRAWN, keys(64)[::-1])[::-1]
+    assert first == again
+    assert {answer.text for answer in first} == {"yes", "no"}
+    assert {a.text for a in judge.answer(asked, GREEDY, keys(64))} == {"yes"}
+    busy = judge.answer([said("busy")] * 64, GREEDY, keys(64))
+    assert 16 < sum(answer.failure == "HTTP 503" for answer in busy) < 48
+    assert {answer.text for answer in busy if not answer.failure} == {"at last"}
+
+
+def test_scores_are_those_of_the_script(tmp_path):
+    judge = session_of(tmp_path).helpers["judge"]
+    assert judge.score([said("sum")] * 2, ["4", "it is 5"]) == [(-0.25,), (-2.0, -2.0, -2.0)]
+    with pytest.raises(HelperFailed, match=r"no rule of judge\.jsonl scores 'x'"):
+        judge.score([said("capital")], ["x"])
+
+
+def test_costs_are_counted_between_two_calls(tmp_path):
+    helpers = session_of(tmp_path).helpers
+    helpers["judge"].answer([said("the capital?"), said("x")], GREEDY, keys(2))
+    assert helpers.costs() == {
+        "helper/judge/requests": 2.0,
+        "helper/judge/failures": 1.0,
+        "helper/judge/uncounted": 0.0,
+        "helper/judge/prompt_tokens": 3.0,
+        "helper/judge/completion_tokens": 3.0,
+        "helper/judge/tokens": 6.0,
+        "helper/judge/cost": pytest.approx(0.9),
+    }
+    helpers["judge"].score([said("sum")], ["4"])
+    assert helpers.costs()["helper/judge/cost"] == pytest.approx(0.3)
+    assert set(helpers.costs().values()) == {0.0}
+
+
+def test_counts_survive_a_release_and_the_model_is_opened_again(tmp_path):
+    helpers = session_of(tmp_path).helpers
+    before = helpers["judge"]
+    before.answer([said("capital")], GREEDY, keys(1))
+    assert helpers["judge"] is before
+    helpers.release()
+    assert helpers["judge"] is not before
+    helpers["judge"].answer([said("capital")], GREEDY, keys(1))
+    assert helpers.costs()["helper/judge/requests"] == 2.0
+
+
+def test_threads_share_one_model_and_every_request_is_counted(tmp_path):
+    helpers = session_of(tmp_path).helpers
+    found = []
+
+    def ask() -> None:
+        judge = helpers["judge"]
+        for _ in range(50):
+            judge.answer([said("capital")], GREEDY, keys(1))
+        found.append(judge)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, found))) == 1
+    assert helpers["judge"].usage.requests == 400
+
+
+def test_other_seeds_of_a_session_share_the_models(tmp_path):
+    session = session_of(tmp_path)
+    assert session.helpers["judge"] is session.going_on(seed=8).helpers["judge"]
+
+
+def test_the_manifest_knows_a_script_by_what_it_holds(tmp_path):
+    session = session_of(tmp_path)
+    table = make_manifest(session)["helpers"]["judge"]
+    assert table["source"] == "scripted"
+    assert table["fingerprint"] == sha256_file(tmp_path / "judge.jsonl")
+    assert "price" not in table
+
+
+def test_a_run_without_helpers_has_the_manifest_that_it_had_before(tmp_path):
+    assert "helpers" not in make_manifest(session_of(tmp_path, tables=""))
+
+
+def test_a_name_that_is_not_declared_offers_the_nearest(tmp_path):
+    helpers = session_of(tmp_path).helpers
+    assert find_helper(helpers, "judge").name == "judge"
+    with pytest.raises(UnknownHelper, match=r"reward: no helper model 'jugde' \(did you mean 'ju"):
+        find_helper(helpers, "jugde", "reward")
+    with pytest.raises(UnknownHelper, match=r"declare it as \[model\.critic\]"):
+        find_helper({}, "critic")
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ({"prompt": "(", "answer": "x"}, ":1: prompt: is no regular expression"),
+        ({"prompt": "x"}, ":1: answer: the rule has no answer, logps or failure"),
+        ({"answer": []}, ":1: answer: must not be empty"),
+        ({"anwser": "x"}, ":1: anwser: unknown key (did you mean 'answer'"),
+        ({"answer": "x", "share": 2}, ":1: share: must be at most 1, not 2"),
+    ],
+)
+def test_a_wrong_rule_is_named_by_line_and_field(tmp_path, rule, expected):
+    helpers = session_of(tmp_path, rules=[rule]).helpers
+    with pytest.raises(InputError) as raised:
+        helpers.check()
+    assert f"{tmp_path / 'judge.jsonl'}{expected}" in str(raised.value)
+
+
+def test_a_script_in_toml_reads_as_its_json_lines(tmp_path):
+    (tmp_path / "judge.toml").write_text(
+        '[[rule]]\nprompt = "capital"\nanswer = "Paris is it"\n'
+        '[[rule]]\nprompt = "sum"\nlogps = [-0.5]\n'
+    )
+    judge = session_of(tmp_path, JUDGE.replace(".jsonl", ".toml")).helpers["judge"]
+    assert judge.answer([said("capital")], GREEDY, keys(1))[0].text == "Paris is it"
+    assert judge.score([said("sum")], ["4"]) == [(-0.5,)]
+
+
+@pytest.mark.parametrize(
+    ("tables", "expected"),
+    [
+        (JUDGE.replace("scripted", "scriptde"), "model.judge.source: unknown kind of model source"),
+        (JUDGE.replace("judge.jsonl", "no.jsonl"), "no.jsonl: no such file (it counts from"),
+        ('[model.judge]\nsource = "path:no"\n', "no: no such folder (it counts from"),
+        (JUDGE + 'rendering = "hermse"\n', "model.judge.rendering: unknown rendering 'hermse'"),
+        (JUDGE + '[budget]\n"helper/jugde/cost" = 1.0\n', "unknown helper model 'jugde'"),
+    ],
+)
+def test_what_a_file_names_wrongly_is_told_before_anything_is_opened(tmp_path, tables, expected):
+    session_of(tmp_path, tables)
+    with pytest.raises(SpecError) as raised:
+        read_whole(tmp_path / "tiny.toml", (), tmp_path)
+    assert expected in str(raised.value)
+
+
+def test_no_model_is_opened_before_it_is_asked(tmp_path):
+    helpers = HelperModels(session_of(tmp_path).experiment.helpers, tmp_path, None)  # type: ignore[arg-type]
+    (tmp_path / "judge.jsonl").unlink()
+    assert list(helpers) == ["judge"] and "judge" in helpers
+    with pytest.raises(InputError, match="no such file"):
+        helpers["judge"]
