@@ -9,6 +9,11 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from transformers import PreTrainedModel
+
+from assay.experiment.checkpoint_reference import CheckpointReference
+from assay.lab.setup.language_learner import language_model
+from assay.lab.setup.session import Session
 from tests.models.folders import save_tiny_model
 
 Sum = tuple[int, int]
@@ -99,6 +104,11 @@ def make_lab(
     place = json.dumps(str(folder / "test.jsonl"))
     (folder / file).write_text(written.replace("PATH", place) + tables, encoding="utf-8")
     return folder / file
+
+
+def model_of(session: Session, reference: CheckpointReference) -> PreTrainedModel:
+    """The language model of a checkpoint of the session's run, adapters merged."""
+    return language_model(session.learner, "this test").shelf(session.run).plain(reference)
 
 
 def write_rows(file: Path, sums: Iterable[Sum]) -> None:

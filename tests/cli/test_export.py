@@ -23,7 +23,7 @@ from assay.models import hub
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
 from tests.cli.conftest import answer, assert_one_line, call, spawn
-from tests.labs import make_lab
+from tests.labs import make_lab, model_of
 
 STAGES = """
 [stage.low]
@@ -66,7 +66,7 @@ def own_model(root: Path, checkpoint: str) -> Any:
     (run,) = runs_of(root, "tiny")
     reference = parse_checkpoint(checkpoint)
     assert reference is not None
-    return Session(experiment_of(run), run, 7, Silent()).shelf.plain(reference).eval()
+    return model_of(Session(experiment_of(run), run, 7, Silent()), reference).eval()
 
 
 @pytest.mark.parametrize(

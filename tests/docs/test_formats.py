@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from assay.data.formats.formats import FORMATS, WRITERS, read_rows
+from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, ToolCall
 from assay.experiment.data_tables import DataSpec
-from assay.lab.setup.prepare import make_renderer, prepare
+from assay.lab.setup.language_learner import LanguageEncoder
+from assay.lab.setup.prepare import prepare
 from assay.tasks.task import task
 from tests.cli.conftest import call
 from tests.data.chat import tokenizer
@@ -70,10 +72,10 @@ def test_a_csv_file_is_read_as_the_page_says(tmp_path: Path) -> None:
     (text,) = blocks(PAGE, "csv")
     (tmp_path / "questions.txt").write_text(text)
     (tmp_path / "questions.csv").write_text(text.replace(";", ",").replace(", roughly", ""))
-    renderer = make_renderer(tokenizer("chatml"), "hermes")
+    encoder = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
     for block in blocks(PAGE, "toml")[:2]:
         table = tomllib.loads(block)["data"]["train"]
-        made = prepare("train", DataSpec(**table), task("tools"), renderer, tmp_path)
+        made = prepare("train", DataSpec(**table), task("tools"), encoder, tmp_path)
         assert [row.gold for row in made.train] == ["2"]
         assert made.train[0].messages[0].content.startswith("What is 1 + 1")
 
@@ -96,7 +98,7 @@ def test_the_pages_commands_do_what_it_says(
 def test_the_pages_table_takes_turns_of_whole_conversations(tmp_path: Path) -> None:
     write(tmp_path, "hardgen", copies=6)
     table = tomllib.loads(blocks(PAGE, "toml")[2])["data"]["train"]
-    renderer = make_renderer(tokenizer("chatml"), "hermes")
-    made = prepare("train", DataSpec(**table), task("tools"), renderer, tmp_path)
+    encoder = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
+    made = prepare("train", DataSpec(**table), task("tools"), encoder, tmp_path)
     assert made.total == 12 and len(made.train) + len(made.dev) == 4
     assert {row.conversation for row in made.train}.isdisjoint(row.conversation for row in made.dev)

@@ -8,7 +8,8 @@ from assay.errors import InputError
 from assay.experiment.problems import made
 from assay.experiment.read_file import SpecError, read_experiment
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.evaluate.local_answerer import AnswersTooLong, refuse_unopenable
+from assay.lab.setup.language_learner import refuse_unopenable
+from assay.lab.setup.learner import AnswersTooLong
 from tests.labs import make_lab
 
 LONG = "9" * 4000

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from assay.data.renderings.rendering import Renderer
-from assay.lab.setup.evaluation import decode_with
+from assay.lab.setup.language_learner import LanguageEncoder
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
@@ -96,7 +96,7 @@ def test_a_process_answers_as_the_lab_samples_and_ends_cleanly(process, folder: 
     loaded = load_model(folder, choose_precision())
     sampler = LocalSampler(loaded.model, loaded.end_tokens, choose_precision().compute)
     context = tuple(loaded.tokenizer.encode("once"))
-    decode = decode_with(Renderer(loaded.tokenizer, "hermes"), loaded.end_tokens)
+    decode = LanguageEncoder(Renderer(loaded.tokenizer, "hermes"), loaded.end_tokens).decode
     for reply, sampling, seed in ((answer, Sampling(0, 12), 0), (drawn, Sampling(1.0, 12), 3)):
         (turn,) = sampler.sample([context], [SampleKey(seed, "prompt 0", 0)], sampling)
         assert reply["choices"][0]["text"] == decode(turn.actions)

@@ -21,6 +21,7 @@ from assay.rl.policy import Scores
 from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
 from assay.rollout.policies.language import LanguagePolicy
+from assay.rollout.policies.self_check import in_tokens
 from assay.train.group_choice import Choice
 from assay.train.grpo import Grpo, GrpoSettings
 from tests.exact import exact_model, in_float64, random_groups
@@ -86,7 +87,7 @@ def plain(module: nn.Module, packed: Packed, objective: GrpoObjective):
     module.zero_grad()
     scores = score_plainly(
         module,
-        packed.contexts,
+        in_tokens(packed),
         packed.actions_S,
         packed.offsets_N1,
         temperature=packed.temperature,

@@ -49,9 +49,9 @@ def test_the_last_minibatch_of_rft_is_weighed_by_its_completions():
 
 def given() -> StageInput:
     class Decoder:
-        tokenizer = None
+        decode = None
 
-    return StageInput(None, (), Decoder(), 0, None, frozenset())  # type: ignore[arg-type]
+    return StageInput(None, (), Decoder(), 0, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("asked", [None, 0.5])

@@ -14,6 +14,7 @@ from assay.rl.losses import LOSSES
 from assay.rl.objectives import Grpo
 from assay.rl.packed import pack
 from assay.rollout.policies.language import LanguagePolicy
+from assay.rollout.policies.self_check import in_tokens
 from assay.train.loop import rate_factor
 from assay.train.update import accumulate, micro_batches, update
 from tests.tiny import tiny_model
@@ -99,16 +100,16 @@ def test_micro_batches_keep_atoms_whole_and_within_budget(groups, group, turns, 
     assert torch.equal(torch.cat([m.actions_S for m in micros]), packed.actions_S)
     owners = []
     for micro in micros:
-        cost = len(micro.actions_S) + sum(map(len, set(micro.contexts)))
+        cost = len(micro.actions_S) + sum(map(len, set(in_tokens(micro))))
         # What goes on from the turn before is not computed again.
         lengths = micro.offsets_N1.diff().tolist()
         for n in range(1, len(micro.contexts)):
             if micro.contexts[n] not in micro.contexts[:n] and micro.goes_on(n - 1, n):
-                cost -= len(micro.contexts[n - 1]) + lengths[n - 1]
+                cost -= len(in_tokens(micro)[n - 1]) + lengths[n - 1]
         ids = micro.episode_N if atom == "episode" else micro.group_N
         owners.append(set(ids.tolist()))
         pieces = len(micro.contexts) if atom == "turn" else len(owners[-1])
-        longest = max(len(c) + n for c, n in zip(micro.contexts, lengths, strict=True))
+        longest = max(len(c) + n for c, n in zip(in_tokens(micro), lengths, strict=True))
         assert cost <= max(budget, 2 * longest) or pieces == 1
     if atom != "turn":
         assert sum(map(len, owners)) == len(set().union(*owners)), "an atom was cut"

@@ -11,6 +11,7 @@ from assay.models.precision import choose_precision
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Scores
 from assay.rollout.policies.language import LanguagePolicy
+from assay.rollout.policies.self_check import in_tokens
 from assay.train.likelihood import Sft, Validation
 from assay.train.loop import LoopSettings, train
 from assay.train.train_state import TrainState
@@ -39,7 +40,7 @@ def test_it_is_the_mean_over_trained_tokens_of_the_plain_model_without_dropout()
     policy = dropping_policy()
     masked = Episode("m", "m", (Turn((5, 6), (7, 8, 9), (True, False, True)),))
     packed = pack((*HELD_OUT, masked))
-    given = packed.contexts, packed.actions_S, packed.offsets_N1
+    given = in_tokens(packed), packed.actions_S, packed.offsets_N1
     found = Validation((*HELD_OUT, masked), None, 1, 40).loss(policy)
     policy.module.eval()
     logps_S, _ = score_plainly(policy.module, *given)

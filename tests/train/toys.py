@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from assay.data.episode import Completion, Reward, Turn
 from assay.data.row import Message, Row
+from assay.models.weight_files import load_module, save_module
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Scores
 from assay.rollout.token_choice import choose, key_states, uniforms
@@ -75,6 +77,12 @@ class CandidatePolicy:
 
     def updated(self) -> None:
         self.version += 1
+
+    def save(self, folder: Path) -> None:
+        save_module(self._module, folder)
+
+    def load(self, folder: Path) -> None:
+        load_module(self._module, folder)
 
     def context_cost(self, context: Any) -> int:
         return 1

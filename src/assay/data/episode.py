@@ -4,15 +4,15 @@ The context of a language model is its token ids; another policy has a context o
 Nothing here samples, scores or trains.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from assay.data.row import Message
 
-Context = Any
-"""What a policy reads before it acts: token ids (`tuple[int, ...]`) for a language model,
-query and candidate features for a selector. Hashable, and equal where the same is read."""
+Context = Hashable
+"""What a policy reads before it acts: token ids (`tuple[int, ...]`) for a language model, a frozen
+dataclass of query and candidate features for a selector. Equal where the same is read."""
 
 Ended = Literal["stop", "length", "stored", "context"]
 """How a turn ended: an end token, the token limit, or it was not sampled at all. "context" is how
@@ -79,9 +79,18 @@ class Episode:
     has few rows or an epoch ends, is two groups."""
 
 
+def tokens_of(context: Context) -> tuple[int, ...]:
+    """The token ids that the context of a language model is. Raises TypeError for another one."""
+    if not isinstance(context, tuple):
+        raise TypeError(f"a context of tokens, not {type(context).__name__}")
+    return context
+
+
 def continues(context: Context, before: Context, actions: tuple[int, ...]) -> bool:
     """Whether a context of tokens begins with another, all its actions, and something more."""
-    if not isinstance(context, tuple) or len(context) <= len(before) + len(actions):
+    if not isinstance(context, tuple) or not isinstance(before, tuple):
+        return False
+    if len(context) <= len(before) + len(actions):
         return False
     return context[: len(before)] == before and context[len(before) :][: len(actions)] == actions
 

@@ -24,10 +24,13 @@ class CheckpointReference:
     """The step, for `which == "step"`."""
 
 
+BASE = CheckpointReference(None)
+
+
 def parse_checkpoint(text: str) -> CheckpointReference | None:
     """Read a checkpoint's name; None where it is not one."""
     if text == "base":
-        return CheckpointReference(None)
+        return BASE
     match = _PATTERN.fullmatch(text)
     if match is None:
         return None

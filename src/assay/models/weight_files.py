@@ -19,7 +19,7 @@ import torch
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from assay.data.files import sync
@@ -32,9 +32,10 @@ from assay.models.folder import (
     check_whole,
     weight_files,
 )
-from assay.models.state_dicts import copy_strictly, untied_state
+from assay.models.state_dicts import copy_strictly, strict_load, untied_state
 
 ADAPTER_CONFIG = "adapter_config.json"
+MODULE = "module.safetensors"
 RANK_BELOW = "rank_below"
 """Key of the file's metadata: how many of the rows belong to adapters below."""
 DOWN, UP = ".lora_A.weight", ".lora_B.weight"
@@ -205,6 +206,20 @@ def load_weights(model: PreTrainedModel | PeftModel, directory: Path) -> None:
         check_whole(file)
     state = {name: tensor for file in files for name, tensor in load_file(file).items()}
     copy_strictly(model.state_dict(), state, file=directory)
+
+
+def save_module(module: nn.Module, folder: Path) -> None:
+    """Write the weights of any other module, by their names."""
+    save_file(untied_state(module.state_dict()), folder / MODULE)
+
+
+def load_module(module: nn.Module, folder: Path) -> None:
+    """Read what `save_module` wrote, completely or not at all.
+
+    Raises ModelFolderError (the file is absent or damaged), StateDictMismatch.
+    """
+    check_whole(folder / MODULE)
+    strict_load(module, load_file(folder / MODULE), file=folder)
 
 
 def _adapter_state(model: PeftModel) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ are defined here too; `rollout.token_choice` draws tokens from them.
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -74,6 +75,17 @@ class Policy(Protocol):
 
     def updated(self) -> None:
         """The trained weights changed: the sampler takes them over."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write the trained weights into a checkpoint's folder."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Read what `save` wrote, completely or not at all; `updated` follows.
+
+        Raises StateDictMismatch for weights that do not fit.
+        """
         ...
 
     def context_cost(self, context: Context) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Protocol
 
-from assay.data.episode import Context, Ended, Turn, common
+from assay.data.episode import Context, Ended, Turn, common, tokens_of
 from assay.rl.policy import SampleKey, Sampling
 
 SPARE = 2
@@ -77,7 +77,7 @@ class _Running:
         except Exception as error:
             self.fail(error)
         if self.context is not None and positions is not None:
-            self.overlong = len(self.context) + SPARE >= positions
+            self.overlong = len(tokens_of(self.context)) + SPARE >= positions
         return not self.failure and self.context is not None and not self.overlong
 
     def take(self, turn: Turn) -> None:
@@ -120,7 +120,7 @@ def run_episodes(
         ready = [r for r in running if r.look(positions)]
         if kept is not None:
             # Episodes that begin alike run one after the other, while what they share is kept.
-            ready.sort(key=lambda r: (r.context, r.place))
+            ready.sort(key=lambda r: (tokens_of(r.context), r.place))
         active: list[_Running] = []
         while active or ready:
             admit(active, ready, kept)
@@ -140,7 +140,7 @@ def admit(active: list[_Running], ready: list[_Running], kept: int | None) -> No
 
 def kept_tokens(episodes: Sequence[_Running]) -> int:
     """Tokens whose keys all these contexts need; what several begin with counts once."""
-    contexts = sorted(r.context or () for r in episodes)
+    contexts = sorted(tokens_of(r.context or ()) for r in episodes)
     shared = sum(common(one, other) for one, other in pairwise(contexts))
     return sum(map(len, contexts)) - shared + GROWTH * len(contexts)
 
@@ -168,7 +168,7 @@ def by_limit(
         return
     groups: dict[Sampling, list[_Running]] = {}
     for r in active:
-        room = positions - SPARE - len(r.context or ())
+        room = positions - SPARE - len(tokens_of(r.context or ()))
         limited = replace(sampling, max_tokens=min(sampling.max_tokens, room))
         groups.setdefault(limited, []).append(r)
     yield from groups.items()

@@ -14,16 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from peft import PeftModel
-from safetensors.torch import load_file, save_file
 from torch.optim.optimizer import StateDict
-from transformers import PreTrainedModel
 
 from assay.data.files import sync, write_checksums
 from assay.errors import InputError
-from assay.models.folder import check_whole
-from assay.models.state_dicts import strict_load, untied_state
-from assay.models.weight_files import load_weights, save_weights
 from assay.rl.advantages import COUNTERS
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import (
@@ -37,7 +31,6 @@ from assay.runs.checkpoints import (
 )
 from assay.train.train_state import TrainState
 
-MODULE = "module.safetensors"
 RANDOM = "random.pt"
 CONTINUABLE = 2
 """How many of a stage's checkpoints keep their optimizer state: the newest."""
@@ -77,7 +70,7 @@ def save_checkpoint(
     temporary = folder / f".{target.name}.part"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
-    write_module(policy.module, temporary)
+    policy.save(temporary)
     beside(temporary)
     torch.save(optimizer.state_dict(), temporary / OPTIMIZER)
     torch.save({"cpu": torch.get_rng_state()}, temporary / RANDOM)
@@ -90,23 +83,6 @@ def save_checkpoint(
     sync(folder)
     drop_optimizers(folder, keep=CONTINUABLE)
     return target
-
-
-def write_module(module: torch.nn.Module, folder: Path) -> None:
-    """The weights of a language model as the ecosystem names them, of another module by name."""
-    if isinstance(module, PreTrainedModel | PeftModel):
-        save_weights(module, folder)
-    else:
-        save_file(untied_state(module.state_dict()), folder / MODULE)
-
-
-def read_module(module: torch.nn.Module, folder: Path) -> None:
-    """Load what `write_module` wrote, completely or not at all."""
-    if isinstance(module, PreTrainedModel | PeftModel):
-        load_weights(module, folder)
-    else:
-        check_whole(folder / MODULE)
-        strict_load(module, load_file(folder / MODULE), file=folder)
 
 
 def check_space(folder: Path, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -140,7 +116,7 @@ def load_checkpoint(
     state = _read_state(checkpoint / STATE, fix)
     moments = _read_tensors(checkpoint / OPTIMIZER, fix, "state", "param_groups")
     random = _read_tensors(checkpoint / RANDOM, fix, "cpu")
-    read_module(policy.module, checkpoint)
+    policy.load(checkpoint)
     optimizer.load_state_dict(moments)
     torch.set_rng_state(random["cpu"])
     policy.updated()

@@ -12,7 +12,7 @@ from statistics import fmean, pstdev
 import torch
 from torch import Tensor
 
-from assay.data.episode import Episode, Reward
+from assay.data.episode import Episode, Reward, tokens_of
 from assay.errors import look_up
 from assay.rl.advantages import (
     ADVANTAGES,
@@ -252,7 +252,7 @@ class Grpo:
         thinking = self.settings.thinking
         if thinking is None:
             return None
-        opened_N = torch.tensor([ends_open(c, thinking) for c in packed.contexts])
+        opened_N = torch.tensor([ends_open(tokens_of(c), thinking) for c in packed.contexts])
         return find_thought(packed.actions_S, packed.offsets_N1, opened_N, thinking)
 
     def with_bonus(self, packed: Packed, thought: Thought) -> Tensor:

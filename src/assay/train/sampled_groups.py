@@ -6,7 +6,7 @@ resumed run continues at the same row. Used by every method that learns from its
 method makes batches of the judged groups.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol, TypeVar
@@ -323,7 +323,7 @@ def sampling_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
         "repeated_share": repeated_share(groups),
         "completions": float(len(episodes)),
         "completion_tokens": float(sum(lengths)),
-        "prompt_tokens": float(sum(len(c) for c in contexts.values() if hasattr(c, "__len__"))),
+        "prompt_tokens": float(sum(len(c) for c in contexts.values() if isinstance(c, Sized))),
         **conversation_metrics(episodes),
         **{name: sum(found) / len(found) for name, found in parts.items()},
     }

@@ -5,11 +5,14 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.lab.check.all_checks import CHECKS
-from assay.lab.check.before_run import CHEAP, NoReason, Unsound
+from assay.experiment.read_file import read_experiment
+from assay.lab.check.all_checks import checks_of
+from assay.lab.check.before_run import NoReason, Unsound, cheap_checks
+from assay.lab.monitor.observer import Silent
 from assay.lab.run import runner
 from assay.lab.run.launch import launch_or_resume
 from assay.lab.run.runner import resume, start
+from assay.lab.setup.session import Session
 from assay.lab.sweep import missing_runs
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.missing_runs import Job
@@ -125,8 +128,11 @@ def test_errors_stop_a_run_before_its_folder_is_made_and_each_is_named(tmp_path:
     assert again.exit_code == 2 and not (tmp_path / "runs").exists()
 
 
-def test_every_check_but_those_that_compute_is_asked_before_a_run() -> None:
-    assert CHECKS.keys() - CHEAP.keys() == {"speed"}
+def test_every_check_but_those_that_compute_is_asked_before_a_run(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path)
+    session = Session(read_experiment(lab), RunDirectory(tmp_path, "tiny", "none"), 7, Silent())
+    cheap = cheap_checks(session.learner)
+    assert checks_of(session.learner).keys() - cheap.keys() == {"speed"}
 
 
 def test_nothing_is_trained_on_a_reason_that_says_nothing(tmp_path: Path) -> None:

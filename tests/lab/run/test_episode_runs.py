@@ -13,6 +13,7 @@ import pytest
 
 from assay.cli.eval import measured
 from assay.compare.judged_table import compare_checkpoints
+from assay.data.episode import tokens_of
 from assay.data.row import Row
 from assay.lab.evaluate import local_answerer
 from assay.lab.monitor.observer import Silent
@@ -104,8 +105,8 @@ def test_stored_turns_are_those_that_were_sampled_and_replays_are_exact(lab):
             )
             for before, after in pairwise(turns):
                 # The last token may be another that ends a turn; the template's follows then.
-                whole = before.context + before.actions[: len(before.actions) - 1]
-                assert after.context[: len(whole)] == whole
+                whole = tokens_of(before.context) + before.actions[: len(before.actions) - 1]
+                assert tokens_of(after.context)[: len(whole)] == whole
             said = stored_messages(line)
             assert len([m for m in said if m.role == "assistant"]) == len(turns)
     metrics = [json.loads(line) for line in run.metrics.read_text().splitlines()]

@@ -26,7 +26,7 @@ from assay.runs.status import stored_status
 from assay.runs.verify_files import verify_run
 from assay.train.checkpoint import NotContinuable
 from tests.lab.run.test_kill import everything
-from tests.labs import make_lab
+from tests.labs import make_lab, model_of
 from tests.report.synthetic import RECORD
 
 SHORT = ("stage.sft.steps=6", "stage.sft.checkpoint_every=2", "stage.rl.steps=3")
@@ -160,7 +160,7 @@ def test_whoever_loads_a_damaged_checkpoint_says_so(unbroken: RunDirectory, tmp_
     _, last = find_named(tmp_path, f"{run}@rl.last")
     own, before = (Provenance(run, f"rl.step-00000{step}", RECORD) for step in (3, 2))
     for load in (
-        lambda: session.shelf.plain(last),
+        lambda: model_of(session, last),
         lambda: load_model(run_folder(f"{run}@rl.last", tmp_path), session.precision),
         lambda: weights(before, own),
     ):
@@ -177,7 +177,7 @@ def test_checkpoints_without_checksums_load_as_before(unbroken: RunDirectory) ->
     resume(run)
     reference = parse_checkpoint("sft.step-2")
     assert reference is not None
-    Session(experiment_of(run), run, 7, Silent()).shelf.plain(reference)
+    model_of(Session(experiment_of(run), run, 7, Silent()), reference)
     same(run, unbroken)
 
 

@@ -12,7 +12,7 @@ from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
 from assay.models.folder import ModelFolderError
 from assay.models.load import load_model
-from tests.labs import make_lab
+from tests.labs import make_lab, model_of
 
 STAGES = """
 [stage.adapter]
@@ -118,8 +118,8 @@ def test_a_run_source_takes_a_merged_adapter_and_refers_to_its_checkpoint(
     manifest = json.loads(run.manifest.read_text())
     assert manifest["base_weights"]["checkpoint"].endswith("checkpoints/tuned/step-000002")
     session = Session(*whole(lab, "tiny"))
-    merged = session.shelf.plain(parse_checkpoint("tuned.last"))  # type: ignore[arg-type]
-    again = Session(*whole(lab, "next")).shelf.plain(parse_checkpoint("base"))  # type: ignore[arg-type]
+    merged = model_of(session, parse_checkpoint("tuned.last"))  # type: ignore[arg-type]
+    again = model_of(Session(*whole(lab, "next")), parse_checkpoint("base"))  # type: ignore[arg-type]
     for a, b in zip(merged.parameters(), again.parameters(), strict=True):
         torch.testing.assert_close(a, b)
     assert start_of(session.experiment.stage["tuned"]).stage == "weighted"

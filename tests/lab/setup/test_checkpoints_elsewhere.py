@@ -14,11 +14,11 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.checkpoint_models import run_folder
-from assay.lab.setup.prepare import make_renderer
+from assay.lab.setup.language_learner import language_model, make_renderer
 from assay.lab.setup.session import Session
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
-from tests.labs import make_lab
+from tests.labs import make_lab, model_of
 
 TRAINED = 'method = "sft"\ndata = "sums"\nsteps = 3\nbatch = 4\n'
 KINDS = {
@@ -64,7 +64,7 @@ def folder_of(session: Session, kind: str) -> Path:
 def own_logits(session: Session, name: str) -> torch.Tensor:
     reference = parse_checkpoint(name)
     assert reference is not None
-    return logits(session.shelf.plain(reference).eval())
+    return logits(model_of(session, reference).eval())
 
 
 def logits(model: torch.nn.Module) -> torch.Tensor:
@@ -120,7 +120,7 @@ def test_an_adapter_does_not_load_without_what_it_stands_on(
 def test_a_checkpoint_carries_the_template_of_its_own_stage(session: Session) -> None:
     for kind, name in (("lora on full", "hermes"), ("frozen", "qwen3_fc"), ("full", "hermes")):
         theirs = AutoTokenizer.from_pretrained(folder_of(session, kind))
-        renderer = make_renderer(session.base.tokenizer, name)
+        renderer = make_renderer(language_model(session.learner, "this test").base.tokenizer, name)
         assert theirs.chat_template == chat_template(renderer)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row, ToolCall
 from assay.data.row_checks import NO_TOOLS, TEXT_AND_CALLS, UNDECLARED
 from assay.experiment.data_tables import DataSpec, Take
@@ -14,6 +15,7 @@ from assay.judge.findings import Finding
 from assay.lab.check.rows import remarked
 from assay.lab.check.subject import Number
 from assay.lab.check.unusual_settings import unlike
+from assay.lab.setup.language_learner import LanguageEncoder
 from assay.lab.setup.prepare import (
     LONGER,
     SHORTER,
@@ -21,7 +23,6 @@ from assay.lab.setup.prepare import (
     NothingLeft,
     conversation_tokens,
     describe,
-    make_renderer,
     prepare,
 )
 from assay.tasks.task import task
@@ -30,7 +31,8 @@ from tests.lab.sound_lab import found, look, make_sound_lab, silent
 
 TOOL = {"name": "f", "parameters": {"type": "object", "properties": {}}}
 SKILL = task("tools")
-RENDERER = make_renderer(tokenizer("chatml"), "hermes")
+RENDERER = Renderer(tokenizer("chatml"), "hermes")
+ENCODER = LanguageEncoder(RENDERER, frozenset())
 
 Prepared = Callable[..., DataSet]
 
@@ -55,7 +57,7 @@ def prepared(tmp_path: Path) -> Prepared:
 
     def make(**keys: Any) -> DataSet:
         spec = DataSpec(source="path:hardgen.jsonl", format="hardgen", **keys)
-        return prepare("train", spec, SKILL, RENDERER, tmp_path)
+        return prepare("train", spec, SKILL, ENCODER, tmp_path)
 
     return make
 
@@ -89,7 +91,7 @@ def test_undeclared_calls_are_dropped_when_that_is_set(prepared: Prepared) -> No
 
 def test_filters_by_length_count_what_they_removed_and_what_that_did(prepared: Prepared) -> None:
     whole = prepared()
-    tokens = {row.id: conversation_tokens(RENDERER, SKILL, row) for row in whole.train}
+    tokens = {row.id: conversation_tokens(ENCODER, SKILL, row) for row in whole.train}
     assert list(tokens.values()) == sorted(tokens.values())
     made = prepared(min_tokens=tokens["c1"], max_tokens=tokens["c5"])
     assert [row.id for row in made.train] == ["c1", "c3", "c4", "c5"]
@@ -106,9 +108,9 @@ def test_the_whole_conversation_is_measured_with_its_answer(prepared: Prepared) 
     messages = (*SKILL.prompt(row), SKILL.target(row))
     rendered = RENDERER.conversation(messages, row.tools)
     # What the template writes after the last turn is not trained on.
-    assert conversation_tokens(RENDERER, SKILL, row) == rendered.message_spans[-1][2]
+    assert conversation_tokens(ENCODER, SKILL, row) == rendered.message_spans[-1][2]
     asked = Row("asked", (Message("user", "?"),))
-    assert conversation_tokens(RENDERER, SKILL, asked) == len(RENDERER.prompt(SKILL.prompt(asked)))
+    assert conversation_tokens(ENCODER, SKILL, asked) == len(RENDERER.prompt(SKILL.prompt(asked)))
 
 
 def test_limits_that_leave_nothing_say_by_which_reason(prepared: Prepared) -> None:

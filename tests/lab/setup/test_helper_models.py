@@ -134,7 +134,7 @@ def test_threads_share_one_model_and_every_request_is_counted(tmp_path):
 
 def test_other_seeds_of_a_session_share_the_models(tmp_path):
     session = session_of(tmp_path)
-    assert session.helpers["judge"] is session.going_on(seed=8).helpers["judge"]
+    assert session.helpers["judge"] is session.copy(seed=8).helpers["judge"]
 
 
 def test_the_manifest_knows_a_script_by_what_it_holds(tmp_path):

@@ -18,8 +18,9 @@ from assay.experiment.toml_write import experiment_toml
 from assay.judge.confounds import by_part, differences
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup import manifest
+from assay.lab.setup.learner import Learner
 from assay.lab.setup.manifest import make_manifest, source_sha256
-from assay.lab.setup.session import BaseFacts, Session
+from assay.lab.setup.session import Session
 from assay.runs.run_directory import create_run
 from assay.tasks.math import rewards
 from assay.tasks.math.task import TASK
@@ -34,7 +35,7 @@ class Lab:
     """A lab's root, whose files a test may change."""
 
     root: Path
-    base: BaseFacts | None = None
+    learner: Learner | None = None
     """The model as it was read before, for labs whose model nobody touches."""
 
     def session(self, *overrides: str) -> Session:
@@ -43,8 +44,8 @@ class Lab:
         spec = experiment_toml(experiment)
         run = create_run(self.root, experiment.name, seed=7, spec=spec, new=True)
         session = Session(experiment, run, 7, Silent())
-        if self.base is not None:
-            vars(session)["base"] = self.base
+        if self.learner is not None:
+            vars(session)["learner"] = self.learner
         return session
 
     def manifest(self, *overrides: str) -> dict[str, Any]:
@@ -69,21 +70,21 @@ def before(made: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def base(made: Path) -> BaseFacts:
-    return Lab(made).session().base
+def learner(made: Path) -> Learner:
+    return Lab(made).session().learner
 
 
 @pytest.fixture
-def lab(made: Path, base: BaseFacts, tmp_path: Path) -> Lab:
+def lab(made: Path, learner: Learner, tmp_path: Path) -> Lab:
     """A copy of the lab; the benchmark's file stays where the experiment names it."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    return Lab(tmp_path, base)
+    return Lab(tmp_path, learner)
 
 
 @pytest.fixture
 def own_model(lab: Lab) -> Lab:
     """A lab whose model is read again."""
-    return replace(lab, base=None)
+    return replace(lab, learner=None)
 
 
 def changed_parts(before: dict[str, Any], after: dict[str, Any]) -> set[str]:

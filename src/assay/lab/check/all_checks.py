@@ -19,11 +19,13 @@ from assay.lab.check.rows import lengths, rows
 from assay.lab.check.shared_items import leakage
 from assay.lab.check.subject import Histogram, Number, Seen, Shared, Subject
 from assay.lab.check.trained_tokens import trained
-from assay.lab.check.unusual_settings import smells
+from assay.lab.check.unusual_settings import learning_rates, smells
 from assay.lab.check.work import speed
 from assay.lab.evaluate.answerer import Answerer
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Observer, Silent
+from assay.lab.setup.language_learner import LANGUAGE_MODEL
+from assay.lab.setup.learner import Learner
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
 from assay.runs.run_directory import RunDirectory
@@ -33,15 +35,21 @@ Check = Callable[[Subject], Seen]
 CHECKS: Mapping[str, Check] = {
     "rows": rows,
     "gold answers and controls": gold_answers,
-    "renderings": renderings,
-    "what is trained": trained,
     "lengths": lengths,
     "leakage": leakage,
     "settings": smells,
-    "memory and disk": room,
-    "speed": speed,
 }
-"""In the order in which they are asked."""
+"""Those of every learner, in the order in which they are asked."""
+LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
+    LANGUAGE_MODEL: {
+        "renderings": renderings,
+        "what is trained": trained,
+        "learning rates": learning_rates,
+        "memory and disk": room,
+        "speed": speed,
+    }
+}
+"""Further ones by the name of the learner."""
 COMPUTING = ("speed",)
 """Checks that run the model; the others take seconds."""
 
@@ -92,10 +100,15 @@ def check_experiment(
     if not answerer.in_process:
         # For an endpoint, it is enough that it answers and that the items exist.
         return Report((), {})
-    checks = dict(CHECKS)
+    checks = checks_of(session.learner)
     if probe:
         checks[f"probe of {probe} prompts"] = partial(sample_groups, prompts=probe)
     return asked(session, checks)
+
+
+def checks_of(learner: Learner) -> dict[str, Check]:
+    """The checks that apply to a learner, in their order."""
+    return {**CHECKS, **LEARNER_CHECKS.get(learner.name, {})}
 
 
 def asked(session: Session, checks: Mapping[str, Check]) -> Report:

@@ -12,14 +12,14 @@ from typing import Any
 
 from assay.errors import InputError
 from assay.judge.findings import Finding, filled
-from assay.lab.check.all_checks import CHECKS, COMPUTING, asked
+from assay.lab.check.all_checks import COMPUTING, Check, asked, checks_of
 from assay.lab.check.rendering_mismatch import refuse_other_renderings
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Silent
+from assay.lab.setup.learner import Learner
 from assay.lab.setup.session import Session
 from assay.runs.manifest_file import CHECKED, read_manifest
 
-CHEAP = {name: check for name, check in CHECKS.items() if name not in COMPUTING}
 GO_ON = "or go on all the same with --despite REASON"
 
 
@@ -53,12 +53,13 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     if (known := read_manifest(session.run).get(CHECKED)) is not None:
         tell_known(session, known, reason)
         return session
-    session.observer.note("checking rows, answers, renderings, lengths, leakage and room")
-    for part in ("base", "sets", "evaluations"):
+    cheap = cheap_checks(session.learner)
+    session.observer.note(f"checking {', '.join(cheap)}")
+    for part in ("learner", "sets", "evaluations"):
         getattr(session, part)  # opened here, reused by the run
     refuse_other_renderings(session)
     began = time.monotonic()
-    found = asked(session.going_on(observer=Silent()), CHEAP)
+    found = asked(session.copy(observer=Silent()), cheap)
     if found.errors and not reason:
         raise Unsound(found.errors)
     warnings = sum(finding.severity == "warning" for finding in found.findings)
@@ -70,7 +71,13 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     overridden = {"despite": reason} if found.errors else {}
     errors = [asdict(error) for error in found.errors]
     shared = [asdict(each) for each in found.shared]
-    return session.going_on(checked={**overridden, "errors": errors, "shared": shared})
+    return session.copy(checked={**overridden, "errors": errors, "shared": shared})
+
+
+def cheap_checks(learner: Learner) -> dict[str, Check]:
+    """The checks that run no model."""
+    checks = checks_of(learner).items()
+    return {name: check for name, check in checks if name not in COMPUTING}
 
 
 def tell_known(session: Session, known: Mapping[str, Any], reason: str) -> None:

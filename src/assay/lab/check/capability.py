@@ -9,21 +9,21 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers import PreTrainedModel
 
 from assay.data.episode import Episode, Reward
 from assay.data.row import Row
+from assay.experiment.checkpoint_reference import BASE
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.stage_tables import SamplingStage, StageSpec, start_of
 from assay.judge.findings import Finding
 from assay.judge.health_rules import SIGNAL_WARNING
 from assay.judge.intervals import Interval, wilson
 from assay.lab.check.subject import Number, Seen, Subject
-from assay.lab.setup.checkpoint_models import ModelShelf
-from assay.lab.setup.prepare import find_part, make_renderer
+from assay.lab.setup.prepare import find_part
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import StageInput, reward_of, sampled_source
 from assay.rl.signal import signal_stats
+from assay.rollout.episodes import Samples
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import RunNotFound, checkpoint_directory
 from assay.tasks.task import Task, maximum
@@ -143,15 +143,7 @@ def probe_stage(
     jobs = [(row, sample) for row in chosen for sample in range(stage.group)]
     judge = reward_of(session.task, reward)
     with session.reward_runner(judge, stage) as runner:
-        given = StageInput(
-            session.task,
-            tuple(chosen),
-            make_renderer(session.base.tokenizer, stage.rendering),
-            session.seed,
-            runner,
-            session.base.end_tokens,
-            session.base.positions,
-        )
+        given = session.stage_input(stage, chosen, runner)  # type: ignore[arg-type]
         episodes, where = sampled(subject, stage, given, jobs)
     yield from rates_finding(name, where, len(chosen), stage.group, episodes)
     yield from floor_seen(name, where, episodes, full_reward(session.task, reward))
@@ -170,29 +162,25 @@ def sampled(
     subject: Subject, stage: SamplingStage, given: StageInput, jobs: Sequence[tuple[Row, int]]
 ) -> tuple[list[Episode], str]:
     """A judged episode per job, and the name of the model that wrote them."""
-    session = subject.session
-    model, where = start_model(subject, stage)  # type: ignore[arg-type]
-    sampler = session.shelf.sampler(model, session.base.end_tokens)
+    sampler, where = start_sampler(subject, stage)  # type: ignore[arg-type]
     source = sampled_source(stage, given)
     episodes = judge(source.score, source.sample(sampler, jobs), {})
-    del model, sampler
+    del sampler
     gc.collect()
     return episodes, where
 
 
-def start_model(subject: Subject, stage: StageSpec) -> tuple[PreTrainedModel, str]:
+def start_sampler(subject: Subject, stage: StageSpec) -> tuple[Samples, str]:
     """The stage's start from the latest run of this name, if there is one, else the base model."""
-    session = subject.session
-    reference = start_of(stage)
+    session, reference = subject.session, start_of(stage)
     runs = runs_of(session.run.root, session.experiment.name)
     if reference.stage is None or not runs:
-        return session.shelf.load_base().model, "base"
+        return session.learner.sampler(session.run, BASE), "base"
     try:
         checkpoint_directory(runs[-1], reference)
     except RunNotFound:
-        return session.shelf.load_base().model, "base"
-    shelf = ModelShelf(session.experiment, runs[-1], session.shelf.base, session.precision)
-    return shelf.plain(reference), f"{runs[-1]}@{stage.start}"
+        return session.learner.sampler(session.run, BASE), "base"
+    return session.learner.sampler(runs[-1], reference), f"{runs[-1]}@{stage.start}"
 
 
 def rates_finding(

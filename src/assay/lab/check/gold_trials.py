@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from assay.data.episode import Completion, Ended, Reward
-from assay.data.renderings.rendering import Renderer
 from assay.data.row import Row
 from assay.experiment.tables import EvaluateSpec
 from assay.judge.findings import Finding
@@ -26,8 +25,8 @@ from assay.lab.check.subject import (
     some,
     target_messages,
 )
-from assay.lab.setup.evaluation import decode_with
-from assay.lab.setup.prepare import find_part, make_renderer
+from assay.lab.setup.learner import Encoder
+from assay.lab.setup.prepare import find_part
 from assay.lab.setup.session import Session
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.tasks.task import (
@@ -287,21 +286,20 @@ class Scripted:
 def scripted(session: Session, rows: Sequence[Row], rendering: str, world: World) -> list[Scripted]:
     """The gold conversations of at most CONTROLS rows that are dialogues, evenly spread."""
     chosen = rows[:: -(-len(rows) // CONTROLS)] if rows else ()
-    renderer = make_renderer(session.base.tokenizer, rendering)
+    encoder = session.learner.encoder(rendering)
     found = []
     for row in chosen:
         messages = target_messages(session.task, row)
         if messages is not None and world(row) is not None:
-            script = script_of(renderer, messages, row, session.base.end_tokens)
+            script = script_of(encoder, messages, row)
             found.append(Scripted(row, script, play(world, row, script)))
     return found
 
 
-def script_of(renderer: Renderer, messages: Sequence, row: Row, ends: frozenset[int]) -> Script:
+def script_of(encoder: Encoder, messages: Sequence, row: Row) -> Script:
     """Every assistant message as the model would write it. Raises RenderingError."""
-    decode = decode_with(renderer, ends)
     return tuple(
-        decode(renderer.turns(messages[: index + 1], row.tools, "last")[0].actions)
+        encoder.decode(encoder.turns(row, messages[: index + 1], "last")[0].actions)
         for index, message in enumerate(messages)
         if message.role == "assistant"
     )

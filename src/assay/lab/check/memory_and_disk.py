@@ -15,6 +15,7 @@ from assay.judge.findings import Finding
 from assay.lab.check.machine import existing
 from assay.lab.check.subject import Number, Seen, Subject, samples
 from assay.lab.check.work import StageWork, adaptation_of, checkpoint_count, stage_work
+from assay.lab.setup.language_learner import language_model
 from assay.models.adapt import Adaptation
 from assay.models.memory import (
     MOMENT_BYTES,
@@ -36,7 +37,7 @@ TIGHT = 0.8
 
 def room(subject: Subject) -> Seen:
     """The memory of every stage; the disk of all of them."""
-    shape = model_shape(subject.session.base.config)
+    shape = model_shape(language_model(subject.session.learner, "estimating memory").base.config)
     needed = 0.0
     for name, stage in subject.session.experiment.stage.items():
         try:

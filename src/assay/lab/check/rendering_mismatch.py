@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from assay.data.encoding import Codec
+from assay.data.episode import tokens_of
 from assay.data.renderings.rendering import Renderer, Tools, first_difference
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
@@ -18,13 +19,15 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.stage_tables import SftStage, StageSpec
 from assay.judge.findings import Finding
 from assay.lab.check.subject import Gold, Seen, Subject, reading, share_of, some
-from assay.lab.setup.prepare import find_part, make_renderer
+from assay.lab.setup.language_learner import language_model
+from assay.lab.setup.prepare import find_part
 from assay.lab.setup.session import Session
 from assay.tasks.task import Task
 
 Value = TypeVar("Value")
 Tokens = tuple[int, ...]
 
+CHECKING = "checking renderings"
 COMPARED = 64
 """Rows, and as many items, that two renderings are compared on."""
 
@@ -82,9 +85,9 @@ def allowed(session: Session, stage: str) -> tuple[str, ...]:
 
 def names(session: Session, stage: str, evaluation: str) -> tuple[str, str]:
     """The names of the renderings of a stage and an evaluation, with `auto` resolved."""
-    experiment, tokenizer = session.experiment, session.base.tokenizer
+    experiment, learner = session.experiment, session.learner
     both = experiment.stage[stage].rendering, experiment.evaluate[evaluation].rendering
-    trained, asked = (make_renderer(tokenizer, name).name for name in both)
+    trained, asked = (learner.encoder(name).name for name in both)
     return trained, asked
 
 
@@ -118,10 +121,11 @@ def compare(
     """The first difference between the rendering of a stage and that of `place`; see `parting`."""
     table, _, name = place.partition(".")
     other = getattr(session.experiment, table)[name].rendering
-    tokenizer = session.base.tokenizer
-    trained, asked = make_renderer(tokenizer, rendering), make_renderer(tokenizer, other)
-    if trained.fingerprint == asked.fingerprint:
+    learner = session.learner
+    if learner.encoder(rendering).fingerprint == learner.encoder(other).fingerprint:
         return 0
+    model = language_model(learner, CHECKING)
+    trained, asked = (model.encoder(name).renderer for name in (rendering, other))
     for kind, row in conversations:
         found = part_in(session.task, trained, asked, row, last, place)
         if found is not None:
@@ -178,9 +182,9 @@ def training_contexts(
     """
     turns = renderer.turns(messages, tools, "last" if last else "all")
     if last:
-        return {spoken[-1]: turns[0].context}
+        return {spoken[-1]: tokens_of(turns[0].context)}
     if len(turns) == len(spoken):
-        return {index: turn.context for index, turn in zip(spoken, turns, strict=True)}
+        return {index: tokens_of(turn.context) for index, turn in zip(spoken, turns, strict=True)}
     whole = renderer.conversation(messages, tools)
     return {index: whole.tokens[:start] for index, start, _ in whole.message_spans}
 
@@ -241,13 +245,13 @@ def round_trip(subject: Subject, place: str, stage: StageSpec, data: str) -> See
         )
     elsewhere = [gold for gold in golds.answers if gold.context != gold.prompt]
     if elsewhere:
-        tokenizer = subject.session.base.tokenizer
-        first = elsewhere[0]
+        sides = tokens_of(elsewhere[0].prompt), tokens_of(elsewhere[0].context)
+        tokenizer = language_model(subject.session.learner, CHECKING).base.tokenizer
         yield Finding(
             "error",
             f"{place}: answers are trained after another prompt than they are sampled after",
             f"{share_of(len(elsewhere), whole)}: {some([g.row.id for g in elsewhere])}; "
-            f"{first_difference(tokenizer, first.prompt, first.context) or 'it is longer'}",
+            f"{first_difference(tokenizer, *sides) or 'it is longer'}",
             "choose a rendering whose prompt begins its conversation",
         )
     yield from reencoded(subject, place, golds.answers)
@@ -255,14 +259,14 @@ def round_trip(subject: Subject, place: str, stage: StageSpec, data: str) -> See
 
 def reencoded(subject: Subject, place: str, golds: tuple[Gold, ...]) -> Seen:
     """Answers whose decoded text is tokenized differently from the trained tokens."""
-    session = subject.session
-    codec = Codec(session.base.tokenizer)
+    base = language_model(subject.session.learner, CHECKING).base
+    codec = Codec(base.tokenizer)
     changed: list[tuple[str, str]] = []
     for gold in golds:
-        spoken = [t for t in gold.actions if t not in session.base.end_tokens]
+        spoken = [t for t in gold.actions if t not in base.end_tokens]
         again = codec.encode(codec.break_up(gold.text), first=False)
         if spoken != again:
-            difference = first_difference(session.base.tokenizer, spoken, again)
+            difference = first_difference(base.tokenizer, spoken, again)
             changed.append((gold.row.id, difference or "the second goes on"))
     if changed:
         yield Finding(

@@ -25,7 +25,8 @@ from assay.lab.check.subject import (
     share_of,
     some,
 )
-from assay.lab.setup.evaluation import RenderedEvaluation
+from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.learner import question
 from assay.lab.setup.prepare import (
     LONGER,
     SHORTER,
@@ -33,7 +34,6 @@ from assay.lab.setup.prepare import (
     DataSet,
     Shift,
     find_part,
-    make_renderer,
 )
 
 MANY = 0.2
@@ -185,7 +185,7 @@ def without_candidates(subject: Subject) -> Seen:
             )
 
 
-def by_size(subject: Subject) -> list[RenderedEvaluation]:
+def by_size(subject: Subject) -> list[Evaluation]:
     """Evaluations, those with the most items first."""
     return sorted(subject.session.evaluations.values(), key=lambda e: -len(e.items))
 
@@ -227,21 +227,21 @@ def conversation_lengths(subject: Subject, name: str) -> list[int]:
     reads = reading(session)
     used = [stage.rendering for _, stage, data in reads if data.removesuffix(".dev") == name]
     rendering = used[0] if used else "auto"
-    renderer = make_renderer(session.base.tokenizer, rendering)
+    encoder = session.learner.encoder(rendering)
     data = session.sets[name]
     found: list[int] = []
     for part in (name, f"{name}.dev"):
         golds = subject.golds_of_data(part, rendering)
-        found += [len(gold.context) + len(gold.actions) for gold in golds.answers]
+        found += [gold.context_size + len(gold.actions) for gold in golds.answers]
         bare = [row for row in data.part(part) if row.id in set(golds.missing)]
-        found += [len(renderer.prompt(session.task.prompt(row), row.tools)) for row in bare]
+        found += [encoder.size(encoder.prompt(row, question(session.task, row))) for row in bare]
     return found
 
 
 def measured(place: str, golds: Golds) -> Seen:
     """Statistics of prompts and answers."""
     for what, counts in (
-        ("prompt", [len(gold.prompt) for gold in golds.answers]),
+        ("prompt", [gold.prompt_size for gold in golds.answers]),
         ("answer", [len(gold.actions) for gold in golds.answers]),
     ):
         found = length_statistics(counts)
@@ -263,13 +263,13 @@ def compared(subject: Subject, place: str, golds: Golds, limit: int | None) -> S
                 f"{share_of(len(cut), whole)} over {limit} tokens: {some(cut)}",
                 "the full reward is out of reach there; raise max_tokens or drop these rows",
             )
-    window = getattr(subject.session.base.config, "max_position_embeddings", None)
+    window = subject.session.learner.positions
     if window is None:
         return
     over = [
         gold.row.id
         for gold in golds.answers
-        if len(gold.prompt) + (len(gold.actions) if limit is None else limit) > window
+        if gold.prompt_size + (len(gold.actions) if limit is None else limit) > window
     ]
     if over:
         yield Finding(

@@ -1,13 +1,13 @@
-"""The input of every check: the opened experiment, and its gold answers as the model writes them.
+"""The input of every check: the opened experiment, and its gold answers as the policy gives them.
 
-Gold answers are rendered once and shared. Nothing is judged here.
+Gold answers are encoded once and shared. Nothing is judged here.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeGuard
 
-from assay.data.episode import Completion
+from assay.data.episode import Completion, Context
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Row
 from assay.errors import InputError
@@ -15,8 +15,9 @@ from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.stage_tables import CommonStage, RceStage, SamplingStage, StageSpec
 from assay.judge.findings import Finding
-from assay.lab.setup.evaluation import RenderedEvaluation, decode_with
-from assay.lab.setup.prepare import find_part, make_renderer
+from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.learner import question
+from assay.lab.setup.prepare import find_part
 from assay.lab.setup.session import Session
 from assay.tasks.task import Task
 
@@ -72,16 +73,19 @@ Seen = Iterator[Finding | Number | Histogram | Shared]
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """A row's gold answer as tokens, and as the text that rewards would see of them."""
+    """A row's gold answer as actions, and as the text that rewards would see of them."""
 
     row: Row
-    prompt: tuple[int, ...]
-    """The prompt of the model when it samples."""
-    context: tuple[int, ...]
+    prompt: Context
+    """What the policy reads when it samples."""
+    context: Context
     """The context of the answer in training."""
     actions: tuple[int, ...]
-    """The answer's tokens, the end of the turn included."""
+    """The answer's tokens, the end of the turn included; or the candidates that it picks."""
     text: str
+    prompt_size: int
+    context_size: int
+    """Tokens of the prompt and of the context."""
 
     @property
     def completion(self) -> Completion:
@@ -95,7 +99,7 @@ class Golds:
 
     answers: tuple[Gold, ...]
     missing: tuple[str, ...]
-    """Ids of rows without a gold answer in the form of a message."""
+    """Ids of rows without a gold answer that the policy can give."""
     broken: tuple[tuple[str, str], ...]
     """(id, why) of rows that cannot be rendered."""
 
@@ -111,7 +115,7 @@ class Subject:
         """The gold answers of `NAME` or `NAME.dev`."""
         return self._cached(name, rendering, find_part(self.session.sets, name))
 
-    def golds_of_items(self, evaluation: RenderedEvaluation) -> Golds:
+    def golds_of_items(self, evaluation: Evaluation) -> Golds:
         """The gold answers of an evaluation's items."""
         place = f"evaluate.{evaluation.name}"
         return self._cached(place, evaluation.spec.rendering, evaluation.items)
@@ -169,8 +173,7 @@ def samples(stage: CommonStage) -> TypeGuard[SamplingStage]:
 
 def render_golds(session: Session, rows: Sequence[Row], rendering: str) -> Golds:
     """The gold answer of each row; what cannot be rendered is kept with its reason."""
-    renderer = make_renderer(session.base.tokenizer, rendering)
-    decode = decode_with(renderer, session.base.end_tokens)
+    encoder = session.learner.encoder(rendering)
     answers, missing, broken = [], [], []
     for row in rows:
         messages = target_messages(session.task, row)
@@ -178,12 +181,14 @@ def render_golds(session: Session, rows: Sequence[Row], rendering: str) -> Golds
             missing.append(row.id)
             continue
         try:
-            prompt = renderer.prompt(messages[:-1], row.tools)
-            turn = renderer.turns(messages, row.tools, "last")[0]
+            prompt = encoder.prompt(row, question(session.task, row))
+            turn = encoder.turns(row, messages, "last")[0]
         except RenderingError as error:
             broken.append((row.id, str(error)))
             continue
-        answers.append(Gold(row, prompt, turn.context, turn.actions, decode(turn.actions)))
+        sizes = encoder.size(prompt), encoder.size(turn.context)
+        text = encoder.decode(turn.actions)
+        answers.append(Gold(row, prompt, turn.context, turn.actions, text, *sizes))
     return Golds(tuple(answers), tuple(missing), tuple(broken))
 
 

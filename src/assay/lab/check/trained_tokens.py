@@ -15,7 +15,8 @@ from assay.experiment.stage_tables import SftStage
 from assay.judge.findings import Finding
 from assay.lab.check.rendering_mismatch import conversation, spread
 from assay.lab.check.subject import Number, Seen, Subject, share_of
-from assay.lab.setup.prepare import find_part, make_renderer
+from assay.lab.setup.language_learner import language_model
+from assay.lab.setup.prepare import find_part
 
 QUESTION = Message("user", "a")
 CALL = ToolCall("f", {}, "call00001")
@@ -99,10 +100,11 @@ class Trained:
 def trained(subject: Subject) -> Seen:
     """Every SFT stage whose rendering works."""
     session = subject.session
+    learner = language_model(session.learner, "checking what is trained")
     for name, stage in session.experiment.stage.items():
         if not isinstance(stage, SftStage):
             continue
-        renderer = make_renderer(session.base.tokenizer, stage.rendering)
+        renderer = learner.encoder(stage.rendering).renderer
         try:
             handling = think_handling(renderer)
         except RenderingError as error:

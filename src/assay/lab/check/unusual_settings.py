@@ -114,11 +114,16 @@ DISCORDANCE = 0.2
 def smells(subject: Subject) -> Seen:
     """Every stage, reporting evaluation and subset."""
     for name, stage in subject.session.experiment.stage.items():
-        yield from rates(f"stage.{name}", stage)
         if isinstance(stage, GrpoStage):
             yield from groups(f"stage.{name}", stage)
     yield from small_reports(subject)
     yield from first_subsets(subject)
+
+
+def learning_rates(subject: Subject) -> Seen:
+    """The learning rate of every stage of a language model."""
+    for name, stage in subject.session.experiment.stage.items():
+        yield from rates(f"stage.{name}", stage)
 
 
 def rates(place: str, stage: StageSpec) -> Seen:

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 import torch
 from transformers import AutoModelForCausalLM
 
+from assay.data.episode import tokens_of
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import GrpoStage, SamplingStage, SftStage, StageSpec, steps_of
 from assay.judge.findings import Finding
 from assay.lab.check.subject import Number, Seen, Subject, samples
 from assay.lab.setup.checkpoint_models import adapt
-from assay.lab.setup.evaluation import RenderedEvaluation
+from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.language_learner import language_model
 from assay.lab.setup.prepare import find_part
 from assay.models.adapt import Adaptation
 from assay.rl.policy import SampleKey, Sampling
@@ -59,8 +61,8 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
         steps=steps,
         prompts=stage.batch if isinstance(stage, SftStage) else stage.prompts,
         group=stage.group if isinstance(stage, SamplingStage) else 1,
-        prompt=sum(len(gold.prompt) for gold in golds) / len(golds),
-        prompt_most=max(len(gold.prompt) for gold in golds),
+        prompt=sum(gold.prompt_size for gold in golds) / len(golds),
+        prompt_most=max(gold.prompt_size for gold in golds),
         answer=sum(len(gold.actions) for gold in golds) / len(golds),
         answer_most=stage.sampling.max_tokens if samples(stage) else longest,
     )
@@ -72,7 +74,7 @@ def validation_tokens(subject: Subject, stage: StageSpec, steps: int) -> int:
         return 0
     golds = subject.golds_of_data(stage.validation, stage.rendering).answers
     looks = -(-steps // (stage.validation_every or steps))
-    return looks * sum(len(gold.context) + len(gold.actions) for gold in golds)
+    return looks * sum(gold.context_size + len(gold.actions) for gold in golds)
 
 
 def checkpoint_count(stage: StageSpec, steps: int) -> int:
@@ -81,9 +83,7 @@ def checkpoint_count(stage: StageSpec, steps: int) -> int:
     return 1 if every is None else -(-steps // every)
 
 
-def asked_items(
-    experiment: Experiment, evaluation: RenderedEvaluation, subject: Subject
-) -> list[int]:
+def asked_items(experiment: Experiment, evaluation: Evaluation, subject: Subject) -> list[int]:
     """Number of items for each measured checkpoint.
 
     A selecting evaluation measures the stages' starts as well.
@@ -108,7 +108,8 @@ def adaptation_of(subject: Subject, stage: StageSpec) -> Adaptation:
     Raises LoraTargetError, FreezePatternError and NothingToTrain as the stage itself would.
     """
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(subject.session.base.config)
+        learner = language_model(subject.session.learner, "estimating memory")
+        model = AutoModelForCausalLM.from_config(learner.base.config)
         return adapt(model, stage)[1]
 
 
@@ -182,14 +183,15 @@ def measure(subject: Subject) -> Speed | None:
         for stage in session.experiment.stage.values()
         for gold in subject.golds_of_data(stage.data, stage.rendering).answers
     ]
-    contexts = [gold.prompt for gold in golds] or [
-        context for evaluation in session.evaluations.values() for context in evaluation.contexts
+    contexts = [tokens_of(gold.prompt) for gold in golds] or [
+        tokens_of(context) for made in session.evaluations.values() for context in made.contexts
     ]
     if not contexts:
         return None
     prompt = max(contexts, key=len)[:PROMPT]
-    model = session.shelf.load_base().model
-    sampler = session.shelf.sampler(model, frozenset())
+    shelf = language_model(session.learner, "measuring speed").shelf(session.run)
+    model = shelf.load_base().model
+    sampler = shelf.sampler(model, frozenset())
     sampled_seconds(sampler, prompt[:FEW_ROWS], FEW_ROWS, 2)  # the first passes set things up
     prefill = sampled_seconds(sampler, prompt, FEW_ROWS, 1)
     few, many = (
@@ -228,13 +230,14 @@ def stage_seconds(stage: StageSpec, work: StageWork, found: Speed) -> tuple[floa
 
 
 def evaluation_seconds(
-    subject: Subject, evaluation: RenderedEvaluation, found: Speed
+    subject: Subject, evaluation: Evaluation, found: Speed
 ) -> tuple[float, float]:
     """Low and high end of an evaluation on all its checkpoints."""
     golds = subject.golds_of_items(evaluation).answers
     limit = evaluation.spec.sampling.max_tokens
     gold = sum(len(g.actions) for g in golds) / len(golds) if golds else limit
-    prompt = sum(map(len, evaluation.contexts)) / max(len(evaluation.contexts), 1)
+    lengths = [len(tokens_of(context)) for context in evaluation.contexts]
+    prompt = sum(lengths) / max(len(lengths), 1)
     asked = asked_items(subject.session.experiment, evaluation, subject)
     low, high = (
         sum(

@@ -1,6 +1,6 @@
-"""A model in this process as an `Answerer`: a run's checkpoint, or the policy in memory.
+"""A learner in this process as an `Answerer`: a run's checkpoint, or the policy in memory.
 
-Renders prompts and decodes answers. A turn that is already recorded is not sampled again.
+Decodes answers. A turn that is already recorded is not sampled again.
 `run_evaluation` judges and records.
 """
 
@@ -10,45 +10,27 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-from transformers import PretrainedConfig
-
 from assay.data.episode import Completion, Context, Turn
 from assay.data.hashing import sha256_text
 from assay.data.row import Row
-from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import SamplingStage
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import Answered, Request, holder, plain_name
-from assay.lab.setup.checkpoint_models import model_folder
-from assay.lab.setup.evaluation import (
-    Evaluation,
-    RenderedEvaluation,
-    decode_with,
-    rendered_evaluation,
-)
+from assay.lab.setup.evaluation import Evaluation, encoded_evaluation
+from assay.lab.setup.learner import Encoder, refuse_longer
 from assay.lab.setup.manifest import make_manifest, rows_still_there
 from assay.lab.setup.session import Session
-from assay.models.folder import CONFIG
-from assay.models.load import check_loadable
-from assay.models.supported import refuse_untrainable
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.episodes import Samples, run_episodes
 from assay.runs.manifest_file import Manifest
 from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_names import experiment_of
-from assay.tasks.rendered_dialogue import RenderedDialogue
 from assay.train.sampled_groups import FAILED
 
 CHUNK = 256
 Known = Mapping[tuple[Context, SampleKey], Turn]
-
-
-class AnswersTooLong(InputError):
-    """`max_tokens` that no answer of the model can have."""
 
 
 @dataclass(frozen=True)
@@ -69,24 +51,24 @@ class LocalAnswerer:
         return True
 
     def check(self) -> None:
-        """See `refuse_unopenable`."""
-        refuse_unopenable(self.session.experiment, self.session.run.root)
+        """See `Learner.check`."""
+        self.session.learner.check()
 
-    def evaluations(self) -> Mapping[str, RenderedEvaluation]:
+    def evaluations(self) -> Mapping[str, Evaluation]:
         """See `Answerer`."""
         return self.session.evaluations
 
     def evaluation(
         self, name: str, spec: EvaluateSpec, reference: CheckpointReference
-    ) -> RenderedEvaluation:
-        """See `Answerer`; rendered as the checkpoint was trained. Raises AnswersTooLong."""
+    ) -> Evaluation:
+        """See `Answerer`; asked as the checkpoint was trained. Raises AnswersTooLong."""
         session = self.session
         rendering = rendering_for(session.experiment, reference)
         spec = spec.model_copy(update={"rendering": rendering})
-        refuse_longer("sampling.max_tokens", spec.sampling.max_tokens, session.base.positions)
-        tokenizer, trained = session.base.tokenizer, rows_still_there(session)
-        given = (session.task, {}, tokenizer, session.seed, trained, session.run.root)
-        return rendered_evaluation(name, spec, *given)
+        learner, trained = session.learner, rows_still_there(session)
+        refuse_longer("sampling.max_tokens", spec.sampling.max_tokens, learner.positions)
+        given = (session.task, {}, learner, session.seed, trained, session.run.root)
+        return encoded_evaluation(name, spec, *given)
 
     def manifest(self) -> Manifest:
         """See `Answerer`."""
@@ -100,7 +82,6 @@ class LocalAnswerer:
         folder: Path,
     ) -> Generator[list[Answered]]:
         """See `Answerer`; one chunk is sampled at a time, as one batch."""
-        assert isinstance(evaluation, RenderedEvaluation)
         session = self.session
         others = session.evaluations.values()
         known = known_turns(session.run, evaluation, others, checkpoint)
@@ -113,35 +94,31 @@ class LocalAnswerer:
             gc.collect()
 
     def _read(self, checkpoint: str) -> Samples:
-        session, reference = self.session, parse_checkpoint(checkpoint)
+        reference = parse_checkpoint(checkpoint)
         assert reference is not None, f"{checkpoint!r} is no name of a checkpoint"
-        model = session.shelf.plain(reference)
-        return session.shelf.sampler(model, session.base.end_tokens, torch.get_num_threads())
+        return self.session.learner.sampler(self.session.run, reference)
 
     def _answered(
-        self, evaluation: RenderedEvaluation, policy: Samples, chunk: Sequence[Request]
+        self, evaluation: Evaluation, policy: Samples, chunk: Sequence[Request]
     ) -> list[Answered]:
         asked = [(evaluation.items[place], repeat) for place, repeat in chunk]
         keys = [SampleKey(evaluation.seed, item.id, repeat) for item, repeat in asked]
-        decode = decode_with(evaluation.renderer, self.session.base.end_tokens)
+        learner = self.session.learner
+        encoder = learner.encoder(evaluation.spec.rendering)
         if evaluation.dialogue is None:
             contexts = [evaluation.contexts[place] for place, _ in chunk]
             sampled = policy.sample(contexts, keys, evaluation.sampling)
-            texts = [Completion(decode(t.actions), t.actions, t.ended) for t in sampled]
+            texts = [Completion(encoder.decode(t.actions), t.actions, t.ended) for t in sampled]
             return [
-                in_tokens(*request, completion, [turn])
+                in_tokens(encoder, *request, completion, [turn])
                 for request, completion, turn in zip(asked, texts, sampled, strict=True)
             ]
-        dialogues = [
-            RenderedDialogue(evaluation.dialogue(item), evaluation.renderer, decode)
-            for item, _ in asked
-        ]
+        dialogues = [encoder.environment(item, evaluation.dialogue(item)) for item, _ in asked]
         # No dialogue goes beyond what the model can read at once.
-        positions = self.session.base.positions
-        played = run_episodes(policy, dialogues, keys, evaluation.sampling, positions)
+        played = run_episodes(policy, dialogues, keys, evaluation.sampling, learner.positions)
         return [
             replace(
-                in_tokens(*request, dialogue.completion(each.ended), each.turns),
+                in_tokens(encoder, *request, dialogue.completion(each.ended), each.turns),
                 failure=each.failure and FAILED + each.failure,
                 several=True,
             )
@@ -149,9 +126,11 @@ class LocalAnswerer:
         ]
 
 
-def in_tokens(item: Row, repeat: int, completion: Completion, turns: Sequence[Turn]) -> Answered:
+def in_tokens(
+    encoder: Encoder, item: Row, repeat: int, completion: Completion, turns: Sequence[Turn]
+) -> Answered:
     """An answer whose turns are known token by token."""
-    prompt = len(turns[-1].context) if turns else 0
+    prompt = encoder.size(turns[-1].context) if turns else 0
     return Answered(item, repeat, completion, prompt, len(completion.tokens), tuple(turns))
 
 
@@ -174,41 +153,10 @@ def local_holder(root: Path, source: str, skill: str) -> Experiment:
     return holder(plain, source, skill)
 
 
-def refuse_unopenable(experiment: Experiment, root: Path) -> None:
-    """Raise what `load.check_loadable` does, ModelUnsupported for stages that cannot train, and
-    AnswersTooLong. No weights are read.
-    """
-    folder = model_folder(experiment.model, root)
-    config, _ = check_loadable(folder)
-    if experiment.stage:
-        refuse_untrainable(config, folder / CONFIG)
-    refuse_beyond(experiment, config)
-
-
-def refuse_beyond(experiment: Experiment, config: PretrainedConfig) -> None:
-    """Raise AnswersTooLong where the answers of a stage or an evaluation may be too long."""
-    positions = config.max_position_embeddings
-    limits = {
-        f"stage.{name}": stage.sampling.max_tokens
-        for name, stage in experiment.stage.items()
-        if isinstance(stage, SamplingStage)
-    }
-    limits |= {f"evaluate.{n}": e.sampling.max_tokens for n, e in experiment.evaluate.items()}
-    for place, limit in limits.items():
-        refuse_longer(f"{place}.sampling.max_tokens", limit, positions)
-
-
-def refuse_longer(field: str, limit: int, positions: int | None) -> None:
-    """Raise AnswersTooLong where `limit` is more than all that the model reads at once."""
-    if positions is not None and limit > positions:
-        problem = f"{limit} tokens, and the model reads {positions} at once"
-        raise AnswersTooLong(problem, field=field, fix="allow fewer")
-
-
 def known_turns(
     run: RunDirectory,
-    evaluation: RenderedEvaluation,
-    others: Iterable[RenderedEvaluation],
+    evaluation: Evaluation,
+    others: Iterable[Evaluation],
     checkpoint: str,
 ) -> Known:
     """The turns of finished records of a checkpoint that were sampled as `evaluation` samples.
@@ -226,7 +174,7 @@ def known_turns(
     return found
 
 
-def recorded_turns(run: RunDirectory, evaluation: RenderedEvaluation, checkpoint: str) -> Known:
+def recorded_turns(run: RunDirectory, evaluation: Evaluation, checkpoint: str) -> Known:
     """The turns of a finished record, by prompt and what names the draw. Raises DamagedRecord."""
     contexts = dict(zip(evaluation.record.items, evaluation.contexts, strict=True))
     file = evaluation.record.file(run.evaluations, checkpoint)

@@ -12,7 +12,7 @@ from typing import Any
 from assay.data.renderings.rendering import Renderer
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.checkpoint_models import model_folder
-from assay.lab.setup.prepare import make_renderer
+from assay.lab.setup.language_learner import language_model, make_renderer
 from assay.lab.setup.session import Session
 from assay.models.inference import inference_model
 from assay.models.load import load_model
@@ -61,8 +61,9 @@ def opened(root: Path, target: str, rendering: str, name: str | None = None) -> 
     else:
         run, reference = find_named(root, rest if kind == "run" else target)
         session = Session(experiment_of(run), run, stored_status(run.path).seed, Silent())
-        model, folder = session.shelf.plain(reference), session.shelf.base
-        tokenizer, ends = session.base.tokenizer, session.base.end_tokens
+        learner = language_model(session.learner, "serving")
+        model, folder = learner.shelf(run).plain(reference), learner.folder
+        tokenizer, ends = learner.base.tokenizer, learner.base.end_tokens
     decoder = ContinuousBatch(inference_model(model, precision.compute))
     limit = model.config.get_text_config().max_position_embeddings
     renderer = make_renderer(tokenizer, rendering)

@@ -76,24 +76,30 @@ def kind(score: float, error: str) -> str:
     return error or (RIGHT if score >= 1.0 else WRONG)
 
 
-ANSWERERS: Mapping[str, Callable[[Session], Answerer]] = {"openai": EndpointAnswerer}
-"""Answerer by kind of model source; other models are loaded in this process."""
-HOLDERS: Mapping[str, Callable[[Path, str, str], Experiment]] = {"openai": endpoint_holder}
-"""By kind of model source: makes the experiment whose run holds its measurements.
+@dataclass(frozen=True, slots=True)
+class AnswererKind:
+    """How models of one kind of source are measured."""
 
-Arguments are the lab's root, the source and the skill.
-"""
+    answerer: Callable[[Session], Answerer]
+    holder: Callable[[Path, str, str], Experiment]
+    """Makes the experiment whose run holds the measurements, of the lab's root, the source and the
+    skill."""
+
+
+ANSWERERS: Mapping[str, AnswererKind] = {"openai": AnswererKind(EndpointAnswerer, endpoint_holder)}
+"""By kind of model source; models of other kinds are opened in this process, as learners."""
+LOCAL = AnswererKind(LocalAnswerer, local_holder)
 
 
 def answerer_of(session: Session) -> Answerer:
     """The answerer of a run's model."""
     kind = session.experiment.model.partition(":")[0]
-    return ANSWERERS.get(kind, LocalAnswerer)(session)
+    return ANSWERERS.get(kind, LOCAL).answerer(session)
 
 
 def holder_of(root: Path, source: str, skill: str) -> Experiment:
     """The experiment whose run holds what a model source is measured on for a task."""
-    return HOLDERS.get(source.partition(":")[0], local_holder)(root, source, skill)
+    return ANSWERERS.get(source.partition(":")[0], LOCAL).holder(root, source, skill)
 
 
 def measure_stored(

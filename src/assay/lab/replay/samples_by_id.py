@@ -20,7 +20,8 @@ from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import read_json
 
 if TYPE_CHECKING:  # a session loads torch, which finding a record can do without
-    from assay.lab.setup.evaluation import RenderedEvaluation
+    from assay.data.episode import Context
+    from assay.lab.setup.evaluation import Evaluation
     from assay.lab.setup.session import Session
 
 Line = dict[str, Any]
@@ -70,16 +71,16 @@ def prompt_of(session: "Session", line: Line) -> str:
     """
     file = session.run.path / line["file"]
     if file.is_relative_to(session.run.evaluations):
-        context = _evaluation_prompt(session, file, line["item_id"])
+        rendering, context = _evaluation_prompt(session, file, line["item_id"])
     else:
-        context = _training_prompt(session, file.parent.name, line["row_id"])
-    return session.base.tokenizer.decode(context, skip_special_tokens=False)
+        rendering, context = _training_prompt(session, file.parent.name, line["row_id"])
+    return session.learner.encoder(rendering).text(context)
 
 
-def evaluation_of(session: "Session", folder: Path) -> "RenderedEvaluation":
+def evaluation_of(session: "Session", folder: Path) -> "Evaluation":
     """The evaluation whose records lie in `folder`, from what they say about themselves."""
     from assay.experiment.tables import EvaluateSpec
-    from assay.lab.setup.evaluation import rendered_evaluation
+    from assay.lab.setup.evaluation import encoded_evaluation
 
     stored = read_json(folder / "evaluation.json", dict)
     if stored["name"] in session.experiment.evaluate:
@@ -90,29 +91,28 @@ def evaluation_of(session: "Session", folder: Path) -> "RenderedEvaluation":
         checkpoints=("base",),
         options=stored["options"],
     )
-    tokenizer = session.base.tokenizer
-    given = (stored["name"], spec, session.task, {}, tokenizer, session.seed)
-    return rendered_evaluation(*given, root=session.run.root)
+    given = (stored["name"], spec, session.task, {}, session.learner, session.seed)
+    return encoded_evaluation(*given, root=session.run.root)
 
 
-def _evaluation_prompt(session: "Session", file: Path, item_id: str) -> tuple[int, ...]:
+def _evaluation_prompt(session: "Session", file: Path, item_id: str) -> "tuple[str, Context]":
     evaluation = evaluation_of(session, file.parent)
     ids = [item.id for item in evaluation.items]
     if item_id not in ids:
         raise SampleNotFound(f"{evaluation.spec.benchmark} has no item {item_id!r} any more")
-    return evaluation.contexts[ids.index(item_id)]
+    return evaluation.spec.rendering, evaluation.contexts[ids.index(item_id)]
 
 
-def _training_prompt(session: "Session", stage_name: str, row_id: str) -> tuple[int, ...]:
-    from assay.lab.setup.evaluation import first_prompt
-    from assay.lab.setup.prepare import find_part, make_renderer
+def _training_prompt(session: "Session", stage_name: str, row_id: str) -> "tuple[str, Context]":
+    from assay.lab.setup.learner import first_context
+    from assay.lab.setup.prepare import find_part
     from assay.tasks.rendered_dialogue import dialogue_of
 
     stage = session.experiment.stage[stage_name]
     for row in find_part(session.sets, stage.data):
         if row.id == row_id:
-            renderer = make_renderer(session.base.tokenizer, stage.rendering)
-            return first_prompt(renderer, session.task, row, partial(dialogue_of, session.task))
+            encoder, task = session.learner.encoder(stage.rendering), session.task
+            return stage.rendering, first_context(encoder, task, row, partial(dialogue_of, task))
     raise SampleNotFound(f"{stage.data} has no row {row_id!r} any more")
 
 

@@ -27,10 +27,10 @@ from assay.lab.replay.step import (
     load_policy,
     take_gradient,
 )
-from assay.lab.setup.evaluation import first_prompt
-from assay.lab.setup.prepare import find_part, make_renderer, prepare, renderer_of
+from assay.lab.setup.learner import first_context
+from assay.lab.setup.prepare import find_part, prepare, rendering_of
 from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import StageInput, build_grpo, build_method, reward_of
+from assay.lab.setup.stage_methods import build_grpo, build_method, reward_of
 from assay.rl.advantages import ENTROPY_ESTIMATORS
 from assay.rl.aggregation import rce_shares
 from assay.rl.objectives import Grpo as GrpoObjective
@@ -99,12 +99,11 @@ def set_up(session: Session, stored: StoredStep) -> Bench:
     """
     stage = session.experiment.stage[stored.stage]
     name = stage.data.removesuffix(".dev")
-    tokenizer = session.base.tokenizer
     made = prepare(
         name,
         session.experiment.data[name],
         session.task,
-        renderer_of(session.experiment, name, tokenizer),
+        session.learner.encoder(rendering_of(session.experiment, name)),
         session.run.root,
     )
     part = find_part({name: made}, stage.data)
@@ -113,9 +112,9 @@ def set_up(session: Session, stored: StoredStep) -> Bench:
         if line["row_id"] not in known:
             raise SampleNotFound(f"{stage.data} has no row {line['row_id']!r} any more")
     rows = {line["row_id"]: known[line["row_id"]] for line in stored.lines}
-    renderer = make_renderer(tokenizer, stage.rendering)
+    encoder = session.learner.encoder(stage.rendering)
     dialogue = partial(dialogue_of, session.task)
-    contexts = {i: first_prompt(renderer, session.task, r, dialogue) for i, r in rows.items()}
+    contexts = {i: first_context(encoder, session.task, r, dialogue) for i, r in rows.items()}
     return Bench(session, stored, rows, contexts, steps_of(stage, len(part)))
 
 
@@ -178,15 +177,8 @@ def stored_method(
     ]
     groups = in_groups(episodes, stage.group)
     session = bench.session
-    given = StageInput(
-        session.task,
-        tuple(bench.rows.values()),
-        make_renderer(session.base.tokenizer, stage.rendering),
-        session.seed,
-        session.reward_runner(judge_of(bench, stage), stage),
-        session.base.end_tokens,
-        session.base.positions,
-    )
+    runner = session.reward_runner(judge_of(bench, stage), stage)
+    given = session.stage_input(stage, list(bench.rows.values()), runner)
     if isinstance(stage, GrpoStage):
         made = build_grpo(stage, given)
         groups = [made.shaped(group) for group in groups]

@@ -17,14 +17,12 @@ from assay.errors import InputError, nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import GrpoStage, RceStage, RftStage, StageSpec, start_of
 from assay.lab.setup.manifest import check_base
-from assay.lab.setup.session import Session, fit_activations
+from assay.lab.setup.session import Session
 from assay.rl.policy import Policy
-from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.checkpoints import check_checkpoint, step_name, steps_in
 from assay.runs.records import DamagedRecord, read_samples, stored_messages, stored_turns
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_directory
-from assay.train.checkpoint import read_module
 from assay.train.train_state import Batch
 from assay.train.update import accumulate
 
@@ -181,7 +179,7 @@ def start_name(session: Session, stage: StageSpec) -> str:
     return f"{reference.stage}.{checkpoint_directory(session.run, reference).name}"
 
 
-def load_policy(session: Session, name: str, stage: StageSpec, weights: Weights) -> LanguagePolicy:
+def load_policy(session: Session, name: str, stage: StageSpec, weights: Weights) -> Policy:
     """The stage's policy with these weights, its KL reference as `stage` says.
 
     Raises BaseChanged where the run's base model is another than it was, CheckpointDamaged.
@@ -189,12 +187,11 @@ def load_policy(session: Session, name: str, stage: StageSpec, weights: Weights)
     check_base(session)
     # A stage draws its adapter's first weights from this seed.
     torch.manual_seed(session.seed)
-    policy, adaptation = session.shelf.policy(stage, session.base.end_tokens)
-    fit_activations(session, stage, policy.module, adaptation)
+    policy = session.learner.policy(session.run, stage).policy
     folder = checkpoint_folder(session, name, weights)
     if folder is not None:
         check_checkpoint(folder, "restore it, or name another step")
-        read_module(policy.module, folder)
+        policy.load(folder)
     return policy
 
 

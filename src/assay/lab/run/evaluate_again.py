@@ -20,9 +20,9 @@ from assay.lab.evaluate.run_evaluation import answerer_of, holder_of, measure_st
 from assay.lab.monitor.observer import Observer
 from assay.lab.run.runner import execute, note, noted
 from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.learner import model_kinds
 from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
-from assay.models.source import EXAMPLES
 from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory, create_run, runs_of
 from assay.runs.run_files import read_json
@@ -137,7 +137,7 @@ def find_target(
 ) -> tuple[RunDirectory, CheckpointReference]:
     """The run that holds the target's records, and the checkpoint in it."""
     kind, _, rest = target.partition(":")
-    if kind in EXAMPLES and kind != "run":
+    if kind in model_kinds() and kind != "run":
         return model_run(root, target, benchmark, observer), CheckpointReference(None)
     return find_named(root, rest if kind == "run" else target)
 

@@ -16,8 +16,8 @@ from assay.data.files import new_folder, refuse_taken, sha256_file
 from assay.data.renderings.exported_template import save_tokenizer
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.lab.monitor.observer import Silent
+from assay.lab.setup.language_learner import LanguageLearner, language_model
 from assay.lab.setup.manifest import check_base
-from assay.lab.setup.prepare import make_renderer
 from assay.lab.setup.session import Session
 from assay.models.folder import WEIGHTS
 from assay.models.gguf_file import check_gguf, write_gguf
@@ -66,19 +66,21 @@ def export(
     run, reference = find_named(root, name)
     checkpoint_directory(run, parse_run_name(name).checkpoint or reference)
     session = Session(experiment_of(run), run, stored_status(run.path).seed, Silent())
+    learner = language_model(session.learner, "assay export")
     check_base(session)
-    model = session.shelf.plain(reference).to("cpu")  # type: ignore[arg-type]
+    model = learner.shelf(run).plain(reference).to("cpu")  # type: ignore[arg-type]
     if gguf:
-        check_gguf(model, session.base.tokenizer)
+        check_gguf(model, learner.base.tokenizer)
     with new_folder(folder) as part:
         check_room(part, model, dtype, 2 if gguf else 1)
-        made = write_model(session, reference, model, part, dtype, gguf)
+        made = write_model(session, learner, reference, model, part, dtype, gguf)
         (part / CARD).write_text(card(made), encoding="utf-8")
     return made
 
 
 def write_model(
     session: Session,
+    learner: LanguageLearner,
     reference: CheckpointReference,
     model: PreTrainedModel,
     part: Path,
@@ -87,7 +89,7 @@ def write_model(
 ) -> Exported:
     """Weights, configs, tokenizer and template, and the GGUF file if it is wanted."""
     stage = session.experiment.stage[reference.stage or ""]
-    renderer = make_renderer(session.base.tokenizer, stage.rendering)
+    renderer = learner.encoder(stage.rendering).renderer
     model.to(DTYPES[dtype])  # type: ignore[arg-type]
     model.config.dtype = DTYPES[dtype]
     save_weights(model, part)
@@ -101,7 +103,7 @@ def write_model(
         checkpoint=checkpoint_name(reference),
         dtype=dtype,
         rendering=renderer.name,
-        base=session.shelf.base,
+        base=learner.folder,
         weights_sha256=sha256_file(part / WEIGHTS),
         gguf=file,
     )

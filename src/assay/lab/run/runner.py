@@ -46,8 +46,8 @@ from assay.lab.monitor.report_journal import why_due
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
 from assay.lab.setup.manifest import check_manifest, write_manifest
-from assay.lab.setup.prepare import describe, find_part, make_renderer
-from assay.lab.setup.session import Session, fit_activations
+from assay.lab.setup.prepare import describe, find_part
+from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import (
     StageInput,
     build_method,
@@ -58,7 +58,6 @@ from assay.lab.setup.stage_methods import (
 from assay.lab.setup.validate import read_whole
 from assay.models.optimizer import make_optimizer
 from assay.rl.policy import Policy
-from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.checkpoints import drop_optimizer, read_selection
 from assay.runs.manifest_file import CHECKED
 from assay.runs.metrics import check_history, read_metrics, truncate_metrics
@@ -98,7 +97,7 @@ def start(
     runs = []
     for index, seed in enumerate(experiment.seeds):
         with fresh_run(root, experiment, seed, new=new or index > 0) as run:
-            proceed(session.going_on(run=run, seed=seed))
+            proceed(session.copy(run=run, seed=seed))
         runs.append(run)
     return runs
 
@@ -265,15 +264,12 @@ def run_stage(session: Session, name: str) -> None:
         measure_stored(session, evaluation, stage_start(session, name))
     # LoRA draws its first weights from torch's generator.
     torch.manual_seed(session.seed)
-    policy, adaptation = session.shelf.policy(stage, session.base.end_tokens)
-    session.observer.note(
-        f"{name}: {adaptation.kind}, {adaptation.trainable:,} of {adaptation.total:,} weights "
-        f"trained ({adaptation.share:.1%})"
-    )
-    fit_activations(session, stage, policy.module, adaptation)
-    train_stage(session, name, stage, policy, steps)
+    opened = session.learner.policy(session.run, stage)
+    for words in opened.notes:
+        session.observer.note(f"{name}: {words}")
+    train_stage(session, name, stage, opened.policy, steps)
     choose(session, name)
-    del policy
+    del opened
     gc.collect()
 
 
@@ -283,9 +279,7 @@ def later_stage_started(session: Session, name: str) -> bool:
     return any(checkpoint_steps(session.run, s) for s in stages[stages.index(name) + 1 :])
 
 
-def train_stage(
-    session: Session, name: str, stage: StageSpec, policy: LanguagePolicy, steps: int
-) -> None:
+def train_stage(session: Session, name: str, stage: StageSpec, policy: Policy, steps: int) -> None:
     """The stage's loop, continued from the newest whole checkpoint if there is one."""
     options = stage.optimizer
     optimizer = make_optimizer(
@@ -304,7 +298,7 @@ def train_stage(
         steps,
         stage.checkpoint_every,
         session.observer,
-        add_model_files=partial(session.complete, stage),
+        add_model_files=partial(session.learner.complete, session.run, stage),
         after_checkpoint=lambda answers, step: select(session, name, answers, step),
         guards=watch_stage(session.experiment, session.run, name, state.step),
         due=lambda step: why_due(session.experiment, name, step, steps),
@@ -317,15 +311,7 @@ def train_stage(
     if isinstance(stage, SamplingStage) and stage.reward is not None:  # type: ignore[attr-defined]
         judge = reward_of(session.task, stage.reward)  # type: ignore[attr-defined]
         runner = session.reward_runner(judge, stage)
-    given = StageInput(
-        session.task,
-        find_part(session.sets, stage.data),
-        make_renderer(session.base.tokenizer, stage.rendering),
-        session.seed,
-        runner,
-        session.base.end_tokens,
-        session.base.positions,
-    )
+    given = session.stage_input(stage, find_part(session.sets, stage.data), runner)
     try:
         method = first_look(session, name, stage, build_method(stage, given, steps))
         look = validation_of(session, stage, given, steps)

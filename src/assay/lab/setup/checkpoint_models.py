@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from assay.data.files import built_once, cache_root, sha256_file, write_checksums
 from assay.data.hashing import canonical_json, sha256_text
 from assay.errors import look_up
-from assay.experiment.checkpoint_reference import CheckpointReference
+from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import GrpoStage, StageSpec, start_of
@@ -37,8 +37,6 @@ from assay.runs.run_names import (
     resolve_checkpoint,
     run_checkpoint,
 )
-
-BASE = CheckpointReference(None)
 
 
 @dataclass(frozen=True)

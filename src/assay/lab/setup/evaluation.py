@@ -7,19 +7,19 @@ follows. `lab.evaluate.run_evaluation` samples and writes.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from assay.data.episode import Completion
+from assay.data.episode import Completion, Context
 from assay.data.hashing import hash_contents
 from assay.data.leakage import Overlap, overlap
-from assay.data.renderings.rendering import Renderer
 from assay.data.row import Row
 from assay.data.splits import SplitError, conversation_of, take
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.setup.prepare import DataSet, find_part, make_renderer
+from assay.lab.setup.learner import Learner, first_context
+from assay.lab.setup.prepare import DataSet, find_part
 from assay.lab.setup.stage_methods import reward_of
 from assay.rl.policy import Sampling
 from assay.runs.manifest_file import Manifest
@@ -105,6 +105,8 @@ class Evaluation:
     seed: int
     dialogue: Callable[[Row], Dialogue] | None = None
     """The environments of items that take several turns; None where one answer is all."""
+    contexts: tuple[Context, ...] = ()
+    """What the learner reads first of each item; empty where an endpoint gets messages."""
     clustered: bool = False
     """Whether the record names the source of each item, which several may share."""
 
@@ -118,15 +120,6 @@ class Evaluation:
         """The sampling settings of the table."""
         table = self.spec.sampling
         return Sampling(table.temperature, table.max_tokens, table.top_p, table.top_k)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RenderedEvaluation(Evaluation):
-    """An evaluation whose prompts are rendered with a tokenizer, to be asked in this process."""
-
-    contexts: tuple[tuple[int, ...], ...]
-    """The first prompt of each item, as token ids."""
-    renderer: Renderer
 
 
 def make_evaluation(
@@ -187,23 +180,24 @@ def make_evaluation(
     )
 
 
-def rendered_evaluation(
+def encoded_evaluation(
     name: str,
     spec: EvaluateSpec,
     task: Task,
     sets: Mapping[str, DataSet],
-    tokenizer: object,
+    learner: Learner,
     seed: int,
     trained: Trained | None = None,
     root: Path = Path(),
-) -> RenderedEvaluation:
-    """See `make_evaluation`; the prompts are rendered with the tokenizer as the table says."""
-    renderer = make_renderer(tokenizer, spec.rendering)
-    made = make_evaluation(name, spec, task, sets, renderer.fingerprint, seed, trained, root)
-    contexts = tuple(first_prompt(renderer, task, item, made.dialogue) for item in made.items)
-    values = {field.name: getattr(made, field.name) for field in fields(made)}
-    values["clustered"] = any(conversation_of(item) != item.id for item in made.items)
-    return RenderedEvaluation(**values, contexts=contexts, renderer=renderer)
+) -> Evaluation:
+    """See `make_evaluation`; for a learner in this process, as the table's rendering writes."""
+    encoder = learner.encoder(spec.rendering)
+    made = make_evaluation(name, spec, task, sets, encoder.fingerprint, seed, trained, root)
+    return replace(
+        made,
+        contexts=tuple(first_context(encoder, task, item, made.dialogue) for item in made.items),
+        clustered=any(conversation_of(item) != item.id for item in made.items),
+    )
 
 
 def fewer_of(spec: EvaluateSpec, items: int) -> dict[str, int]:
@@ -213,20 +207,3 @@ def fewer_of(spec: EvaluateSpec, items: int) -> dict[str, int]:
             problem = f"asks for {count} of {items} items"
             raise SplitError(problem, field=f"fewer.{name}", fix=f"at most {items}")
     return dict(spec.fewer)
-
-
-def first_prompt(
-    renderer: Renderer, task: Task, item: Row, dialogue: Callable[[Row], Dialogue] | None
-) -> tuple[int, ...]:
-    """The question of an item, or its first one."""
-    asked = dialogue(item).asks() if dialogue else None
-    if asked is not None:
-        return renderer.prompt(asked.messages, asked.tools)
-    return renderer.prompt(task.prompt(item), item.tools)
-
-
-def decode_with(renderer: Renderer, end_tokens: frozenset[int]) -> Callable[[Sequence[int]], str]:
-    """Actions to text without end tokens."""
-    return lambda tokens: renderer.tokenizer.decode(
-        [t for t in tokens if t not in end_tokens], skip_special_tokens=False
-    )

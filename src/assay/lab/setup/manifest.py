@@ -13,7 +13,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -33,8 +33,9 @@ from assay.experiment.data_tables import DataSpec
 from assay.experiment.reward_tables import Reward
 from assay.experiment.stage_tables import StageSpec
 from assay.judge.confounds import differences
-from assay.lab.setup.evaluation import RenderedEvaluation, Trained, trained_rows
-from assay.lab.setup.prepare import DataSet, make_renderer, renderer_of
+from assay.lab.setup.evaluation import Evaluation, Trained, trained_rows
+from assay.lab.setup.learner import question
+from assay.lab.setup.prepare import DataSet, rendering_of
 from assay.lab.setup.session import Session
 from assay.models.matmul import processor_name
 from assay.runs.manifest_file import CHECKED, Manifest, read_manifest, write_manifest
@@ -50,11 +51,11 @@ _MODULE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):[A-Za-z_]\w*")
 """How a worker's function is written: "package.module:function"."""
 
 
-def prompts_sha256(prompts: Iterable[Sequence[int]]) -> str:
-    """One hash of rendered prompts, as token ids, in their order."""
+def prompts_sha256(prompts: Iterable[Any]) -> str:
+    """One hash of prompts as JSON values, such as lists of token ids, in their order."""
     digest = hashlib.sha256()
-    for tokens in prompts:
-        digest.update(sha256_text(canonical_json(list(tokens))).encode("ascii"))
+    for prompt in prompts:
+        digest.update(sha256_text(canonical_json(prompt)).encode("ascii"))
     return digest.hexdigest()
 
 
@@ -223,7 +224,7 @@ def check_manifest(run: RunDirectory, manifest: Manifest) -> None:
 
 
 def _base_weights(session: Session) -> dict[str, str]:
-    found = {"source": session.experiment.model, "sha256": session.base.fingerprint}
+    found = {"source": session.experiment.model, "sha256": session.learner.fingerprint}
     kind, _, name = session.experiment.model.partition(":")
     if kind == "run":
         # A name may come to mean a later run; the folder says which checkpoint it was.
@@ -236,8 +237,8 @@ def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
     """The table of a data set with the fingerprints of its source, rows and prompts."""
     made = session.sets[name]
     rows = (*made.train, *made.dev)
-    renderer = renderer_of(session.experiment, name, session.base.tokenizer)
-    prompts = (renderer.prompt(session.task.prompt(row), row.tools) for row in rows)
+    encoder = session.learner.encoder(rendering_of(session.experiment, name))
+    prompts = (encoder.plain(encoder.prompt(row, question(session.task, row))) for row in rows)
     return {
         **spec.model_dump(mode="json", exclude_none=True),
         **_source(session, spec),
@@ -266,9 +267,9 @@ def _counts(made: DataSet) -> dict[str, Any]:
 
 def stage_table(session: Session, spec: StageSpec) -> dict[str, Any]:
     """The table of a stage, its rendering and rewards with their fingerprints."""
-    renderer = make_renderer(session.base.tokenizer, spec.rendering)
+    encoder = session.learner.encoder(spec.rendering)
     table = spec.model_dump(mode="json", exclude_none=True, exclude=WITHOUT_EFFECT)
-    table["rendering"] = {"name": renderer.name, "sha256": renderer.fingerprint}
+    table["rendering"] = {"name": encoder.name, "sha256": encoder.fingerprint}
     if table.get("reward") is not None:
         table["reward"] = _rewards(session, table["reward"])
     return table
@@ -282,12 +283,13 @@ def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:
     }
 
 
-def _evaluation(session: Session, made: RenderedEvaluation) -> dict[str, Any]:
+def _evaluation(session: Session, made: Evaluation) -> dict[str, Any]:
     """The fingerprints of an evaluation, without its list of checkpoints."""
     record = asdict(made.record)
-    contexts: Sequence[Sequence[int]] = made.contexts
+    encoder = session.learner.encoder(made.spec.rendering)
     apart = {key: record[key] for key in record.keys() - {"name", "items", "seed", "shared"}}
-    table = {**dict(sorted(apart.items())), "prompts_sha256": prompts_sha256(contexts)}
+    hashed = prompts_sha256(map(encoder.plain, made.contexts))
+    table = {**dict(sorted(apart.items())), "prompts_sha256": hashed}
     if made.spec.reward_deadline != DEADLINE_SECONDS:
         table["reward_deadline"] = made.spec.reward_deadline
     if made.spec.reward is not None:
@@ -315,6 +317,6 @@ def rows_still_there(session: Session) -> Trained | None:
 def check_base(session: Session) -> None:
     """Raise BaseChanged where the run's base model is another than when the run was made."""
     noted = read_manifest(session.run).get("base_weights", {}).get("sha256")
-    if noted is not None and noted != session.base.fingerprint:
+    if noted is not None and noted != session.learner.fingerprint:
         problem = f"{session.experiment.model} holds other weights than when {session.run} was made"
         raise BaseChanged(problem, field="model", fix="restore them, or start another run")

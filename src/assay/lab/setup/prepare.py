@@ -12,7 +12,6 @@ from assay.data.formats.formats import Layout, iter_items, shaped
 from assay.data.leakage import call_path, separate
 from assay.data.loaded import Loaded, gather, spread
 from assay.data.renderings.hermes import without_reasoning
-from assay.data.renderings.rendering import Renderer, automatic
 from assay.data.row import Row
 from assay.data.splits import (
     Lengths,
@@ -25,6 +24,7 @@ from assay.data.splits import (
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.experiment import Experiment
+from assay.lab.setup.learner import Encoder, gold_turns, question
 from assay.tasks.task import BenchmarkOptions, Task, benchmark, lookup
 
 TOO_LONG = "prompt longer than max_prompt_tokens"
@@ -50,16 +50,16 @@ class Kept:
     """None where whole conversations were not measured."""
 
 
-def by_length(rows: Sequence[Row], spec: DataSpec, task: Task, renderer: Renderer) -> Kept:
+def by_length(rows: Sequence[Row], spec: DataSpec, task: Task, encoder: Encoder) -> Kept:
     """The rows within the limits of a data set's table. Raises RenderingError."""
     kept, dropped = tuple(rows), {}
     if spec.max_prompt_tokens is not None:
-        lengths = [len(renderer.prompt(task.prompt(row), row.tools)) for row in kept]
+        lengths = [encoder.size(encoder.prompt(row, question(task, row))) for row in kept]
         kept, out = drop_long(kept, lengths, spec.max_prompt_tokens)
         dropped[TOO_LONG] = tuple(d.row_id for d in out)
     shift = None
     if spec.min_tokens is not None or spec.max_tokens is not None:
-        tokens = {row.id: conversation_tokens(renderer, task, row) for row in kept}
+        tokens = {row.id: conversation_tokens(encoder, task, row) for row in kept}
         before = kept
         limits: tuple[tuple[str, int | None, Callable], ...] = (
             (LONGER, spec.max_tokens, drop_long),
@@ -73,17 +73,16 @@ def by_length(rows: Sequence[Row], spec: DataSpec, task: Task, renderer: Rendere
     return Kept(kept, {reason: ids for reason, ids in dropped.items() if ids}, shift)
 
 
-def conversation_tokens(renderer: Renderer, task: Task, row: Row) -> int:
+def conversation_tokens(encoder: Encoder, task: Task, row: Row) -> int:
     """Tokens that training sees of a row with its answer, the end of that turn included; those of
     its prompt where it has no answer. Raises RenderingError.
     """
-    prompt = task.prompt(row)
     try:
-        target = task.target(row)
+        task.target(row)
     except InputError:
-        return len(renderer.prompt(prompt, row.tools))
-    (turn,) = renderer.turns((*prompt, target), row.tools, "last")
-    return len(turn.context) + len(turn.actions)
+        return encoder.size(encoder.prompt(row, question(task, row)))
+    (turn,) = gold_turns(encoder, task, row)
+    return encoder.size(turn.context) + len(turn.actions)
 
 
 class NothingLeft(InputError):
@@ -132,7 +131,7 @@ def layout(spec: DataSpec) -> Layout:
     return Layout(csv, spec.columns or {})
 
 
-def prepare(name: str, spec: DataSpec, task: Task, renderer: Renderer, root: Path) -> DataSet:
+def prepare(name: str, spec: DataSpec, task: Task, encoder: Encoder, root: Path) -> DataSet:
     """Read one data set and apply its table: turns, benchmarks, lengths, take, split, in order.
 
     Subsets and splits are the same for every training seed, so that seeds can be compared.
@@ -146,7 +145,7 @@ def prepare(name: str, spec: DataSpec, task: Task, renderer: Renderer, root: Pat
         rows = apart.rows
         for reason, ids in apart.dropped.items():
             dropped[f"{reason} ({test})"] = ids
-    kept = by_length(rows, spec, task, renderer)
+    kept = by_length(rows, spec, task, encoder)
     rows = kept.rows
     dropped |= kept.dropped
     if not rows:
@@ -181,20 +180,14 @@ def describe(made: DataSet, spec: DataSpec) -> str:
     return "; ".join(parts)
 
 
-def renderer_of(experiment: Experiment, data: str, tokenizer: object) -> Renderer:
+def rendering_of(experiment: Experiment, data: str) -> str:
     """The rendering of the first stage that reads a data set; `auto` where none does."""
     reading = [
         stage.rendering
         for stage in experiment.stage.values()
         if data in {name.removesuffix(".dev") for name in stage.reads}
     ]
-    return make_renderer(tokenizer, reading[0] if reading else "auto")
-
-
-def make_renderer(tokenizer: object, name: str) -> Renderer:
-    """The rendering called `name`; `auto` is the tokenizer's own template where it writes tools."""
-
-    return Renderer(tokenizer, automatic(tokenizer) if name == "auto" else name)
+    return reading[0] if reading else "auto"
 
 
 def find_part(sets: Mapping[str, DataSet], name: str) -> tuple[Row, ...]:

@@ -3,13 +3,11 @@
 Trains nothing itself.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from assay.data.episode import Episode, Reward
-from assay.data.renderings.rendering import Renderer
-from assay.data.row import Message, Row
+from assay.data.renderings.rendering import Loss
+from assay.data.row import Row
 from assay.errors import InputError, look_up
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.stage_tables import (
@@ -20,18 +18,18 @@ from assay.experiment.stage_tables import (
     SftStage,
     StageSpec,
 )
+from assay.lab.setup.learner import Encoder, gold_turns, question, stored_turns
 from assay.rl.losses import Clip
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
-from assay.rl.thought import CLOSING, OPENING, Thinking
-from assay.rollout.policies.self_check import check_language_policy
-from assay.tasks.rendered_dialogue import RenderedDialogue, dialogue_of
+from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.tasks.task import RewardFunction, Task, reward
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.likelihood import Rce, Rft, Sft, Validation
+from assay.train.loop import Check as BatchCheck
 from assay.train.loop import FirstBatchCheck, LoopSettings
 from assay.train.sampled_groups import MultiTurn, Prompts, SingleTurn, Source, StoredGroups
 from assay.train.train_state import Method
@@ -41,24 +39,20 @@ class NoStoredGroups(InputError):
     """A stage wants stored candidates and its rows hold none."""
 
 
-CHECKED_TOKENS = 1024
-"""Tokens that the self-check runs through the plain path, unless two turns of each of its groups
-are longer."""
-
-
 @dataclass(frozen=True)
 class StageInput:
     """The inputs that a method is built from."""
 
     task: Task
     rows: tuple[Row, ...]
-    renderer: Renderer
+    encoder: Encoder
     seed: int
     runner: RewardRunner | None
     """Judges completions; None for methods that do not sample."""
-    end_tokens: frozenset[int]
     positions: int | None = None
-    """Tokens that the model can read at once; None where it does not say."""
+    """Tokens that the learner can read at once; None where nothing bounds them."""
+    first_batch_check: BatchCheck | None = None
+    """Checks the first update of a GRPO stage."""
 
 
 def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
@@ -85,7 +79,7 @@ def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
         case RftStage():
             temperature = stage.likelihood_temperature
             prompts = sampled_prompts(stage, given)
-            return Rft(prompts, stage.keep, stage.batch, temperature, decoder(given))
+            return Rft(prompts, stage.keep, stage.batch, temperature, given.encoder.decode)
         case RceStage():
             groups = stored_groups(stage, given) if stage.candidates == "stored" else None
             return Rce(
@@ -94,11 +88,12 @@ def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
                 stage.tau.start,
                 stage.tau.start if stage.tau.end is None else stage.tau.end,
                 stage.likelihood_temperature,
-                decoder(given),
+                given.encoder.decode,
             )
         case GrpoStage():
-            check = partial(check_language_policy, tokens=min(stage.micro_tokens, CHECKED_TOKENS))
-            return FirstBatchCheck(build_grpo(stage, given), check)
+            method = build_grpo(stage, given)
+            check = given.first_batch_check
+            return method if check is None else FirstBatchCheck(method, check)
 
 
 def build_validation(
@@ -109,18 +104,10 @@ def build_validation(
     return Validation(episodes, stage.validation_every, steps, stage.micro_tokens)
 
 
-def stored_conversations(given: StageInput, loss_on: str) -> tuple[Episode, ...]:
+def stored_conversations(given: StageInput, loss_on: Loss) -> tuple[Episode, ...]:
     """The gold conversations of all rows as episodes to imitate."""
     return tuple(
-        Episode(
-            row.id,
-            row.id,
-            given.renderer.turns(
-                (*given.task.prompt(row), given.task.target(row)),
-                row.tools,
-                loss_on,  # type: ignore[arg-type]
-            ),
-        )
+        Episode(row.id, row.id, gold_turns(given.encoder, given.task, row, loss_on))
         for row in given.rows
     )
 
@@ -142,8 +129,7 @@ def stored_groups(stage: RceStage, given: StageInput) -> StoredGroups:
 
 def candidate_episode(given: StageInput, row: Row, index: int, candidate: dict) -> Episode:
     """A stored candidate as an episode with its reward."""
-    messages = (*given.task.prompt(row), Message("assistant", candidate["text"]))
-    turns = given.renderer.turns(messages, row.tools, "last")
+    turns = stored_turns(given.encoder, given.task, row, candidate)
     return Episode(f"{row.id}#{index}", row.id, turns, Reward(float(candidate["reward"])))
 
 
@@ -162,19 +148,17 @@ def sampled_prompts(stage: SamplingStage, given: StageInput) -> Prompts:
 def sampled_source(stage: SamplingStage, given: StageInput) -> Source:
     """Episodes of several turns where any row is a dialogue, otherwise single answers."""
     assert given.runner is not None
-    score, decode = given.runner.score, decoder(given)
-    if any(given.task.dialogue(row) is not None for row in given.rows):
+    score, encoder, task = given.runner.score, given.encoder, given.task
+    if any(task.dialogue(row) is not None for row in given.rows):
         return MultiTurn(
-            lambda row: RenderedDialogue(dialogue_of(given.task, row), given.renderer, decode),
+            lambda row: encoder.environment(row, dialogue_of(task, row)),
             sampling_of(stage),
             given.seed,
             score,
             given.positions,
         )
-    contexts = {
-        row.id: given.renderer.prompt(given.task.prompt(row), row.tools) for row in given.rows
-    }
-    return SingleTurn(contexts, sampling_of(stage), given.seed, score, decode)
+    contexts = {row.id: encoder.prompt(row, question(task, row)) for row in given.rows}
+    return SingleTurn(contexts, sampling_of(stage), given.seed, score, encoder.decode)
 
 
 def sampling_of(stage: SamplingStage) -> Sampling:
@@ -221,28 +205,10 @@ def build_grpo(stage: GrpoStage, given: StageInput) -> Grpo:
         temperature=stage.sampling.temperature,
         max_tokens=stage.sampling.max_tokens,
         micro_tokens=stage.micro_tokens,
-        thinking=thinking_of(given),
+        thinking=given.encoder.thinking,
         max_bad_steps=stage.max_steps_without_bonus,
     )
-    return Grpo(sampled_prompts(stage, given), settings, objective, decoder(given))
-
-
-def thinking_of(given: StageInput) -> Thinking:
-    """The marks of chains of thought in this tokenizer's text."""
-    added = given.renderer.tokenizer.added_tokens_decoder.items()
-    tags = (OPENING, CLOSING)
-    control = frozenset(id_ for id_, t in added if t.special and t.content not in tags)
-    return Thinking(decoder(given), control)
-
-
-def decoder(given: StageInput) -> Callable[[Sequence[int]], str]:
-    """Actions to the text that rewards see: without end tokens, everything else kept."""
-
-    def decode(tokens: Sequence[int]) -> str:
-        kept = [t for t in tokens if t not in given.end_tokens]
-        return given.renderer.tokenizer.decode(kept, skip_special_tokens=False)
-
-    return decode
+    return Grpo(sampled_prompts(stage, given), settings, objective, given.encoder.decode)
 
 
 def reward_of(task: Task, spec: RewardSpec) -> RewardFunction | WeightedReward:

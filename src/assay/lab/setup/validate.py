@@ -20,7 +20,7 @@ from assay.experiment.read_file import SpecError, first_error, read_experiment
 from assay.experiment.reward_tables import Reward
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.lab.setup.helper_models import KINDS, METRIC
-from assay.models.source import EXAMPLES
+from assay.lab.setup.learner import model_kinds
 from assay.rl.advantages import ADVANTAGES
 from assay.rl.aggregation import AGGREGATIONS
 from assay.rl.kl import CORRECTED, KL_ESTIMATORS, k1
@@ -60,7 +60,8 @@ def _problems(experiment: Experiment) -> Iterator[Problem | None]:
         yield unknown_task
         return
     skill = task(experiment.task)
-    yield _unknown(("model",), experiment.model.partition(":")[0], EXAMPLES, "kind of model source")
+    kind = experiment.model.partition(":")[0]
+    yield _unknown(("model",), kind, model_kinds(), "kind of model source")
     for name, helper in experiment.helpers.items():
         place = ("model", name)
         kind = helper.source.partition(":")[0]

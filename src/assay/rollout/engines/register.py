@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from assay.data.episode import Turn
+from assay.data.episode import Context, Turn
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.rollout.engines.endpoint.client import Endpoint, endpoint_of
@@ -35,12 +35,12 @@ class Sampler(Protocol):
 
     def sample(
         self,
-        contexts: Sequence[tuple[int, ...]],
+        contexts: Sequence[Context],
         keys: Sequence[SampleKey],
         sampling: Sampling,
         policy_version: int = 0,
     ) -> list[Turn]:
-        """One turn per context."""
+        """One turn per context, which are token ids."""
         ...
 
 

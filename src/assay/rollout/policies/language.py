@@ -6,15 +6,17 @@ over the trained ones after each update.
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 
 import torch
 from peft import PeftModel
 from torch import nn
 
-from assay.data.episode import Context, Turn
+from assay.data.episode import Context, Turn, tokens_of
 from assay.models.lora import adapter_free
 from assay.models.precision import Precision
 from assay.models.scoring import score_actions
+from assay.models.weight_files import load_weights, save_weights
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Sampling, Scores
 from assay.rollout.engines.cpu.sampler import LocalSampler
@@ -64,7 +66,7 @@ class LanguagePolicy:
         with self.precision.autocast():
             logps_S, entropy_S = score_actions(
                 self._scoring,  # type: ignore[arg-type]
-                packed.contexts,
+                [tokens_of(context) for context in packed.contexts],
                 packed.actions_S,
                 packed.offsets_N1,
                 temperature=packed.temperature,
@@ -86,10 +88,18 @@ class LanguagePolicy:
         finally:
             self._scoring = self._module
 
+    def save(self, folder: Path) -> None:
+        """The weights as the ecosystem names them."""
+        save_weights(self._module, folder)  # type: ignore[arg-type]
+
+    def load(self, folder: Path) -> None:
+        """See `rl.policy.Policy`."""
+        load_weights(self._module, folder)  # type: ignore[arg-type]
+
     def conversations(self) -> AbstractContextManager[int | None]:
         """Inside, contexts may extend earlier turns."""
         return self.sampler.conversations()
 
     def context_cost(self, context: Context) -> int:
         """The context's token count."""
-        return len(context)
+        return len(tokens_of(context))

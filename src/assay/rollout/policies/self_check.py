@@ -16,6 +16,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from assay.data.episode import tokens_of
 from assay.errors import RunFailure
 from assay.models.first_difference import first_difference, score_plainly
 from assay.rl.objectives import Objective
@@ -208,13 +209,18 @@ def check_language_policy(
     """
     assert isinstance(policy, LanguagePolicy)
     sample = packed.take(chosen_turns(packed, tokens))
-    turns = (sample.contexts, sample.actions_S, sample.offsets_N1)
+    turns = (in_tokens(sample), sample.actions_S, sample.offsets_N1)
     with without_dropout(policy.module):
         try:
             found = measure(policy, sample, objective)
         finally:
             policy.module.zero_grad(set_to_none=True)
         return judge(found, lambda: first_difference(policy.module, *turns))
+
+
+def in_tokens(packed: Packed) -> list[tuple[int, ...]]:
+    """The context of each turn."""
+    return [tokens_of(context) for context in packed.contexts]
 
 
 def chosen_turns(packed: Packed, tokens: int) -> list[int]:
@@ -239,7 +245,7 @@ def chosen_turns(packed: Packed, tokens: int) -> list[int]:
 
 def sequence_lengths(packed: Packed) -> Tensor:
     """Tokens of each turn, its context included (N)."""
-    contexts_N = torch.tensor([len(context) for context in packed.contexts])
+    contexts_N = torch.tensor([len(context) for context in in_tokens(packed)])
     return contexts_N + packed.offsets_N1.diff()
 
 
@@ -357,7 +363,7 @@ def score_turn(
     with policy.precision.autocast() if autocast else nullcontext():
         logps_C, entropy_C = score_plainly(
             policy.module,
-            alone.contexts,
+            in_tokens(alone),
             alone.actions_S,
             alone.offsets_N1,
             temperature=sample.temperature,

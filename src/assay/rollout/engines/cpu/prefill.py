@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from assay.data.episode import Turn
+from assay.data.episode import Turn, tokens_of
 from assay.models.inference import InferenceModel
 from assay.rollout.engines.cpu.kv_cache import Cache, CacheShape, PrefillPlan, Segment, empty_cache
 
@@ -139,8 +139,9 @@ class Prompts:
         if self.conversations is None:
             return
         slot, fed = row // cache.slots, len(turn.actions) - 1
-        tokens = turn.context + turn.actions[:fed]
-        remember(self.conversations, cache, slot, row, len(turn.context), tokens)
+        context = tokens_of(turn.context)
+        tokens = context + turn.actions[:fed]
+        remember(self.conversations, cache, slot, row, len(context), tokens)
 
 
 def remember(

@@ -18,7 +18,7 @@ from typing import NoReturn
 import torch
 from torch import nn
 
-from assay.data.episode import Ended, Turn
+from assay.data.episode import Context, Ended, Turn, tokens_of
 from assay.models.inference import InferenceModel, inference_model
 from assay.models.scoring import distinct
 from assay.rl.policy import SampleKey, Sampling
@@ -186,19 +186,19 @@ class LocalSampler:
 
     def sample(
         self,
-        contexts: Sequence[tuple[int, ...]],
+        contexts: Sequence[Context],
         keys: Sequence[SampleKey],
         sampling: Sampling,
         policy_version: int = 0,
         watch: Watch | None = None,
     ) -> list[Turn]:
         """One turn per context; see `rollout.engines.cpu.engine.sample_turns`."""
-        model = self.model
+        model, prompts = self.model, [tokens_of(context) for context in contexts]
 
         def some(places: Sequence[int]) -> tuple[list[Turn], int]:
             return sample_turns(
                 model,
-                [contexts[place] for place in places],
+                [prompts[place] for place in places],
                 [keys[place] for place in places],
                 sampling,
                 self.end_tokens,
@@ -213,8 +213,8 @@ class LocalSampler:
         alone = alone or sys.platform != "linux"
         processes = 1 if alone else self.processes
         if processes == 1:
-            turns, prefilled = some(range(len(contexts)))
+            turns, prefilled = some(range(len(prompts)))
         else:
-            turns, prefilled = sample_side_by_side(some, contexts, processes)
+            turns, prefilled = sample_side_by_side(some, prompts, processes)
         self.prefilled_tokens += prefilled
         return turns

@@ -1,0 +1,271 @@
+"""The language model as a `Learner`: rendered conversations, tokens, LoRA, activation memory.
+
+The default of `lab.setup.learner`. Only parts of the lab that need a tokenizer or a Transformers
+model ask for it by name, with `language_model`. Nothing is trained or judged here.
+"""
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PretrainedConfig
+
+from assay.data.episode import Context, Turn, tokens_of
+from assay.data.renderings.exported_template import save_tokenizer
+from assay.data.renderings.rendering import Loss, Renderer, automatic
+from assay.data.row import Message, Row
+from assay.errors import InputError
+from assay.experiment.checkpoint_reference import CheckpointReference
+from assay.experiment.experiment import Experiment
+from assay.experiment.stage_tables import SamplingStage, StageSpec
+from assay.lab.setup.checkpoint_models import ModelShelf, model_folder
+from assay.lab.setup.learner import Learner, LearnerInput, StagePolicy, refuse_longer
+from assay.models.adapt import Adaptation, save_activations
+from assay.models.folder import CONFIG
+from assay.models.load import check_loadable, load_model
+from assay.models.memory import (
+    MemoryEstimate,
+    StepLoad,
+    available_memory,
+    choose_checkpointing,
+    model_shape,
+)
+from assay.models.precision import Precision
+from assay.models.supported import refuse_untrainable
+from assay.rl.thought import CLOSING, OPENING, Thinking
+from assay.rollout.engines.register import Sampler
+from assay.rollout.policies.self_check import check_language_policy
+from assay.runs.run_directory import RunDirectory
+from assay.tasks.rendered_dialogue import RenderedDialogue
+from assay.tasks.task import Asked, Dialogue
+from assay.train.loop import Check as BatchCheck
+
+LANGUAGE_MODEL = "language model"
+CHECKED_TOKENS = 1024
+"""Tokens that the self-check runs through the plain path, unless two turns of each of its groups
+are longer."""
+
+
+class NotALanguageModel(InputError):
+    """A command that needs a language model, and the run trains something else."""
+
+
+@dataclass(frozen=True)
+class LanguageEncoder:
+    """See `lab.setup.learner.Encoder`; contexts are token ids, actions tokens."""
+
+    renderer: Renderer
+    end_tokens: frozenset[int]
+
+    @property
+    def name(self) -> str:
+        """The rendering's name, with `auto` resolved."""
+        return self.renderer.name
+
+    @property
+    def fingerprint(self) -> str:
+        """The rendering's fingerprint."""
+        return self.renderer.fingerprint
+
+    @property
+    def thinking(self) -> Thinking:
+        """The marks of chains of thought in this tokenizer's text."""
+        added = self.renderer.tokenizer.added_tokens_decoder.items()
+        tags = (OPENING, CLOSING)
+        control = frozenset(id_ for id_, t in added if t.special and t.content not in tags)
+        return Thinking(self.decode, control)
+
+    def prompt(self, row: Row, asked: Asked) -> tuple[int, ...]:
+        """The rendered conversation with its generation prompt. Raises RenderingError."""
+        return self.renderer.prompt(asked.messages, asked.tools)
+
+    def turns(self, row: Row, messages: Sequence[Message], loss_on: Loss) -> tuple[Turn, ...]:
+        """See `Renderer.turns`. Raises RenderingError."""
+        return self.renderer.turns(messages, row.tools, loss_on)
+
+    def environment(self, row: Row, dialogue: Dialogue) -> RenderedDialogue:
+        """The dialogue in tokens."""
+        return RenderedDialogue(dialogue, self.renderer, self.decode)
+
+    def decode(self, actions: Sequence[int]) -> str:
+        """The text without end tokens, everything else kept."""
+        kept = [token for token in actions if token not in self.end_tokens]
+        return self.renderer.tokenizer.decode(kept, skip_special_tokens=False)
+
+    def size(self, context: Context) -> int:
+        """Its token count."""
+        return len(tokens_of(context))
+
+    def plain(self, context: Context) -> list[int]:
+        """Its token ids."""
+        return list(tokens_of(context))
+
+    def text(self, context: Context) -> str:
+        """The prompt, control tokens included."""
+        return self.renderer.tokenizer.decode(tokens_of(context), skip_special_tokens=False)
+
+
+@dataclass(frozen=True)
+class BaseFacts:
+    """Facts of the base model, kept after its weights are released."""
+
+    tokenizer: Any
+    fingerprint: str
+    end_tokens: frozenset[int]
+    config: PretrainedConfig
+
+
+@dataclass(frozen=True)
+class LanguageLearner:
+    """See `lab.setup.learner.Learner`."""
+
+    experiment: Experiment
+    root: Path
+    precision: Precision
+    _encoders: dict[str, LanguageEncoder] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """See `Learner`."""
+        return LANGUAGE_MODEL
+
+    @property
+    def fingerprint(self) -> str:
+        """See `Learner`."""
+        return self.base.fingerprint
+
+    @property
+    def positions(self) -> int | None:
+        """Tokens that the model reads at once; None where its configuration does not say."""
+        return getattr(self.base.config, "max_position_embeddings", None)
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder of the base model."""
+        return model_folder(self.experiment.model, self.root)
+
+    @cached_property
+    def base(self) -> BaseFacts:
+        """Tokenizer, fingerprint and end tokens of the base model; the weights are let go."""
+        loaded = load_model(self.folder, self.precision)
+        facts = BaseFacts(
+            loaded.tokenizer, loaded.fingerprint, loaded.end_tokens, loaded.model.config
+        )
+        del loaded
+        gc.collect()
+        return facts
+
+    def shelf(self, run: RunDirectory) -> ModelShelf:
+        """The loader of a run's models."""
+        return ModelShelf(self.experiment, run, self.folder, self.precision)
+
+    def check(self) -> None:
+        """See `refuse_unopenable`."""
+        refuse_unopenable(self.experiment, self.root)
+
+    def encoder(self, rendering: str) -> LanguageEncoder:
+        """See `Learner`. Raises UnknownRenderingError."""
+        if rendering not in self._encoders:
+            renderer = make_renderer(self.base.tokenizer, rendering)
+            self._encoders[rendering] = LanguageEncoder(renderer, self.base.end_tokens)
+        return self._encoders[rendering]
+
+    def policy(self, run: RunDirectory, stage: StageSpec) -> StagePolicy:
+        """See `Learner`; with its adapter, sampler and KL reference."""
+        policy, adaptation = self.shelf(run).policy(stage, self.base.end_tokens)
+        share = (
+            f"{adaptation.kind}, {adaptation.trainable:,} of {adaptation.total:,} weights "
+            f"trained ({adaptation.share:.1%})"
+        )
+        estimate = fit_activations(self, stage, policy.module, adaptation)
+        again = "activations are computed twice, because memory is short"
+        return StagePolicy(policy, (share, again) if estimate.checkpointing else (share,))
+
+    def sampler(self, run: RunDirectory, reference: CheckpointReference) -> Sampler:
+        """See `Learner`; large batches are sampled in a process for each core."""
+        shelf = self.shelf(run)
+        model = shelf.plain(reference)
+        return shelf.sampler(model, self.base.end_tokens, torch.get_num_threads())
+
+    def complete(self, run: RunDirectory, stage: StageSpec, folder: Path) -> None:
+        """See `Learner`: the files that other programs need to answer as the run does."""
+        save_tokenizer(self.encoder(stage.rendering).renderer, folder)
+        self.shelf(run).complete(stage, folder)
+
+    def first_batch_check(self, stage: StageSpec) -> BatchCheck:
+        """See `Learner`: the packed path against Transformers' own."""
+        return partial(check_language_policy, tokens=min(stage.micro_tokens, CHECKED_TOKENS))
+
+
+def make_language_learner(given: LearnerInput) -> LanguageLearner:
+    """The learner of every kind of source that is not in `LEARNERS`."""
+    return LanguageLearner(given.experiment, given.root, given.precision)
+
+
+def language_model(learner: Learner, what: str) -> LanguageLearner:
+    """The learner for `what`, which works with language models only.
+
+    Raises NotALanguageModel for another learner.
+    """
+    if not isinstance(learner, LanguageLearner):
+        problem = f"{what} needs a language model, and this run trains a {learner.name}"
+        raise NotALanguageModel(problem, fix="assay eval measures it")
+    return learner
+
+
+def make_renderer(tokenizer: object, name: str) -> Renderer:
+    """The rendering called `name`; `auto` is the tokenizer's own template where it writes tools."""
+    return Renderer(tokenizer, automatic(tokenizer) if name == "auto" else name)
+
+
+def fit_activations(
+    learner: LanguageLearner, stage: StageSpec, module: nn.Module, adaptation: Adaptation
+) -> MemoryEstimate:
+    """Turn activation checkpointing on where a micro-batch would not fit without it.
+
+    The gradients are the same either way. The weights are in memory already, so they are not
+    asked for a second time.
+    """
+    precision = learner.precision
+    load = StepLoad(
+        tokens=stage.micro_tokens,
+        logit_rows=stage.micro_tokens // 2,
+        trainable=adaptation.trainable,
+        optimizer=stage.optimizer.name,
+        bf16=precision.compute != precision.master,
+    )
+    shape = model_shape(learner.base.config)
+    free = available_memory(precision.device) + 4.0 * shape.parameters
+    estimate = choose_checkpointing(shape, load, free)
+    if estimate.checkpointing:
+        save_activations(module)
+    return estimate
+
+
+def refuse_unopenable(experiment: Experiment, root: Path) -> None:
+    """Raise what `load.check_loadable` does, ModelUnsupported for stages that cannot train, and
+    AnswersTooLong. No weights are read.
+    """
+    folder = model_folder(experiment.model, root)
+    config, _ = check_loadable(folder)
+    if experiment.stage:
+        refuse_untrainable(config, folder / CONFIG)
+    refuse_beyond(experiment, config)
+
+
+def refuse_beyond(experiment: Experiment, config: PretrainedConfig) -> None:
+    """Raise AnswersTooLong where the answers of a stage or an evaluation may be too long."""
+    positions = config.max_position_embeddings
+    limits = {
+        f"stage.{name}": stage.sampling.max_tokens
+        for name, stage in experiment.stage.items()
+        if isinstance(stage, SamplingStage)
+    }
+    limits |= {f"evaluate.{n}": e.sampling.max_tokens for n, e in experiment.evaluate.items()}
+    for place, limit in limits.items():
+        refuse_longer(f"{place}.sampling.max_tokens", limit, positions)

@@ -1,0 +1,206 @@
+"""The interface of what an experiment trains: a language model, or a learner of one's own.
+
+A `Learner` opens the experiment's model; its `Encoder` turns rows into what the policy reads, and
+actions into text. `LEARNERS` holds the kinds beside language models. Nothing is opened here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from assay.data.episode import Context, Turn
+from assay.data.renderings.rendering import Loss
+from assay.data.row import Message, Row
+from assay.errors import InputError
+from assay.experiment.checkpoint_reference import CheckpointReference
+from assay.experiment.experiment import Experiment
+from assay.experiment.stage_tables import StageSpec
+from assay.models.source import EXAMPLES
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import experiment_of, run_checkpoint
+from assay.tasks.task import Asked, Dialogue, Task
+
+if TYPE_CHECKING:  # pages prepare data without torch
+    from assay.models.precision import Precision
+    from assay.rl.policy import Policy
+    from assay.rl.thought import Thinking
+    from assay.rollout.episodes import Samples
+    from assay.train.loop import Check as BatchCheck
+    from assay.train.sampled_groups import Conversation
+
+
+class Encoder(Protocol):
+    """Rows as a policy reads them, and its actions as text."""
+
+    @property
+    def name(self) -> str:
+        """How rows are written, such as the rendering of a language model."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with everything that contexts depend on beside the row."""
+        ...
+
+    @property
+    def thinking(self) -> "Thinking | None":
+        """How chains of thought are found in the actions; None for a policy that writes none."""
+        ...
+
+    def prompt(self, row: Row, asked: Asked) -> Context:
+        """What the policy reads before it acts: the row's question, or one of its dialogue."""
+        ...
+
+    def turns(self, row: Row, messages: Sequence[Message], loss_on: Loss) -> tuple[Turn, ...]:
+        """An answered row as stored turns to learn from; `messages` end with the answer.
+
+        Raises InputError for an answer that the policy cannot give.
+        """
+        ...
+
+    def environment(self, row: Row, dialogue: Dialogue) -> "Conversation":
+        """A row of several turns. Raises InputError where the policy answers once."""
+        ...
+
+    def decode(self, actions: Sequence[int]) -> str:
+        """The text that rewards and records see."""
+        ...
+
+    def size(self, context: Context) -> int:
+        """Tokens or candidates that a context holds."""
+        ...
+
+    def plain(self, context: Context) -> Any:
+        """The context as a JSON value, for fingerprints."""
+        ...
+
+    def text(self, context: Context) -> str:
+        """The context to be read by a person."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StagePolicy:
+    """The policy that a stage trains."""
+
+    policy: "Policy"
+    notes: tuple[str, ...] = ()
+    """What is trained, and how it fits into memory, for the display."""
+
+
+class Learner(Protocol):
+    """The experiment's model. Making one reads no weights."""
+
+    @property
+    def name(self) -> str:
+        """What it is in a word: "language model". `lab.check` finds its own checks by it."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """The sha256 of the base weights."""
+        ...
+
+    @property
+    def positions(self) -> int | None:
+        """Tokens that it can read at once; None where nothing bounds them."""
+        ...
+
+    def check(self) -> None:
+        """Raise InputError for a model that cannot be opened, or not trained as the stages say,
+        before a run is made for it. Reads no weights."""
+        ...
+
+    def encoder(self, rendering: str) -> Encoder:
+        """How a stage or an evaluation with this `rendering` writes rows."""
+        ...
+
+    def policy(self, run: RunDirectory, stage: StageSpec) -> StagePolicy:
+        """The policy that a stage of a run starts from, ready to train."""
+        ...
+
+    def sampler(self, run: RunDirectory, reference: CheckpointReference) -> "Samples":
+        """A checkpoint of a run, freshly read, to sample from.
+
+        Raises CheckpointDamaged, RunNotFound.
+        """
+        ...
+
+    def complete(self, run: RunDirectory, stage: StageSpec, folder: Path) -> None:
+        """Add what a checkpoint holds beside the weights that the policy saves."""
+        ...
+
+    def first_batch_check(self, stage: StageSpec) -> "BatchCheck | None":
+        """Checks the first update of a stage; None where there is nothing to compare."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerInput:
+    """What a learner is made from."""
+
+    experiment: Experiment
+    root: Path
+    """The lab's root, where relative files lie."""
+    precision: "Precision"
+    source: str
+    """The experiment's `model`; of a `run:` source, the model that the named run began with."""
+    weights: Path | None = None
+    """The folder of the checkpoint that a `run:` source names."""
+
+
+LEARNERS: dict[str, Callable[[LearnerInput], Learner]] = {}
+"""Maker of a learner by kind of model source: `model = "linear:features.json"` is opened by
+`LEARNERS["linear"]`. A kind that is not here is a language model."""
+
+
+def model_kinds() -> list[str]:
+    """The kinds of model source that an experiment may name, once its task is loaded."""
+    return [*EXAMPLES, *LEARNERS]
+
+
+def learner_input(experiment: Experiment, root: Path, precision: "Precision") -> LearnerInput:
+    """The input of the experiment's learner. Raises RunNotFound for a `run:` source."""
+    source, weights = experiment.model, None
+    while source.startswith("run:"):
+        run, _, folder = run_checkpoint(source.removeprefix("run:"), root)
+        source, weights = experiment_of(run).model, weights or folder
+    return LearnerInput(experiment, root, precision, source, weights)
+
+
+def question(task: Task, row: Row) -> Asked:
+    """What is asked of a row that is one question."""
+    return Asked(task.prompt(row), row.tools)
+
+
+def first_context(
+    encoder: Encoder, task: Task, row: Row, dialogue: Callable[[Row], Dialogue] | None
+) -> Context:
+    """What the policy reads first of a row, which may be a dialogue."""
+    asked = dialogue(row).asks() if dialogue else None
+    return encoder.prompt(row, asked or question(task, row))
+
+
+def gold_turns(encoder: Encoder, task: Task, row: Row, loss_on: Loss = "last") -> tuple[Turn, ...]:
+    """The gold answer of a row as turns to learn from. Raises InputError for a row without."""
+    return encoder.turns(row, (*task.prompt(row), task.target(row)), loss_on)
+
+
+def stored_turns(
+    encoder: Encoder, task: Task, row: Row, candidate: Mapping[str, Any]
+) -> tuple[Turn, ...]:
+    """A stored candidate, `{text, reward}`, as turns to learn from."""
+    answer = Message("assistant", candidate["text"])
+    return encoder.turns(row, (*task.prompt(row), answer), "last")
+
+
+class AnswersTooLong(InputError):
+    """`max_tokens` that no answer of the model can have."""
+
+
+def refuse_longer(field: str, limit: int, positions: int | None) -> None:
+    """Raise AnswersTooLong where `limit` is more than all that the model reads at once."""
+    if positions is not None and limit > positions:
+        problem = f"{limit} tokens, and the model reads {positions} at once"
+        raise AnswersTooLong(problem, field=field, fix="allow fewer")
