@@ -24,12 +24,17 @@ FLOORS = (
 ROOMS = {
     "lab": ("sweep.matrix", "sweep", "replay", "run", "check", "evaluate", "setup", "monitor"),
     "tasks": ("tools", "math", ""),
-    "rollout": ("policies", "engines", "engines.cpu", "engines.endpoint", ""),
+    "rollout": ("policies", "engines", "engines.plain", "engines.cpu", "engines.endpoint", ""),
     "judge": ("audit", ""),
     "data": ("formats", "renderings", "results", "reported", ""),
 }
 """The folders of a package, top to bottom; "" is the package's own files."""
-BESIDE = ({"tools", "math"}, {"engines.cpu", "engines.endpoint"}, {"results", "reported"})
+BESIDE = (
+    {"tools", "math"},
+    {"engines.plain", "engines.endpoint"},
+    {"engines.cpu", "engines.endpoint"},
+    {"results", "reported"},
+)
 """Rooms on one height, which do not know each other."""
 WITHOUT_TORCH = ("runs", "compare", "judge", "report", "experiment")
 MODULES = sorted(SOURCE.rglob("*.py"))

@@ -103,7 +103,7 @@ def test_a_head_that_contradicts_its_tie_stops_the_load(save_model: SaveModel) -
         ({"architectures": ["Qwen2ForCausalLM"]}, "Qwen2ForCausalLM.*LlamaForCausalLM"),
         (
             {"model_type": "vit", "architectures": ["ViTModel"]},
-            r"'vit' \(ViTModel\) can be neither",
+            r"'vit' \(ViTModel\) is no causal language model",
         ),
         ({"model_type": "nonsense"}, "'nonsense'.*llama, mistral, qwen2, qwen3"),
     ],
@@ -141,7 +141,7 @@ def test_positions_that_depend_on_the_length_are_refused_before_any_weight_is_re
     config = json.loads((folder / "config.json").read_text())
     config.pop("rope_parameters", None)
     (folder / "config.json").write_text(json.dumps(config | change))
-    monkeypatch.setattr("assay.models.load._load_strictly", None)
+    monkeypatch.setattr("assay.models.load.load_strictly", None)
     with pytest.raises(RotaryUnsupported) as caught:
         load_model(folder, FP32)
     (line,) = str(caught.value).splitlines()

@@ -1,4 +1,4 @@
-"""A model that cannot be computed is known by its config.json, before anything else is read."""
+"""What cannot be computed, and what takes the plain path, is known by config.json alone."""
 
 import json
 from collections.abc import Callable
@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.families import tiny_family
 from safetensors.torch import load_file, save_file
 from transformers import (
+    AutoConfig,
     GPT2Config,
     GPT2LMHeadModel,
     MistralConfig,
@@ -24,10 +26,11 @@ from assay.models.load import check_loadable, held, least_weights, load_model
 from assay.models.precision import choose_precision
 from assay.models.state_dicts import NotFinite
 from assay.models.supported import (
-    FAMILIES,
     ModelUnsupported,
+    RotaryUnsupported,
     read_config,
     refuse_untrainable,
+    why_plain,
 )
 from tests.models.conftest import SaveModel
 from tests.models.folders import tiny_model
@@ -79,22 +82,63 @@ def refusal(folder: Path) -> InputError:
     return caught.value
 
 
-@pytest.mark.parametrize("make", [gpt2, lambda: mistral(16), lambda: qwen2(True)])
-def test_what_cannot_be_computed_names_the_families_that_can(
-    save_model: SaveModel, make: Callable[[], Any]
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (gpt2, "gpt2 layers"),
+        (lambda: mistral(16), "no sliding window (16 tokens)"),
+        (lambda: qwen2(True), "no sliding window (16 tokens)"),
+        (lambda: mistral(None), ""),
+        (lambda: qwen2(False), ""),
+    ],
+)
+def test_the_reason_for_the_plain_path_follows_from_the_config(
+    save_model: SaveModel, make: Callable[[], Any], why: str
 ) -> None:
-    error = refusal(save_model(make()))
-    assert isinstance(error, ModelUnsupported)
-    assert all(family in str(error) for family in FAMILIES)
+    found = why_plain(read_config(save_model(make())))
+    assert found.endswith(why) and bool(found) == bool(why)
 
 
 def test_mistrals_own_default_is_a_window(save_model: SaveModel) -> None:
     folder = save_model(mistral(None))
-    read_config(folder)
     stated = json.loads((folder / "config.json").read_text())
     del stated["sliding_window"]
     (folder / "config.json").write_text(json.dumps(stated))
-    assert "sliding window of 4096" in str(refusal(folder))
+    assert "4096 tokens" in why_plain(read_config(folder))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("bart", "'bart' writes from what an encoder read"),
+        ("gemma3", "'gemma3' is made of several models .*vision_config"),
+        ("t5", "'t5' .*no causal language model"),
+        ("vit", "'vit' .*no causal language model"),
+    ],
+)
+def test_what_needs_more_than_text_is_refused_with_the_reason(
+    tmp_path: Path, kind: str, words: str
+) -> None:
+    AutoConfig.for_model(kind).save_pretrained(tmp_path)
+    with pytest.raises(ModelUnsupported, match=words) as caught:
+        read_config(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_reads_later_tokens_is_not_loaded(save_model: SaveModel) -> None:
+    with pytest.raises(ModelUnsupported, match="BertLMHeadModel reads later tokens"):
+        load_model(save_model(tiny_family("bert")), FP32)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_positions_that_depend_on_the_longest_row_are_refused_on_both_paths(
+    save_model: SaveModel, kind: str
+) -> None:
+    folder = save_model(tiny_family("olmo2"))
+    factors = {"long_factor": [1.0] * 4, "short_factor": [1.0] * 4}
+    rope = {"rope_type": kind, "rope_theta": 1e4, "factor": 2.0, **factors}
+    edit(folder, rope_parameters=rope | {"original_max_position_embeddings": 64})
+    assert isinstance(refusal(folder), RotaryUnsupported)
 
 
 @pytest.mark.parametrize("make", [lambda: mistral(None), lambda: qwen2(False)])
@@ -175,7 +219,7 @@ def test_an_absurd_size_is_refused_before_any_layer_is_made(
 ) -> None:
     folder = save_model(tiny_model())
     edit(folder, **changes)
-    monkeypatch.setattr(load, "_load_strictly", None)
+    monkeypatch.setattr(load, "load_strictly", None)
     with pytest.raises(ModelUnsupported, match=words):
         load_model(folder, FP32)
 
@@ -208,6 +252,10 @@ def test_dropout_in_attention_is_sampled_and_not_trained(save_model: SaveModel) 
     edit(folder, attention_dropout=0.1)
     with pytest.raises(ModelUnsupported, match="attention_dropout"):
         refuse_untrainable(read_config(folder), folder / "config.json")
+    # The plain path trains without it.
+    plain = save_model(tiny_family("olmo2"), "plain")
+    edit(plain, attention_dropout=0.1)
+    refuse_untrainable(read_config(plain), plain / "config.json")
 
 
 def change_weight(folder: Path, name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from assay.errors import InputError, nearest
 from assay.models.lora import LoraOptions, add_lora
@@ -107,3 +108,10 @@ def save_activations(model: nn.Module) -> None:
     enable: Any = getattr(model, "activation_checkpointing_enable", None)
     enable = enable or model.gradient_checkpointing_enable
     enable({"use_reentrant": False})
+    # Layers do so in training mode only, and on the plain path the model is in evaluation mode.
+    for layer in model.modules():
+        if isinstance(layer, GradientCheckpointingLayer) and not layer.training:
+            layer.training = True
+            for name, value in vars(layer).items():
+                if "dropout" in name and isinstance(value, float):
+                    setattr(layer, name, 0.0)

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from assay.models.numeric import widened
+from assay.models.plain_forward import causal_of, logits_from
 from assay.models.scoring import score_actions
 
 
@@ -45,11 +47,8 @@ def log_probs_after(
 ) -> Tensor:
     """Log-probs (C, V) of every word at each of the C positions where an action was taken."""
     ids_T = torch.cat([actions_C.new_tensor(context), actions_C])
-    logits_1KV = model(
-        input_ids=ids_T[None], use_cache=False, logits_to_keep=len(actions_C) + 1
-    ).logits
-    at_least_fp32 = torch.promote_types(logits_1KV.dtype, torch.float32)
-    return (logits_1KV[0, :-1].to(at_least_fp32) / temperature).log_softmax(dim=-1)
+    logits_1KV = logits_from(causal_of(model), ids_T[None], None, len(context) - 1)
+    return (widened(logits_1KV[0, :-1]) / temperature).log_softmax(dim=-1)
 
 
 NOTICEABLE = 1e-3

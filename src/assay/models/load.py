@@ -29,6 +29,7 @@ from assay.data.renderings.template import apply_template, template_source
 from assay.data.row import Message
 from assay.models.folder import CONFIG, ModelFolderError, check_model_folder, weight_files
 from assay.models.memory import available_memory
+from assay.models.plain_forward import refuse_unfaithful
 from assay.models.precision import Precision
 from assay.models.quiet import quiet_transformers
 from assay.models.state_dicts import (
@@ -39,11 +40,14 @@ from assay.models.state_dicts import (
 )
 from assay.models.supported import (
     ModelUnsupported,
+    causal_class,
     read_config,
     read_object,
     read_tokenizer,
+    reason,
     refuse_ids,
     shown,
+    why_plain,
 )
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
@@ -91,7 +95,11 @@ def held(directory: Path) -> Held:
 
 
 def least_weights(config: Any) -> int:
-    """Weights of a model of `supported.FAMILIES` without norms and biases, the head tied."""
+    """Weights of a model: without norms and biases, the head tied, where the packed path takes it;
+    else as Transformers counts them. Raises ModelUnsupported where it cannot make the model.
+    """
+    if why_plain(config):
+        return counted_weights(config)
     size = (
         config.head_dim
         if getattr(config, "head_dim", None)
@@ -102,11 +110,22 @@ def least_weights(config: Any) -> int:
     return config.num_hidden_layers * layer + config.vocab_size * config.hidden_size
 
 
+def counted_weights(config: PreTrainedConfig) -> int:
+    """Weights of the model that Transformers makes of a config, tied ones once."""
+    try:
+        with quiet_transformers(), torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+    except Exception as error:
+        problem = f"Transformers makes no model of it: {reason(error)}"
+        raise ModelUnsupported(problem, fix="restore the model's own config") from error
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
 def refuse_oversized(directory: Path, config: Any, bytes_each: int) -> None:
     """Raise ModelUnsupported where the config asks for far more than there is: layers, weights, or
     main memory for weights of `bytes_each` bytes.
     """
-    file, there, least = directory / CONFIG, held(directory), least_weights(config)
+    file, there = directory / CONFIG, held(directory)
     if config.num_hidden_layers > there.tensors:
         raise ModelUnsupported(
             f"{shown(config.num_hidden_layers)} layers, and the weight files hold "
@@ -115,6 +134,7 @@ def refuse_oversized(directory: Path, config: Any, bytes_each: int) -> None:
             field="num_hidden_layers",
             fix="use the config that belongs to these weights",
         )
+    least = least_weights(config)
     if least > OFF * there.values:
         raise ModelUnsupported(
             f"asks for at least {least:,} weights, and its files hold {there.values:,}",
@@ -160,7 +180,7 @@ def load_model(directory: Path, precision: Precision) -> LoadedModel:
     for damage in find_damage(directory, unless=UNREAD):
         raise ModelFolderError(damage.problem, file=damage.file, fix="restore it, or make it again")
     config, tokenizer = check_loadable(directory)
-    model = _load_strictly(directory, config, precision.master)
+    model = load_strictly(directory, config, precision.master)
     refuse_not_finite([*model.named_parameters(), *model.named_buffers()], directory)
     ends = end_token_ids(model, tokenizer)
     model.generation_config = GenerationConfig(
@@ -168,6 +188,8 @@ def load_model(directory: Path, precision: Precision) -> LoadedModel:
     )
     fingerprint = weight_fingerprint(model)
     model.to(precision.device)  # type: ignore[arg-type]
+    if why_plain(config):
+        refuse_unfaithful(model, directory)
     return LoadedModel(model, tokenizer, fingerprint, ends)
 
 
@@ -184,16 +206,14 @@ def check_loadable(directory: Path) -> tuple[PreTrainedConfig, PreTrainedTokeniz
     return config, tokenizer
 
 
-def _load_strictly(
-    directory: Path, config: PreTrainedConfig, dtype: torch.dtype
-) -> PreTrainedModel:
+def load_strictly(directory: Path, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     """Load through Transformers and turn everything it would only warn about into an error."""
     with quiet_transformers():
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             directory,
             config=config,
             dtype=dtype,
-            attn_implementation="sdpa",
+            attn_implementation="sdpa" if causal_class(config)._supports_sdpa else "eager",
             use_safetensors=True,
             trust_remote_code=False,
             # A wrong shape would otherwise raise before the other keys are known.

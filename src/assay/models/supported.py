@@ -1,9 +1,9 @@
-"""Checks whether a model can be trained and sampled here: its config.json and its tokenizer.
+"""Checks whether a model can be trained and sampled here, by its config.json and its tokenizer, and
+whether the packed path (`layers`) computes it or the plain one (`plain_forward`).
 
-Rotary positions whose frequencies follow from the longest sequence of a pass are refused, because
-angles are computed once for several sequences laid end to end. A tokenizer is refused that is
-damaged or belongs to another model; it must reproduce plain text, and its chat template must end.
-Weight files are checked in `load`, attention in `attention` and the head in `scoring`.
+Rotary positions whose frequencies follow from the longest sequence of a batch are refused. So is a
+tokenizer that is damaged or belongs to another model; it must reproduce plain text, and its chat
+template must end. Weight files are checked in `load`.
 """
 
 import json
@@ -18,10 +18,13 @@ from transformers import (
     AutoConfig,
     AutoTokenizer,
     PreTrainedConfig,
+    PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers import __version__ as transformers_version
 from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from assay.data.renderings.template import RenderingError, check_template
 from assay.errors import InputError
@@ -43,8 +46,8 @@ def refuse_length_dependent(config: Any, file: Path | None = None) -> None:
     for kind in rotary_kinds(getattr(config, "rope_parameters", None)):
         if "dynamic" in kind or kind == "longrope":
             raise RotaryUnsupported(
-                f"rotary positions of type {kind!r} depend on the length of the sequence, which "
-                "packed rows and the sampler do not allow for",
+                f"rotary positions of type {kind!r} depend on the longest sequence of a batch, so "
+                "that a completion's log-probs would depend on the others'",
                 file=file,
                 field=FIELD,
                 fix="use a model of type default, linear, yarn or llama3",
@@ -62,13 +65,14 @@ def rotary_kinds(parameters: Any) -> Iterator[str]:
 
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
-"""Model types whose layers are computed here and whose vocabulary scores are the output projection
-of the last hidden state and nothing else."""
+"""Model types that the packed path computes: their layers, and vocabulary scores that are the
+output projection of the last hidden state and nothing else."""
 SIZES = (
     *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads"),
     *("num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings"),
 )
-"""Fields that hold whole numbers from 1 up; an absent one follows from the others."""
+"""Fields that hold whole numbers from 1 up, or a list of them, one for each layer; an absent one
+follows from the others, or plays no part in the family."""
 
 
 class ModelUnsupported(InputError):
@@ -76,8 +80,8 @@ class ModelUnsupported(InputError):
 
 
 def read_config(directory: Path) -> PreTrainedConfig:
-    """The model's config. Raises ModelUnsupported unless it is that of a model that can be sampled
-    here, and RotaryUnsupported.
+    """The model's config. Raises ModelUnsupported unless it is that of a causal language model
+    that Transformers has, and RotaryUnsupported.
     """
     file = directory / CONFIG
     stated = read_object(file)
@@ -87,10 +91,10 @@ def read_config(directory: Path) -> PreTrainedConfig:
             config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
     except Exception as error:
         raise ModelUnsupported(f"not a known model config: {reason(error)}", file=file) from error
+    refuse_other_inputs(config, file)
     refuse_architecture(config, file)
     refuse_sizes(config, file)
-    refuse_length_dependent(config.get_text_config(), file)
-    refuse_window(config, file)
+    refuse_length_dependent(config, file)
     return config
 
 
@@ -107,16 +111,18 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def refuse_family(stated: Mapping[str, Any], file: Path) -> None:
-    """Raise ModelUnsupported for a family that nothing here computes, and for quantised weights."""
+    """Raise ModelUnsupported for what Transformers has no causal language model of, and for
+    quantised weights."""
     family = stated.get("model_type")
-    if family not in FAMILIES:
+    if not isinstance(family, str) or family not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         names = stated.get("architectures")
         named = f" ({', '.join(map(str, names))})" if isinstance(names, list) and names else ""
         raise ModelUnsupported(
-            f"{shown(family)}{named} can be neither trained nor sampled here",
+            f"{shown(family)}{named} is no causal language model that Transformers "
+            f"{transformers_version} has",
             file=file,
             field="model_type",
-            fix=f"use a model of one of the families {', '.join(FAMILIES)}",
+            fix=f"use a model of another family; the fastest are {', '.join(FAMILIES)}",
         )
     if stated.get("quantization_config") is not None:
         raise ModelUnsupported(
@@ -127,32 +133,51 @@ def refuse_family(stated: Mapping[str, Any], file: Path) -> None:
         )
 
 
+def refuse_other_inputs(config: PreTrainedConfig, file: Path) -> None:
+    """Raise ModelUnsupported for models that read an encoder's output, images or sound."""
+    family = shown(config.model_type)
+    if config.is_encoder_decoder:
+        problem = f"{family} writes from what an encoder read, and prompts here have none"
+        raise ModelUnsupported(problem, file=file, fix="use a decoder-only model")
+    if config.get_text_config() is not config:
+        parts = ", ".join(sorted(config.sub_configs))
+        problem = f"{family} is made of several models ({parts}), and rows here hold text alone"
+        raise ModelUnsupported(problem, file=file, fix="use the text model of its family")
+
+
 def refuse_architecture(config: PreTrainedConfig, file: Path) -> None:
     """Raise ModelUnsupported unless the config names the causal model of its family, or none."""
-    causal: str = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__name__  # type: ignore[union-attr]
+    causal = causal_class(config).__name__
     stated = config.architectures or []
     if stated and stated != [causal]:
         problem = f"is {shown(stated)}, not {[causal]}"
         raise ModelUnsupported(problem, file=file, field="architectures")
 
 
+def causal_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
+    """The causal language model of a config's family."""
+    return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]  # type: ignore[return-value]
+
+
 def refuse_sizes(config: Any, file: Path) -> None:
     """Raise ModelUnsupported for numbers and names of which no layer can be made."""
     for name in SIZES:
         value = getattr(config, name, None)
-        if value is not None and (type(value) is not int or value < 1):
-            raise unusable(name, value, file)
-    if config.num_attention_heads % config.num_key_value_heads:
-        raise unusable("num_key_value_heads", config.num_key_value_heads, file)
-    if not 0 <= config.rms_norm_eps < math.inf:
+        for each in value if isinstance(value, list) else [value]:
+            if each is not None and (type(each) is not int or each < 1):
+                raise unusable(name, value, file)
+    heads, keys = (getattr(config, name, None) for name in SIZES[3:5])
+    if isinstance(heads, int) and isinstance(keys, int) and heads % keys:
+        raise unusable("num_key_value_heads", keys, file)
+    if not 0 <= getattr(config, "rms_norm_eps", 0) < math.inf:
         raise unusable("rms_norm_eps", config.rms_norm_eps, file)
-    if config.hidden_act not in ACT2FN:
-        raise unusable("hidden_act", config.hidden_act, file)
-    for kind in rotary_kinds(config.rope_parameters):
+    if isinstance(act := getattr(config, "hidden_act", None), str) and act not in ACT2FN:
+        raise unusable("hidden_act", act, file)
+    for kind in rotary_kinds(getattr(config, "rope_parameters", None)):
         if kind != "default" and kind not in ROPE_INIT_FUNCTIONS:
             raise unusable("rope_parameters.rope_type", kind, file)
     for name in ("eos_token_id", "pad_token_id"):
-        refuse_ids(getattr(config, name), config.vocab_size, file, name)
+        refuse_ids(getattr(config, name, None), config.vocab_size, file, name)
 
 
 def refuse_ids(ids: Any, vocabulary: int, file: Path, field: str) -> None:
@@ -175,28 +200,38 @@ def shown(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:40]}..."
 
 
-def refuse_window(config: Any, file: Path) -> None:
-    """Raise ModelUnsupported for sliding windows, which no plan computes.
+SLOWER = "sampled and trained by Transformers' own forward, slower and without its own dropout"
+"""What the plain path means, in a line."""
 
-    Mistral has the window in its config, the Qwen family in the types of its layers.
-    """
-    window = config.sliding_window if config.model_type == "mistral" else None
-    if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
-        window = config.sliding_window
+
+def why_plain(config: Any) -> str:
+    """Why a model takes the plain path (`plain_forward`); "" where the packed path computes it."""
+    if config.model_type not in FAMILIES:
+        return f"the packed path does not compute {config.model_type} layers"
+    window = window_of(config)
     if window is not None:
-        raise ModelUnsupported(
-            f"attention with a sliding window of {shown(window)} tokens is not computed here",
-            file=file,
-            field="sliding_window",
-            fix=f"null there answers alike up to {shown(window)} tokens of context; else use "
-            f"another model of the families {', '.join(FAMILIES)}",
-        )
+        return f"the packed path computes no sliding window ({shown(window)} tokens)"
+    return ""
+
+
+def window_of(config: Any) -> int | None:
+    """The sliding window of any layer of a family in FAMILIES.
+
+    Mistral has it in its config, the Qwen family in the types of its layers.
+    """
+    if config.model_type == "mistral":
+        return config.sliding_window
+    if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
+        return config.sliding_window
+    return None
 
 
 def refuse_untrainable(config: PreTrainedConfig, file: Path) -> None:
-    """Raise ModelUnsupported for what can be sampled and not trained: dropout in attention."""
+    """Raise ModelUnsupported for what the packed path samples and does not train: dropout in
+    attention. The plain path trains without the model's own dropout.
+    """
     dropout = getattr(config, "attention_dropout", 0)
-    if dropout:
+    if dropout and not why_plain(config):
         raise ModelUnsupported(
             f"attention dropout of {shown(dropout)} is not trained here",
             file=file,

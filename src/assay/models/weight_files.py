@@ -21,6 +21,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import revert_weight_conversion
 
 from assay.data.files import sync
 from assay.errors import InputError
@@ -32,6 +34,7 @@ from assay.models.folder import (
     check_whole,
     weight_files,
 )
+from assay.models.load import load_strictly
 from assay.models.state_dicts import copy_strictly, strict_load, untied_state
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -169,7 +172,7 @@ def save_weights(
         save_file(state, directory / ADAPTER, metadata=METADATA)
         model.peft_config["default"].save_pretrained(str(directory))
     else:
-        save_file(whole_state(model), directory / WEIGHTS, metadata=METADATA)
+        save_file(in_file_names(model), directory / WEIGHTS, metadata=METADATA)
         # As Transformers' own save does: a model built from a config does not name itself yet.
         model.config.architectures = [type(model).__name__]
         model.config.save_pretrained(directory)
@@ -191,6 +194,20 @@ def whole_state(model: PreTrainedModel) -> dict[str, Tensor]:
     return {name: tensor.contiguous() for name, tensor in untied_state(kept).items()}
 
 
+def in_file_names(model: PreTrainedModel) -> dict[str, Tensor]:
+    """`whole_state` under the names of the family's files, as Transformers' own save gives them."""
+    state = whole_state(model)
+    if not renamed_in_files(model):
+        return state
+    # Experts that are one tensor in memory are parts of it in a file, which must not share memory.
+    return {n: t.clone() for n, t in revert_weight_conversion(model, state).items()}
+
+
+def renamed_in_files(model: PreTrainedModel) -> bool:
+    """Whether the family's files have other names or shapes than the model, such as experts."""
+    return bool(get_model_conversion_mapping(model, add_legacy=False))
+
+
 def load_weights(model: PreTrainedModel | PeftModel, directory: Path) -> None:
     """Read a checkpoint of this very model back into it, completely or not at all.
 
@@ -204,7 +221,10 @@ def load_weights(model: PreTrainedModel | PeftModel, directory: Path) -> None:
     files = weight_files(directory)
     for file in files:
         check_whole(file)
-    state = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    if renamed_in_files(model):
+        state = load_strictly(directory, model.config, model.dtype).state_dict()
+    else:
+        state = {name: tensor for file in files for name, tensor in load_file(file).items()}
     copy_strictly(model.state_dict(), state, file=directory)
 
 

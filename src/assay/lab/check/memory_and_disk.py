@@ -26,6 +26,7 @@ from assay.models.memory import (
     estimate_memory,
     model_shape,
 )
+from assay.models.supported import FAMILIES, SLOWER, why_plain
 from assay.rollout.engines.cpu.engine import prompt_slots
 from assay.rollout.engines.cpu.prefill import most_bytes
 from assay.train.checkpoint import HEADROOM
@@ -37,7 +38,11 @@ TIGHT = 0.8
 
 def room(subject: Subject) -> Seen:
     """The memory of every stage; the disk of all of them."""
-    shape = model_shape(language_model(subject.session.learner, "estimating memory").base.config)
+    config = language_model(subject.session.learner, "estimating memory").base.config
+    if why := why_plain(config):
+        fix = f"nothing; the families {', '.join(FAMILIES)} are faster"
+        yield Finding("note", "the model takes the plain path", f"{why}: {SLOWER}", fix)
+    shape = model_shape(config)
     needed = 0.0
     for name, stage in subject.session.experiment.stage.items():
         try:

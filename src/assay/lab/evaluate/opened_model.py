@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from transformers import PreTrainedModel
+
 from assay.data.renderings.rendering import Renderer
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.checkpoint_models import model_folder
@@ -16,13 +18,18 @@ from assay.lab.setup.language_learner import language_model, make_renderer
 from assay.lab.setup.session import Session
 from assay.models.inference import inference_model
 from assay.models.load import load_model
-from assay.models.precision import choose_precision
+from assay.models.precision import Precision, choose_precision
 from assay.models.source import EXAMPLES
+from assay.models.supported import why_plain
 from assay.rollout.engines.cpu.batcher import Decoder
 from assay.rollout.engines.cpu.continuous_batch import ContinuousBatch
+from assay.rollout.engines.plain.plain_batch import PlainBatch
 from assay.runs.run_names import experiment_of, find_named
 from assay.runs.status import stored_status
 from assay.tasks.task import CallSyntax, call_syntax
+
+UNBOUNDED = 1 << 17
+"""Tokens of context that are served of a model that states no limit, such as a recurrent one."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,13 @@ def opened(root: Path, target: str, rendering: str, name: str | None = None) -> 
         learner = language_model(session.learner, "serving")
         model, folder = learner.shelf(run).plain(reference), learner.folder
         tokenizer, ends = learner.base.tokenizer, learner.base.end_tokens
-    decoder = ContinuousBatch(inference_model(model, precision.compute))
-    limit = model.config.get_text_config().max_position_embeddings
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None) or UNBOUNDED
     renderer = make_renderer(tokenizer, rendering)
-    yield Served(name or target, renderer, ends, limit, decoder, folder)
+    yield Served(name or target, renderer, ends, limit, decoder_of(model, precision), folder)
+
+
+def decoder_of(model: PreTrainedModel, precision: Precision) -> Decoder:
+    """The decoder of a model on its path."""
+    if why_plain(model.config):
+        return PlainBatch(model.eval(), precision.compute)
+    return ContinuousBatch(inference_model(model, precision.compute))

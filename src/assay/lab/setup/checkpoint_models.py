@@ -14,7 +14,6 @@ from transformers import PreTrainedModel
 
 from assay.data.files import built_once, cache_root, sha256_file, write_checksums
 from assay.data.hashing import canonical_json, sha256_text
-from assay.errors import look_up
 from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
@@ -28,7 +27,7 @@ from assay.models.precision import Precision, choose_precision
 from assay.models.source import parse_source, resolve
 from assay.models.supported import read_tokenizer
 from assay.models.weight_files import load_weights, save_weights, stand_on
-from assay.rollout.engines.register import TOKEN_ENGINES, Sampler
+from assay.rollout.engines.register import TOKEN_ENGINES, Sampler, engine_of
 from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.checkpoints import check_checkpoint
 from assay.runs.run_directory import RunDirectory
@@ -48,8 +47,6 @@ class ModelShelf:
     base: Path
     """Folder of the experiment's base model."""
     precision: Precision
-    engine: str = "cpu"
-    """The sampling engine: a name in `TOKEN_ENGINES`."""
 
     def load_base(self) -> LoadedModel:
         """The base model, freshly read, with its tokenizer and fingerprint."""
@@ -87,8 +84,8 @@ class ModelShelf:
         return policy, adaptation
 
     def sampler(self, module: nn.Module, end_tokens: frozenset[int], processes: int = 1) -> Sampler:
-        """The run's sampling engine for a model. Raises UnknownName."""
-        make = look_up(TOKEN_ENGINES, self.engine, "engine")
+        """The sampling engine that a model takes."""
+        make = TOKEN_ENGINES[engine_of(module)]
         return make(module, end_tokens, self.precision.compute, processes)
 
     def ground(self, stage: StageSpec) -> tuple[Path, tuple[Path, ...]]:

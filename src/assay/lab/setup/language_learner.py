@@ -36,7 +36,7 @@ from assay.models.memory import (
     model_shape,
 )
 from assay.models.precision import Precision
-from assay.models.supported import refuse_untrainable
+from assay.models.supported import SLOWER, refuse_untrainable, why_plain
 from assay.rl.thought import CLOSING, OPENING, Thinking
 from assay.rollout.engines.register import Sampler
 from assay.rollout.policies.self_check import check_language_policy
@@ -183,8 +183,12 @@ class LanguageLearner:
             f"trained ({adaptation.share:.1%})"
         )
         estimate = fit_activations(self, stage, policy.module, adaptation)
-        again = "activations are computed twice, because memory is short"
-        return StagePolicy(policy, (share, again) if estimate.checkpointing else (share,))
+        notes = [share]
+        if why := why_plain(self.base.config):
+            notes.append(f"{why}: {SLOWER}")
+        if estimate.checkpointing:
+            notes.append("activations are computed twice, because memory is short")
+        return StagePolicy(policy, tuple(notes))
 
     def sampler(self, run: RunDirectory, reference: CheckpointReference) -> Sampler:
         """See `Learner`; large batches are sampled in a process for each core."""
@@ -216,6 +220,12 @@ def language_model(learner: Learner, what: str) -> LanguageLearner:
         problem = f"{what} needs a language model, and this run trains a {learner.name}"
         raise NotALanguageModel(problem, fix="assay eval measures it")
     return learner
+
+
+def path_table(learner: Learner) -> dict[str, str]:
+    """For the manifest: why a language model takes the plain path; nothing for others."""
+    why = why_plain(learner.base.config) if isinstance(learner, LanguageLearner) else ""
+    return {"plain_path": f"{why}: {SLOWER}"} if why else {}
 
 
 def make_renderer(tokenizer: object, name: str) -> Renderer:
@@ -260,7 +270,7 @@ def refuse_unopenable(experiment: Experiment, root: Path) -> None:
 
 def refuse_beyond(experiment: Experiment, config: PretrainedConfig) -> None:
     """Raise AnswersTooLong where the answers of a stage or an evaluation may be too long."""
-    positions = config.max_position_embeddings
+    positions = getattr(config, "max_position_embeddings", None)
     limits = {
         f"stage.{name}": stage.sampling.max_tokens
         for name, stage in experiment.stage.items()

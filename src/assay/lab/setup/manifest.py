@@ -34,6 +34,7 @@ from assay.experiment.reward_tables import Reward
 from assay.experiment.stage_tables import StageSpec
 from assay.judge.confounds import differences
 from assay.lab.setup.evaluation import Evaluation, Trained, trained_rows
+from assay.lab.setup.language_learner import path_table
 from assay.lab.setup.learner import question
 from assay.lab.setup.prepare import DataSet, rendering_of
 from assay.lab.setup.session import Session
@@ -177,7 +178,11 @@ def make_manifest(session: Session) -> Manifest:
         "data": {name: data_table(session, name, spec) for name, spec in experiment.data.items()},
         "stages": {name: stage_table(session, spec) for name, spec in experiment.stage.items()},
         "evaluation": {n: _evaluation(session, e) for n, e in session.evaluations.items()},
-        "machine": {**machine(), "precision": session.precision.record()},
+        "machine": {
+            **machine(),
+            "precision": session.precision.record(),
+            **path_table(session.learner),
+        },
     }
 
 

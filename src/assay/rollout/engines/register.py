@@ -13,9 +13,12 @@ import torch
 from torch import nn
 
 from assay.data.episode import Context, Turn
+from assay.models.plain_forward import causal_of
+from assay.models.supported import why_plain
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.rollout.engines.endpoint.client import Endpoint, endpoint_of
+from assay.rollout.engines.plain.plain_sampler import PlainSampler
 
 
 class Sampler(Protocol):
@@ -62,5 +65,10 @@ class TokenEngine(Protocol):
 TextEngine = Callable[[str, str | None], Endpoint]
 """Makes the client of a model's name (`openai:NAME`) and a URL."""
 
-TOKEN_ENGINES: dict[str, TokenEngine] = {"cpu": LocalSampler}
+TOKEN_ENGINES: dict[str, TokenEngine] = {"cpu": LocalSampler, "plain": PlainSampler}
 TEXT_ENGINES: dict[str, TextEngine] = {"endpoint": endpoint_of}
+
+
+def engine_of(module: nn.Module) -> str:
+    """The token engine of a model: `cpu` where the packed path computes it, else `plain`."""
+    return "plain" if why_plain(causal_of(module).config) else "cpu"

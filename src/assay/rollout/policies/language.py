@@ -14,13 +14,14 @@ from torch import nn
 
 from assay.data.episode import Context, Turn, tokens_of
 from assay.models.lora import adapter_free
+from assay.models.plain_forward import causal_of, keep_only_adapter_dropout, score_padded
 from assay.models.precision import Precision
 from assay.models.scoring import score_actions
+from assay.models.supported import why_plain
 from assay.models.weight_files import load_weights, save_weights
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Sampling, Scores
-from assay.rollout.engines.cpu.sampler import LocalSampler
-from assay.rollout.engines.register import Sampler
+from assay.rollout.engines.register import TOKEN_ENGINES, Sampler, engine_of
 
 
 class LanguagePolicy:
@@ -38,7 +39,12 @@ class LanguagePolicy:
         """`frozen` is the KL reference; without it an adapter's own base is the reference."""
         self._module = module
         self.precision = precision
-        self.sampler = sampler or LocalSampler(module, end_tokens, precision.compute)
+        self.plain = bool(why_plain(causal_of(module).config))
+        """Whether Transformers' own forward scores (`models.plain_forward`)."""
+        if self.plain:
+            keep_only_adapter_dropout(module)
+        make = TOKEN_ENGINES[engine_of(module)]
+        self.sampler = sampler or make(module, end_tokens, precision.compute)
         self.frozen = frozen
         self.version = 0
         self._scoring: nn.Module = module
@@ -64,7 +70,8 @@ class LanguagePolicy:
         if torch.is_grad_enabled():
             self.sampler.sleep()
         with self.precision.autocast():
-            logps_S, entropy_S = score_actions(
+            score = score_padded if self.plain else score_actions
+            logps_S, entropy_S = score(
                 self._scoring,  # type: ignore[arg-type]
                 [tokens_of(context) for context in packed.contexts],
                 packed.actions_S,

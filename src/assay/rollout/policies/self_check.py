@@ -1,8 +1,10 @@
-"""Compares the shared forward with the plain one on real turns, before they are trained on.
+"""Compares the policy's forward with one sequence at a time, before real turns are trained on.
 
-A few turns of a long and a short group go through both: log-probs, loss and gradient must agree,
+The policy's is the packed path, or for other families the plain one, whose batches are padded. The
+reference is Transformers' forward of each turn alone. A few turns of a long and a short group go
+through both: log-probs, loss and gradient must agree,
 and so must the log-probs that the rollout recorded. In fp32 the tolerances are constants; in bf16
-rounding alone makes correct results differ, so they are multiples of how far the plain path moves
+rounding alone makes correct results differ, so they are multiples of how far the reference moves
 between bf16 and fp32 on the same turns. The check leaves no gradient, draws no random number and
 changes no weight.
 """
@@ -23,6 +25,7 @@ from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy, Scores
 from assay.rollout.engines.cpu.sampler import LocalSampler
+from assay.rollout.engines.plain.plain_sampler import PlainSampler
 from assay.rollout.policies.language import LanguagePolicy
 
 LOGP = 1e-4
@@ -45,6 +48,7 @@ NOTICEABLE = 0.1
 cancellation left, as in a bias on keys, which moves all scores of a query alike."""
 
 HEAD = "lm_head"
+BATCHES = "padded batches"
 ATTENTION = "attention projections (q_proj, k_proj, v_proj, o_proj)"
 FAMILIES = (
     ("norms", ("norm",)),
@@ -57,6 +61,7 @@ ROLLOUT = "rollout"
 REASONS = {
     ATTENTION: "its mask, positions or scores are not those that the shared path computes",
     "embeddings and head": "the output head changes logits in a way of its own",
+    BATCHES: "a padded row is computed otherwise than alone",
     ROLLOUT: "the sampler computes something else, or from other weights",
 }
 OTHER_REASON = "these layers compute something else than the shared path does"
@@ -69,8 +74,8 @@ class SelfCheckFailed(RunFailure):
         """`family` names where the paths part."""
         why = REASONS.get(family, OTHER_REASON)
         super().__init__(
-            f"self-check: {what}; the paths part in: {family}; {why}; train a dense Llama, Qwen2 "
-            "or Qwen3 model with the pinned versions of torch and transformers"
+            f"self-check: {what}; the paths part in: {family}; {why}; use the pinned versions of "
+            "torch and transformers, or a model of another family (docs/models.md)"
         )
         self.family = family
 
@@ -101,6 +106,8 @@ class Differences:
 
 def family_of(parameter: str) -> str:
     """The layer family of a parameter, adapters with the layer they adapt."""
+    if parameter == BATCHES:
+        return BATCHES
     for family, parts in FAMILIES:
         if any(p in parameter for p in parts):
             return family
@@ -215,6 +222,8 @@ def check_language_policy(
             found = measure(policy, sample, objective)
         finally:
             policy.module.zero_grad(set_to_none=True)
+        if policy.plain:
+            return judge(found, lambda: BATCHES)
         return judge(found, lambda: first_difference(policy.module, *turns))
 
 
@@ -314,7 +323,7 @@ def measure(policy: LanguagePolicy, sample: Packed, objective: Objective) -> Dif
 def rollout_gap(policy: LanguagePolicy, shared: Scores, sample: Packed) -> Tensor:
     """Absolute differences (S) from what the rollout recorded; 0 for an engine of someone else's,
     whose numerics are its own and which the loop's limit on the gap watches."""
-    if not isinstance(policy.sampler, LocalSampler) or sample.behaviour_S is None:
+    if not isinstance(policy.sampler, LocalSampler | PlainSampler) or sample.behaviour_S is None:
         return torch.zeros(1)
     return (shared.logps_S.detach() - sample.behaviour_S).abs()
 

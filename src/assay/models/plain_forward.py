@@ -1,0 +1,222 @@
+"""The plain path: log-probs of any causal language model through Transformers' own forward.
+
+Sequences are padded to batches, each prompt as often as it has completions; nothing is packed, so
+it is slower than `scoring`, which takes few families. Before a model is used, `refuse_unfaithful`
+shows that it reads no later token and answers in a batch as it does alone. Sampling is in
+`rollout.engines.plain`.
+
+R rows of a batch, T tokens of its longest row, S actions, V vocabulary.
+"""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from peft import PeftModel
+from peft.tuners.lora import LoraLayer
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from assay.models.numeric import widened
+from assay.models.scoring import Chain, find_chains
+from assay.models.supported import ModelUnsupported, reason
+
+BATCH_TOKENS = 4096
+"""Tokens of a batch, padding included, unless a single sequence is longer."""
+LOGITS_BYTES = 256 << 20
+"""Scores over the vocabulary of one batch, unless a single sequence needs more."""
+
+
+def causal_of(module: nn.Module) -> Any:
+    """The causal language model, which may be under an adapter."""
+    return module.get_base_model() if isinstance(module, PeftModel) else module
+
+
+def keep_only_adapter_dropout(module: nn.Module) -> None:
+    """Set the model to evaluation mode, so that its own dropout does nothing, but not adapters'.
+
+    Ratios of log-probs between rollout and training would else be those of two models.
+    """
+    module.eval()
+    for part in module.modules():
+        if isinstance(part, LoraLayer):
+            cast(Any, part).lora_dropout.train()
+
+
+@dataclass(frozen=True)
+class PaddedBatch:
+    """Chains of turns that run together, and where their actions are predicted."""
+
+    ids_RT: Tensor
+    """Padded on the right: no real token sees the padding."""
+    mask_RT: Tensor
+    first: int
+    """The first position whose scores are needed."""
+    row_S: Tensor
+    place_S: Tensor
+    """The position that predicts each action, counted from `first`."""
+    order_S: Tensor
+    """Each action's index among the caller's."""
+
+
+def score_padded(
+    model: nn.Module,
+    contexts: Sequence[tuple[int, ...]],
+    actions_S: Tensor,
+    offsets_N1: Tensor,
+    *,
+    temperature: float = 1.0,
+    entropy: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """What `scoring.score_actions` gives, for any model: log-probs (S) and entropies (S) if asked.
+
+    Of several batches each is computed again in the backward pass, so that memory holds one.
+    """
+    causal = causal_of(model)
+    batches = padded_batches(causal, contexts, actions_S, offsets_N1)
+    found = []
+    for batch in batches:
+        actions = actions_S[batch.order_S].to(causal.device)
+        given = causal, batch, actions, temperature, entropy
+        if len(batches) > 1 and torch.is_grad_enabled():
+            found.append(cast(Any, checkpoint(score_batch, *given, use_reentrant=False)))
+        else:
+            found.append(score_batch(*given))
+    # The inverse permutation, back to the caller's order.
+    back_S = torch.cat([batch.order_S for batch in batches]).argsort().to(causal.device)
+    logps_S = torch.cat([logps for logps, _ in found])[back_S]
+    if not entropy:
+        return logps_S, None
+    return logps_S, torch.cat([entropies for _, entropies in found])[back_S]
+
+
+def padded_batches(
+    causal: Any, contexts: Sequence[tuple[int, ...]], actions_S: Tensor, offsets_N1: Tensor
+) -> list[PaddedBatch]:
+    """Batches of about equal sequences; turns that extend each other are one sequence."""
+    spans = list(pairwise(offsets_N1.tolist()))
+    whole = actions_S.tolist()
+    chains = find_chains(contexts, [tuple(whole[first:stop]) for first, stop in spans])
+    chains.sort(key=lambda chain: (len(contexts[chain.turns[0]]), len(chain.tokens)))
+    vocabulary = causal.config.get_text_config().vocab_size
+    groups: list[list[Chain]] = []
+    for chain in chains:
+        group = [*groups[-1], chain] if groups else [chain]
+        longest = max(len(one.tokens) for one in group)
+        read = longest - len(contexts[group[0].turns[0]]) + 1
+        fits = len(group) * longest <= BATCH_TOKENS
+        fits = fits and 4 * len(group) * read * vocabulary <= LOGITS_BYTES
+        if groups and fits:
+            groups[-1] = group
+        else:
+            groups.append([chain])
+    return [pad(group, contexts, spans, causal.device) for group in groups]
+
+
+def pad(
+    chains: Sequence[Chain],
+    contexts: Sequence[tuple[int, ...]],
+    spans: Sequence[tuple[int, int]],
+    device: torch.device,
+) -> PaddedBatch:
+    """One batch of chains, turn n of which owns the actions of `spans[n]`."""
+    longest = max(len(chain.tokens) for chain in chains)
+    first = min(len(contexts[chain.turns[0]]) for chain in chains) - 1
+    row, place, order = [], [], []
+    for number, chain in enumerate(chains):
+        for n in chain.turns:
+            begin, stop = spans[n]
+            row += [number] * (stop - begin)
+            # The token before an action predicts it.
+            before = len(contexts[n]) - 1 - first
+            place += range(before, before + stop - begin)
+            order += range(begin, stop)
+    ids = [[*chain.tokens, *[0] * (longest - len(chain.tokens))] for chain in chains]
+    mask = [[1] * len(c.tokens) + [0] * (longest - len(c.tokens)) for c in chains]
+    return PaddedBatch(
+        ids_RT=torch.tensor(ids, device=device),
+        mask_RT=torch.tensor(mask, device=device),
+        first=first,
+        row_S=torch.tensor(row, dtype=torch.long, device=device),
+        place_S=torch.tensor(place, dtype=torch.long, device=device),
+        order_S=torch.tensor(order, dtype=torch.long),
+    )
+
+
+def score_batch(
+    causal: Any, batch: PaddedBatch, actions_S: Tensor, temperature: float, entropy: bool
+) -> tuple[Tensor, Tensor]:
+    """Log-probs (S) of a batch's actions, and their entropies (S), empty where not asked for."""
+    logits_RKV = logits_from(causal, batch.ids_RT, batch.mask_RT, batch.first)
+    scores_SV = widened(logits_RKV[batch.row_S, batch.place_S]) / temperature
+    table_SV = scores_SV.log_softmax(dim=-1)
+    logps_S = table_SV.gather(1, actions_S[:, None])[:, 0]
+    if not entropy:
+        return logps_S, logps_S.new_zeros(0)
+    return logps_S, -(table_SV.exp() * table_SV).sum(dim=-1)
+
+
+def logits_from(causal: Any, ids_RT: Tensor, mask_RT: Tensor | None, first: int) -> Tensor:
+    """Scores (R, T - first, V) at the positions from `first`; without a mask all tokens are real.
+
+    Models that cannot be asked for some positions compute all.
+    """
+    given: dict[str, Any] = {"input_ids": ids_RT}
+    takes = inspect.signature(causal.forward).parameters
+    if mask_RT is not None and "attention_mask" in takes:
+        given["attention_mask"] = mask_RT
+    if "use_cache" in takes:
+        given["use_cache"] = False
+    if "logits_to_keep" not in takes:
+        return causal(**given, return_dict=True).logits[:, first:]
+    kept = torch.arange(first, ids_RT.shape[1], device=ids_RT.device)
+    return causal(**given, logits_to_keep=kept, return_dict=True).logits
+
+
+PROBED = 8
+"""Tokens of the longer of two sequences that a model is tried with."""
+ALIKE = 1e-3
+"""Logits count as equal when they differ by less than this share of their spread; fp32 rounding
+stays below 1e-5, and a model that is tried is in fp32 or wider."""
+
+
+def probe_tokens(causal: Any, count: int) -> Tensor:
+    """Some token ids (count), none of them a special one by its place at the ends."""
+    vocabulary = causal.config.get_text_config().vocab_size
+    return (torch.arange(count, device=causal.device) * 7 + vocabulary // 3) % vocabulary
+
+
+def alike(one: Tensor, other: Tensor) -> bool:
+    """Whether logits are equal but for rounding."""
+    allowed = ALIKE * float(other.std()) + 1e-6
+    return float((one - other).abs().max()) <= allowed
+
+
+def refuse_unfaithful(model: nn.Module, file: Path) -> None:
+    """Raise ModelUnsupported where a model's forward does not work on text alone, where it reads
+    later tokens, or where a padded row is computed otherwise than a single one.
+    """
+    causal = causal_of(model)
+    ids_T = probe_tokens(causal, PROBED)
+    half = PROBED // 2
+    together = torch.stack([torch.cat([ids_T[:half], ids_T.new_zeros(half)]), ids_T])
+    mask = torch.ones_like(together)
+    mask[0, half:] = 0
+    try:
+        with torch.no_grad():
+            alone = logits_from(causal, ids_T[None, :half], None, 0)[0]
+            longer = logits_from(causal, ids_T[None], None, 0)[0]
+            padded = logits_from(causal, together, mask, 0)
+    except Exception as error:
+        problem = f"Transformers' forward of {type(causal).__name__} fails on text: {reason(error)}"
+        raise ModelUnsupported(problem, file=file, fix="use another model") from error
+    if not alike(longer[:half], alone):
+        problem = f"{type(causal).__name__} reads later tokens, so it cannot write one by one"
+        raise ModelUnsupported(problem, file=file, fix="use a causal language model")
+    if not (alike(padded[0, :half], alone) and alike(padded[1], longer)):
+        problem = f"{type(causal).__name__} computes a row of a batch otherwise than alone"
+        raise ModelUnsupported(problem, file=file, fix="use another model")

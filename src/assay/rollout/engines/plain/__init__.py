@@ -1,0 +1,1 @@
+"""Samples any causal language model through Transformers' own forward and cache."""

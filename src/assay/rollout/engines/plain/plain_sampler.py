@@ -1,0 +1,204 @@
+"""Samples completions of any causal language model; the prompt of a group is computed once.
+
+Groups of equal contexts run in batches until their last completion ends; finished rows leave. The
+trained module itself answers, its adapter as it is, in the numerics of training. Tokens are drawn
+as the `cpu` engine draws them, from the full softmax and the keys; the forward is in
+`plain_decoding`.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from assay.data.episode import Context, Turn, tokens_of
+from assay.models.numeric import moved
+from assay.models.plain_forward import causal_of
+from assay.models.scoring import distinct
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.plain.plain_decoding import Way, decoding, way_of
+from assay.rollout.token_choice import draw, key_states, uniforms
+
+ROWS = 64
+"""Completions decoded together."""
+CACHE_BYTES = 2 << 30
+"""Keys and values held at once, by the size of a dense model's, unless one group needs more."""
+
+Group = tuple[tuple[int, ...], list[int]]
+"""A context and the caller's turns that continue it."""
+
+
+class PlainSampler:
+    """See `rollout.engines.register.Sampler`."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        end_tokens: frozenset[int],
+        compute: torch.dtype | None = None,
+        processes: int = 1,
+    ):
+        """`compute` is the type that products run in, under autocast where it is not the module's.
+
+        All is sampled in this process.
+        """
+        self.module = module
+        self.end_tokens = end_tokens
+        self.compute = compute or next(module.parameters()).dtype
+        self.prefilled_tokens = 0
+        """Prompt tokens computed so far; a context of several completions counts once."""
+        self._way: Way | None = None
+
+    def refresh(self, module: nn.Module) -> None:
+        """The weights changed; nothing is kept of the former ones."""
+        self.module = module
+
+    def sleep(self) -> None:
+        """No weights of its own are held."""
+
+    @contextmanager
+    def conversations(self) -> Iterator[None]:
+        """Later turns are computed anew, so nothing bounds the tokens."""
+        yield
+
+    @property
+    def way(self) -> Way:
+        """How the model is decoded."""
+        if self._way is None:
+            with evaluating(self.module):
+                self._way = way_of(causal_of(self.module))
+        return self._way
+
+    def sample(
+        self,
+        contexts: Sequence[Context],
+        keys: Sequence[SampleKey],
+        sampling: Sampling,
+        policy_version: int = 0,
+    ) -> list[Turn]:
+        """One turn per context, in order; it ends with an end token ("stop") or at `max_tokens`
+        ("length")."""
+        way, states_N = self.way, key_states(keys)
+        prompts = [tokens_of(context) for context in contexts]
+        turns: dict[int, Turn] = {}
+        with evaluating(self.module), torch.no_grad(), computing_in(self.module, self.compute):
+            for groups in batched(prompts, way.padded, self._rows(prompts, sampling)):
+                self._answer(groups, states_N, sampling, policy_version, turns)
+        return [turns[n] for n in range(len(prompts))]
+
+    def _rows(self, contexts: Sequence[tuple[int, ...]], sampling: Sampling) -> int:
+        """How many completions are decoded together."""
+        text = causal_of(self.module).config.get_text_config()
+        width = 2 if self.compute == torch.bfloat16 else 4
+        token = 2 * text.num_hidden_layers * text.hidden_size * width
+        longest = max(map(len, contexts), default=0) + sampling.max_tokens
+        return max(1, min(ROWS, CACHE_BYTES // (token * longest)))
+
+    def _answer(
+        self,
+        groups: Sequence[Group],
+        states_N: np.ndarray,
+        sampling: Sampling,
+        policy_version: int,
+        turns: dict[int, Turn],
+    ) -> None:
+        """Sample all completions of some groups."""
+        causal = causal_of(self.module)
+        rows = decoding(causal, self.way, [context for context, _ in groups])
+        self.prefilled_tokens += sum(len(context) for context, _ in groups)
+        logits_RV = rows.logits()
+        device = logits_RV.device
+        owner = [number for number, (_, members) in enumerate(groups) for _ in members]
+        turn_R = np.array([n for _, members in groups for n in members])
+        drawn = {n: ([], []) for n in turn_R.tolist()}
+        live = torch.tensor(owner, device=device)
+        rows.select(live)
+        logits_RV = logits_RV[live]
+        for place in range(sampling.max_tokens):
+            token_R, logp_R = drawn_tokens(logits_RV, states_N[turn_R], place, sampling)
+            for n, token, logp in zip(
+                turn_R.tolist(), token_R.tolist(), logp_R.tolist(), strict=True
+            ):
+                drawn[n][0].append(token)
+                drawn[n][1].append(logp)
+            open_R = [n for n, t in enumerate(token_R.tolist()) if t not in self.end_tokens]
+            if not open_R or place + 1 == sampling.max_tokens:
+                break
+            rows.feed(token_R)
+            if len(open_R) < len(turn_R):
+                kept = torch.tensor(open_R, device=device)
+                rows.select(kept)
+                turn_R = turn_R[open_R]
+            logits_RV = rows.logits()
+        for context, members in groups:
+            for n in members:
+                turns[n] = finished(context, *drawn[n], self.end_tokens, policy_version)
+
+
+def drawn_tokens(
+    logits_RV: Tensor, states_R: np.ndarray, place: int, sampling: Sampling
+) -> tuple[Tensor, Tensor]:
+    """The tokens (R) at a place of their completions, and their log-probs (R)."""
+    at_R = np.full(len(states_R), place)
+    uniform_R = moved(torch.from_numpy(uniforms(states_R, at_R)), logits_RV.device)
+    return draw(logits_RV, sampling, uniform_R)
+
+
+def finished(
+    context: tuple[int, ...],
+    actions: list[int],
+    logps: list[float],
+    ends: frozenset[int],
+    policy_version: int,
+) -> Turn:
+    """A completion as a turn."""
+    return Turn(
+        context=context,
+        actions=tuple(actions),
+        loss_mask=(True,) * len(actions),
+        behaviour_logps=tuple(logps),
+        ended="stop" if actions[-1] in ends else "length",
+        policy_version=policy_version,
+    )
+
+
+def batched(contexts: Sequence[tuple[int, ...]], padded: bool, most: int) -> Iterator[list[Group]]:
+    """Groups of equal contexts, together as far as they may be and as `most` rows allow."""
+    groups = [
+        (context, members[first : first + most])
+        for context, members in distinct(contexts).items()
+        for first in range(0, len(members), most)
+    ]
+    groups.sort(key=lambda group: len(group[0]))
+    batch: list[Group] = []
+    for group in groups:
+        rows = sum(len(members) for _, members in batch) + len(group[1])
+        other = batch and not padded and len(batch[0][0]) != len(group[0])
+        if batch and (rows > most or other):
+            yield batch
+            batch = []
+        batch.append(group)
+    if batch:
+        yield batch
+
+
+def computing_in(module: nn.Module, compute: torch.dtype) -> AbstractContextManager[object]:
+    """Inside, products run in `compute`."""
+    master = next(module.parameters())
+    if compute == master.dtype:
+        return nullcontext()
+    return torch.autocast(master.device.type, compute)
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Inside, no dropout; afterwards every part is in the mode that it had."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
