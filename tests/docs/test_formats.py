@@ -10,9 +10,11 @@ import pytest
 from assay.data.formats.formats import FORMATS, WRITERS, read_rows
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, ToolCall
+from assay.data.row_order import visits
 from assay.experiment.data_tables import DataSpec
+from assay.experiment.read_file import read_experiment
 from assay.lab.setup.language_learner import LanguageEncoder
-from assay.lab.setup.prepare import prepare
+from assay.lab.setup.prepare import prepare, prepare_set
 from assay.tasks.task import task
 from tests.cli.conftest import call
 from tests.data.chat import tokenizer
@@ -78,6 +80,22 @@ def test_a_csv_file_is_read_as_the_page_says(tmp_path: Path) -> None:
         made = prepare("train", DataSpec(**table), task("tools"), encoder, tmp_path)
         assert [row.gold for row in made.train] == ["2"]
         assert made.train[0].messages[0].content.startswith("What is 1 + 1")
+
+
+def test_the_pages_mixture_has_its_shares(tmp_path: Path) -> None:
+    rows = [
+        {"id": str(n), "prompt": f"{n}?", "answer": "!", "level": n % 7, "kind": "sum"}
+        for n in range(28)
+    ]
+    for name in ("easy", "hard"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "x.toml").write_text('name = "x"\ntask = "math"\n' + blocks(PAGE, "toml")[3])
+    experiment = read_experiment(tmp_path / "x.toml")
+    encoder = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
+    made = prepare_set(experiment, "mix", task("math"), lambda _: encoder, tmp_path)
+    epoch = visits(made.train, 1, 0, 10, made.order)
+    hard = [row.extra["level"] for _, row in epoch if row.id.startswith("hard/")]
+    assert sorted(hard) == [4, 4, 4] and len(epoch) == 10
 
 
 def test_the_pages_commands_do_what_it_says(

@@ -6,10 +6,11 @@ Only the accepted values are defined here; rows are read and chosen in `lab.setu
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from assay.data.csv_files import Encoding
+from assay.data.row_fields import field_problem
 from assay.data.splits import DEV_FIX, dev_problem
 from assay.experiment.base_table import Count, Many, Table, raise_all, refused
 
@@ -53,12 +54,77 @@ class Csv(Table):
     """How characters are stored."""
 
 
+Compared = str | int | float | bool
+
+
+class Where(Table):
+    """A condition on a field of a row. All comparisons that are given have to hold; a row without
+    the field meets only `exists = false`."""
+
+    field: str
+    """`id`, `conversation`, `gold`, or one inside `gold` or `extra`: `extra.difficulty`."""
+    at_least: float | None = None
+    """The smallest number that is kept; text that is a number counts as one."""
+    at_most: float | None = None
+    """The largest number that is kept."""
+    above: float | None = None
+    """Larger numbers are kept."""
+    below: float | None = None
+    """Smaller numbers are kept."""
+    equals: Compared | None = None
+    """The value that is kept."""
+    one_of: Annotated[Many[Compared], Field(min_length=1)] | None = None
+    """The values that are kept."""
+    none_of: Annotated[Many[Compared], Field(min_length=1)] | None = None
+    """The values that are left out."""
+    contains: Compared | None = None
+    """A piece of the text, or a member of the list, that is there in what is kept."""
+    exists: bool | None = None
+    """Whether the row has the field."""
+
+    @model_validator(mode="after")
+    def _compares_a_field(self) -> Self:
+        if problem := field_problem(self.field):
+            raise refused("field", problem, FIELD_FIX)
+        given = [name for name in Where.model_fields if getattr(self, name) is not None]
+        if given == ["field"]:
+            fix = 'for example at_least = 0.2 or equals = "easy"'
+            raise refused("field", "nothing to compare it with", fix)
+        return self
+
+
+class OrderBy(Table):
+    """Rows sorted by a field, the same way in every epoch."""
+
+    by: str
+    """The field, as for `where`: all of its values are numbers, or all are text."""
+    descending: bool = False
+    """The largest first."""
+
+    @model_validator(mode="after")
+    def _by_a_field(self) -> Self:
+        if problem := field_problem(self.by):
+            raise refused("by", problem, FIELD_FIX)
+        return self
+
+
+FIELD_FIX = "write id, conversation, gold, gold.NAME or extra.NAME"
+WHOLE = 1e-6
+"""How far from 1 the weights of a mixture may add up."""
+
+
 class DataSpec(Table):
     """A data set. Stages name it as `NAME`, its dev part as `NAME.dev`."""
 
-    source: str
+    source: str | None = None
     """`path:FILE` (relative to the lab's root), or a source of the task such as
-    `bfcl:live_simple`."""
+    `bfcl:live_simple`; this or `mix`."""
+    mix: dict[str, Annotated[float, Field(gt=0, le=1)]] | None = None
+    """A mixture of other data sets with their weights, `{ easy = 0.7, hard = 0.3 }`: every epoch
+    has exactly these shares. Dev parts stay apart, and are together `NAME.dev`."""
+    epoch_rows: Count | None = None
+    """Rows of one epoch of a mixture; the rows of a set that is smaller than its share are visited
+    again. Omitted: the longest epoch in which no row is visited twice."""
     format: str | None = None
     """Format of the file, such as `messages`; required for `path:`, implied otherwise."""
     columns: dict[str, str] | None = None
@@ -69,6 +135,11 @@ class DataSpec(Table):
     expand: Literal["each_turn", "last_call"] | None = None
     """`each_turn`: one row for each assistant message, with what came before it; `last_call`: the
     conversation up to its last call."""
+    where: Annotated[Many[Where], Field(min_length=1)] | None = None
+    """Conditions that rows have to meet; the others are dropped and counted."""
+    order: Literal["shuffled", "given"] | OrderBy | None = None
+    """Order in which a stage visits the rows: `shuffled` anew each epoch (the default), as `given`
+    in the source, or sorted, `{ by = "extra.difficulty" }`."""
     undeclared_calls: Literal["keep", "drop"] = "keep"
     """Rows with calls that their tools do not describe; counted either way."""
     reasoning: Literal["keep", "drop"] = "keep"
@@ -87,14 +158,47 @@ class DataSpec(Table):
     """Benchmarks: rows that share a question or a function name with them are dropped and
     counted."""
 
+    @field_validator("order")
+    @classmethod
+    def _shuffled_is_none(cls, value: str | OrderBy | None) -> str | OrderBy | None:
+        return None if value == "shuffled" else value
+
     @model_validator(mode="after")
     def _source_is_complete(self) -> Self:
-        raise_all(self._conflicts())
+        raise_all(self._of_a_mixture() if self.mix is not None else self._of_a_source())
         return self
 
-    def _conflicts(self) -> Iterator[PydanticCustomError]:
-        kind, colon, rest = self.source.partition(":")
-        if not (kind and colon and rest):
+    @property
+    def origin(self) -> str:
+        """The source, or the sets of a mixture with their weights, in words."""
+        if self.mix is None:
+            return self.source or ""
+        return "mix of " + ", ".join(f"{name} {weight:g}" for name, weight in self.mix.items())
+
+    def _of_a_mixture(self) -> Iterator[PydanticCustomError]:
+        weights = self.mix or {}
+        if len(weights) < 2:
+            yield refused("mix", "a mixture has at least two data sets", "name another one")
+        elif abs(sum(weights.values()) - 1) > WHOLE:
+            said = " + ".join(f"{weight:g}" for weight in weights.values())
+            problem = f"the weights {said} add up to {sum(weights.values()):g}, not to 1"
+            yield refused("mix", problem, "write shares of 1")
+        if self.order == "given":
+            fix = 'leave it out, or write order = { by = "extra.NAME" }'
+            yield refused("order", "the sets of a mixture stand in no order", fix)
+        own = {"mix", "epoch_rows", "order"}
+        for key in self.model_fields_set - own:
+            if getattr(self, key) != DataSpec.model_fields[key].default:
+                fix = "write it in the tables of the sets that are mixed"
+                yield refused(key, "a mixture takes the rows of its sets as they are", fix)
+
+    def _of_a_source(self) -> Iterator[PydanticCustomError]:
+        kind, colon, rest = (self.source or "").partition(":")
+        if self.epoch_rows is not None:
+            yield refused("epoch_rows", "only a mixture has it", "use take, or steps of the stage")
+        if self.source is None:
+            yield refused("source", "missing", "write path:FILE, or mix = { NAME = 0.7, ... }")
+        elif not (kind and colon and rest):
             fix = "write path:FILE or a source of the task, such as bfcl:live_simple"
             yield refused("source", f"{self.source!r} is not a source", fix)
         elif kind == "path" and self.format is None:

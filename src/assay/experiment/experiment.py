@@ -99,6 +99,7 @@ class Experiment(Table):
         raise_all(
             [
                 *check_endpoint(self),
+                *check_mixtures(self),
                 *check_stages(self),
                 *check_evaluations(self),
                 *check_watched(self.guard, self.milestone, stages),
@@ -120,6 +121,30 @@ def check_endpoint(experiment: Experiment) -> Refusals:
         if evaluation.data is not None:
             problem = "a model behind an endpoint is measured on benchmarks"
             yield refused(f"evaluate.{name}.data", problem, "name a benchmark")
+
+
+def check_mixtures(experiment: Experiment) -> Refusals:
+    """Mixtures are made of data sets that exist, and of none that is made of themselves."""
+    for name, spec in experiment.data.items():
+        for part in spec.mix or ():
+            if part not in experiment.data:
+                known = [other for other in experiment.data if other != name]
+                problem = f"unknown data {part!r}"
+                yield refused(f"data.{name}.mix.{part}", problem, nearest(part, known))
+            elif name in mixed(experiment, part):
+                problem = f"{name!r} would be a part of itself"
+                yield refused(f"data.{name}.mix.{part}", problem, "take it out")
+
+
+def mixed(experiment: Experiment, name: str) -> set[str]:
+    """A data set with the sets that it is mixed of, and those that they are mixed of."""
+    found, left = set[str](), [name]
+    while left:
+        one = left.pop()
+        if one not in found and one in experiment.data:
+            found.add(one)
+            left += experiment.data[one].mix or ()
+    return found
 
 
 def check_stages(experiment: Experiment) -> Refusals:
@@ -167,9 +192,9 @@ def _items(evaluation: EvaluateSpec) -> str:
 
 
 def _data_parts(experiment: Experiment) -> Iterator[str]:
-    for name, data in experiment.data.items():
+    for name in experiment.data:
         yield name
-        if data.split is not None:
+        if any(experiment.data[part].split is not None for part in mixed(experiment, name)):
             yield f"{name}.dev"
 
 

@@ -131,7 +131,7 @@ def data_views(facts: RunFacts, words: Words) -> list[DataView]:
         if against and "total" in found:
             leakage = [words("data.disjoint", benchmarks=against, count=number(leaked))]
         shown = tuple((dropped_for(why, words), number(count)) for why, count in dropped.items())
-        views.append(DataView(name, spec.source, about, shown, (*leakage, *common)))
+        views.append(DataView(name, spec.origin, about, shown, (*leakage, *common)))
     return views
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from assay.data.episode import Episode
+from assay.data.row_order import RowOrder, visits
 from assay.models.lora import begin_masks
 from assay.rl.aggregation import rce_tau, rce_weights, sft_weights
 from assay.rl.objectives import Nll
@@ -22,7 +23,6 @@ from assay.train.sampled_groups import (
     sample_records,
     sampling_metrics,
     value_of,
-    visits,
 )
 from assay.train.train_state import Batch, Journal, Place
 from assay.train.update import micro_batches
@@ -44,11 +44,14 @@ class Sft:
     batch: int
     """Episodes per optimizer update."""
     seed: int
+    order: RowOrder | None = None
+    """None: the episodes are shuffled anew each epoch."""
 
     def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
-        """The next `batch` episodes of the shuffled stream; their masks, where there is dropout."""
+        """The next `batch` episodes of the stream; their masks, where there is dropout."""
         begin_masks(policy.module, self.seed, place.step)
-        chosen = [e for _, e in visits(self.episodes, self.seed, place.cursor, self.batch)]
+        stream = visits(self.episodes, self.seed, place.cursor, self.batch, self.order)
+        chosen = [episode for _, episode in stream]
         packed = likelihood_batch(chosen)
         metrics = {"rows": float(len(chosen)), "tokens": float(packed.mask_S.sum())}
         return Batch((packed,), NLL, metrics, consumed=self.batch)

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import torch
 
+from assay.data.row_order import Mixture
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
-from assay.train.metric_names import COEFFICIENTS
+from assay.train.metric_names import COEFFICIENTS, SOURCE_REWARD, SOURCE_SHARE
 from assay.train.train_state import (
     Batch,
     HealthCheck,
@@ -258,6 +259,29 @@ class FirstSamples:
         if place.step == 0:
             self.report(batch.samples)
         return batch
+
+
+@dataclass
+class SourceShares:
+    """A `Method` whose steps also say how much came from each set of a mixture."""
+
+    method: Method
+    order: Mixture
+    seed: int
+
+    def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
+        """See `train_state.Method`. Means of rewards leave abstentions out."""
+        batch = self.method.collect(policy, place, journal)
+        visited = self.order.sources(self.seed, place.cursor, batch.consumed)
+        shares = {SOURCE_SHARE + p.name: visited[p.name] / batch.consumed for p in self.order.parts}
+        rewards: dict[str, list[float]] = {}
+        for sample in batch.samples:
+            if sample.reward.value is not None:
+                # The rows of a mixture are named SET/ID.
+                name = SOURCE_REWARD + sample.row_id.partition("/")[0]
+                rewards.setdefault(name, []).append(sample.reward.value)
+        means = {name: sum(values) / len(values) for name, values in rewards.items()}
+        return replace(batch, metrics={**batch.metrics, **shares, **means})
 
 
 Check = Callable[[Policy, Packed, Objective], Mapping[str, float]]

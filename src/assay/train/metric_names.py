@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 PART = "part/"
 """Begins the metric of a reward part."""
+SOURCE_SHARE, SOURCE_REWARD = "source_share/", "source_reward/"
+"""Begin the metrics of the data sets that a mixture is made of."""
 LOOP = frozenset(
     {
         "learning_rate",
@@ -90,4 +92,6 @@ METHODS: Mapping[str, frozenset[str]] = {
 
 def is_written(metric: str, method: str) -> bool:
     """Whether a method may write a metric of this name."""
-    return metric in METHODS[method] or (metric.startswith(PART) and method != "sft")
+    if metric.startswith((PART, SOURCE_REWARD)):
+        return method != "sft"
+    return metric in METHODS[method] or metric.startswith(SOURCE_SHARE)

@@ -8,13 +8,11 @@ method makes batches of the judged groups.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Protocol, TypeVar
-
-import numpy as np
+from typing import Protocol
 
 from assay.data.episode import Completion, Context, Ended, Episode, Reward, Turn
 from assay.data.row import Row
+from assay.data.row_order import RowOrder, visits
 from assay.rl.policy import Policy, SampleKey, Sampling
 from assay.rollout.episodes import Environment, Played, Samples, run_episodes
 from assay.train.train_state import (
@@ -25,25 +23,6 @@ from assay.train.train_state import (
     Score,
     TrainingFailure,
 )
-
-Item = TypeVar("Item")
-
-
-@lru_cache(maxsize=4)
-def epoch_order(seed: int, epoch: int, count: int) -> tuple[int, ...]:
-    """The order of `count` rows in one epoch."""
-    generator = np.random.Generator(np.random.Philox(key=[seed, epoch]))
-    return tuple(int(i) for i in generator.permutation(count))
-
-
-def visits(items: Sequence[Item], seed: int, cursor: int, count: int) -> list[tuple[int, Item]]:
-    """`count` (epoch, item) pairs from position `cursor` of the endless shuffled stream."""
-    found = []
-    for position in range(cursor, cursor + count):
-        epoch, place = divmod(position, len(items))
-        found.append((epoch, items[epoch_order(seed, epoch, len(items))[place]]))
-    return found
-
 
 Job = tuple[Row, int]
 """A row and the index of the completion among all of this row's in the stage."""
@@ -227,6 +206,8 @@ class Prompts:
     group: int
     seed: int
     max_abstained_share: float = 0.1
+    order: RowOrder | None = None
+    """None: the rows are shuffled anew each epoch."""
 
     def next(self, policy: Policy, place: Place, journal: Journal) -> list[list[Episode]]:
         """See `GroupStream.next`.
@@ -242,8 +223,8 @@ class Prompts:
     def jobs(self, cursor: int) -> list[Job]:
         """The completions of the `prompts` rows from position `cursor` of the shuffled stream."""
         return [
-            (row, epoch * self.group + member)
-            for epoch, row in visits(self.rows, self.seed, cursor, self.prompts)
+            (row, visit * self.group + member)
+            for visit, row in visits(self.rows, self.seed, cursor, self.prompts, self.order)
             for member in range(self.group)
         ]
 
@@ -376,11 +357,13 @@ class StoredGroups:
     prompts: int
     """Groups of one step."""
     seed: int
+    order: RowOrder | None = None
+    """None: the groups are shuffled anew each epoch."""
 
     def next(self, policy: Policy, place: Place, journal: Journal) -> list[list[Episode]]:
-        """The `prompts` groups from position `place.cursor` of the shuffled stream."""
-        chosen = visits(self.groups, self.seed, place.cursor, self.prompts)
-        return [[replace(e, visit=epoch) for e in group] for epoch, group in chosen]
+        """The `prompts` groups from position `place.cursor` of the stream."""
+        chosen = visits(self.groups, self.seed, place.cursor, self.prompts, self.order)
+        return [[replace(e, visit=visit) for e in group] for visit, group in chosen]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import torch
 
 from assay.data.episode import Episode, Reward
 from assay.data.row import Row
+from assay.data.row_order import visits
 from assay.experiment.checkpoint_reference import BASE
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.stage_tables import SamplingStage, StageSpec, start_of
@@ -19,7 +20,7 @@ from assay.judge.findings import Finding
 from assay.judge.health_rules import SIGNAL_WARNING
 from assay.judge.intervals import Interval, wilson
 from assay.lab.check.subject import Number, Seen, Subject
-from assay.lab.setup.prepare import find_part
+from assay.lab.setup.prepare import find_order, find_part
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import StageInput, reward_of, sampled_source
 from assay.rl.signal import signal_stats
@@ -29,7 +30,7 @@ from assay.runs.run_names import RunNotFound, checkpoint_directory
 from assay.tasks.task import Task, maximum
 from assay.train.group_choice import OVERLONG
 from assay.train.loop import FirstSamples
-from assay.train.sampled_groups import is_truncated, judge, visits
+from assay.train.sampled_groups import is_truncated, judge
 from assay.train.train_state import Method, SampleRecord
 
 SOLVED = 0.5
@@ -139,7 +140,9 @@ def probe_stage(
     findings."""
     session = subject.session
     rows = find_part(session.sets, stage.data)
-    chosen = [row for _, row in visits(rows, session.seed, 0, min(prompts, len(rows)))]
+    order = find_order(session.sets, stage.data)
+    met = visits(rows, session.seed, 0, min(prompts, len(rows)), order)
+    chosen = list({row.id: row for _, row in met}.values())
     jobs = [(row, sample) for row in chosen for sample in range(stage.group)]
     judge = reward_of(session.task, reward)
     with session.reward_runner(judge, stage) as runner:

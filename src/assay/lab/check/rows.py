@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from assay.data.loaded import DataError, Record
 from assay.data.row import Row
 from assay.data.row_checks import NO_TOOLS, UNDECLARED, conflicts
+from assay.data.row_order import Mixture
 from assay.data.splits import length_statistics
 from assay.data.tools import parse_tools
 from assay.experiment.stage_tables import RceStage, SftStage
@@ -53,6 +54,7 @@ def rows(subject: Subject) -> Seen:
         yield Number(place, "rows_in_source", data.total)
         yield Number(place, "train_rows", len(data.train))
         yield Number(place, "dev_rows", len(data.dev))
+        yield from mixed_rows(place, data)
         yield from left_out(place, data)
         yield from remarked(place, data)
         yield from well_formed(place, data.train + data.dev)
@@ -62,6 +64,21 @@ def rows(subject: Subject) -> Seen:
         yield from well_formed(f"evaluate.{name}", evaluation.items)
     yield from without_answers(subject)
     yield from without_candidates(subject)
+
+
+def mixed_rows(place: str, data: DataSet) -> Seen:
+    """The rows of an epoch of a mixture by set, and the sets whose rows it visits again."""
+    if not isinstance(data.order, Mixture):
+        return
+    for part in data.order.parts:
+        yield Number(place, f"epoch_rows: {part.name}", part.share)
+        if part.share > part.order.count:
+            yield Finding(
+                "note",
+                f"{place}: an epoch visits the rows of data.{part.name} more than once",
+                f"{part.share} visits of {part.order.count} rows in {data.order.count}",
+                "nothing, if that is meant; else lower epoch_rows or the weight",
+            )
 
 
 def left_out(place: str, data: DataSet) -> Seen:

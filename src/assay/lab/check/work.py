@@ -21,7 +21,7 @@ from assay.lab.check.subject import Number, Seen, Subject, samples
 from assay.lab.setup.checkpoint_models import adapt
 from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.language_learner import language_model
-from assay.lab.setup.prepare import find_part
+from assay.lab.setup.prepare import rows_per_epoch
 from assay.models.adapt import Adaptation
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.engine import ROWS
@@ -55,7 +55,7 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
     golds = subject.golds_of_data(stage.data, stage.rendering).answers
     if not golds:
         return None
-    steps = steps_of(stage, len(find_part(subject.session.sets, stage.data)))
+    steps = steps_of(stage, rows_per_epoch(subject.session.sets, stage.data))
     longest = max(len(gold.actions) for gold in golds)
     return StageWork(
         steps=steps,
@@ -96,7 +96,7 @@ def asked_items(experiment: Experiment, evaluation: Evaluation, subject: Subject
         count = 1
         if reference is not None and reference.stage is not None and reference.which == "all":
             stage = experiment.stage[reference.stage]
-            rows = len(find_part(subject.session.sets, stage.data))
+            rows = rows_per_epoch(subject.session.sets, stage.data)
             count = checkpoint_count(stage, steps_of(stage, rows))
         asked += [fewer.get((reference and reference.stage) or "base", items)] * count
     return asked

@@ -140,4 +140,4 @@ def planned_steps(run: RunDirectory, experiment: Experiment, stage: str) -> int 
         return spec.steps
     name, _, part = spec.data.partition(".")
     counted = read_manifest(run).get("data", {}).get(name, {}).get(part or "train")
-    return None if counted is None else steps_of(spec, counted["rows"])
+    return None if counted is None else steps_of(spec, counted.get("epoch_rows", counted["rows"]))

@@ -28,7 +28,7 @@ from assay.lab.replay.step import (
     take_gradient,
 )
 from assay.lab.setup.learner import first_context
-from assay.lab.setup.prepare import find_part, prepare, rendering_of
+from assay.lab.setup.prepare import find_part, prepare_set, rows_per_epoch
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import build_grpo, build_method, reward_of
 from assay.rl.advantages import ENTROPY_ESTIMATORS
@@ -99,13 +99,8 @@ def set_up(session: Session, stored: StoredStep) -> Bench:
     """
     stage = session.experiment.stage[stored.stage]
     name = stage.data.removesuffix(".dev")
-    made = prepare(
-        name,
-        session.experiment.data[name],
-        session.task,
-        session.learner.encoder(rendering_of(session.experiment, name)),
-        session.run.root,
-    )
+    given = (session.task, session.learner.encoder, session.run.root)
+    made = prepare_set(session.experiment, name, *given)
     part = find_part({name: made}, stage.data)
     known = {row.id: row for row in part}
     for line in stored.lines:
@@ -115,7 +110,8 @@ def set_up(session: Session, stored: StoredStep) -> Bench:
     encoder = session.learner.encoder(stage.rendering)
     dialogue = partial(dialogue_of, session.task)
     contexts = {i: first_context(encoder, session.task, r, dialogue) for i, r in rows.items()}
-    return Bench(session, stored, rows, contexts, steps_of(stage, len(part)))
+    steps = steps_of(stage, rows_per_epoch({name: made}, stage.data))
+    return Bench(session, stored, rows, contexts, steps)
 
 
 def score(bench: Bench, stage: SampledStage) -> list[Reward]:

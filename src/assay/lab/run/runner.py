@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from assay.data.files import remove_leftovers
+from assay.data.row_order import Mixture
 from assay.errors import AssayError, InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
@@ -46,7 +47,7 @@ from assay.lab.monitor.report_journal import why_due
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
 from assay.lab.setup.manifest import check_manifest, write_manifest
-from assay.lab.setup.prepare import describe, find_part
+from assay.lab.setup.prepare import describe, find_order, find_part, rows_per_epoch
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import (
     StageInput,
@@ -67,7 +68,7 @@ from assay.runs.run_directory import RunDirectory, RunExists, create_run
 from assay.runs.run_names import checkpoint_steps
 from assay.runs.same_experiment import begun, way_on
 from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
-from assay.train.loop import train
+from assay.train.loop import SourceShares, train
 
 
 class NothingToResume(InputError):
@@ -248,8 +249,7 @@ def drop_optimizer_states(session: Session) -> None:
 def run_stage(session: Session, name: str) -> None:
     """Train one stage from its last checkpoint to its last step."""
     stage = session.experiment.stage[name]
-    rows = find_part(session.sets, stage.data)
-    steps = steps_of(stage, len(rows))
+    steps = steps_of(stage, rows_per_epoch(session.sets, stage.data))
     done = checkpoint_steps(session.run, name)
     if done:
         check_guards(session.experiment, session.run, name, done[-1])
@@ -311,9 +311,13 @@ def train_stage(session: Session, name: str, stage: StageSpec, policy: Policy, s
     if isinstance(stage, SamplingStage) and stage.reward is not None:  # type: ignore[attr-defined]
         judge = reward_of(session.task, stage.reward)  # type: ignore[attr-defined]
         runner = session.reward_runner(judge, stage)
-    given = session.stage_input(stage, find_part(session.sets, stage.data), runner)
+    order = find_order(session.sets, stage.data)
+    given = session.stage_input(stage, find_part(session.sets, stage.data), runner, order)
     try:
-        method = first_look(session, name, stage, build_method(stage, given, steps))
+        method = build_method(stage, given, steps)
+        if isinstance(given.order, Mixture):
+            method = SourceShares(method, given.order, session.seed)
+        method = first_look(session, name, stage, method)
         look = validation_of(session, stage, given, steps)
         train(policy, method, optimizer, state, loop_settings(stage, steps), recorder, look)
     finally:

@@ -28,6 +28,7 @@ import torch
 import assay
 from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, hash_contents, hash_ids, sha256_text
+from assay.data.row_order import Mixture
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.reward_tables import Reward
@@ -241,6 +242,8 @@ def _base_weights(session: Session) -> dict[str, str]:
 def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
     """The table of a data set with the fingerprints of its source, rows and prompts."""
     made = session.sets[name]
+    if isinstance(made.order, Mixture):
+        return mixture_table(made, made.order, spec)
     rows = (*made.train, *made.dev)
     encoder = session.learner.encoder(rendering_of(session.experiment, name))
     prompts = (encoder.plain(encoder.prompt(row, question(session.task, row))) for row in rows)
@@ -253,9 +256,28 @@ def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
     }
 
 
+def mixture_table(made: DataSet, order: Mixture, spec: DataSpec) -> dict[str, Any]:
+    """The table of a mixture, with the rows of each epoch by source.
+
+    The rows themselves are fingerprinted in the tables of the sets that are mixed.
+    """
+    ends = [*(part.start for part in order.parts[1:]), len(made.train)]
+    return {
+        **spec.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
+        "sources": {
+            part.name: {"rows": end - part.start, "epoch_rows": part.share}
+            for part, end in zip(order.parts, ends, strict=True)
+        },
+        "total": made.total,
+        "train": {"rows": len(made.train), "epoch_rows": order.count},
+        "dev": {"rows": len(made.dev)},
+        "dropped": {},
+    }
+
+
 def _source(session: Session, spec: DataSpec) -> dict[str, str]:
     """A file is known by what it holds, not by where it lies."""
-    kind, _, file = spec.source.partition(":")
+    kind, _, file = (spec.source or "").partition(":")
     if kind != "path":
         return {}
     return {"source": kind, "file_sha256": sha256_file(session.run.root / file)}
@@ -310,7 +332,9 @@ def rows_still_there(session: Session) -> Trained | None:
     """The rows that the run trained on; None where its data is gone or no longer the same."""
     root, noted = session.run.root, read_manifest(session.run).get("data", {})
     for name, spec in session.experiment.data.items():
-        kind, _, file = spec.source.partition(":")
+        if spec.mix is not None:
+            continue
+        kind, _, file = (spec.source or "").partition(":")
         if kind == "path" and not (root / file).is_file():
             return None
         made = session.sets[name]

@@ -4,7 +4,7 @@ Every omitted row is counted by its reason. Truncates and trains nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from assay.data.csv_files import CsvOptions
@@ -13,6 +13,16 @@ from assay.data.leakage import call_path, separate
 from assay.data.loaded import Loaded, gather, spread
 from assay.data.renderings.hermes import without_reasoning
 from assay.data.row import Row
+from assay.data.row_fields import Condition, sorted_places, where
+from assay.data.row_order import (
+    Fixed,
+    Mixture,
+    MixtureError,
+    Part,
+    RowOrder,
+    Shuffled,
+    epoch_shares,
+)
 from assay.data.splits import (
     Lengths,
     drop_long,
@@ -22,8 +32,8 @@ from assay.data.splits import (
     take,
 )
 from assay.errors import InputError
-from assay.experiment.data_tables import DataSpec
-from assay.experiment.experiment import Experiment
+from assay.experiment.data_tables import DataSpec, OrderBy
+from assay.experiment.experiment import Experiment, mixed
 from assay.lab.setup.learner import Encoder, gold_turns, question
 from assay.tasks.task import BenchmarkOptions, Task, benchmark, lookup
 
@@ -104,6 +114,8 @@ class DataSet:
     """Remarks on rows that are kept -> their ids."""
     shift: Shift | None = None
     """Effect of `min_tokens` and `max_tokens` on the lengths; None without them."""
+    order: RowOrder | None = None
+    """Order in which a stage visits the training part; None: shuffled anew each epoch."""
 
     def part(self, name: str) -> tuple[Row, ...]:
         """The rows that `NAME` or `NAME.dev` means."""
@@ -115,7 +127,7 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
 
     Relative files lie in `root`.
     """
-    kind, _, rest = spec.source.partition(":")
+    kind, _, rest = (spec.source or "").partition(":")
     if kind == "path":
         items = iter_items(root / rest, spec.format or "", layout(spec))
     else:
@@ -132,14 +144,17 @@ def layout(spec: DataSpec) -> Layout:
 
 
 def prepare(name: str, spec: DataSpec, task: Task, encoder: Encoder, root: Path) -> DataSet:
-    """Read one data set and apply its table: turns, benchmarks, lengths, take, split, in order.
+    """Read one data set that is no mixture and apply its table: turns, conditions, benchmarks,
+    lengths, take, split, in order.
 
     Subsets and splits are the same for every training seed, so that seeds can be compared.
 
     Raises NothingLeft where no row remains, and what reading and splitting raise.
     """
     loaded = load_rows(spec, task, root)
-    rows, dropped = loaded.rows, dict(loaded.dropped)
+    conditions = [Condition(**condition.model_dump()) for condition in spec.where or ()]
+    rows, missed = where(loaded.rows, conditions)
+    dropped = {**loaded.dropped, **missed}
     for test in spec.disjoint_from:
         apart = separate(rows, benchmark(task, test, BenchmarkOptions()).items)
         rows = apart.rows
@@ -158,7 +173,86 @@ def prepare(name: str, spec: DataSpec, task: Task, encoder: Encoder, root: Path)
         split = split_by_conversation(rows, spec.split.dev)
         train, dev = split.train, split.dev
     total = len(loaded.rows) + sum(map(len, loaded.dropped.values()))
-    return DataSet(name, train, dev, dropped, total, loaded.remarks, kept.shift)
+    order = order_of(spec, train)
+    return DataSet(name, train, dev, dropped, total, loaded.remarks, kept.shift, order)
+
+
+def order_of(spec: DataSpec, rows: Sequence[Row]) -> Fixed | None:
+    """The order of the rows, where the table does not leave them shuffled."""
+    if isinstance(spec.order, OrderBy):
+        return Fixed(sorted_places(rows, spec.order.by, spec.order.descending))
+    return Fixed(tuple(range(len(rows)))) if spec.order == "given" else None
+
+
+def prepare_set(
+    experiment: Experiment,
+    name: str,
+    task: Task,
+    encoders: Callable[[str], Encoder],
+    root: Path,
+    made: dict[str, DataSet] | None = None,
+) -> DataSet:
+    """The data set `name` of an experiment, prepared or mixed; sets in `made` are not made again.
+
+    `encoders` gives the encoder of a rendering.
+    Raises what `prepare` and `epoch_shares` raise.
+    """
+    made = {} if made is None else made
+    spec = experiment.data[name]
+    if name not in made and spec.mix is None:
+        encoder = encoders(rendering_of(experiment, name))
+        made[name] = prepare(name, spec, task, encoder, root)
+    elif name not in made:
+        given = (task, encoders, root, made)
+        parts = {part: prepare_set(experiment, part, *given) for part in sorted(spec.mix or ())}
+        made[name] = mixture(name, spec, parts)
+    return made[name]
+
+
+def mixture(name: str, spec: DataSpec, parts: Mapping[str, DataSet]) -> DataSet:
+    """The rows of several sets as one, each with the name of its set before its id.
+
+    Raises MixtureError where the weights and sizes give no epoch.
+    """
+    weights = dict(spec.mix or {})
+    orders = {part: made.order or Shuffled(len(made.train)) for part, made in parts.items()}
+    try:
+        sizes = {part: order.count for part, order in orders.items()}
+        shares = epoch_shares(weights, sizes, spec.epoch_rows)
+    except MixtureError as error:
+        place = f"data.{name}.{error.field}"
+        raise MixtureError(error.problem, field=place, fix=error.fix) from error
+    train: list[Row] = []
+    laid = []
+    for part, made in parts.items():
+        laid.append(Part(part, shares[part], len(train), orders[part]))
+        train += named_rows(part, made.train)
+    dev = tuple(row for part, made in parts.items() for row in named_rows(part, made.dev))
+    order = Mixture(tuple(laid), ranks_of(spec, train))
+    # What its sets left out is counted there.
+    return DataSet(name, tuple(train), dev, {}, len(train) + len(dev), order=order)
+
+
+def named_rows(part: str, rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The rows of a set as a mixture has them: two sets may use one id for different rows."""
+    return tuple(
+        replace(
+            row,
+            id=f"{part}/{row.id}",
+            conversation=f"{part}/{row.conversation}" if row.conversation else "",
+        )
+        for row in rows
+    )
+
+
+def ranks_of(spec: DataSpec, rows: Sequence[Row]) -> tuple[int, ...] | None:
+    """The rank of each row where a mixture is sorted."""
+    if not isinstance(spec.order, OrderBy):
+        return None
+    ranks = [0] * len(rows)
+    for rank, place in enumerate(sorted_places(rows, spec.order.by, spec.order.descending)):
+        ranks[place] = rank
+    return tuple(ranks)
 
 
 def describe(made: DataSet, spec: DataSpec) -> str:
@@ -172,6 +266,14 @@ def describe(made: DataSet, spec: DataSpec) -> str:
         before, after = made.shift.before.mean, made.shift.after.mean
         parts.append(f"{before:,.0f} tokens on average became {after:,.0f}")
     parts += [f"{len(ids)} kept: {words}" for words, ids in made.remarks.items()]
+    if isinstance(made.order, Mixture):
+        shares = ", ".join(f"{part.share} of {part.name}" for part in made.order.parts)
+        parts.append(f"an epoch is {made.order.count} rows: {shares}")
+    if isinstance(spec.order, OrderBy):
+        descending = ", the largest first" if spec.order.descending else ""
+        parts.append(f"sorted by {spec.order.by}{descending}")
+    elif spec.order is not None:
+        parts.append("in the order of the source")
     if spec.disjoint_from:
         tests = ", ".join(spec.disjoint_from)
         several = any(call_path(row) for row in (*made.train, *made.dev))
@@ -185,7 +287,7 @@ def rendering_of(experiment: Experiment, data: str) -> str:
     reading = [
         stage.rendering
         for stage in experiment.stage.values()
-        if data in {name.removesuffix(".dev") for name in stage.reads}
+        if any(data in mixed(experiment, name.removesuffix(".dev")) for name in stage.reads)
     ]
     return reading[0] if reading else "auto"
 
@@ -193,3 +295,16 @@ def rendering_of(experiment: Experiment, data: str) -> str:
 def find_part(sets: Mapping[str, DataSet], name: str) -> tuple[Row, ...]:
     """The rows of `NAME` or `NAME.dev`."""
     return sets[name.removesuffix(".dev")].part(name)
+
+
+def find_order(sets: Mapping[str, DataSet], name: str) -> RowOrder:
+    """The order in which a stage visits the rows of `NAME` or `NAME.dev`."""
+    made = sets[name.removesuffix(".dev")]
+    if name == made.name and made.order is not None:
+        return made.order
+    return Shuffled(len(made.part(name)))
+
+
+def rows_per_epoch(sets: Mapping[str, DataSet], name: str) -> int:
+    """Rows that one epoch over `NAME` or `NAME.dev` visits."""
+    return find_order(sets, name).count

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from assay.data.row import Row
+from assay.data.row_order import RowOrder
 from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.stage_tables import StageSpec
@@ -19,7 +20,7 @@ from assay.lab.setup.evaluation import Evaluation, encoded_evaluation, trained_r
 from assay.lab.setup.helper_models import HelperModels
 from assay.lab.setup.language_learner import make_language_learner
 from assay.lab.setup.learner import LEARNERS, Learner, learner_input
-from assay.lab.setup.prepare import DataSet, prepare, rendering_of
+from assay.lab.setup.prepare import DataSet, prepare_set
 from assay.lab.setup.stage_methods import StageInput
 from assay.models.precision import Precision, choose_precision
 from assay.runs.manifest_file import read_manifest
@@ -77,16 +78,11 @@ class Session:
     @cached_property
     def sets(self) -> Mapping[str, DataSet]:
         """The experiment's data sets."""
-        return {
-            name: prepare(
-                name,
-                spec,
-                self.task,
-                self.learner.encoder(rendering_of(self.experiment, name)),
-                self.run.root,
-            )
-            for name, spec in self.experiment.data.items()
-        }
+        made: dict[str, DataSet] = {}
+        given = (self.task, self.learner.encoder, self.run.root, made)
+        for name in self.experiment.data:
+            prepare_set(self.experiment, name, *given)
+        return made
 
     @cached_property
     def evaluations(self) -> Mapping[str, Evaluation]:
@@ -104,7 +100,11 @@ class Session:
         return HelperModels(self.experiment.helpers, self.run.root, self.precision)
 
     def stage_input(
-        self, stage: StageSpec, rows: Sequence[Row], runner: RewardRunner | None
+        self,
+        stage: StageSpec,
+        rows: Sequence[Row],
+        runner: RewardRunner | None,
+        order: RowOrder | None = None,
     ) -> StageInput:
         """The inputs that the method of a stage is built from."""
         return StageInput(
@@ -115,6 +115,7 @@ class Session:
             runner,
             self.learner.positions,
             self.learner.first_batch_check(stage),
+            order,
         )
 
     def reward_runner(

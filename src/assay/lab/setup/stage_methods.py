@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from assay.data.episode import Episode, Reward
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Row
+from assay.data.row_order import RowOrder
 from assay.errors import InputError, look_up
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.stage_tables import (
@@ -53,6 +54,8 @@ class StageInput:
     """Tokens that the learner can read at once; None where nothing bounds them."""
     first_batch_check: BatchCheck | None = None
     """Checks the first update of a GRPO stage."""
+    order: RowOrder | None = None
+    """Order in which the stage visits the rows; None: shuffled anew each epoch."""
 
 
 def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
@@ -75,7 +78,8 @@ def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
     """The method of a stage."""
     match stage:
         case SftStage():
-            return Sft(stored_conversations(given, stage.loss_on), stage.batch, given.seed)
+            stored = stored_conversations(given, stage.loss_on)
+            return Sft(stored, stage.batch, given.seed, given.order)
         case RftStage():
             temperature = stage.likelihood_temperature
             prompts = sampled_prompts(stage, given)
@@ -124,7 +128,7 @@ def stored_groups(stage: RceStage, given: StageInput) -> StoredGroups:
             fix = "give each row a list of {text, reward}, or sample them"
             raise NoStoredGroups("no candidates", file=row.origin, field="candidates", fix=fix)
         groups.append(tuple(candidate_episode(given, row, i, c) for i, c in enumerate(candidates)))
-    return StoredGroups(tuple(groups), stage.prompts, given.seed)
+    return StoredGroups(tuple(groups), stage.prompts, given.seed, given.order)
 
 
 def candidate_episode(given: StageInput, row: Row, index: int, candidate: dict) -> Episode:
@@ -142,6 +146,7 @@ def sampled_prompts(stage: SamplingStage, given: StageInput) -> Prompts:
         stage.group,
         given.seed,
         stage.max_abstained_share,
+        given.order,
     )
 
 

@@ -70,7 +70,8 @@ def _problems(experiment: Experiment) -> Iterator[Problem | None]:
     for name, data in experiment.data.items():
         place = ("data", name)
         kinds = ["path", *skill.sources]
-        yield _unknown((*place, "source"), data.source.partition(":")[0], kinds, "source")
+        if data.source is not None:
+            yield _unknown((*place, "source"), data.source.partition(":")[0], kinds, "source")
         if data.format is not None:
             yield _unknown((*place, "format"), data.format, FORMATS, "format")
         for benchmark in data.disjoint_from:
@@ -198,7 +199,7 @@ def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
         elif kind == "scripted" and not place.is_file():
             yield Problem(path, f"{place}: no such file", f"it counts from {root}")
     for name, data in experiment.data.items():
-        kind, _, rest = data.source.partition(":")
+        kind, _, rest = (data.source or "").partition(":")
         if kind == "path" and not (root / rest).exists():
             problem = f"{root / rest}: no such file"
             yield Problem(("data", name, "source"), problem, f"it counts from {root}")

@@ -1,0 +1,200 @@
+"""Orders in which a stage visits rows: shuffled, fixed, or a mixture of several sets.
+
+An order is a pure function of seed and position in an endless stream, so that a resumed run goes on
+at the same row. Which rows there are is decided elsewhere.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from assay.data.hashing import sha256_text
+from assay.errors import InputError
+
+Item = TypeVar("Item")
+Visit = tuple[int, int]
+"""Earlier visits to a row, and its place among the rows."""
+
+
+@lru_cache(maxsize=32)
+def epoch_order(seed: int, epoch: int, count: int) -> tuple[int, ...]:
+    """The order of `count` rows in one epoch."""
+    generator = np.random.Generator(np.random.Philox(key=[seed, epoch]))
+    return tuple(int(i) for i in generator.permutation(count))
+
+
+class RowOrder(Protocol):
+    """The endless stream of a stage's rows."""
+
+    @property
+    def count(self) -> int:
+        """Visits of one epoch."""
+        ...
+
+    def visit(self, seed: int, position: int) -> Visit:
+        """The row at a position of the stream."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffled:
+    """Every row once an epoch, each epoch shuffled anew."""
+
+    count: int
+
+    def visit(self, seed: int, position: int) -> Visit:
+        """See `RowOrder.visit`."""
+        epoch, place = divmod(position, self.count)
+        return epoch, epoch_order(seed, epoch, self.count)[place]
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Every row once an epoch, in the same order each time."""
+
+    places: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """See `RowOrder.count`."""
+        return len(self.places)
+
+    def visit(self, seed: int, position: int) -> Visit:
+        """See `RowOrder.visit`."""
+        epoch, place = divmod(position, len(self.places))
+        return epoch, self.places[place]
+
+
+class MixtureError(InputError):
+    """Weights and sets that give no epoch."""
+
+
+MOST_REPEATS = 100
+"""A row that an epoch would visit more often is a slip of the hand."""
+
+
+def exact_shares(weights: Mapping[str, float], count: int) -> dict[str, int]:
+    """`count` divided by weight, rounded by the largest remainder; ties go by name."""
+    wanted = {name: weight * count / sum(weights.values()) for name, weight in weights.items()}
+    # A weight of 0.3 times 10 is a little less than 3.
+    shares = {name: int(value + 1e-9) for name, value in wanted.items()}
+    by_remainder = sorted(wanted, key=lambda name: (shares[name] - wanted[name], name))
+    for name in by_remainder[: count - sum(shares.values())]:
+        shares[name] += 1
+    return shares
+
+
+def epoch_shares(
+    weights: Mapping[str, float], sizes: Mapping[str, int], count: int | None
+) -> dict[str, int]:
+    """Visits of an epoch to each set; the weights add up to 1.
+
+    Without a `count` an epoch is the longest in which no row is visited twice. With one, the rows
+    of a set that is smaller than its share are visited again within the epoch. Raises MixtureError
+    where a set has no row or would get no visit, and where a row would be visited more than
+    MOST_REPEATS times.
+    """
+    for name, size in sizes.items():
+        if not size:
+            raise MixtureError(f"{name!r} has no rows", field="mix", fix="take it out")
+    if count is None:
+        count = min(int((size + 1) / weights[name]) + 1 for name, size in sizes.items())
+        while any(n > sizes[name] for name, n in exact_shares(weights, count).items()):
+            count -= 1
+    shares = exact_shares(weights, count)
+    for name, share in shares.items():
+        if not share:
+            problem = f"{name!r} gets no row of an epoch of {count}"
+            raise MixtureError(problem, field="mix", fix="raise its weight, or set epoch_rows")
+        if share > MOST_REPEATS * sizes[name]:
+            problem = f"an epoch of {count} rows visits the {sizes[name]} of {name!r} {share} times"
+            raise MixtureError(problem, field="epoch_rows", fix="lower it, or the set's weight")
+    return shares
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One set of a mixture; the rows of all sets lie end to end."""
+
+    name: str
+    share: int
+    """Visits of one epoch of the mixture."""
+    start: int
+    """The place of its first row."""
+    order: RowOrder
+    """The order in which its own rows come, over all epochs."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Exactly the same number of rows from each set in every epoch, which go round in each set.
+
+    Shuffled, or sorted by `ranks`: the rank of each row.
+    """
+
+    parts: tuple[Part, ...]
+    ranks: tuple[int, ...] | None = None
+    _sorted: dict[tuple[int, int], list[Visit]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    @property
+    def count(self) -> int:
+        """See `RowOrder.count`."""
+        return sum(part.share for part in self.parts)
+
+    @cached_property
+    def _slots(self) -> tuple[tuple[Part, int], ...]:
+        """Each visit of an epoch, unshuffled: its set, and which of the set's visits it is."""
+        return tuple((part, k) for part in self.parts for k in range(part.share))
+
+    def visit(self, seed: int, position: int) -> Visit:
+        """See `RowOrder.visit`."""
+        epoch, place = divmod(position, self.count)
+        if self.ranks is None:
+            return self._slot(seed, epoch, epoch_order(seed, epoch, self.count)[place])
+        return self._by_rank(seed, epoch)[place]
+
+    def source(self, seed: int, position: int) -> str:
+        """The name of the set whose row is at a position of the stream."""
+        place = self.visit(seed, position)[1]
+        return next(part.name for part in reversed(self.parts) if part.start <= place)
+
+    def sources(self, seed: int, cursor: int, count: int) -> Counter[str]:
+        """The number of rows of each set among `count` from position `cursor`."""
+        return Counter(self.source(seed, at) for at in range(cursor, cursor + count))
+
+    def _slot(self, seed: int, epoch: int, slot: int) -> Visit:
+        part, k = self._slots[slot]
+        visit, place = part.order.visit(own_seed(seed, part.name), epoch * part.share + k)
+        return visit, part.start + place
+
+    def _by_rank(self, seed: int, epoch: int) -> list[Visit]:
+        if (seed, epoch) not in self._sorted:
+            assert self.ranks is not None
+            ranks = self.ranks
+            found = [self._slot(seed, epoch, slot) for slot in range(self.count)]
+            self._sorted.clear()
+            self._sorted[seed, epoch] = sorted(found, key=lambda visit: (ranks[visit[1]], visit))
+        return self._sorted[seed, epoch]
+
+
+def own_seed(seed: int, name: str) -> int:
+    """The seed of one set of a mixture, so that two sets of one size are not shuffled alike."""
+    return int(sha256_text(f"{seed}\n{name}")[:15], 16)
+
+
+def visits(
+    items: Sequence[Item], seed: int, cursor: int, count: int, order: RowOrder | None = None
+) -> list[tuple[int, Item]]:
+    """`count` items from position `cursor` of the endless stream, each with its earlier visits.
+
+    Without an `order`, the items are shuffled anew each epoch.
+    """
+    order = order or Shuffled(len(items))
+    found = (order.visit(seed, position) for position in range(cursor, cursor + count))
+    return [(visit, items[place]) for visit, place in found]

@@ -1,0 +1,258 @@
+"""Mixtures, conditions and orders of [data.NAME]: the rows of a stage, the manifest, refusals."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.data.renderings.rendering import Renderer
+from assay.data.row_order import visits
+from assay.experiment.experiment import Experiment
+from assay.experiment.read_file import SpecError, read_experiment
+from assay.judge.confounds import confounds
+from assay.lab.monitor.observer import Silent
+from assay.lab.run.runner import start
+from assay.lab.setup.language_learner import LanguageEncoder
+from assay.lab.setup.manifest import make_manifest
+from assay.lab.setup.prepare import (
+    DataSet,
+    NothingLeft,
+    describe,
+    find_order,
+    find_part,
+    prepare_set,
+    rows_per_epoch,
+)
+from assay.lab.setup.session import Session
+from assay.runs.metrics import read_metrics
+from assay.runs.run_directory import RunDirectory
+from assay.tasks.task import task
+from tests.data.chat import tokenizer
+from tests.labs import make_lab
+from tests.models.folders import save_tiny_model
+
+ENCODER = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
+HEAD = 'name = "x"\nmodel = "path:model"\ntask = "math"\n'
+SETS = """
+[data.easy]
+source = "path:easy.jsonl"
+format = "prompt_answer"
+split = { dev = 2, by = "conversation" }
+
+[data.hard]
+source = "path:hard.jsonl"
+format = "prompt_answer"
+"""
+MIX = "\n[data.mix]\nmix = { easy = 0.7, hard = 0.3 }\n"
+STAGE = """
+[stage.sft]
+method = "sft"
+data = "mix"
+epochs = 1
+batch = 2
+"""
+
+
+def lines(file: Path, count: int, of: str) -> None:
+    rows = [
+        {"id": str(n), "prompt": f"{of} {n}?", "answer": str(n), "level": (n * 7) % count}
+        for n in range(count)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    lines(tmp_path / "easy.jsonl", 12, "easy")
+    lines(tmp_path / "hard.jsonl", 9, "hard")
+    return tmp_path
+
+
+def read(lab: Path, text: str) -> Experiment:
+    (lab / "x.toml").write_text(HEAD + text)
+    return read_experiment(lab / "x.toml")
+
+
+def made(lab: Path, text: str, name: str = "mix") -> DataSet:
+    return prepare_set(read(lab, text), name, task("math"), lambda _: ENCODER, lab)
+
+
+def refusal(lab: Path, text: str) -> str:
+    with pytest.raises(SpecError) as found:
+        read(lab, text)
+    assert "\n" not in str(found.value)
+    return str(found.value)
+
+
+def test_a_mixture_has_the_training_rows_of_its_sets_under_names_of_their_own(lab: Path) -> None:
+    found = made(lab, SETS + MIX)
+    ids = {row.id for row in found.train}
+    assert len(found.train) == 19 == len(ids)
+    assert Counter(id_.split("/")[0] for id_ in ids) == {"easy": 10, "hard": 9}
+    assert len(found.dev) == 2 and not ids & {row.id for row in found.dev}
+    assert rows_per_epoch({"mix": found}, "mix") == 14
+    assert find_part({"mix": found}, "mix.dev") == found.dev
+    assert rows_per_epoch({"mix": found}, "mix.dev") == 2
+
+
+def test_every_epoch_has_the_weights_exactly(lab: Path) -> None:
+    found = made(lab, SETS + MIX + "epoch_rows = 20\n")
+    order = find_order({"mix": found}, "mix")
+    for number in range(3):
+        epoch = visits(found.train, 5, number * 20, 20, order)
+        assert Counter(row.id.split("/")[0] for _, row in epoch) == {"easy": 14, "hard": 6}
+
+
+def test_mixtures_can_be_mixed(lab: Path) -> None:
+    text = SETS + MIX + "\n[data.all]\nmix = { mix = 0.5, hard = 0.5 }\n"
+    found = made(lab, text, "all")
+    assert {row.id.rpartition("/")[0] for row in found.train} == {"hard", "mix/easy", "mix/hard"}
+    assert rows_per_epoch({"all": found}, "all") == 18
+    assert [row.id.split("/")[:2] for row in found.dev] == [["mix", "easy"]] * 2
+
+
+def test_a_condition_leaves_rows_out_before_the_subset_is_taken(lab: Path) -> None:
+    where = 'where = [{ field = "extra.level", at_least = 3, below = 9 }]\ntake = { rows = 4 }\n'
+    found = made(lab, SETS.replace("format", where + "format", 1), "easy")
+    kept = (*found.train, *found.dev)
+    assert len(kept) == 4 and all(3 <= row.extra["level"] < 9 for row in kept)
+    ((reason, ids),) = found.dropped.items()
+    assert reason == "where: not extra.level at_least 3, below 9" and len(ids) == 6
+    spec = read(lab, SETS).data["easy"]
+    assert f"6 dropped: {reason}" in describe(found, spec)
+
+
+def test_nothing_left_says_which_condition_left_how_many_out(lab: Path) -> None:
+    where = 'where = [{ field = "extra.level", above = 3 }, { field = "gold", equals = "x" }]\n'
+    problem = (
+        r"data\.hard: no row is left \(where: not extra\.level above 3: 4, "
+        r"where: not gold equals x: 5\)"
+    )
+    with pytest.raises(NothingLeft, match=problem):
+        made(lab, SETS + where, "hard")
+
+
+@pytest.mark.parametrize(
+    ("order", "levels"),
+    [
+        ('"given"', [0, 7, 5, 3, 1, 8, 6, 4, 2]),
+        ('{ by = "extra.level" }', [0, 1, 2, 3, 4, 5, 6, 7, 8]),
+        ('{ by = "extra.level", descending = true }', [8, 7, 6, 5, 4, 3, 2, 1, 0]),
+    ],
+)
+def test_rows_come_in_the_order_that_is_asked_for(lab: Path, order: str, levels: list[int]) -> None:
+    found = made(lab, SETS + f"order = {order}\n", "hard")
+    stream = visits(found.train, 5, 0, 18, find_order({"hard": found}, "hard"))
+    assert [row.extra["level"] for _, row in stream] == levels * 2
+
+
+def test_a_sorted_mixture_sorts_the_rows_of_each_epoch(lab: Path) -> None:
+    found = made(lab, SETS + MIX + 'order = { by = "extra.level" }\n')
+    epoch = visits(found.train, 5, 14, 14, find_order({"mix": found}, "mix"))
+    levels = [row.extra["level"] for _, row in epoch]
+    assert levels == sorted(levels)
+    assert Counter(row.id.split("/")[0] for _, row in epoch) == {"easy": 10, "hard": 4}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (MIX.replace("hard", "hrad"), "data.mix.mix.hrad: unknown data 'hrad' .*mean 'hard'"),
+        (MIX.replace("0.3", "0.4"), "data.mix.mix: the weights 0.7 . 0.4 add up to 1.1, not to 1"),
+        (MIX.replace("hard", "mix"), "data.mix.mix.mix: 'mix' would be a part of itself"),
+        (
+            MIX.replace("hard", "two") + "[data.two]\nmix = { mix = 0.5, easy = 0.5 }\n",
+            "'mix' would be a part of itself",
+        ),
+        ("[data.mix]\nmix = { easy = 1.0 }\n", "a mixture has at least two data sets"),
+        (MIX + 'order = "given"\n', "data.mix.order: the sets of a mixture stand in no order"),
+        (MIX + "take = { rows = 3 }\n", "data.mix.take: a mixture takes the rows of its sets"),
+        (MIX + 'source = "path:x"\n', "data.mix.source: a mixture takes the rows of its sets"),
+        ("epoch_rows = 3\n", "data.hard.epoch_rows: only a mixture has it"),
+        ("[data.mix]\n", "data.mix.source: missing"),
+        (MIX + STAGE.replace('"mix"', '"mxi"'), "stage.sft.data: unknown data 'mxi'"),
+        (STAGE.replace('"mix"', '"hard.dev"'), "stage.sft.data: unknown data 'hard.dev'"),
+        ('where = [{ field = "level", above = 1 }]\n', "'level' is no field of a row"),
+        ('where = [{ field = "extra.level" }]\n', "nothing to compare it with"),
+        ('order = { by = "levels" }\n', "order.by: 'levels' is no field of a row"),
+    ],
+)
+def test_tables_that_make_no_sense_are_refused_in_one_line(
+    lab: Path, text: str, message: str
+) -> None:
+    assert re.search(message, refusal(lab, SETS + text))
+
+
+def test_a_mixture_of_a_set_that_is_too_small_names_the_table(lab: Path) -> None:
+    text = SETS + "[data.mix]\nmix = { easy = 0.99, hard = 0.01 }\n"
+    with pytest.raises(Exception, match=r"data\.mix\.mix: 'hard' gets no row of an epoch of 10"):
+        made(lab, text)
+
+
+def manifest(lab: Path, text: str) -> dict[str, Any]:
+    session = Session(read(lab, text), RunDirectory(lab, "x", "none"), 7, Silent())
+    return json.loads(json.dumps(make_manifest(session)))
+
+
+def test_another_mixture_or_order_is_a_difference_by_its_name(lab: Path) -> None:
+    save_tiny_model(lab / "model")
+    control = manifest(lab, SETS + MIX + STAGE)
+    assert control["data"]["mix"]["sources"] == {
+        "easy": {"rows": 10, "epoch_rows": 10},
+        "hard": {"rows": 9, "epoch_rows": 4},
+    }
+    assert not confounds(control, manifest(lab, SETS + MIX + STAGE))
+
+    def paths(text: str, *vary: str) -> list[str]:
+        return [c.path for c in confounds(control, manifest(lab, text), vary)]
+
+    weights = ["data.mix.mix.easy", "data.mix.mix.hard"]
+    assert paths(SETS + MIX.replace("7", "6").replace("3", "4") + STAGE) == weights
+    ordered = SETS + 'order = "given"\n' + MIX + STAGE
+    assert paths(ordered) == ["data.hard.order"]
+    assert paths(ordered, "data.hard.order") == []
+    filtered = SETS + 'where = [{ field = "extra.level", above = 1 }]\n' + MIX + STAGE
+    assert paths(filtered) == ["data.hard.where"]
+    shuffled = SETS + 'order = "shuffled"\n' + MIX + STAGE
+    assert paths(shuffled) == []
+
+
+def test_a_run_on_a_mixture_says_where_its_rows_came_from(tmp_path: Path) -> None:
+    tables = """
+[data.more]
+source = "path:test.jsonl"
+format = "messages"
+
+[data.mix]
+mix = { sums = 0.75, more = 0.25 }
+epoch_rows = 8
+
+[stage.sft]
+method = "sft"
+data = "mix"
+epochs = 2
+batch = 4
+optimizer = { lr = 1e-2 }
+
+[stage.rl]
+method = "grpo"
+data = "mix"
+steps = 1
+prompts = 4
+group = 2
+sampling = { max_tokens = 4 }
+reward = "accuracy"
+"""
+    file = make_lab(tmp_path, until="[stage.sft]", tables=tables)
+    (run,) = start(file, root=tmp_path)
+    found = read_metrics(run.metrics)
+    sft = [line for line in found if line["stage"] == "sft"]
+    assert len(sft) == 4
+    for epoch in (sft[:2], sft[2:]):
+        assert sum(line["source_share/more"] for line in epoch) == pytest.approx(0.5)
+    line = found[-1]
+    assert line["source_share/sums"] + line["source_share/more"] == pytest.approx(1)
+    assert {name for name in line if name.startswith("source_reward/")}
