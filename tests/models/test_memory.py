@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.families import tiny_family
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,6 +28,7 @@ from assay.models.memory import (
     model_shape,
     score_bytes,
 )
+from assay.models.plain_forward import BATCH_TOKENS, score_padded
 from assay.models.scoring import score_actions
 from tests.models.folders import VOCABULARY, tiny_model
 
@@ -267,3 +269,25 @@ def test_checkpointing_is_chosen_only_where_the_plain_step_does_not_fit() -> Non
 
 def test_free_memory_is_a_plausible_number_of_bytes() -> None:
     assert 1e6 < available_memory("cpu") < 1e14
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize(
+    "family",
+    [
+        *("gemma3_text", "gemma2", "olmo2", "phi3 with a window", "gpt2", "opt"),
+        "qwen3_moe",
+        "mamba",
+    ],
+)
+def test_the_plain_path_keeps_at_most_what_is_estimated(family: str, bf16: bool) -> None:
+    model = tiny_family(family)
+    shape = model_shape(model.config)
+    assert shape.parameters == sum(p.numel() for p in model.parameters())
+    contexts = [tuple(range(40, 72))] * 4
+    actions, offsets = torch.arange(40, 72), torch.tensor([0, 8, 16, 24, 32])
+    kept = kept_bytes(model, bf16, lambda: score_padded(model.eval(), contexts, actions, offsets))
+    tokens = 4 * 39
+    estimate = estimate_memory(shape, StepLoad(tokens, logit_rows=32, bf16=bf16))
+    share = tokens / BATCH_TOKENS
+    assert 0.1 < kept / (share * (estimate.activations + estimate.logits)) < 1.0

@@ -25,7 +25,7 @@ from assay.models.numeric import widened
 from assay.models.scoring import Chain, find_chains
 from assay.models.supported import ModelUnsupported, reason
 
-BATCH_TOKENS = 4096
+BATCH_TOKENS = 2048
 """Tokens of a batch, padding included, unless a single sequence is longer."""
 LOGITS_BYTES = 256 << 20
 """Scores over the vocabulary of one batch, unless a single sequence needs more."""

@@ -29,6 +29,7 @@ from assay.models.memory import (
 from assay.models.supported import FAMILIES, SLOWER, why_plain
 from assay.rollout.engines.cpu.engine import prompt_slots
 from assay.rollout.engines.cpu.prefill import most_bytes
+from assay.rollout.engines.plain.plain_sampler import CACHE_BYTES, ROWS
 from assay.train.checkpoint import HEADROOM
 
 GIB = 2**30
@@ -123,6 +124,12 @@ def sampling_bytes(
     width = 2 if bf16 else 4
     token = 2 * shape.layers * shape.key * width
     longest, answer = work.prompt_most, work.answer_most
+    if shape.kept:
+        # The trained module samples, and its cache is copied as it grows.
+        rows = max(1, min(ROWS, work.prompts * work.group))
+        held = min(2.0 * rows * token * (longest + answer), 2.0 * CACHE_BYTES)
+        casts = 2.0 * shape.parameters if bf16 else 0.0
+        return {"the sampler's weights": casts, "keys and values": held}
     slots = prompt_slots(token, longest, work.group, answer, waiting=work.prompts)
     return {
         "the sampler's weights": float(width * shape.parameters),
