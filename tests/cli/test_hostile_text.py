@@ -11,18 +11,16 @@ from rich.live import Live
 from rich.table import Table
 
 from assay.cli.fill import tell as tell_of_fill
-from assay.cli.live_display import LiveProgress, PlainProgress
 from assay.cli.output import (
     BLANK_LINES,
     MOST_LINES,
     Outcome,
-    SafeConsole,
-    console,
     present,
     quoted,
-    tell,
 )
 from assay.errors import InputError
+from assay.report.live_display import LiveProgress, PlainProgress
+from assay.report.safe_console import SafeConsole, console, tell
 from assay.report.words import CONTROL_PICTURES
 from tests.cli.conftest import TinyLab, answer, call
 

@@ -7,7 +7,7 @@ import pytest
 
 from assay.judge.findings import Finding
 from assay.lab.check import work
-from assay.lab.check.all_checks import Report, check_experiment
+from assay.lab.check.all_checks import CheckResult, check_experiment
 from tests.labs import SUMS, make_lab
 
 SOUND = (
@@ -34,7 +34,7 @@ def make_sound_lab(folder: Path) -> Path:
 
 def look(
     lab: Path, *overrides: str, probe: int = 0, file: str = "tiny.toml", timed: bool = False
-) -> Report:
+) -> CheckResult:
     """The check of the lab's experiment; with `timed` the model's speed is really measured, which
     takes longer than all the rest."""
     with pytest.MonkeyPatch.context() as patch:
@@ -43,13 +43,13 @@ def look(
         return check_experiment(lab / file, (*SOUND, *overrides), root=lab, probe=probe)
 
 
-def found(report: Report, words: str) -> Finding:
+def found(report: CheckResult, words: str) -> Finding:
     """The only finding whose first line holds these words."""
     (finding,) = [f for f in report.findings if words in f.what]
     return finding
 
 
-def silent(report: Report, words: str) -> bool:
+def silent(report: CheckResult, words: str) -> bool:
     return not any(words in f.what for f in report.findings)
 
 

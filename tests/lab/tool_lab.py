@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from assay.lab.check.all_checks import Report, check_experiment
+from assay.lab.check.all_checks import CheckResult, check_experiment
 from tests.data.bfcl_handler import chat_template
 from tests.data.chat import LINES
 from tests.labs import make_lab
@@ -86,5 +86,5 @@ def call(city: str) -> dict:
     return {"type": "function", "function": function}
 
 
-def look(lab: Path, *overrides: str) -> Report:
+def look(lab: Path, *overrides: str) -> CheckResult:
     return check_experiment(lab / "calls.toml", overrides, root=lab)

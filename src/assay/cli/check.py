@@ -1,6 +1,5 @@
 """`assay check FILE`: finds problems of an experiment before it is run. Trains nothing."""
 
-from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -19,17 +18,13 @@ def check(
     ] = 0,
 ) -> Outcome:
     """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
-    from assay.cli.live_display import progress
     from assay.judge.findings import filled
-    from assay.lab.check.all_checks import check_experiment
+    from assay.library.actions import check as check_spec
     from assay.report.check_tables import check_tables
 
-    with progress() as observer:
-        report = check_experiment(file, overrides or (), root=root, probe=probe, observer=observer)
-    found = Counter(finding.severity for finding in report.findings)
-    counts = {severity: found[severity] for severity in ("error", "warning", "note")}
-    counted = {"file": file, "errors": counts["error"], "warnings": counts["warning"]}
+    found = check_spec(file, overrides=overrides or (), root=root, probe=probe)
+    counted = {"file": file, "errors": found.counts["error"], "warnings": found.counts["warning"]}
     words = filled("{file}: {errors:errors}, {warnings:warnings}", counted)
-    result = {"counts": counts, "numbers": report.numbers, "histograms": report.histograms}
-    shown = [*check_tables(report.numbers, report.histograms), words]
-    return Outcome(result, shown, report.findings, exit_code=2 if report.failed else 0)
+    result = {"counts": found.counts, "numbers": found.numbers, "histograms": found.histograms}
+    shown = [*check_tables(found.numbers, found.histograms), words]
+    return Outcome(result, shown, found.findings, exit_code=2 if found.failed else 0)

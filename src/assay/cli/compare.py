@@ -90,18 +90,26 @@ def compare(
 ) -> Outcome:
     """Compare runs on the same items, refuse what is not fair, and write the page of it."""
     from assay.cli.results import table_result
-    from assay.compare.compare_names import CompareOptions, compare_names
-    from assay.compare.foreign_arms import ReadOptions
-    from assay.report.comparison_content import write_comparison
+    from assay.library.actions import compare as compare_runs
     from assay.report.comparison_terminal import comparison_shown
     from assay.report.words import translated, words
 
-    files = ReadOptions(format, metric, cluster)
-    options = CompareOptions(control, on, tuple(allow or ()), files, margin, non_inferior)
-    table = compare_names(root, runs, options)
-    written = write_comparison(table, root, page, lang)
-    shown = [*comparison_shown(table, lang, flips), words(lang)("terminal.page", file=written)]
-    result = {**table_result(table), "page": written}
-    findings = [translated(each, words(lang)) for each in (*table.left_out, *table.findings)]
-    code = 2 if table.left_out else 0
-    return Outcome(result, shown, findings, exit_code=code, lang=lang)
+    found = compare_runs(
+        *runs,
+        root=root,
+        on=on,
+        control=control,
+        allow=allow or (),
+        margin=margin,
+        non_inferior=non_inferior,
+        metric=metric,
+        format=format,
+        cluster=cluster,
+        page=page,
+        lang=lang,
+    )
+    table, w = found.table, words(lang)
+    shown = [*comparison_shown(table, lang, flips), w("terminal.page", file=found.page)]
+    result = {**table_result(table), "page": found.page}
+    findings = [translated(each, w) for each in found.findings]
+    return Outcome(result, shown, findings, exit_code=2 if table.left_out else 0, lang=lang)

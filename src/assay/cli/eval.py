@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.cli.output import Outcome, run_names
+
+if TYPE_CHECKING:  # reading records loads pyarrow, which help must do without
+    from assay.library.typed_results import EvaluationResult
 
 
 def evaluate(
@@ -32,83 +35,50 @@ def evaluate(
     ] = None,
 ) -> Outcome:
     """Evaluate a checkpoint; a record that exists is not made again."""
-    from assay.cli.live_display import progress
-    from assay.experiment.problems import made
-    from assay.experiment.tables import EvaluateSpec
-    from assay.lab.run.evaluate_again import evaluate_again
+    from assay.library.actions import evaluate as measure
 
-    values = {
-        "benchmark": benchmark,
-        "role": "report",
-        "checkpoints": ["base"],
-        "repeats": repeats,
-        "take": {"rows": take} if take else None,
-        "sampling": {"temperature": temperature, "max_tokens": max_tokens},
-        "options": options_of(option or ()),
-        "rendering": rendering,
-    }
-    spec = made(EvaluateSpec, values)
-    with progress() as observer:
-        done = evaluate_again(root, target, spec, observer)
-    return measured(done)
+    done = measure(
+        target,
+        benchmark,
+        root=root,
+        repeats=repeats,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        take=take,
+        rendering=rendering,
+        options=options_of(option or ()),
+    )
+    return Outcome(done, measured(done))
 
 
-def measured(done: Any) -> Outcome:
-    """The score of a `lab.run.evaluate_again.Evaluated` with its interval."""
+def measured(done: "EvaluationResult") -> list[str]:
+    """The score with its interval, the outcomes and the warnings, a line each."""
     from assay.judge.findings import filled
-    from assay.judge.intervals import score_interval
-    from assay.judge.paired import score_range
-    from assay.lab.evaluate.run_evaluation import recorded_outcomes
-    from assay.lab.setup.evaluation import BASE, trained_on
     from assay.report.words import score_text
-    from assay.runs.manifest_file import read_manifest
-    from assay.runs.measurements import find_record
-    from assay.runs.records import read_scores
 
-    record = find_record(done.run, done.key)
-    scores = read_scores(done.run, record, done.checkpoint)
-    interval = score_interval(scores)
-    counted = recorded_outcomes(done.file)
-    shown = (scores.mean, interval.low, interval.high)
-    score, low, high = (score_text(value, interval) for value in shown)
-    size = filled("{items:items}", {"items": len(scores.item_ids)})
-    if scores.sources is not None:
-        size = filled("{size} in {sources:clusters}", {"size": size, "sources": scores.sources})
-    least, most = score_range(scores)
-    possible = f" ({least:.1%} to {most:.1%} whatever they are)" if scores.missing else ""
-    result = {
-        "run": str(done.run),
-        "evaluation": done.evaluation,
-        "checkpoint": done.checkpoint,
-        "made": done.made,
-        "file": done.file,
-        "score": scores.mean,
-        "interval": interval,
-        "items": len(scores.item_ids),
-        "clusters": scores.sources,
-        "repeats": scores.repeats,
-        "trained_on_items": record.shared if done.checkpoint != BASE else {},
-        "abstained": scores.missing,
-        "possible": (least, most),
-        "abstentions": counted.unscored,
-        "outcomes": counted.outcomes,
-        "differs_from_math_verify": counted.differs,
-    }
+    shown = (done.score, done.interval.low, done.interval.high)
+    score, low, high = (score_text(value, done.interval) for value in shown)
+    size = filled("{items:items}", {"items": done.items})
+    if done.clusters is not None:
+        size = filled("{size} in {sources:clusters}", {"size": size, "sources": done.clusters})
+    least, most = done.possible
+    possible = f" ({least:.1%} to {most:.1%} whatever they are)" if done.abstained else ""
     words = [
         f"{done.run}@{done.checkpoint} on {done.evaluation}: {score} "
         f"({low} to {high}), {size}, "
-        f"{scores.repeats} repeat(s), {scores.missing} unscored (reward failed){possible}",
+        f"{done.repeats} repeat(s), {done.abstained} unscored (reward failed){possible}",
         f"record: {done.file}",
     ]
-    words += [", ".join(f"{name} {count}" for name, count in counted.outcomes.items())]
-    if counted.differs:
-        words.append(f"math-verify by itself would judge otherwise: {counted.differs}")
-    words += [f"unscored {count} times: {why}" for why, count in counted.unscored.items()]
-    trained = trained_on(done.checkpoint, record.shared, read_manifest(done.run))
-    words += [f"warning: {text}" for text in [counted.too_many_unscored, *trained] if text]
+    words += [", ".join(f"{name} {count}" for name, count in done.outcomes.items())]
+    if done.differs_from_math_verify:
+        words.append(
+            f"math-verify by itself would judge otherwise: {done.differs_from_math_verify}"
+        )
+    words += [f"unscored {count} times: {why}" for why, count in done.abstentions.items()]
+    words += [f"warning: {text}" for text in done.warnings]
     if not done.made:
         words.insert(0, "this record existed already; nothing was evaluated again")
-    return Outcome(result, words)
+    return words
 
 
 def options_of(texts: Sequence[str]) -> dict[str, Any]:

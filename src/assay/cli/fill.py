@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from assay.cli.output import Interrupted, Outcome, tell
+from assay.cli.output import Interrupted, Outcome
 from assay.cli.run import Despite
+from assay.report.safe_console import tell
 
 
 def fill(

@@ -11,23 +11,21 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
+from rich.console import RenderableType
 from rich.text import Text
 
 from assay.errors import AssayError
+from assay.report.safe_console import console, tell
 
 SCHEMA = 1
 INTERRUPTED = 130
-PLAIN_WIDTH = 120
-"""Columns of tables where there is no terminal whose width could be asked."""
 BLANK_LINES = 2
 """Blank lines in a row that are shown as they are."""
 MOST_LINES = 400
@@ -204,13 +202,6 @@ def print_shown(outcome: Outcome) -> None:
         tell(f"warning: {warning}")
 
 
-def tell(text: str) -> None:
-    """One line on stderr, whatever the text holds."""
-    from assay.report.words import visible
-
-    print(visible(text).replace("\n", " "), file=sys.stderr, flush=True)
-
-
 def finding_text(finding: Mapping[str, str], lang: str = "en") -> Text:
     """The finding, its evidence and the fix, each on its own line."""
     from assay.report.words import flat, words
@@ -223,26 +214,6 @@ def finding_text(finding: Mapping[str, str], lang: str = "en") -> Text:
     if finding["fix"]:
         text.append(f"\n    {w('terminal.to_do')}: {flat(finding['fix'])}")
     return text
-
-
-class SafeConsole(Console):
-    """A console through which no text, whoever wrote it, can steer the terminal."""
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterator[Segment]:
-        """Rich's segments; those that are text have their control characters depicted."""
-        from assay.report.words import visible
-
-        for segment in super().render(renderable, options):
-            text, style, control = segment
-            yield segment if control else Segment(visible(text), style)
-
-
-def console(stream: Any) -> Console:
-    """A console that adds no colours or marks of its own to what is printed."""
-    width = None if stream.isatty() else PLAIN_WIDTH
-    return SafeConsole(file=stream, width=width, markup=False, highlight=False, emoji=False)
 
 
 def quoted(text: str) -> str:

@@ -39,8 +39,8 @@ def replay(
     ] = False,
 ) -> Outcome:
     """Judge a step's stored completions again; nothing is sampled or trained."""
-    from assay.cli.live_display import progress
     from assay.lab.replay.judge_again import replay as judge_again
+    from assay.report.live_display import progress
     from assay.runs.run_names import find_run, parse_run_name
 
     found = find_run(root, parse_run_name(run))

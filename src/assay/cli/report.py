@@ -43,14 +43,15 @@ def report(
     if bfcl is None and is_file(run):
         return file_results(run, ReadOptions(format, metric, cluster), lang)
     from assay.lab.monitor.report_journal import note_asked
-    from assay.report.page import Span
-    from assay.runs.run_names import find_run, parse_run_name
+    from assay.library.actions import open_run
+    from assay.report.page import Span, write_report
 
-    found = find_run(root, parse_run_name(run))
+    found = open_run(run, root=root, lang=lang)
     if bfcl is not None:
-        return Outcome(*bfcl_results(found, bfcl))
+        return Outcome(*bfcl_results(found.directory, bfcl))
     span = Span(stage, first, last)
-    result, shown = run_results(found, lang, span)
+    write_report(found.directory, lang, span)
+    result, shown = run_results(found, span)
     if span == Span():
-        note_asked(found)
+        note_asked(found.directory)
     return Outcome(result, shown)

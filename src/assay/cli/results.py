@@ -1,6 +1,6 @@
 """What verbs show of a run, a comparison or a file of scores, as tables and as values for `--json`.
 
-Writes the pages; every figure comes from the packages below.
+Every figure comes from the packages below.
 """
 
 from collections.abc import Mapping
@@ -18,36 +18,34 @@ from assay.runs.run_directory import RunDirectory
 if TYPE_CHECKING:
     from assay.compare.foreign_arms import ReadOptions, Summary
     from assay.lab.monitor.progress import Progress
+    from assay.library.typed_results import Run
     from assay.report.page import Span
     from assay.report.words import Words
 
 
 def run_results(
-    run: RunDirectory, lang: str = "en", span: "Span | None" = None
+    found: "Run", span: "Span | None" = None
 ) -> tuple[dict[str, Any], list[RenderableType]]:
-    """Writes the run's page; returns its results for programs and for people.
+    """The results of a run that has its page, for programs and for people.
 
     `span` selects the steps whose progress is shown; without it, only the page shows progress.
     """
-    from assay.lab.monitor.progress import progress
-    from assay.report.facts import gather
-    from assay.report.page import Span, write_report
-    from assay.report.terminal import example_panels, final_table, progress_view, summary_line
+    from assay.report.page import Span
+    from assay.report.terminal import example_panels, final_table, progress_view
 
-    steps = span or Span()
-    page = write_report(run, lang, steps)
-    told = progress(run, steps.stage, steps.first, steps.last)
+    run, lang, steps = found.directory, found.lang, span or Span()
+    told = found.progress(steps.stage, steps.first, steps.last)
     result = {
         **run_identity(run),
-        "report": page,
-        "summary": summary_line(run, lang),
+        "report": found.page,
+        "summary": found.summary,
         "progress": progress_result(told, lang) if told else None,
-        "evaluations": [table_result(m.table) for m in gather(run).reported if m.table is not None],
+        "evaluations": [table_result(table) for table in found.evaluations.values()],
     }
     shown = [final_table(run, lang), "", example_panels(run, lang), ""]
     if told is not None and span is not None:
         shown += [progress_view(told, lang), ""]
-    return result, [*shown, summary_line(run, lang), f"report: {page}"]
+    return result, [*shown, found.summary, f"report: {found.page}"]
 
 
 def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[RenderableType]]:

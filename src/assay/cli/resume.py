@@ -31,30 +31,25 @@ def resume(
     lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
 ) -> Outcome:
     """Continue a run from its last checkpoint, or from an earlier one."""
-    from assay.cli.live_display import progress
     from assay.cli.results import run_results
-    from assay.data.files import remove_leftovers
-    from assay.report.page import Reporting, lacks_page
-    from assay.runs.run_names import find_run, parse_run_name
-    from assay.runs.status import hold_run
+    from assay.library.actions import open_run
+    from assay.library.actions import resume as resume_run
 
-    found = find_run(root, parse_run_name(run))
-    if lacks_page(found) and not (start_from or past_guard):
-        with hold_run(found.path):
-            remove_leftovers(found.path)
-        result, shown = run_results(found, lang)
-        return Outcome(result, [f"{found}: was finished; its page is written now", *shown])
+    found = open_run(run, root=root, lang=lang)
     with executing(root, found.name):
-        from assay.lab.run.runner import resume as resume_run
+        made = resume_run(
+            found,
+            root=root,
+            past_guard=past_guard,
+            start_from=start_from,
+            despite=despite,
+            lang=lang,
+        )
+        result, shown = run_results(made)
+    return Outcome(result, [f"{found}: {WORDS[made.did]}", *shown])
 
-        with progress() as shown_live:
-            observer = Reporting(shown_live, lang)
-            resume_run(
-                found,
-                observer=observer,
-                past_guard=past_guard,
-                start_from=start_from,
-                despite=despite,
-            )
-        result, shown = run_results(found, lang)
-    return Outcome(result, [f"{found}: resumed and finished", *shown])
+
+WORDS = {
+    "resumed": "resumed and finished",
+    "page written": "was finished; its page is written now",
+}

@@ -1,7 +1,7 @@
 """`assay run FILE`: runs an experiment, then shows its results."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -31,29 +31,28 @@ def run(
     lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
 ) -> Outcome:
     """Check an experiment file, train its stages, measure its checkpoints, write the page."""
-    from assay.cli.live_display import progress
     from assay.cli.results import run_results
     from assay.errors import InputError
-    from assay.lab.run.launch import launch, launch_or_resume
     from assay.lab.setup.validate import read_whole
-    from assay.report.page import Reporting
+    from assay.library.actions import run_seeds
 
     if new and or_resume:
         raise InputError("--new and --or-resume exclude each other", fix="choose one")
-    name = read_whole(file, overrides or (), root).name
-    with executing(root, name):
-        with progress() as shown_live:
-            observer = Reporting(shown_live, lang)
-            given: dict[str, Any] = {"root": root, "observer": observer, "despite": despite}
-            if or_resume:
-                launched = launch_or_resume(file, overrides or (), **given)
-            else:
-                launched = launch(file, overrides or (), new=new, **given)
+    with executing(root, read_whole(file, overrides or (), root).name):
+        made = run_seeds(
+            file,
+            overrides=overrides or (),
+            root=root,
+            new=new,
+            or_resume=or_resume,
+            despite=despite,
+            lang=lang,
+        )
         results, shown = [], []
-        for each in launched:
-            result, tables = run_results(each.run, lang)
+        for each in made:
+            result, tables = run_results(each)
             results.append({**result, "did": each.did})
-            shown += [f"{each.run}: {WORDS[each.did]}", *tables]
+            shown += [f"{each}: {WORDS[each.did]}", *tables]
     return Outcome({"runs": results}, shown)
 
 

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.output import Outcome, run_names, tell
+from assay.cli.output import Outcome, run_names
+from assay.report.safe_console import tell
 
 
 def serve(

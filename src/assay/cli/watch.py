@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.output import Outcome, console, tell
+from assay.cli.output import Outcome
 from assay.cli.resume import RunName
+from assay.report.safe_console import console, tell
 
 if TYPE_CHECKING:
     from assay.report.terminal import Seen

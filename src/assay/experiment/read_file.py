@@ -1,4 +1,4 @@
-"""Reads an experiment file, with overrides, into frozen models.
+"""Reads an experiment, from its file or from plain values, with overrides, into frozen models.
 
 Every problem becomes one line with file, line and dotted field. Names of registers are checked in
 `lab.setup.validate`.
@@ -31,6 +31,7 @@ from assay.experiment.overrides import (
     place,
 )
 from assay.experiment.problems import MISSING, UNKNOWN, Problem, problems_in
+from assay.experiment.toml_write import experiment_toml
 
 
 class SpecError(InputError):
@@ -44,14 +45,37 @@ class SpecError(InputError):
     """What the file says without what is wrong in it, where that can be read."""
 
 
-def read_experiment(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
-    """The resolved experiment of `file` with `--set` overrides applied in order.
+ExperimentSource = str | Path | Mapping[str, Any] | Experiment
+"""An experiment: its TOML file, the values of one, or one that was read."""
 
-    Raises SpecError with every problem that can be known from the file alone, and OverrideError for
+
+def file_of(source: ExperimentSource) -> Path | None:
+    """The file that errors name; None where there is none."""
+    return Path(source) if isinstance(source, str | Path) else None
+
+
+def text_of(source: ExperimentSource) -> str:
+    """The text in which errors find their line; "" where there is no file. Raises SpecError."""
+    file = file_of(source)
+    return "" if file is None else read_text(file)
+
+
+def _values_of(source: ExperimentSource) -> dict[str, Any]:
+    """The plain values. Raises SpecError for a file that is no TOML."""
+    if isinstance(source, Experiment):
+        return load_toml(experiment_toml(source))
+    if isinstance(source, Mapping):
+        return dict(source)
+    return parse_toml(text_of(source), source)
+
+
+def read_experiment(source: ExperimentSource, overrides: Sequence[str] = ()) -> Experiment:
+    """The resolved experiment of `source` with `--set` overrides applied in order.
+
+    Raises SpecError with every problem that can be known from it alone, and OverrideError for
     an override that names nothing.
     """
-    text = read_text(Path(file))
-    raw = parse_toml(text, file)
+    raw, text, file = _values_of(source), text_of(source), file_of(source)
     settings = [parse_override(override) for override in overrides]
     values = apply_overrides(raw, settings)
     unusable = [Problem(*found) for found in unusable_values(values)]
@@ -170,7 +194,10 @@ def _unknown_vary(dotted: str) -> Problem:
 
 
 def first_error(
-    problems: Sequence[Problem], file: str | Path, text: str, settings: Sequence[Override]
+    problems: Sequence[Problem],
+    file: str | Path | None,
+    text: str,
+    settings: Sequence[Override],
 ) -> SpecError:
     """The error for problems, that which comes first in the file before the others.
 
@@ -193,7 +220,7 @@ def first_error(
 def _error(
     problem: Problem,
     setting: Override | None,
-    file: str | Path,
+    file: str | Path | None,
     lines: dict[KeyPath, int],
     count: str = "",
 ) -> SpecError:

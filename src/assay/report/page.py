@@ -137,6 +137,10 @@ class Reporting:
     inner: Observer
     lang: str = "en"
 
+    def begin(self, run: RunDirectory) -> None:
+        """See `Observer.begin`."""
+        self.inner.begin(run)
+
     def note(self, text: str) -> None:
         """See `Observer.note`."""
         self.inner.note(text)
@@ -162,3 +166,9 @@ class Reporting:
             self.inner.note(f"the report of {stage} step {step} was not written: {problem}")
             return
         self.inner.report(run, stage, step, why)
+
+    def end(self, run: RunDirectory) -> None:
+        """Write the page of a run that finished. Raises what `write_report` raises."""
+        if stored_status(run.path).status == "finished":
+            write_report(run, self.lang)
+        self.inner.end(run)

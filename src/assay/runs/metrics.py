@@ -33,6 +33,12 @@ def read_metrics(file: Path) -> list[dict[str, Any]]:
     return _parsed(file, _whole_lines(file))
 
 
+def metric_columns(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The lines of a stage as columns of one length; None where a step has not the metric."""
+    names = dict.fromkeys(name for line in lines for name in line)
+    return {name: [line.get(name) for line in lines] for name in names if name != "stage"}
+
+
 def truncate_metrics(file: Path, stage: str, step: int) -> None:
     """Keep what was written up to and including `step` of `stage`, where the run resumes.
 

@@ -7,7 +7,7 @@ import pytest
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
-from assay.lab.check.all_checks import Report, check_experiment
+from assay.lab.check.all_checks import CheckResult, check_experiment
 from assay.lab.check.gold_trials import exchanged_pairs
 from assay.tasks.math import rewards as math_rewards
 from tests.lab.sound_lab import SEARCH, add_row, found, look, make_sound_lab, silent
@@ -57,7 +57,7 @@ def call(query: str) -> str:
     return f"<tool_call>\n{value}\n</tool_call>"
 
 
-def look_at_calls(lab: Path, *overrides: str) -> Report:
+def look_at_calls(lab: Path, *overrides: str) -> CheckResult:
     return check_experiment(lab / "calls.toml", overrides, root=lab)
 
 

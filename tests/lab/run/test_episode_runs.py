@@ -22,6 +22,7 @@ from assay.lab.run import runner
 from assay.lab.run.evaluate_again import Evaluated
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.runner import resume
+from assay.library.typed_results import evaluation_result
 from assay.runs.measurements import find_record
 from assay.runs.records import (
     RecordWriter,
@@ -155,7 +156,5 @@ def test_records_keep_the_scene_of_each_item_and_comparisons_count_scenes(lab, m
     assert {line.clusters for line in table.lines} == {1}
     assert all(p.comparison.clusters == 1 for line in table.lines if (p := line.to_control))
     done = Evaluated(run, record.name, record.key, "base", made=False, file=file)
-    shown = measured(done)
-    assert shown.result["clusters"] == 1 and "2 items in 1 cluster, " in " ".join(
-        map(str, shown.shown)
-    )
+    found = evaluation_result(done)
+    assert found.clusters == 1 and "2 items in 1 cluster, " in " ".join(measured(found))

@@ -4,12 +4,14 @@ Calls the checks of `lab.check` in order and collects their findings. Trains not
 run.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from assay.errors import InputError
+from assay.experiment.read_file import ExperimentSource
 from assay.judge.findings import Finding, worst_first
 from assay.lab.check.capability import probe as sample_groups
 from assay.lab.check.gold_trials import gold_answers
@@ -55,7 +57,7 @@ COMPUTING = ("speed",)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CheckResult:
     """Findings, worst first, and measurements."""
 
     findings: tuple[Finding, ...]
@@ -71,35 +73,41 @@ class Report:
         return tuple(finding for finding in self.findings if finding.severity == "error")
 
     @property
+    def counts(self) -> dict[str, int]:
+        """Findings by severity: errors, warnings, notes."""
+        found = Counter(finding.severity for finding in self.findings)
+        return {severity: found[severity] for severity in ("error", "warning", "note")}
+
+    @property
     def failed(self) -> bool:
         """Whether anything found is an error."""
         return bool(self.errors)
 
 
 def check_experiment(
-    file: str | Path,
+    source: ExperimentSource,
     overrides: Sequence[str] = (),
     *,
     root: Path,
     probe: int = 0,
     observer: Observer | None = None,
-) -> Report:
-    """Check an experiment file in the lab at `root`; `probe` prompts are sampled for each stage.
+) -> CheckResult:
+    """Check an experiment in the lab at `root`; `probe` prompts are sampled for each stage.
 
     An experiment whose model, data or evaluations cannot be opened gets that error alone. Raises
     SpecError, OverrideError and UnknownNameError where the file itself is wrong.
     """
-    experiment = read_whole(Path(file), overrides, root)
+    experiment = read_whole(source, overrides, root)
     watching = observer or Silent()
     nowhere = RunDirectory(root, experiment.name, "check")
     session = Session(experiment, nowhere, experiment.seeds[0], watching)
     answerer = answerer_of(session)
     unopened = opening_error(session, answerer)
     if unopened is not None:
-        return Report((unopened,), {})
+        return CheckResult((unopened,), {})
     if not answerer.in_process:
         # For an endpoint, it is enough that it answers and that the items exist.
-        return Report((), {})
+        return CheckResult((), {})
     checks = checks_of(session.learner)
     if probe:
         checks[f"probe of {probe} prompts"] = partial(sample_groups, prompts=probe)
@@ -111,7 +119,7 @@ def checks_of(learner: Learner) -> dict[str, Check]:
     return {**CHECKS, **LEARNER_CHECKS.get(learner.name, {})}
 
 
-def asked(session: Session, checks: Mapping[str, Check]) -> Report:
+def asked(session: Session, checks: Mapping[str, Check]) -> CheckResult:
     """The findings of the checks on an opened experiment."""
     subject = Subject(session)
     seen: list[Finding | Number | Histogram | Shared] = []
@@ -134,7 +142,7 @@ def opening_error(session: Session, answerer: Answerer) -> Finding | None:
     return None
 
 
-def gather(seen: Sequence[Finding | Number | Histogram | Shared]) -> Report:
+def gather(seen: Sequence[Finding | Number | Histogram | Shared]) -> CheckResult:
     """Findings once each and worst first, numbers by their table."""
     findings = dict.fromkeys(one for one in seen if isinstance(one, Finding))
     numbers: dict[str, dict[str, float]] = {}
@@ -143,4 +151,4 @@ def gather(seen: Sequence[Finding | Number | Histogram | Shared]) -> Report:
             numbers.setdefault(one.place, {})[one.name] = one.value
     histograms = tuple(one for one in seen if isinstance(one, Histogram))
     shared = tuple(one for one in seen if isinstance(one, Shared))
-    return Report(tuple(worst_first(list(findings))), numbers, histograms, shared)
+    return CheckResult(tuple(worst_first(list(findings))), numbers, histograms, shared)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import read_experiment
+from assay.experiment.read_file import ExperimentSource, read_experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.checkpoint_selection import expand, report
 from assay.lab.evaluate.run_evaluation import answerer_of
@@ -79,7 +79,7 @@ class Launched:
 
 
 def launch(
-    file: Path,
+    source: ExperimentSource,
     overrides: Sequence[str],
     *,
     root: Path,
@@ -88,12 +88,12 @@ def launch(
     despite: str | None = None,
 ) -> list[Launched]:
     """Run the experiment, once per seed. Raises RunExists, unless `new`, with what can be done."""
-    started = start(file, overrides, root=root, new=new, observer=observer, despite=despite)
+    started = start(source, overrides, root=root, new=new, observer=observer, despite=despite)
     return [Launched(run, "started") for run in started]
 
 
 def launch_or_resume(
-    file: Path,
+    source: ExperimentSource,
     overrides: Sequence[str],
     *,
     root: Path,
@@ -106,13 +106,13 @@ def launch_or_resume(
 
     Raises OtherExperiment where the newest run of a seed has other settings.
     """
-    experiment = read_experiment(file, overrides)
+    experiment = read_experiment(source, overrides)
     done = []
     for seed in experiment.seeds:
         run = newest(root, experiment.name, seed)
         if run is None:
             only = [*overrides, f"seeds=[{seed}]"]
-            (run,) = start(file, only, root=root, new=True, observer=observer, despite=despite)
+            (run,) = start(source, only, root=root, new=True, observer=observer, despite=despite)
             done.append(Launched(run, "started"))
             continue
         check_same(run, experiment)

@@ -18,7 +18,7 @@ from assay.data.files import remove_leftovers
 from assay.data.row_order import Mixture
 from assay.errors import AssayError, InputError
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import read_experiment
+from assay.experiment.read_file import ExperimentSource, read_experiment
 from assay.experiment.stage_tables import SamplingStage, SftStage, StageSpec, steps_of
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.check.before_run import looked_at
@@ -76,7 +76,7 @@ class NothingToResume(InputError):
 
 
 def start(
-    file: Path,
+    source: ExperimentSource,
     overrides: Sequence[str] = (),
     *,
     root: Path,
@@ -84,12 +84,12 @@ def start(
     observer: Observer | None = None,
     despite: str | None = None,
 ) -> list[RunDirectory]:
-    """Run an experiment file, once per seed; returns the runs.
+    """Run an experiment, once per seed; returns the runs.
 
     Raises SpecError, what `Answerer.check` and `looked_at` raise, and RunExists if the name has
     runs, unless `new`; also if another process starts one at the same time.
     """
-    experiment = read_whole(file, overrides, root)
+    experiment = read_whole(source, overrides, root)
     nowhere = RunDirectory(root, experiment.name, "to-be-made")
     session = Session(experiment, nowhere, experiment.seeds[0], observer or Silent())
     answerer_of(session).check()
@@ -174,10 +174,12 @@ def proceed(session: Session) -> None:
     """The same for a run that this process holds."""
     try:
         with noted(session):
+            session.observer.begin(session.run)
             work(session)
             drop_optimizer_states(session)
     finally:
         session.helpers.release()
+        session.observer.end(session.run)
 
 
 @contextmanager

@@ -16,7 +16,14 @@ from assay.errors import nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import parse_override
 from assay.experiment.problems import Problem
-from assay.experiment.read_file import SpecError, first_error, read_experiment
+from assay.experiment.read_file import (
+    ExperimentSource,
+    SpecError,
+    file_of,
+    first_error,
+    read_experiment,
+    text_of,
+)
 from assay.experiment.reward_tables import Reward
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.lab.setup.helper_models import KINDS, METRIC
@@ -167,14 +174,14 @@ def _unknown(path: KeyPath, name: str, known: Any, what: str) -> Problem | None:
     return Problem(path, f"unknown {what} {name!r}", nearest(name, known))
 
 
-def read_whole(file: Path, overrides: Sequence[str], root: Path) -> Experiment:
-    """The resolved experiment of `file` in the lab at `root`.
+def read_whole(source: ExperimentSource, overrides: Sequence[str], root: Path) -> Experiment:
+    """The resolved experiment of `source` in the lab at `root`.
 
     Raises SpecError with all problems that can be known without opening data or model.
     """
     experiment, problems = None, []
     try:
-        experiment = read_experiment(file, overrides)
+        experiment = read_experiment(source, overrides)
     except SpecError as wrong:
         if wrong.rest is None:
             raise
@@ -183,8 +190,8 @@ def read_whole(file: Path, overrides: Sequence[str], root: Path) -> Experiment:
     else:
         problems = [*unknown_names(experiment), *absent_files(experiment, root)]
     if experiment is None or problems:
-        text = file.read_text(encoding="utf-8")
-        raise first_error(problems, file, text, [parse_override(each) for each in overrides])
+        settings = [parse_override(each) for each in overrides]
+        raise first_error(problems, file_of(source), text_of(source), settings)
     return experiment
 
 

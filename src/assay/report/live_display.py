@@ -7,14 +7,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from assay.cli.output import console, tell
-from assay.lab.monitor.observer import Observer
+from assay.lab.monitor.observer import Observer, Silent
+from assay.report.safe_console import console, tell
 from assay.runs.run_directory import RunDirectory
 
 FIGURES: Mapping[str, tuple[str, str]] = {
@@ -75,7 +76,7 @@ class Pace:
         )
 
 
-class PlainProgress:
+class PlainProgress(Silent):
     """An observer that writes lines, for logs."""
 
     def __init__(self, write: Callable[[str], None], clock: Clock = time.monotonic):
@@ -117,7 +118,7 @@ class PlainProgress:
         return due
 
 
-class LiveProgress:
+class LiveProgress(Silent):
     """An observer that draws a bar for each stage and evaluation, and the last step's numbers."""
 
     def __init__(self, live: Live, bars: Progress, clock: Clock = time.monotonic):
@@ -161,9 +162,9 @@ class LiveProgress:
 
 @contextmanager
 def progress() -> Iterator[Observer]:
-    """The observer that fits stderr."""
+    """The observer that fits stderr, or the notebook whose cell is run."""
     out = console(sys.stderr)
-    if not out.is_terminal:
+    if not out.is_terminal or (out.is_jupyter and find_spec("ipywidgets") is None):
         yield PlainProgress(tell)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())

@@ -1,0 +1,274 @@
+"""The functions of the library: run, resume, check, evaluate, compare, open a run.
+
+Each does what the verb of the command line of that name does, which calls it, and returns a typed
+result. Errors are `errors.AssayError`; nothing is printed but progress, and no process is ended.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.data.files import remove_leftovers
+from assay.errors import InputError
+from assay.experiment.read_file import ExperimentSource
+from assay.experiment.toml_write import inline
+from assay.lab.monitor.observer import Callback, Called, Observer, Several, Silent
+from assay.library.typed_results import Comparison, EvaluationResult, Run
+from assay.report.live_display import progress as live_progress
+from assay.report.page import Reporting, lacks_page, write_report
+from assay.runs.run_directory import lab_root
+from assay.runs.run_names import find_run, parse_run_name
+from assay.runs.status import hold_run
+
+if TYPE_CHECKING:  # checking loads torch, which comparing and reading do without
+    from assay.lab.check.all_checks import CheckResult
+
+Overrides = Sequence[str] | Mapping[str, Any]
+"""`["stage.rl.steps=20"]` as after `--set`, or `{"stage.rl.steps": 20}`."""
+Root = str | Path | None
+"""The lab's root; None: ASSAY_LAB, else the working directory."""
+Target = str | Run
+"""A run by NAME, NAME/ID or NAME#SEED, or one that was opened."""
+
+
+class SeveralSeeds(InputError):
+    """An experiment of several seeds is several runs."""
+
+
+def run(
+    spec: ExperimentSource,
+    *,
+    overrides: Overrides = (),
+    root: Root = None,
+    new: bool = False,
+    or_resume: bool = False,
+    despite: str | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool = True,
+    lang: str = "en",
+) -> Run:
+    """Run an experiment of one seed; see `run_seeds`. Raises SeveralSeeds for one of several."""
+    from assay.lab.setup.validate import read_whole
+
+    seeds = read_whole(spec, settings(overrides), root_of(root)).seeds
+    if len(seeds) > 1:
+        fix = "call assay.run_seeds, which returns a run for each, or override seeds"
+        raise SeveralSeeds(f"names {len(seeds)}, and each is a run", field="seeds", fix=fix)
+    (made,) = run_seeds(
+        spec,
+        overrides=overrides,
+        root=root,
+        new=new,
+        or_resume=or_resume,
+        despite=despite,
+        callbacks=callbacks,
+        progress=progress,
+        lang=lang,
+    )
+    return made
+
+
+def run_seeds(
+    spec: ExperimentSource,
+    *,
+    overrides: Overrides = (),
+    root: Root = None,
+    new: bool = False,
+    or_resume: bool = False,
+    despite: str | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool = True,
+    lang: str = "en",
+) -> tuple[Run, ...]:
+    """Check an experiment, train it, measure it and write its page, once per seed.
+
+    `spec` is a file, the values of one, or an Experiment. A name that has runs is refused, unless
+    `new` starts another or `or_resume` resumes an unfinished one and leaves a finished one alone.
+    `despite` is the reason to go on although checks end with errors. Raises InputError before
+    anything is computed, RunFailure for a run that stopped: what it recorded is kept.
+    """
+    from assay.lab.run.launch import launch, launch_or_resume
+
+    if new and or_resume:
+        raise InputError("new and or_resume exclude each other", fix="choose one")
+    lab, changes = root_of(root), settings(overrides)
+    with observing(callbacks, progress, lang) as observer:
+        if or_resume:
+            done = launch_or_resume(spec, changes, root=lab, observer=observer, despite=despite)
+        else:
+            done = launch(spec, changes, root=lab, new=new, observer=observer, despite=despite)
+    for each in done:
+        if each.did in ("left alone", "measured"):
+            write_report(each.run, lang)
+    return tuple(Run(each.run, lang, each.did) for each in done)
+
+
+def resume(
+    target: Target,
+    *,
+    root: Root = None,
+    past_guard: bool = False,
+    start_from: str = "",
+    despite: str | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool = True,
+    lang: str = "en",
+) -> Run:
+    """Continue a run from its last checkpoint, or from `start_from`, `STAGE.step-N`.
+
+    Of a finished run that lacks its page, the page is written. Raises NothingToResume for one that
+    has it, and what `run_seeds` raises.
+    """
+    from assay.lab.run.runner import resume as resume_run
+
+    found = open_run(target, root=root, lang=lang).directory
+    if lacks_page(found) and not (start_from or past_guard):
+        with hold_run(found.path):
+            remove_leftovers(found.path)
+        write_report(found, lang)
+        return Run(found, lang, "page written")
+    with observing(callbacks, progress, lang) as observer:
+        resume_run(
+            found, observer=observer, past_guard=past_guard, start_from=start_from, despite=despite
+        )
+    return Run(found, lang, "resumed")
+
+
+def check(
+    spec: ExperimentSource,
+    *,
+    overrides: Overrides = (),
+    root: Root = None,
+    probe: int = 0,
+    progress: bool = True,
+) -> "CheckResult":
+    """Find the problems of an experiment that can be known before training.
+
+    `probe` prompts of each stage are sampled to see whether there is signal. Raises InputError
+    where the experiment itself cannot be read; every other problem is a finding.
+    """
+    from assay.lab.check.all_checks import check_experiment
+
+    with shown(progress) as observer:
+        return check_experiment(
+            spec, settings(overrides), root=root_of(root), probe=probe, observer=observer
+        )
+
+
+def evaluate(
+    target: Target,
+    benchmark: str,
+    *,
+    root: Root = None,
+    repeats: int = 1,
+    temperature: float = 0.0,
+    max_tokens: int = 256,
+    take: int | None = None,
+    rendering: str = "auto",
+    options: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> EvaluationResult:
+    """Measure `NAME@CHECKPOINT` of a run, or a model such as `hf:ID`, on a benchmark.
+
+    A record that exists is not made again. Raises InputError for what does not exist.
+    """
+    from assay.experiment.problems import made
+    from assay.experiment.tables import EvaluateSpec
+    from assay.lab.run.evaluate_again import evaluate_again
+    from assay.library.typed_results import evaluation_result
+
+    values = {
+        "benchmark": benchmark,
+        "role": "report",
+        "checkpoints": ["base"],
+        "repeats": repeats,
+        "take": {"rows": take} if take else None,
+        "sampling": {"temperature": temperature, "max_tokens": max_tokens},
+        "options": dict(options or {}),
+        "rendering": rendering,
+    }
+    spec = made(EvaluateSpec, values)
+    with shown(progress) as observer:
+        return evaluation_result(evaluate_again(root_of(root), str(target), spec, observer))
+
+
+def compare(
+    *runs: Target,
+    root: Root = None,
+    on: str | None = None,
+    control: Target | None = None,
+    allow: Sequence[str] = (),
+    margin: float | None = None,
+    non_inferior: float | None = None,
+    metric: str | None = None,
+    format: str | None = None,
+    cluster: str | None = None,
+    page: str | Path | None = None,
+    lang: str = "en",
+) -> Comparison:
+    """Compare runs item by item and write the page of it; the first is the control.
+
+    A run is `NAME[@CHECKPOINT]`, one that was opened, or `FILE[@RUN]` of another tool. See
+    `compare.compare_names.CompareOptions` for the options. Raises InputError for what is not there
+    or not fair.
+    """
+    from assay.compare.compare_names import CompareOptions, compare_names
+    from assay.compare.foreign_arms import ReadOptions
+    from assay.report.comparison_content import write_comparison
+
+    options = CompareOptions(
+        str(control) if control else None,
+        on,
+        tuple(allow),
+        ReadOptions(format, metric, cluster),
+        margin,
+        non_inferior,
+    )
+    table = compare_names(root_of(root), [str(each) for each in runs], options)
+    written = write_comparison(table, root_of(root), Path(page) if page else None, lang)
+    return Comparison(table, written, lang)
+
+
+def open_run(target: Target, *, root: Root = None, lang: str = "en") -> Run:
+    """A run of the lab by name, the latest that fits. Raises RunNotFound."""
+    if isinstance(target, Run):
+        return target
+    return Run(find_run(root_of(root), parse_run_name(target)), lang)
+
+
+def root_of(root: Root) -> Path:
+    """The lab's root."""
+    return lab_root(str(root) if root is not None else None)
+
+
+def settings(overrides: Overrides) -> tuple[str, ...]:
+    """Overrides as they stand after `--set`. Raises InputError for None."""
+    if isinstance(overrides, Mapping):
+        for path, value in overrides.items():
+            if value is None:
+                raise InputError("is None", field=path, fix="TOML has no such value; leave it out")
+        return tuple(f"{path}={inline(value)}" for path, value in overrides.items())
+    return tuple(overrides)
+
+
+@contextmanager
+def shown(progress: bool) -> Iterator[Observer]:
+    """The observer that draws progress, or none."""
+    if not progress:
+        yield Silent()
+        return
+    with live_progress() as observer:
+        yield observer
+
+
+@contextmanager
+def observing(callbacks: Sequence[Callback], progress: bool, lang: str) -> Iterator[Observer]:
+    """Progress and pages first, then the callbacks in their order. Raises InputError for a
+    callback that is none."""
+    for each in callbacks:
+        if not isinstance(each, Callback):
+            fix = "hand in an instance of a subclass of assay.Callback"
+            raise InputError(f"{each!r} is no callback", field="callbacks", fix=fix)
+    with shown(progress) as drawn:
+        yield Several((Reporting(drawn, lang), *map(Called, callbacks)))

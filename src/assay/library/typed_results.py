@@ -1,0 +1,264 @@
+"""What the functions of the library return: a run, a measured checkpoint, a comparison of runs.
+
+Figures are read from the records by `report.facts`, `compare` and `judge`, as pages and `--json`
+have them; nothing is computed here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.compare.score_rows import ScoreRow, score_rows
+from assay.compare.table import Line, Table
+from assay.experiment.experiment import Experiment
+from assay.judge.findings import Finding
+from assay.judge.intervals import Interval
+from assay.report.facts import DevScore, RunFacts, gather
+from assay.report.inline_html import comparison_html, run_html
+from assay.report.page import HTML
+from assay.report.terminal import summary_line
+from assay.runs.checkpoints import read_selection
+from assay.runs.metrics import metric_columns
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import checkpoint_steps
+
+if TYPE_CHECKING:  # measuring loads torch, which records do without
+    from assay.lab.monitor.progress import Progress
+    from assay.lab.run.evaluate_again import Evaluated
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A finished checkpoint of a run."""
+
+    stage: str
+    step: int
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """`STAGE.step-N`, as records name it."""
+        return f"{self.stage}.step-{self.step:06d}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of the lab, read from its directory when it is first asked for.
+
+    `str(run)` is its name, which every function takes; a notebook shows its scores and verdicts.
+    """
+
+    directory: RunDirectory
+    lang: str = "en"
+    did: str = ""
+    """`started`, `resumed`, `measured`, `left alone` or `page written`; "" for one only opened."""
+
+    def __str__(self) -> str:
+        return str(self.directory)
+
+    @property
+    def name(self) -> str:
+        """The name of the experiment."""
+        return self.directory.name
+
+    @property
+    def id(self) -> str:
+        """The id among the runs of its name."""
+        return self.directory.id
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self.directory.path
+
+    @property
+    def page(self) -> Path:
+        """The page `report.html`; it exists once the run has finished."""
+        return self.path / HTML
+
+    @cached_property
+    def facts(self) -> RunFacts:
+        """What the page is made of: manifest, curves, health findings and more."""
+        return gather(self.directory)
+
+    @property
+    def experiment(self) -> Experiment:
+        """The resolved experiment."""
+        return self.facts.experiment
+
+    @property
+    def seed(self) -> int:
+        """The seed."""
+        return self.facts.status.seed
+
+    @property
+    def status(self) -> str:
+        """`running`, `finished`, `failed` or `interrupted`."""
+        return self.facts.status.status
+
+    @property
+    def message(self) -> str:
+        """Why it failed or was interrupted; "" else."""
+        return self.facts.status.message
+
+    @cached_property
+    def metrics(self) -> Mapping[str, Mapping[str, list[float | None]]]:
+        """By stage the columns of its steps, such as `metrics["rl"]["reward_mean"]`.
+
+        All have the length of the column `step`; None where a step has not the metric.
+        """
+        return {name: metric_columns(lines) for name, lines in self.facts.metrics.items()}
+
+    @property
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        """The finished checkpoints by stage and step."""
+        return tuple(
+            Checkpoint(stage, step, self.directory.checkpoint(stage, step))
+            for stage in self.experiment.stage
+            for step in checkpoint_steps(self.directory, stage)
+        )
+
+    @property
+    def best(self) -> Mapping[str, str]:
+        """By stage the checkpoint that was chosen on dev items; the stage's start may be it."""
+        chosen = {stage: read_selection(self.path, stage) for stage in self.experiment.stage}
+        return {stage: each.checkpoint for stage, each in chosen.items() if each is not None}
+
+    @cached_property
+    def evaluations(self) -> Mapping[str, Table]:
+        """By name the reporting evaluations: scores with intervals, comparisons, verdicts."""
+        return {m.name: m.table for m in self.facts.reported if m.table is not None}
+
+    @property
+    def scores(self) -> list[ScoreRow]:
+        """The same as rows of plain values."""
+        return [row for table in self.evaluations.values() for row in score_rows(table)]
+
+    @property
+    def dev_scores(self) -> Mapping[str, list[DevScore]]:
+        """By stage the scores on dev items, by step."""
+        found = {stage: self.facts.dev_scores(stage) for stage in self.experiment.stage}
+        return {stage: scores for stage, scores in found.items() if scores}
+
+    @property
+    def summary(self) -> str:
+        """The last checkpoint's score and verdict in one line."""
+        return summary_line(self.directory, self.lang)
+
+    def progress(
+        self, stage: str | None = None, first: int | None = None, last: int | None = None
+    ) -> "Progress | None":
+        """Changes, findings and forecasts between two steps, by default since the last report.
+
+        None before the first step. Raises NoSuchStep.
+        """
+        from assay.lab.monitor.progress import progress
+
+        return progress(self.directory, stage, first, last)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return run_html(self.facts, self.lang)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs compared item by item; the first line is the control."""
+
+    table: Table
+    page: Path
+    """The page of it."""
+    lang: str = "en"
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Each checkpoint with its score, its interval and its comparison with the control."""
+        return self.table.lines
+
+    @property
+    def scores(self) -> list[ScoreRow]:
+        """The same as rows of plain values."""
+        return score_rows(self.table)
+
+    @property
+    def verdicts(self) -> Mapping[str, str]:
+        """By checkpoint better, worse, equivalent or undecided; without the control."""
+        return {row.checkpoint: row.verdict for row in self.scores if row.verdict}
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Runs left out, and warnings about the figures."""
+        return (*self.table.left_out, *self.table.findings)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return comparison_html(self.table, self.lang)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationResult:
+    """A checkpoint, or another model, measured on a benchmark."""
+
+    run: str
+    """The run that holds the record."""
+    evaluation: str
+    checkpoint: str
+    made: bool
+    """False: the record was there already."""
+    file: Path
+    """The record."""
+    score: float
+    interval: Interval
+    items: int
+    clusters: int | None
+    """Sources of the items, where items share some."""
+    repeats: int
+    trained_on_items: Mapping[str, int] | None
+    """By data set the training rows that ask what an item asks; None where this is not known."""
+    abstained: int
+    """Answers without a score."""
+    possible: tuple[float, float]
+    """The lowest and the highest score that answers without one leave possible."""
+    abstentions: Mapping[str, int]
+    """Answers without a score by reason."""
+    outcomes: Mapping[str, int]
+    """Right and wrong answers and types of errors."""
+    differs_from_math_verify: int | None
+    warnings: tuple[str, ...]
+
+
+def evaluation_result(done: "Evaluated") -> EvaluationResult:
+    """The score of a finished record. Raises DamagedRecord."""
+    from assay.judge.intervals import score_interval
+    from assay.judge.paired import score_range
+    from assay.lab.evaluate.run_evaluation import recorded_outcomes
+    from assay.lab.setup.evaluation import BASE, trained_on
+    from assay.runs.manifest_file import read_manifest
+    from assay.runs.measurements import find_record
+    from assay.runs.records import read_scores
+
+    record = find_record(done.run, done.key)
+    scores = read_scores(done.run, record, done.checkpoint)
+    counted = recorded_outcomes(done.file)
+    trained = trained_on(done.checkpoint, record.shared, read_manifest(done.run))
+    return EvaluationResult(
+        run=str(done.run),
+        evaluation=done.evaluation,
+        checkpoint=done.checkpoint,
+        made=done.made,
+        file=done.file,
+        score=scores.mean,
+        interval=score_interval(scores),
+        items=len(scores.item_ids),
+        clusters=scores.sources,
+        repeats=scores.repeats,
+        trained_on_items=record.shared if done.checkpoint != BASE else {},
+        abstained=scores.missing,
+        possible=score_range(scores),
+        abstentions=counted.unscored,
+        outcomes=counted.outcomes,
+        differs_from_math_verify=counted.differs,
+        warnings=tuple(filter(None, [counted.too_many_unscored, *trained])),
+    )
