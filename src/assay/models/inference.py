@@ -69,7 +69,16 @@ class InferenceModel:
     def forward(
         self, tokens_T: Tensor, positions_T: Tensor, plan: AttentionPlan, keep_K: Tensor | None
     ) -> Tensor:
-        """Logits (K, V) at the kept of T tokens; all T where `keep_K` is None.
+        """Logits (K, V) at the kept of T tokens; all T where `keep_K` is None. See `hidden`."""
+        hidden = self.hidden(tokens_T, positions_T, plan)
+        return self.words(hidden if keep_K is None else hidden[keep_K])
+
+    def words(self, hidden_KD: Tensor) -> Tensor:
+        """Logits (K, V) of what `hidden` gave."""
+        return self.head(self._normed(hidden_KD, self.norm))
+
+    def hidden(self, tokens_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
+        """The stream (T, D) behind the last layer, before its norm.
 
         The plan sees queries (1, H, T, D), in float32 at least, and keys and values (1, J, T, D).
         """
@@ -79,9 +88,7 @@ class InferenceModel:
             self._attend(number, layer, hidden, rotation, plan)
             rows = self._normed(hidden, layer.norm_between)
             hidden += layer.down(layer.gate(rows).mul_(layer.up(rows)))
-        if keep_K is not None:
-            hidden = hidden[keep_K]
-        return self.head(self._normed(hidden, self.norm))
+        return hidden
 
     def _normed(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return normalise(hidden, weight, self.eps, self.dtype)[0]

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -223,11 +224,12 @@ def _damaged_line(run: RunDirectory, error: InputError | None) -> IndexedRun:
 
 
 def _references_of(run: RunDirectory) -> Iterator[tuple[str, str]]:
-    """The checkpoint that the run's model is, the checkpoints that its records measured, and those
+    """The checkpoints that the run's model and helper models are, that its records measured, and
     that its adapters stand on."""
-    base = read_manifest(run).get("base_weights", {})
-    if "checkpoint" in base:
-        yield _lab_path(run, run.manifest), base["checkpoint"]
+    manifest = read_manifest(run)
+    for model in (manifest.get("base_weights", {}), *manifest.get("helpers", {}).values()):
+        if "checkpoint" in model:
+            yield _lab_path(run, run.manifest), model["checkpoint"]
     yield from _record_references(run)
     yield from _adapter_starts(run, read_manifest(run).get("stages", {}))
 
@@ -241,11 +243,13 @@ def _possible_references(run: RunDirectory) -> Iterator[tuple[str, str]]:
     here = _lab_path(run, run.path)
     yield here, _lab_path(run, run.path / "checkpoints")
     experiment, _ = _tried(lambda: read_experiment(run.spec))
-    kind, _, name = experiment.model.partition(":") if experiment else ("", "", "")
-    reference, _ = _tried(lambda: parse_run_name(name)) if kind == "run" else (None, None)
-    for other in runs_of(run.root, reference.name) if reference else ():
-        if reference and reference.id in (None, other.id, other.id.rpartition("-")[2]):
-            yield here, _lab_path(run, other.path)
+    helpers = experiment.helpers.values() if experiment else ()
+    sources = [experiment.model, *(each.source for each in helpers)] if experiment else []
+    for kind, _, name in (source.partition(":") for source in sources):
+        reference, _ = _tried(partial(parse_run_name, name)) if kind == "run" else (None, None)
+        for other in runs_of(run.root, reference.name) if reference else ():
+            if reference and reference.id in (None, other.id, other.id.rpartition("-")[2]):
+                yield here, _lab_path(run, other.path)
 
 
 def _record_references(run: RunDirectory) -> Iterator[tuple[str, str]]:

@@ -136,6 +136,10 @@ class Renderer:
         """The tokens that a model continues as the assistant. Raises RenderingError."""
         return self.rendered_prompt(messages, tools).tokens
 
+    def text(self, text: str) -> tuple[int, ...]:
+        """The tokens of what an assistant writes after a prompt, without the end of its turn."""
+        return tuple(self._codec.encode(self._codec.break_up(text), first=False))
+
     def rendered_prompt(
         self, messages: Sequence[Message], tools: Tools = ()
     ) -> RenderedConversation:

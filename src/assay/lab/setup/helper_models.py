@@ -13,10 +13,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+import torch
+
 from assay.data.row import Message
 from assay.errors import InputError
 from assay.experiment.helper_tables import HelperSpec, Price
+from assay.lab.setup.checkpoint_models import model_folder
+from assay.lab.setup.language_learner import make_renderer
+from assay.lab.setup.local_helper import LocalHelper, load_weights
 from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
+from assay.models.load import check_loadable
 from assay.models.precision import Precision
 from assay.models.source import EXAMPLES
 from assay.rl.policy import SampleKey, Sampling
@@ -29,6 +35,7 @@ from assay.rollout.engines.endpoint.client import (
     endpoint_of,
 )
 from assay.rollout.token_choice import key_state
+from assay.runs.run_names import run_checkpoint
 from assay.tasks.helper_model import HelperAnswer, HelperModel, Usage
 
 KINDS = {**EXAMPLES, "scripted": "scripted:judge.jsonl"}
@@ -129,7 +136,9 @@ class HelperModels(Mapping[str, HelperModel]):
             endpoint = endpoint_for(name, spec)
             together = spec.concurrency or CONCURRENCY
             return EndpointHelper(name, endpoint, sampling, spec.rendering, together, usage)
-        raise InputError(f"unknown kind {kind!r}", field=f"model.{name}.source")
+        folder = model_folder(spec.source, self.root)
+        weights = load_weights(folder, helper_precision(spec, self.precision), spec.rendering)
+        return LocalHelper(name, weights, sampling, usage)
 
     def release(self) -> None:
         """Let go of the models' memory; one that is asked again is opened again."""
@@ -138,7 +147,7 @@ class HelperModels(Mapping[str, HelperModel]):
 
     def recorded(self) -> dict[str, dict[str, str | Mapping[str, float]]]:
         """The tables with their fingerprints, for the manifest."""
-        return {name: _recorded(spec, self[name]) for name, spec in self.specs.items()}
+        return {name: _recorded(spec, self[name], self.root) for name, spec in self.specs.items()}
 
     def check(self) -> None:
         """Raise InputError for a script that cannot be read, EndpointError where an endpoint does
@@ -150,6 +159,9 @@ class HelperModels(Mapping[str, HelperModel]):
             elif kind == "openai":
                 with _named(name):
                     endpoint_for(name, spec).check()
+            else:
+                _, tokenizer = check_loadable(model_folder(spec.source, self.root))
+                make_renderer(tokenizer, spec.rendering)
 
     def costs(self) -> dict[str, float]:
         """Requests, failures, tokens and money since the last call, as metrics of a step."""
@@ -161,6 +173,14 @@ class HelperModels(Mapping[str, HelperModel]):
         found = {key: value - self._told.get(key, 0.0) for key, value in total.items()}
         self._told = total
         return found
+
+
+def helper_precision(spec: HelperSpec, precision: Precision) -> Precision:
+    """The run's precision with the number format that a table asks for."""
+    if spec.dtype is None:
+        return precision
+    compute = {"float32": torch.float32, "bfloat16": torch.bfloat16}[spec.dtype]
+    return replace(precision, compute=compute, reason="the helper model's table asks for it")
 
 
 def sampling_of(spec: HelperSpec) -> Sampling:
@@ -206,9 +226,15 @@ def _named(name: str) -> Iterator[None]:
         raise EndpointError(error.problem, field=field, fix=error.fix) from error
 
 
-def _recorded(spec: HelperSpec, model: HelperModel) -> dict[str, str | Mapping[str, float]]:
+def _recorded(
+    spec: HelperSpec, model: HelperModel, root: Path
+) -> dict[str, str | Mapping[str, float]]:
     """A file or folder is known by what it holds, not by where it lies."""
     table = spec.model_dump(mode="json", exclude_none=True, exclude=WITHOUT_EFFECT)
-    kind = spec.source.partition(":")[0]
-    source = kind if kind in ("path", "scripted") else spec.source
-    return {**table, "source": source, "fingerprint": model.fingerprint}
+    kind, _, rest = spec.source.partition(":")
+    if kind in ("path", "scripted"):
+        table["source"] = kind
+    if kind == "run":
+        # A name may come to mean a later run; the folder says which checkpoint it was.
+        table["checkpoint"] = run_checkpoint(rest, root)[2].relative_to(root).as_posix()
+    return {**table, "fingerprint": model.fingerprint}

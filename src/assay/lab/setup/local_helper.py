@@ -1,0 +1,194 @@
+"""A helper model in this process: answers by the sampling engine, scores over a prefix tree.
+
+Its weights are laid out for inference once. Requests of several threads that wait at the same time
+are computed as one batch, one batch at a time. Nothing is trained.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from assay.data.renderings.rendering import Renderer
+from assay.data.renderings.template import RenderingError
+from assay.data.row import Message
+from assay.lab.setup.language_learner import make_renderer
+from assay.models.inference import InferenceModel, inference_model
+from assay.models.load import load_model
+from assay.models.precision import Precision
+from assay.models.prefix_tree import Tokens, answer_logps
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.cpu.engine import sample_turns
+from assay.tasks.helper_model import HelperAnswer, HelperFailed, Usage
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+Ask = tuple[Sampling, Tokens, SampleKey]
+
+
+@dataclass
+class _Call(Generic[Item, Found]):
+    items: Sequence[Item]
+    found: list[Found] | None = None
+    error: BaseException | None = None
+
+
+class JointCalls(Generic[Item, Found]):
+    """A function over lists, called from several threads: calls that wait while another is
+    computed are computed together after it."""
+
+    def __init__(self, compute: Callable[[list[Item]], list[Found]], busy: threading.Lock):
+        """One list at a time is computed by those that share `busy`."""
+        self._compute, self._busy = compute, busy
+        self._waiting: list[_Call[Item, Found]] = []
+        self._list = threading.Lock()
+
+    def __call__(self, items: Sequence[Item]) -> list[Found]:
+        """The results of these items, in order. Raises what computing them raises."""
+        call: _Call[Item, Found] = _Call(items)
+        with self._list:
+            self._waiting.append(call)
+        with self._busy:
+            if call.found is None and call.error is None:
+                self._run()
+        if call.error is not None:
+            raise call.error
+        assert call.found is not None
+        return call.found
+
+    def _run(self) -> None:
+        """Compute all calls that wait."""
+        with self._list:
+            calls, self._waiting = self._waiting, []
+        try:
+            found = self._compute([item for call in calls for item in call.items])
+        except BaseException as error:
+            for call in calls:
+                call.error = error
+            return
+        for call in calls:
+            call.found, found = found[: len(call.items)], found[len(call.items) :]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A model's weights and tokenizer, ready to answer and to score."""
+
+    model: InferenceModel
+    renderer: Renderer
+    end_tokens: frozenset[int]
+    fingerprint: str
+    """sha256 of the weights."""
+    positions: int | None
+    """Tokens that the model can read at once; None where it does not say."""
+
+
+def load_weights(folder: Path, precision: Precision, rendering: str) -> Weights:
+    """The model of a folder with products in `precision.compute`; the fp32 weights are let go.
+
+    Raises what `load_model` does, and RenderingError.
+    """
+    loaded = load_model(folder, precision)
+    config = loaded.model.config.get_text_config()
+    return Weights(
+        inference_model(loaded.model, precision.compute),
+        make_renderer(loaded.tokenizer, rendering),
+        loaded.end_tokens,
+        loaded.fingerprint,
+        getattr(config, "max_position_embeddings", None),
+    )
+
+
+@dataclass(frozen=True)
+class LocalHelper:
+    """See `HelperModel`. Requests that are too long for the model, or that its template cannot
+    render, fail by themselves; the others of a batch do not."""
+
+    name: str
+    weights: Weights
+    sampling: Sampling
+    usage: Usage = field(default_factory=Usage)
+    _ask: JointCalls[Ask, HelperAnswer] = field(init=False, repr=False)
+    _score: JointCalls[tuple[Tokens, Tokens], tuple[float, ...]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Answers and scores take turns."""
+        busy = threading.Lock()
+        object.__setattr__(self, "_ask", JointCalls(self._answers, busy))
+        object.__setattr__(self, "_score", JointCalls(self._scores, busy))
+
+    @property
+    def fingerprint(self) -> str:
+        """The sha256 of the weights and that of the rendering."""
+        return f"{self.weights.fingerprint} {self.weights.renderer.fingerprint}"
+
+    def answer(
+        self,
+        conversations: Sequence[Sequence[Message]],
+        sampling: Sampling,
+        keys: Sequence[SampleKey],
+    ) -> list[HelperAnswer]:
+        """See `HelperModel`."""
+        answers: dict[int, HelperAnswer] = {}
+        asked: dict[int, Ask] = {}
+        for n, (messages, key) in enumerate(zip(conversations, keys, strict=True)):
+            try:
+                asked[n] = sampling, self._prompt(messages, sampling.max_tokens), key
+            except HelperFailed as failed:
+                answers[n] = HelperAnswer("", failure=str(failed))
+        answers |= zip(asked, self._ask([*asked.values()]) if asked else [], strict=True)
+        found = [answers[n] for n in range(len(conversations))]
+        self.usage.answered(found)
+        return found
+
+    def score(
+        self, conversations: Sequence[Sequence[Message]], answers: Sequence[str]
+    ) -> list[tuple[float, ...]]:
+        """See `HelperModel`."""
+        texts = [self.weights.renderer.text(answer) for answer in answers]
+        try:
+            prompts = [
+                self._prompt(messages, len(text))
+                for messages, text in zip(conversations, texts, strict=True)
+            ]
+        except HelperFailed:
+            self.usage.scored(len(texts), 0, failures=1)
+            raise
+        return self._score([*zip(prompts, texts, strict=True)])
+
+    def _prompt(self, messages: Sequence[Message], more: int) -> Tokens:
+        """A conversation's tokens, before `more`. Raises HelperFailed."""
+        try:
+            prompt = self.weights.renderer.prompt(messages)
+        except RenderingError as error:
+            raise HelperFailed(f"{self.name}: {error}") from error
+        most = self.weights.positions
+        if most is not None and len(prompt) + more > most:
+            problem = f"{len(prompt)} tokens and an answer of {more} are more than its {most}"
+            raise HelperFailed(f"{self.name}: {problem}")
+        return prompt
+
+    def _answers(self, asked: list[Ask]) -> list[HelperAnswer]:
+        """The answers to prompts, those with the same settings as one batch."""
+        found: dict[int, HelperAnswer] = {}
+        for sampling in dict.fromkeys(each[0] for each in asked):
+            places = [n for n, each in enumerate(asked) if each[0] == sampling]
+            prompts, keys = [asked[n][1] for n in places], [asked[n][2] for n in places]
+            weights = self.weights
+            turns, _ = sample_turns(weights.model, prompts, keys, sampling, weights.end_tokens)
+            for n, turn in zip(places, turns, strict=True):
+                text = self._decoded(turn.actions)
+                counts = len(turn.context), len(turn.actions)
+                found[n] = HelperAnswer(text, turn.ended, *counts)
+        return [found[n] for n in range(len(asked))]
+
+    def _decoded(self, tokens: Tokens) -> str:
+        kept = [token for token in tokens if token not in self.weights.end_tokens]
+        return self.weights.renderer.tokenizer.decode(kept, skip_special_tokens=False)
+
+    def _scores(self, asked: list[tuple[Tokens, Tokens]]) -> list[tuple[float, ...]]:
+        prompts, answers = [prompt for prompt, _ in asked], [answer for _, answer in asked]
+        scored = answer_logps(self.weights.model, prompts, answers)
+        self.usage.scored(len(asked), scored.computed)
+        return scored.logps

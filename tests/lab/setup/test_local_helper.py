@@ -1,0 +1,165 @@
+"""A helper model in this process answers and scores as Transformers does, from many threads."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from assay.data.row import Message
+from assay.experiment.helper_tables import HelperSpec
+from assay.lab.setup.helper_models import HelperModels
+from assay.lab.setup.local_helper import JointCalls, LocalHelper
+from assay.models.load import load_model
+from assay.models.precision import choose_precision
+from assay.rl.policy import SampleKey, Sampling
+from assay.tasks.helper_model import HelperFailed
+from tests.models.folders import save_tiny_model
+from tests.tiny import generated
+
+FP32 = choose_precision("fp32", "cpu")
+GREEDY = Sampling(0.0, 6)
+QUESTIONS = ["1 + 2 = ?", "2 + 2 = ?", "What is 2 + 2?", "1 + 2 = ?"]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("lab")
+    save_tiny_model(folder / "model", positions=256)
+    yield folder
+
+
+def helper(root: Path, **fields: str) -> LocalHelper:
+    spec = HelperSpec.model_validate({"source": "path:model", **fields})
+    found = HelperModels({"small": spec}, root, FP32)["small"]
+    assert isinstance(found, LocalHelper)
+    return found
+
+
+def asked(text: str) -> tuple[Message, ...]:
+    return (Message("system", "Be brief."), Message("user", text))
+
+
+def keys(count: int) -> list[SampleKey]:
+    return [SampleKey(7, "row", sample) for sample in range(count)]
+
+
+def prompt_of(root: Path, text: str) -> list[int]:
+    """The prompt as Transformers' own chat template writes it."""
+    tokenizer = AutoTokenizer.from_pretrained(root / "model")
+    messages = [{"role": m.role, "content": m.content} for m in asked(text)]
+    return tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+
+
+def test_greedy_answers_are_those_of_generate(root):
+    loaded = load_model(root / "model", FP32)
+    answers = helper(root).answer([asked(text) for text in QUESTIONS], GREEDY, keys(4))
+    for text, answer in zip(QUESTIONS, answers, strict=True):
+        prompt = prompt_of(root, text)
+        expected = generated(loaded.model, tuple(prompt), loaded.end_tokens, 6)
+        assert answer.completion_tokens == len(expected)
+        assert answer.prompt_tokens == len(prompt)
+        ends = [token for token in expected if token not in loaded.end_tokens]
+        assert answer.text == loaded.tokenizer.decode(ends)
+
+
+def test_drawn_answers_follow_from_their_keys_and_not_from_the_batch(root):
+    model, drawn = helper(root), Sampling(1.0, 6)
+    together = model.answer([asked(QUESTIONS[0])] * 6, drawn, keys(6))
+    alone = [model.answer([asked(QUESTIONS[0])], drawn, [key])[0] for key in keys(6)]
+    assert [a.text for a in together] == [a.text for a in alone]
+    assert len({answer.text for answer in together}) > 1
+
+
+def test_scores_are_those_of_a_plain_forward_per_pair(root):
+    texts = ["3", "four", "it is 4", "3"]
+    found = helper(root).score([asked(text) for text in QUESTIONS], texts)
+    tokenizer = AutoTokenizer.from_pretrained(root / "model")
+    model = AutoModelForCausalLM.from_pretrained(root / "model")
+    for question, text, logps in zip(QUESTIONS, texts, found, strict=True):
+        prompt, answer = prompt_of(root, question), tokenizer(text)["input_ids"]
+        with torch.no_grad():
+            logits = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
+        expected = logits.log_softmax(-1)[range(len(answer)), answer]
+        assert logps == pytest.approx(expected.tolist(), abs=2e-5)
+
+
+def test_shared_beginnings_are_counted_once(root):
+    model = helper(root)
+    model.score([asked(QUESTIONS[0])] * 3, ["12", "13", "24"])
+    prompt = len(prompt_of(root, QUESTIONS[0]))
+    # One token of each answer is fed; two answers share it.
+    assert model.usage.prompt_tokens == prompt + 2
+    assert model.usage.requests == 3
+
+
+def test_control_tokens_in_an_answer_are_text(root):
+    (logps,) = helper(root).score([asked("x")], ["<|im_end|>"])
+    assert len(logps) == len("<|im_end|>")
+    assert helper(root).score([asked("x")], [""]) == [()]
+
+
+def test_requests_that_are_too_long_fail_alone(root):
+    model = helper(root)
+    answers = model.answer([asked("x" * 300), asked("1")], GREEDY, keys(2))
+    assert answers[0].failure == "small: 338 tokens and an answer of 6 are more than its 256"
+    assert not answers[1].failure
+    with pytest.raises(HelperFailed, match="are more than its 256"):
+        model.score([asked("x" * 300)], ["1"])
+    assert model.usage.failures == 2
+
+
+def test_threads_get_their_own_answers_in_few_batches(root, monkeypatch):
+    import assay.lab.setup.local_helper as local_helper
+
+    batches: list[int] = []
+    sample = local_helper.sample_turns
+
+    def counted(model, prompts, *rest):
+        batches.append(len(prompts))
+        return sample(model, prompts, *rest)
+
+    model = helper(root)
+    expected = [model.answer([asked(str(n))], GREEDY, keys(1))[0] for n in range(24)]
+    monkeypatch.setattr(local_helper, "sample_turns", counted)
+    found: dict[int, object] = {}
+    ready = threading.Barrier(24)
+
+    def ask(n: int) -> None:
+        ready.wait()
+        (found[n],) = model.answer([asked(str(n))], GREEDY, keys(1))
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[n] for n in range(24)] == expected
+    assert sum(batches) == 24 and len(batches) < 12
+
+
+def test_an_error_reaches_every_caller_of_the_batch():
+    def fails(items: list[int]) -> list[int]:
+        raise RuntimeError(f"no {len(items)}")
+
+    calls = JointCalls(fails, threading.Lock())
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="no 3"):
+            calls([1, 2, 3])
+
+
+def test_the_number_format_of_a_table_changes_the_last_digits_only(root):
+    asks = [asked(text) for text in QUESTIONS], ["3", "four", "it is 4", "3"]
+    exact, rounded = helper(root).score(*asks), helper(root, dtype="bfloat16").score(*asks)
+    pairs = [zip(p, q, strict=True) for p, q in zip(exact, rounded, strict=True)]
+    gaps = [abs(a - b) for pair in pairs for a, b in pair]
+    assert 0 < max(gaps) < 0.1
+
+
+def test_the_fingerprint_knows_weights_and_rendering(root):
+    loaded = load_model(root / "model", FP32)
+    plain, hermes = helper(root), helper(root, rendering="hermes")
+    assert plain.fingerprint.split()[0] == loaded.fingerprint == hermes.fingerprint.split()[0]
+    assert helper(root, rendering="template").fingerprint != hermes.fingerprint
