@@ -29,6 +29,10 @@ def evaluate(
         int | None, typer.Option(min=1, help="Use only so many items, drawn by the run's seed.")
     ] = None,
     rendering: Annotated[str, typer.Option(help="How conversations become text.")] = "auto",
+    task: Annotated[
+        str | None,
+        typer.Option(help="The task of a model, such as path:my_task.py; omitted: found."),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="An option of the benchmark; may be repeated."),
@@ -41,6 +45,7 @@ def evaluate(
         target,
         benchmark,
         root=root,
+        task=task,
         repeats=repeats,
         temperature=temperature,
         max_tokens=max_tokens,

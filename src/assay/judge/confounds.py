@@ -217,7 +217,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         )
     ),
     "sampling": ("stages.*.sampling", "evaluation.*.sampling", "evaluation.*.repeats"),
-    "hyper-parameters": ("stages", "seed", "as_reported", "task"),
+    "hyper-parameters": ("stages", "seed", "as_reported", "task", "task_source"),
     "checker": ("evaluation.*.checker", "evaluation.*.reward", "evaluation.*.reward_deadline"),
     "items": ("evaluation",),
     "code": ("code",),

@@ -161,6 +161,7 @@ def evaluate(
     benchmark: str,
     *,
     root: Root = None,
+    task: str | None = None,
     repeats: int = 1,
     temperature: float = 0.0,
     max_tokens: int = 256,
@@ -171,7 +172,8 @@ def evaluate(
 ) -> EvaluationResult:
     """Measure `NAME@CHECKPOINT` of a run, or a model such as `hf:ID`, on a benchmark.
 
-    A record that exists is not made again. Raises InputError for what does not exist.
+    A record that exists is not made again. `task` is that of a model whose benchmark a user's file
+    brings, `path:FILE`. Raises InputError for what does not exist.
     """
     from assay.experiment.problems import made
     from assay.experiment.tables import EvaluateSpec
@@ -190,7 +192,8 @@ def evaluate(
     }
     spec = made(EvaluateSpec, values)
     with shown(progress) as observer:
-        return evaluation_result(evaluate_again(root_of(root), str(target), spec, observer))
+        done = evaluate_again(root_of(root), str(target), spec, observer, task)
+    return evaluation_result(done)
 
 
 def compare(

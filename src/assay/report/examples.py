@@ -129,7 +129,7 @@ def item_rows(run: RunDirectory, evaluation: str) -> Mapping[str, Row]:
     spec = experiment.evaluate.get(evaluation)
     if spec is None:
         return {}
-    skill = task(experiment.task)
+    skill = task(experiment.task, run.root)
     if spec.benchmark is not None:
         options = BenchmarkOptions(spec.options, run.root)
         rows: Sequence[Row] = benchmark(skill, spec.benchmark, options).items

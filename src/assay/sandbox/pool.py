@@ -74,8 +74,9 @@ class Worker:
         isolation: Mode = "limits-only",
         folders: Sequence[str] = (),
     ):
-        """`function` is "package.module:function"; its module may import from `folders` too, which
-        can be read in namespaces as well. Raises IsolationUnavailable."""
+        """`function` is "package.module:function", or "package.module:maker:text" for what
+        `maker(text)` returns, called once; its module may import from `folders` too, which can be
+        read in namespaces as well. Raises IsolationUnavailable."""
         self.function, self.folders = function, folders
         self.limits = limits or Limits()
         self._isolation = isolation_for(isolation)

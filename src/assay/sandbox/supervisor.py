@@ -253,6 +253,8 @@ def main() -> NoReturn:
 
 
 def import_function(name: str) -> Callable[..., Any]:
-    """The function that "package.module:function" names. Raises what the import raises."""
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    """The function that "package.module:function" names, or that the named one returns for what
+    stands behind a second colon. Raises what the import raises."""
+    module, attribute, *argument = name.split(":", 2)
+    found = getattr(importlib.import_module(module), attribute)
+    return found(*argument) if argument else found

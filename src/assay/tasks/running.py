@@ -9,7 +9,6 @@ too many is the caller's.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, ClassVar, Self
 
 from assay.data.episode import Completion, Reward
@@ -23,7 +22,6 @@ from assay.data.row_json import (
     row_of,
     row_values,
 )
-from assay.errors import InputError
 from assay.sandbox.isolation import Mode
 from assay.sandbox.limits import Outcome
 from assay.sandbox.pool import WorkerPool
@@ -37,7 +35,9 @@ from assay.tasks.no_verdict import (
     known,
     nothing_earned,
 )
+from assay.tasks.reward_signatures import as_reward
 from assay.tasks.task import RewardFunction, is_unsafe, lowest
+from assay.tasks.user_code import function_at, place_of
 
 DEADLINE_SECONDS = 10.0
 
@@ -51,7 +51,7 @@ class WorkerReward:
     unsafe: ClassVar[bool] = True
 
     worker: str
-    """"package.module:function", JSON in and JSON out."""
+    """"package.module:function" as `sandbox.pool.Worker` has it, JSON in and JSON out."""
     ask: Callable[[Row, Completion], Reward | Mapping[str, Any]]
     """The reward where that is cheap to know, otherwise the arguments for the worker. Pure."""
     read: Callable[[Row, Completion, Any], Reward]
@@ -225,21 +225,12 @@ def judged_here(reward: RewardFunction, row: Row, completion: Completion) -> Rew
 def in_worker(function: RewardFunction) -> WorkerReward:
     """`function` as a reward that runs whole in a worker, in namespaces.
 
-    Raises InputError when it has no importable name (a lambda, or defined inside a function).
+    Raises UserCodeError when it has no importable name (a lambda, or defined inside a function).
     """
-    name = getattr(function, "__qualname__", "<unnamed>")
-    if "<" in name or "." in name:
-        raise InputError(
-            f"the unsafe reward {name} cannot run in a worker", fix="define it in a module"
-        )
-    place = f"{function.__module__}:{name}"
+    place = place_of(getattr(function, "function", function))
 
     def ask(row: Row, completion: Completion) -> Mapping[str, Any]:
-        return {
-            "function": place,
-            "row": row_values(row),
-            "completion": completion_values(completion),
-        }
+        return {"row": row_values(row), "completion": completion_values(completion)}
 
     def read(row: Row, completion: Completion, value: Any) -> Reward:
         return reward_of(value)
@@ -247,13 +238,17 @@ def in_worker(function: RewardFunction) -> WorkerReward:
     def failed(row: Row, completion: Completion, failure: Outcome) -> Reward:
         return earned(lowest(function), {}, failure)
 
-    return WorkerReward("assay.tasks.running:score_in_worker", ask, read, failed=failed)
+    return WorkerReward(f"assay.tasks.running:scorer:{place}", ask, read, failed=failed)
 
 
-def score_in_worker(
-    function: str, row: Mapping[str, Any], completion: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The worker's side of `in_worker`: the reward of a row and completion sent as JSON."""
-    module, _, name = function.partition(":")
-    judge = getattr(import_module(module), name)
-    return reward_values(judge(row_of(row), completion_of(completion)))
+def scorer(place: str) -> Callable[..., dict[str, Any]]:
+    """The worker's side of `in_worker`: the reward at a `place`, of rows and completions in JSON.
+
+    Called once by a worker, before its calls, so that none of them imports the reward's module.
+    """
+    reward = as_reward(function_at(place), "the reward")
+
+    def score(row: Mapping[str, Any], completion: Mapping[str, Any]) -> dict[str, Any]:
+        return reward_values(reward(row_of(row), completion_of(completion)))
+
+    return score

@@ -1,20 +1,33 @@
 """The seam between a skill and the lab: what a task, a reward, a benchmark and a dialogue are.
 
-Nothing here knows any skill, and importing it loads none; `task` imports the one that is asked for.
+Nothing here knows any skill, and importing it loads none; `task` imports the one that is asked for,
+from the package, an installed one or a user's file. A task of a user extends `BaseTask`.
 A dialogue is an episode of several turns. It knows messages and tools, never tokens: rendering and
 sampling are the caller's, and rewards read the finished conversation (`Completion.messages`).
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from types import MappingProxyType, ModuleType
+from typing import Any, Protocol, TypeVar, cast
 
 from assay.data.episode import Completion, Ended, Reward
 from assay.data.loaded import Loaded as Loaded
 from assay.data.row import Message, Row, ToolCall
 from assay.errors import InputError, nearest
+from assay.tasks.reward_signatures import WrongSignature, as_reward, named
+from assay.tasks.user_code import (
+    SCHEME,
+    distribution,
+    function_in,
+    installed_fingerprint,
+    installed_tasks,
+    load_file,
+    load_installed,
+)
 
 Tools = tuple[Any, ...]
 
@@ -56,6 +69,15 @@ Value = TypeVar("Value")
 RewardFunction = Callable[[Row, Completion], Reward]
 """Judges one completion of one row. Pure; one that is slow or runs what a model wrote carries the
 attribute `unsafe = True` and is only ever called in a worker process with a deadline."""
+
+
+Declared = TypeVar("Declared", bound=Callable[..., Any])
+
+
+def unsafe(reward: Declared) -> Declared:
+    """Declare that a reward is slow, or runs what a model wrote: it is called in a worker only."""
+    reward.unsafe = True  # type: ignore[attr-defined]
+    return reward
 
 
 def is_unsafe(reward: RewardFunction) -> bool:
@@ -174,15 +196,70 @@ class Task(Protocol):
         ...
 
 
+class UnknownNameError(InputError):
+    """A task, reward or benchmark that does not exist; offers the nearest names."""
+
+
+class WrongTask(InputError):
+    """A user's file or an installed package that brings no task, two, or one that lacks a part."""
+
+
+class NoTargetError(InputError):
+    """A row has no answer to train on."""
+
+
+class BaseTask:
+    """A task with everything but its rewards: rows are conversations that end with the answer.
+
+    A task of your own extends it, and overrides what is different.
+    """
+
+    name = "task"
+    rewards: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+    reward_maximum: Mapping[str, float] = MappingProxyType({})
+    benchmarks: Mapping[str, BenchmarkMaker] = MappingProxyType({})
+    sources: Mapping[str, Callable[[str], Loaded]] = MappingProxyType({})
+
+    def prompt(self, row: Row) -> tuple[Message, ...]:
+        """The messages before the final answer."""
+        return row.prompt
+
+    def target(self, row: Row) -> Message:
+        """The message of the assistant that the row ends with, else its gold text.
+
+        Raises NoTargetError.
+        """
+        if row.messages and row.messages[-1].role == "assistant":
+            return row.messages[-1]
+        text = answer_text(row)
+        if text is None:
+            fix = "end the messages with one of the assistant, or add a column answer"
+            raise NoTargetError(f"row {row.id} has no answer", file=row.origin or None, fix=fix)
+        return Message("assistant", text)
+
+    def dialogue(self, row: Row) -> Dialogue | None:
+        """None: every row is one question with one answer."""
+        return None
+
+
+def answer_text(row: Row) -> str | None:
+    """The answer of a row that is text: `gold`, the last assistant message, the column `answer`."""
+    last = row.messages[-1] if row.messages else None
+    said = last.content if last is not None and last.role == "assistant" else None
+    for text in (row.gold, said, row.extra.get("answer")):
+        if isinstance(text, str):
+            return text
+    return None
+
+
+PARTS = tuple(name for name in vars(Task) if not name.startswith("_"))
+"""The attributes that every task has."""
+
 TASKS: Mapping[str, str] = {
     "tools": "assay.tasks.tools.task",
     "math": "assay.tasks.math.task",
 }
 """Task name -> module whose `TASK` is the task."""
-
-
-class UnknownNameError(InputError):
-    """A task, reward or benchmark that does not exist; offers the nearest names."""
 
 
 CALLS: Mapping[str, str] = {"hermes": "assay.tasks.tools.parsing"}
@@ -206,18 +283,99 @@ def call_syntax(name: str = "hermes") -> CallSyntax:
     return CallSyntax(module.OPEN, module.CLOSE, lambda text: module.parse_strict(text).calls)
 
 
-def task(name: str) -> Task:
-    """The task called `name`, importing its module. Raises UnknownNameError."""
-    return import_module(lookup(TASKS, name, "task")).TASK
+def task(name: str, root: Path = Path()) -> Task:
+    """The task that an experiment file calls `name`, importing its module.
+
+    `path:FILE` is the task of a user's file, relative to `root`; others are built in, or brought by
+    an installed package. Raises UnknownNameError, UserCodeError and WrongTask.
+    """
+    if name.startswith(SCHEME):
+        loaded = load_file(name, root)
+        return only_task(loaded.module, loaded.path)
+    point = installed_tasks().get(name)
+    if point is None:
+        return import_module(lookup({n: TASKS.get(n, "") for n in task_names()}, name, "task")).TASK
+    place = distribution(point)
+    if name in TASKS:
+        problem = f"{place} brings a task {name!r}, which is built in"
+        raise WrongTask(problem, fix="uninstall it, or let it use another name")
+    found = load_installed(point)
+    return only_task(found, place) if isinstance(found, ModuleType) else checked(found, place)
 
 
-def reward(task_: Task, name: str) -> RewardFunction:
-    """The reward that an experiment file calls `name` or `task.name`. Raises UnknownNameError."""
-    return lookup(task_.rewards, name.removeprefix(task_.name + "."), "reward")
+def task_names() -> list[str]:
+    """The names of all tasks that need no path."""
+    return [*TASKS, *(name for name in installed_tasks() if name not in TASKS)]
+
+
+def task_fingerprint(name: str, root: Path) -> dict[str, str]:
+    """What a task outside the package is known by: the sha256 of its files, or distribution and
+    sha256 of an installed one; empty for a built-in, whose code the package's fingerprint has."""
+    if name.startswith(SCHEME):
+        return load_file(name, root).fingerprint
+    point = installed_tasks().get(name)
+    return {} if point is None else installed_fingerprint(point)
+
+
+def only_task(module: ModuleType, place: str | Path) -> Task:
+    """The task that a module defines: `TASK`, else its only subclass of BaseTask or task object.
+
+    Raises WrongTask for none or several.
+    """
+    if hasattr(module, "TASK"):
+        return checked(module.TASK, place)
+    values = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    made = {name: value for name, value in values.items() if isinstance(value, BaseTask)}
+    kinds = {type(value) for value in made.values()}
+    for name, value in values.items():
+        own = isinstance(value, type) and value.__module__ == module.__name__
+        if own and issubclass(value, BaseTask) and value not in kinds:
+            made[name] = value()
+    if len(made) == 1:
+        return checked(next(iter(made.values())), place)
+    problem = f"defines {len(made)} tasks: {', '.join(made)}" if made else "defines no task"
+    fix = "write TASK = ... for the one that is meant"
+    raise WrongTask(problem, file=place, fix=fix if made else f"{fix} (docs/add-a-task.md)")
+
+
+def checked(found: Any, place: str | Path) -> Task:
+    """A task, made where a class is given, that has all parts. Raises WrongTask."""
+    if isinstance(found, type) and issubclass(found, BaseTask):
+        found = found()
+    missing = [part for part in PARTS if not hasattr(found, part)]
+    if missing:
+        problem = f"the task lacks {', '.join(missing)}"
+        raise WrongTask(problem, file=place, fix="extend assay.tasks.task.BaseTask, which has them")
+    if not isinstance(found.name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", found.name):
+        problem = f"the task's name is {found.name!r}"
+        raise WrongTask(problem, file=place, fix="use letters, digits, '_', '-' and '.'")
+    for name, function in found.rewards.items():
+        try:
+            as_reward(function, f"reward {name!r}")
+        except WrongSignature as wrong:
+            raise WrongTask(wrong.problem, file=place, fix=wrong.fix) from None
+    return cast(Task, found)
+
+
+def reward(task_: Task, name: str, root: Path = Path()) -> RewardFunction:
+    """The reward that an experiment file calls `name`, `task.name` or `path:FILE.py:FUNCTION`,
+    where FILE is relative to `root`.
+
+    Raises UnknownNameError, UserCodeError and WrongSignature.
+    """
+    if not name.startswith(SCHEME):
+        short = name.removeprefix(task_.name + ".")
+        return as_reward(lookup(task_.rewards, short, "reward"), f"reward {short!r}")
+    function, loaded = function_in(name, root)
+    try:
+        return as_reward(function, f"reward {named(function)!r}")
+    except WrongSignature as wrong:
+        line = getattr(getattr(function, "__code__", None), "co_firstlineno", None)
+        raise WrongSignature(wrong.problem, file=loaded.path, line=line, fix=wrong.fix) from None
 
 
 def maximum(task_: Task, name: str) -> float:
-    """The full reward of the reward called `name` or `task.name`."""
+    """The full reward of the reward called `name` or `task.name`; 1 for one in a file."""
     return task_.reward_maximum.get(name.removeprefix(task_.name + "."), 1.0)
 
 

@@ -144,7 +144,7 @@ def probe_stage(
     met = visits(rows, session.seed, 0, min(prompts, len(rows)), order)
     chosen = list({row.id: row for _, row in met}.values())
     jobs = [(row, sample) for row in chosen for sample in range(stage.group)]
-    judge = reward_of(session.task, reward)
+    judge = reward_of(session.task, reward, session.run.root)
     with session.reward_runner(judge, stage) as runner:
         given = session.stage_input(stage, chosen, runner)  # type: ignore[arg-type]
         episodes, where = sampled(subject, stage, given, jobs)

@@ -372,7 +372,7 @@ def gold_answers(subject: Subject) -> Seen:
         names = [use.reward] if isinstance(use.reward, str) else list(use.reward)
         golds = subject.golds_of_data(use.data, use.rendering).answers
         world = session.task.dialogue
-        rewards = {name: reward(session.task, name) for name in names}
+        rewards = {name: reward(session.task, name, session.run.root) for name in names}
         full = {name: maximum(session.task, name) for name in names}
         rows = find_part(session.sets, use.data)
         runner_of = partial(session.reward_runner, settings=use.settings)

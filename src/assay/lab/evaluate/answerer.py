@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Protocol
 
 from assay.data.episode import Completion, Turn
+from assay.data.hashing import sha256_text
 from assay.data.row import Row
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.evaluation import Evaluation
 from assay.runs.manifest_file import Manifest
+from assay.tasks.user_code import SCHEME
 
 LONGEST_SOURCE = 120
 """Characters of a model's source in the name of the run that holds its measurements."""
@@ -97,6 +99,9 @@ class Answerer(Protocol):
 def plain_name(skill: str, source: str) -> str:
     """A name for a run made of a model's source, with only what a folder's name may hold."""
     plain = re.sub(r"[^A-Za-z0-9._]+", "-", source).strip("-")
+    if skill.startswith(SCHEME):
+        # Two files may have one name.
+        skill = f"{re.sub(r'[^A-Za-z0-9._-]+', '-', Path(skill).stem)}-{sha256_text(skill)[:8]}"
     return f"eval-{skill}-{plain[:LONGEST_SOURCE]}"
 
 

@@ -50,6 +50,7 @@ from assay.runs.metrics import read_metrics
 from assay.runs.records import recorded_reward
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status
+from assay.tasks.user_code import forget_changed_files
 from assay.train.group_choice import OVERLONG
 
 JUDGING = (
@@ -70,10 +71,11 @@ def replayed_experiment(run: RunDirectory, stage: str, settings: Sequence[str]) 
 
     Raises NotReplayable, and what reading an experiment with overrides raises.
     """
+    forget_changed_files()
     before = read_experiment(run.spec)
     overrides = [whole_path(text, stage, before.stage[stage]) for text in settings]
     after = read_experiment(run.spec, overrides)
-    check_names(after, run.spec, overrides)
+    check_names(after, run.spec, overrides, run.root)
     return after
 
 

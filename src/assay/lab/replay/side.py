@@ -125,7 +125,7 @@ def score(bench: Bench, stage: SampledStage) -> list[Reward]:
 def judge_of(bench: Bench, stage: SampledStage) -> RewardFunction | WeightedReward:
     """The reward of a stage that `choose_stage` has found to have one."""
     assert stage.reward is not None
-    return reward_of(bench.session.task, stage.reward)
+    return reward_of(bench.session.task, stage.reward, bench.session.run.root)
 
 
 def judge_side(

@@ -31,7 +31,9 @@ from assay.runs.run_names import (
     find_named,
 )
 from assay.runs.status import RunBusy, hold_run, stored_status
-from assay.tasks.task import TASKS, lookup, task
+from assay.tasks.task import lookup, task_names
+from assay.tasks.task import task as find_task
+from assay.tasks.user_code import forget_changed_files
 
 IDENTITY = ("name", "role", "shared")
 """Fields of a record that change neither items nor answers."""
@@ -52,14 +54,19 @@ class Evaluated:
     file: Path
 
 
-def evaluate_again(root: Path, target: str, spec: EvaluateSpec, observer: Observer) -> Evaluated:
+def evaluate_again(
+    root: Path, target: str, spec: EvaluateSpec, observer: Observer, task: str | None = None
+) -> Evaluated:
     """Measure `target`, `NAME@CHECKPOINT` or a model source, as `spec` says on its benchmark.
+
+    A model source is asked for the `task` that has the benchmark; None looks for it.
 
     `spec.checkpoints` is ignored, and a model in this process uses the rendering that it was
     trained with. Raises InputError for what does not exist, RunBusy while the run is executed by
     another process.
     """
-    run, reference = find_target(root, target, spec.benchmark or "", observer)
+    forget_changed_files()
+    run, reference = find_target(root, target, spec.benchmark or "", observer, task)
     session = Session(experiment_of(run), run, stored_status(run.path).seed, observer)
     name = checkpoint_name(reference)
     with failure_noted(session):
@@ -133,22 +140,24 @@ def substance(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_target(
-    root: Path, target: str, benchmark: str, observer: Observer
+    root: Path, target: str, benchmark: str, observer: Observer, task: str | None
 ) -> tuple[RunDirectory, CheckpointReference]:
     """The run that holds the target's records, and the checkpoint in it."""
     kind, _, rest = target.partition(":")
     if kind in model_kinds() and kind != "run":
-        return model_run(root, target, benchmark, observer), CheckpointReference(None)
+        skill = task_with(benchmark) if task is None else task
+        lookup(find_task(skill, root).benchmarks, benchmark, "benchmark")
+        return model_run(root, target, skill, observer), CheckpointReference(None)
     return find_named(root, rest if kind == "run" else target)
 
 
-def model_run(root: Path, source: str, benchmark: str, observer: Observer) -> RunDirectory:
-    """The run without stages that holds the records of a model source for a benchmark's task, made
-    where there is none that came as far as its manifest.
+def model_run(root: Path, source: str, skill: str, observer: Observer) -> RunDirectory:
+    """The run without stages that holds the records of a model source for a task, made where there
+    is none that came as far as its manifest.
 
     A model that cannot be asked leaves no run behind.
     """
-    experiment = holder_of(root, source, task_with(benchmark))
+    experiment = holder_of(root, source, skill)
     if known := [run for run in runs_of(root, experiment.name) if run.manifest.exists()]:
         return known[-1]
     (seed,) = experiment.seeds
@@ -162,5 +171,5 @@ def model_run(root: Path, source: str, benchmark: str, observer: Observer) -> Ru
 
 def task_with(benchmark: str) -> str:
     """The name of the task that has a benchmark. Raises UnknownNameError with the nearest."""
-    owners = {known: name for name in TASKS for known in task(name).benchmarks}
+    owners = {known: name for name in task_names() for known in find_task(name).benchmarks}
     return lookup(owners, benchmark, "benchmark")

@@ -68,6 +68,7 @@ from assay.runs.run_directory import RunDirectory, RunExists, create_run
 from assay.runs.run_names import checkpoint_steps
 from assay.runs.same_experiment import begun, way_on
 from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
+from assay.tasks.user_code import forget_changed_files
 from assay.train.loop import SourceShares, train
 
 
@@ -154,6 +155,7 @@ def resume(
         raise StoppedByGuard(f"{run}: {status.message}", fix=fix)
     if past_guard and not status.guard:
         raise NoGuardToPass(f"no guard stopped {run}", fix="resume it without --past-guard")
+    forget_changed_files()
     session = looked_at(Session(experiment, run, status.seed, observer or Silent()), despite)
     if status.guard:
         pass_guards(run, status.guard.split(), status.stage, status.step)
@@ -311,7 +313,8 @@ def train_stage(session: Session, name: str, stage: StageSpec, policy: Policy, s
         select(session, name, policy, state.step)
     runner = None
     if isinstance(stage, SamplingStage) and stage.reward is not None:  # type: ignore[attr-defined]
-        judge = reward_of(session.task, stage.reward)  # type: ignore[attr-defined]
+        reward = stage.reward  # type: ignore[attr-defined]
+        judge = reward_of(session.task, reward, session.run.root)
         runner = session.reward_runner(judge, stage)
     order = find_order(session.sets, stage.data)
     given = session.stage_input(stage, find_part(session.sets, stage.data), runner, order)

@@ -34,6 +34,7 @@ from assay.tasks.task import (
     benchmark,
     no_error,
 )
+from assay.tasks.user_code import file_note
 
 BASE = "base"
 EXAMPLES = "examples"
@@ -145,12 +146,15 @@ def make_evaluation(
         checker, options = made.checker, dict(made.options)
     else:
         items, classify = find_part(sets, spec.data or ""), no_error
-        score = reward_of(task, spec.reward or {})
+        score = reward_of(task, spec.reward or {}, root)
         checker, options = f"reward {json.dumps(spec.reward)}", {}
         several = any(task.dialogue(item) is not None for item in items)
         dialogue = partial(dialogue_of, task) if several else None
     if spec.take is not None:
         items = take(items, spec.take.rows, spec.take.how).rows
+    judges = score.rewards.values() if isinstance(score, WeightedReward) else [score]
+    notes = sorted({file_note(judge) for judge in judges} - {""})
+    checker += f" ({', '.join(notes)})" if notes else ""
     record = EvaluationRecord(
         name=name,
         benchmark=spec.benchmark or spec.data or "",

@@ -46,7 +46,8 @@ from assay.runs.run_names import (
     run_checkpoint,
 )
 from assay.tasks.running import DEADLINE_SECONDS
-from assay.tasks.task import reward
+from assay.tasks.task import reward, task_fingerprint
+from assay.tasks.user_code import file_of
 
 PACKAGE = Path(assay.__file__).parent
 _MODULE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):[A-Za-z_]\w*")
@@ -78,7 +79,8 @@ def _sources(value: Any) -> dict[str, str]:
     plain = inspect.unwrap(value)
     module = inspect.getmodule(plain) or inspect.getmodule(type(plain))
     assert module is not None, f"{value} has no module"
-    found = {module.__name__: inspect.getsource(module)}
+    loaded = file_of(module)
+    found = {module.__name__: inspect.getsource(module)} if loaded is None else {**loaded.sources}
     for held in _held(plain):
         if callable(held) and not isinstance(held, type):
             found |= _sources(held)
@@ -196,11 +198,18 @@ def about_run(session: Session) -> Manifest:
         "time": {"started": datetime.now(UTC).isoformat(timespec="seconds")},
         "seed": session.seed,
         "task": experiment.task,
+        **task_source(session),
         "as_reported": experiment.as_reported,
         "code": code_fingerprint(),
         "packages": packages(),
         "machine": machine(),
     }
+
+
+def task_source(session: Session) -> Manifest:
+    """The fingerprint of a task outside the package; nothing for a built-in one."""
+    found = task_fingerprint(session.experiment.task, session.run.root)
+    return {"task_source": found} if found else {}
 
 
 def check_manifest(run: RunDirectory, manifest: Manifest) -> None:
@@ -217,6 +226,8 @@ def check_manifest(run: RunDirectory, manifest: Manifest) -> None:
     found = [d for d in differences(stored, now) if d.path.split(".")[0] not in UNCOUNTED]
     noted = [d for d in found if d.path.split(".")[0] in NOTED]
     changed = [d for d in found if d not in noted]
+    # A user's file is the cause of what else is different.
+    changed.sort(key=lambda d: not d.path.startswith("task_source"))
     if changed:
         first, others = changed[0], len(changed) - 1
         problem = f"{first.path} was {first.control!r} and is now {first.other!r}"
@@ -305,7 +316,10 @@ def stage_table(session: Session, spec: StageSpec) -> dict[str, Any]:
 def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:
     weights = {spec: 1.0} if isinstance(spec, str) else spec
     return {
-        name: {"weight": weight, "source_sha256": source_sha256(reward(session.task, name))}
+        name: {
+            "weight": weight,
+            "source_sha256": source_sha256(reward(session.task, name, session.run.root)),
+        }
         for name, weight in weights.items()
     }
 

@@ -55,7 +55,7 @@ class Session:
     @cached_property
     def task(self) -> Task:
         """The experiment's skill."""
-        return task(self.experiment.task)
+        return task(self.experiment.task, self.run.root)
 
     @cached_property
     def precision(self) -> Precision:

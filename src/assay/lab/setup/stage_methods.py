@@ -4,6 +4,7 @@ Trains nothing itself.
 """
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from assay.data.episode import Episode, Reward
 from assay.data.renderings.rendering import Loss
@@ -216,8 +217,8 @@ def build_grpo(stage: GrpoStage, given: StageInput) -> Grpo:
     return Grpo(sampled_prompts(stage, given), settings, objective, given.encoder.decode)
 
 
-def reward_of(task: Task, spec: RewardSpec) -> RewardFunction | WeightedReward:
-    """The reward that a spec names, or the weighted sum of several."""
+def reward_of(task: Task, spec: RewardSpec, root: Path) -> RewardFunction | WeightedReward:
+    """The reward that a spec names, or the weighted sum of several; users' files lie in `root`."""
     if isinstance(spec, str):
-        return reward(task, spec)
-    return WeightedReward({name: reward(task, name) for name in spec}, spec)
+        return reward(task, spec, root)
+    return WeightedReward({name: reward(task, name, root) for name in spec}, spec)

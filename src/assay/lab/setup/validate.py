@@ -12,7 +12,7 @@ from typing import Any
 from assay.data.formats.formats import FORMATS
 from assay.data.renderings.rendering import RENDERINGS
 from assay.data.toml_text import KeyPath
-from assay.errors import nearest
+from assay.errors import InputError, nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import parse_override
 from assay.experiment.problems import Problem
@@ -34,18 +34,23 @@ from assay.rl.kl import CORRECTED, KL_ESTIMATORS, k1
 from assay.rl.losses import LOSSES
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
-from assay.tasks.task import TASKS, Task, task
+from assay.tasks.task import Task, reward, task
+from assay.tasks.user_code import forget_changed_files
 from assay.train.metric_names import METHODS, is_written
 
 
 def check_names(
-    experiment: Experiment, file: Path | None = None, overrides: Sequence[str] = ()
+    experiment: Experiment,
+    file: Path | None = None,
+    overrides: Sequence[str] = (),
+    root: Path = Path(),
 ) -> None:
     """Raise SpecError for the names that are in no register, with the nearest that are.
 
     With the `file` and the overrides that the experiment was read from, the error says where.
+    Users' files lie in `root`.
     """
-    problems = unknown_names(experiment)
+    problems = unknown_names(experiment, root)
     if not problems:
         return
     if file is None:
@@ -56,17 +61,17 @@ def check_names(
     raise first_error(problems, file, text, [parse_override(o) for o in overrides])
 
 
-def unknown_names(experiment: Experiment) -> list[Problem]:
+def unknown_names(experiment: Experiment, root: Path) -> list[Problem]:
     """Every name that is in no register, in the order of the tables."""
-    return [problem for problem in _problems(experiment) if problem is not None]
+    return [problem for problem in _problems(experiment, root) if problem is not None]
 
 
-def _problems(experiment: Experiment) -> Iterator[Problem | None]:
-    unknown_task = _unknown(("task",), experiment.task, TASKS, "task")
-    if unknown_task:
-        yield unknown_task
+def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
+    try:
+        skill = task(experiment.task, root)
+    except InputError as wrong:
+        yield _problem_of(("task",), wrong)
         return
-    skill = task(experiment.task)
     kind = experiment.model.partition(":")[0]
     yield _unknown(("model",), kind, model_kinds(), "kind of model source")
     for name, helper in experiment.helpers.items():
@@ -87,13 +92,13 @@ def _problems(experiment: Experiment) -> Iterator[Problem | None]:
         place = ("stage", name)
         yield _unknown((*place, "rendering"), stage.rendering, _renderings(), "rendering")
         if not isinstance(stage, SftStage):
-            yield from _rewards((*place, "reward"), stage.reward, skill)
+            yield from _rewards((*place, "reward"), stage.reward, skill, root)
         if isinstance(stage, GrpoStage):
             yield from _estimators(place, stage)
     for name, evaluation in experiment.evaluate.items():
         place = ("evaluate", name)
         yield _unknown((*place, "rendering"), evaluation.rendering, _renderings(), "rendering")
-        yield from _rewards((*place, "reward"), evaluation.reward, skill)
+        yield from _rewards((*place, "reward"), evaluation.reward, skill, root)
         if evaluation.benchmark is not None:
             known = skill.benchmarks
             yield _unknown((*place, "benchmark"), evaluation.benchmark, known, "benchmark")
@@ -126,12 +131,21 @@ def _renderings() -> list[str]:
     return ["auto", *RENDERINGS]
 
 
-def _rewards(path: KeyPath, reward: Reward | None, skill: Task) -> Iterator[Problem | None]:
-    names = [reward] if isinstance(reward, str) else [*(reward or {})]
+def _rewards(
+    path: KeyPath, spec: Reward | None, skill: Task, root: Path
+) -> Iterator[Problem | None]:
+    names = [spec] if isinstance(spec, str) else [*(spec or {})]
     for name in names:
-        place = path if isinstance(reward, str) else (*path, name)
-        short = name.removeprefix(skill.name + ".")
-        yield _unknown(place, short, skill.rewards, "reward")
+        try:
+            reward(skill, name, root)
+        except InputError as wrong:
+            yield _problem_of(path if isinstance(spec, str) else (*path, name), wrong)
+
+
+def _problem_of(path: KeyPath, error: InputError) -> Problem:
+    """What a name leads to that cannot be used, with the place in the user's own file."""
+    place = ":".join(str(part) for part in (error.file, error.line) if part is not None)
+    return Problem(path, f"{place}: {error.problem}" if place else error.problem, error.fix or "")
 
 
 def _estimators(place: KeyPath, stage: GrpoStage) -> Iterator[Problem | None]:
@@ -179,6 +193,7 @@ def read_whole(source: ExperimentSource, overrides: Sequence[str], root: Path) -
 
     Raises SpecError with all problems that can be known without opening data or model.
     """
+    forget_changed_files()
     experiment, problems = None, []
     try:
         experiment = read_experiment(source, overrides)
@@ -186,9 +201,9 @@ def read_whole(source: ExperimentSource, overrides: Sequence[str], root: Path) -
         if wrong.rest is None:
             raise
         problems = list(wrong.problems)
-        problems += [*unknown_names(wrong.rest), *absent_files(wrong.rest, root)]
+        problems += [*unknown_names(wrong.rest, root), *absent_files(wrong.rest, root)]
     else:
-        problems = [*unknown_names(experiment), *absent_files(experiment, root)]
+        problems = [*unknown_names(experiment, root), *absent_files(experiment, root)]
     if experiment is None or problems:
         settings = [parse_override(each) for each in overrides]
         raise first_error(problems, file_of(source), text_of(source), settings)

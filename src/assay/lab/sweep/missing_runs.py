@@ -90,7 +90,7 @@ def missing_work(root: Path, found: SweepFile) -> Work:
     """
     jobs, finished, busy = [], [], []
     for planned in plan(found):
-        check_names(planned.experiment, planned.base, planned.overrides)
+        check_names(planned.experiment, planned.base, planned.overrides, root)
         for seed in planned.experiment.seeds:
             run = newest(root, planned.name, seed)
             if run is not None:

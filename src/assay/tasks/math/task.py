@@ -10,17 +10,13 @@ from assay.data.formats.formats import read_rows
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.tasks.math.rewards import REWARD_MAXIMUM, REWARDS, RULES, accuracy, gold_answer
-from assay.tasks.task import Benchmark, BenchmarkOptions, Dialogue
+from assay.tasks.task import Benchmark, BenchmarkOptions, Dialogue, NoTargetError
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 """Qwen2.5-Math's wording."""
 
 CALCULATOR = re.compile(r"<<[^<>]*>>")
 """GSM8K's annotations for a calculator, which no completion can use."""
-
-
-class NoTargetError(InputError):
-    """A row has no answer to train on."""
 
 
 def gsm8k(options: BenchmarkOptions) -> Benchmark:

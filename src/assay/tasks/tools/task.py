@@ -20,7 +20,14 @@ from functools import partial
 from assay.data.row import Message, Row
 from assay.data.tools import function_names
 from assay.errors import InputError
-from assay.tasks.task import Benchmark, BenchmarkMaker, BenchmarkOptions, Dialogue, lookup
+from assay.tasks.task import (
+    Benchmark,
+    BenchmarkMaker,
+    BenchmarkOptions,
+    Dialogue,
+    NoTargetError,
+    lookup,
+)
 from assay.tasks.tools.checker import CHECKER, MULTI_TURN_CHECKER
 from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS, dialogue_error
 from assay.tasks.tools.generated_calls import read_generated_calls, read_held_out_calls
@@ -124,10 +131,6 @@ BENCHMARKS: Mapping[str, BenchmarkMaker] = {
     **{f"bfcl/{category}": partial(bfcl, category) for category in (*CATEGORIES, *RELEVANCE)},
     **{f"bfcl/{category}": partial(multi_turn, category) for category in MULTI_TURN},
 }
-
-
-class NoTargetError(InputError):
-    """A row has no answer to train on."""
 
 
 class ToolsTask:

@@ -1,0 +1,165 @@
+"""Takes functions of three signatures as rewards, told apart by the names of their parameters.
+
+- `(row, completion) -> Reward`: Assay's own.
+- `(prompt, completion, row) -> float`: texts in, a number out; None abstains.
+- `(prompts, completions, **columns) -> list[float]`: TRL's. It is called with one completion, in
+  the form of messages, and gets the columns of the row that it names, or all where it takes
+  `**kwargs` (TRL 1.16, `trainer/grpo_trainer.py: _calculate_rewards`).
+
+Whether a function may run in this process is its own word: the attribute `unsafe`.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assay.data.conversation import stored_messages
+from assay.data.episode import Completion, Reward
+from assay.data.row import Message, Row
+from assay.errors import InputError
+
+Judge = Callable[[Row, Completion], Reward]
+TRL = {"prompts", "completions", "completion_ids"}
+"""Parameters that only TRL's signature has; a function names at least one of them."""
+
+ACCEPTED = (
+    "write (prompt, completion, row) -> float, (row, completion) -> Reward, or TRL's "
+    "(prompts, completions, **columns) -> list[float]"
+)
+
+
+class WrongSignature(InputError):
+    """A function that is no reward by the names of its parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextReward:
+    """A function `(prompt, completion, row)` as a reward: both texts, and a number back."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, row: Row, completion: Completion) -> Reward:
+        """Raises TypeError for what is neither number nor Reward."""
+        said = self.function(prompt=question(row), completion=completion.text, row=row)
+        return as_value(said, self.function)
+
+    @property
+    def unsafe(self) -> bool:
+        """Whether it has to run in a worker."""
+        return bool(getattr(self.function, "unsafe", False))
+
+    @property
+    def lowest(self) -> float:
+        """The value of an answer on which it fails."""
+        return float(getattr(self.function, "lowest", 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class TrlReward(TextReward):
+    """A function of TRL's signature as a reward, called with lists of one.
+
+    What it logs (`log_metric`, `log_extra`) become the reward's parts and facts.
+    """
+
+    def __call__(self, row: Row, completion: Completion) -> Reward:
+        """Raises TypeError for anything but one number, and for a column that the row lacks."""
+        parts: dict[str, float] = {}
+        facts: dict[str, str] = {}
+
+        def log_metric(name: str, value: float) -> None:
+            parts[name] = float(value)
+
+        def log_extra(column: str, values: Sequence[object]) -> None:
+            facts[column] = str(values[0])
+
+        given = {
+            **{name: [value] for name, value in columns(row, completion).items()},
+            "log_metric": log_metric,
+            "log_extra": log_extra,
+        }
+        said = self.function(**taken(self.function, given))
+        if inspect.isawaitable(said):
+            said = finished(said)
+        if not isinstance(said, list | tuple) or len(said) != 1:
+            raise TypeError(f"{named(self.function)} returned {said!r}, not a list of one number")
+        return replace(as_value(said[0], self.function), parts=parts, facts=facts)
+
+
+def as_reward(function: Callable[..., Any], name: str) -> Judge:
+    """A function of any of the signatures as a reward. Raises WrongSignature."""
+    if not callable(function) or isinstance(function, type):
+        raise WrongSignature(f"{name} is {function!r:.80}, not a function", fix=ACCEPTED)
+    names = required(function)
+    if names == ["row", "completion"]:
+        return function
+    if set(names) == {"prompt", "completion", "row"}:
+        return TextReward(function)
+    if TRL & {*names} and not {"prompt", "completion", "row"} & {*names}:
+        return TrlReward(function)
+    raise WrongSignature(f"{name} takes ({', '.join(names)})", fix=ACCEPTED)
+
+
+def required(function: Callable[..., Any]) -> list[str]:
+    """The parameters that have no default. Raises WrongSignature where Python cannot tell."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        problem = f"the parameters of {named(function)} cannot be read"
+        raise WrongSignature(problem, fix=ACCEPTED) from None
+    loose = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return [p.name for p in found if p.default is p.empty and p.kind not in loose]
+
+
+def taken(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the arguments a function takes: all where it has `**kwargs`."""
+    known = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        return dict(given)
+    return {name: value for name, value in given.items() if name in known}
+
+
+def named(function: Callable[..., Any]) -> str:
+    """The name of a function, or of the class of an object in its place."""
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def as_value(said: Any, function: Callable[..., Any]) -> Reward:
+    """What a function returned as a reward. Raises TypeError."""
+    if isinstance(said, Reward):
+        return said
+    if said is None:
+        return Reward(None, why=f"{named(function)} returned None")
+    if isinstance(said, str | bytes) or not hasattr(said, "__float__"):
+        raise TypeError(f"{named(function)} returned {type(said).__name__}, not a number")
+    return Reward(float(said))
+
+
+def question(row: Row) -> str:
+    """The text of the row's last user message; "" without one."""
+    return next((m.content for m in reversed(row.prompt) if m.role == "user"), "")
+
+
+def columns(row: Row, completion: Completion) -> dict[str, Any]:
+    """The columns that TRL passes on, of one completion."""
+    said = completion.messages or (Message("assistant", completion.text),)
+    return {
+        **row.extra,
+        "id": row.id,
+        "gold": row.gold,
+        "prompts": stored_messages(row.prompt),
+        "completions": stored_messages(said),
+        "completion_ids": list(completion.tokens),
+    }
+
+
+def finished(said: Awaitable[Any]) -> Any:
+    """The result of an asynchronous function, in a loop of its own: a notebook has one running."""
+
+    async def wait() -> Any:
+        return await said
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(wait())).result()

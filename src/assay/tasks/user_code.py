@@ -1,0 +1,297 @@
+"""Loads code from outside the package: users' files by their path, tasks of installed packages.
+
+A file is loaded once per process, by its absolute path and under a private module name, so that
+its name shadows nothing. It may import modules and packages that lie beside it; they belong to its
+fingerprint. An installed package brings tasks by entry points of the group `assay.tasks`. Whether
+what is loaded is a task or a reward is judged in `task`.
+"""
+
+import ast
+import inspect
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.machinery import SourceFileLoader
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import decode_source, find_spec, module_from_spec, spec_from_loader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from assay.data.files import sha256_file
+from assay.data.hashing import canonical_json, sha256_text
+from assay.errors import InputError, nearest
+
+SCHEME = "path:"
+GROUP = "assay.tasks"
+"""The group of entry points by which an installed package brings tasks."""
+PRIVATE = "assay_user_file_"
+"""How the private names of modules begin."""
+
+
+class UserCodeError(InputError):
+    """Code of a user that is not there, cannot be imported, or defines something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFile:
+    """A file as this process has loaded it."""
+
+    path: Path
+    module: ModuleType
+    sources: Mapping[str, str]
+    """The text of the file and of what it imports beside it, by path from its folder."""
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """The sha256 of each source by its path from the file's folder."""
+        return {name: sha256_text(text) for name, text in self.sources.items()}
+
+
+_loaded: dict[Path, LoadedFile] = {}
+
+
+def load_file(name: str, root: Path) -> LoadedFile:
+    """The file that `path:FILE` or `FILE` names, relative ones from `root`.
+
+    Raises UserCodeError for a file that is not there or raises when it is imported.
+    """
+    path = (root / Path(name.removeprefix(SCHEME)).expanduser()).resolve()
+    if path not in _loaded:
+        if not path.is_file():
+            raise UserCodeError(f"{path}: no such file", fix=f"it counts from {root.resolve()}")
+        sources = source_files(path)
+        _loaded[path] = LoadedFile(path, _executed(path, sources), sources)
+    return _loaded[path]
+
+
+def forget_changed_files() -> None:
+    """Let files that have changed on disk be loaded anew: a notebook runs several experiments."""
+    for path, loaded in list(_loaded.items()):
+        if path.is_file() and source_files(path) == loaded.sources:
+            continue
+        del _loaded[path]
+        for name in _beside_modules(loaded.sources):
+            for known in [each for each in sys.modules if each.split(".")[0] == name]:
+                if _lies_in(sys.modules[known], path.parent):
+                    del sys.modules[known]
+
+
+def file_of(module: ModuleType) -> LoadedFile | None:
+    """The user's file that a module is, or lies beside; None for every other module."""
+    for loaded in _loaded.values():
+        names = _beside_modules(loaded.sources)
+        beside = module.__name__.split(".")[0] in names and _lies_in(module, loaded.path.parent)
+        if module is loaded.module or beside:
+            return loaded
+    return None
+
+
+def source_files(path: Path) -> dict[str, str]:
+    """The text of a file and of all that it imports beside it, by path from its folder.
+
+    Raises UserCodeError for one that is no Python.
+    """
+    found: dict[str, str] = {}
+    waiting = [path]
+    while waiting:
+        file = waiting.pop()
+        name = file.relative_to(path.parent).as_posix()
+        if name not in found:
+            found[name], tree = _parsed(file)
+            waiting += _imported_beside(tree, path.parent)
+    return dict(sorted(found.items()))
+
+
+def _parsed(file: Path) -> tuple[str, ast.Module]:
+    try:
+        text = decode_source(file.read_bytes())
+        return text, ast.parse(text, filename=str(file))
+    except SyntaxError as error:
+        raise UserCodeError(f"SyntaxError: {error.msg}", file=file, line=error.lineno) from None
+    except ValueError as error:
+        raise UserCodeError(f"is no Python source: {error}", file=file) from None
+
+
+def _imported_beside(tree: ast.Module, folder: Path) -> Iterator[Path]:
+    """The files in `folder` that a module imports, wherever in it; of a package, all."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.split(".")[0])
+    for name in names - sys.stdlib_module_names:
+        if (folder / name / "__init__.py").is_file():
+            yield from (folder / name).rglob("*.py")
+        elif (folder / f"{name}.py").is_file():
+            yield folder / f"{name}.py"
+
+
+def _beside_modules(sources: Mapping[str, str]) -> set[str]:
+    """The top-level names of the modules that a file imports beside it, its own among them."""
+    return {name.split("/")[0].removesuffix(".py") for name in sources}
+
+
+class _FromSource(SourceFileLoader):
+    """Compiles the source that is there: a cached one may be of the same second and length."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+def _executed(path: Path, sources: Mapping[str, str]) -> ModuleType:
+    """The module of a file, run. Raises UserCodeError with the line in the user's files."""
+    folder = str(path.parent)
+    if folder not in sys.path:
+        # At the end, so that what lies there shadows nothing; workers import from there too.
+        sys.path.append(folder)
+    name = f"{PRIVATE}{sha256_text(str(path))[:12]}_{path.stem}"
+    spec = spec_from_loader(name, _FromSource(name, str(path)))
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    # Dataclasses and pickle look their module up.
+    sys.modules[name] = module
+    try:
+        _refuse_shadowed(path, sources)
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        if isinstance(error, UserCodeError):
+            raise
+        raise _raised(error, path) from error
+    return module
+
+
+def _refuse_shadowed(path: Path, sources: Mapping[str, str]) -> None:
+    """A module beside the file that Python would take from elsewhere."""
+    for name in sorted(_beside_modules({n: t for n, t in sources.items() if n != path.name})):
+        known = sys.modules.get(name)
+        spec = known.__spec__ if known is not None else find_spec(name)
+        origin = spec.origin if spec is not None else None
+        if origin is None or not Path(origin).resolve().is_relative_to(path.parent):
+            problem = f"imports {name!r}, which is {origin} and not what lies beside it"
+            raise UserCodeError(problem, file=path, fix=f"rename {name}.py")
+
+
+def _raised(error: BaseException, path: Path) -> UserCodeError:
+    """The error with the deepest line of it that is in the user's folder."""
+    if isinstance(error, SyntaxError):
+        problem = f"SyntaxError: {error.msg}"
+        return UserCodeError(problem, file=error.filename or path, line=error.lineno)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames if Path(each.filename).is_relative_to(path.parent)]
+    text = " ".join(str(error).split())
+    problem = f"raises {type(error).__name__}" + (f": {text}" if text else "")
+    place = own[-1] if own else None
+    return UserCodeError(
+        problem, file=place.filename if place else path, line=place.lineno if place else None
+    )
+
+
+def _lies_in(module: ModuleType, folder: Path) -> bool:
+    origin = getattr(module, "__file__", None)
+    return origin is not None and Path(origin).resolve().is_relative_to(folder)
+
+
+def function_in(name: str, root: Path) -> tuple[Callable[..., Any], LoadedFile]:
+    """The function that `path:FILE.py:FUNCTION` names, and its file. Raises UserCodeError."""
+    file, _, function = name.removeprefix(SCHEME).rpartition(":")
+    if not file.endswith(".py"):
+        raise UserCodeError(f"{name!r} names no function", fix="write path:FILE.py:FUNCTION")
+    loaded = load_file(file, root)
+    known = {n: f for n, f in vars(loaded.module).items() if callable(f) and n[:1] != "_"}
+    if function not in known:
+        problem = f"there is no function {function!r}"
+        raise UserCodeError(problem, file=loaded.path, fix=nearest(function, known))
+    return known[function], loaded
+
+
+def file_note(function: Callable[..., Any]) -> str:
+    """File and fingerprint of a function of a user, or of what stands for it; "" for any other."""
+    inner = getattr(function, "function", getattr(function, "func", function))
+    module = inspect.getmodule(inner) or inspect.getmodule(type(inner))
+    loaded = file_of(module) if module is not None else None
+    if loaded is None:
+        return ""
+    return f"{loaded.path.name} {sha256_text(canonical_json(loaded.fingerprint))[:12]}"
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Where a worker finds a function: "package.module:name", or of a user's file path, name and
+    fingerprint in JSON.
+
+    Raises UserCodeError for one without an importable name (a lambda, or defined in a function).
+    """
+    name = getattr(function, "__qualname__", "<unnamed>")
+    if "<" in name or "." in name:
+        problem = f"the unsafe reward {name} cannot run in a worker"
+        raise UserCodeError(problem, fix="define it in a module")
+    module = sys.modules[function.__module__]
+    for loaded in _loaded.values():
+        if module is loaded.module:
+            return json.dumps([str(loaded.path), name, loaded.fingerprint])
+    return f"{module.__name__}:{name}"
+
+
+def function_at(place: str) -> Callable[..., Any]:
+    """The function that `place_of` describes. Raises what importing raises, and UserCodeError for a
+    file that is no longer what the lab has loaded."""
+    if not place.startswith("["):
+        module, _, name = place.partition(":")
+        return getattr(import_module(module), name)
+    path, name, fingerprint = json.loads(place)
+    loaded = load_file(path, Path("/"))
+    if loaded.fingerprint != fingerprint:
+        raise UserCodeError("has changed since the run began", file=path, fix="restore it")
+    return getattr(loaded.module, name)
+
+
+@cache
+def installed_tasks() -> dict[str, EntryPoint]:
+    """The entry points of installed packages by name. Raises UserCodeError for two of one name."""
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=GROUP):
+        if point.name in found:
+            two = f"{distribution(found[point.name])} and {distribution(point)}"
+            problem = f"two packages bring a task {point.name!r}: {two}"
+            raise UserCodeError(problem, fix="uninstall one of them")
+        found[point.name] = point
+    return found
+
+
+def load_installed(point: EntryPoint) -> Any:
+    """What an entry point names. Raises UserCodeError."""
+    try:
+        return point.load()
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        problem = f"task {point.name!r} of {distribution(point)} cannot be imported: {what}"
+        raise UserCodeError(problem, fix=f"it is {point.value}") from error
+
+
+def distribution(point: EntryPoint) -> str:
+    """Name and version of the package that brings an entry point."""
+    return f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown package"
+
+
+def installed_fingerprint(point: EntryPoint) -> dict[str, str]:
+    """Version of the distribution, and one sha256 of all Python files of its module or package."""
+    spec = find_spec(point.module.split(".")[0])
+    origin = Path(spec.origin) if spec is not None and spec.origin else None
+    if origin is None:
+        files = []
+    elif origin.name == "__init__.py":
+        files = sorted(origin.parent.rglob("*.py"))
+    else:
+        files = [origin]
+    hashes = [[f.relative_to(files[0].parent).as_posix(), sha256_file(f)] for f in files]
+    return {
+        "distribution": distribution(point),
+        "source_sha256": sha256_text(canonical_json(hashes)),
+    }

@@ -1,0 +1,135 @@
+"""Functions of three signatures are rewards; every other one is refused."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Message, Row
+from assay.tasks.reward_signatures import WrongSignature, as_reward
+from assay.tasks.running import RewardRunner
+from assay.tasks.task import is_unsafe, lowest, unsafe
+
+QUESTION = (Message("system", "Add."), Message("user", "1 + 1 = ?"))
+ROW = Row("r", (*QUESTION, Message("assistant", "2")), gold="2", extra={"solution": "two"})
+SAID = Completion("2", (50, 51))
+
+
+def judged(function: Callable, completion: Completion = SAID) -> Reward:
+    return as_reward(function, "f")(ROW, completion)
+
+
+def test_a_plain_function_gets_texts_and_the_row_in_any_order() -> None:
+    seen = []
+
+    def plain(row, prompt, completion, strict=True):
+        seen.append((row, prompt, completion, strict))
+        return True
+
+    assert judged(plain) == Reward(1.0)
+    assert seen == [(ROW, "1 + 1 = ?", "2", True)]
+
+
+@pytest.mark.parametrize(
+    ("said", "value"), [(0.25, 0.25), (False, 0.0), (3, 3.0), (Reward(0.5, why="x"), 0.5)]
+)
+def test_numbers_and_rewards_are_values(said: object, value: float) -> None:
+    assert judged(lambda prompt, completion, row: said).value == value
+
+
+def test_none_abstains_with_the_name_of_the_function() -> None:
+    def shy(prompt, completion, row):
+        return None
+
+    assert judged(shy) == Reward(None, why="shy returned None")
+
+
+@pytest.mark.parametrize("said", ["1.0", [1.0], {}])
+def test_what_is_no_number_is_an_abstention_and_no_zero(said: object) -> None:
+    judge = as_reward(lambda prompt, completion, row: said, "f")
+    (reward,) = RewardRunner(judge).score([(ROW, SAID)])
+    assert reward.value is None and "not a number" in reward.why
+
+
+def test_assays_own_functions_stay_themselves() -> None:
+    def own(row, completion):
+        return Reward(1.0)
+
+    assert as_reward(own, "f") is own
+    assert judged(partial(lambda row, completion, by: Reward(by), by=0.5)).value == 0.5
+
+
+def test_a_function_of_trl_gets_lists_of_one_and_the_columns_that_it_names() -> None:
+    seen = {}
+
+    def trl(prompts, completions, solution, **columns):
+        seen.update(columns, prompts=prompts, completions=completions, solution=solution)
+        columns["log_metric"]("length", 1)
+        columns["log_extra"]("note", ["short"])
+        return [0.5]
+
+    assert judged(trl) == Reward(0.5, {"length": 1.0}, facts={"note": "short"})
+    assert seen["prompts"] == [
+        [{"role": "system", "content": "Add."}, {"role": "user", "content": "1 + 1 = ?"}]
+    ]
+    assert seen["completions"] == [[{"role": "assistant", "content": "2"}]]
+    assert seen["solution"] == ["two"] and seen["completion_ids"] == [[50, 51]]
+    assert judged(lambda completions, solution: [float(len(solution))]).value == 1.0
+    assert judged(lambda completion_ids, **kwargs: [len(completion_ids[0])]).value == 2.0
+
+
+def test_a_function_of_trl_sees_all_turns_of_a_dialogue() -> None:
+    turns = (Message("assistant", "a"), Message("user", "go on"), Message("assistant", "b"))
+    length = lambda completions: [len(completions[0])]  # noqa: E731
+    assert judged(length, Completion("a\nb", messages=turns)).value == 3.0
+
+
+def test_an_asynchronous_function_of_trl_is_waited_for() -> None:
+    async def slow(completions, **kwargs):
+        return [0.75]
+
+    assert judged(slow).value == 0.75
+
+
+def test_a_column_that_the_row_lacks_is_an_abstention_that_names_it() -> None:
+    judge = as_reward(lambda completions, answer: [1.0], "f")
+    (reward,) = RewardRunner(judge).score([(ROW, SAID)])
+    assert reward.value is None and "'answer'" in reward.why
+
+
+@pytest.mark.parametrize("said", [1.0, [], [1.0, 1.0]])
+def test_another_number_of_values_is_an_abstention(said: object) -> None:
+    judge = as_reward(lambda completions: said, "f")
+    (reward,) = RewardRunner(judge).score([(ROW, SAID)])
+    assert reward.value is None and "not a list of one number" in reward.why
+
+
+def test_unsafe_and_lowest_are_the_functions_own() -> None:
+    @unsafe
+    def plain(prompt, completion, row):
+        return 1.0
+
+    plain.lowest = -1.0  # type: ignore[attr-defined]
+    judge = as_reward(plain, "f")
+    assert is_unsafe(judge) and lowest(judge) == -1.0
+    assert not is_unsafe(as_reward(lambda prompts, completions: [1.0], "f"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: 1,
+        lambda completion: 1,
+        lambda completion, row: 1,
+        lambda row, completion, more: 1,
+        lambda prompt, completion, row, more: 1,
+        lambda prompts, completions, row: 1,
+        lambda *arguments: 1,
+        "text",
+        Reward,
+    ],
+)
+def test_every_other_signature_is_refused_with_those_that_are_taken(wrong: object) -> None:
+    with pytest.raises(WrongSignature, match=r"f (takes|is) .*\(prompt, completion, row\) -> flo"):
+        as_reward(wrong, "f")  # type: ignore[arg-type]

@@ -1,0 +1,232 @@
+"""Code outside the package: loaded once, known by its source, and refused in one line."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from assay.data.episode import Completion
+from assay.data.row import Message, Row
+from assay.errors import InputError
+from assay.sandbox.pool import WorkerStartError
+from assay.tasks.running import RewardRunner
+from assay.tasks.task import is_unsafe, reward, task, task_fingerprint, task_names
+from assay.tasks.user_code import (
+    file_note,
+    forget_changed_files,
+    function_at,
+    load_file,
+    place_of,
+)
+from tests.tasks.user_files import TASK, forgotten, install, write
+
+ROW = Row("r", (Message("user", "1 + 1 = ?"), Message("assistant", "2")), gold="2")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with forgotten(tmp_path):
+        yield tmp_path
+
+
+def refusal(name: str, root: Path) -> str:
+    with pytest.raises(InputError) as raised:
+        task(name, root)
+    return str(raised.value).replace(f"{root}/", "")
+
+
+def test_a_class_in_a_file_is_a_task_with_defaults_for_all_but_its_rewards(folder: Path) -> None:
+    write(folder, "sub/my-task.py", TASK)
+    found = task("path:sub/my-task.py", folder)
+    assert found.name == "sums" and not found.benchmarks
+    assert found.prompt(ROW) == ROW.messages[:1] and found.target(ROW) == ROW.messages[1]
+    bare = Row("b", ROW.messages[:1], gold="2")
+    assert found.target(bare).content == "2"
+    assert reward(found, "sums.exact")(ROW, Completion("2")).value == 1.0
+    assert task("path:sub/my-task.py", folder).rewards is found.rewards
+
+
+def test_the_name_of_a_file_shadows_no_module(folder: Path) -> None:
+    write(folder, "json.py", TASK)
+    assert task("path:json.py", folder).name == "sums"
+    assert sys.modules["json"] is json and not (folder / "__pycache__").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = 1\nx.y\n", "t.py:2: raises AttributeError: 'int' object has no attribute 'y'"),
+        ("def f(:\n", "t.py:1: SyntaxError: invalid syntax"),
+        ("import sys\n\nsys.exit(3)\n", "t.py:3: raises SystemExit: 3"),
+        ("from beside import thing\n", "beside.py:2: raises ZeroDivisionError: division by zero"),
+        ("import absent_package\n", "t.py:1: raises ModuleNotFoundError: No module named"),
+        ("x = 1\n", "t.py: defines no task (write TASK = ... for the one that is meant (docs/"),
+        (TASK + "class More(BaseTask): ...\n", "t.py: defines 2 tasks: Sums, More (write TASK ="),
+        ("TASK = 3\n", "t.py: the task lacks name, rewards, benchmarks, reward_maximum, sources, "),
+        (TASK + "TASK = Sums()\nTASK.name = 'a b'\n", "t.py: the task's name is 'a b' (use"),
+        (
+            TASK.replace("prompt, completion, row", "text"),
+            "t.py: reward 'exact' takes (text) (write (prompt, completion, row) -> float, "
+            "(row, completion) -> Reward, or TRL's (prompts, completions, **columns) -> ",
+        ),
+        ("# \xe9", "t.py: SyntaxError: invalid or missing encoding declaration"),
+    ],
+)
+def test_a_file_that_brings_no_task_is_refused_in_one_line(
+    folder: Path, text: str, expected: str
+) -> None:
+    write(folder, "t.py", text)
+    write(folder, "beside.py", "thing = 1\n1 / 0\n")
+    said = refusal("path:t.py", folder)
+    assert said.startswith(expected) and "\n" not in said
+
+
+def test_a_file_that_is_not_there_says_from_where_it_counts(folder: Path) -> None:
+    assert refusal("path:t.py", folder) == f"t.py: no such file (it counts from {folder})"
+
+
+def test_one_task_among_several_can_be_named(folder: Path) -> None:
+    write(folder, "t.py", TASK + "class More(BaseTask):\n    name = 'more'\nTASK = More()\n")
+    assert task("path:t.py", folder).name == "more"
+
+
+def test_the_fingerprint_is_the_source_of_the_file_and_of_what_it_imports_beside_it(
+    folder: Path,
+) -> None:
+    write(folder, "lab/t.py", "from near import deep\nimport pack.part\nimport os\n" + TASK)
+    write(folder, "lab/near.py", "import far\ndeep = 1\n")
+    write(folder, "lab/far.py", "")
+    write(folder, "lab/os.py", "is not imported")
+    write(folder, "lab/other.py", "is not imported")
+    for name in ("__init__", "part"):
+        write(folder, f"lab/pack/{name}.py", "")
+    before = task_fingerprint("path:t.py", folder / "lab")
+    assert [*before] == ["far.py", "near.py", "pack/__init__.py", "pack/part.py", "t.py"]
+    with forgotten(folder):
+        shutil.move(folder / "lab", folder / "moved")
+        for name in ("near", "far", "pack", "pack.part"):
+            del sys.modules[name]
+        assert task_fingerprint("path:t.py", folder / "moved") == before
+        write(folder, "moved/far.py", "# changed\n")
+        forget_changed_files()
+        changed = task_fingerprint("path:t.py", folder / "moved")
+        assert {k for k in before if before[k] != changed[k]} == {"far.py"}
+
+
+def test_a_file_beside_that_python_would_take_from_elsewhere_is_refused(folder: Path) -> None:
+    write(folder, "t.py", "import pydantic\n" + TASK)
+    write(folder, "pydantic.py", "")
+    assert refusal("path:t.py", folder).startswith("t.py: imports 'pydantic', which is ")
+
+
+def test_a_file_is_loaded_once_until_it_has_changed(folder: Path) -> None:
+    write(folder, "t.py", "from near import VALUE\n")
+    near = write(folder, "near.py", "VALUE = 1\n")
+    first = load_file("t.py", folder).module
+    near.write_text("VALUE = 2\n")
+    assert load_file("path:t.py", folder).module is first
+    forget_changed_files()
+    assert load_file("t.py", folder).module.VALUE == 2
+
+
+def test_rewards_of_a_file_are_found_by_function(folder: Path) -> None:
+    write(folder, "r.py", "def long(prompt, completion, row): return len(completion)\nshort = 3\n")
+    skill = task("math")
+    assert reward(skill, "path:r.py:long", folder)(ROW, Completion("abc")).value == 3.0
+    for name, expected in {
+        "path:r.py:lng": "r.py: there is no function 'lng' (did you mean 'long'?)",
+        "path:r.py:short": "r.py: there is no function 'short'",
+        "path:r.py": "'path:r.py' names no function (write path:FILE.py:FUNCTION)",
+    }.items():
+        with pytest.raises(InputError) as raised:
+            reward(skill, name, folder)
+        assert str(raised.value).replace(f"{folder}/", "").startswith(expected)
+    write(folder, "w.py", "\ndef wrong(text): return 1\n")
+    with pytest.raises(InputError, match=r"w\.py:2: reward 'wrong' takes \(text\) \(write"):
+        reward(skill, "path:w.py:wrong", folder)
+
+
+UNSAFE = """\
+import os
+from assay.tasks.task import unsafe
+from near import add
+
+@unsafe
+def process(prompt, completion, row):
+    return add(os.getpid(), 0)
+"""
+
+
+def test_an_unsafe_reward_of_a_file_runs_in_a_worker_with_what_lies_beside_it(folder: Path) -> None:
+    write(folder, "r.py", UNSAFE)
+    write(folder, "near.py", "def add(a, b): return a + b\n")
+    judge = reward(task("math"), "path:r.py:process", folder)
+    assert is_unsafe(judge)
+    with RewardRunner(judge, workers=1, sandbox="limits-only") as runner:
+        values = [each.value for each in runner.score([(ROW, Completion("x"))] * 2)]
+    assert len({*values, os.getpid()}) == 3
+
+
+def test_a_worker_refuses_a_file_that_changed_after_the_lab_had_loaded_it(folder: Path) -> None:
+    write(folder, "r.py", UNSAFE.replace("from near import add", "add = max"))
+    judge = reward(task("math"), "path:r.py:process", folder)
+    write(folder, "r.py", UNSAFE.replace("from near import add", "add = min"))
+    with (
+        RewardRunner(judge, workers=1, sandbox="limits-only") as runner,
+        pytest.raises(WorkerStartError, match=r"r\.py: has changed since the run began"),
+    ):
+        runner.score([(ROW, Completion("x"))])
+
+
+def test_a_place_leads_back_to_its_function(folder: Path) -> None:
+    write(folder, "r.py", "def one(): ...\n")
+    one = load_file("r.py", folder).module.one
+    assert function_at(place_of(one)) is one and function_at(place_of(write)) is write
+    assert file_note(one).startswith("r.py ") and file_note(write) == ""
+
+
+@pytest.fixture
+def site(folder: Path) -> Path:
+    """A folder of the import path, as packages are installed into."""
+    sys.path.insert(0, str(folder / "site"))
+    return folder / "site"
+
+
+def test_an_installed_package_brings_a_task_by_an_entry_point(site: Path, folder: Path) -> None:
+    write(site, "sums_package.py", TASK)
+    install(site, "sums", "sums = sums_package:Sums\nmodule = sums_package")
+    assert task("sums").name == task("module").name == "sums"
+    assert {"sums", "module", "math"} <= {*task_names()}
+    known = task_fingerprint("sums", folder)
+    assert known["distribution"] == "sums 1.2" and len(known["source_sha256"]) == 64
+    write(site, "sums_package.py", TASK + "\n")
+    assert task_fingerprint("sums", folder)["source_sha256"] != known["source_sha256"]
+    assert task_fingerprint("math", folder) == {}
+    assert refusal("summ", folder).startswith("unknown task 'summ' (did you mean 'sums'")
+
+
+@pytest.mark.parametrize(
+    ("points", "name", "expected"),
+    [
+        ("math = m:X", "math", "one 1.2 brings a task 'math', which is built in (uninstall it"),
+        ("x = absent_m:X", "x", "task 'x' of one 1.2 cannot be imported: ModuleNotFoundError: "),
+        ("x = json:dumps", "x", "one 1.2: the task lacks name, rewards"),
+        ("x = json", "x", "one 1.2: defines no task (write TASK"),
+    ],
+)
+def test_an_entry_point_that_is_no_task_or_shadows_one_is_refused(
+    site: Path, folder: Path, points: str, name: str, expected: str
+) -> None:
+    install(site, "one", points)
+    assert refusal(name, folder).startswith(expected)
+    assert task("tools").name == "tools"
+
+
+def test_two_packages_with_one_name_are_refused(site: Path, folder: Path) -> None:
+    install(site, "one", "x = json")
+    install(site, "two", "x = json")
+    assert refusal("x", folder).startswith("two packages bring a task 'x': ")
