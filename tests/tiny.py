@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import (
+    GraniteConfig,
+    GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
@@ -12,6 +14,8 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
 )
 
 VOCABULARY = 300
@@ -29,15 +33,27 @@ FAMILIES = {
     "llama": (LlamaConfig, LlamaForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "granite": (GraniteConfig, GraniteForCausalLM),
+    "smollm3": (SmolLM3Config, SmolLM3ForCausalLM),
 }
+EXTRA: dict[str, dict[str, Any]] = {
+    "qwen3": {"head_dim": 16},
+    "granite": {
+        "embedding_multiplier": 6.0,
+        "residual_multiplier": 0.4,
+        "attention_multiplier": 0.2,
+        "logits_scaling": 2.0,
+    },
+    "smollm3": {"no_rope_layers": [1, 0], "pad_token_id": 0},
+}
+"""What differs from SIZES."""
 
 
 def tiny_model(family: str = "llama", *, seed: int = 0, attention: str = "sdpa") -> PreTrainedModel:
     """A random model of two layers."""
     torch.manual_seed(seed)
     config, model = FAMILIES[family]
-    extra = {"head_dim": 16} if family == "qwen3" else {}
-    built = model(config(**SIZES, **extra)).eval()
+    built = model(config(**SIZES, **EXTRA.get(family, {}))).eval()
     # Random weights at their usual scale give nearly flat distributions; these have a shape.
     with torch.no_grad():
         for parameter in built.parameters():

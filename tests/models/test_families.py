@@ -77,8 +77,10 @@ def test_in_float64_the_path_is_exact(family: str) -> None:
         model.set_experts_implementation("eager")  # the grouped product knows no float64
     policy = LanguagePolicy(model, FP32, ENDS)
     packed = rolled_out(LanguagePolicy(tiny_family(family), FP32, ENDS))
+    # Transformers' norms of the families that are packed compute in float32 all the same.
+    allowed = 1e-10 if policy.plain else 1e-6
     torch.testing.assert_close(
-        policy.score(packed).logps_S, alone(model, packed), atol=1e-10, rtol=0
+        policy.score(packed).logps_S, alone(model, packed), atol=allowed, rtol=0
     )
 
 
@@ -188,6 +190,6 @@ def test_turns_that_extend_each_other_are_one_sequence() -> None:
     torch.testing.assert_close(entropy, expected[1], atol=1e-5, rtol=0)
 
 
-def test_every_model_of_the_seven_has_a_path() -> None:
+def test_layers_that_are_llamas_but_for_constants_take_the_packed_path() -> None:
     packed = {family for family in SEVEN if not why_plain(tiny_family(family).config)}
-    assert packed == set()
+    assert packed == {"smollm3", "granite"}

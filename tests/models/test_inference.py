@@ -71,6 +71,6 @@ def test_other_families_and_sliding_windows_are_refused():
     with pytest.raises(AttentionUnsupported, match="sliding_window"):
         inference_model(model, torch.float32)
     model = tiny_model()
-    model.config.model_type = "granite"
+    model.config.model_type = "gemma2"
     with pytest.raises(HeadUnsupported, match="plain projection"):
         inference_model(model, torch.float32)

@@ -20,6 +20,7 @@ from transformers.activations import SiLUActivation
 
 from assay.models.attention import AttentionPlan, refuse_unplanned
 from assay.models.elementwise import normalise, rotate, rotations
+from assay.models.layers import Multipliers, multipliers, rotates, times
 from assay.models.scoring import plain_head
 
 Product = Callable[[Tensor], Tensor]
@@ -42,6 +43,8 @@ class Layer:
     """Activated."""
     up: Product
     down: Product
+    rotates: bool
+    """Queries and keys have rotary positions."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class InferenceModel:
     size: int
     scale: float
     eps: float
+    factors: Multipliers
     dtype: torch.dtype
     """In which products and attention are computed."""
 
@@ -75,19 +79,20 @@ class InferenceModel:
 
     def words(self, hidden_KD: Tensor) -> Tensor:
         """Logits (K, V) of what `hidden` gave."""
-        return self.head(self._normed(hidden_KD, self.norm))
+        return times(self.head(self._normed(hidden_KD, self.norm)), self.factors.logits)
 
     def hidden(self, tokens_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
         """The stream (T, D) behind the last layer, before its norm.
 
         The plan sees queries (1, H, T, D), in float32 at least, and keys and values (1, J, T, D).
         """
-        hidden = F.embedding(tokens_T, self.embedding_VD)
+        hidden = times(F.embedding(tokens_T, self.embedding_VD), self.factors.embedding)
         rotation = rotations(self.rotary, hidden, positions_T)
         for number, layer in enumerate(self.layers):
             self._attend(number, layer, hidden, rotation, plan)
             rows = self._normed(hidden, layer.norm_between)
-            hidden += layer.down(layer.gate(rows).mul_(layer.up(rows)))
+            change = layer.down(layer.gate(rows).mul_(layer.up(rows)))
+            hidden.add_(change, alpha=self.factors.residual)
         return hidden
 
     def _normed(self, hidden: Tensor, weight: Tensor) -> Tensor:
@@ -114,10 +119,12 @@ class InferenceModel:
                 ],
                 dim=1,
             )
-        query, key = rotate(both, rotation).split([self.heads, self.key_heads], dim=1)
+        turned = rotate(both, rotation) if layer.rotates else both.to(hidden.dtype)
+        query, key = turned.split([self.heads, self.key_heads], dim=1)
         query, key, value = (x.transpose(0, 1)[None] for x in (query, key.to(self.dtype), value))
         seen = plan.attend(number, query, key, value, self.scale)
-        hidden += layer.output(seen[0].transpose(0, 1).reshape(len(hidden), -1))
+        change = layer.output(seen[0].transpose(0, 1).reshape(len(hidden), -1))
+        hidden.add_(change, alpha=self.factors.residual)
 
 
 def inference_model(module: nn.Module, dtype: torch.dtype) -> InferenceModel:
@@ -143,6 +150,7 @@ def inference_model(module: nn.Module, dtype: torch.dtype) -> InferenceModel:
             size=attention.head_dim,
             scale=attention.scaling,
             eps=causal.config.rms_norm_eps,
+            factors=multipliers(causal.config),
             dtype=dtype,
         )
 
@@ -167,6 +175,7 @@ def lay_out_layer(layer: Any, dtype: torch.dtype) -> Layer:
         gate=product([mlp.gate_proj], dtype, activation=mlp.act_fn),
         up=product([mlp.up_proj], dtype),
         down=product([mlp.down_proj], dtype),
+        rotates=rotates(attention),
     )
 
 

@@ -11,6 +11,7 @@ T packed tokens, K of them kept, H heads, J key heads, D numbers of a token or o
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -87,6 +88,24 @@ Again = Callable[[Tensor, Callable[[], Tensor]], AbstractContextManager[None]]
 """`made_again` or `nothing_again`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Multipliers:
+    """Factors by which a family differs from Llama's layers; 1 changes nothing."""
+
+    embedding: float = 1.0
+    residual: float = 1.0
+    """Of what a sublayer adds to the stream."""
+    logits: float = 1.0
+
+
+def multipliers(config: Any) -> Multipliers:
+    """Granite's factors; other families have none, whatever their config says."""
+    if config.model_type != "granite":
+        return Multipliers()
+    scaling = config.embedding_multiplier, config.residual_multiplier, 1 / config.logits_scaling
+    return Multipliers(*scaling)
+
+
 def run_layers(
     base: Any, hidden_TD: Tensor, positions_T: Tensor, plan: AttentionPlan, keep_K: Tensor
 ) -> Tensor:
@@ -95,16 +114,18 @@ def run_layers(
     Weights are float32 or wider. Raises AttentionUnsupported for attention that plans do not
     compute.
     """
-    rotation = rotations(base.rotary_emb, hidden_TD, positions_T)
+    rotations_T = rotations(base.rotary_emb, hidden_TD, positions_T)
+    factor = multipliers(base.config).residual
     stream: Stream = hidden_TD, None
     for number, layer in enumerate(base.layers):
         refuse_unplanned(layer.self_attn)
+        rotation = rotations_T if rotates(layer.self_attn) else None
         if layer.gradient_checkpointing and layer.training:
             # One tensor is kept for each layer, not the stream and its change.
-            given = layer, number, added(*stream), None, rotation, plan, nothing_again
+            given = layer, number, added(*stream), None, rotation, plan, factor, nothing_again
             stream = cast(Stream, checkpoint(run_layer, *given, use_reentrant=False))
         else:
-            stream = run_layer(layer, number, *stream, rotation, plan)
+            stream = run_layer(layer, number, *stream, rotation, plan, factor)
     return normed(added(*stream).index_select(0, keep_K), base.norm)
 
 
@@ -113,17 +134,18 @@ def run_layer(
     number: int,
     hidden_TD: Tensor,
     change_TD: Tensor | None,
-    rotation: tuple[Tensor, Tensor],
+    rotation: tuple[Tensor, Tensor] | None,
     plan: AttentionPlan,
+    factor: float = 1.0,
     again: Again = made_again,
 ) -> Stream:
-    """One decoder layer."""
+    """One decoder layer; `factor` multiplies what it adds to the stream."""
     norm = layer.input_layernorm
     hidden_TD, rows_TD = added_and_normed(hidden_TD, change_TD, norm)
     with again(rows_TD, normed_like(rows_TD, hidden_TD, norm)):
         heads = projected(layer.self_attn, rows_TD)
     del rows_TD
-    change_TD = attended(layer.self_attn, number, heads, rotation, plan)
+    change_TD = times(attended(layer.self_attn, number, heads, rotation, plan), factor)
     norm = layer.post_attention_layernorm
     hidden_TD, rows_TD = added_and_normed(hidden_TD, change_TD, norm)
     mlp = layer.mlp
@@ -132,7 +154,17 @@ def run_layer(
     del rows_TD
     inner = gated(gate, up, mlp.act_fn)
     with again(inner, partial(gated, gate.detach(), up.detach(), mlp.act_fn)):
-        return hidden_TD, project(mlp.down_proj, inner)
+        return hidden_TD, times(project(mlp.down_proj, inner), factor)
+
+
+def times(change_TD: Tensor, factor: float) -> Tensor:
+    """The change multiplied, without a copy where the factor is 1."""
+    return change_TD if factor == 1 else change_TD * factor
+
+
+def rotates(attention: Any) -> bool:
+    """Whether a layer has rotary positions: SmolLM3 leaves some without."""
+    return bool(getattr(attention, "use_rope", True))
 
 
 def projected(attention: Any, rows_TD: Tensor) -> tuple[Tensor, ...]:
@@ -146,14 +178,15 @@ def attended(
     attention: Any,
     number: int,
     heads: tuple[Tensor, ...],
-    rotation: tuple[Tensor, Tensor],
+    rotation: tuple[Tensor, Tensor] | None,
     plan: AttentionPlan,
 ) -> Tensor:
     """What attention adds to the stream (T, D)."""
     query, key, value = heads
     if hasattr(attention, "q_norm"):
         query, key = normed(query, attention.q_norm), normed(key, attention.k_norm)
-    query, key = rotate(query, rotation), rotate(key, rotation)
+    if rotation is not None:
+        query, key = rotate(query, rotation), rotate(key, rotation)
     query, key, value = (heads_THD.transpose(0, 1)[None] for heads_THD in (query, key, value))
     seen = plan.attend(number, query, key, value, attention.scaling)
     return project(attention.o_proj, seen[0].transpose(0, 1).flatten(1))

@@ -19,7 +19,7 @@ from assay.data.episode import continues
 from assay.errors import InputError
 from assay.models.attention import TreePlan
 from assay.models.head import Reads, head_logps
-from assay.models.layers import run_layers
+from assay.models.layers import multipliers, run_layers, times
 from assay.models.numeric import moved
 from assay.models.supported import FAMILIES, refuse_length_dependent
 from assay.models.tree_attention import Tree
@@ -159,9 +159,12 @@ def score_actions(
     row = to_device(lay_out(contexts, actions_S, offsets_N1), model.device)
     causal: Any = model.get_base_model() if isinstance(model, PeftModel) else model
     head = plain_head(causal)
-    hidden_TD = embed(causal, head, row.tokens_T)
+    factors = multipliers(causal.config)
+    hidden_TD = times(embed(causal, head, row.tokens_T), factors.embedding)
     hidden_KD = run_layers(causal.base_model, hidden_TD, row.positions_T, row.plan, row.keep_K)
-    reads = Reads(row.kept_S, moved(actions_S, model.device)[row.order_S], temperature, entropy)
+    # Scaled logits are those of another temperature.
+    warmth = temperature / factors.logits
+    reads = Reads(row.kept_S, moved(actions_S, model.device)[row.order_S], warmth, entropy)
     logps_S, entropy_S = head_logps(hidden_KD, head.weight, head.bias, reads)
     # The inverse permutation, back to the caller's order.
     back_S = torch.empty_like(row.order_S)

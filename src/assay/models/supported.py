@@ -64,9 +64,9 @@ def rotary_kinds(parameters: Any) -> Iterator[str]:
         yield from rotary_kinds(nested)
 
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite")
 """Model types that the packed path computes: their layers, and vocabulary scores that are the
-output projection of the last hidden state and nothing else."""
+output projection of the last hidden state, for Granite times a constant."""
 SIZES = (
     *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads"),
     *("num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings"),

@@ -49,7 +49,7 @@ def test_in_float64_a_completion_is_its_seeds_whatever_else_is_in_the_batch(
     module = exact_model(family, adapter).double()
     asked = requests(1, (16, 1, 5, 9, 2))
     together = sample(module, asked, 24)
-    assert len({len(turn.actions) for turn in together}) > 5, "rows must finish at different times"
+    assert len({len(turn.actions) for turn in together}) > 3, "rows must finish at different times"
     generator = np.random.default_rng(2)
     for rows, refill in ((128, 0.75), (9, 1.0), (16, 0.3), (4, 0.75), (1, 0.75)):
         monkeypatch.setattr(engine, "ROWS", rows)
