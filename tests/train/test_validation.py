@@ -32,8 +32,8 @@ def dropping_policy() -> LanguagePolicy:
     return LanguagePolicy(module.train(), choose_precision("fp32", "cpu"), frozenset())
 
 
-def validation(every: int | None = None, steps: int = 7, micro_tokens: int = 40) -> Validation:
-    return Validation(HELD_OUT, every, steps, micro_tokens)
+def validation(micro_tokens: int = 40) -> Validation:
+    return Validation(HELD_OUT, frozenset({7}), micro_tokens)
 
 
 def test_it_is_the_mean_over_trained_tokens_of_the_plain_model_without_dropout() -> None:
@@ -41,7 +41,7 @@ def test_it_is_the_mean_over_trained_tokens_of_the_plain_model_without_dropout()
     masked = Episode("m", "m", (Turn((5, 6), (7, 8, 9), (True, False, True)),))
     packed = pack((*HELD_OUT, masked))
     given = in_tokens(packed), packed.actions_S, packed.offsets_N1
-    found = Validation((*HELD_OUT, masked), None, 1, 40).loss(policy)
+    found = Validation((*HELD_OUT, masked), frozenset({1}), 40).loss(policy)
     policy.module.eval()
     logps_S, _ = score_plainly(policy.module, *given)
     assert found == pytest.approx(-float(logps_S[packed.mask_S].mean().detach()), rel=1e-5)
@@ -53,7 +53,7 @@ def test_it_is_what_nll_is_of_a_step_over_the_same_rows() -> None:
         Episode(f"q{i}", f"q{i}", (Turn(toys.query(i), (toys.right(i),), (True,)),))
         for i in range(10)
     )
-    look = Validation(rows, 1, 3, 100).look
+    look = Validation(rows, frozenset({1, 2, 3}), 100).look
     optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.1)
     train(policy, Sft(rows, 10, 0), optimizer, TrainState(), LoopSettings(3, 0.1), recorder, look)
     nll, seen = ([line[name] for line in recorder.lines] for name in ("nll", "validation_loss"))
@@ -61,12 +61,11 @@ def test_it_is_what_nll_is_of_a_step_over_the_same_rows() -> None:
     assert seen[:-1] == pytest.approx(nll[1:]) and seen[-1] < nll[-1]
 
 
-@pytest.mark.parametrize(("every", "due"), [(None, {7}), (3, {3, 6, 7}), (7, {7})])
-def test_it_is_due_every_so_many_steps_and_after_the_last(every: int | None, due: set[int]) -> None:
+def test_it_is_measured_after_the_steps_where_it_is_due() -> None:
     policy = toys.CandidatePolicy()
     stored = Episode("q", "q", (Turn(toys.query(1), (2,), (True,)),))
-    made = Validation((stored,), every, 7, 40)
-    assert {step for step in range(1, 8) if made.look(policy, step)} == due
+    made = Validation((stored,), frozenset({3, 6, 7}), 40)
+    assert {step for step in range(1, 8) if made.look(policy, step)} == {3, 6, 7}
 
 
 def test_it_leaves_no_trace_in_weights_gradients_random_numbers_or_modes() -> None:

@@ -14,7 +14,7 @@ from assay.experiment.base_table import Count, Many, Name, Positive, Table, rais
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.helper_tables import HelperSpec, models_apart
-from assay.experiment.stage_tables import GrpoStage, SftStage, StageSpec
+from assay.experiment.stage_tables import GrpoStage, StageSpec
 from assay.experiment.tables import (
     EvaluateSpec,
     GuardSpec,
@@ -154,8 +154,12 @@ def check_stages(experiment: Experiment) -> Refusals:
         if name == "base":
             yield refused("stage.base", "'base' is the name of the model before training")
         yield from _check_data(experiment, f"stage.{name}.data", stage.data)
-        if isinstance(stage, SftStage) and stage.validation is not None:
+        if stage.validation is not None:
             yield from _check_data(experiment, f"stage.{name}.validation", stage.validation)
+            if stage.validation in mixed(experiment, stage.data):
+                problem = f"{stage.data!r} is mixed of these rows"
+                fix = f'validate on "{stage.data}.dev", or on other rows'
+                yield refused(f"stage.{name}.validation", problem, fix)
         yield from _check_checkpoint(experiment, f"stage.{name}.start", stage.start, seen)
         for evaluation in stage.other_rendering_than or ():
             if evaluation not in experiment.evaluate:

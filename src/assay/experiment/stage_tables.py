@@ -31,6 +31,7 @@ from assay.experiment.training_settings import (
     LEARNING_RATES,
     LORA_LEARNING_RATE,
     Adapt,
+    EveryEpochs,
     FullAdapt,
     LoraAdapt,
     Optimizer,
@@ -61,15 +62,20 @@ class CommonStage(Table):
     refused."""
     micro_tokens: Count = 2048
     """Token budget of one forward and backward pass; the gradient does not depend on it."""
-    checkpoint_every: Count | None = None
-    """Steps between checkpoints; omitted: only after the last step."""
+    checkpoint_every: Count | EveryEpochs | None = None
+    """Steps between checkpoints, or `{ epochs = 1 }`; omitted: only after the last step."""
+    validation: str | None = None
+    """Rows, `NAME` or `NAME.dev`, whose gold answers' loss is recorded as
+    `validation_loss`; they train and choose nothing."""
+    validation_every: Count | EveryEpochs | None = None
+    """Steps between measurements of it, or `{ epochs = 1 }`; omitted: only after the last step."""
     max_skipped_steps: Annotated[int, Field(ge=0)] = 3
     """Steps with a non-finite gradient are skipped; more than this many stop the run."""
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The data sets, `NAME` or `NAME.dev`, that the stage trains on or is validated on."""
-        return (self.data,)
+        return (self.data,) if self.validation is None else (self.data, self.validation)
 
     @model_validator(mode="before")
     @classmethod
@@ -90,27 +96,6 @@ class CommonStage(Table):
             raise refused("steps", f"{found} of 'steps' and 'epochs' given", "write one of them")
         return self
 
-
-class SftStage(CommonStage):
-    """Supervised fine-tuning: negative log-likelihood of the assistant's messages."""
-
-    method: Literal["sft"]
-    """The training method."""
-    batch: Few = 16
-    """Rows per optimizer step."""
-    loss_on: Literal["all", "last"] = "all"
-    """Train on all assistant messages of a conversation or on the last one only."""
-    validation: str | None = None
-    """Rows, `NAME` or `NAME.dev`, whose loss is recorded as `validation_loss`; they train and
-    choose nothing."""
-    validation_every: Count | None = None
-    """Steps between measurements of it; omitted: only after the last step."""
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """See `CommonStage.reads`."""
-        return (self.data,) if self.validation is None else (self.data, self.validation)
-
     @model_validator(mode="after")
     def _measures_other_rows(self) -> Self:
         raise_all(self._idle_validation())
@@ -124,6 +109,17 @@ class SftStage(CommonStage):
             problem = "these rows are trained on; their loss would only say how well they are known"
             fix = f'hold some out: split = {{ dev = 0.05 }} and validation = "{self.data}.dev"'
             yield refused("validation", problem, fix)
+
+
+class SftStage(CommonStage):
+    """Supervised fine-tuning: negative log-likelihood of the assistant's messages."""
+
+    method: Literal["sft"]
+    """The training method."""
+    batch: Few = 16
+    """Rows per optimizer step."""
+    loss_on: Literal["all", "last"] = "all"
+    """Train on all assistant messages of a conversation or on the last one only."""
 
 
 class SamplingStage(CommonStage, RewardSettings):
@@ -254,8 +250,25 @@ def steps_of(stage: StageSpec, rows: int) -> int:
     """Steps of the stage: as written, or what its epochs over `rows` come to."""
     if stage.steps is not None:
         return stage.steps
-    per_step = stage.batch if isinstance(stage, SftStage) else stage.prompts
-    return math.ceil((stage.epochs or 1) * rows / per_step)
+    return math.ceil((stage.epochs or 1) * rows / rows_per_step(stage))
+
+
+def rows_per_step(stage: StageSpec) -> int:
+    """Rows of the data set that one step takes."""
+    return stage.batch if isinstance(stage, SftStage) else stage.prompts
+
+
+def due_steps(every: int | EveryEpochs | None, stage: StageSpec, rows: int) -> frozenset[int]:
+    """The steps after which something is due: every so many steps, or the first step at or behind
+    the end of every so many epochs over `rows`; and the last step."""
+    last = steps_of(stage, rows)
+    if every is None:
+        return frozenset({last})
+    if isinstance(every, int):
+        return frozenset({*range(every, last, every), last})
+    epochs = range(every.epochs, last * rows_per_step(stage) // rows + 1, every.epochs)
+    ends = (math.ceil(epoch * rows / rows_per_step(stage)) for epoch in epochs)
+    return frozenset({last, *(step for step in ends if step < last)})
 
 
 def start_of(stage: StageSpec) -> CheckpointReference:

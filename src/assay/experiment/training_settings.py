@@ -93,3 +93,10 @@ LEARNING_RATES = {"sft": 1e-5, "rft": 1e-5, "rce": 1e-5, "grpo": 1e-6}
 LORA_LEARNING_RATE = 1e-4
 """Much the same for supervised and reinforcement learning (Schulman et al., "LoRA Without
 Regret", 2025)."""
+
+
+class EveryEpochs(Table):
+    """Once every so many epochs, after the step that ends them."""
+
+    epochs: Few
+    """Whole passes over the data."""

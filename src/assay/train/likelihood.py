@@ -62,16 +62,13 @@ class Validation:
     """Held-out episodes whose loss is measured after some steps; nothing is chosen by it."""
 
     episodes: tuple[Episode, ...]
-    every: int | None
-    """Steps between two measurements; None measures after the last step only."""
-    steps: int
-    """Steps of the whole stage."""
+    due: frozenset[int]
+    """The steps after which it is measured."""
     micro_tokens: int
 
     def look(self, policy: Policy, step: int) -> dict[str, float]:
         """The metric of a step; none where no measurement is due."""
-        due = step == self.steps or (self.every is not None and step % self.every == 0)
-        return {"validation_loss": self.loss(policy)} if due else {}
+        return {"validation_loss": self.loss(policy)} if step in self.due else {}
 
     def loss(self, policy: Policy) -> float:
         """Mean negative log-likelihood per trained token, as a step's metric `nll`, but with every

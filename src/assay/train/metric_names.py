@@ -18,6 +18,7 @@ LOOP = frozenset(
         "seconds",
         "peak_memory_mb",
         "grad_norm",
+        "validation_loss",
         "loss",
     }
 )
@@ -82,7 +83,7 @@ SELF_CHECK = frozenset(
     }
 )
 METHODS: Mapping[str, frozenset[str]] = {
-    "sft": LOOP | LIKELIHOOD | {"rows", "tokens", "validation_loss"},
+    "sft": LOOP | LIKELIHOOD | {"rows", "tokens"},
     "rft": LOOP | LIKELIHOOD | SAMPLING | {"kept_share", "tokens"},
     "rce": LOOP | LIKELIHOOD | SAMPLING | {"tau"},
     "grpo": LOOP | SAMPLING | POLICY | THOUGHT | SELF_CHECK,

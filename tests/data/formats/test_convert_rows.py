@@ -11,8 +11,10 @@ import pytest
 
 from assay.data.formats.convert_rows import NO_ANSWER, ConvertError, Wanted, convert, recognise
 from assay.data.formats.formats import UnknownFormatError, read_rows
+from assay.data.hashing import hash_contents
 from assay.data.loaded import DataError
-from assay.data.row import Row
+from assay.data.message_parts import image_bytes
+from assay.data.row import ImagePart, Row
 from assay.data.row_checks import SAME, content_digest
 from assay.data.splits import conversation_of, split_by_conversation
 from assay.errors import InputError
@@ -290,3 +292,49 @@ def test_displays_without_messages_are_refused(shared: Path, tmp_path: Path) -> 
         file = shared / "data" / "tool" / f"taubench_Mock{domain}DomainEnv_few_shot.jsonl"
         with pytest.raises(UnknownFormatError, match="messages_display"):
             convert(file, tmp_path / "a.jsonl", Wanted(("messages",)))
+
+
+IMAGE = b"\x89PNG\r\n\x1a\n" + bytes(20)
+
+
+def shown(folder: Path, count: int = 1) -> Path:
+    """Rows that show an image of the folder."""
+    (folder / "images").mkdir(parents=True)
+    (folder / "images" / "cat.png").write_bytes(IMAGE)
+    content = [{"type": "image_url", "image_url": {"url": "images/cat.png"}}]
+    said = {"role": "assistant", "content": "A cat."}
+    rows = [
+        {"id": str(n), "messages": [{"role": "user", "content": content}, said], "n": n}
+        for n in range(count)
+    ]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder / "rows.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "embedded"),
+    [
+        ("b.jsonl", "in/images/cat.png", 0),
+        ("in/b.jsonl", "images/cat.png", 0),
+        ("out/b.jsonl", "", 1),
+        ("in/images/b.jsonl", "cat.png", 0),
+    ],
+)
+def test_an_image_is_found_from_the_folder_that_its_rows_go_to(
+    tmp_path: Path, target: str, path: str, embedded: int
+) -> None:
+    source = shown(tmp_path / "in")
+    made = convert(source, tmp_path / target, Wanted(("messages",)))
+    (before,), (after,) = read_rows(source, "messages"), read_rows(tmp_path / target, "messages")
+    (part,) = after.messages[0].parts
+    assert isinstance(part, ImagePart) and part.path == path
+    assert image_bytes(part) == IMAGE and hash_contents([before]) == hash_contents([after])
+    assert sum(made.remarks.values()) == embedded
+
+
+def test_both_sides_of_a_split_find_their_images(tmp_path: Path) -> None:
+    convert(shown(tmp_path, 4), tmp_path / "out", Wanted(("messages",), dev=0.5))
+    for side in ("train", "test"):
+        for row in read_rows(tmp_path / "out" / f"{side}.jsonl", "messages"):
+            (part,) = row.messages[0].parts
+            assert isinstance(part, ImagePart) and image_bytes(part) == IMAGE

@@ -7,7 +7,7 @@ a temporary file as OpenAI messages where they are written more than once. Nothi
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ from assay.data.formats.messages import refuse_preferences
 from assay.data.formats.trl_rows import KEPT
 from assay.data.json_files import read_jsonl
 from assay.data.loaded import Item, LeftOut, Remark
-from assay.data.row import Row
+from assay.data.message_parts import moved
+from assay.data.row import ImagePart, Row
 from assay.data.splits import conversation_of, dev_conversations
 from assay.errors import InputError, nearest
 
@@ -153,6 +154,19 @@ class _Tally:
             elif isinstance(item, Remark):
                 self.remarks[item.words] += 1
 
+    def moved(self, rows: Iterable[Row], folder: Path) -> Iterator[Row]:
+        """The rows with their images as a file in the folder can name them."""
+        for row in rows:
+            if not any(message.parts for message in row.messages):
+                yield row
+                continue
+            found = replace(row, messages=tuple(moved(m, folder) for m in row.messages))
+            self.remarks[EMBEDDED] += _paths(row) - _paths(found)
+            yield found
+
+
+EMBEDDED = "images that lie outside the new folder, whose bytes the file holds now"
+
 
 def convert(source: str | Path, target: str | Path, wanted: Wanted) -> Converted:
     """Read `source` and write `target`: a file, or a folder where there is a split or are several
@@ -170,6 +184,7 @@ def convert(source: str | Path, target: str | Path, wanted: Wanted) -> Converted
     items = shaped(iter_items(source, format), wanted.expand, wanted.keep_undeclared)
     rows = tally.rows(_answered(items) if "verl" in wanted.to else items)
     folder = target.parent if places[0][0] == target else target
+    rows = tally.moved(rows, folder)
     made_folder = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -188,9 +203,15 @@ def convert(source: str | Path, target: str | Path, wanted: Wanted) -> Converted
         {str(path): seen[side][0] for path, _, side in places},
         {str(path): seen[side][1] for path, _, side in places},
         dict(tally.dropped),
-        dict(tally.remarks),
+        {words: count for words, count in tally.remarks.items() if count},
         losses,
     )
+
+
+def _paths(row: Row) -> int:
+    """Images that a row names by a path."""
+    parts = (part for message in row.messages for part in message.parts)
+    return sum(isinstance(part, ImagePart) and bool(part.path) for part in parts)
 
 
 def _answered(items: Iterable[Item]) -> Iterator[Item]:
@@ -262,7 +283,9 @@ def _write(
     sides, losses = {}, {}
     for path, format, side in places:
         seen = _Seen()
-        between = map(messages.parse, read_jsonl(spool))
+        # Paths of images count from where the file is going to lie.
+        kept_as = str(places[0][0].with_name(spool.name))
+        between = (messages.parse(replace(r, file=kept_as)) for r in read_jsonl(spool))
         kept = (row for row in between if (conversation_of(row) in test) == (side == "test"))
         losses[str(path)] = write_rows(scratch / path.name, seen.count(kept), format, side)
         sides[side] = seen.numbers()

@@ -14,7 +14,7 @@ from assay.experiment.training_settings import LoraAdapt
 from assay.judge.findings import Finding
 from assay.lab.check.machine import existing
 from assay.lab.check.subject import Number, Seen, Subject, samples
-from assay.lab.check.work import StageWork, adaptation_of, checkpoint_count, stage_work
+from assay.lab.check.work import StageWork, adaptation_of, stage_work
 from assay.lab.setup.language_learner import language_model
 from assay.models.adapt import Adaptation
 from assay.models.memory import (
@@ -160,7 +160,7 @@ def disk_bytes(
     """
     lora = isinstance(stage.adapt, LoraAdapt)
     weights = 4.0 * (adaptation.trainable if lora else shape.parameters)
-    count = checkpoint_count(stage, work.steps)
+    count = work.checkpoints
     moments = MOMENT_BYTES[stage.optimizer.name] * adaptation.trainable
     return count * weights + min(count, 2) * moments
 

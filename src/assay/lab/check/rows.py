@@ -160,18 +160,20 @@ def contradicting(subject: Subject, name: str) -> Seen:
 
 
 def without_answers(subject: Subject) -> Seen:
-    """Rows without a gold answer: SFT cannot train on them, and nothing proves the others."""
+    """Rows without a gold answer: SFT cannot train on them, no stage can be validated on them, and
+    nothing proves the others."""
     for place, stage, data in reading(subject.session):
         golds = subject.golds_of_data(data, stage.rendering)
         if not golds.missing:
             continue
         whole = len(golds.answers) + len(golds.missing) + len(golds.broken)
+        learned = isinstance(stage, SftStage) or data == stage.validation
         yield Finding(
-            "error" if isinstance(stage, SftStage) else "note",
+            "error" if learned else "note",
             f"{place}: rows of data.{data} have no gold answer",
             f"{share_of(len(golds.missing), whole)}: {some(golds.missing)}",
             "give each row an answer, or leave it out"
-            if isinstance(stage, SftStage)
+            if learned
             else "that the reward can be reached on these rows is not proven",
         )
     benchmarks = {e.spec.benchmark: e for e in reversed(by_size(subject)) if e.spec.benchmark}

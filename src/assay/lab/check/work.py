@@ -15,7 +15,14 @@ from transformers import AutoModelForCausalLM
 from assay.data.episode import tokens_of
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import GrpoStage, SamplingStage, SftStage, StageSpec, steps_of
+from assay.experiment.stage_tables import (
+    GrpoStage,
+    SamplingStage,
+    StageSpec,
+    due_steps,
+    rows_per_step,
+    steps_of,
+)
 from assay.judge.findings import Finding
 from assay.lab.check.subject import Number, Seen, Subject, samples
 from assay.lab.setup.checkpoint_models import adapt
@@ -44,6 +51,8 @@ class StageWork:
     """Mean tokens of a gold answer."""
     answer_most: int
     """Tokens of the longest answer: `max_tokens` where answers are sampled."""
+    checkpoints: int
+    """Checkpoints that the stage leaves."""
 
     def tokens(self, answer: float) -> float:
         """Tokens of one step's training passes, prompts once, with answers of this length."""
@@ -57,30 +66,33 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
         return None
     steps = steps_of(stage, rows_per_epoch(subject.session.sets, stage.data))
     longest = max(len(gold.actions) for gold in golds)
+    checkpoints = checkpoint_count(subject, stage)
     return StageWork(
         steps=steps,
-        prompts=stage.batch if isinstance(stage, SftStage) else stage.prompts,
+        prompts=rows_per_step(stage),
         group=stage.group if isinstance(stage, SamplingStage) else 1,
         prompt=sum(gold.prompt_size for gold in golds) / len(golds),
         prompt_most=max(gold.prompt_size for gold in golds),
         answer=sum(len(gold.actions) for gold in golds) / len(golds),
         answer_most=stage.sampling.max_tokens if samples(stage) else longest,
+        checkpoints=checkpoints,
     )
 
 
-def validation_tokens(subject: Subject, stage: StageSpec, steps: int) -> int:
+def validation_tokens(subject: Subject, stage: StageSpec) -> int:
     """Tokens of all measurements of a stage's validation loss."""
-    if not isinstance(stage, SftStage) or stage.validation is None:
+    if stage.validation is None:
         return 0
     golds = subject.golds_of_data(stage.validation, stage.rendering).answers
-    looks = -(-steps // (stage.validation_every or steps))
+    rows = rows_per_epoch(subject.session.sets, stage.data)
+    looks = len(due_steps(stage.validation_every, stage, rows))
     return looks * sum(gold.context_size + len(gold.actions) for gold in golds)
 
 
-def checkpoint_count(stage: StageSpec, steps: int) -> int:
+def checkpoint_count(subject: Subject, stage: StageSpec) -> int:
     """Checkpoints that a stage leaves: every so many steps, and after the last."""
-    every = stage.checkpoint_every
-    return 1 if every is None else -(-steps // every)
+    rows = rows_per_epoch(subject.session.sets, stage.data)
+    return len(due_steps(stage.checkpoint_every, stage, rows))
 
 
 def asked_items(experiment: Experiment, evaluation: Evaluation, subject: Subject) -> list[int]:
@@ -96,8 +108,7 @@ def asked_items(experiment: Experiment, evaluation: Evaluation, subject: Subject
         count = 1
         if reference is not None and reference.stage is not None and reference.which == "all":
             stage = experiment.stage[reference.stage]
-            rows = rows_per_epoch(subject.session.sets, stage.data)
-            count = checkpoint_count(stage, steps_of(stage, rows))
+            count = checkpoint_count(subject, stage)
         asked += [fewer.get((reference and reference.stage) or "base", items)] * count
     return asked
 
@@ -149,7 +160,7 @@ def speed(subject: Subject) -> Seen:
     total = [0.0, 0.0]
     for name, (stage, work) in stages.items():
         ends = stage_seconds(stage, work, found)
-        looks = found.token * validation_tokens(subject, stage, work.steps)
+        looks = found.token * validation_tokens(subject, stage)
         ends = ends[0] + looks, ends[1] + looks
         yield from ranged(f"stage.{name}", ends)
         total = [a + b for a, b in zip(total, ends, strict=True)]

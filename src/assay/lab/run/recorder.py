@@ -35,7 +35,7 @@ class RunRecorder:
     run: RunDirectory
     stage: str
     steps: int
-    checkpoint_every: int | None
+    checkpoint_steps: frozenset[int]
     observer: Observer
     add_model_files: Callable[[Path], None]
     """Adds the files that make a checkpoint a complete model for other programs."""
@@ -78,11 +78,11 @@ class RunRecorder:
     def checkpoint(
         self, policy: Policy, optimizer: torch.optim.Optimizer, state: TrainState
     ) -> None:
-        """Save every `checkpoint_every` steps, after the last, and where a guard stops the run.
+        """Save after `checkpoint_steps`, after the last step, and where a guard stops the run.
 
         Raises GuardFired, with the checkpoint on disk.
         """
-        due = self.checkpoint_every and state.step % self.checkpoint_every == 0
+        due = state.step in self.checkpoint_steps
         fired = self.guards.fired()
         if due or fired or state.step == self.steps:
             save_checkpoint(self.folder, policy, optimizer, state, self.complete)

@@ -19,7 +19,7 @@ from assay.data.row_order import Mixture
 from assay.errors import AssayError, InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import ExperimentSource, read_experiment
-from assay.experiment.stage_tables import SamplingStage, SftStage, StageSpec, steps_of
+from assay.experiment.stage_tables import SamplingStage, StageSpec, due_steps, steps_of
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.check.before_run import looked_at
 from assay.lab.check.capability import first_look
@@ -300,7 +300,7 @@ def train_stage(session: Session, name: str, stage: StageSpec, policy: Policy, s
         session.run,
         name,
         steps,
-        stage.checkpoint_every,
+        due_steps(stage.checkpoint_every, stage, rows_per_epoch(session.sets, stage.data)),
         session.observer,
         add_model_files=partial(session.learner.complete, session.run, stage),
         after_checkpoint=lambda answers, step: select(session, name, answers, step),
@@ -323,7 +323,7 @@ def train_stage(session: Session, name: str, stage: StageSpec, policy: Policy, s
         if isinstance(given.order, Mixture):
             method = SourceShares(method, given.order, session.seed)
         method = first_look(session, name, stage, method)
-        look = validation_of(session, stage, given, steps)
+        look = validation_of(session, stage, given)
         train(policy, method, optimizer, state, loop_settings(stage, steps), recorder, look)
     finally:
         if runner is not None:
@@ -331,11 +331,12 @@ def train_stage(session: Session, name: str, stage: StageSpec, policy: Policy, s
 
 
 def validation_of(
-    session: Session, stage: StageSpec, given: StageInput, steps: int
+    session: Session, stage: StageSpec, given: StageInput
 ) -> Callable[[Policy, int], Mapping[str, float]]:
     """Function called with the policy after a step: measures the loss of held-out rows if the stage
     names some, else does nothing."""
-    if not isinstance(stage, SftStage) or stage.validation is None:
+    if stage.validation is None:
         return lambda policy, step: {}
+    due = due_steps(stage.validation_every, stage, rows_per_epoch(session.sets, stage.data))
     rows = find_part(session.sets, stage.validation)
-    return build_validation(stage, given, rows, steps).look
+    return build_validation(stage, given, rows, due).look

@@ -102,11 +102,14 @@ def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
 
 
 def build_validation(
-    stage: SftStage, given: StageInput, rows: tuple[Row, ...], steps: int
+    stage: StageSpec, given: StageInput, rows: tuple[Row, ...], due: frozenset[int]
 ) -> Validation:
-    """The validation of an SFT stage on held-out rows, rendered and masked like its own."""
-    episodes = stored_conversations(replace(given, rows=rows), stage.loss_on)
-    return Validation(episodes, stage.validation_every, steps, stage.micro_tokens)
+    """The validation of a stage on held-out rows with gold answers, rendered like its own: masked
+    as those of an SFT stage, by the last answer in other methods. It is due after these steps.
+    """
+    loss_on = stage.loss_on if isinstance(stage, SftStage) else "last"
+    episodes = stored_conversations(replace(given, rows=rows), loss_on)
+    return Validation(episodes, due, stage.micro_tokens)
 
 
 def stored_conversations(given: StageInput, loss_on: Loss) -> tuple[Episode, ...]:

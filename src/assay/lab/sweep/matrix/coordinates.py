@@ -11,7 +11,7 @@ from assay.data.hashing import canonical_json
 from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import SftStage
+from assay.experiment.stage_tables import rows_per_step
 from assay.lab.sweep.matrix.model import Value
 from assay.runs.manifest_file import read_manifest
 from assay.runs.records import EvaluationRecord
@@ -52,8 +52,7 @@ def epoch_of(run: RunDirectory, experiment: Experiment, stage: str, step: int) -
     counts = read_manifest(run).get("data", {}).get(name, {}).get(part or "train", {})
     if not counts.get("rows"):
         return None
-    per_step = spec.batch if isinstance(spec, SftStage) else spec.prompts
-    epoch = round(step * per_step / counts["rows"], 2)
+    epoch = round(step * rows_per_step(spec) / counts.get("epoch_rows", counts["rows"]), 2)
     return int(epoch) if epoch == int(epoch) else epoch
 
 
