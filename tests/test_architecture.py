@@ -55,6 +55,10 @@ DRESS = [*SOURCE.rglob("*.j2"), *SOURCE.rglob("*.toml")]
 TEXTS = sorted({*PYTHON, *PAGES, *SETTINGS, *EXPERIMENTS, *DRESS} - {Path(__file__).resolve()})
 MOST_LINES = 500
 
+LANGUAGE_MODELS = re.compile(r"\b(PreTrainedModel|PeftModel|Language(Policy|Learner|Encoder))\b")
+THEIR_OWN = ("models/", "rollout/policies/", "lab/setup/language_learner", "lab/setup/checkpoint_m")
+"""Where a language model is implemented; all else works with any learner."""
+
 FORBIDDEN = {
     "how the text was written": r"\b(claude|anthropic|chatgpt|copilot|co-authored-by)\b"
     r"|\b(written|generated) by an? (ai|llm|agent|assistant|model)\b",
@@ -190,6 +194,17 @@ def runs_text(call: ast.Call) -> bool:
         safe = [k for k in call.keywords if k.arg == "weights_only"]
         return not any(ast.unparse(k.value) == "True" for k in safe)
     return name in ("eval", "exec", "pickle.load", "pickle.loads")
+
+
+def language_models_asked_for(tree: ast.Module) -> Places:
+    """Places that ask of a value whether it is a language model."""
+    asked = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and called(node) in ("isinstance", "issubclass"):
+            asked.append((node.lineno, ast.unparse(node.args[1])))
+        if isinstance(node, ast.MatchClass):
+            asked.append((node.lineno, ast.unparse(node.cls)))
+    return [f"{line}: {kind}" for line, kind in asked if LANGUAGE_MODELS.search(kind)]
 
 
 def expect_none(places: dict[Path, Places]) -> None:
@@ -333,6 +348,21 @@ def test_no_text_is_run_as_code_outside_the_sandbox() -> None:
 def test_running_text_as_code_is_seen(text: str) -> None:
     assert evaluated(ast.parse(text))
     assert not evaluated(ast.parse("model.eval(); torch.load(f, weights_only=True)"))
+
+
+def test_nothing_asks_whether_a_learner_is_a_language_model() -> None:
+    names = {file: file.relative_to(SOURCE).as_posix() for file in MODULES}
+    others = [file for file, name in names.items() if not name.startswith(THEIR_OWN)]
+    expect_none({file: language_models_asked_for(parsed(file)) for file in others})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["isinstance(x, PreTrainedModel | PeftModel)", "match x:\n  case LanguagePolicy():\n    f()"],
+)
+def test_asking_for_a_language_model_is_seen(text: str) -> None:
+    assert language_models_asked_for(ast.parse(text))
+    assert not language_models_asked_for(ast.parse("isinstance(x, Sized)"))
 
 
 @pytest.mark.parametrize("what", FORBIDDEN)

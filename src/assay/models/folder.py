@@ -14,6 +14,8 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 ADAPTER = "adapter_model.safetensors"
+MODULE = "module.safetensors"
+"""Weights of what is no language model."""
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
-from assay.models.folder import ADAPTER, weight_files
+from assay.models.folder import ADAPTER, MODULE, weight_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ def compare_weights(control: Path, other: Path) -> WeightDifference | None:
 
 
 def _places(folder: Path) -> Mapping[str, Path]:
-    """The file of every tensor: an adapter's where there is one, else the model's."""
-    adapter = folder / ADAPTER
-    files = [adapter] if adapter.is_file() else weight_files(folder)
+    """The file of every tensor: an adapter's or a module's where there is one, else the model's."""
+    alone = [folder / name for name in (ADAPTER, MODULE) if (folder / name).is_file()]
+    files = alone or weight_files(folder)
     found = {}
     for file in files:
         with safe_open(file, framework="pt") as weights:

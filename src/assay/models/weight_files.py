@@ -29,6 +29,7 @@ from assay.errors import InputError
 from assay.models.folder import (
     ADAPTER,
     CONFIG,
+    MODULE,
     WEIGHTS,
     ModelFolderError,
     check_whole,
@@ -38,7 +39,6 @@ from assay.models.load import load_strictly
 from assay.models.state_dicts import copy_strictly, strict_load, untied_state
 
 ADAPTER_CONFIG = "adapter_config.json"
-MODULE = "module.safetensors"
 RANK_BELOW = "rank_below"
 """Key of the file's metadata: how many of the rows belong to adapters below."""
 DOWN, UP = ".lora_A.weight", ".lora_B.weight"

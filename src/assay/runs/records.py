@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assay.data.conversation import dump_messages, parse_message
-from assay.data.episode import Reward, Turn, common
+from assay.data.episode import Reward, Turn, common, tokens_of
 from assay.data.files import atomic_path, whole_text
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.loaded import Record
@@ -55,16 +55,17 @@ def conversation_columns(messages: Sequence[Message], turns: Sequence[Turn]) -> 
     before: tuple[int, ...] = ()
     lines = []
     for turn in turns:
-        reused = common(before, turn.context)
+        context = tokens_of(turn.context)
+        reused = common(before, context)
         lines.append(
             {
                 "reused": reused,
-                "context": list(turn.context[reused:]),
+                "context": list(context[reused:]),
                 "actions": len(turn.actions),
                 "ended": turn.ended,
             }
         )
-        before = turn.context + turn.actions
+        before = context + turn.actions
     values = dump_messages(tuple(messages))
     return {"messages": json.dumps(values, ensure_ascii=False), "turns": lines}
 

@@ -15,7 +15,7 @@ from assay.experiment.checkpoint_reference import (
 )
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.runs.checkpoints import read_selection
+from assay.runs.checkpoints import check_checkpoint, read_selection
 from assay.runs.run_directory import RunDirectory, all_runs, runs_of
 from assay.runs.status import (
     DamagedStatus,
@@ -116,6 +116,18 @@ def checkpoint_directory(run: RunDirectory, reference: CheckpointReference) -> P
         problem = f"{run}: the best of {reference.stage!r} is the model that the run began with"
         raise RunNotFound(problem, fix="name that model, or a checkpoint of the stage")
     return run.checkpoint(found.stage, found.step)
+
+
+def checked_directory(run: RunDirectory, reference: CheckpointReference) -> Path:
+    """The folder of a checkpoint, after its checksums are verified.
+
+    Raises RunNotFound, CheckpointDamaged.
+    """
+    found = checkpoint_directory(run, reference)
+    start = f"{found.parent.name}.step-0"
+    fix = f"restore it, or train the stage again: assay resume {run} --from {start}"
+    check_checkpoint(found, fix)
+    return found
 
 
 def _best(run: RunDirectory, stage: str) -> CheckpointReference:

@@ -29,9 +29,9 @@ from assay.models.supported import read_tokenizer
 from assay.models.weight_files import load_weights, save_weights, stand_on
 from assay.rollout.engines.register import TOKEN_ENGINES, Sampler, engine_of
 from assay.rollout.policies.language import LanguagePolicy
-from assay.runs.checkpoints import check_checkpoint
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (
+    checked_directory,
     checkpoint_directory,
     resolve_checkpoint,
     run_checkpoint,
@@ -115,18 +115,6 @@ class ModelShelf:
             return None
         frozen = copy.deepcopy(start) if from_start else self.load_base().model
         return frozen.requires_grad_(False).eval()
-
-
-def checked_directory(run: RunDirectory, reference: CheckpointReference) -> Path:
-    """The folder of a checkpoint, after its checksums are verified.
-
-    Raises RunNotFound, CheckpointDamaged.
-    """
-    found = checkpoint_directory(run, reference)
-    start = f"{found.parent.name}.step-0"
-    fix = f"restore it, or train the stage again: assay resume {run} --from {start}"
-    check_checkpoint(found, fix)
-    return found
 
 
 def adapt(model: PreTrainedModel, stage: StageSpec) -> tuple[nn.Module, Adaptation]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from assay.data.episode import tokens_of
 from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message
@@ -179,7 +180,7 @@ class LocalHelper:
             turns, _ = sample_turns(weights.model, prompts, keys, sampling, weights.end_tokens)
             for n, turn in zip(places, turns, strict=True):
                 text = self._decoded(turn.actions)
-                counts = len(turn.context), len(turn.actions)
+                counts = len(tokens_of(turn.context)), len(turn.actions)
                 found[n] = HelperAnswer(text, turn.ended, *counts)
         return [found[n] for n in range(len(asked))]
 
