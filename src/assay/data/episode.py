@@ -61,6 +61,9 @@ class Completion:
     messages: tuple[Message, ...] = ()
     """Of an episode of several turns: all messages after the row's prompt, the model's as it wrote
     them; `text` then holds the model's turns, one below the other."""
+    id: str = field(default="", compare=False)
+    """Its name in a stage (`STEP/ROW#SAMPLE`) or an evaluation (`ITEM#REPEAT`), for journals and
+    for the random numbers of judges; "" where nothing names it."""
 
 
 @dataclass(frozen=True, slots=True)

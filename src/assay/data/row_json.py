@@ -42,13 +42,15 @@ def completion_values(completion: Completion) -> dict[str, Any]:
         "tokens": list(completion.tokens),
         "ended": completion.ended,
         "messages": [message_values(message) for message in completion.messages],
+        "id": completion.id,
     }
 
 
 def completion_of(values: Values) -> Completion:
     """The completion that `completion_values` wrote."""
     messages = tuple(message_of(each) for each in values["messages"])
-    return Completion(values["text"], tuple(values["tokens"]), values["ended"], messages)
+    tokens = tuple(values["tokens"])
+    return Completion(**{**values, "tokens": tokens, "messages": messages})
 
 
 def reward_values(reward: Reward) -> dict[str, Any]:

@@ -57,6 +57,10 @@ class RunDirectory:
         """The completions of one step."""
         return self.path / "samples" / stage / f"step-{step:06d}.parquet"
 
+    def judgements(self, stage: str) -> Path:
+        """What judges said of the step that a stage is at."""
+        return self.path / f"judgements-{stage}.jsonl"
+
     def checkpoints(self, stage: str) -> Path:
         """The folder of a stage's checkpoints."""
         return self.path / "checkpoints" / stage

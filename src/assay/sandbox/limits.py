@@ -15,9 +15,20 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-FailureKind = Literal["deadline", "crash", "exception", "memory", "cpu", "processes", "output"]
+FailureKind = Literal[
+    "deadline",
+    "crash",
+    "exception",
+    "memory",
+    "cpu",
+    "processes",
+    "output",
+    "program",
+    "length",
+]
 """Why a call gave no value: out of wall time; ended without an answer (signal, `os._exit`); raised;
-out of address space; out of CPU time; too many processes; an answer over the size limit."""
+out of address space; out of CPU time; too many processes; an answer over the size limit. Rewards
+add: a program that a model wrote raised; a completion that is too long to be looked at."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, Self
 
 import psutil
@@ -231,6 +231,14 @@ class WorkerPool:
         Raises WorkerStartError when a worker cannot start.
         """
 
+        found = dict(self.completed(arguments, deadline))
+        return [found[n] for n in range(len(arguments))]
+
+    def completed(
+        self, arguments: Sequence[Mapping[str, Any]], deadline: float
+    ) -> Iterator[tuple[int, Outcome]]:
+        """As `map`: the place and the outcome of each call, as soon as it is over."""
+
         def run(one: Mapping[str, Any]) -> Outcome:
             worker = self._idle.get()
             try:
@@ -238,7 +246,13 @@ class WorkerPool:
             finally:
                 self._idle.put(worker)
 
-        return list(self._threads.map(run, arguments))
+        places = {self._threads.submit(run, one): n for n, one in enumerate(arguments)}
+        try:
+            for future in as_completed(places):
+                yield places[future], future.result()
+        finally:
+            for future in places:
+                future.cancel()
 
     def close(self) -> None:
         """Drops calls that wait, lets running ones end by their deadline, ends the workers."""

@@ -22,6 +22,8 @@ OUTCOMES: Mapping[str, str] = {
     "output": "too much output",
     "exception": "checker raised",
     "crash": "checker crashed",
+    "program": "program failed",
+    "length": "too long",
 }
 """How an answer can make a checker fail, by kind of failure; other kinds are the lab's fault."""
 

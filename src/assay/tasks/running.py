@@ -1,15 +1,15 @@
 """Runs rewards as training and evaluation need them: side by side, with deadlines, never a false 0.
 
-A pure reward runs here; one that is slow or unsafe runs in killable workers. Where a checker comes
-to no verdict, `no_verdict` says whose doing it was: the answer's, which then earns what a wrong one
-does, or the lab's, which is an abstention that says why. Both are counted. Deciding how many are
-too many is the caller's.
+A pure reward runs here; one that is slow or unsafe runs in killable workers, a judge in threads.
+Where a checker comes to no verdict, `no_verdict` says whose doing it was: the answer's, which then
+earns what a wrong one does, or the lab's, which is an abstention that says why. Both are counted.
+Deciding how many are too many is the caller's.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from assay.data.episode import Completion, Reward
 from assay.data.hashing import canonical_json, sha256_text
@@ -23,8 +23,10 @@ from assay.data.row_json import (
     row_values,
 )
 from assay.sandbox.isolation import Mode
-from assay.sandbox.limits import Outcome
+from assay.sandbox.limits import Limits, Outcome
 from assay.sandbox.pool import WorkerPool
+from assay.tasks.helper_model import HelperModel
+from assay.tasks.judge_reward import Done, JudgeReward, Pair, run_judge
 from assay.tasks.no_verdict import (
     OUTCOMES,
     Failed,
@@ -40,8 +42,6 @@ from assay.tasks.task import RewardFunction, is_unsafe, lowest
 from assay.tasks.user_code import function_at, place_of
 
 DEADLINE_SECONDS = 10.0
-
-Pair = tuple[Row, Completion]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,11 @@ class WorkerReward:
     """The reward where the answer made the worker fail. Pure."""
     gold: Callable[[Row], Completion] = gold_completion
     """A right answer to a row, with which a checker that failed is tried. Pure."""
+    limits: Limits = Limits()
+    """The limits of each call of the worker's function."""
+    own_program: bool = False
+    """Whether the worker runs what the policy wrote: a failure is then the policy's doing, without
+    a trial of the gold answer, and its outcomes are journalled."""
 
     def __call__(self, row: Row, completion: Completion) -> Reward:
         """One completion in a worker of its own; `RewardRunner` is the way to score many."""
@@ -90,6 +95,18 @@ class WeightedReward:
         return Reward(sum(self.weights[name] * flat[name] for name in parts), flat, why, outcome)
 
 
+class Judgements(Protocol):
+    """A journal of what judges and program checks said; `part` names a part of the reward."""
+
+    def known(self, part: str, row: Row, completion: Completion) -> Reward | None:
+        """The judgement of a completion, by its id; None if there is none."""
+        ...
+
+    def add(self, part: str, row: Row, completion: Completion, reward: Reward) -> None:
+        """Write a judgement; it is on the disk on return."""
+        ...
+
+
 class RewardRunner:
     """Scores completions; keeps the worker processes between calls and counts what came of them."""
 
@@ -99,10 +116,16 @@ class RewardRunner:
         deadline: float = DEADLINE_SECONDS,
         workers: int = 2,
         sandbox: Mode = "namespaces",
+        *,
+        concurrency: int = 8,
+        helpers: Mapping[str, HelperModel] | None = None,
+        journal: Judgements | None = None,
     ):
-        """`deadline` is in seconds for each completion; `sandbox` "limits-only" leaves the
-        namespaces out."""
+        """`deadline` is in seconds for each completion in a worker and each batch of a judge;
+        `sandbox` "limits-only" leaves the namespaces out; `concurrency` counts batches of judges,
+        which may ask `helpers`. With a journal, what it knows is not judged again."""
         self.reward, self.deadline, self.workers = reward, deadline, workers
+        self.concurrency, self.helpers, self.journal = concurrency, helpers or {}, journal
         self.sandbox: Mode = sandbox
         self.scored = 0
         """Completions seen, abstentions included."""
@@ -112,7 +135,7 @@ class RewardRunner:
         """What became of the answers that were scored -> how often, where the reward tells."""
         self._gold_checks: dict[str, bool] = {}
         """Whether a gold answer alone is checked within the limits, by what the worker is asked."""
-        self._pools: dict[str, WorkerPool] = {}
+        self._pools: dict[tuple[str, Limits], WorkerPool] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +160,9 @@ class RewardRunner:
         Raises WorkerStartError or IsolationUnavailable when a worker cannot be had at all.
         """
         if isinstance(self.reward, WeightedReward):
-            columns = {name: self._run(each, pairs) for name, each in self.reward.rewards.items()}
+            columns = {
+                name: self._run(each, pairs, name) for name, each in self.reward.rewards.items()
+            }
             rewards = [
                 self.reward.combine({name: column[i] for name, column in columns.items()})
                 for i in range(len(pairs))
@@ -149,12 +174,58 @@ class RewardRunner:
         self.outcomes.update(each.outcome for each in rewards if known(each) and each.outcome)
         return rewards
 
-    def _run(self, reward: RewardFunction, pairs: Sequence[Pair]) -> list[Reward]:
+    def _run(self, reward: RewardFunction, pairs: Sequence[Pair], part: str = "") -> list[Reward]:
+        if isinstance(reward, JudgeReward) or (
+            isinstance(reward, WorkerReward) and reward.own_program
+        ):
+            return self._run_once(reward, pairs, part)
         if isinstance(reward, WorkerReward):
             return self._run_in_workers(reward, pairs)
         if is_unsafe(reward):
             return self._run_in_workers(in_worker(reward), pairs)
         return [judged_here(reward, *pair) for pair in pairs]
+
+    def _run_once(
+        self, reward: "JudgeReward | WorkerReward", pairs: Sequence[Pair], part: str
+    ) -> list[Reward]:
+        """Judgements that cost: those in the journal are kept, new ones are written as they
+        come."""
+        journal = self.journal
+        found = [None if journal is None else journal.known(part, *pair) for pair in pairs]
+        fresh = [n for n, reward in enumerate(found) if reward is None]
+
+        def done(place: int, judged: Reward) -> None:
+            found[fresh[place]] = judged
+            if journal is not None:
+                journal.add(part, *pairs[fresh[place]], judged)
+
+        asked = [pairs[n] for n in fresh]
+        if isinstance(reward, WorkerReward):
+            self._run_programs(reward, asked, done)
+        elif asked:
+            limits = {"concurrency": self.concurrency, "deadline": self.deadline}
+            run_judge(reward, asked, self.helpers, **limits, done=done)
+        return [each for each in found if each is not None]
+
+    def _run_programs(self, reward: WorkerReward, pairs: Sequence[Pair], done: Done) -> None:
+        """Programs that the policy wrote: one that fails earns what the reward says."""
+        asked = [attempt(reward.ask, *pair) for pair in pairs]
+        open_ = []
+        for n, each in enumerate(asked):
+            if isinstance(each, Reward | Outcome):
+                done(n, each if isinstance(each, Reward) else abstention(each))
+            else:
+                open_.append(n)
+        calls = [asked[n] for n in open_]
+        for place, outcome in self._pool(reward).completed(calls, self.deadline) if calls else ():
+            done(open_[place], self._of_program(reward, pairs[open_[place]], outcome))
+
+    def _of_program(self, reward: WorkerReward, pair: Pair, outcome: Outcome) -> Reward:
+        if outcome.failure in OUTCOMES:
+            return reward.failed(*pair, outcome)
+        found = attempt(reward.read, *pair, outcome.value)
+        # The comparison runs in the lab: where it fails, that says nothing of the program.
+        return found if isinstance(found, Reward) else abstention(found)
 
     def _run_in_workers(self, reward: WorkerReward, pairs: Sequence[Pair]) -> list[Reward]:
         found = self._tried(reward, pairs)
@@ -200,16 +271,21 @@ class RewardRunner:
 
     def _renew(self, reward: WorkerReward) -> None:
         """The next call of the reward's function gets workers that have served no other."""
-        pool = self._pools.pop(reward.worker, None)
+        pool = self._pools.pop((reward.worker, reward.limits), None)
         if pool is not None:
             pool.close()
 
     def _pool(self, reward: WorkerReward) -> WorkerPool:
-        if reward.worker not in self._pools:
-            self._pools[reward.worker] = WorkerPool(
-                reward.worker, self.workers, isolation=self.sandbox, folders=reward.folders()
+        key = (reward.worker, reward.limits)
+        if key not in self._pools:
+            self._pools[key] = WorkerPool(
+                reward.worker,
+                self.workers,
+                reward.limits,
+                isolation=self.sandbox,
+                folders=reward.folders(),
             )
-        return self._pools[reward.worker]
+        return self._pools[key]
 
 
 def judged_here(reward: RewardFunction, row: Row, completion: Completion) -> Reward:

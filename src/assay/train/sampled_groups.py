@@ -94,19 +94,20 @@ def laid_out(turns: Sequence[Turn]) -> tuple[int, ...]:
 
 
 def judge(
-    score: Score, sampled: Sequence[Sampled], recorded: Mapping[str, Journalled]
+    score: Score, sampled: Sequence[Sampled], recorded: Mapping[str, Journalled], step: int = 0
 ) -> list[Episode]:
     """The sampled episodes with their rewards, in order.
 
     A reward in `recorded` is kept where it was given for the same tokens; all others are scored in
-    one call.
+    one call. `step` is the step that they are sampled for.
     """
     known = [
         journalled(recorded, one.episode.id, one.episode.turns) or one.episode.reward
         for one in sampled
     ]
     fresh = [one for one, reward in zip(sampled, known, strict=True) if reward is None]
-    rewards = iter(score([(one.row, one.completion) for one in fresh]))
+    named = [replace(one.completion, id=f"{step}/{one.episode.id}") for one in fresh]
+    rewards = iter(score([(one.row, c) for one, c in zip(fresh, named, strict=True)]))
     return [
         replace(one.episode, reward=reward or next(rewards))
         for one, reward in zip(sampled, known, strict=True)
@@ -216,8 +217,9 @@ class Prompts:
         """
         jobs = self.jobs(place.cursor)
         sampled = self.source.sample(policy, jobs)
-        episodes = judge(self.source.score, sampled, journal.recorded_rewards(place.step + 1))
-        self.check_abstentions(place.step + 1, episodes)
+        step = place.step + 1
+        episodes = judge(self.source.score, sampled, journal.recorded_rewards(step), step)
+        self.check_abstentions(step, episodes)
         return self.in_groups(episodes, jobs)
 
     def jobs(self, cursor: int) -> list[Job]:

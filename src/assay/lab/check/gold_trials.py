@@ -28,6 +28,7 @@ from assay.lab.check.subject import (
 from assay.lab.setup.learner import Encoder
 from assay.lab.setup.prepare import find_part
 from assay.lab.setup.session import Session
+from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.running import RewardRunner, WeightedReward
 from assay.tasks.task import (
     BenchmarkOptions,
@@ -41,6 +42,8 @@ from assay.tasks.task import (
 
 CONTROLS = 200
 """Rows on which wrong answers are tried."""
+JUDGED = 8
+"""Rows on which a judge is tried."""
 NEAR = 1e-6
 BEGUN = 3
 """Length in characters of the shortest cut of an answer."""
@@ -101,7 +104,10 @@ def try_reward(
     golds: Sequence[Gold],
     runner_of: Runner,
 ) -> Trial:
-    """Score gold answers of all rows, and wrong ones of at most CONTROLS rows evenly spread."""
+    """Score gold answers of all rows, and wrong ones of at most CONTROLS rows evenly spread; of a
+    judge, whose calls may cost, JUDGED rows."""
+    if isinstance(function, JudgeReward):
+        golds = golds[:: -(-len(golds) // JUDGED)]
     chosen = golds[:: -(-len(golds) // CONTROLS)]
     swaps = exchanged_pairs(chosen, same_answer)
     with runner_of(function) as runner:

@@ -9,10 +9,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from assay.data.episode import Reward
+from assay.data.episode import Completion, Reward
 from assay.data.splits import conversation_of
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.experiment import Experiment
@@ -22,12 +22,16 @@ from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_hold
 from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.manifest import judge_sha256
 from assay.lab.setup.session import Session
+from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.records import CLUSTER, FACTS, RecordWriter, conversation_columns, read_columns
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import error_type
 
 RIGHT, WRONG = "right", "wrong"
+JUDGEMENTS = "judgements.jsonl"
+"""The journal of judges, beside the chunks of a record and deleted with them."""
 DIFFERS = "differs_from_math_verify"
 """The reward's part that marks a different verdict of the judge it is based on."""
 
@@ -113,8 +117,11 @@ def measure_stored(
 
 def measure(session: Session, evaluation: Evaluation, answerer: Answerer, checkpoint: str) -> None:
     """Make or complete one record, and warn if too many of its answers have no score."""
-    with session.reward_runner(evaluation.score, evaluation.spec) as runner:
-        folder = session.run.evaluations
+    folder = session.run.evaluations
+    judge = judge_sha256(session, evaluation.spec.reward, evaluation.score)
+    parts = RecordWriter(folder, evaluation.record, checkpoint).parts
+    journal = JudgementJournal(parts / JUDGEMENTS, judge)
+    with session.reward_runner(evaluation.score, evaluation.spec, journal) as runner:
         file = run_evaluation(evaluation, answerer, checkpoint, folder, session.observer, runner)
     warn_of_unscored(session.observer, evaluation.name, checkpoint, file)
 
@@ -160,7 +167,7 @@ def judged_lines(
     """The record's lines of a chunk; a missing answer is an abstention."""
     fresh = [n for n, each in enumerate(answered) if not each.failure]
     rewards = [Reward(None, why=each.failure) for each in answered]
-    scored = runner.score([(answered[n].item, answered[n].completion) for n in fresh])
+    scored = runner.score([(answered[n].item, named(answered[n])) for n in fresh])
     for n, reward in zip(fresh, scored, strict=True):
         rewards[n] = reward
     seconds = (time.perf_counter() - started) / len(answered)
@@ -168,6 +175,11 @@ def judged_lines(
         record_line(evaluation, checkpoint, each, reward, seconds)
         for each, reward in zip(answered, rewards, strict=True)
     ]
+
+
+def named(each: Answered) -> Completion:
+    """The completion with its name in the evaluation."""
+    return replace(each.completion, id=f"{each.item.id}#{each.repeat}")
 
 
 def record_line(

@@ -13,6 +13,7 @@ import torch
 from assay.lab.monitor.guards import GuardFired, GuardWatch
 from assay.lab.monitor.observer import Observer
 from assay.rl.policy import Policy
+from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.metrics import append_metrics, keep_history
 from assay.runs.records import (
     FACTS,
@@ -44,6 +45,8 @@ class RunRecorder:
     guards: GuardWatch
     due: Callable[[int], str]
     """Returns why a progress report is due after a step; "" if none is."""
+    judgements: JudgementJournal | None = None
+    """What judges said of the step's completions, until these are recorded."""
 
     def recorded_rewards(self, step: int) -> Mapping[str, Journalled]:
         """Rewards that an interrupted attempt at this step already journalled.
@@ -65,6 +68,8 @@ class RunRecorder:
         """Write the step's completions, whole or not at all."""
         lines = [sample_line(self.stage, step, record) for record in records]
         write_samples(self.run.samples(self.stage, step), lines, self.run.path)
+        if self.judgements is not None:
+            self.judgements.drop(f"{step}/")
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Append the step's line, note how far the run is, and tell the observer."""

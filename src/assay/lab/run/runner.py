@@ -46,7 +46,7 @@ from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.monitor.report_journal import why_due
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
-from assay.lab.setup.manifest import check_manifest, write_manifest
+from assay.lab.setup.manifest import check_manifest, judge_sha256, write_manifest
 from assay.lab.setup.prepare import describe, find_order, find_part, rows_per_epoch
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import (
@@ -60,6 +60,7 @@ from assay.lab.setup.validate import read_whole
 from assay.models.optimizer import make_optimizer
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizer, read_selection
+from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import CHECKED
 from assay.runs.metrics import check_history, read_metrics, truncate_metrics
 from assay.runs.protection import is_marked
@@ -315,7 +316,10 @@ def train_stage(session: Session, name: str, stage: StageSpec, policy: Policy, s
     if isinstance(stage, SamplingStage) and stage.reward is not None:  # type: ignore[attr-defined]
         reward = stage.reward  # type: ignore[attr-defined]
         judge = reward_of(session.task, reward, session.run.root)
-        runner = session.reward_runner(judge, stage)
+        judge_hash = judge_sha256(session, reward, judge)
+        journal = JudgementJournal(session.run.judgements(name), judge_hash)
+        recorder = replace(recorder, judgements=journal)
+        runner = session.reward_runner(judge, stage, journal)
     order = find_order(session.sets, stage.data)
     given = session.stage_input(stage, find_part(session.sets, stage.data), runner, order)
     try:

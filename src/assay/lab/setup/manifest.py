@@ -45,8 +45,10 @@ from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (
     run_checkpoint,
 )
-from assay.tasks.running import DEADLINE_SECONDS
-from assay.tasks.task import reward, task_fingerprint
+from assay.tasks.helper_model import find_helper
+from assay.tasks.judge_reward import JudgeReward
+from assay.tasks.running import DEADLINE_SECONDS, WeightedReward
+from assay.tasks.task import RewardFunction, reward, task_fingerprint
 from assay.tasks.user_code import file_of
 
 PACKAGE = Path(assay.__file__).parent
@@ -311,6 +313,17 @@ def stage_table(session: Session, spec: StageSpec) -> dict[str, Any]:
     if table.get("reward") is not None:
         table["reward"] = _rewards(session, table["reward"])
     return table
+
+
+def judge_sha256(
+    session: Session, spec: Reward | None, score: RewardFunction | WeightedReward
+) -> str:
+    """The sha256 of what the judgements of a reward, or of a benchmark's checker, depend on."""
+    rewards = [score, *score.rewards.values()] if isinstance(score, WeightedReward) else [score]
+    asked = {name for each in rewards if isinstance(each, JudgeReward) for name in each.helpers}
+    sources = [source_sha256(each) for each in rewards if not isinstance(each, WeightedReward)]
+    helpers = {name: find_helper(session.helpers, name).fingerprint for name in sorted(asked)}
+    return sha256_text(canonical_json([sources, spec, helpers]))
 
 
 def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:

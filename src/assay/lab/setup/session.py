@@ -26,7 +26,7 @@ from assay.models.precision import Precision, choose_precision
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.sandbox.isolation import choose_isolation
-from assay.tasks.running import RewardRunner, WeightedReward
+from assay.tasks.running import Judgements, RewardRunner, WeightedReward
 from assay.tasks.task import RewardFunction, Task, task
 
 
@@ -119,7 +119,10 @@ class Session:
         )
 
     def reward_runner(
-        self, reward: RewardFunction | WeightedReward, settings: RewardSettings
+        self,
+        reward: RewardFunction | WeightedReward,
+        settings: RewardSettings,
+        journal: Judgements | None = None,
     ) -> RewardRunner:
         """A runner for a reward, in namespaces unless the experiment says otherwise."""
         return RewardRunner(
@@ -127,4 +130,7 @@ class Session:
             deadline=settings.reward_deadline,
             workers=settings.reward_workers,
             sandbox=self.experiment.sandbox or "namespaces",
+            concurrency=settings.reward_concurrency,
+            helpers=self.helpers,
+            journal=journal,
         )

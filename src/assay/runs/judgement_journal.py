@@ -1,0 +1,114 @@
+"""Journal of what judges and program checks said, so that a kill loses no judgement.
+
+A line is on the disk before the judgement is used. Its key is the completion's name, the part of
+the reward, and hashes of what was judged and by what: samples with the same text have judgements of
+their own, and a text that another machine samples in its place is judged again. The journal goes
+once what it holds is recorded.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.data.episode import Completion, Reward
+from assay.data.files import atomic_write_text, sync
+from assay.data.hashing import canonical_json, sha256_text
+from assay.data.row import Row
+from assay.data.row_json import completion_values, reward_of, reward_values, row_values
+from assay.errors import RunFailure
+from assay.runs.run_files import FIX, DamagedFile, parse_line
+
+
+class JudgementLost(RunFailure):
+    """A judgement could not be written: going on would pay for judgements that a kill loses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Which judgement."""
+
+    completion: str
+    """`Completion.id`."""
+    part: str
+    """The part of a reward table; "" for a reward that is not one of several."""
+    judged: str
+    """The sha256 of row and completion."""
+    judge: str
+    """The sha256 of the reward."""
+
+
+class JudgementJournal:
+    """The judgements in one file; see `tasks.running.Judgements`."""
+
+    def __init__(self, file: Path, judge: str):
+        """`judge` is the sha256 of what the reward depends on; the file need not exist."""
+        self._file, self._judge = file, judge
+        self._known: dict[Key, Reward] | None = None
+
+    def known(self, part: str, row: Row, completion: Completion) -> Reward | None:
+        """The judgement of a completion; None if there is none. Raises DamagedFile."""
+        return self._entries().get(self._key(part, row, completion))
+
+    def add(self, part: str, row: Row, completion: Completion, reward: Reward) -> None:
+        """Write a judgement; it is on the disk on return. Raises JudgementLost."""
+        key = self._key(part, row, completion)
+        self._entries()[key] = reward
+        try:
+            fresh = not self._file.exists()
+            with self._file.open("ab") as stream:
+                stream.write(_line(key, reward).encode("utf-8"))
+                stream.flush()
+                os.fsync(stream.fileno())
+            if fresh:
+                sync(self._file.parent)
+        except OSError as error:
+            raise JudgementLost(f"{self._file}: cannot be written: {error.strerror}") from error
+
+    def drop(self, prefix: str) -> None:
+        """Forget the judgements of completions whose names begin so: they are recorded elsewhere.
+
+        Others stay: a resumed run comes by steps again that it has recorded.
+        """
+        kept = {k: r for k, r in self._entries().items() if not k.completion.startswith(prefix)}
+        if not kept:
+            self._file.unlink(missing_ok=True)
+        elif len(kept) < len(self._entries()):
+            atomic_write_text(self._file, "".join(_line(*entry) for entry in kept.items()))
+        self._known = kept
+
+    def _key(self, part: str, row: Row, completion: Completion) -> Key:
+        values = [row_values(row), {**completion_values(completion), "id": ""}]
+        return Key(completion.id, part, sha256_text(canonical_json(values)), self._judge)
+
+    def _entries(self) -> dict[Key, Reward]:
+        if self._known is None:
+            self._known = _read(self._file)
+        return self._known
+
+
+def _line(key: Key, reward: Reward) -> str:
+    return json.dumps({**asdict(key), "reward": reward_values(reward)}) + "\n"
+
+
+def _read(file: Path) -> dict[Key, Reward]:
+    """The whole lines of a journal; a last one without its end was torn by a kill and goes."""
+    if not file.exists():
+        return {}
+    content = file.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        # What is appended next must not end a torn line.
+        os.truncate(file, whole)
+    lines = content[:whole].split(b"\n")[:-1]
+    return dict(_entry(parse_line(line, file, n), file, n) for n, line in enumerate(lines, 1))
+
+
+def _entry(line: dict[str, Any], file: Path, number: int) -> tuple[Key, Reward]:
+    try:
+        reward = reward_of(line.pop("reward"))
+        return Key(**line), reward
+    except (KeyError, TypeError) as error:
+        problem = f"is no judgement: {' '.join(str(error).split())}"
+        raise DamagedFile(problem, file=file, line=number, fix=FIX) from error

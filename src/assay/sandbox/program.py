@@ -1,0 +1,30 @@
+"""Runs a program that a model wrote; the function that workers run in the process of a call.
+
+Never called in the lab's own process. What comes back is what the program says: it may print
+anything, also what its caller would have printed, so a verdict is for the lab to reach.
+"""
+
+import contextlib
+import io
+import sys
+from typing import Any
+
+
+def run_program(program: str, text: str) -> dict[str, Any]:
+    """{"output", "error"}: what a Python program prints when it reads `text`, and what it raised.
+
+    `error` is "" where it ends by itself or with `sys.exit()`, else the exception in a line.
+    """
+    printed, error = io.StringIO(), ""
+    sys.stdin, sys.argv = io.StringIO(text), ["program.py"]
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            exec(compile(program, "program.py", "exec"), {"__name__": "__main__"})
+        except SystemExit as ended:
+            if ended.code not in (None, 0):
+                error = f"SystemExit: {ended.code}"
+        except MemoryError:
+            raise
+        except BaseException as raised:
+            error = f"{type(raised).__name__}: {raised}"
+    return {"output": printed.getvalue(), "error": error}

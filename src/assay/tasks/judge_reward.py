@@ -1,0 +1,166 @@
+"""Rewards that judge a batch of completions and may ask helper models, run in threads.
+
+What the judge could not know is an abstention with its reason: where it raises, takes longer than
+its deadline, or returns what no record can hold. What the policy did is the judge's to score.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Message, Row
+from assay.rl.policy import SampleKey
+from assay.sandbox.limits import Outcome
+from assay.tasks.helper_model import HelperFailed, HelperModel, find_helper
+from assay.tasks.no_verdict import Failed, attempt, nothing_earned
+
+Pair = tuple[Row, Completion]
+Judge = Callable[[Sequence[Pair], Mapping[str, HelperModel]], Sequence[Reward]]
+"""One reward per completion, in order. It is called from several threads at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeReward:
+    """A reward that is given to a batch of completions."""
+
+    judge: Judge
+    helpers: tuple[str, ...] = ()
+    """The helper models that it asks, by the names of their tables; it is given no others."""
+    batch: int | None = 1
+    """Completions of one call; None is all of a step, or of a chunk of an evaluation."""
+    longest: int | None = None
+    """Characters; a longer completion is not judged: it earns what `failed` says."""
+    failed: Failed = nothing_earned
+    """The reward of a completion that is too long. Pure."""
+
+    def __call__(self, row: Row, completion: Completion) -> Reward:
+        """One completion, without helper models; `running.RewardRunner` is the way to judge."""
+        return self.judge([(row, completion)], {})[0]
+
+
+def answers(
+    helper: HelperModel, conversations: Sequence[Sequence[Message]], keys: Sequence[str]
+) -> list[str]:
+    """What a helper model answers as its table says, in order; `keys` name the random numbers.
+
+    Raises HelperFailed where an answer failed, so that a judge abstains.
+    """
+    named = [SampleKey(0, key, 0) for key in keys]
+    said = helper.answer(conversations, helper.sampling, named)
+    for each in said:
+        if each.failure:
+            raise HelperFailed(f"{helper.name} gave no answer: {each.failure}")
+    return [each.text for each in said]
+
+
+Done = Callable[[int, Reward], None]
+"""Told the place and the reward of each completion as soon as it is judged."""
+
+
+def run_judge(
+    reward: JudgeReward,
+    pairs: Sequence[Pair],
+    helpers: Mapping[str, HelperModel],
+    *,
+    concurrency: int,
+    deadline: float,
+    done: Done,
+) -> None:
+    """Judge all pairs, at most `concurrency` batches at a time, each within `deadline` seconds.
+
+    Raises what `done` raises, and UnknownHelper.
+    """
+    given = {name: find_helper(helpers, name) for name in reward.helpers}
+    short = []
+    for n, (row, completion) in enumerate(pairs):
+        if reward.longest is not None and len(completion.text) > reward.longest:
+            why = f"{len(completion.text)} characters, more than {reward.longest}"
+            done(n, reward.failed(row, completion, Outcome(failure="length", why=why)))
+        else:
+            short.append(n)
+    size = reward.batch or max(len(short), 1)
+    work = _Work(reward.judge, pairs, given, deadline)
+    batches = [short[i : i + size] for i in range(0, len(short), size)]
+    for places, rewards in work.run(batches, concurrency):
+        for n, each in zip(places, rewards, strict=True):
+            done(n, each)
+
+
+Judged = tuple[Sequence[int], list[Reward]]
+"""The places of a batch's completions, and their rewards."""
+
+
+@dataclass
+class _Work:
+    """The batches under way. A call that outlives its deadline is left behind: a thread cannot be
+    ended; what it returns later is not looked at."""
+
+    judge: Judge
+    pairs: Sequence[Pair]
+    helpers: Mapping[str, HelperModel]
+    deadline: float
+    finished: "queue.SimpleQueue[tuple[int, list[Reward]]]" = field(
+        default_factory=queue.SimpleQueue
+    )
+    running: dict[int, float] = field(default_factory=dict)
+    """Batch -> when its time is up."""
+
+    def run(self, batches: Sequence[Sequence[int]], concurrency: int) -> Iterator[Judged]:
+        """Batches with their rewards, as they finish."""
+        waiting = list(enumerate(batches))[::-1]
+        while waiting or self.running:
+            while waiting and len(self.running) < concurrency:
+                self._start(*waiting.pop())
+            for number, rewards in self._next():
+                del self.running[number]
+                yield batches[number], rewards or [self._late()] * len(batches[number])
+
+    def _start(self, number: int, places: Sequence[int]) -> None:
+        self.running[number] = time.monotonic() + self.deadline
+        batch = [self.pairs[n] for n in places]
+
+        def judge() -> None:
+            self.finished.put((number, judged_batch(self.judge, batch, self.helpers)))
+
+        # A daemon: a judge that hangs must not keep the process from ending.
+        threading.Thread(target=judge, name="assay-judge", daemon=True).start()
+
+    def _next(self) -> list[tuple[int, list[Reward]]]:
+        """The next batch that finished, or those whose time is up, without rewards."""
+        left = min(self.running.values()) - time.monotonic()
+        try:
+            found = [self.finished.get(timeout=max(left, 0.0))]
+        except queue.Empty:
+            now = time.monotonic()
+            return [(number, []) for number, end in self.running.items() if end <= now]
+        return [each for each in found if each[0] in self.running]
+
+    def _late(self) -> Reward:
+        return Reward(None, why=f"the judge took more than {self.deadline:g} seconds")
+
+
+def judged_batch(
+    judge: Judge, batch: Sequence[Pair], helpers: Mapping[str, HelperModel]
+) -> list[Reward]:
+    """The rewards of a batch; abstentions where the judge fails."""
+    found = attempt(lambda: list(judge(batch, helpers)))
+    if isinstance(found, Outcome):
+        return [Reward(None, why=f"the judge failed: {found.why}")] * len(batch)
+    if len(found) != len(batch):
+        why = f"the judge gave {len(found)} rewards for {len(batch)} completions"
+        return [Reward(None, why=why)] * len(batch)
+    return [_sound(each) for each in found]
+
+
+def _sound(given: Any) -> Reward:
+    """A reward that records can hold, else an abstention."""
+    if not isinstance(given, Reward):
+        return Reward(None, why=f"the judge gave {type(given).__name__}, no Reward")
+    found = attempt(lambda: given)
+    if isinstance(found, Outcome):
+        return Reward(None, why=f"the judge failed: {found.why}")
+    return found
