@@ -26,7 +26,7 @@ from assay.models.tree_attention import Tree
 
 
 class HeadUnsupported(InputError):
-    """The model changes its vocabulary scores after the projection."""
+    """The packed path does not compute the model's vocabulary scores."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def plain_head(causal: PreTrainedModel) -> nn.Linear:
     head = causal.get_output_embeddings()
     if causal.config.model_type not in FAMILIES or type(head) is not nn.Linear:
         raise HeadUnsupported(
-            f"{type(causal).__name__} does not score words by a plain projection",
+            f"the packed path does not compute the vocabulary scores of {type(causal).__name__}",
             fix=f"use a model of type {', '.join(FAMILIES)}, its head without an adapter",
         )
     refuse_length_dependent(causal.config)

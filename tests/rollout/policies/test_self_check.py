@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.families import tiny_family
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.data.episode import Episode, Turn
-from assay.models import scoring
+from assay.models import plain_forward, scoring
 from assay.models.adapt import save_activations, train_lora
 from assay.models.elementwise import GatedSilu
 from assay.models.lora import LoraOptions
@@ -19,6 +20,7 @@ from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import (
     ATTENTION,
+    BATCHES,
     ROLLOUT,
     SelfCheckFailed,
     check_language_policy,
@@ -260,3 +262,47 @@ def test_a_model_whose_positions_depend_on_the_length_is_neither_scored_nor_samp
     ):
         with pytest.raises(RotaryUnsupported, match=kind):
             use()
+
+
+def plain_policy(precision: Precision) -> LanguagePolicy:
+    """A policy of the plain path with an adapter that drops."""
+    module, _ = train_lora(tiny_family("gemma3_text"), LoraOptions(rank=2, dropout=0.5))
+    module.train()
+    return LanguagePolicy(module, precision, ENDS)
+
+
+@both
+def test_the_plain_path_is_compared_with_one_sequence_at_a_time(precision):
+    policy = plain_policy(precision)
+    found = check(policy, sampled(policy))
+    assert found.keys() == METRICS
+    assert found["self_check_logp"] < (1e-5 if precision is FP32 else 0.02)
+    assert found["self_check_rollout"] < (2e-5 if precision is FP32 else 0.05)
+
+
+def test_a_mask_that_hides_a_token_of_a_batch_stops_the_run(monkeypatch):
+    policy = plain_policy(FP32)
+    packed = sampled(policy)
+    right = plain_forward.logits_from
+
+    def without_the_first(causal, ids_RT, mask_RT, first):
+        if mask_RT is not None:
+            mask_RT = mask_RT.clone()
+            mask_RT[:, 0] = 0
+        return right(causal, ids_RT, mask_RT, first)
+
+    monkeypatch.setattr(plain_forward, "logits_from", without_the_first)
+    with pytest.raises(SelfCheckFailed, match="a padded row is computed otherwise") as caught:
+        check(policy, packed)
+    assert caught.value.family == BATCHES
+
+
+def test_a_plain_sampler_of_other_weights_stops_the_run():
+    policy = plain_policy(FP32)
+    packed = sampled(policy)
+    with torch.no_grad():
+        for parameter in policy.module.parameters():
+            parameter.mul_(1.05)
+    with pytest.raises(SelfCheckFailed) as caught:
+        check(policy, packed)
+    assert caught.value.family == ROLLOUT
