@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.rl.aggregation import rce_shares, rce_tau, rce_weights, sft_weights
+from assay.rl.aggregation import rce_shares, rce_weights, sft_weights
 from tests.rl.flat import GROUPS, batch_of
 
 ONE_GROUP = torch.zeros(5, dtype=torch.long)
@@ -48,12 +48,6 @@ def test_weights_are_shares_over_groups_at_trained_tokens():
 def test_shares_stay_finite_for_large_rewards_and_small_tau():
     shares_E = rce_shares(torch.tensor([1000.0, 999.0]), torch.tensor([0, 0]), tau=0.5)
     assert shares_E.tolist() == pytest.approx([0.8808, 0.1192], abs=1e-4)
-
-
-def test_tau_falls_linearly_from_start_to_end():
-    assert [rce_tau(step, 4) for step in range(4)] == [2.0, 1.5, 1.0, 0.5]
-    assert rce_tau(0, 1) == 2.0
-    assert rce_tau(1, 3, start=1.0, end=0.0) == 0.5
 
 
 def test_sft_weighs_every_trained_token_alike():

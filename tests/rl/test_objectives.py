@@ -13,6 +13,7 @@ from assay.data.episode import Episode, Reward, Turn
 from assay.errors import UnknownName
 from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions
 from assay.rl.aggregation import AGGREGATIONS, rce_weights, sft_weights, token_weights
+from assay.rl.importance import Importance
 from assay.rl.kl import KlHasNoGradient, k3
 from assay.rl.losses import LOSSES, Clip
 from assay.rl.objectives import Grpo, MissingScores, Nll, Objective
@@ -182,7 +183,7 @@ def test_equal_rewards_give_exactly_zero_gradient(loss, reward):
 def test_on_policy_gradient_is_the_policy_gradient(loss):
     policy = Table(4)
     packed = batch()
-    gradient, sums = policy.gradient(Grpo(loss, correct_rollout=False), [packed])
+    gradient, sums = policy.gradient(Grpo(loss, importance=Importance(how="off")), [packed])
     surrogate = -(packed.weight_S * packed.advantage_S * policy.score(packed).logps_S).sum()
     expected = torch.autograd.grad(surrogate, policy.logits_KV)[0]
     torch.testing.assert_close(gradient, expected)
@@ -210,7 +211,7 @@ def test_rollout_correction_weighs_the_policy_loss_and_not_the_kl():
     corrected, _ = policy.gradient(Grpo(kl_coef=0.1), [packed])
     torch.testing.assert_close(corrected, expected)
     unknown, _ = policy.gradient(Grpo(kl_coef=0.1), [packed.with_tokens(behaviour_S=None)])
-    off, _ = policy.gradient(Grpo(kl_coef=0.1, correct_rollout=False), [packed])
+    off, _ = policy.gradient(Grpo(kl_coef=0.1, importance=Importance(how="off")), [packed])
     torch.testing.assert_close(unknown, off)
     assert not torch.allclose(off, expected)
 

@@ -13,6 +13,7 @@ from assay.rl.packed import pack
 from assay.rl.policy import Scores
 from assay.train.grpo import GrpoSettings
 from assay.train.likelihood import Rce, Rft, Sft
+from assay.train.schedules import constant
 from assay.train.train_state import LossIsNotItsParts
 from assay.train.update import Totals
 from tests.train import toys
@@ -56,7 +57,7 @@ def test_plain_grpo_has_coefficients_of_0_and_its_policy_loss_alone():
     [
         Sft(STORED, 10, 0),
         Rft(prompts(), 1.0, 64, 1.0, toys.decode),
-        Rce(prompts(), 3, 0.5, 0.5, 1.0, toys.decode),
+        Rce(prompts(), constant(0.5), 1.0, toys.decode),
     ],
     ids=["sft", "rft", "rce"],
 )

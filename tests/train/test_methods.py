@@ -10,6 +10,7 @@ from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.likelihood import Rce, Rft, Sft
 from assay.train.loop import LoopSettings, train
 from assay.train.sampled_groups import MultiTurn, Prompts, SingleTurn, StoredGroups, journalled
+from assay.train.schedules import Schedule
 from assay.train.train_state import Journalled, TrainingFailure, TrainState
 from tests.train import toys
 
@@ -74,7 +75,7 @@ def test_rce_learns_from_weighted_candidates(stored):
         for i in range(20)
     )
     source = StoredGroups(groups, 5, 0) if stored else prompts()
-    policy, recorder = run(Rce(source, 40, 0.5, 0.1, 1.0, toys.decode), 40)
+    policy, recorder = run(Rce(source, Schedule(0.5, 0.1, 40), 1.0, toys.decode), 40)
     assert toys.accuracy(policy) > (0.8 if stored else 0.6)
     taus = [line["tau"] for line in recorder.lines]
     assert taus[0] == 0.5

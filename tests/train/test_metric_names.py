@@ -4,7 +4,15 @@ import pytest
 
 from assay.data.episode import Episode, Turn
 from assay.train.likelihood import Rce, Rft, Sft
-from assay.train.metric_names import METHODS, SELF_CHECK, THOUGHT, is_written
+from assay.train.metric_names import (
+    METHODS,
+    SCHEDULED,
+    SCHEDULED_GRPO,
+    SELF_CHECK,
+    THOUGHT,
+    is_written,
+)
+from assay.train.schedules import constant
 from tests.train import toys
 from tests.train.test_methods import grpo, prompts, run
 
@@ -14,12 +22,14 @@ STORED = tuple(
 MADE = {
     "sft": lambda: Sft(STORED, 4, 0),
     "rft": lambda: Rft(prompts(), 1.0, 16, 1.0, toys.decode),
-    "rce": lambda: Rce(prompts(), 2, 1.0, 1.0, 1.0, toys.decode),
+    "rce": lambda: Rce(prompts(), constant(1.0), 1.0, toys.decode),
     "grpo": grpo,
 }
 NOT_HERE = SELF_CHECK | THOUGHT | {"kl", "kl_loss", "entropy_bonus", "validation_loss"}
+NOT_HERE |= SCHEDULED | SCHEDULED_GRPO
 """Written by a language model's first update, by EGPO, where the loss has the term
-(`test_loss_parts`), and where there is a reference or rows to validate on (`test_validation`)."""
+(`test_loss_parts`) or a setting has a schedule (`test_schedules`), and where there is a reference
+or rows to validate on (`test_validation`)."""
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -15,7 +15,6 @@ from assay.rl.objectives import Grpo
 from assay.rl.packed import pack
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import in_tokens
-from assay.train.loop import rate_factor
 from assay.train.update import accumulate, micro_batches, update
 from tests.tiny import tiny_model
 
@@ -217,12 +216,3 @@ def test_activation_checkpointing_changes_no_gradient(adapter):
 
     for a, b in zip(moved(False), moved(True), strict=True):
         assert torch.equal(a, b)
-
-
-def test_schedules_have_their_published_shape():
-    warm = [rate_factor("constant", s, 10, 0.4) for s in range(10)]
-    assert warm == [0.25, 0.5, 0.75, 1.0] + [1.0] * 6
-    cosine = [rate_factor("cosine", s, 9, 0.0) for s in range(9)]
-    assert cosine[0] == 1.0
-    assert cosine[-1] == pytest.approx(0.5 * (1 - 0.9396926), abs=1e-6)
-    assert cosine == sorted(cosine, reverse=True)

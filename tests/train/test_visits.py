@@ -11,6 +11,7 @@ from assay.rl.policy import Sampling
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.likelihood import Rce
 from assay.train.sampled_groups import Prompts, SingleTurn, StoredGroups
+from assay.train.schedules import constant
 from assay.train.train_state import Place
 from tests.train import toys
 
@@ -97,7 +98,7 @@ def stored(rewards: list[float]) -> tuple[Episode, ...]:
 
 def test_rce_weighs_each_visit_by_itself():
     rewards = [1.0, 0.0, 0.5]
-    made = Rce(StoredGroups((stored(rewards),), 2, 0), 1, 0.5, 0.5, 1.0, toys.decode)
+    made = Rce(StoredGroups((stored(rewards),), 2, 0), constant(0.5), 1.0, toys.decode)
     batch = made.collect(toys.CandidatePolicy(), Place(), toys.MemoryRecorder())
     (packed,) = batch.updates
     shares = rce_shares(torch.tensor(rewards), torch.zeros(3, dtype=torch.long), 0.5)
@@ -106,7 +107,7 @@ def test_rce_weighs_each_visit_by_itself():
 
 
 def test_sampled_rce_weighs_each_visit_by_itself():
-    made = Rce(prompts(1, 3), 1, 0.5, 0.5, 1.0, toys.decode)
+    made = Rce(prompts(1, 3), constant(0.5), 1.0, toys.decode)
     batch = made.collect(toys.CandidatePolicy(), Place(), toys.MemoryRecorder())
     (packed,) = batch.updates
     sums = torch.zeros(3).index_add(0, packed.group_S, packed.weight_S)

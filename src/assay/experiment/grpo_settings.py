@@ -3,11 +3,12 @@
 Only the accepted values are defined here; `rl` and `train` use them.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from assay.experiment.base_table import Count, Few, Positive, Table
+from assay.experiment.base_table import Count, Few, Positive, Share, Table, refused
+from assay.experiment.training_settings import Schedule, between
 
 
 class Updates(Table):
@@ -22,7 +23,7 @@ class Updates(Table):
 class Kl(Table):
     """Penalty for moving away from a reference."""
 
-    coef: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    coef: Annotated[Annotated[float, Field(ge=0, le=1e6)] | Schedule, between(0, 1e6)] = 0.0
     """Weight of the penalty; 0 leaves it and its forward pass out."""
     estimator: str = "k3"
     """`k2`, `k3` and others; `k1` in the reward only: as a loss its gradient has mean zero."""
@@ -48,12 +49,63 @@ class Overlong(Table):
     """The punishment at `max_tokens`."""
 
 
-class Clip(Table):
-    """Bounds of the probability ratio; what is left out comes from the preset."""
+Bound = Annotated[Positive | Schedule, between(1e-9, 1e6)]
 
-    low: Positive | None = None
+
+class Clip(Table):
+    """Bounds of the probability ratio; what is left out comes from the preset. A loss refuses what
+    it does not read."""
+
+    low: Bound | None = None
     """Ratios below 1 - low are clipped."""
-    high: Positive | None = None
+    high: Bound | None = None
     """Ratios above 1 + high are clipped."""
     dual: Annotated[float, Field(gt=1)] | None = None
-    """Bound on the ratio where the advantage is negative."""
+    """Bound on the ratio where the advantage is negative (`ppo_clip`)."""
+    tau_positive: Positive | None = None
+    """`sapo`: steepness of the gate where the advantage is positive; omitted: 1."""
+    tau_negative: Positive | None = None
+    """`sapo`: steepness of the gate elsewhere; omitted: 1.05."""
+
+
+class AdvantageOptions(Table):
+    """Numbers of the advantage estimator; what is left out comes from the preset. An estimator
+    refuses what it does not read."""
+
+    ddof: Annotated[int, Field(ge=0, le=1)] | None = None
+    """Deviation inside a group: 1 unbiased (also where omitted), 0 biased."""
+    epsilon: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Added to the deviation; omitted: 1e-6."""
+    lone: Literal["zero", "reward"] | None = None
+    """Advantage of a completion alone in its group: nothing (also where omitted), or its reward as
+    in verl."""
+    scale_by_std: bool | None = None
+    """`pass_at_k`: divide by the group's deviation, which it does where omitted."""
+    gamma: Share | None = None
+    """`reinforce_pp`: discount per token; omitted: 1."""
+    f_norm: Positive | None = None
+    """`gpg`: divides the advantage; omitted: 1."""
+    egpo_lambda: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    """`egpo`: entropy in nats to advantage; omitted: 0.4."""
+    egpo_alpha: Annotated[float, Field(gt=1, le=1e6)] | None = None
+    """`egpo`: the bonus stays under |advantage| / alpha; omitted: 2."""
+
+
+class Importance(Table):
+    """Correction of the policy loss for the gap between rollout and training: each token's loss
+    times its probability in training over that in the rollout, within bounds."""
+
+    mode: Literal["token", "sequence"] = "token"
+    """One ratio for each token, or the product over a completion."""
+    how: Literal["truncate", "mask", "off"] = "truncate"
+    """Hold ratios at the bounds, give those beyond them no weight, or correct nothing."""
+    low: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Lower bound; omitted: none."""
+    high: Annotated[float, Field(ge=1, le=1e6)] = 2.0
+    """Upper bound."""
+
+    @model_validator(mode="after")
+    def _has_no_bound_when_off(self) -> Self:
+        if self.how == "off" and self.low is not None:
+            raise refused("low", "nothing is corrected, so that there is nothing to bound")
+        return self

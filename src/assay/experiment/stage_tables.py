@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from assay.errors import InputError
 from assay.experiment.base_table import (
     Count,
     Few,
@@ -25,7 +26,15 @@ from assay.experiment.base_table import (
     refused,
 )
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
-from assay.experiment.grpo_settings import Clip, Dynamic, Kl, Overlong, Updates
+from assay.experiment.grpo_settings import (
+    AdvantageOptions,
+    Clip,
+    Dynamic,
+    Importance,
+    Kl,
+    Overlong,
+    Updates,
+)
 from assay.experiment.reward_tables import Reward, RewardSettings
 from assay.experiment.training_settings import (
     LEARNING_RATES,
@@ -36,6 +45,9 @@ from assay.experiment.training_settings import (
     LoraAdapt,
     Optimizer,
     Sampling,
+    Schedule,
+    between,
+    schedules_in,
 )
 
 
@@ -94,6 +106,8 @@ class CommonStage(Table):
         if (self.steps is None) == (self.epochs is None):
             found = "neither" if self.steps is None else "both"
             raise refused("steps", f"{found} of 'steps' and 'epochs' given", "write one of them")
+        if self.steps is not None:
+            raise_all(refused(*late) for late in late_schedules(self, self.steps))
         return self
 
     @model_validator(mode="after")
@@ -157,15 +171,6 @@ class RftStage(SamplingStage):
     """Temperature of the likelihood that is learned."""
 
 
-class Tau(Table):
-    """Temperature of the reward weights, moved linearly over the steps."""
-
-    start: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
-    """Temperature at the first step."""
-    end: Annotated[float, Field(ge=1e-6, le=1e6)] | None = None
-    """Temperature at the last step; omitted means the same as `start`."""
-
-
 class RceStage(SamplingStage):
     """Reward-weighted fine-tuning: softmax(reward / tau) inside a group weighs the likelihood."""
 
@@ -173,7 +178,9 @@ class RceStage(SamplingStage):
     """The training method."""
     candidates: Literal["sampled", "stored"] = "sampled"
     """Groups sampled from the model, or the rewarded candidates that the data holds."""
-    tau: Tau = Tau()
+    tau: Annotated[Annotated[float, Field(ge=1e-6, le=1e6)] | Schedule, between(1e-6, 1e6)] = (
+        Schedule(start=1.0)
+    )
     """Temperature of the weights: small picks the best candidate, large weighs all alike."""
     reward: Reward | None = None
     """A reward by name, or a table of names and weights; required for sampled candidates."""
@@ -196,8 +203,8 @@ class GrpoStage(SamplingStage):
     """The training method."""
     algorithm: str = "grpo"
     """Preset that sets advantage, loss, aggregation, denominator and clip together."""
-    group: Annotated[int, Field(ge=2, le=10_000)] = 8
-    """Completions per prompt."""
+    group: Few = 8
+    """Completions per prompt; 1 where the estimator compares with no group."""
     reward: Reward
     """A reward by name, or a table of names and weights."""
     updates: Updates = Updates()
@@ -215,10 +222,17 @@ class GrpoStage(SamplingStage):
     """Soft punishment of long completions."""
     entropy_coef: Weight = 0.0
     """Weight of the entropy bonus."""
+    top_entropy_share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Policy loss and entropy bonus only at this share of the step's tokens, those of highest
+    entropy (arXiv 2506.01939 takes 0.2); omitted: at all. Costs one more forward pass."""
     clip: Clip = Clip()
     """Bounds of the probability ratio."""
+    importance: Importance | None = None
+    """Correction for the gap between rollout and training; omitted: token ratios held at 2."""
     advantage: str | None = None
     """Advantage estimator by name, in place of the preset's."""
+    advantage_options: AdvantageOptions | None = None
+    """Numbers of the estimator."""
     loss: str | None = None
     """Policy loss by name, in place of the preset's."""
     aggregation: str | None = None
@@ -241,16 +255,37 @@ class GrpoStage(SamplingStage):
         if self.drop_without_signal is True and (self.kl.coef or self.entropy_coef):
             problem = "groups without signal still carry KL or entropy gradient"
             yield refused("drop_without_signal", problem, 'use "auto"')
+        if self.group == 1 and self.dynamic is not None:
+            problem = "groups of one completion have no variance to look for"
+            yield refused("dynamic", problem, "remove it, or sample larger groups")
 
 
 StageSpec = Annotated[SftStage | RftStage | RceStage | GrpoStage, Field(discriminator="method")]
 
 
+class ScheduleTooLong(InputError):
+    """A schedule reaches beyond the last step of its stage."""
+
+
+def late_schedules(stage: CommonStage, steps: int) -> Iterator[tuple[str, str, str]]:
+    """Field, problem and fix of each schedule that ends after the last step."""
+    for path, schedule in schedules_in(stage):
+        if schedule.steps is not None and schedule.steps > steps:
+            problem = f"{schedule.steps} is past the stage's last step, {steps}"
+            yield f"{path}.steps", problem, "leave it out to end at the last step"
+
+
 def steps_of(stage: StageSpec, rows: int) -> int:
-    """Steps of the stage: as written, or what its epochs over `rows` come to."""
+    """Steps of the stage: as written, or what its epochs over `rows` come to.
+
+    Raises ScheduleTooLong, which a stage of written steps raises when it is read.
+    """
     if stage.steps is not None:
         return stage.steps
-    return math.ceil((stage.epochs or 1) * rows / rows_per_step(stage))
+    steps = math.ceil((stage.epochs or 1) * rows / rows_per_step(stage))
+    for path, problem, fix in late_schedules(stage, steps):
+        raise ScheduleTooLong(problem, field=path, fix=fix)
+    return steps
 
 
 def rows_per_step(stage: StageSpec) -> int:

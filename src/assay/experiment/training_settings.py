@@ -1,18 +1,67 @@
-"""Settings that all training stages share: optimizer, adaptation, sampling.
+"""Settings that all training stages share: optimizer, adaptation, sampling, schedules.
 
 Only the accepted values are defined here; `train`, `models` and `rollout` use them. The stages that
 hold these tables are in `stage_tables`.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, Strict, field_validator
+from pydantic import AfterValidator, BaseModel, Field, Strict, field_validator, model_validator
 
-from assay.experiment.base_table import Few, Many, Positive, Share, Table, Temperature, Tokens
+from assay.experiment.base_table import (
+    Count,
+    Few,
+    Many,
+    Positive,
+    Share,
+    Table,
+    Temperature,
+    Tokens,
+    refused,
+)
 
 Betas = Annotated[
     tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]], Strict(False)
 ]
+
+
+class Schedule(Table):
+    """A number that moves over the steps of a stage; the metrics hold the value of each step."""
+
+    start: float
+    """At the first step."""
+    end: float | None = None
+    """At the last step; omitted: the same as `start`."""
+    shape: Literal["linear", "cosine"] | None = None
+    """The way from one to the other: a line (also where omitted), or half a cosine."""
+    steps: Count | None = None
+    """Steps until `end`, which then stays; omitted: all steps of the stage."""
+
+
+def between(low: float, high: float) -> AfterValidator:
+    """Refuses a schedule that begins or ends outside `low` to `high`."""
+
+    def check(value: float | Schedule) -> float | Schedule:
+        if isinstance(value, Schedule):
+            for field in ("start", "end"):
+                found = getattr(value, field)
+                if found is not None and not low <= found <= high:
+                    limits = f"must lie between {low:g} and {high:g}"
+                    raise refused(field, f"{limits}, not {found:g}")
+        return value
+
+    return AfterValidator(check)
+
+
+def schedules_in(table: BaseModel, path: str = "") -> Iterator[tuple[str, Schedule]]:
+    """The schedules of a table and its inner tables, by dotted path."""
+    for key in type(table).model_fields:
+        value = getattr(table, key)
+        if isinstance(value, Schedule):
+            yield path + key, value
+        elif isinstance(value, BaseModel):
+            yield from schedules_in(value, f"{path}{key}.")
 
 
 class Optimizer(Table):
@@ -27,12 +76,23 @@ class Optimizer(Table):
     """Decoupled weight decay."""
     betas: Betas = (0.9, 0.999)
     """Decay rates of the two moments."""
-    schedule: Literal["constant", "cosine"] = "constant"
-    """Shape of the learning rate after warm-up; `cosine` ends at 0."""
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    """Shape of the learning rate after warm-up; `cosine` and `linear` end at `min_lr`."""
+    min_lr: Annotated[float, Field(ge=0, le=10)] | None = None
+    """Learning rate at which `cosine` and `linear` end; omitted: 0."""
     warmup: Share = 0.0
     """Share of the steps over which the learning rate rises linearly."""
     clip_norm: Positive = 1.0
     """Gradients with a larger global norm are scaled down to it."""
+
+    @model_validator(mode="after")
+    def _falls_to_its_minimum(self) -> Self:
+        if self.min_lr is not None and self.schedule == "constant":
+            fix = 'remove it, or schedule = "cosine" or "linear"'
+            raise refused("min_lr", "a constant learning rate has no minimum", fix)
+        if (self.min_lr or 0) > self.lr:
+            raise refused("min_lr", f"{self.min_lr:g} is more than lr = {self.lr:g}")
+        return self
 
 
 class FullAdapt(Table):
@@ -78,8 +138,8 @@ Adapt = Annotated[FullAdapt | LoraAdapt | FreezeAdapt, Field(discriminator="kind
 class Sampling(Table):
     """How completions are drawn for training."""
 
-    temperature: Temperature = 1.0
-    """Logits are divided by it; the training ratios use the same temperature."""
+    temperature: Annotated[Temperature | Schedule, between(1e-3, 100)] = 1.0
+    """Logits are divided by it; the training ratios use the temperature of their step."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Nucleus share; 1 samples from the full softmax. Refused for grpo unless `as_reported`."""
     top_k: Annotated[int, Field(ge=0)] = 0

@@ -214,6 +214,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         for name in (
             *("algorithm", "advantage", "loss", "aggregation", "clip", "kl", "entropy_coef"),
             *("drop_without_signal", "dynamic", "overlong", "tau", "keep"),
+            *("advantage_options", "importance", "top_entropy_share"),
         )
     ),
     "sampling": ("stages.*.sampling", "evaluation.*.sampling", "evaluation.*.repeats"),

@@ -43,6 +43,10 @@ class AdvantageInput:
     """Full-vocabulary entropy of the policy at each token, in nats."""
     cot_mask_S: Tensor | None = None
     """Bool: tokens of the chain of thought."""
+    parts_EK: Tensor | None = None
+    """The K parts of each reward, before they are weighted."""
+    part_weights_K: Tensor | None = None
+    """Weight of each part in the reward."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,10 @@ class AdvantageOptions:
     """reinforce_pp: discount per token."""
     f_norm: float = 1.0
     """gpg: divides the advantage."""
-    bonus_scale: float = 0.4
-    """egpo: lambda, nats to advantage."""
-    bonus_cap: float = 2.0
-    """egpo: alpha; the entropy bonus is held under |advantage| / alpha (paper form)."""
+    egpo_lambda: float = 0.4
+    """egpo: nats to advantage."""
+    egpo_alpha: float = 2.0
+    """egpo: the entropy bonus is held under |advantage| / alpha (paper form)."""
 
 
 AdvantageFunction = Callable[[AdvantageInput, AdvantageOptions], Tensor]
@@ -188,6 +192,36 @@ def pass_at_k(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
     return to_tokens(batch, margin_E)
 
 
+class NoRewardParts(InputError):
+    """The estimator needs the parts of each reward, which are not there."""
+
+
+def gdpo(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
+    """Each reward part standardised inside its group, weighted and summed over the parts, then
+    standardised over the batch's episodes (GDPO, arXiv 2601.05242).
+
+    TRL's `multi_objective_aggregation="normalize_then_sum"`. Reads `ddof`, `epsilon`. Token rewards
+    are not read. Raises NoRewardParts.
+    """
+    if batch.parts_EK is None or batch.part_weights_K is None:
+        raise NoRewardParts(
+            "gdpo standardises each part of a reward by itself",
+            fix="give the stage a table of rewards, or choose another estimator",
+        )
+    values_E = torch.zeros(len(batch.rewards_E), dtype=torch.float64)
+    for part_E, weight in zip(batch.parts_EK.double().T, batch.part_weights_K, strict=True):
+        values_E += weight * _standardised(part_E, batch.group_E, options)
+    one_group_E = torch.zeros_like(batch.group_E)
+    return to_tokens(batch, _standardised(values_E, one_group_E, options))
+
+
+def _standardised(values_E: Tensor, group_E: Tensor, options: AdvantageOptions) -> Tensor:
+    """(x - mean) / (std + epsilon) inside each group; exactly 0 where its values are equal."""
+    centred_E = values_E - group_mean(values_E, group_E)
+    scaled_E = centred_E / (group_std(values_E, group_E, options.ddof) + options.epsilon)
+    return torch.where(in_equal_group(values_E, group_E, options.equal), 0.0, scaled_E)
+
+
 # Whitened estimators shift every token by the batch mean, so a group of equal rewards does carry a
 # gradient here; such groups must not be dropped beforehand (`signal.may_drop`).
 
@@ -254,9 +288,9 @@ class NoChainOfThought(InputError):
 def egpo(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
     """A + min(lambda * E, |A| / alpha) (arXiv 2508.05118 v4, eq. 5).
 
-    Reads what `grpo` reads, `bonus_scale` (lambda), `bonus_cap` (alpha). Raises NoChainOfThought.
+    Reads what `grpo` reads, `egpo_lambda` (lambda), `egpo_alpha` (alpha). Raises NoChainOfThought.
     """
-    return _with_bonus(batch, options, options.bonus_scale)
+    return _with_bonus(batch, options, options.egpo_lambda)
 
 
 def egpo_scaled_clip(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
@@ -270,7 +304,7 @@ def egpo_scaled_clip(batch: AdvantageInput, options: AdvantageOptions) -> Tensor
 
 def egpo_diagnostics(batch: AdvantageInput, options: AdvantageOptions) -> dict[str, float]:
     """What `egpo` did to this batch; see `_diagnostics`."""
-    return _diagnostics(batch, options, options.bonus_scale)
+    return _diagnostics(batch, options, options.egpo_lambda)
 
 
 def egpo_scaled_clip_diagnostics(
@@ -290,9 +324,9 @@ def _bonus_E(
 ) -> Tensor:
     """Both forms are (lambda / inner) * min(inner * E, |A| / alpha), inner = lambda or 1."""
     capped_E = torch.minimum(
-        inner * _thought_entropy_E(batch), advantage_E.abs() / options.bonus_cap
+        inner * _thought_entropy_E(batch), advantage_E.abs() / options.egpo_alpha
     )
-    return options.bonus_scale / inner * capped_E
+    return options.egpo_lambda / inner * capped_E
 
 
 def _thought_mask(batch: AdvantageInput) -> Tensor:
@@ -325,7 +359,7 @@ def _diagnostics(
     mask_S = _thought_mask(batch)
     tokens_E = sum_by_episode(batch, torch.ones_like(mask_S), mask_S)
     advantage_E = standardised_E(batch, options)
-    beyond_E = inner * _thought_entropy_E(batch) > advantage_E.abs() / options.bonus_cap
+    beyond_E = inner * _thought_entropy_E(batch) > advantage_E.abs() / options.egpo_alpha
     heard_E = advantage_E != 0
     capped = (beyond_E & heard_E).sum() / heard_E.sum().clamp(min=1)
     bonus_E = _bonus_E(batch, advantage_E, options, inner)
@@ -350,7 +384,24 @@ ADVANTAGES: dict[str, AdvantageFunction] = {
     "pass_at_k": pass_at_k,
     "egpo": egpo,
     "egpo_scaled_clip": egpo_scaled_clip,
+    "gdpo": gdpo,
 }
+
+_STANDARDISED = frozenset({"ddof", "epsilon", "lone"})
+READS: dict[str, frozenset[str]] = {
+    "grpo": _STANDARDISED,
+    "mean_only": frozenset({"lone"}),
+    "rloo": frozenset({"lone"}),
+    "reinforce_pp": frozenset({"gamma"}),
+    "reinforce_pp_baseline": frozenset({"lone"}),
+    "opo": frozenset({"lone"}),
+    "gpg": frozenset({"lone", "f_norm"}),
+    "pass_at_k": frozenset({"ddof", "epsilon", "scale_by_std"}),
+    "egpo": _STANDARDISED | {"egpo_lambda", "egpo_alpha"},
+    "egpo_scaled_clip": _STANDARDISED | {"egpo_lambda", "egpo_alpha"},
+    "gdpo": frozenset({"ddof", "epsilon"}),
+}
+"""The options that each estimator reads, `equal` apart."""
 
 DEAD_BONUS = 1e-3
 """A bonus of less than this share of the advantages that it is added to counts as none: one answer
@@ -398,5 +449,11 @@ CLOSED_THOUGHT = frozenset({"egpo_scaled_clip"})
 """Estimators that give no bonus for a thought that never closes: zhangdw156/verl 0350dd9c marks
 the tokens from `<think>` to `</think>` and none where either is missing."""
 
-WHITENED_ESTIMATORS = frozenset({"reinforce_pp", "reinforce_pp_baseline"})
+WHITENED_ESTIMATORS = frozenset({"reinforce_pp", "reinforce_pp_baseline", "gdpo"})
 """Estimators that shift every token by a statistic of the whole batch."""
+
+GROUPLESS_ESTIMATORS = frozenset({"reinforce_pp"})
+"""Estimators that compare a completion with no group, so that a prompt may have one only."""
+
+PART_ESTIMATORS = frozenset({"gdpo"})
+"""Estimators that read `parts_EK`."""

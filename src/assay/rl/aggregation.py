@@ -109,8 +109,3 @@ def rce_weights(
     _, groups = compact(group_E)
     shares_E = rce_shares(rewards_E, group_E, tau).float() / max(groups, 1)
     return torch.where(mask_S, shares_E[episode_S], 0.0)
-
-
-def rce_tau(step: int, steps: int, start: float = 2.0, end: float = 0.5) -> float:
-    """Temperature of optimizer step `step` (from 0) of `steps`: linear from `start` to `end`."""
-    return start + (end - start) * step / max(steps - 1, 1)

@@ -243,12 +243,16 @@ def sequence_clip(batch: TokenBatch, clip: Clip) -> TokenLoss:
     )
 
 
+BOUNDS = frozenset({"low", "high"})
+
+
 @dataclass(frozen=True)
 class PolicyLoss:
-    """A loss function and the smallest piece it can be computed on."""
+    """A loss function, the smallest piece it can be computed on, and what it reads of `Clip`."""
 
     function: LossFunction
     atom: Atom
+    reads: frozenset[str] = BOUNDS
 
     def __call__(self, batch: TokenBatch, clip: Clip) -> TokenLoss:
         """The loss of every token."""
@@ -256,11 +260,11 @@ class PolicyLoss:
 
 
 LOSSES: dict[str, PolicyLoss] = {
-    "ppo_clip": PolicyLoss(ppo_clip, "token"),
+    "ppo_clip": PolicyLoss(ppo_clip, "token", BOUNDS | {"dual"}),
     "gspo": PolicyLoss(gspo, "episode"),
     "cispo": PolicyLoss(cispo, "token"),
     "geo_mean": PolicyLoss(geo_mean, "episode"),
-    "sapo": PolicyLoss(sapo, "token"),
-    "gpg": PolicyLoss(gpg, "token"),
+    "sapo": PolicyLoss(sapo, "token", frozenset({"tau_positive", "tau_negative"})),
+    "gpg": PolicyLoss(gpg, "token", frozenset()),
     "sequence_clip": PolicyLoss(sequence_clip, "episode"),
 }

@@ -5,16 +5,17 @@
 the gap between rollout and training. Neither computes scores or weights.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from assay.errors import RunFailure, look_up
 from assay.rl.aggregation import aggregate
 from assay.rl.group_arithmetic import masked_sum
+from assay.rl.importance import Importance, beyond_bounds, importance_weights, log_ratios
 from assay.rl.kl import check_kl_loss, k3, kl_loss
 from assay.rl.losses import LOSSES, Clip, TokenBatch, TokenLoss, clamped_log_ratio
 from assay.rl.packed import Packed
@@ -110,8 +111,16 @@ class Nll:
         return output(packed, nll_S, {"nll_loss": nll_S}, {"nll_loss": 1.0}, sums)
 
 
-CORRECTION_CAP = 2.0
-"""Largest weight of a token in the correction for the rollout's numerics."""
+def high_entropy_mask(entropy_S: Tensor, mask_S: Tensor, share: float) -> Tensor:
+    """Bool (S): the `share` of the kept tokens with the highest entropy.
+
+    Those at or above the (1 - share) quantile ("Beyond the 80/20 Rule", arXiv 2506.01939), as TRL's
+    `top_entropy_quantile`; ties at the quantile are all kept.
+    """
+    if not mask_S.any():
+        return torch.zeros_like(mask_S)
+    least = torch.quantile(entropy_S[mask_S].float(), 1 - share)
+    return mask_S & (entropy_S.float() >= least)
 
 
 @dataclass(frozen=True)
@@ -119,9 +128,9 @@ class Grpo:
     """The policy-gradient objective of GRPO and its relatives.
 
     loss = sum weight * (c * policy loss + kl_coef * KL - entropy_coef * entropy). Ratios use the
-    training forward's own log-probs. c = min(exp(logp_train - logp_behaviour), 2), detached,
-    corrects for a rollout whose numerics or engine differ from training's (truncated importance
-    sampling). Raises KlHasNoGradient for k1 as a loss and UnknownName for unknown names, when made.
+    training forward's own log-probs. c, detached, corrects for a rollout whose numerics or engine
+    differ from training's (`rl.importance`). Raises KlHasNoGradient for k1 as a loss and
+    UnknownName for unknown names, when made.
     """
 
     loss: str = "ppo_clip"
@@ -130,8 +139,8 @@ class Grpo:
     """Of the KL term in the loss; a KL in the reward is part of the advantage."""
     kl_estimator: str = "k3"
     entropy_coef: float = 0.0
-    correct_rollout: bool = True
-    """Whether to apply c; the gap is measured either way."""
+    importance: Importance = Importance()
+    """How c is made; the gap is measured even where it is off."""
     several_updates: bool = False
     """More than one update per rollout, so that `packed.old_S` is needed."""
 
@@ -148,29 +157,34 @@ class Grpo:
     @property
     def atom(self) -> Atom:
         """An episode for sequence ratios, else a single turn."""
-        return "episode" if LOSSES[self.loss].atom == "episode" else "turn"
+        whole = "episode" in (LOSSES[self.loss].atom, self.importance.atom)
+        return "episode" if whole else "turn"
 
     def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
         """Loss and metrics, named as a run's metrics name them; raises MissingScores."""
         batch = self._token_batch(scores, packed)
         policy = LOSSES[self.loss](batch, self.clip)
-        loss_S = policy.loss_S
-        if self.correct_rollout and packed.behaviour_S is not None:
+        loss_S = heard(packed, policy.loss_S)
+        sums = _sums(scores, packed, batch, policy)
+        if self.importance.how != "off" and packed.behaviour_S is not None:
             gap_S = _gap(batch, packed.behaviour_S)
-            loss_S = loss_S * gap_S.clamp(max=math.log(CORRECTION_CAP)).exp()
+            ratio_S = log_ratios(self.importance, gap_S, packed.mask_S, batch.episode_S)
+            loss_S = loss_S * importance_weights(self.importance, ratio_S)
+            beyond_S = beyond_bounds(self.importance, ratio_S)
+            sums["importance_cut_share"] = masked_sum(beyond_S.float(), packed.mask_S)
         parts_S = {"policy_loss": loss_S}
         if self.kl_coef:
             parts_S["kl_loss"] = self._kl(batch, packed)
             loss_S = loss_S + self.kl_coef * parts_S["kl_loss"]
         if self.entropy_coef:
-            parts_S["entropy_bonus"] = _entropy(scores)
+            parts_S["entropy_bonus"] = heard(packed, _entropy(scores))
             loss_S = loss_S - self.entropy_coef * parts_S["entropy_bonus"]
         factors = {
             "policy_loss": 1.0,
             "kl_loss": self.kl_coef,
             "entropy_bonus": -self.entropy_coef,
         }
-        return output(packed, loss_S, parts_S, factors, _sums(scores, packed, batch, policy))
+        return output(packed, loss_S, parts_S, factors, sums)
 
     def _token_batch(self, scores: Scores, packed: Packed) -> TokenBatch:
         old_S = packed.old_S
@@ -188,6 +202,13 @@ class Grpo:
         return kl_loss(
             self.kl_estimator, batch.logps_S, packed.reference_S, clamped_log_ratio(batch)
         )
+
+
+def heard(packed: Packed, values_S: Tensor) -> Tensor:
+    """The values where the batch's policy mask, if it has one, lets them count; else 0."""
+    if packed.policy_mask_S is None:
+        return values_S
+    return torch.where(packed.policy_mask_S, values_S, 0.0)
 
 
 def _gap(batch: TokenBatch, behaviour_S: Tensor) -> Tensor:

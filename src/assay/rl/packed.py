@@ -37,6 +37,8 @@ class Packed:
     old_S: Tensor | None = None
     """Log-probs of the training forward before this batch's first update, when it differs."""
     reference_S: Tensor | None = None
+    policy_mask_S: Tensor | None = None
+    """Bool: tokens at which policy loss and entropy bonus count; None: at all that are trained."""
     temperature: float = 1.0
     """Scores are log-probs at this temperature, as the actions were sampled."""
 

@@ -19,7 +19,8 @@ class SignalStats:
     groups: int
     episodes: int
     signal_groups: int
-    """Groups whose rewards differ; a group of one is not among them."""
+    """Groups whose rewards differ; a group of one is not among them, unless all are: then every
+    group is, if any two rewards of the batch differ."""
     positive_groups: int
     """Groups with at least one reward above 0."""
     positive_episodes: int
@@ -38,10 +39,13 @@ def signal_stats(rewards_E: Tensor, group_E: Tensor, tolerance: float = EQUAL) -
     _, groups = compact(group_E)
     gaps = rewards_E.sort().values.diff()
     positive_E = rewards_E > 0
+    alone = groups == len(rewards_E)
+    differ = groups if len(gaps) and float(gaps.sum()) > tolerance else 0
+    heard = differ if alone else len(groups_with_signal(rewards_E, group_E, tolerance))
     return SignalStats(
         groups=groups,
         episodes=len(rewards_E),
-        signal_groups=len(groups_with_signal(rewards_E, group_E, tolerance)),
+        signal_groups=heard,
         positive_groups=len(group_E[positive_E].unique()),
         positive_episodes=int(positive_E.sum()),
         distinct_rewards=min(len(rewards_E), 1) + int((gaps > tolerance).sum()),
@@ -53,10 +57,14 @@ def groups_with_signal(rewards_E: Tensor, group_E: Tensor, tolerance: float = EQ
     return group_E[~in_equal_group(rewards_E, group_E, tolerance)].unique()
 
 
-def may_drop(*, advantage: str, kl_coef: float = 0.0, entropy_coef: float = 0.0) -> bool:
+def may_drop(
+    *, advantage: str, kl_coef: float = 0.0, entropy_coef: float = 0.0, lone: str | None = None
+) -> bool:
     """Whether a group of equal rewards may be left out before any forward pass.
 
-    Only if nothing acts on it: no KL (in the loss or in the reward), no entropy bonus, and no
-    whitening over the batch. `advantage` is the estimator's name.
+    Only if nothing acts on it: no KL (in the loss or in the reward), no entropy bonus, no whitening
+    over the batch, and no raw reward of a completion that is alone. `advantage` is the estimator's
+    name, `lone` its option.
     """
-    return kl_coef == 0 and entropy_coef == 0 and advantage not in WHITENED_ESTIMATORS
+    silent = kl_coef == 0 and entropy_coef == 0 and lone != "reward"
+    return silent and advantage not in WHITENED_ESTIMATORS

@@ -6,7 +6,7 @@ estimator, loss and aggregation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
 
 import torch
@@ -20,12 +20,15 @@ from assay.rl.advantages import (
     CLOSED_THOUGHT,
     DIAGNOSTICS,
     ENTROPY_ESTIMATORS,
+    PART_ESTIMATORS,
     AdvantageInput,
     AdvantageOptions,
+    NoRewardParts,
 )
 from assay.rl.aggregation import Dropped, constant_scale, token_weights
 from assay.rl.kl import kl_rewards
 from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.objectives import high_entropy_mask
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Policy
 from assay.rl.signal import signal_stats
@@ -46,6 +49,7 @@ from assay.train.sampled_groups import (
     sampling_metrics,
     value_of,
 )
+from assay.train.schedules import Schedule
 from assay.train.train_state import Batch, HealthCheck, Journal, Place
 from assay.train.update import micro_batches
 
@@ -75,6 +79,10 @@ class GrpoSettings:
     temperature: float = 1.0
     max_tokens: int = 256
     micro_tokens: int = 2048
+    top_entropy_share: float = 1.0
+    """Share of the step's tokens, those of highest entropy, at which the policy loss counts."""
+    part_weights: Mapping[str, float] = field(default_factory=dict)
+    """Parts of the reward and their weights, for estimators that look at them."""
     thinking: Thinking | None = None
     """How chains of thought are found, for estimators that look at them."""
     max_bad_steps: int | None = None
@@ -89,11 +97,28 @@ class Grpo:
     settings: GrpoSettings
     objective: GrpoObjective
     decode: Callable[[Sequence[int]], str]
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    """Settings that move over the steps, of `SCHEDULED`."""
 
     def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
         """Sample and judge one step, and make its batch."""
-        groups, batches = self.judged_groups(policy, place, journal)
-        return self.batch(policy, groups, batches)
+        now = self.at(place.step)
+        groups, batches = now.judged_groups(policy, place, journal)
+        return now.batch(policy, groups, batches)
+
+    def at(self, step: int) -> "Grpo":
+        """The method with its scheduled settings as they are at `step`, counted from 0."""
+        now = self
+        for name, schedule in self.schedules.items():
+            now = SCHEDULED[name](now, schedule.at(step))
+        return now
+
+    @property
+    def reads_weights(self) -> bool:
+        """Whether advantages or the tokens that count depend on the model's scores."""
+        settings = self.settings
+        entropies = settings.advantage in ENTROPY_ESTIMATORS or settings.top_entropy_share < 1
+        return entropies or settings.kl_in_reward != 0
 
     def batch(self, policy: Policy, sampled: Sequence[Group], batches: int) -> Batch:
         """The updates, metrics and records of judged groups; `batches` of prompts were sampled.
@@ -191,16 +216,21 @@ class Grpo:
     ) -> tuple[Packed, Mapping[str, float], dict[str, float]]:
         """The batch with old and reference log-probs where needed, and its advantages."""
         settings = self.settings
-        with_entropy = settings.advantage in ENTROPY_ESTIMATORS
+        with_bonus = settings.advantage in ENTROPY_ESTIMATORS
+        with_entropy = with_bonus or settings.top_entropy_share < 1
         entropy_S = None
         if self.objective.needs.old or with_entropy or settings.kl_in_reward:
             old_S, entropy_S = score_all(policy, packed, settings.micro_tokens, with_entropy)
             packed = packed.with_tokens(old_S=old_S)
+        if settings.top_entropy_share < 1:
+            assert entropy_S is not None
+            mask_S = high_entropy_mask(entropy_S, packed.mask_S, settings.top_entropy_share)
+            packed = packed.with_tokens(policy_mask_S=mask_S)
         if self.objective.needs.reference or settings.kl_in_reward:
             with policy.reference():
                 reference_S, _ = score_all(policy, packed, settings.micro_tokens, False)
             packed = packed.with_tokens(reference_S=reference_S)
-        thought = self.thought(packed) if with_entropy else None
+        thought = self.thought(packed) if with_bonus else None
         cot_mask_S = None if thought is None else self.with_bonus(packed, thought)
         batch = self.advantage_input(packed, episodes, entropy_S, cot_mask_S)
         estimator = look_up(ADVANTAGES, settings.advantage, "advantage")
@@ -245,7 +275,31 @@ class Grpo:
             token_rewards_S=token_rewards_S,
             entropy_S=entropy_S,
             cot_mask_S=cot_mask_S,
+            **self.reward_parts(episodes),
         )
+
+    def reward_parts(self, episodes: Sequence[Episode]) -> dict[str, Tensor]:
+        """`parts_EK` and `part_weights_K`, where the estimator reads them.
+
+        Raises NoRewardParts where a reward lacks a part.
+        """
+        if self.settings.advantage not in PART_ESTIMATORS or not self.settings.part_weights:
+            return {}
+        weights = dict(self.settings.part_weights)
+        if self.settings.overlong_buffer:
+            weights[OVERLONG] = 1.0
+        rows = []
+        for episode in episodes:
+            parts = episode.reward.parts if episode.reward else {}
+            missing = [name for name in weights if name not in parts]
+            if missing:
+                problem = f"the reward of {episode.id} has no part {missing[0]!r}"
+                raise NoRewardParts(problem, fix="give every reward all parts")
+            rows.append([parts[name] for name in weights])
+        return {
+            "parts_EK": torch.tensor(rows, dtype=torch.float64),
+            "part_weights_K": torch.tensor(list(weights.values()), dtype=torch.float64),
+        }
 
     def thought(self, packed: Packed) -> Thought | None:
         """Chain-of-thought tokens; a context that ends inside an open one starts with thought."""
@@ -294,6 +348,27 @@ class Grpo:
             # An episode without a trained token is no episode to a mean over sequences.
             dropped=Dropped(tokens=sum(tokens), episodes=sum(n > 0 for n in tokens)),
         )
+
+
+def _with_clip(method: Grpo, **bounds: float) -> Grpo:
+    objective = method.objective
+    return replace(method, objective=replace(objective, clip=replace(objective.clip, **bounds)))
+
+
+SCHEDULED: Mapping[str, Callable[[Grpo, float], Grpo]] = {
+    "temperature": lambda method, value: replace(
+        method, settings=replace(method.settings, temperature=value)
+    ),
+    "kl_coef": lambda method, value: replace(
+        method, objective=replace(method.objective, kl_coef=value)
+    ),
+    "kl_reward_coef": lambda method, value: replace(
+        method, settings=replace(method.settings, kl_in_reward=value)
+    ),
+    "clip_low": lambda method, value: _with_clip(method, low=value),
+    "clip_high": lambda method, value: _with_clip(method, high=value),
+}
+"""How a scheduled setting is put into a method, by the metric that holds its value."""
 
 
 def health_checks(settings: GrpoSettings) -> tuple[HealthCheck, ...]:

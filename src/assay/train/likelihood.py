@@ -14,7 +14,7 @@ import torch
 from assay.data.episode import Episode
 from assay.data.row_order import RowOrder, visits
 from assay.models.lora import begin_masks
-from assay.rl.aggregation import rce_tau, rce_weights, sft_weights
+from assay.rl.aggregation import rce_weights, sft_weights
 from assay.rl.objectives import Nll
 from assay.rl.packed import Packed, group_numbers, pack
 from assay.rl.policy import Policy
@@ -24,6 +24,7 @@ from assay.train.sampled_groups import (
     sampling_metrics,
     value_of,
 )
+from assay.train.schedules import Schedule
 from assay.train.train_state import Batch, Journal, Place
 from assay.train.update import micro_batches
 
@@ -138,17 +139,15 @@ class Rce:
     """See `train_state.Method`."""
 
     groups: GroupStream
-    steps: int
-    tau_start: float
-    tau_end: float
+    tau: Schedule
     temperature: float
     """At which likelihoods are taken; 1 is maximum likelihood."""
     decode: Callable[[Sequence[int]], str]
 
     def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
         """The next groups, sampled and judged or stored, and their batch."""
-        tau = rce_tau(place.step, self.steps, self.tau_start, self.tau_end)
-        return self.batch(self.groups.next(policy, place, journal), tau)
+        groups = self.groups.next(policy, place, journal)
+        return self.batch(groups, self.tau.at(place.step))
 
     def batch(self, groups: Sequence[Sequence[Episode]], tau: float) -> Batch:
         """One update over judged groups; abstained episodes take no part."""

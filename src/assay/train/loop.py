@@ -5,20 +5,22 @@ watch, a recorder keeps the history. `FirstSamples` and `FirstBatchCheck` wrap a
 done once, before the first update.
 """
 
-import math
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 
+from assay.data.episode import Reward
 from assay.data.row_order import Mixture
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
 from assay.train.metric_names import COEFFICIENTS, SOURCE_REWARD, SOURCE_SHARE
+from assay.train.schedules import LearningRate, Schedule
 from assay.train.train_state import (
     Batch,
     HealthCheck,
@@ -40,8 +42,10 @@ class LoopSettings:
 
     steps: int
     learning_rate: float
-    schedule: str = "constant"
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
     warmup: float = 0.0
+    least_rate: float = 0.0
+    """See `schedules.LearningRate`."""
     clip_norm: float = 1.0
     micro_tokens: int = 2048
     max_skipped_steps: int = 3
@@ -135,8 +139,13 @@ def check_counts(
 
 def set_rate(optimizer: torch.optim.Optimizer, settings: LoopSettings, step: int) -> float:
     """Set and return the learning rate of this step."""
-    factor = rate_factor(settings.schedule, step, settings.steps, settings.warmup)
-    rate = settings.learning_rate * factor
+    rate = LearningRate(
+        settings.learning_rate,
+        settings.steps,
+        settings.schedule,
+        settings.warmup,
+        settings.least_rate,
+    ).at(step)
     for group in optimizer.param_groups:
         group["lr"] = rate
     return rate
@@ -206,21 +215,6 @@ def loss_metrics(updates: Sequence[Totals]) -> dict[str, float]:
     return found
 
 
-def rate_factor(schedule: str, step: int, steps: int, warmup: float) -> float:
-    """Factor for update `step` (from 0) of `steps`.
-
-    Rises linearly over the first `warmup` share of the updates, reaching 1 at its end; then stays
-    ("constant") or falls to 0 along half a cosine ("cosine"). The first update is never at 0.
-    """
-    rising = round(steps * warmup)
-    if step < rising:
-        return (step + 1) / rising
-    if schedule == "cosine":
-        share = (step - rising) / max(steps - rising, 1)
-        return 0.5 * (1 + math.cos(math.pi * share))
-    return 1.0
-
-
 PEAK, RESET = "VmHWM:", "5"
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -282,6 +276,28 @@ class SourceShares:
                 rewards.setdefault(name, []).append(sample.reward.value)
         means = {name: sum(values) / len(values) for name, values in rewards.items()}
         return replace(batch, metrics={**batch.metrics, **shares, **means})
+
+
+@dataclass
+class StepMetrics:
+    """A `Method` whose metrics hold the scheduled settings of each step, and what a task computes
+    from the step's rewards."""
+
+    method: Method
+    schedules: Mapping[str, Schedule]
+    """By the metric's name."""
+    of_rewards: Mapping[str, Callable[[Sequence[Reward]], float | None]]
+    """By the metric's name; None where the rewards do not decide."""
+
+    def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
+        """See `train_state.Method`."""
+        batch = self.method.collect(policy, place, journal)
+        found = {name: schedule.at(place.step) for name, schedule in self.schedules.items()}
+        rewards = [sample.reward for sample in batch.samples]
+        if rewards:
+            values = {name: metric(rewards) for name, metric in self.of_rewards.items()}
+            found |= {name: value for name, value in values.items() if value is not None}
+        return replace(batch, metrics={**batch.metrics, **found})
 
 
 Check = Callable[[Policy, Packed, Objective], Mapping[str, float]]

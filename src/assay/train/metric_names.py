@@ -57,6 +57,7 @@ POLICY = frozenset(
         "entropy",
         "rollout_gap_mean",
         "rollout_gap_k3",
+        "importance_cut_share",
         "signal_share",
         "groups",
         "groups_dropped",
@@ -82,11 +83,14 @@ SELF_CHECK = frozenset(
         "self_check_seconds",
     }
 )
+SCHEDULED = frozenset({"temperature"})
+SCHEDULED_GRPO = frozenset({"clip_low", "clip_high", "kl_reward_coef"})
+"""Settings that are recorded where they have a schedule."""
 METHODS: Mapping[str, frozenset[str]] = {
     "sft": LOOP | LIKELIHOOD | {"rows", "tokens"},
-    "rft": LOOP | LIKELIHOOD | SAMPLING | {"kept_share", "tokens"},
-    "rce": LOOP | LIKELIHOOD | SAMPLING | {"tau"},
-    "grpo": LOOP | SAMPLING | POLICY | THOUGHT | SELF_CHECK,
+    "rft": LOOP | LIKELIHOOD | SAMPLING | SCHEDULED | {"kept_share", "tokens"},
+    "rce": LOOP | LIKELIHOOD | SAMPLING | SCHEDULED | {"tau"},
+    "grpo": LOOP | SAMPLING | POLICY | THOUGHT | SELF_CHECK | SCHEDULED | SCHEDULED_GRPO,
 }
 """By the name of the method."""
 

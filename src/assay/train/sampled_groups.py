@@ -15,6 +15,7 @@ from assay.data.row import Row
 from assay.data.row_order import RowOrder, visits
 from assay.rl.policy import Policy, SampleKey, Sampling
 from assay.rollout.episodes import Environment, Played, Samples, run_episodes
+from assay.train.schedules import Schedule
 from assay.train.train_state import (
     Journal,
     Journalled,
@@ -47,8 +48,8 @@ class Source(Protocol):
         """Judges completions."""
         ...
 
-    def sample(self, policy: Samples, jobs: Sequence[Job]) -> list[Sampled]:
-        """One completion per job, in order."""
+    def sample(self, policy: Samples, jobs: Sequence[Job], step: int = 0) -> list[Sampled]:
+        """One completion per job, in order, with the settings of this step."""
         ...
 
 
@@ -125,13 +126,15 @@ class SingleTurn:
     score: Score
     decode: Callable[[Sequence[int]], str]
     """Actions to text, without the end token."""
+    temperature: Schedule | None = None
+    """In place of the sampling settings' own."""
 
-    def sample(self, policy: Samples, jobs: Sequence[Job]) -> list[Sampled]:
+    def sample(self, policy: Samples, jobs: Sequence[Job], step: int = 0) -> list[Sampled]:
         """See `Source.sample`."""
         turns = policy.sample(
             [self.contexts[row.id] for row, _ in jobs],
             [SampleKey(self.seed, row.id, sample) for row, sample in jobs],
-            self.sampling,
+            at_step(self.sampling, self.temperature, step),
         )
         return [
             Sampled(
@@ -164,12 +167,15 @@ class MultiTurn:
     score: Score
     positions: int | None = None
     """Tokens that context and turn may have together."""
+    temperature: Schedule | None = None
+    """In place of the sampling settings' own."""
 
-    def sample(self, policy: Samples, jobs: Sequence[Job]) -> list[Sampled]:
+    def sample(self, policy: Samples, jobs: Sequence[Job], step: int = 0) -> list[Sampled]:
         """See `Source.sample`."""
         worlds = [self.environment(row) for row, _ in jobs]
         keys = [SampleKey(self.seed, row.id, sample) for row, sample in jobs]
-        played = run_episodes(policy, worlds, keys, self.sampling, self.positions)
+        sampling = at_step(self.sampling, self.temperature, step)
+        played = run_episodes(policy, worlds, keys, sampling, self.positions)
         said = [world.completion(p.ended) for world, p in zip(worlds, played, strict=True)]
         return [
             Sampled(
@@ -179,6 +185,13 @@ class MultiTurn:
             )
             for job, p, completion in zip(jobs, played, said, strict=True)
         ]
+
+
+def at_step(sampling: Sampling, temperature: Schedule | None, step: int) -> Sampling:
+    """The sampling settings of a step."""
+    if temperature is None:
+        return sampling
+    return replace(sampling, temperature=temperature.at(step))
 
 
 def failed(played: Played) -> Reward | None:
@@ -216,7 +229,7 @@ class Prompts:
         Raises TrainingFailure where more than `max_abstained_share` of the rewards abstained.
         """
         jobs = self.jobs(place.cursor)
-        sampled = self.source.sample(policy, jobs)
+        sampled = self.source.sample(policy, jobs, place.step)
         step = place.step + 1
         episodes = judge(self.source.score, sampled, journal.recorded_rewards(step), step)
         self.check_abstentions(step, episodes)

@@ -20,6 +20,7 @@ from assay.judge.power import minimum_detectable_difference
 from assay.judge.subset import Unlike, names_unlike, values_unlike
 from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.setup.prepare import load_rows
+from assay.lab.setup.stage_methods import most
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
 from assay.tasks.task import BenchmarkOptions, benchmark
@@ -142,7 +143,7 @@ def rates(place: str, stage: StageSpec) -> Seen:
 def groups(place: str, stage: GrpoStage) -> Seen:
     """Groups with nearly equal completions, and groups without signal that are trained on
     anyway."""
-    temperature = stage.sampling.temperature
+    temperature = most(stage.sampling.temperature)
     if temperature < COLD:
         yield Finding(
             "warning",
@@ -152,10 +153,10 @@ def groups(place: str, stage: GrpoStage) -> Seen:
         )
     advantage = stage.advantage or PRESETS[stage.algorithm].advantage
     droppable = may_drop(
-        advantage=advantage, kl_coef=stage.kl.coef, entropy_coef=stage.entropy_coef
+        advantage=advantage, kl_coef=most(stage.kl.coef), entropy_coef=stage.entropy_coef
     )
     if not droppable or stage.drop_without_signal is False:
-        why = f"kl.coef {stage.kl.coef:g}, entropy_coef {stage.entropy_coef:g}"
+        why = f"kl.coef {most(stage.kl.coef):g}, entropy_coef {stage.entropy_coef:g}"
         why += f", advantage {advantage!r}, drop_without_signal {stage.drop_without_signal}"
         yield Finding(
             "note",

@@ -31,7 +31,6 @@ from assay.lab.setup.learner import first_context
 from assay.lab.setup.prepare import find_part, prepare_set, rows_per_epoch
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import build_grpo, build_method, reward_of
-from assay.rl.advantages import ENTROPY_ESTIMATORS
 from assay.rl.aggregation import rce_shares
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import group_numbers
@@ -176,7 +175,7 @@ def stored_method(
     runner = session.reward_runner(judge_of(bench, stage), stage)
     given = session.stage_input(stage, list(bench.rows.values()), runner)
     if isinstance(stage, GrpoStage):
-        made = build_grpo(stage, given)
+        made = build_grpo(stage, given, bench.steps).at(bench.stored.step - 1)
         groups = [made.shaped(group) for group in groups]
         prompts = StoredPrompts(groups, stage.prompts)
         most = min(made.settings.max_batches, prompts.batches)
@@ -210,10 +209,7 @@ def needs_weights(bench: Bench, stage: SampledStage) -> bool:
 
 def reads_weights(method: Method) -> bool:
     """Whether advantages depend on the model's log-probs of the samples."""
-    if not isinstance(method, Grpo):
-        return False
-    settings = method.settings
-    return settings.advantage in ENTROPY_ESTIMATORS or settings.kl_in_reward != 0
+    return isinstance(method, Grpo) and method.reads_weights
 
 
 def runs_short(stage: StageSpec, groups: Sequence[Sequence[Episode]]) -> bool:

@@ -55,6 +55,7 @@ from assay.lab.setup.stage_methods import (
     build_validation,
     loop_settings,
     reward_of,
+    with_step_metrics,
 )
 from assay.lab.setup.validate import read_whole
 from assay.models.optimizer import make_optimizer
@@ -327,6 +328,7 @@ def train_stage(session: Session, name: str, stage: StageSpec, policy: Policy, s
         if isinstance(given.order, Mixture):
             method = SourceShares(method, given.order, session.seed)
         method = first_look(session, name, stage, method)
+        method = with_step_metrics(stage, session.task, steps, method)
         look = validation_of(session, stage, given)
         train(policy, method, optimizer, state, loop_settings(stage, steps), recorder, look)
     finally:

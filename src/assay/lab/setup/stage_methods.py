@@ -20,11 +20,14 @@ from assay.experiment.stage_tables import (
     SftStage,
     StageSpec,
 )
+from assay.experiment.training_settings import Schedule as ScheduleTable
 from assay.lab.setup.learner import Encoder, gold_turns, question, stored_turns
+from assay.rl.advantages import AdvantageOptions
+from assay.rl.importance import Importance
 from assay.rl.losses import Clip
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
-from assay.rl.presets import PRESETS
+from assay.rl.presets import PRESETS, Preset
 from assay.rl.signal import may_drop
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.running import RewardRunner, WeightedReward
@@ -32,8 +35,9 @@ from assay.tasks.task import RewardFunction, Task, reward
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.likelihood import Rce, Rft, Sft, Validation
 from assay.train.loop import Check as BatchCheck
-from assay.train.loop import FirstBatchCheck, LoopSettings
+from assay.train.loop import FirstBatchCheck, LoopSettings, StepMetrics
 from assay.train.sampled_groups import MultiTurn, Prompts, SingleTurn, Source, StoredGroups
+from assay.train.schedules import Schedule, constant
 from assay.train.train_state import Method
 
 
@@ -68,6 +72,7 @@ def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
         learning_rate=optimizer.lr,
         schedule=optimizer.schedule,
         warmup=optimizer.warmup,
+        least_rate=optimizer.min_lr or 0.0,
         clip_norm=optimizer.clip_norm,
         micro_tokens=stage.micro_tokens,
         max_skipped_steps=stage.max_skipped_steps,
@@ -83,22 +88,54 @@ def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
             return Sft(stored, stage.batch, given.seed, given.order)
         case RftStage():
             temperature = stage.likelihood_temperature
-            prompts = sampled_prompts(stage, given)
+            prompts = sampled_prompts(stage, given, steps)
             return Rft(prompts, stage.keep, stage.batch, temperature, given.encoder.decode)
         case RceStage():
             groups = stored_groups(stage, given) if stage.candidates == "stored" else None
             return Rce(
-                groups or sampled_prompts(stage, given),
-                steps,
-                stage.tau.start,
-                stage.tau.start if stage.tau.end is None else stage.tau.end,
+                groups or sampled_prompts(stage, given, steps),
+                schedule_of(stage.tau, steps),
                 stage.likelihood_temperature,
                 given.encoder.decode,
             )
         case GrpoStage():
-            method = build_grpo(stage, given)
+            method = build_grpo(stage, given, steps)
             check = given.first_batch_check
             return method if check is None else FirstBatchCheck(method, check)
+
+
+def schedule_of(value: float | ScheduleTable, steps: int) -> Schedule:
+    """A number or a schedule of the stage's table, over the `steps` of the stage."""
+    if not isinstance(value, ScheduleTable):
+        return constant(value)
+    end = value.start if value.end is None else value.end
+    return Schedule(value.start, end, value.steps or steps, value.shape or "linear")
+
+
+def grpo_schedules(stage: GrpoStage, steps: int) -> dict[str, Schedule]:
+    """The schedules of the stage's table, by the metric that holds their value."""
+    kl = "kl_coef" if stage.kl.where == "loss" else "kl_reward_coef"
+    settings = {
+        "temperature": stage.sampling.temperature,
+        kl: stage.kl.coef,
+        "clip_low": stage.clip.low,
+        "clip_high": stage.clip.high,
+    }
+    return {
+        name: schedule_of(value, steps)
+        for name, value in settings.items()
+        if isinstance(value, ScheduleTable)
+    }
+
+
+def with_step_metrics(stage: StageSpec, task: Task, steps: int, method: Method) -> Method:
+    """The method of a stage, which also records its schedules and the task's own metrics."""
+    schedules: dict[str, Schedule] = {}
+    if isinstance(stage, GrpoStage):
+        schedules = grpo_schedules(stage, steps)
+    elif isinstance(stage, SamplingStage) and isinstance(stage.sampling.temperature, ScheduleTable):
+        schedules = {"temperature": schedule_of(stage.sampling.temperature, steps)}
+    return StepMetrics(method, schedules, {})
 
 
 def build_validation(
@@ -141,11 +178,11 @@ def candidate_episode(given: StageInput, row: Row, index: int, candidate: dict) 
     return Episode(f"{row.id}#{index}", row.id, turns, Reward(float(candidate["reward"])))
 
 
-def sampled_prompts(stage: SamplingStage, given: StageInput) -> Prompts:
+def sampled_prompts(stage: SamplingStage, given: StageInput, steps: int) -> Prompts:
     """The stage's stream of prompts with groups of judged completions."""
     return Prompts(
         given.rows,
-        sampled_source(stage, given),
+        sampled_source(stage, given, steps),
         stage.prompts,
         stage.group,
         given.seed,
@@ -154,9 +191,11 @@ def sampled_prompts(stage: SamplingStage, given: StageInput) -> Prompts:
     )
 
 
-def sampled_source(stage: SamplingStage, given: StageInput) -> Source:
+def sampled_source(stage: SamplingStage, given: StageInput, steps: int = 1) -> Source:
     """Episodes of several turns where any row is a dialogue, otherwise single answers."""
     assert given.runner is not None
+    scheduled = isinstance(stage.sampling.temperature, ScheduleTable)
+    temperature = schedule_of(stage.sampling.temperature, steps) if scheduled else None
     score, encoder, task = given.runner.score, given.encoder, given.task
     if any(task.dialogue(row) is not None for row in given.rows):
         return MultiTurn(
@@ -165,41 +204,65 @@ def sampled_source(stage: SamplingStage, given: StageInput) -> Source:
             given.seed,
             score,
             given.positions,
+            temperature,
         )
     contexts = {row.id: encoder.prompt(row, question(task, row)) for row in given.rows}
-    return SingleTurn(contexts, sampling_of(stage), given.seed, score, encoder.decode)
+    sampling = sampling_of(stage)
+    return SingleTurn(contexts, sampling, given.seed, score, encoder.decode, temperature)
 
 
 def sampling_of(stage: SamplingStage) -> Sampling:
-    """The stage's sampling settings."""
+    """The stage's sampling settings at its first step."""
     table = stage.sampling
-    return Sampling(table.temperature, table.max_tokens, table.top_p, table.top_k)
+    return Sampling(first(table.temperature), table.max_tokens, table.top_p, table.top_k)
 
 
-def build_grpo(stage: GrpoStage, given: StageInput) -> Grpo:
+def first(value: float | ScheduleTable) -> float:
+    """A setting at the first step."""
+    return value.start if isinstance(value, ScheduleTable) else value
+
+
+def most(value: float | ScheduleTable) -> float:
+    """A setting at its greatest."""
+    return schedule_of(value, 1).most
+
+
+def clip_of(stage: GrpoStage, preset: Preset) -> Clip:
+    """The preset's clip with the stage's overrides, at the first step."""
+    given = {
+        name: first(value)
+        for name in ("low", "high", "dual", "tau_positive", "tau_negative")
+        if (value := getattr(stage.clip, name)) is not None
+    }
+    return replace(preset.clip, **given)
+
+
+def build_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Grpo:
     """A preset with the stage's overrides."""
     preset = look_up(PRESETS, stage.algorithm, "algorithm")
     advantage = stage.advantage or preset.advantage
-    in_loss = stage.kl.coef if stage.kl.where == "loss" else 0.0
+    options = advantage_options(stage, preset)
+    coef = first(stage.kl.coef)
+    importance = stage.importance.model_dump() if stage.importance else {}
     updates = stage.updates.minibatches * stage.updates.epochs
     objective = GrpoObjective(
         loss=stage.loss or preset.loss,
-        clip=Clip(
-            preset.clip_low if stage.clip.low is None else stage.clip.low,
-            preset.clip_high if stage.clip.high is None else stage.clip.high,
-            preset.dual_clip if stage.clip.dual is None else stage.clip.dual,
-        ),
-        kl_coef=in_loss,
+        clip=clip_of(stage, preset),
+        kl_coef=coef if stage.kl.where == "loss" else 0.0,
         kl_estimator=stage.kl.estimator,
         entropy_coef=stage.entropy_coef,
+        importance=Importance(**importance),
         several_updates=updates > 1,
     )
     automatic = may_drop(
-        advantage=advantage, kl_coef=stage.kl.coef, entropy_coef=stage.entropy_coef
+        advantage=advantage,
+        kl_coef=most(stage.kl.coef),
+        entropy_coef=stage.entropy_coef,
+        lone=options.lone,
     )
     settings = GrpoSettings(
         advantage=advantage,
-        advantage_options=preset.advantage_options,
+        advantage_options=options,
         aggregation=stage.aggregation or preset.aggregation,
         keep_dropped_in_denominator=preset.keep_dropped_in_denominator,
         drop=automatic if stage.drop_without_signal == "auto" else stage.drop_without_signal,
@@ -209,15 +272,31 @@ def build_grpo(stage: GrpoStage, given: StageInput) -> Grpo:
         mask_truncated=stage.mask_truncated,
         overlong_buffer=stage.overlong.buffer if stage.overlong else 0,
         overlong_factor=stage.overlong.factor if stage.overlong else 1.0,
-        kl_in_reward=stage.kl.coef if stage.kl.where == "reward" else 0.0,
+        kl_in_reward=coef if stage.kl.where == "reward" else 0.0,
         kl_reward_estimator=stage.kl.estimator,
-        temperature=stage.sampling.temperature,
+        temperature=first(stage.sampling.temperature),
         max_tokens=stage.sampling.max_tokens,
         micro_tokens=stage.micro_tokens,
+        top_entropy_share=stage.top_entropy_share or 1.0,
+        part_weights=part_weights(stage.reward),
         thinking=given.encoder.thinking,
         max_bad_steps=stage.max_steps_without_bonus,
     )
-    return Grpo(sampled_prompts(stage, given), settings, objective, given.encoder.decode)
+    prompts = sampled_prompts(stage, given, steps)
+    decode = given.encoder.decode
+    return Grpo(prompts, settings, objective, decode, grpo_schedules(stage, steps))
+
+
+def advantage_options(stage: GrpoStage, preset: Preset) -> AdvantageOptions:
+    """The preset's options with the stage's in their place."""
+    table = stage.advantage_options
+    given = table.model_dump(exclude_none=True) if table else {}
+    return replace(preset.advantage_options, **given)
+
+
+def part_weights(spec: RewardSpec) -> dict[str, float]:
+    """The weight of each named part of a table of rewards; none of a single reward."""
+    return {} if isinstance(spec, str) else dict(spec)
 
 
 def reward_of(task: Task, spec: RewardSpec, root: Path) -> RewardFunction | WeightedReward:

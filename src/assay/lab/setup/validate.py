@@ -13,6 +13,7 @@ from assay.data.formats.formats import FORMATS
 from assay.data.renderings.rendering import RENDERINGS
 from assay.data.toml_text import KeyPath
 from assay.errors import InputError, nearest
+from assay.experiment.base_table import Table
 from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import parse_override
 from assay.experiment.problems import Problem
@@ -28,7 +29,7 @@ from assay.experiment.reward_tables import Reward
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.lab.setup.helper_models import KINDS, METRIC
 from assay.lab.setup.learner import model_kinds
-from assay.rl.advantages import ADVANTAGES
+from assay.rl.advantages import ADVANTAGES, GROUPLESS_ESTIMATORS, PART_ESTIMATORS, READS
 from assay.rl.aggregation import AGGREGATIONS
 from assay.rl.kl import CORRECTED, KL_ESTIMATORS, k1
 from assay.rl.losses import LOSSES
@@ -160,6 +161,45 @@ def _estimators(place: KeyPath, stage: GrpoStage) -> Iterator[Problem | None]:
             yield _unknown((*place, key), name, known, what)
     yield _kl(place, stage)
     yield _dropping(place, stage)
+    preset = PRESETS.get(stage.algorithm)
+    advantage = stage.advantage or (preset.advantage if preset else "")
+    loss = stage.loss or (preset.loss if preset else "")
+    if advantage in READS:
+        yield from _unread((*place, "advantage_options"), advantage, stage.advantage_options, READS)
+        yield from _needs(place, stage, advantage)
+    if loss in LOSSES:
+        known = {name: each.reads for name, each in LOSSES.items()}
+        yield from _unread((*place, "clip"), loss, stage.clip, known)
+
+
+def _unread(
+    place: KeyPath, name: str, table: Table | None, reads: Mapping[str, frozenset[str]]
+) -> Iterator[Problem]:
+    """Options that are given and not read by the function of this name."""
+    for option in table.model_dump(exclude_none=True) if table else ():
+        if option not in reads[name]:
+            able = [other for other, options in reads.items() if option in options]
+            yield Problem(
+                (*place, option),
+                f"{name!r} does not read it",
+                f"remove it; it is read by {', '.join(able)}",
+            )
+
+
+def _needs(place: KeyPath, stage: GrpoStage, advantage: str) -> Iterator[Problem]:
+    """Estimators that need a group, or the parts of a reward."""
+    lone = stage.advantage_options is not None and stage.advantage_options.lone == "reward"
+    if stage.group == 1 and not lone and advantage not in GROUPLESS_ESTIMATORS:
+        able = ", ".join(sorted(GROUPLESS_ESTIMATORS))
+        problem = f"{advantage!r} compares the completions of a group and needs at least 2"
+        fix = f'sample more, take {able}, or set advantage_options = {{ lone = "reward" }}'
+        yield Problem((*place, "group"), problem, fix if "lone" in READS[advantage] else "")
+    if advantage in PART_ESTIMATORS and isinstance(stage.reward, str):
+        problem = f"{advantage!r} standardises each part of a reward, and this one has no parts"
+        yield Problem((*place, "reward"), problem, "write a table of rewards and weights")
+    if advantage in PART_ESTIMATORS and stage.kl.coef and stage.kl.where == "reward":
+        problem = f"{advantage!r} reads the parts of the reward alone, not a penalty at its tokens"
+        yield Problem((*place, "kl", "where"), problem, 'use where = "loss"')
 
 
 def _kl(place: KeyPath, stage: GrpoStage) -> Problem | None:
@@ -176,7 +216,12 @@ def _dropping(place: KeyPath, stage: GrpoStage) -> Problem | None:
     if stage.drop_without_signal is not True or preset is None:
         return None
     advantage = stage.advantage or preset.advantage
-    if may_drop(advantage=advantage, kl_coef=stage.kl.coef, entropy_coef=stage.entropy_coef):
+    lone = stage.advantage_options.lone if stage.advantage_options else None
+    if lone == "reward":
+        problem = "the raw reward of a completion alone in its group would be left out"
+        return Problem((*place, "drop_without_signal"), problem, 'use "auto"')
+    # Dropping by force beside KL and entropy terms is refused on reading.
+    if may_drop(advantage=advantage):
         return None
     problem = f"{advantage} whitens over the batch, groups without signal included"
     return Problem((*place, "drop_without_signal"), problem, 'use "auto"')

@@ -1,0 +1,154 @@
+"""Options of estimators: which reads which, per-reward normalisation, and the entropy mask."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assay.rl.advantages import (
+    ADVANTAGES,
+    READS,
+    WHITENED_ESTIMATORS,
+    AdvantageInput,
+    AdvantageOptions,
+    NoRewardParts,
+    gdpo,
+)
+from assay.rl.objectives import Grpo, high_entropy_mask
+from assay.rl.signal import may_drop, signal_stats
+from tests.rl.test_objectives import Table, batch
+from tests.rl.test_trl_oracle import rows
+
+
+class Watched:
+    """Options that note what is read of them."""
+
+    def __init__(self):
+        self.read: set[str] = set()
+
+    def __getattr__(self, name: str):
+        self.read.add(name)
+        return getattr(AdvantageOptions(), name)
+
+
+def input_of(rewards, group, parts=None, weights=None, tokens: int = 2) -> AdvantageInput:
+    episodes = len(rewards)
+    return AdvantageInput(
+        rewards_E=torch.tensor(rewards, dtype=torch.float64),
+        group_E=torch.tensor(group),
+        episode_S=torch.arange(episodes).repeat_interleave(tokens),
+        mask_S=torch.ones(episodes * tokens, dtype=torch.bool),
+        entropy_S=torch.linspace(0.1, 1, episodes * tokens),
+        cot_mask_S=torch.ones(episodes * tokens, dtype=torch.bool),
+        parts_EK=None if parts is None else torch.tensor(parts, dtype=torch.float64),
+        part_weights_K=None if weights is None else torch.tensor(weights, dtype=torch.float64),
+    )
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_an_estimator_reads_the_options_it_is_said_to_read(name):
+    given_ = input_of([1.0, 0.0, 0.5, 0.2], [0, 0, 1, 1], [[1.0], [0.0], [0.5], [0.2]], [1.0])
+    options = Watched()
+    ADVANTAGES[name](given_, options)  # type: ignore[arg-type]
+    assert options.read - {"equal"} == READS[name]
+    assert READS[name] <= {field.name for field in fields(AdvantageOptions)}
+
+
+def trl_normalize_then_sum(parts_EK, weights_K, generations: int, epsilon: float):
+    """TRL f2cd5771, multi_objective_aggregation="normalize_then_sum"."""
+    grouped = parts_EK.view(-1, generations, parts_EK.shape[1])
+    mean = grouped.mean(dim=1, keepdim=True)
+    deviation = grouped.std(dim=1, keepdim=True)
+    reward_k = ((grouped - mean) / (deviation + epsilon)).view(-1, parts_EK.shape[1])
+    rewards = (reward_k * weights_K).sum(dim=1)
+    return (rewards - rewards.mean()) / (rewards.std() + epsilon)
+
+
+def test_gdpo_agrees_with_trl():
+    generator = torch.Generator().manual_seed(1)
+    parts_EK = torch.rand(12, 3, generator=generator, dtype=torch.float64)
+    parts_EK[:, 2] = (parts_EK[:, 2] > 0.5).double() * 100
+    weights_K = torch.tensor([1.0, 0.5, 2.0], dtype=torch.float64)
+    group = torch.arange(3).repeat_interleave(4).tolist()
+    made = input_of([0.0] * 12, group, parts_EK.tolist(), weights_K.tolist(), tokens=1)
+    found = gdpo(made, AdvantageOptions(epsilon=1e-4))
+    expected = trl_normalize_then_sum(parts_EK, weights_K, 4, 1e-4)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.01, 1000), st.floats(-10, 10))
+def test_the_scale_of_a_part_changes_nothing_in_gdpo(scale, shift):
+    parts = [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
+    scaled = [[a * scale + shift, b] for a, b in parts]
+    one = gdpo(input_of([0.0] * 4, [0, 0, 1, 1], parts, [1.0, 1.0]), AdvantageOptions())
+    other = gdpo(input_of([0.0] * 4, [0, 0, 1, 1], scaled, [1.0, 1.0]), AdvantageOptions())
+    torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+
+
+def test_a_part_that_all_share_and_a_batch_of_equal_values_are_silent_in_gdpo():
+    silent = [[1.0, 7.0], [0.0, 7.0], [1.0, 3.0], [0.0, 3.0]]
+    alone = [[row[0]] for row in silent]
+    group = [0, 0, 1, 1]
+    both = gdpo(input_of([0.0] * 4, group, silent, [1.0, 5.0]), AdvantageOptions())
+    one = gdpo(input_of([0.0] * 4, group, alone, [1.0]), AdvantageOptions())
+    assert torch.equal(both, one) and one.abs().max() > 0.5
+    equal = gdpo(input_of([0.0] * 4, group, [[0.1]] * 4, [1.0]), AdvantageOptions())
+    assert (equal == 0).all()
+
+
+def test_gdpo_without_parts_is_refused_and_its_groups_are_never_dropped():
+    with pytest.raises(NoRewardParts):
+        gdpo(input_of([1.0, 0.0], [0, 0]), AdvantageOptions())
+    assert "gdpo" in WHITENED_ESTIMATORS and not may_drop(advantage="gdpo")
+
+
+def test_groups_that_are_alone_are_kept_where_their_raw_reward_is_the_advantage():
+    assert may_drop(advantage="grpo", lone="zero") and not may_drop(advantage="grpo", lone="reward")
+    options = AdvantageOptions(lone="reward")
+    found = ADVANTAGES["grpo"](input_of([2.0, -1.0], [0, 1], tokens=1), options)
+    assert found.tolist() == pytest.approx([2.0, -1.0], rel=1e-5)
+
+
+def test_the_signal_of_groups_of_one_is_that_of_the_batch():
+    group_E = torch.arange(3)
+    assert signal_stats(torch.tensor([1.0, 0.0, 1.0]), group_E).signal_share == 1
+    assert signal_stats(torch.tensor([1.0, 1.0, 1.0]), group_E).signal_share == 0
+    mixed = signal_stats(torch.tensor([1.0, 0.0, 0.5]), torch.tensor([0, 0, 1]))
+    assert mixed.signal_groups == 1
+    assert signal_stats(torch.tensor([]), torch.tensor([], dtype=torch.long)).signal_share == 0
+
+
+def test_the_entropy_mask_agrees_with_trl(shared):
+    checked = rows(shared, "high_entropy_mask")
+    for row in checked:
+        entropy_S = torch.tensor(row["input"]["entropies"]).flatten()
+        mask_S = torch.tensor(row["input"]["mask"]).flatten().bool()
+        found = high_entropy_mask(entropy_S, mask_S, 1 - row["params"]["threshold"])
+        assert found.int().tolist() == torch.tensor(row["expected"]).flatten().tolist()
+    assert len(checked) == 3
+
+
+def test_a_fifth_of_the_tokens_are_those_of_highest_entropy():
+    entropy_S = torch.arange(100).float()
+    mask_S = torch.arange(100) < 50
+    kept = high_entropy_mask(entropy_S, mask_S, 0.2)
+    assert kept.nonzero().flatten().tolist() == list(range(40, 50))
+
+
+def test_the_policy_mask_silences_policy_loss_and_bonus_but_neither_kl_nor_denominators():
+    policy, packed = Table(5), batch()
+    half_S = packed.mask_S & (torch.arange(len(packed.mask_S)) % 2 == 0)
+    objective = Grpo(kl_coef=0.1, entropy_coef=0.05)
+    masked = packed.with_tokens(policy_mask_S=half_S)
+    gradient, _ = policy.gradient(objective, [masked])
+    kept = packed.with_tokens(weight_S=torch.where(half_S, packed.weight_S, 0.0))
+    policy_part, _ = policy.gradient(Grpo(entropy_coef=0.05), [kept])
+    kl_part, _ = policy.gradient(
+        Grpo(kl_coef=0.1), [packed.with_tokens(advantage_S=packed.advantage_S * 0)]
+    )
+    torch.testing.assert_close(gradient, policy_part + kl_part)
+    whole, _ = policy.gradient(objective, [packed])
+    assert not torch.allclose(gradient, whole)

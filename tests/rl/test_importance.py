@@ -1,0 +1,100 @@
+"""Importance correction: closed forms of its four modes, TRL's formula, and what micro-batches may
+cut."""
+
+import math
+
+import pytest
+import torch
+
+from assay.rl.importance import Importance, beyond_bounds, importance_weights, log_ratios
+from assay.rl.objectives import Grpo
+from tests.rl.test_objectives import Table, batch
+
+RATIOS = [0.25, 0.5, 1.0, 2.0, 4.0]
+GAP_S = torch.tensor([math.log(ratio) for ratio in RATIOS])
+ALL_S = torch.ones(5, dtype=torch.bool)
+EPISODE_S = torch.tensor([0, 0, 0, 1, 1])
+
+
+def weights(importance: Importance, mask_S=ALL_S) -> list[float]:
+    return importance_weights(importance, log_ratios(importance, GAP_S, mask_S, EPISODE_S)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("importance", "expected"),
+    [
+        (Importance(), [0.25, 0.5, 1.0, 2.0, 2.0]),
+        (Importance(high=3.0), [0.25, 0.5, 1.0, 2.0, 3.0]),
+        (Importance(low=0.4), [0.4, 0.5, 1.0, 2.0, 2.0]),
+        (Importance(how="mask"), [0.25, 0.5, 1.0, 2.0, 0.0]),
+        (Importance(how="mask", low=0.4, high=5.0), [0.0, 0.5, 1.0, 2.0, 4.0]),
+        # Of the episodes: 0.25 * 0.5 * 1 = 0.125 and 2 * 4 = 8.
+        (Importance("sequence"), [0.125] * 3 + [2.0] * 2),
+        (Importance("sequence", low=0.5, high=10.0), [0.5] * 3 + [8.0] * 2),
+        (Importance("sequence", "mask"), [0.125] * 3 + [0.0] * 2),
+        (Importance("sequence", "mask", low=0.5, high=10.0), [0.0] * 3 + [8.0] * 2),
+    ],
+)
+def test_weights_of_each_mode(importance, expected):
+    assert weights(importance) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_sequence_is_the_product_over_its_trained_tokens():
+    mask_S = torch.tensor([True, False, True, True, True])
+    assert weights(Importance("sequence", high=100.0), mask_S)[0] == pytest.approx(0.25)
+
+
+def test_a_sequence_of_any_length_has_a_finite_weight():
+    importance = Importance("sequence", high=1e6)
+    gap_S = torch.full((1000,), 3.0)
+    ones_S = torch.ones(1000, dtype=torch.bool)
+    log_S = log_ratios(importance, gap_S, ones_S, torch.zeros(1000, dtype=torch.long))
+    assert log_S.unique().tolist() == [20.0]
+
+
+def trl(gap_BT, mask_BT, mode: str, low: float | None, high: float):
+    """TRL f2cd5771, GRPOTrainer._generate_and_score_completions."""
+    gap_BT = gap_BT * mask_BT
+    if mode.startswith("sequence"):
+        gap_BT = gap_BT.sum(dim=-1, keepdim=True)
+    ratio_BT = gap_BT.exp()
+    if mode.endswith("truncate"):
+        ratio_BT = ratio_BT.clamp(min=low, max=high)
+    else:
+        invalid_BT = (ratio_BT < (-math.inf if low is None else low)) | (ratio_BT > high)
+        ratio_BT = ratio_BT.masked_fill(invalid_BT, 0.0)
+    return ratio_BT.expand_as(mask_BT)
+
+
+@pytest.mark.parametrize("mode", ["token", "sequence"])
+@pytest.mark.parametrize("how", ["truncate", "mask"])
+@pytest.mark.parametrize("low", [None, 0.7])
+def test_weights_agree_with_trl(mode, how, low):
+    generator = torch.Generator().manual_seed(0)
+    gap_BT = torch.randn(6, 5, generator=generator) * 0.3
+    mask_BT = torch.rand(6, 5, generator=generator) < 0.8
+    expected_BT = trl(gap_BT, mask_BT, f"{mode}_{how}", low, 1.3)
+    importance = Importance(mode, how, low, 1.3)
+    episode_S = torch.arange(6).repeat_interleave(5)
+    log_S = log_ratios(importance, gap_BT.flatten(), mask_BT.flatten(), episode_S)
+    found_BT = importance_weights(importance, log_S).view(6, 5)
+    torch.testing.assert_close(found_BT[mask_BT], expected_BT[mask_BT])
+    assert beyond_bounds(importance, log_S).any()
+
+
+def test_off_corrects_nothing_and_masked_tokens_have_no_policy_gradient():
+    policy, packed = Table(5), batch()
+    plain, sums = policy.gradient(Grpo(importance=Importance(how="off")), [packed])
+    unknown, _ = policy.gradient(Grpo(), [packed.with_tokens(behaviour_S=None)])
+    torch.testing.assert_close(plain, unknown)
+    assert "importance_cut_share" not in sums
+    masked = Grpo(importance=Importance(how="mask", low=0.999, high=1.001))
+    gradient, sums = policy.gradient(masked, [packed])
+    assert (gradient == 0).all()
+    assert sums["importance_cut_share"] == sums["tokens"]
+
+
+def test_only_sequences_must_stay_whole():
+    assert Grpo(importance=Importance("sequence")).atom == "episode"
+    assert Grpo(importance=Importance("sequence", "off")).atom == "turn"
+    assert Grpo().atom == "turn"

@@ -1,0 +1,153 @@
+"""Schedules: their shapes, values after a resume, one temperature for sampling and ratios."""
+
+import math
+
+import pytest
+import torch
+
+from assay.rl.losses import Clip
+from assay.rl.objectives import Grpo as GrpoObjective
+from assay.train.grpo import SCHEDULED, GrpoSettings
+from assay.train.loop import LoopSettings, StepMetrics, train
+from assay.train.schedules import LearningRate, Schedule, constant
+from assay.train.train_state import TrainState
+from tests.train import toys
+from tests.train.test_methods import grpo
+
+
+def test_a_line_goes_from_start_to_end_and_stays():
+    assert [Schedule(2.0, 0.5, 4).at(step) for step in range(6)] == [2.0, 1.5, 1.0, 0.5, 0.5, 0.5]
+    assert Schedule(2.0, 0.5, 1).at(0) == 2.0
+    assert Schedule(1.0, 0.0, 3).at(1) == 0.5
+    assert constant(0.3).at(99) == 0.3
+
+
+def test_half_a_cosine_is_flat_at_both_ends():
+    values = [Schedule(1.0, 0.0, 5, "cosine").at(step) for step in range(5)]
+    assert values == pytest.approx([0.5 * (1 + math.cos(math.pi * s / 4)) for s in range(5)])
+    assert (values[0], values[2], values[4]) == pytest.approx((1.0, 0.5, 0.0))
+
+
+def test_the_greatest_value_is_at_either_end():
+    assert Schedule(0.0, 0.2, 5).most == Schedule(0.2, 0.0, 5).most == 0.2
+
+
+@pytest.mark.parametrize("shape", ["constant", "cosine", "linear"])
+def test_the_learning_rate_rises_to_its_peak_and_has_transformers_shape(shape):
+    from torch.optim.lr_scheduler import LambdaLR
+    from transformers import (
+        get_constant_schedule_with_warmup,
+        get_cosine_schedule_with_warmup,
+        get_linear_schedule_with_warmup,
+    )
+
+    made = {
+        "constant": lambda o: get_constant_schedule_with_warmup(o, 4),
+        "cosine": lambda o: get_cosine_schedule_with_warmup(o, 4, 10),
+        "linear": lambda o: get_linear_schedule_with_warmup(o, 4, 10),
+    }
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.2)
+    theirs: LambdaLR = made[shape](optimizer)
+    ours = LearningRate(0.2, 10, shape, 0.4)
+    for step in range(10):
+        if step < 4:
+            # Theirs begins at 0; the first update here is at a fourth of the peak.
+            assert ours.at(step) == pytest.approx(0.2 * (step + 1) / 4)
+        else:
+            assert ours.at(step) == pytest.approx(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        theirs.step()
+
+
+@pytest.mark.parametrize("shape", ["cosine", "linear"])
+def test_the_learning_rate_falls_to_its_minimum(shape):
+    rate = LearningRate(1.0, 10, shape, 0.2, least=0.1)
+    values = [rate.at(step) for step in range(2, 11)]
+    assert values[0] == 1.0 and values[-1] == pytest.approx(0.1)
+    assert values == sorted(values, reverse=True)
+    assert rate.at(6) == pytest.approx(0.55)
+    assert rate.at(0) == 0.5
+
+
+MOVING = {
+    "temperature": Schedule(1.0, 0.5, 5),
+    "kl_coef": Schedule(0.0, 0.4, 5),
+    "clip_low": Schedule(0.2, 0.1, 5),
+    "clip_high": Schedule(0.28, 0.2, 5, "cosine"),
+}
+
+
+def method():
+    made = grpo(GrpoSettings(drop=False), GrpoObjective(clip=Clip(0.2, 0.28)))
+    object.__setattr__(made, "schedules", MOVING)
+    return StepMetrics(made, MOVING, {})
+
+
+def run(steps: int, state: TrainState | None = None, policy=None):
+    policy = policy or toys.CandidatePolicy()
+    recorder = toys.MemoryRecorder()
+    optimizer = torch.optim.SGD(policy.module.parameters(), lr=0.1)
+    train(policy, method(), optimizer, state or TrainState(), LoopSettings(steps, 0.1), recorder)
+    return policy, recorder
+
+
+def test_each_step_writes_and_uses_its_values():
+    _, recorder = run(5)
+    for step, line in enumerate(recorder.lines):
+        for name, schedule in MOVING.items():
+            assert line[name] == schedule.at(step), name
+    # Without a coefficient there is no KL term, and no forward pass for it.
+    assert "kl_loss" not in recorder.lines[0] and recorder.lines[1]["kl_loss"] >= 0
+    assert recorder.lines[4]["kl_coef"] == 0.4
+
+
+def test_a_resumed_stage_goes_on_with_the_values_of_its_step():
+    whole, recorder = run(5)
+    half, _ = run(3)
+    # The loop ends where its own settings say, the schedule does not.
+    resumed, again = run(5, TrainState(3, 12), half)
+    assert torch.equal(whole.weight, resumed.weight)
+    untimed = [name for name in recorder.lines[3] if "seconds" not in name and "memory" not in name]
+    for name in untimed:
+        assert [x[name] for x in recorder.lines[3:]] == [x[name] for x in again.lines], name
+
+
+def test_every_scheduled_setting_reaches_the_method():
+    before = grpo(GrpoSettings(), GrpoObjective())
+    read = {
+        "temperature": lambda m: m.settings.temperature,
+        "kl_coef": lambda m: m.objective.kl_coef,
+        "kl_reward_coef": lambda m: m.settings.kl_in_reward,
+        "clip_low": lambda m: m.objective.clip.low,
+        "clip_high": lambda m: m.objective.clip.high,
+    }
+    assert read.keys() == SCHEDULED.keys()
+    for name, put in SCHEDULED.items():
+        after = put(before, 0.123)
+        assert {n: r(after) for n, r in read.items()} == {
+            n: 0.123 if n == name else r(before) for n, r in read.items()
+        }
+
+
+def test_ratios_use_the_temperature_that_sampled():
+    made = method().method
+    source = made.prompts.source
+    object.__setattr__(source, "temperature", MOVING["temperature"])
+
+    sampled: list[float] = []
+    scored: list[float] = []
+
+    class Spy(toys.CandidatePolicy):
+        def sample(self, contexts, keys, sampling):
+            sampled.append(sampling.temperature)
+            return super().sample(contexts, keys, sampling)
+
+        def score(self, packed, entropy=False):
+            scored.append(packed.temperature)
+            return super().score(packed, entropy)
+
+    policy = Spy()
+    optimizer = torch.optim.SGD(policy.module.parameters(), lr=0.1)
+    train(policy, made, optimizer, TrainState(), LoopSettings(3, 0.1), toys.MemoryRecorder())
+    assert sampled == [1.0, 0.875, 0.75]
+    assert list(dict.fromkeys(scored)) == sampled
