@@ -1,8 +1,9 @@
-"""A learner that is no language model: a linear scorer that picks k of a row's candidates.
+"""A user's file with a task and a learner that is no language model: it picks k of a row's
+candidates by a linear score.
 
 Plackett-Luce: one candidate after the other, without replacement, each by the softmax of the scores
-of those that are left. `model = "linear:features.json"` opens it once this module, which is a task
-too, is loaded. The lab here is the smallest in which it trains.
+of those that are left. `model = "linear:features.json"` opens it once this task is loaded. The lab
+is the smallest in which it trains.
 """
 
 import copy
@@ -26,6 +27,8 @@ from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.stage_tables import GrpoStage, StageSpec, start_of
+from assay.lab.check.all_checks import LEARNER_CHECKS
+from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.setup.learner import LEARNERS, LearnerInput, StagePolicy
 from assay.models.state_dicts import weight_fingerprint
 from assay.models.weight_files import load_module, save_module
@@ -261,7 +264,15 @@ class LinearSelector:
         return None
 
 
+def weights(subject: Subject) -> Seen:
+    """The learner's own check: its size."""
+    learner = subject.session.learner
+    assert isinstance(learner, LinearSelector)
+    yield Number("model", "weights", learner.base().weight.numel())
+
+
 LEARNERS["linear"] = LinearSelector
+LEARNER_CHECKS["linear selector"] = {"size": weights}
 
 
 def hits(row: Row, completion: Completion) -> Reward:
@@ -332,7 +343,7 @@ EXPERIMENT = """\
 name  = "picks"
 about = "A linear selector learns which two candidates help a query"
 model = "linear:features.json"
-task  = "picks"
+task  = "path:picks_task.py"
 seeds = [7]
 
 [data.train]
@@ -400,6 +411,7 @@ sampling = { temperature = 1.0 }
 def make_picks_lab(folder: Path) -> Path:
     """Fill `folder`, which is to be the lab's root; returns the experiment file in it."""
     folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(__file__, folder / "picks_task.py")
     (folder / FEATURES).write_text(json.dumps(CANDIDATES), encoding="utf-8")
     (folder / "picks.toml").write_text(EXPERIMENT, encoding="utf-8")
     return folder / "picks.toml"

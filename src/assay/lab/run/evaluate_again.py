@@ -144,6 +144,8 @@ def find_target(
 ) -> tuple[RunDirectory, CheckpointReference]:
     """The run that holds the target's records, and the checkpoint in it."""
     kind, _, rest = target.partition(":")
+    if task is not None:
+        find_task(task, root)  # its module may enter a learner
     if kind in model_kinds() and kind != "run":
         skill = task_with(benchmark) if task is None else task
         lookup(find_task(skill, root).benchmarks, benchmark, "benchmark")
