@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from benchmarks.families import FAMILIES, config_of
 from benchmarks.memory import table
 
+from assay.models.supported import why_plain
 from assay.rl.advantages import ADVANTAGES
 from assay.rl.aggregation import AGGREGATIONS
 from assay.rl.kl import CORRECTED, KL_ESTIMATORS
@@ -25,6 +27,15 @@ def between(page: str, start: str, end: str = "<!-- end -->") -> str:
 
 def test_the_preset_tables_are_what_their_command_prints() -> None:
     assert between("algorithms.md", "<!-- presets -->") == tables()
+
+
+def test_the_table_of_families_names_each_with_its_path() -> None:
+    lines = between("models.md", "<!-- python -m benchmarks.families -->").splitlines()[2:]
+    paths = dict([cell.strip() for cell in line.split("|")[1:3]] for line in lines)
+    assert list(paths) == list(FAMILIES)
+    for family, path in paths.items():
+        packed = not why_plain(config_of(family))
+        assert packed == (path == "packed")
 
 
 @pytest.mark.parametrize(

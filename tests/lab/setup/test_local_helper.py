@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.families import tiny_family
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from assay.data.row import Message
@@ -16,7 +17,7 @@ from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
 from assay.tasks.helper_model import HelperFailed
-from tests.models.folders import save_tiny_model
+from tests.models.folders import save_tiny_model, tiny_tokenizer
 from tests.tiny import generated
 
 FP32 = choose_precision("fp32", "cpu")
@@ -163,3 +164,23 @@ def test_the_fingerprint_knows_weights_and_rendering(root):
     plain, hermes = helper(root), helper(root, rendering="hermes")
     assert plain.fingerprint.split()[0] == loaded.fingerprint == hermes.fingerprint.split()[0]
     assert helper(root, rendering="template").fingerprint != hermes.fingerprint
+
+
+def test_a_model_of_the_plain_path_answers_and_scores(root):
+    tiny_family("gemma3_text").save_pretrained(root / "plain")
+    tiny_tokenizer().save_pretrained(root / "plain")
+    model = helper(root, source="path:plain")
+    loaded = load_model(root / "plain", FP32)
+    prompts = [tuple(prompt_of(root, text)) for text in QUESTIONS]
+    answers = model.answer([asked(text) for text in QUESTIONS], GREEDY, keys(4))
+    for prompt, answer in zip(prompts, answers, strict=True):
+        expected = generated(loaded.model, prompt, loaded.end_tokens, 6)
+        kept = [token for token in expected if token not in loaded.end_tokens]
+        assert answer.text == loaded.tokenizer.decode(kept)
+    found = model.score([asked(text) for text in QUESTIONS], ["3", "four", "", "it is 4"])
+    assert [len(logps) for logps in found] == [1, 4, 0, 7]
+    ids = torch.tensor([prompts[1] + model.weights.renderer.text("four")])
+    with torch.no_grad():
+        table = loaded.model(ids).logits[0, len(prompts[1]) - 1 : -1].log_softmax(dim=-1)
+    expected = table.gather(1, ids[0, len(prompts[1]) :, None])[:, 0]
+    torch.testing.assert_close(torch.tensor(found[1]), expected, atol=1e-4, rtol=0)

@@ -1,6 +1,7 @@
 """A helper model in this process: answers by the sampling engine, scores over a prefix tree.
 
-Its weights are laid out for inference once. Requests of several threads that wait at the same time
+Its weights are laid out for inference once, or used as they are where the packed path does not
+compute the model. Requests of several threads that wait at the same time
 are computed as one batch, one batch at a time. Nothing is trained.
 """
 
@@ -19,8 +20,10 @@ from assay.models.inference import InferenceModel, inference_model
 from assay.models.load import load_model
 from assay.models.precision import Precision
 from assay.models.prefix_tree import Tokens, answer_logps
+from assay.models.supported import why_plain
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.engine import sample_turns
+from assay.rollout.engines.plain.plain_sampler import PlainSampler
 from assay.tasks.helper_model import HelperAnswer, HelperFailed, Usage
 
 Item = TypeVar("Item")
@@ -76,7 +79,7 @@ class JointCalls(Generic[Item, Found]):
 class Weights:
     """A model's weights and tokenizer, ready to answer and to score."""
 
-    model: InferenceModel
+    model: InferenceModel | PlainSampler
     renderer: Renderer
     end_tokens: frozenset[int]
     fingerprint: str
@@ -92,8 +95,9 @@ def load_weights(folder: Path, precision: Precision, rendering: str) -> Weights:
     """
     loaded = load_model(folder, precision)
     config = loaded.model.config.get_text_config()
+    plain = PlainSampler(loaded.model, loaded.end_tokens, precision.compute)
     return Weights(
-        inference_model(loaded.model, precision.compute),
+        plain if why_plain(config) else inference_model(loaded.model, precision.compute),
         make_renderer(loaded.tokenizer, rendering),
         loaded.end_tokens,
         loaded.fingerprint,
@@ -177,7 +181,10 @@ class LocalHelper:
             places = [n for n, each in enumerate(asked) if each[0] == sampling]
             prompts, keys = [asked[n][1] for n in places], [asked[n][2] for n in places]
             weights = self.weights
-            turns, _ = sample_turns(weights.model, prompts, keys, sampling, weights.end_tokens)
+            if isinstance(weights.model, PlainSampler):
+                turns = weights.model.sample(prompts, keys, sampling)
+            else:
+                turns, _ = sample_turns(weights.model, prompts, keys, sampling, weights.end_tokens)
             for n, turn in zip(places, turns, strict=True):
                 text = self._decoded(turn.actions)
                 counts = len(tokens_of(turn.context)), len(turn.actions)
@@ -190,6 +197,10 @@ class LocalHelper:
 
     def _scores(self, asked: list[tuple[Tokens, Tokens]]) -> list[tuple[float, ...]]:
         prompts, answers = [prompt for prompt, _ in asked], [answer for _, answer in asked]
-        scored = answer_logps(self.weights.model, prompts, answers)
+        model = self.weights.model
+        if isinstance(model, PlainSampler):
+            self.usage.scored(len(asked), sum(len(prompt) + len(text) for prompt, text in asked))
+            return model.score(prompts, answers)
+        scored = answer_logps(model, prompts, answers)
         self.usage.scored(len(asked), scored.computed)
         return scored.logps

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from assay.data.episode import Context, Turn, tokens_of
 from assay.models.numeric import moved
-from assay.models.plain_forward import causal_of
+from assay.models.plain_forward import causal_of, score_padded
 from assay.models.scoring import distinct
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.plain.plain_decoding import Way, decoding, way_of
@@ -87,6 +87,17 @@ class PlainSampler:
             for groups in batched(prompts, way.padded, self._rows(prompts, sampling)):
                 self._answer(groups, states_N, sampling, policy_version, turns)
         return [turns[n] for n in range(len(prompts))]
+
+    def score(
+        self, contexts: Sequence[tuple[int, ...]], answers: Sequence[tuple[int, ...]]
+    ) -> list[tuple[float, ...]]:
+        """Log-probs of each answer's tokens after its context, which is not empty."""
+        lengths = [len(answer) for answer in answers]
+        actions_S = torch.tensor([token for answer in answers for token in answer]).long()
+        offsets_N1 = torch.tensor([0, *lengths]).cumsum(0)
+        with evaluating(self.module), torch.no_grad(), computing_in(self.module, self.compute):
+            logps_S, _ = score_padded(self.module, contexts, actions_S, offsets_N1)
+        return [tuple(piece.tolist()) for piece in logps_S.cpu().split(lengths)]
 
     def _rows(self, contexts: Sequence[tuple[int, ...]], sampling: Sampling) -> int:
         """How many completions are decoded together."""
