@@ -108,6 +108,49 @@ class OrderBy(Table):
         return self
 
 
+class Recorded(Table):
+    """Answers that a run recorded: samples of a stage, or the record of an evaluation."""
+
+    stage: str | None = None
+    """The stage whose samples are meant; this or `evaluation`."""
+    steps: Annotated[Many[Count], Field(min_length=1)] | None = None
+    """Its steps; omitted: all."""
+    evaluation: str | None = None
+    """The evaluation whose record is meant, with `checkpoint`."""
+    checkpoint: str | None = None
+    """The checkpoint that it measured: `base`, `STAGE.last`, `STAGE.best` or `STAGE.step-N`."""
+
+    @model_validator(mode="after")
+    def _names_one_record(self) -> Self:
+        if (self.stage is None) == (self.evaluation is None):
+            found = "neither" if self.stage is None else "both"
+            raise refused("stage", f"{found} of 'stage' and 'evaluation' given", "write one")
+        if (self.evaluation is None) != (self.checkpoint is None):
+            raise refused(
+                "checkpoint", "an evaluation has a record for each checkpoint", "name one"
+            )
+        if self.steps is not None and self.stage is None:
+            raise refused("steps", "only a stage has steps", "remove it")
+        return self
+
+
+class RunSamples(Recorded):
+    """What a run answered, as rows."""
+
+    each: Literal["completion", "group"] = "completion"
+    """`completion`: one row for each, which ends with it; `group`: one row for each group, with its
+    completions as `candidates` for `rce`."""
+
+
+class PassRate(Recorded):
+    """The share of a row's answers that passed in a run, as its field `extra.pass_rate`."""
+
+    run: str
+    """The run, as in `run:NAME`."""
+    passes: float = 1.0
+    """The smallest reward that passes."""
+
+
 FIELD_FIX = "write id, conversation, gold, gold.NAME or extra.NAME"
 WHOLE = 1e-6
 """How far from 1 the weights of a mixture may add up."""
@@ -117,8 +160,11 @@ class DataSpec(Table):
     """A data set. Stages name it as `NAME`, its dev part as `NAME.dev`."""
 
     source: str | None = None
-    """`path:FILE` (relative to the lab's root), or a source of the task such as
-    `bfcl:live_simple`; this or `mix`."""
+    """`path:FILE` (relative to the lab's root), `run:NAME` for what a run answered, or a source of
+    the task such as `bfcl:live_simple`; this or `mix`."""
+    samples: RunSamples | None = None
+    """Which answers of a `run:` source are rows. They have `extra.reward`, `extra.parts` and
+    `extra.step`."""
     mix: dict[str, Annotated[float, Field(gt=0, le=1)]] | None = None
     """A mixture of other data sets with their weights, `{ easy = 0.7, hard = 0.3 }`: every epoch
     has exactly these shares. Dev parts stay apart, and are together `NAME.dev`."""
@@ -135,6 +181,9 @@ class DataSpec(Table):
     expand: Literal["each_turn", "last_call"] | None = None
     """`each_turn`: one row for each assistant message, with what came before it; `last_call`: the
     conversation up to its last call."""
+    pass_rate: PassRate | None = None
+    """A run that measured these rows: its pass rates are there for `where` and `order` as
+    `extra.pass_rate`."""
     where: Annotated[Many[Where], Field(min_length=1)] | None = None
     """Conditions that rows have to meet; the others are dropped and counted."""
     order: Literal["shuffled", "given"] | OrderBy | None = None
@@ -201,6 +250,10 @@ class DataSpec(Table):
         elif not (kind and colon and rest):
             fix = "write path:FILE or a source of the task, such as bfcl:live_simple"
             yield refused("source", f"{self.source!r} is not a source", fix)
+        elif (kind == "run") != (self.samples is not None):
+            fix = 'for example samples = { stage = "rl" }'
+            problem = "a run needs the samples that are meant" if kind == "run" else "only of a run"
+            yield refused("samples", problem, fix if kind == "run" else "remove it")
         elif kind == "path" and self.format is None:
             fix = 'for example format = "messages"'
             yield refused("format", "a file needs its format", fix)

@@ -127,6 +127,10 @@ def check_endpoint(experiment: Experiment) -> Refusals:
 def check_mixtures(experiment: Experiment) -> Refusals:
     """Mixtures are made of data sets that exist, and of none that is made of themselves."""
     for name, spec in experiment.data.items():
+        named = [(spec.source or "").removeprefix("run:"), spec.pass_rate and spec.pass_rate.run]
+        if experiment.name in named:
+            problem = "a run of this experiment itself would be read"
+            yield refused(f"data.{name}", problem, f"write {experiment.name}/ID, or rename this")
         for part in spec.mix or ():
             if part not in experiment.data:
                 known = [other for other in experiment.data if other != name]

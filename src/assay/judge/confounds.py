@@ -28,6 +28,8 @@ CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
         "data.{}.columns",
         "data.{}.csv",
         "data.{}.where",
+        "data.{}.samples",
+        "data.{}.pass_rate",
         "data.{}.expand",
         "data.{}.undeclared_calls",
         "data.{}.max_prompt_tokens",
@@ -40,6 +42,7 @@ CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
     "data.{}.total": (
         "data.{}.source",
         "data.{}.file_sha256",
+        "data.{}.samples",
         "data.{}.expand",
         "data.{}.sources",
     ),

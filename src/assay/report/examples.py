@@ -13,7 +13,7 @@ from assay.data.hashing import canonical_json
 from assay.data.row import Row
 from assay.errors import AssayError
 from assay.experiment.read_file import read_experiment
-from assay.lab.setup.prepare import load_rows
+from assay.lab.setup.prepare import rows_by_id
 from assay.report.facts import RunFacts
 from assay.report.words import flat, visible
 from assay.runs.records import FACTS, transcript
@@ -134,8 +134,7 @@ def item_rows(run: RunDirectory, evaluation: str) -> Mapping[str, Row]:
         options = BenchmarkOptions(spec.options, run.root)
         rows: Sequence[Row] = benchmark(skill, spec.benchmark, options).items
     else:
-        data = experiment.data[(spec.data or "").removesuffix(".dev")]
-        rows = load_rows(data, skill, run.root).rows
+        return rows_by_id(experiment, (spec.data or "").removesuffix(".dev"), run.root)
     return {row.id: row for row in rows}
 
 

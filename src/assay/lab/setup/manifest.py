@@ -38,6 +38,7 @@ from assay.lab.setup.evaluation import Evaluation, Trained, trained_rows
 from assay.lab.setup.language_learner import path_table
 from assay.lab.setup.learner import question
 from assay.lab.setup.prepare import DataSet, rendering_of
+from assay.lab.setup.run_rows import provenance
 from assay.lab.setup.session import Session
 from assay.models.matmul import processor_name
 from assay.runs.manifest_file import CHECKED, Manifest, read_manifest, write_manifest
@@ -288,12 +289,19 @@ def mixture_table(made: DataSet, order: Mixture, spec: DataSpec) -> dict[str, An
     }
 
 
-def _source(session: Session, spec: DataSpec) -> dict[str, str]:
-    """A file is known by what it holds, not by where it lies."""
-    kind, _, file = (spec.source or "").partition(":")
-    if kind != "path":
-        return {}
-    return {"source": kind, "file_sha256": sha256_file(session.run.root / file)}
+def _source(session: Session, spec: DataSpec) -> dict[str, Any]:
+    """A file is known by what it holds, not by where it lies; a run by its id as well."""
+    root = session.run.root
+    kind, _, name = (spec.source or "").partition(":")
+    found: dict[str, Any] = {}
+    if kind == "path":
+        found = {"source": kind, "file_sha256": sha256_file(root / name)}
+    elif kind == "run" and spec.samples is not None:
+        found = {"source": kind, **provenance(root, name, spec.samples)}
+    if spec.pass_rate is not None:
+        table = spec.pass_rate.model_dump(mode="json", exclude_none=True)
+        found["pass_rate"] = {**table, **provenance(root, spec.pass_rate.run, spec.pass_rate)}
+    return found
 
 
 def _counts(made: DataSet) -> dict[str, Any]:

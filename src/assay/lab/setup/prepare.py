@@ -3,14 +3,14 @@
 Every omitted row is counted by its reason. Truncates and trains nothing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from assay.data.csv_files import CsvOptions
 from assay.data.formats.formats import Layout, iter_items, shaped
 from assay.data.leakage import call_path, separate
-from assay.data.loaded import Loaded, gather, spread
+from assay.data.loaded import Item, Loaded, gather, spread
 from assay.data.renderings.hermes import without_reasoning
 from assay.data.row import Row
 from assay.data.row_fields import Condition, sorted_places, where
@@ -35,7 +35,9 @@ from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec, OrderBy
 from assay.experiment.experiment import Experiment, mixed
 from assay.lab.setup.learner import Encoder, gold_turns, question
+from assay.lab.setup.run_rows import run_rows, with_pass_rates
 from assay.tasks.task import BenchmarkOptions, Task, benchmark, lookup
+from assay.tasks.task import task as make_task
 
 TOO_LONG = "prompt longer than max_prompt_tokens"
 LONGER = "conversation longer than max_tokens"
@@ -128,13 +130,30 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
     Relative files lie in `root`.
     """
     kind, _, rest = (spec.source or "").partition(":")
+    items: Iterable[Item]
     if kind == "path":
         items = iter_items(root / rest, spec.format or "", layout(spec))
+    elif kind == "run":
+        items = spread(run_rows(spec, root, rows_by_id))
     else:
         items = spread(lookup(task.sources, kind, "data source")(rest))
     if spec.reasoning == "drop":
         items = without_reasoning(items)
-    return gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
+    found = gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
+    if spec.pass_rate is None:
+        return found
+    return replace(found, rows=with_pass_rates(found.rows, spec.pass_rate, root, rows_by_id))
+
+
+def rows_by_id(experiment: Experiment, name: str, root: Path) -> Mapping[str, Row]:
+    """All rows of a data set, none left out; those of a mixture as it names them."""
+    spec = experiment.data[name]
+    if spec.mix is None:
+        rows = load_rows(spec, make_task(experiment.task, root), root).rows
+        return {row.id: row for row in rows}
+    parts = {part: rows_by_id(experiment, part, root) for part in spec.mix}
+    named = (row for part, rows in parts.items() for row in named_rows(part, [*rows.values()]))
+    return {row.id: row for row in named}
 
 
 def layout(spec: DataSpec) -> Layout:

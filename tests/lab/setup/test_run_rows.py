@@ -1,0 +1,230 @@
+"""What a run answered becomes rows: word for word, with its rewards, from unchanged prompts."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from assay.errors import InputError
+from assay.experiment.data_tables import DataSpec, PassRate, RunSamples
+from assay.experiment.read_file import SpecError, read_experiment
+from assay.lab.run.runner import start
+from assay.lab.setup.prepare import load_rows, rows_by_id
+from assay.lab.setup.run_rows import with_pass_rates
+from assay.lab.setup.validate import read_whole
+from assay.runs.manifest_file import read_manifest
+from assay.runs.metrics import read_metrics
+from assay.runs.records import read_samples
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import read_status
+from assay.tasks.task import task
+from tests.labs import make_lab
+
+TABLES = """
+[stage.rl]
+method = "grpo"
+data = "sums"
+steps = 3
+prompts = 8
+group = 4
+sampling = { max_tokens = 6 }
+reward = "cosine"
+
+[evaluate.dev]
+data = "sums.dev"
+reward = "cosine"
+role = "report"
+checkpoints = ["rl.last"]
+sampling = { max_tokens = 6 }
+"""
+SKILL = task("math")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lab")
+    start(make_lab(folder, until="[stage.sft]", tables=TABLES), root=folder)
+    return folder
+
+
+def run_of(lab: Path) -> RunDirectory:
+    (path,) = (lab / "runs" / "tiny").iterdir()
+    return RunDirectory(lab, "tiny", path.name)
+
+
+def spec(**samples: Any) -> DataSpec:
+    return DataSpec(source="run:tiny", samples=RunSamples(**samples))
+
+
+def lines(lab: Path, *steps: int) -> list[dict[str, Any]]:
+    return [line for step in steps for line in read_samples(run_of(lab).samples("rl", step))]
+
+
+def test_every_completion_is_a_row_that_ends_with_it(lab: Path) -> None:
+    rows = load_rows(spec(stage="rl"), SKILL, lab).rows
+    recorded = lines(lab, 1, 2, 3)
+    assert len(rows) == len(recorded) == 96
+    known = rows_by_id(read_experiment(lab / "tiny.toml"), "sums", lab)
+    for row, line in zip(rows, recorded, strict=True):
+        source = known[line["row_id"]]
+        assert row.prompt == source.prompt and row.messages[-1].content == line["text"]
+        assert row.extra["reward"] == line["reward"] and row.extra["step"] == line["step"]
+        assert row.gold is None and row.extra["gold"] == source.gold
+        assert row.conversation == source.id and row.id == line["sample_id"]
+    first, *_ = load_rows(spec(stage="rl", steps=(2,)), SKILL, lab).rows
+    assert first.id == lines(lab, 2)[0]["sample_id"]
+
+
+def test_a_group_is_a_row_with_its_completions_as_candidates(lab: Path) -> None:
+    rows = load_rows(spec(stage="rl", each="group"), SKILL, lab).rows
+    assert len(rows) == 24 == len({row.id for row in rows})
+    recorded = lines(lab, 1)[:4]
+    assert rows[0].extra["candidates"] == [
+        {"text": line["text"], "reward": line["reward"]} for line in recorded
+    ]
+    mean = sum(line["reward"] for line in recorded) / 4
+    assert rows[0].extra["reward_mean"] == pytest.approx(mean)
+    assert rows[0].gold is not None
+
+
+def test_answers_of_an_evaluation_are_rows_too(lab: Path) -> None:
+    found = load_rows(spec(evaluation="dev", checkpoint="rl.last"), SKILL, lab).rows
+    record = next(run_of(lab).evaluations.glob("dev-*/rl.step-000003.parquet"))
+    table = pq.read_table(record).to_pylist()
+    assert [row.messages[-1].content for row in found] == [line["output"] for line in table]
+    assert [row.extra["reward"] for row in found] == [line["score"] for line in table]
+
+
+def test_pass_rates_are_the_share_of_rewards_that_pass(lab: Path) -> None:
+    known = tuple(rows_by_id(read_experiment(lab / "tiny.toml"), "sums", lab).values())
+    recorded = lines(lab, 1, 2, 3)
+    middle = sorted(line["reward"] for line in recorded)[48]
+    table = PassRate(run="tiny", stage="rl", passes=middle)
+    rows = with_pass_rates(known, table, lab, rows_by_id)
+    for row in rows:
+        of = [line["reward"] >= middle for line in recorded if line["row_id"] == row.id]
+        assert row.extra.get("pass_rate") == (sum(of) / len(of) if of else None)
+    assert len({row.extra.get("pass_rate") for row in rows}) > 2
+    measured = {line["row_id"] for line in recorded}
+    with pytest.raises(InputError, match="measured none of these rows"):
+        with_pass_rates([replace(known[0], id="else")], table, lab, rows_by_id)
+    changed = next(row for row in known if row.id in measured)
+    changed = replace(changed, messages=(replace(changed.messages[0], content="?"),))
+    with pytest.raises(InputError, match=r"is another one than tiny/.* measured"):
+        with_pass_rates([changed], table, lab, rows_by_id)
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ({"stage": "lr"}, r"tiny/.* has no samples of 'lr' .*rl"),
+        ({"stage": "rl", "steps": (4,)}, r"no samples of step 4 of 'rl' \(it has steps 1 to 3\)"),
+        ({"evaluation": "dve", "checkpoint": "rl.last"}, "no evaluation 'dve' .*'dev'"),
+        ({"evaluation": "dev", "checkpoint": "base"}, "has no record of 'dev' for base"),
+        ({"evaluation": "dev", "checkpoint": "rl.step-2"}, r"no checkpoint rl\.step-2"),
+    ],
+)
+def test_what_a_run_has_not_recorded_is_said(lab: Path, samples: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message) as found:
+        load_rows(spec(**samples), SKILL, lab)
+    assert "\n" not in str(found.value)
+
+
+def test_a_run_that_is_not_there_is_named(lab: Path) -> None:
+    table = DataSpec(source="run:tniy", samples=RunSamples(stage="rl"))
+    with pytest.raises(InputError, match=r"no run named 'tniy' .*'tiny'"):
+        load_rows(table, SKILL, lab)
+
+
+def test_prompts_are_not_read_from_a_file_that_has_changed(lab: Path) -> None:
+    file = lab / "sums.jsonl"
+    before = file.read_bytes()
+    file.write_bytes(before + b'{"messages": [{"role": "user", "content": "?"}]}\n')
+    try:
+        with pytest.raises(InputError, match=r"sums\.jsonl has changed since tiny/.* read it"):
+            load_rows(spec(stage="rl"), SKILL, lab)
+    finally:
+        file.write_bytes(before)
+
+
+def test_a_run_that_is_at_work_is_not_read(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of(lab)
+    monkeypatch.setattr(
+        "assay.runs.recorded_answers.read_status",
+        lambda path: replace(read_status(path), status="running"),
+    )
+    with pytest.raises(InputError, match=f"{run} is still running"):
+        load_rows(spec(stage="rl"), SKILL, lab)
+
+
+SECOND = """
+name = "second"
+model = "path:model"
+task = "math"
+
+[data.best]
+source = "run:tiny"
+samples = { stage = "rl" }
+where = [{ field = "extra.step", equals = 1 }]
+order = { by = "extra.reward", descending = true }
+
+[data.groups]
+source = "run:tiny"
+samples = { stage = "rl", steps = [1, 3], each = "group" }
+where = [{ field = "extra.reward_std", above = 0.0 }]
+
+[data.hard]
+source = "path:sums.jsonl"
+format = "messages"
+pass_rate = { run = "tiny", stage = "rl" }
+where = [{ field = "extra.pass_rate", exists = true }]
+order = { by = "extra.pass_rate" }
+
+[stage.sft]
+method = "sft"
+data = "best"
+steps = 1
+batch = 4
+optimizer = { lr = 1e-3 }
+
+[stage.rce]
+method = "rce"
+candidates = "stored"
+data = "groups"
+steps = 1
+prompts = 2
+"""
+
+
+def test_a_run_trains_on_what_another_answered_and_says_which(lab: Path) -> None:
+    (lab / "second.toml").write_text(SECOND)
+    (run,) = start(lab / "second.toml", root=lab)
+    assert [line["stage"] for line in read_metrics(run.metrics)] == ["sft", "rce"]
+    data = read_manifest(run)["data"]
+    assert data["best"]["run"] == data["groups"]["run"] == str(run_of(lab))
+    assert data["best"]["file_sha256"] != data["groups"]["file_sha256"]
+    assert data["hard"]["pass_rate"]["run"] == str(run_of(lab))
+    assert data["hard"]["pass_rate"]["file_sha256"] == data["best"]["file_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('samples = { stage = "rl" }\n', "", "data.best.samples: a run needs the samples"),
+        ('stage = "rl" }', "steps = [1] }", "data.best.samples.stage: neither of 'stage' and"),
+        ('stage = "rl" }', 'evaluation = "dev" }', "checkpoint: an evaluation has a record for"),
+        ('format = "messages"', 'format = "messages"\nsamples = { stage = "rl" }', "only of a run"),
+        ('"second"', '"tiny"', "data.best: a run of this experiment itself would be read"),
+    ],
+)
+def test_tables_that_name_no_samples_are_refused(
+    lab: Path, old: str, new: str, message: str
+) -> None:
+    (lab / "third.toml").write_text(SECOND.replace(old, new, 1))
+    with pytest.raises(SpecError) as found:
+        read_whole(lab / "third.toml", (), lab)
+    assert message in "\n".join([str(found.value), *(str(each) for each in found.value.each)])
+    assert json.dumps(str(found.value)).count("\\n") == 0
