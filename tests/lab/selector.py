@@ -164,6 +164,10 @@ class PickEncoder:
     fingerprint: str
     name: str = "features"
     thinking: None = None
+    stop: None = None
+
+    def stopping_at(self, strings: tuple[str, ...]) -> "PickEncoder":
+        raise InputError("a selection has no text in which a stop string could be")
 
     def prompt(self, row: Row, asked: Asked) -> Choice:
         pool = tuple(row.extra["pool"])

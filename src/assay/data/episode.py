@@ -15,8 +15,9 @@ Context = Hashable
 dataclass of query and candidate features for a selector. Equal where the same is read."""
 
 Ended = Literal["stop", "length", "stored", "context"]
-"""How a turn ended: an end token, the token limit, or it was not sampled at all. "context" is how
-an episode ends that would go on, had its next context not outgrown the model's positions."""
+"""How a turn ended: an end token or a stop string, the token limit, or it was not sampled at all.
+"context" is how an episode ends that would go on, had its next context not outgrown the model's
+positions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,8 +242,8 @@ def _selected(experiment: Experiment, stage: str) -> bool:
 
 
 def _check_full_softmax(name: str, stage: GrpoStage) -> Refusals:
-    for field, full in (("top_p", 1.0), ("top_k", 0)):
-        if getattr(stage.sampling, field) != full:
+    for field, full in (("top_p", 1.0), ("top_k", 0), ("min_p", 0.0)):
+        if getattr(stage.sampling, field) not in (full, None):
             problem = "grpo samples from the full softmax, else its ratios are biased"
             fix = "remove it, or set as_reported = true to repeat a report"
             yield refused(f"stage.{name}.sampling.{field}", problem, fix)

@@ -25,6 +25,11 @@ class EvaluationSampling(Table):
     """Nucleus share; 1 samples from the full softmax."""
     top_k: Annotated[int, Field(ge=0)] = 0
     """Number of candidates; 0 means all."""
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Words less likely than this share of the likeliest are left out; omitted: none."""
+    stop: Annotated[Many[Annotated[str, Field(min_length=1)]], Field(min_length=1)] | None = None
+    """Texts that end an answer: generation ends with the token that completes one, and the text
+    that is judged ends before it."""
     max_tokens: Tokens = 256
     """Answers are cut, and counted as truncated, at this length."""
 

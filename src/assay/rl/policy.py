@@ -4,9 +4,9 @@ A policy samples turns and scores them; trainers know nothing else of it. Sampli
 are defined here too; `rollout.token_choice` draws tokens from them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -27,13 +27,48 @@ class SampleKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """Texts that end a completion, after the first token with which its text holds one of them.
+
+    The completion keeps all its tokens; the text that is judged is cut before the stop string, as
+    OpenAI's interface, vLLM and lm-eval return it.
+    """
+
+    strings: tuple[str, ...]
+    decode: Callable[[Sequence[int]], str] | None = field(default=None, compare=False)
+    """Actions to text; None where another program looks for the strings."""
+
+    def ends(self, actions: Sequence[int]) -> bool:
+        """Whether the text of the actions holds a stop string, of which the last is a part."""
+        assert self.decode is not None, "an engine that samples tokens needs their text"
+        # A token is at least a byte of text, so that a string lies within so many tokens.
+        within = max(len(string.encode()) for string in self.strings) + MARGIN
+        return self._held(self.decode(actions[-within:])) and self._held(self.decode(actions))
+
+    def _held(self, text: str) -> bool:
+        return any(string in text for string in self.strings)
+
+    def cut(self, text: str) -> str:
+        """The text before the first stop string."""
+        return text[: min((text.find(s) for s in self.strings if s in text), default=len(text))]
+
+
+MARGIN = 8
+"""Tokens decoded beyond the longest stop string: the first of a text may lose a space."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling settings. Temperature 0 is greedy; top_k 0 and top_p 1 keep the full softmax."""
+    """Sampling settings. Temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 keep the full
+    softmax."""
 
     temperature: float = 1.0
     max_tokens: int = 1024
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
+    """Words less likely than this share of the likeliest are left out."""
+    stop: Stop | None = None
 
 
 @dataclass(frozen=True, slots=True)

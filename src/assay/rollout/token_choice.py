@@ -5,6 +5,7 @@ model is run here.
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -95,7 +96,8 @@ def first_above(cumulative_BN: Tensor, target_B1: Tensor) -> Tensor:
 
 
 def filtered(logits_BV: Tensor, sampling: Sampling) -> Tensor:
-    """Logits with everything outside top-k and top-p at minus infinity."""
+    """Logits with everything outside top-k, top-p and min-p at minus infinity, in the order of
+    Transformers' warpers."""
     if sampling.top_k:
         kth_B1 = logits_BV.topk(min(sampling.top_k, logits_BV.shape[-1])).values[:, -1:]
         logits_BV = logits_BV.masked_fill(logits_BV < kth_B1, float("-inf"))
@@ -106,6 +108,9 @@ def filtered(logits_BV: Tensor, sampling: Sampling) -> Tensor:
         outside_BV[:, 0] = False  # the smallest shares are 0 in float32
         removed_BV = torch.zeros_like(outside_BV).scatter(1, order_BV, outside_BV)
         logits_BV = logits_BV.masked_fill(removed_BV, float("-inf"))
+    if sampling.min_p:
+        least_B1 = logits_BV.amax(dim=-1, keepdim=True) + math.log(sampling.min_p)
+        logits_BV = logits_BV.masked_fill(logits_BV < least_B1, float("-inf"))
     return logits_BV
 
 

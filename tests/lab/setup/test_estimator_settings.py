@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from assay.data.renderings.rendering import Renderer
 from assay.experiment.read_file import SpecError
 from assay.experiment.stage_tables import GrpoStage, RceStage, ScheduleTooLong, SftStage, steps_of
+from assay.experiment.tables import EvaluationSampling
 from assay.experiment.training_settings import Schedule as ScheduleTable
+from assay.lab.setup.language_learner import LanguageEncoder
 from assay.lab.setup.stage_methods import (
     advantage_options,
     clip_of,
@@ -17,6 +20,7 @@ from assay.lab.setup.stage_methods import (
 from assay.lab.setup.validate import read_whole
 from assay.rl.presets import PRESETS
 from assay.train.schedules import Schedule, constant
+from tests.data.chat import tokenizer
 from tests.experiment.spec_texts import write_spec
 
 
@@ -84,6 +88,8 @@ def refusal(root: Path, *settings: str) -> str:
         ),
         (["kl.coef={end=0.0}"], "stage.rl.kl.coef.start", "missing"),
         (["clip.low={start=0.2,shape='wave'}"], "stage.rl.clip.low.shape", "unknown value 'wave'"),
+        (["sampling.min_p=0.1"], "stage.rl.sampling.min_p", "grpo samples from the full softmax"),
+        (["sampling.stop=[]"], "stage.rl.sampling.stop", "must not be empty"),
         (["optimizer.min_lr=1e-7"], "stage.rl.optimizer.min_lr", "a constant learning rate"),
         (
             ["optimizer={lr=1e-6,schedule='cosine',min_lr=1e-5}"],
@@ -175,3 +181,20 @@ def test_settings_that_are_left_out_leave_no_trace_in_fingerprints():
     }
     rce = RceStage.model_validate({**values, "method": "rce"})
     assert rce.model_dump(mode="json", exclude_none=True)["tau"] == {"start": 1.0}
+
+
+def test_an_encoder_cuts_the_text_before_a_stop_string_and_its_stop_sees_all_of_it():
+    words = tokenizer("chatml")
+    encoder = LanguageEncoder(Renderer(words, "hermes"), frozenset({words.eos_token_id}))
+    actions = [*words.encode("1 + 2 = 3; 4"), words.eos_token_id]
+    cut = encoder.stopping_at((";",))
+    assert encoder.stop is None and encoder.decode(actions) == "1 + 2 = 3; 4"
+    assert cut.decode(actions) == "1 + 2 = 3"
+    assert cut.stop is not None and cut.stop.ends(actions) and not cut.stop.ends(actions[:2])
+    # Thoughts are looked for in all that was written.
+    assert cut.thinking.decode(actions) == "1 + 2 = 3; 4"
+
+
+def test_the_records_of_evaluations_without_new_settings_keep_their_name():
+    dumped = EvaluationSampling().model_dump(mode="json", exclude_none=True)
+    assert dumped == {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "max_tokens": 256}

@@ -105,9 +105,13 @@ class LocalAnswerer:
         keys = [SampleKey(evaluation.seed, item.id, repeat) for item, repeat in asked]
         learner = self.session.learner
         encoder = learner.encoder(evaluation.spec.rendering)
+        sampling = evaluation.sampling
+        if sampling.stop is not None:
+            encoder = encoder.stopping_at(sampling.stop.strings)
+            sampling = replace(sampling, stop=encoder.stop)
         if evaluation.dialogue is None:
             contexts = [evaluation.contexts[place] for place, _ in chunk]
-            sampled = policy.sample(contexts, keys, evaluation.sampling)
+            sampled = policy.sample(contexts, keys, sampling)
             texts = [Completion(encoder.decode(t.actions), t.actions, t.ended) for t in sampled]
             return [
                 in_tokens(encoder, *request, completion, [turn])
@@ -115,7 +119,7 @@ class LocalAnswerer:
             ]
         dialogues = [encoder.environment(item, evaluation.dialogue(item)) for item, _ in asked]
         # No dialogue goes beyond what the model can read at once.
-        played = run_episodes(policy, dialogues, keys, evaluation.sampling, learner.positions)
+        played = run_episodes(policy, dialogues, keys, sampling, learner.positions)
         return [
             replace(
                 in_tokens(encoder, *request, dialogue.completion(each.ended), each.turns),

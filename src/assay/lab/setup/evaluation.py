@@ -21,7 +21,7 @@ from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.learner import Learner, first_context
 from assay.lab.setup.prepare import DataSet, find_part
 from assay.lab.setup.stage_methods import reward_of
-from assay.rl.policy import Sampling
+from assay.rl.policy import Sampling, Stop
 from assay.runs.manifest_file import Manifest
 from assay.runs.records import EvaluationRecord
 from assay.tasks.rendered_dialogue import dialogue_of
@@ -120,7 +120,10 @@ class Evaluation:
     def sampling(self) -> Sampling:
         """The sampling settings of the table."""
         table = self.spec.sampling
-        return Sampling(table.temperature, table.max_tokens, table.top_p, table.top_k)
+        stop = None if table.stop is None else Stop(table.stop)
+        return Sampling(
+            table.temperature, table.max_tokens, table.top_p, table.top_k, table.min_p or 0.0, stop
+        )
 
 
 def make_evaluation(
@@ -163,7 +166,8 @@ def make_evaluation(
         items_hash=hash_contents(items),
         repeats=spec.repeats,
         fewer=fewer_of(spec, len(items)),
-        sampling=spec.sampling.model_dump(),
+        # What is left out leaves no trace, so that older records keep their name.
+        sampling=spec.sampling.model_dump(mode="json", exclude_none=True),
         rendering=rendering,
         checker=checker,
         options=options,

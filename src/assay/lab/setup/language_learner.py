@@ -6,7 +6,7 @@ model ask for it by name, with `language_model`. Nothing is trained or judged he
 
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from assay.models.memory import (
 )
 from assay.models.precision import Precision
 from assay.models.supported import SLOWER, refuse_untrainable, why_plain
+from assay.rl.policy import Stop
 from assay.rl.thought import CLOSING, OPENING, Thinking
 from assay.rollout.engines.register import Sampler
 from assay.rollout.policies.self_check import check_language_policy
@@ -61,6 +62,11 @@ class LanguageEncoder:
 
     renderer: Renderer
     end_tokens: frozenset[int]
+    stop: Stop | None = None
+
+    def stopping_at(self, strings: tuple[str, ...]) -> "LanguageEncoder":
+        """See `Encoder`."""
+        return replace(self, stop=Stop(strings, replace(self, stop=None).decode))
 
     @property
     def name(self) -> str:
@@ -78,7 +84,7 @@ class LanguageEncoder:
         added = self.renderer.tokenizer.added_tokens_decoder.items()
         tags = (OPENING, CLOSING)
         control = frozenset(id_ for id_, t in added if t.special and t.content not in tags)
-        return Thinking(self.decode, control)
+        return Thinking(replace(self, stop=None).decode, control)
 
     def prompt(self, row: Row, asked: Asked) -> tuple[int, ...]:
         """The rendered conversation with its generation prompt. Raises RenderingError."""
@@ -93,9 +99,10 @@ class LanguageEncoder:
         return RenderedDialogue(dialogue, self.renderer, self.decode)
 
     def decode(self, actions: Sequence[int]) -> str:
-        """The text without end tokens, everything else kept."""
+        """The text without end tokens, cut before a stop string, everything else kept."""
         kept = [token for token in actions if token not in self.end_tokens]
-        return self.renderer.tokenizer.decode(kept, skip_special_tokens=False)
+        text = self.renderer.tokenizer.decode(kept, skip_special_tokens=False)
+        return text if self.stop is None else self.stop.cut(text)
 
     def size(self, context: Context) -> int:
         """Its token count."""

@@ -23,7 +23,7 @@ from assay.tasks.task import Asked, Dialogue, Task
 
 if TYPE_CHECKING:  # pages prepare data without torch
     from assay.models.precision import Precision
-    from assay.rl.policy import Policy
+    from assay.rl.policy import Policy, Stop
     from assay.rl.thought import Thinking
     from assay.rollout.episodes import Samples
     from assay.train.loop import Check as BatchCheck
@@ -46,6 +46,15 @@ class Encoder(Protocol):
     @property
     def thinking(self) -> "Thinking | None":
         """How chains of thought are found in the actions; None for a policy that writes none."""
+        ...
+
+    @property
+    def stop(self) -> "Stop | None":
+        """Texts that end a completion, before which `decode` cuts; None where there are none."""
+        ...
+
+    def stopping_at(self, strings: tuple[str, ...]) -> "Encoder":
+        """The encoder with these stop strings. Raises InputError where actions are no text."""
         ...
 
     def prompt(self, row: Row, asked: Asked) -> Context:

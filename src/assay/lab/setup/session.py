@@ -14,7 +14,7 @@ from assay.data.row import Row
 from assay.data.row_order import RowOrder
 from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import RewardSettings
-from assay.experiment.stage_tables import StageSpec
+from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation, trained_rows
 from assay.lab.setup.helper_models import HelperModels
@@ -107,10 +107,13 @@ class Session:
         order: RowOrder | None = None,
     ) -> StageInput:
         """The inputs that the method of a stage is built from."""
+        encoder = self.learner.encoder(stage.rendering)
+        if isinstance(stage, SamplingStage) and stage.sampling.stop is not None:
+            encoder = encoder.stopping_at(stage.sampling.stop)
         return StageInput(
             self.task,
             tuple(rows),
-            self.learner.encoder(stage.rendering),
+            encoder,
             self.seed,
             runner,
             self.learner.positions,

@@ -200,21 +200,22 @@ def sampled_source(stage: SamplingStage, given: StageInput, steps: int = 1) -> S
     if any(task.dialogue(row) is not None for row in given.rows):
         return MultiTurn(
             lambda row: encoder.environment(row, dialogue_of(task, row)),
-            sampling_of(stage),
+            sampling_of(stage, encoder),
             given.seed,
             score,
             given.positions,
             temperature,
         )
     contexts = {row.id: encoder.prompt(row, question(task, row)) for row in given.rows}
-    sampling = sampling_of(stage)
+    sampling = sampling_of(stage, encoder)
     return SingleTurn(contexts, sampling, given.seed, score, encoder.decode, temperature)
 
 
-def sampling_of(stage: SamplingStage) -> Sampling:
+def sampling_of(stage: SamplingStage, encoder: Encoder) -> Sampling:
     """The stage's sampling settings at its first step."""
     table = stage.sampling
-    return Sampling(first(table.temperature), table.max_tokens, table.top_p, table.top_k)
+    temperature, cut = first(table.temperature), (table.top_p, table.top_k, table.min_p or 0.0)
+    return Sampling(temperature, table.max_tokens, *cut, stop=encoder.stop)
 
 
 def first(value: float | ScheduleTable) -> float:

@@ -423,11 +423,12 @@ class ContinuousBatch:
             return
         # One NaN makes the maximum of its row NaN.
         sound_A = logits_AV.amax(dim=-1).isfinite().tolist()
-        groups: dict[tuple[float, float, int], list[int]] = {}
+        groups: dict[tuple[float, float, int, float], list[int]] = {}
         for number, row in enumerate(rows):
             one = row.sampling
             if sound_A[number]:
-                groups.setdefault((one.temperature, one.top_p, one.top_k), []).append(number)
+                kind = (one.temperature, one.top_p, one.top_k, one.min_p)
+                groups.setdefault(kind, []).append(number)
         for members in groups.values():
             group = [rows[number] for number in members]
             states = np.array([row.state for row in group], dtype=np.uint64)

@@ -68,10 +68,10 @@ def sample_turns(
 ) -> tuple[list[Turn], int]:
     """One turn per context, in order, and the number of tokens that were prefilled.
 
-    A turn ends with an end token, which is its last action ("stop"), or at `max_tokens` or where
-    `watch` ends it ("length"). Equal contexts, and blocks that several begin with, are prefilled
-    once. What `conversations` holds is not prefilled again, and finished turns are added to it.
-    Keys and values take `cache_bytes`, unless a single group needs more.
+    A turn ends with an end token, which is its last action, or a stop string ("stop"), or at
+    `max_tokens` or where `watch` ends it ("length"). Equal contexts, and blocks that several begin
+    with, are prefilled once. What `conversations` holds is not prefilled again, and finished turns
+    are added to it. Keys and values take `cache_bytes`, unless a single group needs more.
     """
     ends = np.array(sorted(end_tokens), dtype=np.int64)
     job = Job(model, decoder(model), key_states(keys), sampling, ends, policy_version, watch)
@@ -190,6 +190,10 @@ def take(
     running.logps_BC[rows_A, at_A] = logp_A
     running.drawn_B[rows_A] += 1
     stopped_A = np.isin(token_A, job.ends)
+    if job.sampling.stop is not None:
+        texts = zip(rows_A.tolist(), (at_A + 1).tolist(), strict=True)
+        stop = job.sampling.stop
+        stopped_A |= [stop.ends(running.tokens_BC[row, :count].tolist()) for row, count in texts]
     over_A = stopped_A | (at_A + 1 == job.sampling.max_tokens)
     if job.watch is not None:
         over_A |= job.watch(running.turn_B[rows_A], token_A)

@@ -352,6 +352,10 @@ def _settings(sampling: Sampling, seed: int | None) -> dict[str, Any]:
     }
     if sampling.top_k:
         settings["top_k"] = sampling.top_k
+    if sampling.min_p:
+        settings["min_p"] = sampling.min_p
+    if sampling.stop is not None:
+        settings["stop"] = list(sampling.stop.strings)
     return settings if seed is None else {**settings, "seed": seed}
 
 

@@ -17,7 +17,7 @@ from assay.data.episode import Context, Turn, tokens_of
 from assay.models.numeric import moved
 from assay.models.plain_forward import causal_of, score_padded
 from assay.models.scoring import distinct
-from assay.rl.policy import SampleKey, Sampling
+from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.rollout.engines.plain.plain_decoding import Way, decoding, way_of
 from assay.rollout.token_choice import draw, key_states, uniforms
 
@@ -78,8 +78,8 @@ class PlainSampler:
         sampling: Sampling,
         policy_version: int = 0,
     ) -> list[Turn]:
-        """One turn per context, in order; it ends with an end token ("stop") or at `max_tokens`
-        ("length")."""
+        """One turn per context, in order; it ends with an end token or a stop string ("stop")
+        or at `max_tokens` ("length")."""
         way, states_N = self.way, key_states(keys)
         prompts = [tokens_of(context) for context in contexts]
         turns: dict[int, Turn] = {}
@@ -134,7 +134,11 @@ class PlainSampler:
             ):
                 drawn[n][0].append(token)
                 drawn[n][1].append(logp)
-            open_R = [n for n, t in enumerate(token_R.tolist()) if t not in self.end_tokens]
+            open_R = [
+                row
+                for row, n in enumerate(turn_R.tolist())
+                if not stopped(drawn[n][0], self.end_tokens, sampling.stop)
+            ]
             if not open_R or place + 1 == sampling.max_tokens:
                 break
             rows.feed(token_R)
@@ -145,7 +149,8 @@ class PlainSampler:
             logits_RV = rows.logits()
         for context, members in groups:
             for n in members:
-                turns[n] = finished(context, *drawn[n], self.end_tokens, policy_version)
+                ended = stopped(drawn[n][0], self.end_tokens, sampling.stop)
+                turns[n] = finished(context, *drawn[n], ended, policy_version)
 
 
 def drawn_tokens(
@@ -157,11 +162,16 @@ def drawn_tokens(
     return draw(logits_RV, sampling, uniform_R)
 
 
+def stopped(actions: Sequence[int], ends: frozenset[int], stop: Stop | None) -> bool:
+    """Whether a completion ends with its last action: an end token, or a stop string."""
+    return actions[-1] in ends or (stop is not None and stop.ends(actions))
+
+
 def finished(
     context: tuple[int, ...],
     actions: list[int],
     logps: list[float],
-    ends: frozenset[int],
+    ended: bool,
     policy_version: int,
 ) -> Turn:
     """A completion as a turn."""
@@ -170,7 +180,7 @@ def finished(
         actions=tuple(actions),
         loss_mask=(True,) * len(actions),
         behaviour_logps=tuple(logps),
-        ended="stop" if actions[-1] in ends else "length",
+        ended="stop" if ended else "length",
         policy_version=policy_version,
     )
 

@@ -1,0 +1,100 @@
+"""Stop strings and min-p: where a completion ends, what is kept of it, and what is judged."""
+
+import pytest
+import torch
+
+from assay.rl.policy import SampleKey, Sampling, Stop
+from assay.rollout.engines.cpu.sampler import LocalSampler
+from assay.rollout.engines.endpoint.client import _settings
+from assay.rollout.engines.plain.plain_sampler import PlainSampler
+from assay.rollout.token_choice import draw, filtered
+from tests.tiny import tiny_model
+
+WORDS = ["a", "b", "<", "st", "op", ">", " st", "op>x"]
+
+
+def decode(actions) -> str:
+    """Every token reads as one of eight texts."""
+    return "".join(WORDS[action % 8] for action in actions)
+
+
+def stop(*strings: str) -> Stop:
+    return Stop(strings, decode)
+
+
+def test_a_completion_ends_with_the_first_token_that_completes_a_stop_string():
+    ends = stop("stop>").ends
+    assert not ends([0, 3]) and not ends([3, 0, 4, 5]) and not ends([3, 4])
+    assert ends([0, 3, 4, 5]) and ends([6, 7])
+    assert stop("zz", "<").ends([2]) and not stop("zz", "<").ends([0])
+
+
+def test_a_string_is_found_behind_any_number_of_tokens():
+    assert stop("stop>").ends([0] * 500 + [3, 4, 5])
+    assert not stop("stop>").ends([0] * 500 + [3, 4])
+
+
+def test_the_judged_text_ends_before_the_first_stop_string():
+    assert stop(">").cut("a stop>x>") == "a stop"
+    assert stop("x", "st").cut("a stop>x") == "a "
+    assert stop("zz").cut("a stop") == "a stop"
+    assert stop("a").cut("a stop") == ""
+
+
+@pytest.mark.parametrize("engine", [LocalSampler, PlainSampler])
+def test_engines_end_a_turn_at_its_stop_string_and_keep_its_tokens(engine):
+    module = tiny_model()
+    sampler = engine(module, frozenset({1}))
+    contexts = [(5, 6, 7), (8, 9), (8, 9, 10, 11)]
+    keys = [SampleKey(0, str(n), 0) for n in range(3)]
+    free = sampler.sample(contexts, keys, Sampling(1.0, 30))
+    held = sampler.sample(contexts, keys, Sampling(1.0, 30, stop=stop("st", "<")))
+    ended = 0
+    for whole, cut in zip(free, held, strict=True):
+        # The same draws, up to the token that completes the string.
+        assert whole.actions[: len(cut.actions)] == cut.actions
+        if len(cut.actions) < len(whole.actions):
+            ended += 1
+            assert cut.ended == "stop" and len(cut.behaviour_logps) == len(cut.actions)
+            assert stop("st", "<").ends(cut.actions)
+            assert not any(
+                stop("st", "<").ends(cut.actions[:n]) for n in range(1, len(cut.actions))
+            )
+    assert ended
+
+
+def test_a_stop_string_without_text_is_a_mistake_of_the_caller():
+    sampler, sampling = LocalSampler(tiny_model(), frozenset()), Sampling(1.0, 3, stop=Stop(("x",)))
+    with pytest.raises(AssertionError, match="text"):
+        sampler.sample([(5,)], [SampleKey(0, "a", 0)], sampling)
+
+
+def test_equal_strings_are_equal_settings_whatever_reads_them():
+    assert Sampling(stop=Stop(("x",))) == Sampling(stop=stop("x")) != Sampling(stop=stop("y"))
+
+
+def test_min_p_keeps_what_is_likely_enough_beside_the_likeliest():
+    logits_BV = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
+    # 0.15 is 0.3 of 0.5.
+    for share, count in ((0.31, 2), (0.29, 3)):
+        kept = filtered(logits_BV, Sampling(min_p=share)).isfinite()
+        assert kept.tolist() == [[n < count for n in range(4)]]
+    assert torch.equal(filtered(logits_BV, Sampling()), logits_BV)
+
+
+def test_min_p_is_transformers_warper_at_the_temperature():
+    from transformers import MinPLogitsWarper
+
+    generator = torch.Generator().manual_seed(3)
+    logits_BV = torch.randn(16, 50, generator=generator)
+    theirs = MinPLogitsWarper(0.2)(None, logits_BV)
+    assert torch.equal(filtered(logits_BV, Sampling(min_p=0.2)).isfinite(), theirs.isfinite())
+    token_B, logp_B = draw(logits_BV * 2, Sampling(2.0, 1, min_p=0.2), torch.rand(16))
+    expected = theirs.log_softmax(-1).gather(1, token_B[:, None])[:, 0]
+    torch.testing.assert_close(logp_B, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_endpoint_is_told_both():
+    sent = _settings(Sampling(0.5, 10, min_p=0.1, stop=Stop(("x", "y"))), None)
+    assert (sent["min_p"], sent["stop"]) == (0.1, ["x", "y"])
+    assert not {"min_p", "stop"} & _settings(Sampling(0.5, 10), None).keys()
