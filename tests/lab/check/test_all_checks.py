@@ -238,6 +238,25 @@ def test_memory_counts_the_reference_copy_exactly(lab: Path) -> None:
     assert (kl - plain) * 2**20 == pytest.approx(4 * PARAMETERS)
 
 
+def test_memory_counts_helper_models_in_this_process(lab: Path) -> None:
+    file = lab / "tiny.toml"
+    text = file.read_text().replace("model =", "model.policy =")
+    table = """
+[model.small]
+source = "path:model"
+dtype = "float32"
+sampling = { max_tokens = SHORT }
+"""
+    found = []
+    for helper in ("", table.replace("SHORT", "1"), table.replace("SHORT", "2")):
+        file.write_text(text + helper)
+        found.append(look(lab).numbers["stage.rl"]["memory_mb"] * 2**20)
+    weights, cache = found[1] - found[0], found[2] - found[1]
+    # Keys and values of two layers, two heads of eight numbers, in a batch of 128.
+    assert cache == pytest.approx(128 * 2 * 2 * 16 * 4)
+    assert weights > 4 * PARAMETERS
+
+
 def test_memory_that_is_not_there_is_found(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = look(lab).numbers["stage.rl"]["memory_mb"] * 2**20
     for free, whole, severity in (

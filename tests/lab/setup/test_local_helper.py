@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from benchmarks.families import tiny_family
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    MistralConfig,
+    MistralForCausalLM,
+)
 
 from assay.data.row import Message
 from assay.experiment.helper_tables import HelperSpec
@@ -17,11 +22,13 @@ from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
 from assay.tasks.helper_model import HelperFailed
-from tests.models.folders import save_tiny_model, tiny_tokenizer
+from tests.models.folders import VOCABULARY, save_tiny_model, tiny_tokenizer
 from tests.tiny import generated
 
 FP32 = choose_precision("fp32", "cpu")
 GREEDY = Sampling(0.0, 6)
+MODELS = ["model", "windowed"]
+"""Of the packed path and of the plain one."""
 QUESTIONS = ["1 + 2 = ?", "2 + 2 = ?", "What is 2 + 2?", "1 + 2 = ?"]
 
 
@@ -29,7 +36,27 @@ QUESTIONS = ["1 + 2 = ?", "2 + 2 = ?", "What is 2 + 2?", "1 + 2 = ?"]
 def root(tmp_path_factory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("lab")
     save_tiny_model(folder / "model", positions=256)
+    save_windowed_model(folder / "windowed")
     yield folder
+
+
+def save_windowed_model(folder: Path) -> None:
+    """A model of the plain path."""
+    torch.manual_seed(0)
+    config = MistralConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        max_position_embeddings=256,
+        eos_token_id=256,
+        sliding_window=9,
+    )
+    MistralForCausalLM(config).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
 
 
 def helper(root: Path, **fields: str) -> LocalHelper:
@@ -54,9 +81,11 @@ def prompt_of(root: Path, text: str) -> list[int]:
     return tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
 
 
-def test_greedy_answers_are_those_of_generate(root):
-    loaded = load_model(root / "model", FP32)
-    answers = helper(root).answer([asked(text) for text in QUESTIONS], GREEDY, keys(4))
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_answers_are_those_of_generate(root, name):
+    loaded = load_model(root / name, FP32)
+    model = helper(root, source=f"path:{name}")
+    answers = model.answer([asked(text) for text in QUESTIONS], GREEDY, keys(4))
     for text, answer in zip(QUESTIONS, answers, strict=True):
         prompt = prompt_of(root, text)
         expected = generated(loaded.model, tuple(prompt), loaded.end_tokens, 6)
@@ -74,11 +103,12 @@ def test_drawn_answers_follow_from_their_keys_and_not_from_the_batch(root):
     assert len({answer.text for answer in together}) > 1
 
 
-def test_scores_are_those_of_a_plain_forward_per_pair(root):
-    texts = ["3", "four", "it is 4", "3"]
-    found = helper(root).score([asked(text) for text in QUESTIONS], texts)
+@pytest.mark.parametrize("name", MODELS)
+def test_scores_are_those_of_a_plain_forward_per_pair(root, name):
+    texts = ["3", "four", "it is 4", ""]
+    found = helper(root, source=f"path:{name}").score([asked(text) for text in QUESTIONS], texts)
     tokenizer = AutoTokenizer.from_pretrained(root / "model")
-    model = AutoModelForCausalLM.from_pretrained(root / "model")
+    model = AutoModelForCausalLM.from_pretrained(root / name)
     for question, text, logps in zip(QUESTIONS, texts, found, strict=True):
         prompt, answer = prompt_of(root, question), tokenizer(text)["input_ids"]
         with torch.no_grad():

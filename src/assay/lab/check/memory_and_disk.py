@@ -15,7 +15,9 @@ from assay.judge.findings import Finding
 from assay.lab.check.machine import existing
 from assay.lab.check.subject import Number, Seen, Subject, samples
 from assay.lab.check.work import StageWork, adaptation_of, stage_work
+from assay.lab.setup.helper_models import in_process, memory_bytes
 from assay.lab.setup.language_learner import language_model
+from assay.lab.setup.session import Session
 from assay.models.adapt import Adaptation
 from assay.models.memory import (
     MOMENT_BYTES,
@@ -72,7 +74,7 @@ def memory(
     precision = subject.session.precision
     bf16 = precision.compute != precision.master
     step = estimate_memory(shape, step_load(stage, work, adaptation, bf16))
-    beside = reference_bytes(stage, shape)
+    beside = {**reference_bytes(stage, shape), **helper_bytes(subject.session, work)}
     sampling = sampling_bytes(stage, work, shape, bf16)
     # Sampling and updating take turns: the larger of what each needs for itself counts.
     passing = step.activations + step.logits + step.casts + step.gradients
@@ -143,6 +145,16 @@ def reference_bytes(stage: StageSpec, shape: ModelShape) -> dict[str, float]:
     if isinstance(stage, GrpoStage) and stage.kl.coef and not isinstance(stage.adapt, LoraAdapt):
         return {"KL reference": 4.0 * shape.parameters}
     return {}
+
+
+def helper_bytes(session: Session, work: StageWork) -> dict[str, float]:
+    """The helper models in this process, when they are asked about the longest completion."""
+    asked = work.prompt_most + work.answer_most
+    return {
+        f"helper model {name}": memory_bytes(spec, session.run.root, session.precision, asked)
+        for name, spec in session.experiment.helpers.items()
+        if in_process(spec)
+    }
 
 
 def in_words(step: MemoryEstimate, beside: dict[str, float]) -> str:

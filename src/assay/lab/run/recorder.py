@@ -47,6 +47,8 @@ class RunRecorder:
     """Returns why a progress report is due after a step; "" if none is."""
     judgements: JudgementJournal | None = None
     """What judges said of the step's completions, until these are recorded."""
+    costs: Callable[[], Mapping[str, float]] = dict
+    """Returns what helper models were asked since the last call, as metrics."""
 
     def recorded_rewards(self, step: int) -> Mapping[str, Journalled]:
         """Rewards that an interrupted attempt at this step already journalled.
@@ -73,6 +75,7 @@ class RunRecorder:
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Append the step's line, note how far the run is, and tell the observer."""
+        values = {**values, **self.costs()}
         numbers = dict(values)
         append_metrics(self.run.metrics, self.stage, step, numbers.pop("seconds"), **numbers)
         status = stored_status(self.run.path)

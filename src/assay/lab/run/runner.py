@@ -308,6 +308,7 @@ def train_stage(session: Session, name: str, stage: StageSpec, policy: Policy, s
         after_checkpoint=lambda answers, step: select(session, name, answers, step),
         guards=watch_stage(session.experiment, session.run, name, state.step),
         due=lambda step: why_due(session.experiment, name, step, steps),
+        costs=session.helpers.costs,
     )
     truncate_metrics(session.run.metrics, name, state.step)
     session.observer.stage(name, stage.method, state.step, steps)

@@ -23,9 +23,12 @@ from assay.lab.setup.language_learner import make_renderer
 from assay.lab.setup.local_helper import LocalHelper, load_weights
 from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
 from assay.models.load import check_loadable
+from assay.models.memory import model_shape
 from assay.models.precision import Precision
 from assay.models.source import EXAMPLES
+from assay.models.supported import read_config, why_plain
 from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.cpu.engine import CACHE_BYTES, ROWS
 from assay.rollout.engines.endpoint.client import (
     DEADLINE_SECONDS,
     KEY,
@@ -175,12 +178,29 @@ class HelperModels(Mapping[str, HelperModel]):
         return found
 
 
+def in_process(spec: HelperSpec) -> bool:
+    """Whether the model's weights are in this process."""
+    return spec.source.partition(":")[0] not in ("openai", "scripted")
+
+
 def helper_precision(spec: HelperSpec, precision: Precision) -> Precision:
     """The run's precision with the number format that a table asks for."""
     if spec.dtype is None:
         return precision
     compute = {"float32": torch.float32, "bfloat16": torch.bfloat16}[spec.dtype]
     return replace(precision, compute=compute, reason="the helper model's table asks for it")
+
+
+def memory_bytes(spec: HelperSpec, root: Path, precision: Precision, asked: int) -> float:
+    """Bytes of the weights, and of keys and values of a full batch of questions of `asked` tokens,
+    of a model in this process."""
+    config = read_config(model_folder(spec.source, root))
+    shape, width = model_shape(config), helper_precision(spec, precision).compute.itemsize
+    weights = 4.0 * shape.parameters
+    if not why_plain(config):
+        weights = width * shape.parameters + 4.0 * shape.vocabulary * shape.hidden
+    cache = ROWS * (asked + spec.sampling.max_tokens) * 2 * shape.layers * shape.key * width
+    return weights + min(cache, CACHE_BYTES)
 
 
 def sampling_of(spec: HelperSpec) -> Sampling:
