@@ -98,6 +98,13 @@ def test_the_pages_mixture_has_its_shares(tmp_path: Path) -> None:
     assert sorted(hard) == [4, 4, 4] and len(epoch) == 10
 
 
+def test_the_pages_tables_of_runs_and_the_hub_are_read() -> None:
+    tables = tomllib.loads(blocks(PAGE, "toml")[4])["data"]
+    assert [DataSpec.model_validate(table).origin for table in tables.values()] == [
+        *("run:verl7", "run:verl7", "hf:openai/gsm8k"),
+    ]
+
+
 def test_the_pages_commands_do_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

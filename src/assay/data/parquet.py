@@ -66,7 +66,7 @@ def read_parquet(path: str | Path) -> Iterator[Record]:
     """
     path = Path(path)
     for line, row in enumerate(raw_rows(path), 1):
-        yield Record(str(path), line, _plain_row(row, path, line))
+        yield Record(str(path), line, plain_row(row, path, line))
 
 
 def raw_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -151,7 +151,8 @@ def without_nulls(value: Any) -> Any:
     raise TypeError(f"{value!r} is no JSON value")
 
 
-def _plain_row(row: dict[str, Any], path: Path, line: int) -> dict[str, Any]:
+def plain_row(row: dict[str, Any], path: Path | str, line: int) -> dict[str, Any]:
+    """A row without nulls. Raises DataError for values that JSON does not have."""
     plain = {}
     for field, value in row.items():
         try:

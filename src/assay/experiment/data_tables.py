@@ -156,12 +156,26 @@ WHOLE = 1e-6
 """How far from 1 the weights of a mixture may add up."""
 
 
+class Hub(Table):
+    """Which part of a data set of the Hugging Face hub is read."""
+
+    config: str | None = None
+    """Its configuration, also called subset; omitted: the default one."""
+    split: str | None = None
+    """Its split, such as `train`; omitted where there is only one."""
+    revision: str | None = None
+    """A commit, tag or branch; omitted: the newest. The manifest says which commit that was."""
+
+
 class DataSpec(Table):
     """A data set. Stages name it as `NAME`, its dev part as `NAME.dev`."""
 
     source: str | None = None
-    """`path:FILE` (relative to the lab's root), `run:NAME` for what a run answered, or a source of
-    the task such as `bfcl:live_simple`; this or `mix`."""
+    """`path:FILE` (relative to the lab's root), `hf:NAME` (a data set of the Hugging Face hub, or a
+    folder that `datasets` saved), `run:NAME` for what a run answered, or a source of the task such
+    as `bfcl:live_simple`; this or `mix`."""
+    hub: Hub | None = None
+    """Configuration, split and revision of an `hf:` source."""
     samples: RunSamples | None = None
     """Which answers of a `run:` source are rows. They have `extra.reward`, `extra.parts` and
     `extra.step`."""
@@ -172,7 +186,7 @@ class DataSpec(Table):
     """Rows of one epoch of a mixture; the rows of a set that is smaller than its share are visited
     again. Omitted: the longest epoch in which no row is visited twice."""
     format: str | None = None
-    """Format of the file, such as `messages`; required for `path:`, implied otherwise."""
+    """Format of the rows, such as `messages`; required for `path:` and `hf:`, implied otherwise."""
     columns: dict[str, str] | None = None
     """Columns of the format and what the file calls them: `{ prompt = "question" }`."""
     csv: Csv | None = None
@@ -254,12 +268,13 @@ class DataSpec(Table):
             fix = 'for example samples = { stage = "rl" }'
             problem = "a run needs the samples that are meant" if kind == "run" else "only of a run"
             yield refused("samples", problem, fix if kind == "run" else "remove it")
-        elif kind == "path" and self.format is None:
+        elif kind in ("path", "hf") and self.format is None:
             fix = 'for example format = "messages"'
             yield refused("format", "a file needs its format", fix)
-        for key in ("columns", "csv"):
-            if getattr(self, key) is not None and kind not in ("path", ""):
-                yield refused(key, "only a file has columns", "remove it")
+        for key, kinds in (("columns", "path hf"), ("csv", "path"), ("hub", "hf")):
+            if getattr(self, key) is not None and kind not in kinds.split():
+                what = " and ".join(f"{one}:" for one in kinds.split())
+                yield refused(key, f"only {what} sources have it", "remove it")
         if (self.min_tokens or 0) > (self.max_tokens or float("inf")):
             problem = f"is more than max_tokens = {self.max_tokens}"
             yield refused("min_tokens", problem, "no row could be between them")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 Kind = Literal["declared", "allowed", "follows", "note", "confound"]
 
-NOTES = frozenset({"machine", "packages", "time", "name", "about"})
+NOTES = frozenset({"machine", "packages", "time", "name", "about", "sources"})
 """Parts of a manifest whose differences are shown and do not make a comparison unfair."""
 
 SPEC_WORDS = {
@@ -23,6 +23,7 @@ SPEC_WORDS = {
 CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
     "data.{}.contents_sha256": (
         "data.{}.source",
+        "data.{}.hub",
         "data.{}.file_sha256",
         "data.{}.format",
         "data.{}.columns",
@@ -41,6 +42,7 @@ CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
     "data.{}.prompts_sha256": ("data.{}.contents_sha256", "stages.*.rendering", "base_weights"),
     "data.{}.total": (
         "data.{}.source",
+        "data.{}.hub",
         "data.{}.file_sha256",
         "data.{}.samples",
         "data.{}.expand",

@@ -28,6 +28,7 @@ import torch
 import assay
 from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, hash_contents, hash_ids, sha256_text
+from assay.data.hub_rows import open_set
 from assay.data.row_order import Mixture
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
@@ -37,7 +38,7 @@ from assay.judge.confounds import differences
 from assay.lab.setup.evaluation import Evaluation, Trained, trained_rows
 from assay.lab.setup.language_learner import path_table
 from assay.lab.setup.learner import question
-from assay.lab.setup.prepare import DataSet, rendering_of
+from assay.lab.setup.prepare import DataSet, hub_set, rendering_of
 from assay.lab.setup.run_rows import provenance
 from assay.lab.setup.session import Session
 from assay.models.matmul import processor_name
@@ -155,7 +156,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
 
 
-NOTED = ("code", "packages", "machine", "time")
+NOTED = ("code", "packages", "machine", "time", "sources")
 """Parts that may differ when a run is resumed."""
 
 WITHOUT_EFFECT = {"other_rendering_than", "validation", "validation_every"}
@@ -182,6 +183,7 @@ def make_manifest(session: Session) -> Manifest:
         **helpers,
         "base_weights": _base_weights(session),
         "data": {name: data_table(session, name, spec) for name, spec in experiment.data.items()},
+        **opened_sets(session),
         "stages": {name: stage_table(session, spec) for name, spec in experiment.stage.items()},
         "evaluation": {n: _evaluation(session, e) for n, e in session.evaluations.items()},
         "machine": {
@@ -268,6 +270,16 @@ def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
         "prompts_sha256": prompts_sha256(prompts),
         **_counts(made),
     }
+
+
+def opened_sets(session: Session) -> dict[str, Any]:
+    """Which commits of the hub its data sets were; their rows are fingerprinted in `data`."""
+    found = {}
+    for name, spec in session.experiment.data.items():
+        if (spec.source or "").startswith("hf:"):
+            opened = open_set(hub_set(spec), session.run.root)
+            found[name] = {"revision": opened.revision, "fingerprint": opened.fingerprint}
+    return {"sources": found} if found else {}
 
 
 def mixture_table(made: DataSet, order: Mixture, spec: DataSpec) -> dict[str, Any]:

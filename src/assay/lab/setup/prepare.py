@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from assay.data.csv_files import CsvOptions
-from assay.data.formats.formats import Layout, iter_items, shaped
+from assay.data.formats.formats import Layout, items_of, iter_items, shaped
+from assay.data.hub_rows import HubSet, hub_records
 from assay.data.leakage import call_path, separate
 from assay.data.loaded import Item, Loaded, gather, spread
 from assay.data.renderings.hermes import without_reasoning
 from assay.data.row import Row
+from assay.data.row_checks import without_duplicates
 from assay.data.row_fields import Condition, sorted_places, where
 from assay.data.row_order import (
     Fixed,
@@ -32,7 +34,7 @@ from assay.data.splits import (
     take,
 )
 from assay.errors import InputError
-from assay.experiment.data_tables import DataSpec, OrderBy
+from assay.experiment.data_tables import DataSpec, Hub, OrderBy
 from assay.experiment.experiment import Experiment, mixed
 from assay.lab.setup.learner import Encoder, gold_turns, question
 from assay.lab.setup.run_rows import run_rows, with_pass_rates
@@ -133,6 +135,10 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
     items: Iterable[Item]
     if kind == "path":
         items = iter_items(root / rest, spec.format or "", layout(spec))
+    elif kind == "hf":
+        records = hub_records(hub_set(spec), root)
+        found = items_of(records, spec.format or "", spec.columns or {}, spec.source or "")
+        items = without_duplicates(found)
     elif kind == "run":
         items = spread(run_rows(spec, root, rows_by_id))
     else:
@@ -154,6 +160,11 @@ def rows_by_id(experiment: Experiment, name: str, root: Path) -> Mapping[str, Ro
     parts = {part: rows_by_id(experiment, part, root) for part in spec.mix}
     named = (row for part, rows in parts.items() for row in named_rows(part, [*rows.values()]))
     return {row.id: row for row in named}
+
+
+def hub_set(spec: DataSpec) -> HubSet:
+    """The data set that an `hf:` source means."""
+    return HubSet((spec.source or "").removeprefix("hf:"), **(spec.hub or Hub()).model_dump())
 
 
 def layout(spec: DataSpec) -> Layout:

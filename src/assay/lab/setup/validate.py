@@ -82,7 +82,7 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
         yield _unknown((*place, "rendering"), helper.rendering, _renderings(), "rendering")
     for name, data in experiment.data.items():
         place = ("data", name)
-        kinds = ["path", "run", *skill.sources]
+        kinds = ["path", "hf", "run", *skill.sources]
         if data.source is not None:
             yield _unknown((*place, "source"), data.source.partition(":")[0], kinds, "source")
         if data.format is not None:

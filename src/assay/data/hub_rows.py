@@ -1,0 +1,111 @@
+"""Reads a data set of the Hugging Face hub, or one that `datasets` saved, as plain objects.
+
+`datasets` is an optional package, imported here where a data set is opened. Downloads lie in the
+cache; what the columns mean is not known here.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.data.files import cache_root
+from assay.data.loaded import Record
+from assay.data.parquet import BATCH_ROWS, plain_row
+from assay.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict  # pyright: ignore[reportMissingImports]
+
+SAVED = ("dataset_dict.json", "state.json")
+"""Files in a folder that `save_to_disk` wrote."""
+
+
+class HubError(InputError):
+    """A data set that cannot be opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubSet:
+    """Which data set is meant."""
+
+    name: str
+    """OWNER/NAME on the hub, or a folder."""
+    config: str | None = None
+    split: str | None = None
+    """None where there is only one."""
+    revision: str | None = None
+    """A branch, a tag or a commit; None: the newest."""
+
+
+@dataclass(frozen=True)
+class OpenedSet:
+    """One split of a data set, and where it came from."""
+
+    data: "Dataset"
+    revision: str
+    """The commit on the hub; "" of a folder."""
+    fingerprint: str
+    """What `datasets` knows the data by."""
+
+
+@lru_cache(maxsize=8)
+def open_set(wanted: HubSet, root: Path) -> OpenedSet:
+    """The split of a data set, downloaded unless the cache holds it; a folder counts from `root`.
+
+    Raises HubError where `datasets` is not installed, and for an unknown name, configuration, split
+    or revision.
+    """
+    try:
+        import datasets  # pyright: ignore[reportMissingImports]
+    except ModuleNotFoundError as error:
+        problem = f"hf:{wanted.name}: reading it needs the package {error.name}"
+        raise HubError(problem, fix="pip install 'assay-lab[hf]'") from error
+    datasets.disable_progress_bars()
+    folder = root / Path(wanted.name).expanduser()
+    try:
+        if any((folder / name).is_file() for name in SAVED):
+            return _opened(wanted, datasets.load_from_disk(str(folder)), "")
+        name = str(folder) if folder.is_dir() else wanted.name
+        cache = str(cache_root() / "datasets")
+        given = {"revision": wanted.revision, "cache_dir": cache}
+        builder = datasets.load_dataset_builder(name, wanted.config, **given)
+        builder.download_and_prepare()
+        return _opened(wanted, builder.as_dataset(), "" if folder.is_dir() else str(builder.hash))
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        if isinstance(error, HubError):
+            raise
+        said = " ".join(str(error).split())
+        fix = "check its name, hub.config and hub.revision; a private one needs HF_TOKEN"
+        raise HubError(f"hf:{wanted.name}: {said}", fix=fix) from error
+
+
+def _opened(wanted: HubSet, found: "Dataset | DatasetDict", revision: str) -> OpenedSet:
+    """The wanted split of what was opened. Raises HubError."""
+    if not isinstance(found, dict):
+        if wanted.split is not None:
+            problem = f"hf:{wanted.name} is one data set, without splits"
+            raise HubError(problem, field="hub.split", fix="remove it")
+        return OpenedSet(found, revision, found._fingerprint)
+    split = wanted.split or (next(iter(found)) if len(found) == 1 else None)
+    if split is None:
+        problem = f"hf:{wanted.name} has several splits"
+        raise HubError(problem, field="hub.split", fix="name one of " + ", ".join(found))
+    if split not in found:
+        problem = f"hf:{wanted.name} has no split {split!r}"
+        raise HubError(problem, field="hub.split", fix=nearest(split, found))
+    return OpenedSet(found[split], revision, found[split]._fingerprint)
+
+
+def hub_records(wanted: HubSet, root: Path) -> Iterator[Record]:
+    """The rows as objects, one by one; nulls are absent, and names of classes are numbers.
+
+    Raises HubError, and DataError for values that JSON does not have, such as images.
+    """
+    place = f"hf:{wanted.name}"
+    # As Arrow, because the data set's own rows would decode images and sounds.
+    tables = open_set(wanted, root).data.with_format("arrow").iter(batch_size=BATCH_ROWS)
+    rows = (row for table in tables for row in table.to_pylist())
+    for line, row in enumerate(rows, 1):
+        yield Record(place, line, plain_row(row, place, line))
