@@ -23,7 +23,7 @@ FLOORS = (
 """Top to bottom. A package imports itself and what stands below it."""
 ROOMS = {
     "lab": ("sweep.matrix", "sweep", "replay", "run", "check", "evaluate", "setup", "monitor"),
-    "tasks": ("tools", "math", ""),
+    "tasks": ("chat", "tools", "math", ""),
     "rollout": ("policies", "engines", "engines.plain", "engines.cpu", "engines.endpoint", ""),
     "judge": ("audit", ""),
     "data": ("formats", "renderings", "results", "reported", ""),
@@ -31,6 +31,8 @@ ROOMS = {
 """The folders of a package, top to bottom; "" is the package's own files."""
 BESIDE = (
     {"tools", "math"},
+    {"chat", "tools"},
+    {"chat", "math"},
     {"engines.plain", "engines.endpoint"},
     {"engines.cpu", "engines.endpoint"},
     {"results", "reported"},

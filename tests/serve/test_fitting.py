@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
+from assay.data.json_schema import check
 from assay.rl.policy import SampleKey
-from assay.serve.schemas import check
 from assay.serve.streams import MORE_SAMPLES
 from tests.serve.scripted import client
 from tests.serve.test_app import CALL, CHAT, HELLO, TOOL, events, named

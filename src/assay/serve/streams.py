@@ -215,7 +215,7 @@ class Schemas:
 
     worker: Worker = field(
         default_factory=lambda: Worker(
-            "assay.serve.schemas:check", Limits(cpu_seconds=10, memory_bytes=1 << 30)
+            "assay.data.json_schema:check", Limits(cpu_seconds=10, memory_bytes=1 << 30)
         )
     )
     thread: ThreadPoolExecutor = field(

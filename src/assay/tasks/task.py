@@ -6,6 +6,7 @@ A dialogue is an episode of several turns. It knows messages and tools, never to
 sampling are the caller's, and rewards read the finished conversation (`Completion.messages`).
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -243,13 +244,14 @@ class BaseTask:
 
 
 def answer_text(row: Row) -> str | None:
-    """The answer of a row that is text: `gold`, the last assistant message, the column `answer`."""
+    """The answer of a row: `gold` as text, the last assistant message, another `gold` as JSON, or
+    the column `answer`; None without any."""
     last = row.messages[-1] if row.messages else None
     said = last.content if last is not None and last.role == "assistant" else None
-    for text in (row.gold, said, row.extra.get("answer")):
-        if isinstance(text, str):
-            return text
-    return None
+    gold = row.gold if row.gold is None else json.dumps(row.gold, ensure_ascii=False)
+    text = row.gold if isinstance(row.gold, str) else None
+    known = (each for each in (text, said, gold, row.extra.get("answer")) if each is not None)
+    return next(map(str, known), None)
 
 
 PARTS = tuple(name for name in vars(Task) if not name.startswith("_"))
@@ -258,6 +260,7 @@ PARTS = tuple(name for name in vars(Task) if not name.startswith("_"))
 TASKS: Mapping[str, str] = {
     "tools": "assay.tasks.tools.task",
     "math": "assay.tasks.math.task",
+    "chat": "assay.tasks.chat.task",
 }
 """Task name -> module whose `TASK` is the task."""
 
