@@ -22,8 +22,8 @@ from tests.train import toys
 
 @pytest.fixture
 def rewards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
-    """The rewards of extend.md, by name."""
-    return as_module("extend.md", "rewards_of_the_manual", tmp_path, monkeypatch).REWARDS
+    """The rewards of add-a-task.md, by name."""
+    return as_module("add-a-task.md", "rewards_of_the_manual", tmp_path, monkeypatch, 1).REWARDS
 
 
 ROW = Row("r", (Message("user", "?"),), gold="(a|aa)+", extra={"budget": 4})
@@ -57,7 +57,7 @@ def test_the_unsafe_reward_runs_in_a_worker_and_what_never_ends_earns_0(rewards:
 def test_the_weights_of_the_page_add_the_two_rewards_up(rewards: dict) -> None:
     import tomllib
 
-    weights = tomllib.loads(blocks("extend.md", "toml")[0])["reward"]
+    weights = tomllib.loads(blocks("add-a-task.md", "toml")[2])["reward"]
     both = WeightedReward(rewards, weights)
     pairs = [(row, Completion("a", (1,))) for row in (ROW, BARE)]
     with RewardRunner(both, sandbox="limits-only") as judge:
@@ -72,7 +72,7 @@ def test_the_weights_of_the_page_add_the_two_rewards_up(rewards: dict) -> None:
 def sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The name of the estimator of extend.md, in the register for one test."""
     before = dict(ADVANTAGES)
-    as_module("extend.md", "estimator_of_the_manual", tmp_path, monkeypatch, number=1)
+    as_module("extend.md", "estimator_of_the_manual", tmp_path, monkeypatch)
     (name,) = set(ADVANTAGES) - set(before)
     yield name
     del ADVANTAGES[name]

@@ -3,8 +3,8 @@
 import json
 import runpy
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -14,8 +14,9 @@ from assay.tasks import task as registry
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import BenchmarkOptions, UnknownNameError
 from tests.cli.conftest import call
-from tests.docs.pages import as_module, blocks
+from tests.docs.pages import blocks
 from tests.models.folders import save_tiny_model
+from tests.tasks.user_files import forgotten, write
 
 PAGE = "tutorial.md"
 ROWS, TASK = 0, 1
@@ -42,12 +43,11 @@ def row(team: str, urgent: bool) -> Row:
 
 
 @pytest.fixture
-def tickets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> registry.Task:
-    """The page's task, registered as the page says."""
-    as_module(PAGE, "tickets_of_the_manual", tmp_path, monkeypatch, TASK)
-    table = cast(dict[str, str], registry.TASKS)
-    monkeypatch.setitem(table, "tickets", "tickets_of_the_manual")
-    return registry.task("tickets")
+def tickets(tmp_path: Path) -> Iterator[registry.Task]:
+    """The page's task, in the file that the page says."""
+    write(tmp_path, "tickets.py", blocks(PAGE, "python")[TASK])
+    with forgotten(tmp_path):
+        yield registry.task("path:tickets.py", tmp_path)
 
 
 @pytest.fixture
@@ -82,8 +82,10 @@ def test_the_task_proves_its_gold_answers_and_refuses_wrong_ones(tickets: regist
     assert values(tickets, "exact", rows[:1], half) == [0.0]
 
 
-def test_the_tasks_benchmark_takes_its_option_and_no_other(lab: Path) -> None:
-    make = registry.task("tickets").benchmarks["tickets/file"]
+def test_the_tasks_benchmark_takes_its_option_and_no_other(
+    tickets: registry.Task, lab: Path
+) -> None:
+    make = tickets.benchmarks["tickets/file"]
     test = make(BenchmarkOptions(root=lab)).items
     train = make(BenchmarkOptions({"path": "data/train.jsonl"}, lab)).items
     assert {item.id for item in test}.isdisjoint(item.id for item in train)

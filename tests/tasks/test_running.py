@@ -180,7 +180,7 @@ def test_an_unsafe_reward_runs_in_namespaces_unless_the_user_gave_that_up() -> N
 
 @pytest.mark.parametrize("sent", [{}, {"gold": "gold of the row"}])
 def test_a_program_finds_no_gold_where_it_runs_unless_it_was_sent(sent: dict) -> None:
-    """As docs/extend.md says of rewards that run programs; the search finds what is there."""
+    """As docs/add-a-task.md says of rewards that run programs; the search finds what is there."""
     program = WorkerReward(
         "tests.tasks.reward_faults:run_program",
         lambda row, completion: {

@@ -212,14 +212,27 @@ def function_in(name: str, root: Path) -> tuple[Callable[..., Any], LoadedFile]:
     return known[function], loaded
 
 
+def inner_function(function: Any) -> Any:
+    """The function that a user wrote, out of what stands for it."""
+    return getattr(function, "function", getattr(function, "func", function))
+
+
 def file_note(function: Callable[..., Any]) -> str:
     """File and fingerprint of a function of a user, or of what stands for it; "" for any other."""
-    inner = getattr(function, "function", getattr(function, "func", function))
+    inner = inner_function(function)
     module = inspect.getmodule(inner) or inspect.getmodule(type(inner))
     loaded = file_of(module) if module is not None else None
     if loaded is None:
         return ""
     return f"{loaded.path.name} {sha256_text(canonical_json(loaded.fingerprint))[:12]}"
+
+
+def line_note(function: Any) -> str:
+    """File and line of a user's reward; "" for any other."""
+    code = getattr(inner_function(function), "__code__", None)
+    if code is None or not file_note(function):
+        return ""
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
 
 
 def place_of(function: Callable[..., Any]) -> str:

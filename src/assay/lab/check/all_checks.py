@@ -20,6 +20,7 @@ from assay.lab.check.rendering_mismatch import renderings
 from assay.lab.check.rows import lengths, rows
 from assay.lab.check.shared_items import leakage
 from assay.lab.check.subject import Histogram, Number, Seen, Shared, Subject
+from assay.lab.check.task_sanity import task_sanity
 from assay.lab.check.trained_tokens import trained
 from assay.lab.check.unusual_settings import learning_rates, smells
 from assay.lab.check.work import speed
@@ -37,6 +38,7 @@ Check = Callable[[Subject], Seen]
 CHECKS: Mapping[str, Check] = {
     "rows": rows,
     "gold answers and controls": gold_answers,
+    "rewards twice and dialogues": task_sanity,
     "lengths": lengths,
     "leakage": leakage,
     "settings": smells,

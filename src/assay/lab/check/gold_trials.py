@@ -39,6 +39,7 @@ from assay.tasks.task import (
     maximum,
     reward,
 )
+from assay.tasks.user_code import line_note
 
 CONTROLS = 200
 """Rows on which wrong answers are tried."""
@@ -75,6 +76,13 @@ class Trial:
     cut: tuple[Tried, ...]
     begun: tuple[Tried, ...]
     exchanged: tuple[Tried, ...]
+    place: str = ""
+    """Of a user's reward: its file and line."""
+
+    @property
+    def shown(self) -> str:
+        """The name in messages."""
+        return f"{self.name!r} ({self.place})" if self.place else repr(self.name)
 
     @property
     def kind(self) -> Kind:
@@ -125,6 +133,7 @@ def try_reward(
         tried(chosen, cut),
         tried(chosen, begun),
         tried_exchanged(swaps, exchanged, home),
+        line_note(function),
     )
 
 
@@ -209,7 +218,7 @@ def gold_below_full(place: str, trial: Trial, judged: bool) -> Seen:
         fix = "nothing, if the reward grades right answers too, by length for example"
     yield Finding(
         "error" if lost and not form else "warning",
-        f"{place}: gold answers do not earn the full reward of {trial.name!r}",
+        f"{place}: gold answers do not earn the full reward of {trial.shown}",
         f"{share_of(len(short), len(trial.gold))} below {trial.maximum:g}: "
         f"{some([id_ for id_, _ in lost or short])}; {worst_id} {value}",
         fix,
@@ -230,7 +239,7 @@ def wrong_but_full(place: str, trial: Trial) -> Seen:
             fix += "; nothing, if it judges form alone, which rows that all have one answer hide"
         yield Finding(
             "error" if grave else "warning",
-            f"{place}: {name} answers earn the full reward of {trial.name!r}",
+            f"{place}: {name} answers earn the full reward of {trial.shown}",
             f"{share_of(len(full), len(tried))}: {some(full)}",
             fix,
         )
@@ -244,7 +253,7 @@ def early_answers(place: str, trial: Trial) -> Seen:
     if len(early) > FEW * len(trial.cut):
         yield Finding(
             "note",
-            f"{place}: the first half of gold answers earns the full reward of {trial.name!r}",
+            f"{place}: the first half of gold answers earns the full reward of {trial.shown}",
             f"{share_of(len(early), len(trial.cut))}: {some(early)}",
             "nothing, if they begin with the answer and explain it afterwards",
         )
@@ -252,7 +261,7 @@ def early_answers(place: str, trial: Trial) -> Seen:
 
 def no_correctness(place: str, trials: Sequence[Trial]) -> Finding:
     """No part of a reward depends on the question."""
-    names = ", ".join(repr(trial.name) for trial in trials)
+    names = ", ".join(trial.shown for trial in trials)
     constant = all(trial.kind == "constant" for trial in trials)
     return Finding(
         "error" if constant else "warning",
@@ -358,6 +367,7 @@ def try_dialogues(
         tried(golds, short),
         tried(golds, shortest),
         tried_exchanged(swaps, swapped, home),
+        line_note(function),
     )
 
 
