@@ -24,7 +24,7 @@ from assay.models.precision import choose_precision
 from assay.models.supported import why_plain
 from assay.rl.packed import pack
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.plain.plain_sampler import PlainSampler
+from assay.rollout.engines.plain.plain_sampler import CacheUntrue, PlainSampler
 from assay.rollout.policies.language import LanguagePolicy
 
 VOCABULARY = 259
@@ -62,6 +62,14 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "gemma": {},
     "gemma2": WINDOW | LAYERS | {"final_logit_softcapping": 3.0, "attn_logit_softcapping": 5.0},
     "gemma3_text": WINDOW | LAYERS,
+    "gemma4_text": WINDOW
+    | LAYERS
+    | {
+        "vocab_size_per_layer_input": VOCABULARY,
+        "hidden_size_per_layer_input": 8,
+        "global_head_dim": 8,
+        "num_kv_shared_layers": 0,
+    },
     "qwen3_moe": EXPERTS | {"decoder_sparse_step": 1, "mlp_only_layers": []},
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
     "gpt_oss": WINDOW | LAYERS | {"num_local_experts": 4, "num_experts_per_tok": 2},
@@ -95,6 +103,7 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
         "layer_types": ["linear_attention", "full_attention"],
     },
     "rwkv": {"attention_hidden_size": 32, "context_length": 64},
+    "moshi": WINDOW,
     "bert": {},
     "bart": {"d_model": 32},
     "gemma3": {},
@@ -159,10 +168,12 @@ def tried(family: str, folder: Path) -> Trial:
         tiny_family(family).save_pretrained(folder)
         byte_tokenizer().save_pretrained(folder)
         loaded = load_model(folder, choose_precision("fp32", "cpu"))
+        policy = LanguagePolicy(loaded.model, choose_precision("fp32", "cpu"), loaded.end_tokens)
+        turns = policy.sample(CONTEXTS, KEYS, Sampling(1.0, 24))
     except InputError as error:
         return Trial(family, "refused", error.problem)
-    policy = LanguagePolicy(loaded.model, choose_precision("fp32", "cpu"), loaded.end_tokens)
-    turns = policy.sample(CONTEXTS, KEYS, Sampling(1.0, 24))
+    except CacheUntrue as error:
+        return Trial(family, "refused", str(error))
     packed = pack([Episode(str(i), str(i), (turn,)) for i, turn in enumerate(turns)])
     scores = policy.score(packed)
     scores.logps_S.sum().backward()

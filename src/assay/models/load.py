@@ -269,7 +269,7 @@ def end_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
     that the chat template puts after an assistant message.
     """
     generation = model.generation_config.eos_token_id if model.generation_config else None
-    config = model.config.get_text_config().eos_token_id
+    config = getattr(model.config.get_text_config(), "eos_token_id", None)
     stated: list[Any] = [generation, config, tokenizer.eos_token_id, chat_end_token(tokenizer)]
     lists = [[ids] if isinstance(ids, int) else ids or [] for ids in stated]
     return frozenset(int(i) for ids in lists for i in ids)

@@ -17,7 +17,7 @@ from assay.models import matmul
 from assay.models.head import CACHED_ROWS, CHUNK_BYTES
 from assay.models.optimizer import OptimizerName
 from assay.models.plain_forward import BATCH_TOKENS, LOGITS_BYTES
-from assay.models.supported import why_plain
+from assay.models.supported import field_of, why_plain
 
 MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8.0, "adamw8bit": 2.0 + 2 * 4 / 256}
 """Per trained weight: two fp32 moments, or two bytes and one fp32 scale for each block of 256."""
@@ -133,9 +133,9 @@ def plain_shape(config: Any, model: PreTrainedModel) -> ModelShape:
 
     Of a mixture, only the experts that a token goes through count.
     """
-    heads = getattr(config, "num_attention_heads", None) or 1
-    key_heads = getattr(config, "num_key_value_heads", None) or heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    heads = field_of(config, "num_attention_heads") or 1
+    key_heads = field_of(config, "num_key_value_heads") or heads
+    size = field_of(config, "head_dim") or config.hidden_size // heads
     ends: tuple[Any, ...] = (model.get_input_embeddings(), model.get_output_embeddings())
     tables = {id(layer.weight) for layer in ends if layer is not None}
     products = sum(
@@ -149,7 +149,7 @@ def plain_shape(config: Any, model: PreTrainedModel) -> ModelShape:
         query=heads * size,
         key=key_heads * size,
         heads=heads,
-        intermediate=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
+        intermediate=field_of(config, "intermediate_size") or 4 * config.hidden_size,
         vocabulary=config.vocab_size,
         normed_queries=False,
         kept=kept * products,

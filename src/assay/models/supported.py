@@ -23,6 +23,9 @@ from transformers import (
 )
 from transformers import __version__ as transformers_version
 from transformers.activations import ACT2FN
+from transformers.integrations.heterogeneity.configuration_utils import (
+    AmbiguousGlobalPerLayerAttributeError,
+)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -162,14 +165,14 @@ def causal_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
 def refuse_sizes(config: Any, file: Path) -> None:
     """Raise ModelUnsupported for numbers and names of which no layer can be made."""
     for name in SIZES:
-        value = getattr(config, name, None)
+        value = field_of(config, name)
         for each in value if isinstance(value, list) else [value]:
             if each is not None and (type(each) is not int or each < 1):
                 raise unusable(name, value, file)
-    heads, keys = (getattr(config, name, None) for name in SIZES[3:5])
+    heads, keys = (field_of(config, name) for name in SIZES[3:5])
     if isinstance(heads, int) and isinstance(keys, int) and heads % keys:
         raise unusable("num_key_value_heads", keys, file)
-    if not 0 <= getattr(config, "rms_norm_eps", 0) < math.inf:
+    if not 0 <= (getattr(config, "rms_norm_eps", None) or 0) < math.inf:
         raise unusable("rms_norm_eps", config.rms_norm_eps, file)
     if isinstance(act := getattr(config, "hidden_act", None), str) and act not in ACT2FN:
         raise unusable("hidden_act", act, file)
@@ -178,6 +181,14 @@ def refuse_sizes(config: Any, file: Path) -> None:
             raise unusable("rope_parameters.rope_type", kind, file)
     for name in ("eos_token_id", "pad_token_id"):
         refuse_ids(getattr(config, name, None), config.vocab_size, file, name)
+
+
+def field_of(config: Any, name: str) -> Any:
+    """A field of a config; None where there is none, or where it differs from layer to layer."""
+    try:
+        return getattr(config, name, None)
+    except AmbiguousGlobalPerLayerAttributeError:
+        return None
 
 
 def refuse_ids(ids: Any, vocabulary: int, file: Path, field: str) -> None:

@@ -8,7 +8,7 @@ from assay.data.episode import Turn
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.plain import plain_decoding, plain_sampler
 from assay.rollout.engines.plain.plain_decoding import Decoding, Way, way_of
-from assay.rollout.engines.plain.plain_sampler import PlainSampler, batched
+from assay.rollout.engines.plain.plain_sampler import CacheUntrue, PlainSampler, batched
 from assay.rollout.token_choice import ScoresNotFinite
 from tests.tiny import generated
 
@@ -108,3 +108,19 @@ def test_sampling_leaves_every_part_in_its_mode() -> None:
     assert [part.training for part in model.modules()] == before
     with plain_sampler.evaluating(model):
         assert not any(part.training for part in model.modules())
+
+
+def test_a_cache_that_goes_wrong_later_stops_the_sampling() -> None:
+    """Moshi's own cache forgets its window: what it samples is not what it would be trained on."""
+    with pytest.raises(CacheUntrue, match="Transformers' cache of MoshiForCausalLM"):
+        sampled(tiny_family("moshi"), [0, 1], tokens=24)
+
+
+def test_a_cache_on_which_the_forward_fails_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(self: object, *given: object, **named: object) -> None:
+        raise KeyError("sliding_attention")
+
+    model = tiny_family("gpt2")
+    monkeypatch.setattr(type(model), "prepare_inputs_for_generation", failing)
+    assert way_of(model) == Way(cached=False, padded=False)
+    assert len(sampled(model, [0, 1, 2])) == 3

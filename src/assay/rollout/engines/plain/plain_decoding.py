@@ -89,7 +89,8 @@ class Decoding:
 
 def fresh_cache(causal: Any) -> dict[str, Any]:
     """An empty cache, where the model takes Transformers' default one; else it makes its own."""
-    if "past_key_values" not in inspect.signature(causal.forward).parameters:
+    takes = "past_key_values" in inspect.signature(causal.forward).parameters
+    if not (takes and causal._supports_default_dynamic_cache()):
         return {}
     return {"past_key_values": DynamicCache(config=causal.config.get_text_config(decoder=True))}
 
@@ -109,9 +110,18 @@ def way_of(causal: Any) -> Way:
     """Try a model in its own type, without autocast; its forward is known to work."""
     long, short = probe_tokens(causal, 9).tolist(), probe_tokens(causal, 5).tolist()
     with torch.no_grad():
-        cached = keeps_rows(causal) and steps_alike(causal, Way(True, False), [short, long[-5:]])
-        padded = steps_alike(causal, Way(cached, True), [short, long])
+        cached = works(causal, Way(True, False), [short, long[-5:]])
+        padded = works(causal, Way(cached, True), [short, long])
     return Way(cached, padded)
+
+
+def works(causal: Any, way: Way, contexts: Sequence[list[int]]) -> bool:
+    """Whether a way gives what each whole sequence gives; it does not where the forward fails."""
+    try:
+        return (not way.cached or keeps_rows(causal)) and steps_alike(causal, way, contexts)
+    except Exception:
+        # Then rows go another way, in the end each whole and alone, which is known to work.
+        return False
 
 
 def keeps_rows(causal: Any) -> bool:
