@@ -104,7 +104,7 @@ FAULTS = [
     ("kl_blow_up", {"kl": 0.3}, "warning", "0.300"),
     ("kl_blow_up", {"kl": 5.0}, "error", "limit 1"),
     ("stale_reference", {"clip_high_share": 0.3}, "warning", "30.1%"),
-    ("stale_reference", {"stale_share": 0.9}, "error", "stale_share"),
+    ("stale_reference", {"clip_low_share": 0.9}, "error", "clipped_share"),
     ("repeated_samples", {"repeated_share": 0.8}, "warning", "80.0%"),
     ("repeated_samples", {"repeated_share": 1.0}, "error", "100.0%"),
     ("format_falling", {"format_share": lambda s: 0.95 - 0.003 * s}, "warning", "a step"),

@@ -6,6 +6,7 @@ from assay.data.episode import Episode, Turn
 from assay.train.likelihood import Rce, Rft, Sft
 from assay.train.metric_names import (
     METHODS,
+    REWARDS,
     SCHEDULED,
     SCHEDULED_GRPO,
     SELF_CHECK,
@@ -26,10 +27,11 @@ MADE = {
     "grpo": grpo,
 }
 NOT_HERE = SELF_CHECK | THOUGHT | {"kl", "kl_loss", "entropy_bonus", "validation_loss"}
-NOT_HERE |= SCHEDULED | SCHEDULED_GRPO
+NOT_HERE |= SCHEDULED | SCHEDULED_GRPO | REWARDS
 """Written by a language model's first update, by EGPO, where the loss has the term
-(`test_loss_parts`) or a setting has a schedule (`test_schedules`), and where there is a reference
-or rows to validate on (`test_validation`)."""
+(`test_loss_parts`), a setting has a schedule (`test_schedules`) or a reward has such parts
+(`tests/tasks/test_reward_metrics.py`), and where there is a reference or rows to validate on
+(`test_validation`)."""
 
 
 @pytest.mark.parametrize("method", METHODS)

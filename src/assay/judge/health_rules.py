@@ -84,9 +84,7 @@ RULES: Mapping[str, Rule] = {
         (Advice("overlong", "truncated_share", above=0.1), Advice("length")),
     ),
     "kl_blow_up": Rule("high", ("kl",), 0.2, 1.0, (Advice("kl"),)),
-    "stale_reference": Rule(
-        "high", ("clipped_share", "stale_share"), 0.2, 0.5, (Advice("renew_reference"),)
-    ),
+    "stale_reference": Rule("high", ("clipped_share",), 0.2, 0.5, (Advice("renew_reference"),)),
     "repeated_samples": Rule(
         "high",
         ("repeated_share",),
@@ -97,7 +95,7 @@ RULES: Mapping[str, Rule] = {
     "reward_without_gain": Rule("dev", ("reward_mean",), None, None, (Advice("read_rewarded"),)),
     "format_falling": Rule(
         "falling",
-        ("format_share", "part/format"),
+        ("format_share",),
         0.02,
         0.1,
         (CHANGE_PROMPT, REWEIGHT_REWARD),

@@ -295,9 +295,18 @@ class StepMetrics:
         found = {name: schedule.at(place.step) for name, schedule in self.schedules.items()}
         rewards = [sample.reward for sample in batch.samples]
         if rewards:
-            values = {name: metric(rewards) for name, metric in self.of_rewards.items()}
+            values = {name: self._value(name, rewards, place) for name in self.of_rewards}
             found |= {name: value for name, value in values.items() if value is not None}
         return replace(batch, metrics={**batch.metrics, **found})
+
+    def _value(self, name: str, rewards: Sequence[Reward], place: Place) -> float | None:
+        """A metric of the rewards. Raises TrainingFailure where its function fails."""
+        try:
+            value = self.of_rewards[name](rewards)
+            return None if value is None else float(value)
+        except Exception as error:
+            problem = f"the task's metric {name!r} failed: {type(error).__name__}: {error}"
+            raise TrainingFailure(f"step {place.step + 1}: {problem}") from error
 
 
 Check = Callable[[Policy, Packed, Objective], Mapping[str, float]]

@@ -22,6 +22,8 @@ LOOP = frozenset(
         "loss",
     }
 )
+REWARDS = frozenset({"format_share", "fallback_share", "api_error_share", "cost"})
+"""Of every task, where its rewards have such parts or facts; see `tasks.reward_metrics`."""
 COEFFICIENTS: Mapping[str, str] = {"kl_loss": "kl_coef", "entropy_bonus": "entropy_coef"}
 """Part of the loss -> the metric of its coefficient; the others enter the loss as they are. The
 entropy bonus is subtracted."""
@@ -88,9 +90,9 @@ SCHEDULED_GRPO = frozenset({"clip_low", "clip_high", "kl_reward_coef"})
 """Settings that are recorded where they have a schedule."""
 METHODS: Mapping[str, frozenset[str]] = {
     "sft": LOOP | LIKELIHOOD | {"rows", "tokens"},
-    "rft": LOOP | LIKELIHOOD | SAMPLING | SCHEDULED | {"kept_share", "tokens"},
-    "rce": LOOP | LIKELIHOOD | SAMPLING | SCHEDULED | {"tau"},
-    "grpo": LOOP | SAMPLING | POLICY | THOUGHT | SELF_CHECK | SCHEDULED | SCHEDULED_GRPO,
+    "rft": LOOP | LIKELIHOOD | SAMPLING | REWARDS | SCHEDULED | {"kept_share", "tokens"},
+    "rce": LOOP | LIKELIHOOD | SAMPLING | REWARDS | SCHEDULED | {"tau"},
+    "grpo": LOOP | SAMPLING | REWARDS | POLICY | THOUGHT | SELF_CHECK | SCHEDULED | SCHEDULED_GRPO,
 }
 """By the name of the method."""
 

@@ -35,6 +35,7 @@ from assay.rl.kl import CORRECTED, KL_ESTIMATORS, k1
 from assay.rl.losses import LOSSES
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
+from assay.tasks.reward_metrics import own_metrics
 from assay.tasks.task import Task, reward, task
 from assay.tasks.user_code import forget_changed_files
 from assay.train.metric_names import METHODS, is_written
@@ -103,11 +104,16 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
         if evaluation.benchmark is not None:
             known = skill.benchmarks
             yield _unknown((*place, "benchmark"), evaluation.benchmark, known, "benchmark")
-    yield from _metrics(experiment)
+    yield from _metrics(experiment, skill)
 
 
-def _metrics(experiment: Experiment) -> Iterator[Problem | None]:
-    """Watched metrics that no watched stage writes."""
+def _metrics(experiment: Experiment, skill: Task) -> Iterator[Problem | None]:
+    """Watched metrics that no watched stage writes, and a task's that take another's name."""
+    own = own_metrics(skill)
+    for name in own:
+        if any(name in known for known in METHODS.values()):
+            problem = f"its metric {name!r} has the name of one that stages write"
+            yield Problem(("task",), problem, "give it another name")
     every = [stage.method for stage in experiment.stage.values()]
     watched: list[tuple[KeyPath, str, list[str]]] = []
     for name, guard in experiment.guard.items():
@@ -122,8 +128,10 @@ def _metrics(experiment: Experiment) -> Iterator[Problem | None]:
         if metric.startswith(METRIC):
             name = metric.split("/")[1]
             yield _unknown(path, name, experiment.helpers, "helper model")
+        elif metric in own and any(method != "sft" for method in methods):
+            continue
         elif not any(is_written(metric, method) for method in methods):
-            known = frozenset[str]().union(*(METHODS[method] for method in methods))
+            known = frozenset(own).union(*(METHODS[method] for method in methods))
             what = f"metric of {' and '.join(dict.fromkeys(methods)) or 'a run without stages'}"
             yield _unknown(path, metric, known, what)
 

@@ -1,0 +1,65 @@
+"""Metrics of a step that follow from its rewards: those of every task, and a task's own.
+
+A task declares metrics as `metrics`, names with functions of the step's rewards. What a stage
+computes without its rewards is in `train.metric_names`.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from assay.data.episode import Reward
+from assay.tasks.task import Task
+
+RewardMetric = Callable[[Sequence[Reward]], float | None]
+"""A number from all rewards of a step, abstentions among them; None where they do not decide."""
+
+
+def marked(reward: Reward, name: str) -> bool | None:
+    """Whether every part and fact of this name is above 0, or a text that is not empty; None where
+    there is none. Of a sum of rewards, "REWARD/NAME" is of this name."""
+    values = [*reward.parts.items(), *reward.facts.items()]
+    found = [value for key, value in values if key.rpartition("/")[2] == name]
+    if not found:
+        return None
+    return all(bool(value) if isinstance(value, str) else value > 0 for value in found)
+
+
+def share_of(name: str) -> RewardMetric:
+    """The share of the rewards with parts or facts of this name whose mark is set."""
+
+    def share(rewards: Sequence[Reward]) -> float | None:
+        marks = [mark for reward in rewards if (mark := marked(reward, name)) is not None]
+        return sum(marks) / len(marks) if marks else None
+
+    return share
+
+
+def total_of(name: str) -> RewardMetric:
+    """The sum of the facts of this name."""
+
+    def total(rewards: Sequence[Reward]) -> float | None:
+        facts = [fact for reward in rewards for fact in reward.facts.items()]
+        found = [value for key, value in facts if key.rpartition("/")[2] == name]
+        numbers = [value for value in found if not isinstance(value, str)]
+        return math.fsum(numbers) if numbers else None
+
+    return total
+
+
+STANDARD: Mapping[str, RewardMetric] = {
+    "format_share": share_of("format"),
+    "fallback_share": share_of("fallback"),
+    "api_error_share": share_of("api_error"),
+    "cost": total_of("cost"),
+}
+"""By name; the health rules look at the first three."""
+
+
+def own_metrics(task: Task) -> Mapping[str, RewardMetric]:
+    """What the task declares; a task without `metrics` declares none."""
+    return getattr(task, "metrics", {})
+
+
+def metrics_of(task: Task) -> Mapping[str, RewardMetric]:
+    """All metrics of a task's rewards."""
+    return {**STANDARD, **own_metrics(task)}
