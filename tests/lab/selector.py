@@ -9,6 +9,7 @@ is the smallest in which it trains.
 import copy
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -37,6 +38,8 @@ from assay.rl.policy import SampleKey, Sampling, Scores
 from assay.rollout.token_choice import draw, key_states, uniforms
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checked_directory, resolve_checkpoint
+from assay.tasks.helper_model import HelperModel
+from assay.tasks.judge_reward import JudgeReward, Pair
 from assay.tasks.task import (
     Asked,
     Benchmark,
@@ -285,6 +288,13 @@ def hits(row: Row, completion: Completion) -> Reward:
     return Reward(len({*picked} & {*row.gold}) / len(row.gold), {"picked": float(len(picked))})
 
 
+def helped(pairs: Sequence[Pair], helpers: Mapping[str, HelperModel]) -> list[Reward]:
+    """The probability of the row's answer by a frozen model that reads the picks first."""
+    asked = [(Message("user", f"{said.text} for {row.gold}"),) for row, said in pairs]
+    scores = helpers["frozen"].score(asked, ["yes"] * len(asked))
+    return [Reward(math.exp(sum(logps)), {"logp": sum(logps)}) for logps in scores]
+
+
 CANDIDATES = {id_: [id_ % 3, id_ // 3, 1.0] for id_ in range(9)}
 
 
@@ -322,7 +332,12 @@ class PicksTask:
     """The task called "picks"."""
 
     name: str = "picks"
-    rewards: Mapping[str, RewardFunction] = field(default_factory=lambda: {"hits": hits})
+    rewards: Mapping[str, RewardFunction] = field(
+        default_factory=lambda: {
+            "hits": hits,
+            "helped": JudgeReward(helped, helpers=("frozen",), batch=None),
+        }
+    )
     benchmarks: Mapping[str, BenchmarkMaker] = field(
         default_factory=lambda: {"picks/test": benchmark}
     )

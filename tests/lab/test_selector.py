@@ -31,6 +31,19 @@ from tests.lab.selector import CANDIDATES, LinearScorer, PickEncoder, PickPolicy
 FEATURES = {id_: tuple(map(float, values)) for id_, values in CANDIDATES.items()}
 ENCODER = PickEncoder(FEATURES, "")
 NEAR = 1e-6
+HELPED = """
+[model.frozen]
+source = "scripted:frozen.jsonl"
+
+[stage.rl]
+method = "grpo"
+data   = "train"
+steps  = 8
+prompts = 6
+group  = 6
+reward = "helped"
+optimizer = { lr = 1e-1 }
+"""
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +228,21 @@ def test_another_experiment_begins_with_its_checkpoint(lab, run):
         for folder in (run.checkpoint("rl", 6), later.checkpoint("sft", 1))
     ]
     assert weights[0] == weights[1]
+
+
+def test_a_frozen_model_that_reads_the_picks_can_be_its_reward(tmp_path):
+    """It is sure of the answer where the first pick is one of the gold ones."""
+    file = make_picks_lab(tmp_path)
+    data = file.read_text().partition("[stage.imitate]")[0]
+    text = data.replace("model =", "model.policy =")
+    text += HELPED
+    rules = [{"prompt": r"\[(\d+), \d+\] for .*\b\1\b", "logps": 0.0}, {"logps": -5.0}]
+    (tmp_path / "frozen.jsonl").write_text("".join(json.dumps(rule) + "\n" for rule in rules))
+    file.write_text(text)
+    (found,) = start(file, root=tmp_path)
+    lines = [json.loads(line) for line in found.metrics.read_text().splitlines()]
+    assert lines[-1]["reward_mean"] > lines[0]["reward_mean"] + 0.2
+    assert "frozen" in json.loads(found.manifest.read_text())["helpers"]
 
 
 def assay_until(kill_at: int, *words: str) -> None:
