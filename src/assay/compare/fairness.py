@@ -32,7 +32,7 @@ FROM_MANIFEST = ("prompts_sha256", "reward")
 """Fields of an evaluation that the manifest has and its record does not."""
 NOT_COMPARED = ("name", "items", "fewer", "seed", "shared")
 """Fields of a record that are compared elsewhere or change no score."""
-ROWS = ("contents_sha256", "prompts_sha256", "train", "dev", "dropped", "total")
+ROWS = ("contents_sha256", "prompts_sha256", "train", "dev", "dropped", "total", "sources")
 """Keys of a manifest on the rows of a data set."""
 SETTINGS_UNKNOWN = "settings unknown: fairness could not be checked"
 CHECKER_UNKNOWN = "checker unknown: scores may come from different checkers"
@@ -421,7 +421,7 @@ def consequences_of(key: str) -> list[str]:
     """Patterns of the manifest paths that a key of the experiment changes besides itself."""
     parts = key.split(".")
     if parts[0] == "data" and len(parts) > 1:
-        rows = (*ROWS, "file_sha256") if parts[2:] in ([], ["source"]) else ROWS
+        rows = (*ROWS, "file_sha256", "run") if parts[2:] in ([], ["source"]) else ROWS
         return [f"data.{parts[1]}.{row}" for row in rows]
     if parts in (["model"], ["model", "policy"]):
         # Another tokenizer renders the same rows otherwise.

@@ -14,7 +14,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import SpecError, read_experiment
 from assay.judge.confounds import confounds
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import start
+from assay.lab.run.runner import resume, start
 from assay.lab.setup.language_learner import LanguageEncoder
 from assay.lab.setup.manifest import make_manifest
 from assay.lab.setup.prepare import (
@@ -28,9 +28,13 @@ from assay.lab.setup.prepare import (
 )
 from assay.lab.setup.session import Session
 from assay.runs.metrics import read_metrics
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_names import checkpoint_steps
 from assay.tasks.task import task
 from tests.data.chat import tokenizer
+from tests.lab.run.test_kill import everything
+from tests.lab.run.test_restore import Stopping
+from tests.lab.sound_lab import found, look, make_sound_lab
 from tests.labs import make_lab
 from tests.models.folders import save_tiny_model
 
@@ -220,8 +224,7 @@ def test_another_mixture_or_order_is_a_difference_by_its_name(lab: Path) -> None
     assert paths(shuffled) == []
 
 
-def test_a_run_on_a_mixture_says_where_its_rows_came_from(tmp_path: Path) -> None:
-    tables = """
+MIXED = """
 [data.more]
 source = "path:test.jsonl"
 format = "messages"
@@ -233,26 +236,69 @@ epoch_rows = 8
 [stage.sft]
 method = "sft"
 data = "mix"
-epochs = 2
+epochs = 3
 batch = 4
 optimizer = { lr = 1e-2 }
+checkpoint_every = { epochs = 1 }
 
 [stage.rl]
 method = "grpo"
 data = "mix"
-steps = 1
+steps = 3
 prompts = 4
 group = 2
 sampling = { max_tokens = 4 }
-reward = "accuracy"
+reward = "cosine"
+checkpoint_every = 1
+validation = "mix.dev"
+validation_every = { epochs = 1 }
 """
-    file = make_lab(tmp_path, until="[stage.sft]", tables=tables)
-    (run,) = start(file, root=tmp_path)
-    found = read_metrics(run.metrics)
-    sft = [line for line in found if line["stage"] == "sft"]
-    assert len(sft) == 4
-    for epoch in (sft[:2], sft[2:]):
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    folder = tmp_path_factory.mktemp("lab")
+    (made,) = start(make_lab(folder, until="[stage.sft]", tables=MIXED), root=folder)
+    return made
+
+
+def test_a_run_on_a_mixture_says_where_its_rows_came_from(run: RunDirectory) -> None:
+    lines_ = read_metrics(run.metrics)
+    sft, rl = ([line for line in lines_ if line["stage"] == name] for name in ("sft", "rl"))
+    assert len(sft) == 6 and checkpoint_steps(run, "sft") == [2, 4, 6]
+    for epoch in (sft[:2], sft[2:4], sft[4:]):
         assert sum(line["source_share/more"] for line in epoch) == pytest.approx(0.5)
-    line = found[-1]
-    assert line["source_share/sums"] + line["source_share/more"] == pytest.approx(1)
-    assert {name for name in line if name.startswith("source_reward/")}
+    for line in rl:
+        shares = [line[f"source_share/{name}"] for name in ("sums", "more")]
+        assert sum(shares) == pytest.approx(1)
+        rewards = {name: line.get(f"source_reward/{name}", 0.0) for name in ("sums", "more")}
+        mean = rewards["sums"] * shares[0] + rewards["more"] * shares[1]
+        assert mean == pytest.approx(line["reward_mean"])
+    assert [line["step"] for line in rl if "validation_loss" in line] == [2, 3]
+
+
+@pytest.mark.parametrize(("stage", "step"), [("sft", 3), ("rl", 2)])
+def test_a_run_on_a_mixture_that_is_cut_off_ends_bit_identical(
+    run: RunDirectory, stage: str, step: int
+) -> None:
+    told = Stopping(stage, step)
+    with pytest.raises(KeyboardInterrupt):
+        start(run.root / "tiny.toml", root=run.root, new=True, observer=told)
+    cut = runs_of(run.root, "tiny")[-1]
+    resume(cut)
+    assert everything(cut.path) == everything(run.path)
+
+
+def test_questions_of_a_test_are_found_in_a_mixture(tmp_path: Path) -> None:
+    lab = make_sound_lab(tmp_path)
+    file = lab / "tiny.toml"
+    mixed = '[data.mix]\nmix = { sums = 0.5, more = 0.5 }\n[data.more]\nformat = "messages"\n'
+    text = file.read_text().replace('data   = "sums"', 'data   = "mix"')
+    file.write_text(text + mixed + 'source = "path:test.jsonl"\n')
+    report = look(lab)
+    words = "data.mix is trained on and holds questions of evaluate.test"
+    assert found(report, words).severity == "error"
+    numbers = report.numbers["data.mix"]
+    assert numbers["epoch_rows: sums"] == numbers["epoch_rows: more"] == 8
+    repeated = look(lab, "data.mix.epoch_rows=40")
+    assert "20 visits of 8 rows in 40" in found(repeated, "visits the rows of data.more").evidence

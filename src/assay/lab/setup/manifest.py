@@ -39,14 +39,13 @@ from assay.lab.setup.evaluation import Evaluation, Trained, trained_rows
 from assay.lab.setup.language_learner import path_table
 from assay.lab.setup.learner import question
 from assay.lab.setup.prepare import DataSet, hub_set, rendering_of
-from assay.lab.setup.run_rows import provenance
+from assay.lab.setup.run_rows import files_of, provenance
 from assay.lab.setup.session import Session
 from assay.models.matmul import processor_name
 from assay.runs.manifest_file import CHECKED, Manifest, read_manifest, write_manifest
+from assay.runs.recorded_answers import NothingRecorded
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import (
-    run_checkpoint,
-)
+from assay.runs.run_names import RunNotFound, run_checkpoint
 from assay.tasks.helper_model import find_helper
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.running import DEADLINE_SECONDS, WeightedReward
@@ -384,10 +383,20 @@ def rows_still_there(session: Session) -> Trained | None:
         kind, _, file = (spec.source or "").partition(":")
         if kind == "path" and not (root / file).is_file():
             return None
+        if kind == "run" and not still_recorded(root, file, spec):
+            return None
         made = session.sets[name]
         if noted.get(name, {}).get("contents_sha256") != hash_contents((*made.train, *made.dev)):
             return None
     return trained_rows(session.experiment, session.sets)
+
+
+def still_recorded(root: Path, name: str, spec: DataSpec) -> bool:
+    """Whether a run still holds the answers that a data set was made of."""
+    try:
+        return spec.samples is not None and bool(files_of(root, name, spec.samples))
+    except (RunNotFound, NothingRecorded):
+        return False
 
 
 def check_base(session: Session) -> None:
