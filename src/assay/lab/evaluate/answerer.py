@@ -56,7 +56,7 @@ class Answerer(Protocol):
 
     @property
     def in_process(self) -> bool:
-        """Whether weights and tokenizer are read here, so that data is rendered and checked."""
+        """Whether the learner is opened here, so that data is encoded and checked."""
         ...
 
     def check(self) -> None:
