@@ -8,7 +8,7 @@ sampling are the caller's, and rewards read the finished conversation (`Completi
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -220,6 +220,7 @@ class BaseTask:
     reward_maximum: Mapping[str, float] = MappingProxyType({})
     benchmarks: Mapping[str, BenchmarkMaker] = MappingProxyType({})
     sources: Mapping[str, Callable[[str], Loaded]] = MappingProxyType({})
+    metrics: Mapping[str, Callable[[Sequence[Reward]], float | None]] = MappingProxyType({})
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
         """The messages before the final answer."""
