@@ -22,7 +22,17 @@ FLOORS = (
 )
 """Top to bottom. A package imports itself and what stands below it."""
 ROOMS = {
-    "lab": ("sweep.matrix", "sweep", "replay", "run", "check", "evaluate", "setup", "monitor"),
+    "lab": (
+        "sweep.matrix",
+        "sweep",
+        "replay",
+        "run",
+        "check",
+        "evaluate",
+        "setup",
+        "monitor.sinks",
+        "monitor",
+    ),
     "tasks": ("chat", "tools", "math", ""),
     "rollout": ("policies", "engines", "engines.plain", "engines.cpu", "engines.endpoint", ""),
     "judge": ("audit", ""),

@@ -3,6 +3,7 @@
 import json
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import assay
 from assay.cli.output import plain
 from assay.cli.results import table_result
 from assay.lab.monitor.observer import CallbackFailed
+from assay.report.inline_html import run_html
 from assay.runs.run_directory import RunDirectory, RunExists, runs_of
 from assay.runs.status import read_status
 from tests.labs import make_lab
@@ -188,3 +190,16 @@ def test_what_is_no_callback_is_refused_before_anything_runs(lab: Path):
     with pytest.raises(assay.InputError, match="is no callback"):
         assay.run(lab, overrides=short, root=lab.parent, callbacks=[Recording], progress=False)  # type: ignore[list-item]
     assert not runs_of(lab.parent, "refused")
+
+
+def test_the_html_of_a_run_and_a_comparison_escapes_what_a_file_says(lab: Path, made: assay.Run):
+    found = assay.compare(f"{made}@base", f"{made}@sft.last", root=lab.parent, on="test")
+    for html in (made._repr_html_(), found._repr_html_()):
+        assert html.startswith('<div class="assay">') and "<table>" in html
+        assert "<script" not in html and "http" not in html and "style" not in html
+    assert found.lines[1].to_control is not None
+    verdict = found.lines[1].to_control.comparison.verdict
+    assert f"<b>{verdict}</b>" in found._repr_html_() and f"<b>{verdict}</b>" in made._repr_html_()
+    hostile = made.facts.experiment.model_copy(update={"about": "<script>x</script>\x1b[2J"})
+    facts = replace(made.facts, experiment=hostile)
+    assert "&lt;script&gt;x" in run_html(facts) and "\x1b" not in run_html(facts)

@@ -67,6 +67,7 @@ def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[
 
 def run_identity(run: RunDirectory) -> dict[str, Any]:
     """The name, folder and status of a run."""
+    from assay.runs.sink_states import read_sink_states
     from assay.runs.status import read_status
 
     status = read_status(run.path)
@@ -76,6 +77,7 @@ def run_identity(run: RunDirectory) -> dict[str, Any]:
         "path": run.path,
         "seed": status.seed,
         "status": status.status,
+        "sinks": {name: asdict(state) for name, state in read_sink_states(run.path).states.items()},
     }
 
 

@@ -28,6 +28,10 @@ def resume(
         typer.Option("--from", metavar="STAGE.step-N", help="Train again from this checkpoint."),
     ] = "",
     despite: Despite = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SINK", help="Send metrics to wandb, trackio, mlflow or tensorboard."),
+    ] = None,
     lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
 ) -> Outcome:
     """Continue a run from its last checkpoint, or from an earlier one."""
@@ -43,6 +47,7 @@ def resume(
             past_guard=past_guard,
             start_from=start_from,
             despite=despite,
+            log=log or (),
             lang=lang,
         )
         result, shown = run_results(made)

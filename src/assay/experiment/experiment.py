@@ -18,6 +18,7 @@ from assay.experiment.stage_tables import GrpoStage, StageSpec
 from assay.experiment.tables import (
     EvaluateSpec,
     GuardSpec,
+    LogSpec,
     MilestoneSpec,
     NoteSpec,
     check_watched,
@@ -63,6 +64,8 @@ class Experiment(Table):
     """What the run may cost over all steps, by metric, such as `seconds` or `completion_tokens`."""
     report_every: Count | None = None
     """Steps between progress reports; omitted: at milestones and at the end."""
+    log: LogSpec | None = None
+    """Programs that get its metrics, scores and pages, such as `wandb`."""
     data: dict[Name, DataSpec] = Field(default_factory=dict)
     """Data sets by name."""
     stage: dict[Name, StageSpec] = Field(default_factory=dict)

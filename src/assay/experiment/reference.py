@@ -22,7 +22,7 @@ from assay.experiment.stage_tables import (
     SamplingStage,
     SftStage,
 )
-from assay.experiment.tables import EvaluateSpec, GuardSpec, MilestoneSpec, NoteSpec
+from assay.experiment.tables import EvaluateSpec, GuardSpec, LogSpec, MilestoneSpec, NoteSpec
 from assay.experiment.toml_write import inline
 
 INTRODUCTION = """\
@@ -39,6 +39,7 @@ Made by `python -m assay.experiment.reference > docs/experiment.md`.
 SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
     "Top level": (Experiment, None),
     "`[note]`": (NoteSpec, None),
+    "`[log]`": (LogSpec, None),
     "`[model.NAME]`": (HelperSpec, None),
     "`[data.NAME]`": (DataSpec, None),
     "`[stage.NAME]`, every method": (CommonStage, None),
@@ -53,7 +54,7 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
 }
 """Heading to the model whose fields it lists, but for those it has from the second."""
 
-OWN_SECTIONS = ("note", "helpers", "data", "stage", "evaluate", "guard", "milestone")
+OWN_SECTIONS = ("note", "log", "helpers", "data", "stage", "evaluate", "guard", "milestone")
 _WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", Any: "any value"}
 HUGE = 1e4
 """A limit of this size only catches slips of the hand; the page leaves it out."""

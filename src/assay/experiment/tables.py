@@ -1,7 +1,8 @@
-"""The `[evaluate.NAME]`, `[note]`, `[guard.NAME]` and `[milestone.NAME]` tables.
+"""The `[evaluate.NAME]`, `[note]`, `[log]`, `[guard.NAME]` and `[milestone.NAME]` tables.
 
 Only the accepted values are defined here. Items are read in `lab.setup.evaluation`; guards and
-milestones are applied in `lab.monitor`. Nothing is computed from `[note]`.
+milestones are applied in `lab.monitor`. Nothing is computed from `[note]`
+and `[log]`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -115,6 +116,35 @@ class NoteSpec(Table):
     """What is known to be wrong with it, a line each."""
     reported: ReportedRun | None = None
     """The result that others reported of it; the figures stay in their record."""
+
+
+class LogSpec(Table):
+    """Programs that get metrics, scores, verdicts and pages of the run; no result depends on it."""
+
+    to: Annotated[Many[str], Field(min_length=1)]
+    """`wandb`, `trackio`, `mlflow`, `tensorboard`; each needs the extra of its name."""
+    project: str | None = None
+    """Project, or experiment of `mlflow`; omitted: the experiment's name. Not for `tensorboard`."""
+    name: str | None = None
+    """Name of the remote run, to which `#SEED` is added; omitted: the experiment's. For `wandb`
+    and `mlflow`."""
+    dir: str | None = None
+    """Folder for local files, relative to the lab's root; omitted: `log`. Not for `trackio`."""
+    entity: str | None = None
+    """Team of `wandb`."""
+    offline: bool = False
+    """Write `wandb` files that `wandb sync` sends later."""
+    space: str | None = None
+    """Space of `trackio` at Hugging Face; omitted: this machine."""
+    uri: str | None = None
+    """Server or file of `mlflow`; omitted: `MLFLOW_TRACKING_URI`, else a file in `dir`."""
+
+    @model_validator(mode="after")
+    def _holds_no_key(self) -> Self:
+        if self.uri is not None and "@" in self.uri.partition("://")[2].partition("/")[0]:
+            fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the environment"
+            raise refused("uri", "holds a user or a password", fix)
+        return self
 
 
 class GuardSpec(Table):

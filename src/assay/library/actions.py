@@ -111,14 +111,15 @@ def resume(
     past_guard: bool = False,
     start_from: str = "",
     despite: str | None = None,
+    log: Sequence[str] = (),
     callbacks: Sequence[Callback] = (),
     progress: bool = True,
     lang: str = "en",
 ) -> Run:
     """Continue a run from its last checkpoint, or from `start_from`, `STAGE.step-N`.
 
-    Of a finished run that lacks its page, the page is written. Raises NothingToResume for one that
-    has it, and what `run_seeds` raises.
+    `log` names further programs that get its metrics. Of a finished run that lacks its page, the
+    page is written. Raises NothingToResume for one that has it, and what `run_seeds` raises.
     """
     from assay.lab.run.runner import resume as resume_run
 
@@ -130,7 +131,12 @@ def resume(
         return Run(found, lang, "page written")
     with observing(callbacks, progress, lang) as observer:
         resume_run(
-            found, observer=observer, past_guard=past_guard, start_from=start_from, despite=despite
+            found,
+            observer=observer,
+            past_guard=past_guard,
+            start_from=start_from,
+            despite=despite,
+            log=log,
         )
     return Run(found, lang, "resumed")
 

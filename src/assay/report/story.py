@@ -21,6 +21,7 @@ from assay.report.result_tables import StageRow, checkpoint_label, stage_rows
 from assay.report.words import Words, named_tests, number, percent, translated, visible
 from assay.runs.checkpoints import read_selection
 from assay.runs.manifest_file import PUT_ASIDE
+from assay.runs.sink_states import read_sink_states
 
 SHARES = frozenset(
     {"signal_share", "truncated_share", "clip_low_share", "clip_high_share", "abstained_share"}
@@ -239,6 +240,10 @@ def warnings(facts: RunFacts, words: Words) -> list[str]:
         name = words(f"status.{facts.status.status}")
         found.append(words("page.running", status=name, message=message))
     found += marks(facts, words)
+    for name, state in read_sink_states(facts.run.path).states.items():
+        if state.problem:
+            problem = visible(state.problem)
+            found.append(words("page.sink_failed", sink=name, step=state.step, problem=problem))
     if facts.experiment.as_reported:
         found.append(words("page.as_reported"))
     found += [

@@ -66,8 +66,8 @@ def check_same(run: RunDirectory, experiment: Experiment) -> None:
 
 
 def _compared(experiment: Experiment, other: Experiment) -> dict[str, Any]:
-    """The settings of one side that are compared with the other's."""
-    table = experiment.model_dump(mode="json", exclude={"seeds"})
+    """The settings of one side that are compared with the other's; `[log]` changes no result."""
+    table = experiment.model_dump(mode="json", exclude={"seeds", "log"})
     table["evaluate"] = {
         name: table["evaluate"][name]
         for name, spec in experiment.evaluate.items()

@@ -26,7 +26,7 @@ from assay.runs.status import is_held, stored_status
 OPTIMIZER = "optimizer.pt"
 """Optimizer state of a checkpoint; removed when no run continues from it."""
 CHANGING = re.compile(
-    r"status\.json|start-over\.json|lock|metrics\.jsonl|protected\.json|reports\.jsonl|checksums\.jsonl"
+    r"status\.json|sinks\.json|start-over\.json|lock|metrics\.jsonl|protected\.json|reports\.jsonl|checksums\.jsonl"
     r"|report\.(html|md)|reports/[^/]+/step-\d+\.md|traceback-[^/]+\.txt"
     r"|evaluations/[^/]+/[^/]+\.parts/[^/]+"
 )

@@ -119,7 +119,10 @@ def launch_or_resume(
         did: Did = "left alone"
         if read_status(run.path).status != "finished":
             observer.note(f"resuming {run}")
-            run, did = resume(run, observer=observer, despite=despite), "resumed"
+            run, did = (
+                resume(run, observer=observer, despite=despite, log=experiment.log),
+                "resumed",
+            )
         if added := lacking(run, experiment):
             observer.note(f"measuring {run} on {', '.join(added)}")
             measure_added(run, added, observer)

@@ -38,6 +38,7 @@ from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import read_json
 from assay.runs.run_names import checkpoint_steps
+from assay.runs.sink_states import start_sinks_over
 from assay.runs.status import hold_run, stored_status, write_status
 from assay.train.checkpoint import NotContinuable, load_checkpoint
 from assay.train.train_state import TrainState
@@ -324,6 +325,7 @@ def _forget(restart: Restart, aside: Path) -> None:
     forget_selections(run.path, set(stages))
     forget_passed(run.path, restart.kept)
     forget_reports(run, restart.kept)
+    start_sinks_over(run.path)
     for stage in stages:
         files = [*run.path.glob(f"samples/{stage}/*"), *run.path.glob(f"reports/{stage}/*")]
         records = run.evaluations.glob(f"*/{stage}.step-*")

@@ -20,6 +20,7 @@ from assay.errors import AssayError, InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import ExperimentSource, read_experiment
 from assay.experiment.stage_tables import SamplingStage, StageSpec, due_steps, steps_of
+from assay.experiment.tables import LogSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.check.before_run import looked_at
 from assay.lab.check.capability import first_look
@@ -44,6 +45,7 @@ from assay.lab.monitor.guards import (
 )
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.monitor.report_journal import why_due
+from assay.lab.monitor.sinks.sender import add_sinks, sending
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
 from assay.lab.setup.manifest import check_manifest, judge_sha256, write_manifest
@@ -135,13 +137,14 @@ def resume(
     past_guard: bool = False,
     start_from: str = "",
     despite: str | None = None,
+    log: LogSpec | Sequence[str] | None = None,
 ) -> RunDirectory:
     """Continue an interrupted or failed run. Raises NothingToResume for a finished one.
 
     With `start_from`, `STAGE.step-N`, any run is trained again from there (`start_over`). A run
     that was not checked before is checked now (`looked_at`, which may raise). A run that a guard
     stopped continues only with `past_guard`, else StoppedByGuard is raised; without such a guard
-    `past_guard` raises NoGuardToPass.
+    `past_guard` raises NoGuardToPass. `log` names further sinks, or replaces the `[log]` table.
     """
     if start_from := start_from or unfinished_restart(run):
         start_over(run, start_from, observer or Silent())
@@ -161,6 +164,7 @@ def resume(
     session = looked_at(Session(experiment, run, status.seed, observer or Silent()), despite)
     if status.guard:
         pass_guards(run, status.guard.split(), status.stage, status.step)
+    add_sinks(run, experiment, log)
     execute(session)
     return run
 
@@ -176,14 +180,16 @@ def execute(session: Session) -> None:
 
 def proceed(session: Session) -> None:
     """The same for a run that this process holds."""
-    try:
-        with noted(session):
-            session.observer.begin(session.run)
-            work(session)
-            drop_optimizer_states(session)
-    finally:
-        session.helpers.release()
-        session.observer.end(session.run)
+    with sending(session.experiment, session.run, session.observer) as observer:
+        session = session.copy(observer=observer)
+        try:
+            with noted(session):
+                session.observer.begin(session.run)
+                work(session)
+                drop_optimizer_states(session)
+        finally:
+            session.helpers.release()
+            session.observer.end(session.run)
 
 
 @contextmanager

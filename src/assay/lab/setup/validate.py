@@ -27,6 +27,7 @@ from assay.experiment.read_file import (
 )
 from assay.experiment.reward_tables import Reward
 from assay.experiment.stage_tables import GrpoStage, SftStage
+from assay.lab.monitor.sinks.sink_register import refusals
 from assay.lab.setup.helper_models import KINDS, METRIC
 from assay.lab.setup.learner import model_kinds
 from assay.rl.advantages import ADVANTAGES, GROUPLESS_ESTIMATORS, PART_ESTIMATORS, READS
@@ -105,6 +106,9 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
             known = skill.benchmarks
             yield _unknown((*place, "benchmark"), evaluation.benchmark, known, "benchmark")
     yield from _metrics(experiment, skill)
+    if experiment.log is not None:
+        for path, problem, fix in refusals(experiment.log):
+            yield Problem(("log", *path), problem, fix)
 
 
 def _metrics(experiment: Experiment, skill: Task) -> Iterator[Problem | None]:

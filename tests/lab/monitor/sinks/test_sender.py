@@ -1,0 +1,274 @@
+"""A run sends to its sinks every step once, whatever fails or is killed, and is never stopped."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.experiment.problems import made
+from assay.experiment.tables import LogSpec
+from assay.lab.monitor.sinks import sender as sender_module
+from assay.lab.monitor.sinks.sender import add_sinks
+from assay.lab.monitor.sinks.sink_register import SINKS, SinkKind, SinkRefused, check_log
+from assay.report.facts import gather
+from assay.report.story import warnings
+from assay.report.words import words
+from assay.runs.notes import read_notes
+from assay.runs.run_directory import RunDirectory
+from assay.runs.sink_states import start_sinks_over
+from tests.lab.monitor.sinks.logged_run import (
+    ALL,
+    Kept,
+    Noted,
+    do_steps,
+    expected,
+    logging,
+    make_run,
+    state,
+)
+
+Calls = list[tuple[Any, ...]]
+
+
+class Remote:
+    """What the sink `kept` got, whether it works, and how often it was opened."""
+
+    def __init__(self) -> None:
+        self.calls: Calls = []
+        self.openings: list[Any] = []
+        self.broken = ""
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def open(self, given: Any) -> Kept:
+        self.gate.wait()
+        if self.broken == "closed":
+            raise ConnectionError("nobody answers")
+        self.openings.append(given)
+        return Kept(given, self.calls, lambda: self.broken)
+
+    def steps(self) -> list[tuple[int, str, float]]:
+        """Step, name and value of the losses that arrived."""
+        found = [
+            (c[1], name, v) for c in self.calls if c[0] == "metrics" for name, v in c[2].items()
+        ]
+        return [each for each in found if each[1].endswith("/nll")]
+
+
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
+    found = Remote()
+    monkeypatch.setitem(SINKS, "kept", SinkKind(found.open, None, frozenset({"project"})))
+    monkeypatch.setattr(sender_module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(sender_module, "LAST_SECONDS", 5.0)
+    yield found
+    found.gate.set()
+
+
+def wait_for(met: Callable[[], bool]) -> None:
+    until = time.monotonic() + 5
+    while not met():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def test_every_step_arrives_once_counted_over_all_stages(tmp_path: Path, remote: Remote):
+    experiment, run = make_run(tmp_path, to=["kept"])
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL)
+    assert remote.steps() == expected(run) and len(expected(run)) == 8
+    values = remote.calls[0][2]
+    assert values == {"warm/nll": expected(run)[0][2], "warm/seconds": 0.5}
+    assert remote.calls[-1] == ("close", "running")
+    assert state(run, "kept").step == 8 and state(run, "kept").problem == ""
+
+
+def test_the_sink_is_opened_with_the_spec_and_the_fingerprints(tmp_path: Path, remote: Remote):
+    experiment, run = make_run(tmp_path, to=["kept"])
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL[:1])
+    (given,) = remote.openings
+    assert given.config["experiment"]["stage"]["sft"]["steps"] == 4
+    assert given.config["fingerprints"] == {"data": {"rows": {"sha": "ab"}}}
+    assert (given.project, given.name) == ("logged", "logged#42")
+    assert run.id in given.id
+
+
+def test_a_resumed_run_continues_the_remote_run_without_repeating_steps(
+    tmp_path: Path, remote: Remote
+):
+    experiment, run = make_run(tmp_path, to=["kept"])
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL[:6])
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL[5:])  # from the checkpoint of step 1 of the second stage
+    assert remote.steps() == expected(run)
+    assert [each.remote for each in remote.openings] == ["", "remote-1"]
+
+
+def test_steps_that_a_killed_process_recorded_and_did_not_send_are_sent(
+    tmp_path: Path, remote: Remote
+):
+    experiment, run = make_run(tmp_path, to=["kept"])
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL[:3])
+    do_steps(run, Noted(), ALL[3:6])  # nobody sends
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL[4:])
+    assert remote.steps() == expected(run)
+
+
+def test_a_sink_added_to_a_resumed_run_gets_its_whole_history(tmp_path: Path, remote: Remote):
+    experiment, run = make_run(tmp_path)
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL[:4])
+    assert not (run.path / "sinks.json").exists()
+    add_sinks(run, experiment, ["kept"])
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL[4:])
+    assert remote.steps() == expected(run)
+    add_sinks(run, experiment, None)
+    with logging(experiment, run):  # and it is kept from then on
+        pass
+    assert len(remote.openings) == 2
+
+
+def test_a_run_that_is_started_over_is_another_remote_run(tmp_path: Path, remote: Remote):
+    experiment, run = make_run(tmp_path, to=["kept"])
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL)
+    remote.calls.clear()
+    start_sinks_over(run.path)
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL[4:])
+    assert remote.steps() == expected(run)
+    first, second = remote.openings
+    assert second.remote == "" and second.id != first.id and second.name != first.name
+
+
+@pytest.mark.parametrize("when", ["closed", "no route"])
+def test_a_sink_that_fails_for_ever_stops_no_run_and_is_said_once(
+    tmp_path: Path, remote: Remote, when: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("WANDB_API_KEY", "secret-key-0123456789")
+    remote.broken = when if when == "closed" else "no route for secret-key-0123456789"
+    experiment, run = make_run(tmp_path, to=["kept"])
+    noted = Noted()
+    began = time.monotonic()
+    with logging(experiment, run, noted) as observer:
+        do_steps(run, observer, ALL)
+        wait_for(lambda: state(run, "kept").problem != "")
+    assert time.monotonic() - began < 5
+    (said,) = noted.notes
+    assert said.startswith("kept failed, and the run goes on: ConnectionError: no")
+    (note,) = read_notes(tmp_path)
+    assert note.text == said and note.about == str(run)
+    assert "0123456789" not in said + (run.path / "sinks.json").read_text()
+    found = state(run, "kept")
+    assert found.step == 0 and found.problem.startswith("ConnectionError")
+    (warning,) = [w for w in warnings(gather(run), words("en")) if "kept" in w]
+    assert "up to step 0 only" in warning
+
+
+def test_a_sink_that_comes_back_gets_everything(tmp_path: Path, remote: Remote):
+    remote.broken = "down"
+    experiment, run = make_run(tmp_path, to=["kept"])
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL[:4])
+        wait_for(lambda: state(run, "kept").problem != "")
+        remote.broken = ""
+        do_steps(run, observer, ALL[4:])
+    assert remote.steps() == expected(run)
+    assert state(run, "kept").problem == ""
+
+
+def test_what_a_failed_sink_lacks_is_sent_when_the_run_is_resumed(tmp_path: Path, remote: Remote):
+    experiment, run = make_run(tmp_path, to=["kept"])
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL[:2])
+        wait_for(lambda: state(run, "kept").step == 2)
+        remote.broken = "down"
+        do_steps(run, observer, ALL[2:6])
+        wait_for(lambda: state(run, "kept").problem != "")
+    remote.broken = ""
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL[6:])
+    assert remote.steps() == expected(run) and state(run, "kept").problem == ""
+
+
+def test_a_slow_sink_does_not_delay_a_step_and_is_given_up_when_its_queue_is_full(
+    tmp_path: Path, remote: Remote, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sender_module, "MOST_WAITING", 3)
+    remote.gate.clear()
+    experiment, run = make_run(tmp_path, to=["kept"])
+    began = time.monotonic()
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL)
+    assert time.monotonic() - began < 2
+    assert "did not keep up" in state(run, "kept").problem
+    remote.gate.set()
+    with logging(experiment, run):
+        pass
+    assert sorted(set(remote.steps())) == expected(run)
+
+
+def test_a_sink_that_hangs_at_the_end_is_left_alone(
+    tmp_path: Path, remote: Remote, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sender_module, "LAST_SECONDS", 0.1)
+    remote.gate.clear()
+    experiment, run = make_run(tmp_path, to=["kept"])
+    noted = Noted()
+    with logging(experiment, run, noted) as observer:
+        do_steps(run, observer, ALL[:1])
+    assert "did not end within" in noted.notes[0]
+
+
+def test_one_sink_that_fails_keeps_nothing_from_another(
+    tmp_path: Path, remote: Remote, monkeypatch: pytest.MonkeyPatch
+):
+    other = Remote()
+    other.broken = "closed"
+    monkeypatch.setitem(SINKS, "other", SinkKind(other.open, None, frozenset()))
+    experiment, run = make_run(tmp_path, to=["other", "kept"])
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL)
+    assert remote.steps() == expected(run) and not other.calls
+    assert state(run, "kept").problem == "" and state(run, "other").problem
+
+
+def log(**values: Any) -> LogSpec:
+    return made(LogSpec, values)
+
+
+def test_a_sink_without_its_package_names_the_extra(remote: Remote, monkeypatch: Any):
+    monkeypatch.setitem(SINKS, "absent", SinkKind(remote.open, "no_such_package", frozenset()))
+    with pytest.raises(SinkRefused, match=r"log\.to: absent needs .*'assay-lab\[absent\]'"):
+        check_log(log(to=["absent"]))
+
+
+def test_an_unknown_sink_and_an_option_that_it_has_not_are_refused():
+    with pytest.raises(SinkRefused, match=r"log\.to: unknown sink 'tensorbord' \(did you mean"):
+        check_log(log(to=["tensorbord"]))
+    with pytest.raises(SinkRefused, match=r"log\.entity: kept has no such option"):
+        SINKS["kept"] = SinkKind(SINKS["wandb"].open, None, frozenset({"project"}))
+        try:
+            check_log(log(to=["kept"], entity="us"))
+        finally:
+            del SINKS["kept"]
+    with pytest.raises(Exception, match=r"uri: holds a user or a password"):
+        log(to=["mlflow"], uri="https://me:pw@host/x")
+
+
+def test_sinks_change_no_experiment(tmp_path: Path):
+    from assay.runs.same_experiment import check_same
+
+    with_log, _ = make_run(tmp_path, to=["tensorboard"])
+    plain, run = make_run(tmp_path)
+    assert isinstance(run, RunDirectory)
+    check_same(run, with_log)
+    assert plain.log is None and with_log.log is not None
