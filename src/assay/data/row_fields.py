@@ -16,6 +16,9 @@ from assay.errors import nearest
 ROOTS = ("id", "conversation", "gold", "extra")
 """What the path of a field begins with."""
 
+WHERE = "where: not "
+"""Begins the reason of rows that a condition leaves out."""
+
 Value = str | int | float | bool
 
 
@@ -192,6 +195,6 @@ def where(
         if len(left) < len(kept):
             staying = {row.id for row in left}
             ids = tuple(row.id for row in kept if row.id not in staying)
-            dropped[f"where: not {condition}"] = ids
+            dropped[f"{WHERE}{condition}"] = ids
         kept = left
     return kept, dropped

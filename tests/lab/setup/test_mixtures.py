@@ -34,7 +34,7 @@ from assay.tasks.task import task
 from tests.data.chat import tokenizer
 from tests.lab.run.test_kill import everything
 from tests.lab.run.test_restore import Stopping
-from tests.lab.sound_lab import found, look, make_sound_lab
+from tests.lab.sound_lab import found, look, make_sound_lab, silent
 from tests.labs import make_lab
 from tests.models.folders import save_tiny_model
 
@@ -302,3 +302,19 @@ def test_questions_of_a_test_are_found_in_a_mixture(tmp_path: Path) -> None:
     assert numbers["epoch_rows: sums"] == numbers["epoch_rows: more"] == 8
     repeated = look(lab, "data.mix.epoch_rows=40")
     assert "20 visits of 8 rows in 40" in found(repeated, "visits the rows of data.more").evidence
+
+
+def test_a_stage_that_ends_within_a_fixed_order_is_warned_of(tmp_path: Path) -> None:
+    lab = make_sound_lab(tmp_path)
+    (lab / "tiny.toml").write_text(
+        (lab / "tiny.toml").read_text().replace("split  =", 'order = "given"\nsplit  =')
+    )
+    seen = found(look(lab), "stage.rl: the last rows of data.sums are never visited")
+    assert seen.severity == "warning" and "6 of 12 rows" in seen.evidence
+    assert silent(look(lab), "stage.sft: the last rows")
+
+
+def test_rows_that_a_condition_leaves_out_are_a_note_however_many(tmp_path: Path) -> None:
+    lab = make_sound_lab(tmp_path)
+    report = look(lab, 'data.sums.where=[{ field = "gold", at_least = 5 }]')
+    assert found(report, "rows left out: where: not gold at_least 5").severity == "note"

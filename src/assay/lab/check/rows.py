@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from assay.data.loaded import DataError, Record
 from assay.data.row import Row
 from assay.data.row_checks import NO_TOOLS, UNDECLARED, conflicts
-from assay.data.row_order import Mixture
+from assay.data.row_fields import WHERE
+from assay.data.row_order import Fixed, Mixture
 from assay.data.splits import length_statistics
 from assay.data.tools import parse_tools
-from assay.experiment.stage_tables import RceStage, SftStage
+from assay.experiment.stage_tables import RceStage, SftStage, rows_per_step, steps_of
 from assay.judge.findings import Finding
 from assay.lab.check.subject import (
     Golds,
@@ -34,6 +35,7 @@ from assay.lab.setup.prepare import (
     TOO_LONG,
     DataSet,
     Shift,
+    find_order,
     find_part,
 )
 
@@ -64,6 +66,7 @@ def rows(subject: Subject) -> Seen:
         yield from well_formed(f"evaluate.{name}", evaluation.items)
     yield from without_answers(subject)
     yield from without_candidates(subject)
+    yield from unvisited(subject)
 
 
 def mixed_rows(place: str, data: DataSet) -> Seen:
@@ -81,6 +84,21 @@ def mixed_rows(place: str, data: DataSet) -> Seen:
             )
 
 
+def unvisited(subject: Subject) -> Seen:
+    """Stages that end before the end of a fixed order, whose last rows they never visit."""
+    session = subject.session
+    for name, stage in session.experiment.stage.items():
+        order = find_order(session.sets, stage.data)
+        visited = steps_of(stage, order.count) * rows_per_step(stage)
+        if isinstance(order, Fixed) and visited < order.count:
+            yield Finding(
+                "warning",
+                f"stage.{name}: the last rows of data.{stage.data} are never visited",
+                f"{visited} of {order.count} rows, in the order that the data set asks for",
+                "train for whole epochs, or take fewer rows",
+            )
+
+
 def left_out(place: str, data: DataSet) -> Seen:
     """Rows dropped, by reason."""
     for reason, ids in data.dropped.items():
@@ -88,8 +106,9 @@ def left_out(place: str, data: DataSet) -> Seen:
         evidence = f"{share_of(len(ids), data.total)}: {some(ids)}"
         if reason in (LONGER, SHORTER) and data.shift is not None:
             evidence += f"; {shifted(data.shift)}"
+        wanted = reason.startswith(WHERE)
         yield Finding(
-            "warning" if len(ids) > MANY * data.total else "note",
+            "warning" if len(ids) > MANY * data.total and not wanted else "note",
             f"{place}: rows left out: {reason}",
             evidence,
             REMEDIES.get(reason, "nothing, if they are meant to be left out"),
