@@ -11,7 +11,8 @@ from assay.data.row import Message, Row
 from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
-from assay.tasks.running import RewardRunner, WeightedReward
+from assay.tasks.reward_table import weighted
+from assay.tasks.running import RewardRunner
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.loop import LoopSettings, train
 from assay.train.sampled_groups import Prompts, SingleTurn
@@ -58,7 +59,7 @@ def test_the_weights_of_the_page_add_the_two_rewards_up(rewards: dict) -> None:
     import tomllib
 
     weights = tomllib.loads(blocks("add-a-task.md", "toml")[2])["reward"]
-    both = WeightedReward(rewards, weights)
+    both = weighted(rewards, weights)
     pairs = [(row, Completion("a", (1,))) for row in (ROW, BARE)]
     with RewardRunner(both, sandbox="limits-only") as judge:
         good, silent = judge.score(pairs)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from assay.data.episode import Completion, Reward
-from assay.data.row import Row
+from assay.data.row import ImagePart, Row
 
 
 def length(row: Row, completion: Completion) -> Reward:
@@ -56,13 +56,19 @@ def noted(row: Row, completion: Completion) -> Reward:
 
 def noting(row: Row, completion: Completion) -> Reward:
     """Notes facts, among them the first bytes of the row's image."""
-    image = row.messages[0].parts[1].data or b""
+    (image,) = (part for part in row.messages[0].parts if isinstance(part, ImagePart))
     return Reward(
-        1.0, facts={"said": completion.text, "bytes": len(image), "tools": str(row.tools)}
+        1.0,
+        facts={"said": completion.text, "bytes": len(image.data or b""), "tools": str(row.tools)},
     )
 
 
-for each in (moody, repeat, dies_once, noted, noting):
+def padded(row: Row, completion: Completion, size: int = 1, mark: str = "-") -> Reward:
+    """The options that it was given, in another process."""
+    return Reward(float(size), why=f"{mark} {os.getpid()}")
+
+
+for each in (padded, moody, repeat, dies_once, noted, noting):
     each.unsafe = True  # type: ignore[attr-defined]
 
 

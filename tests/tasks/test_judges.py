@@ -13,7 +13,8 @@ from assay.rl.policy import SampleKey, Sampling
 from assay.runs.judgement_journal import JudgementJournal
 from assay.tasks.helper_model import HelperAnswer, HelperModel, UnknownHelper, Usage
 from assay.tasks.judge_reward import JudgeReward, answers
-from assay.tasks.running import RewardRunner, WeightedReward
+from assay.tasks.reward_table import weighted
+from assay.tasks.running import RewardRunner
 
 ROW = Row("r", (Message("user", "?"),), gold="4")
 Batch = Sequence[tuple[Row, Completion]]
@@ -202,7 +203,7 @@ def test_parts_of_one_reward_have_journals_of_their_own_and_pure_ones_none(tmp_p
 
     calls: list[str] = []
     rewards = {"one": counted(calls), "two": counted(calls), "pure": pure}
-    both = WeightedReward(rewards, dict.fromkeys(rewards, 1.0))
+    both = weighted(rewards, dict.fromkeys(rewards, 1.0))
     journal = JudgementJournal(tmp_path / "j.jsonl", "hash")
     with RewardRunner(both, concurrency=1, journal=journal) as runner:
         first = runner.score(completions("a"))

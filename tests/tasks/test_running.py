@@ -13,7 +13,8 @@ from assay.data.row import ImagePart, Message, Row, TextPart, ToolCall
 from assay.data.row_json import row_of, row_values
 from assay.errors import InputError
 from assay.sandbox.isolation import isolation_available
-from assay.tasks.running import RewardRunner, WeightedReward, WorkerReward
+from assay.tasks.reward_table import RewardTable, weighted
+from assay.tasks.running import RewardRunner, WorkerReward
 from assay.tasks.task import RewardFunction
 from tests.tasks import reward_faults
 from tests.tasks.reward_faults import (
@@ -31,7 +32,7 @@ ROW = Row("r", (Message("user", "?"),))
 
 
 def score(
-    reward: RewardFunction | WeightedReward, *texts: str, deadline: float = 20.0
+    reward: RewardFunction | RewardTable, *texts: str, deadline: float = 20.0
 ) -> list[Reward]:
     with RewardRunner(reward, deadline, sandbox="limits-only") as runner:
         return runner.score([(ROW, Completion(text)) for text in texts])
@@ -213,14 +214,14 @@ def test_what_is_asked_cheaply_starts_no_worker() -> None:
 
 
 def test_weights_multiply_and_parts_keep_their_names() -> None:
-    both = WeightedReward({"length": length, "constant": constant}, {"length": 2, "constant": -0.5})
+    both = weighted({"length": length, "constant": constant}, {"length": 2, "constant": -0.5})
     assert score(both, "abc") == [
         Reward(2 * 3 - 5, {"length": 3.0, "length/letters": 3.0, "constant": 10.0})
     ]
 
 
 def test_one_part_that_abstains_makes_the_whole_abstain_and_is_named() -> None:
-    both = WeightedReward({"length": length, "moody": moody}, {"length": 1.0, "moody": 1.0})
+    both = weighted({"length": length, "moody": moody}, {"length": 1.0, "moody": 1.0})
     row = replace(ROW, gold="raise")
     with RewardRunner(both, 20.0, sandbox="limits-only") as runner:
         good, bad = runner.score([(row, Completion("fine")), (row, Completion("raise"))])

@@ -69,6 +69,8 @@ def reference() -> str:
         fields = {k: f for k, f in model.model_fields.items() if _is_own(k, f, base)}
         parts.append(_section(f"## {heading}", model, fields))
         inner |= {table.__name__: table for f in fields.values() for table in _tables(f)}
+    for table in [*inner.values()]:
+        inner |= {t.__name__: t for f in table.model_fields.values() for t in _tables(f)}
     parts.append("## Inner tables\n")
     parts += [_section(f"### {name}", model, model.model_fields) for name, model in inner.items()]
     return "\n".join(parts)

@@ -1,12 +1,100 @@
 """What `reward` may be in a stage or an evaluation, and the settings of judging.
 
-Names of rewards are looked up in `lab.setup.validate`; `tasks.running` scores.
+Kinds and their options are looked up in `lab.setup.validate`; `tasks.reward_table` combines the
+parts and `tasks.running` scores them.
 """
 
-from assay.experiment.base_table import Few, Positive, Table, Weight
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Any, Self
 
-Reward = str | dict[str, Weight]
-"""A reward by name, or a table of names and weights whose weighted sum is the reward."""
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from assay.errors import nearest
+from assay.experiment.base_table import Few, Positive, Table, Weight, raise_all, refused
+
+
+class Bounds(Table):
+    """A condition on another part's value; with both, it lies between them."""
+
+    above: float | None = None
+    """The value is above this."""
+    below: float | None = None
+    """The value is below this."""
+
+    @model_validator(mode="after")
+    def _has_a_bound(self) -> Self:
+        if self.above is None and self.below is None:
+            raise refused("above", "a condition without a bound", "write above, below or both")
+        return self
+
+
+class RewardPart(Table):
+    """One part of a reward table; the reward is the sum of the parts' worth."""
+
+    kind: str
+    """A reward of the task, one of every task (`text.truncated`), or `path:FILE.py:FUNCTION`."""
+    weight: Weight = 1.0
+    """The kind's value is multiplied by it."""
+    value: Weight | None = None
+    """What the full reward of the kind is worth, before the weight; omitted: the kind's own."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Parameters of the kind, such as `{ size = 4 }`."""
+    when: dict[str, float | Bounds] = Field(default_factory=dict)
+    """Other parts by name, and the value that the kind of each must have given, or bounds; else
+    this part is not scored and worth 0."""
+
+
+def check_conditions(parts: "str | dict[str, float | RewardPart]") -> Any:
+    """The parts, if each condition is on another part and none waits for itself."""
+    if not isinstance(parts, str):
+        raise_all(_conflicts(parts))
+    return parts
+
+
+def _conflicts(parts: Mapping[str, float | RewardPart]) -> Iterator[PydanticCustomError]:
+    waits = {name: [*p.when] if isinstance(p, RewardPart) else [] for name, p in parts.items()}
+    for name, others in waits.items():
+        for other in others:
+            if other not in parts:
+                fix = nearest(other, parts)
+                yield refused(f"{name}.when.{other}", f"no part {other!r}", fix)
+    try:
+        TopologicalSorter(waits).prepare()
+    except CycleError as cycle:
+        ring = cycle.args[1]
+        yield refused(f"{ring[0]}.when", f"the conditions go in a circle: {' - '.join(ring)}")
+
+
+Reward = Annotated[
+    str | dict[str, Weight | RewardPart],
+    AfterValidator(check_conditions),
+]
+"""A reward by name, or a table: names with weights, or named parts. The reward is their sum."""
+
+
+def parts_of(spec: Reward) -> dict[str, RewardPart]:
+    """The parts of a reward; a bare name is one part, a number is the weight of the reward that the
+    part is named after."""
+    if isinstance(spec, str):
+        return {spec: RewardPart(kind=spec)}
+    return {
+        name: part if isinstance(part, RewardPart) else RewardPart(kind=name, weight=part)
+        for name, part in spec.items()
+    }
+
+
+def plain(spec: Reward) -> Any:
+    """The reward as the file has it: text, numbers and tables."""
+    if isinstance(spec, str):
+        return spec
+    return {
+        name: part.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        if isinstance(part, RewardPart)
+        else part
+        for name, part in spec.items()
+    }
 
 
 class RewardSettings(Table):

@@ -36,6 +36,8 @@ class JudgeReward:
     """Characters; a longer completion is not judged: it earns what `failed` says."""
     failed: Failed = nothing_earned
     """The reward of a completion that is too long. Pure."""
+    maker: Callable[..., "JudgeReward"] | None = None
+    """Makes the reward with other options, which are its parameters with defaults."""
 
     def __call__(self, row: Row, completion: Completion) -> Reward:
         """One completion, without helper models; `running.RewardRunner` is the way to judge."""

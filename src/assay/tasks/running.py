@@ -9,6 +9,7 @@ Deciding how many are too many is the caller's.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Protocol, Self
 
 from assay.data.episode import Completion, Reward
@@ -38,6 +39,7 @@ from assay.tasks.no_verdict import (
     nothing_earned,
 )
 from assay.tasks.reward_signatures import as_reward
+from assay.tasks.reward_table import RewardTable
 from assay.tasks.task import RewardFunction, is_unsafe, lowest
 from assay.tasks.user_code import function_at, place_of
 
@@ -64,6 +66,8 @@ class WorkerReward:
     """A right answer to a row, with which a checker that failed is tried. Pure."""
     limits: Limits = Limits()
     """The limits of each call of the worker's function."""
+    maker: Callable[..., "WorkerReward"] | None = None
+    """Makes the reward with other options, which are its parameters with defaults."""
     own_program: bool = False
     """Whether the worker runs what the policy wrote: a failure is then the policy's doing, without
     a trial of the gold answer, and its outcomes are journalled."""
@@ -72,27 +76,6 @@ class WorkerReward:
         """One completion in a worker of its own; `RewardRunner` is the way to score many."""
         with RewardRunner(self, workers=1) as runner:
             return runner.score([(row, completion)])[0]
-
-
-@dataclass(frozen=True, slots=True)
-class WeightedReward:
-    """The weighted sum of several rewards; where one abstains, the whole does and names it."""
-
-    rewards: Mapping[str, RewardFunction]
-    weights: Mapping[str, float]
-    """A weight for each reward's name."""
-
-    def combine(self, parts: Mapping[str, Reward]) -> Reward:
-        """The sum; its parts are each reward's value and, as "name/part", that reward's parts."""
-        silent = [f"{name}: {part.why}" for name, part in parts.items() if part.value is None]
-        flat = {name: part.value for name, part in parts.items() if part.value is not None}
-        for name, part in parts.items():
-            flat |= {f"{name}/{inner}": value for inner, value in part.parts.items()}
-        if silent:
-            return Reward(None, flat, "; ".join(silent))
-        why = "; ".join(f"{name}: {part.why}" for name, part in parts.items() if part.why)
-        outcome = next((part.outcome for part in parts.values() if part.outcome), "")
-        return Reward(sum(self.weights[name] * flat[name] for name in parts), flat, why, outcome)
 
 
 class Judgements(Protocol):
@@ -112,7 +95,7 @@ class RewardRunner:
 
     def __init__(
         self,
-        reward: RewardFunction | WeightedReward,
+        reward: RewardFunction | RewardTable,
         deadline: float = DEADLINE_SECONDS,
         workers: int = 2,
         sandbox: Mode = "namespaces",
@@ -159,20 +142,30 @@ class RewardRunner:
 
         Raises WorkerStartError or IsolationUnavailable when a worker cannot be had at all.
         """
-        if isinstance(self.reward, WeightedReward):
-            columns = {
-                name: self._run(each, pairs, name) for name, each in self.reward.rewards.items()
-            }
-            rewards = [
-                self.reward.combine({name: column[i] for name, column in columns.items()})
-                for i in range(len(pairs))
-            ]
+        if isinstance(self.reward, RewardTable):
+            rewards = self._run_table(self.reward, pairs)
         else:
             rewards = self._run(self.reward, pairs)
         self.scored += len(rewards)
         self.abstentions.update(reward.why for reward in rewards if reward.value is None)
         self.outcomes.update(each.outcome for each in rewards if known(each) and each.outcome)
         return rewards
+
+    def _run_table(self, table: RewardTable, pairs: Sequence[Pair]) -> list[Reward]:
+        """Each part on the completions whose conditions ask for it; parts alike once."""
+        found: list[dict[str, Reward | None]] = [{} for _ in pairs]
+        scored: dict[str, dict[int, Reward]] = {}
+        for name in table.order:
+            part = table.parts[name]
+            wanted = [n for n, others in enumerate(found) if table.wanted(name, others)]
+            before = scored.setdefault(part.same, {})
+            fresh = [n for n in wanted if n not in before]
+            rewards = self._run(part.reward, [pairs[n] for n in fresh], part.same)
+            before |= dict(zip(fresh, rewards, strict=True))
+            asked = set(wanted)
+            for n, others in enumerate(found):
+                others[name] = before[n] if n in asked else None
+        return [table.combine({name: each[name] for name in table.parts}) for each in found]
 
     def _run(self, reward: RewardFunction, pairs: Sequence[Pair], part: str = "") -> list[Reward]:
         if isinstance(reward, JudgeReward) or (
@@ -303,10 +296,13 @@ def in_worker(function: RewardFunction) -> WorkerReward:
 
     Raises UserCodeError when it has no importable name (a lambda, or defined inside a function).
     """
-    place = place_of(getattr(function, "function", function))
+    inner = getattr(function, "function", function)
+    options = inner.keywords if isinstance(inner, partial) else {}
+    place = place_of(inner.func if isinstance(inner, partial) else inner)
 
     def ask(row: Row, completion: Completion) -> Mapping[str, Any]:
-        return {"row": row_values(row), "completion": completion_values(completion)}
+        sent = {"row": row_values(row), "completion": completion_values(completion)}
+        return {**sent, "options": options}
 
     def read(row: Row, completion: Completion, value: Any) -> Reward:
         return reward_of(value)
@@ -322,9 +318,12 @@ def scorer(place: str) -> Callable[..., dict[str, Any]]:
 
     Called once by a worker, before its calls, so that none of them imports the reward's module.
     """
-    reward = as_reward(function_at(place), "the reward")
+    function = function_at(place)
 
-    def score(row: Mapping[str, Any], completion: Mapping[str, Any]) -> dict[str, Any]:
+    def score(
+        row: Mapping[str, Any], completion: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        reward = as_reward(partial(function, **options) if options else function, "the reward")
         return reward_values(reward(row_of(row), completion_of(completion)))
 
     return score

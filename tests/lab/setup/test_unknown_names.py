@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import SpecError, read_experiment
+from assay.experiment.toml_write import experiment_toml
 from assay.lab.setup.validate import check_names
 from tests.experiment.spec_texts import write_spec
 
@@ -27,6 +29,79 @@ def problem(folder: Path, *overrides: str, changes: tuple[tuple[str, str], ...] 
     with pytest.raises(SpecError) as raised:
         check_names(read_experiment(file, overrides), file, overrides)
     return str(raised.value).replace(str(file), "e.toml")
+
+
+TABLE = """
+[stage.rl.reward.calls]
+kind = "strict_binary"
+value = 100
+when = { cut = 0 }
+
+[stage.rl.reward.cut]
+kind = "text.truncated"
+value = -1
+
+[stage.rl.reward.loops]
+kind = "text.repetition"
+options = { size = 4 }
+when = { calls = { above = 0.5 } }
+
+[evaluate.dev]"""
+
+
+def with_table(folder: Path, old: str, new: str) -> str:
+    plain = ("reward = { strict_binary = 1.0, fine_grained = 0.5 }\n", "")
+    return problem(folder, changes=(plain, ("[evaluate.dev]", TABLE), (old, new)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('"text.truncated"', '"text.trunkated"', "stage.rl.reward.cut.kind: unknown reward of texts"
+         " 'trunkated' (did you mean 'truncated'"),
+        ('"strict_binary"\nvalue', '"strict"\nvalue', "stage.rl.reward.calls.kind: unknown reward "
+         "'strict' (did you mean 'strict_binary'"),
+        ("size = 4", "sizes = 4", "stage.rl.reward.loops.options.sizes: 'text.repetition' has no "
+         "option 'sizes' (did you mean 'size'"),
+        ("size = 4", 'size = "4"', "stage.rl.reward.loops.options.size: expected an integer, "
+         "got '4'"),
+        ("options = { size = 4 }", "value = 4", "stage.rl.reward.loops.value: the full reward of "
+         "'text.repetition' is 0, which nothing makes 4 (write a weight)"),
+        ("cut = 0", "cutt = 0", "stage.rl.reward.calls.when.cutt: no part 'cutt' (did you mean "
+         "'cut'"),
+        ("value = -1", "when = { loops = 0 }", "stage.rl.reward.calls.when: the conditions go in a "
+         "circle: calls - "),
+        ("{ above = 0.5 }", "{ over = 0.5 }", "stage.rl.reward.loops.when.calls.over: unknown key "
+         "(did you mean 'above'"),
+        ("{ above = 0.5 }", "{}", "stage.rl.reward.loops.when.calls.above: a condition without a "
+         "bound (write above, below or both)"),
+        ("cut = 0 }", 'cut = "no" }', "stage.rl.reward.calls.when.cut: expected a number or a "
+         "table, got the string 'no'"),
+        ("value = -1", "worth = -1", "stage.rl.reward.cut.worth: unknown key"),
+        ('kind = "text.truncated"\n', "", "stage.rl.reward.cut.kind: missing (add it: a reward of "
+         "the task, one of every task"),
+    ],
+)  # fmt: skip
+def test_what_a_reward_table_cannot_mean_is_one_line_with_its_place(tmp_path, old, new, expected):
+    said = with_table(tmp_path, old, new)
+    assert expected in said and said.startswith("e.toml:") and "\n" not in said
+
+
+def test_a_whole_reward_table_passes_and_takes_overrides(tmp_path):
+    plain = ("reward = { strict_binary = 1.0, fine_grained = 0.5 }\n", "")
+    file = write_spec(tmp_path, plain, ("[evaluate.dev]", TABLE))
+    overrides = ["stage.rl.reward.calls.value=50", "stage.rl.reward.loops.when.calls.above=0"]
+    found = read_experiment(file, overrides)
+    check_names(found, file, overrides)
+    reward = found.stage["rl"].reward
+    assert reward["calls"].value == 50.0 and reward["loops"].when["calls"].above == 0.0
+    assert read_experiment(written(tmp_path, found)).stage["rl"].reward == reward
+
+
+def written(folder: Path, experiment: Experiment) -> Path:
+    file = folder / "spec.toml"
+    file.write_text(experiment_toml(experiment))
+    return file
 
 
 def test_known_names_pass(tmp_path):

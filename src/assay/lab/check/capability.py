@@ -21,13 +21,13 @@ from assay.judge.health_rules import SIGNAL_WARNING
 from assay.judge.intervals import Interval, wilson
 from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.setup.prepare import find_order, find_part
+from assay.lab.setup.reward_parts import full_reward, reward_of
 from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import StageInput, reward_of, sampled_source
+from assay.lab.setup.stage_methods import StageInput, sampled_source
 from assay.rl.signal import signal_stats
 from assay.rollout.episodes import Samples
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import RunNotFound, checkpoint_directory
-from assay.tasks.task import Task, maximum
 from assay.train.group_choice import OVERLONG
 from assay.train.loop import FirstSamples
 from assay.train.sampled_groups import is_truncated, judge
@@ -56,13 +56,6 @@ class Floor:
     def low(self) -> bool:
         """Whether too few prompts are solved for RL to start."""
         return self.solved == 0 or self.interval.high < SIGNAL_WARNING
-
-
-def full_reward(task: Task, spec: RewardSpec) -> float:
-    """Reward of a right answer: the reward's maximum, or the weighted sum of several."""
-    if isinstance(spec, str):
-        return maximum(task, spec)
-    return sum(max(weight, 0.0) * maximum(task, name) for name, weight in spec.items())
 
 
 def capability(judged: Iterable[tuple[Hashable, Reward]], full: float) -> Floor | None:
@@ -114,7 +107,7 @@ def first_look(session: Session, name: str, stage: StageSpec, method: Method) ->
 
     def tell(samples: Sequence[SampleRecord]) -> None:
         judged = [((sample.row_id, sample.visit), sample.reward) for sample in samples]
-        floor = capability(judged, full_reward(session.task, reward))
+        floor = capability(judged, full_reward(session.task, reward, session.run.root))
         if floor is not None:
             session.observer.note(in_a_line(floor_finding(name, stage.start, floor)))
 
@@ -149,7 +142,8 @@ def probe_stage(
         given = session.stage_input(stage, chosen, runner)  # type: ignore[arg-type]
         episodes, where = sampled(subject, stage, given, jobs)
     yield from rates_finding(name, where, len(chosen), stage.group, episodes)
-    yield from floor_seen(name, where, episodes, full_reward(session.task, reward))
+    full = full_reward(session.task, reward, session.run.root)
+    yield from floor_seen(name, where, episodes, full)
 
 
 def floor_seen(name: str, where: str, episodes: Sequence[Episode], full: float) -> Seen:

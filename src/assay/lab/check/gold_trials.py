@@ -6,7 +6,7 @@ played against the row's environment; no model is run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -27,17 +27,17 @@ from assay.lab.check.subject import (
 )
 from assay.lab.setup.learner import Encoder
 from assay.lab.setup.prepare import find_part
+from assay.lab.setup.reward_parts import table_parts
 from assay.lab.setup.session import Session
 from assay.tasks.judge_reward import JudgeReward
-from assay.tasks.running import RewardRunner, WeightedReward
+from assay.tasks.reward_table import RewardTable, TablePart
+from assay.tasks.running import RewardRunner
 from assay.tasks.task import (
     BenchmarkOptions,
     Dialogue,
     RewardFunction,
     Task,
     benchmark,
-    maximum,
-    reward,
 )
 from assay.tasks.user_code import line_note
 
@@ -53,7 +53,7 @@ FEW, MOST = 0.05, 0.5
 
 Value = TypeVar("Value")
 Kind = Literal["correctness", "form", "constant", "unknown"]
-Runner = Callable[[RewardFunction | WeightedReward], RewardRunner]
+Runner = Callable[[RewardFunction | RewardTable], RewardRunner]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,9 @@ class Trial:
     exchanged: tuple[Tried, ...]
     place: str = ""
     """Of a user's reward: its file and line."""
+    punishes: bool = False
+    """Whether the reward is taken off, as a part of a table with a negative worth is: then nobody
+    is to earn it in full."""
 
     @property
     def shown(self) -> str:
@@ -107,7 +110,7 @@ def full_score(task_: Task, spec: EvaluateSpec, root: Path) -> float:
 
 def try_reward(
     name: str,
-    function: RewardFunction | WeightedReward,
+    function: RewardFunction | RewardTable,
     most: float,
     golds: Sequence[Gold],
     runner_of: Runner,
@@ -194,11 +197,25 @@ def judge_trials(place: str, trials: Sequence[Trial]) -> Seen:
     for trial in trials:
         reached = sum(not _short(trial, r) for _, r in trial.gold)
         yield Number(place, f"gold_full_share: {trial.name}", reached / len(trial.gold))
+        if len(trials) > 1 and trial.kind == "constant":
+            yield never_differs(place, trial)
+        if trial.punishes:
+            continue
         yield from gold_below_full(place, trial, judged)
         if trial.kind in ("correctness", "unknown"):
             yield from wrong_but_full(place, trial)
     if not judged:
         yield no_correctness(place, trials)
+
+
+def never_differs(place: str, trial: Trial) -> Finding:
+    """A part of a table that gives every answer the same."""
+    return Finding(
+        "note",
+        f"{place}: part {trial.name!r} never differs",
+        f"{len(trial.gold)} gold answers and {len(trial.empty) + len(trial.cut)} wrong ones",
+        "nothing, if it judges what only a model writes; else remove it",
+    )
 
 
 def gold_below_full(place: str, trial: Trial, judged: bool) -> Seen:
@@ -336,7 +353,7 @@ def play(world: World, row: Row, script: Script, ended: Ended = "stop") -> Compl
 
 def try_dialogues(
     name: str,
-    function: RewardFunction | WeightedReward,
+    function: RewardFunction | RewardTable,
     most: float,
     golds: Sequence[Scripted],
     world: World,
@@ -385,24 +402,28 @@ def gold_answers(subject: Subject) -> Seen:
     """Every reward on its rows, every benchmark's checker on its items."""
     session = subject.session
     for use in reward_uses(session):
-        names = [use.reward] if isinstance(use.reward, str) else list(use.reward)
+        parts = table_parts(session.task, use.reward, session.run.root)
         golds = subject.golds_of_data(use.data, use.rendering).answers
         world = session.task.dialogue
-        rewards = {name: reward(session.task, name, session.run.root) for name in names}
-        full = {name: maximum(session.task, name) for name in names}
         rows = find_part(session.sets, use.data)
         runner_of = partial(session.reward_runner, settings=use.settings)
         single = [gold for gold in golds if world(gold.row) is None]
         if single:
             yield from judge_trials(
                 use.place,
-                [try_reward(n, rewards[n], full[n], single, runner_of) for n in names],
+                [
+                    marked(try_reward(n, p.reward, p.maximum, single, runner_of), p)
+                    for n, p in parts.items()
+                ],
             )
         if len(single) < len(golds):
             talks = scripted(session, rows, use.rendering, world)
             yield from judge_trials(
                 use.place,
-                [try_dialogues(n, rewards[n], full[n], talks, world, runner_of) for n in names],
+                [
+                    marked(try_dialogues(n, p.reward, p.maximum, talks, world, runner_of), p)
+                    for n, p in parts.items()
+                ],
             )
     for name, evaluation in session.evaluations.items():
         if evaluation.spec.benchmark is None:
@@ -411,6 +432,11 @@ def gold_answers(subject: Subject) -> Seen:
         if golds:
             trial = checker_trial(session, name, golds)
             yield from judge_trials(f"evaluate.{name}", [trial])
+
+
+def marked(trial: Trial, part: TablePart) -> Trial:
+    """The trial of a part, which says whether it is a punishment."""
+    return replace(trial, punishes=part.scale < 0)
 
 
 def checker_trial(session: Session, name: str, golds: tuple[Gold, ...]) -> Trial:

@@ -12,9 +12,10 @@ from assay.judge.findings import Finding
 from assay.lab.check.gold_trials import LONGEST, World
 from assay.lab.check.subject import Gold, Seen, Subject, reward_uses, share_of, some
 from assay.lab.setup.prepare import find_part
+from assay.lab.setup.reward_parts import table_parts
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.no_verdict import attempt
-from assay.tasks.task import RewardFunction, is_unsafe, reward
+from assay.tasks.task import RewardFunction, is_unsafe
 from assay.tasks.user_code import line_note
 
 TRIED = 20
@@ -29,9 +30,8 @@ def task_sanity(subject: Subject) -> Seen:
         yield from broken_dialogues(use.place, rows, session.task.dialogue)
         golds = spread(subject.golds_of_data(use.data, use.rendering).answers)
         single = [gold for gold in golds if session.task.dialogue(gold.row) is None]
-        for name in [use.reward] if isinstance(use.reward, str) else list(use.reward):
-            function = reward(session.task, name, session.run.root)
-            yield from unsteady(use.place, name, function, single)
+        for name, part in table_parts(session.task, use.reward, session.run.root).items():
+            yield from unsteady(use.place, name, part.reward, single)
 
 
 def spread(all_: Sequence) -> Sequence:

@@ -29,15 +29,16 @@ from assay.lab.replay.step import (
 )
 from assay.lab.setup.learner import first_context
 from assay.lab.setup.prepare import find_part, prepare_set, rows_per_epoch
+from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import build_grpo, build_method, reward_of
+from assay.lab.setup.stage_methods import build_grpo, build_method
 from assay.rl.aggregation import rce_shares
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import group_numbers
 from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats
 from assay.tasks.rendered_dialogue import dialogue_of
-from assay.tasks.running import WeightedReward
+from assay.tasks.reward_table import RewardTable
 from assay.tasks.task import RewardFunction
 from assay.train.group_choice import groups_that_teach, rewards_of
 from assay.train.grpo import Grpo
@@ -121,7 +122,7 @@ def score(bench: Bench, stage: SampledStage) -> list[Reward]:
         return runner.score(pairs)
 
 
-def judge_of(bench: Bench, stage: SampledStage) -> RewardFunction | WeightedReward:
+def judge_of(bench: Bench, stage: SampledStage) -> RewardFunction | RewardTable:
     """The reward of a stage that `choose_stage` has found to have one."""
     assert stage.reward is not None
     return reward_of(bench.session.task, stage.reward, bench.session.run.root)

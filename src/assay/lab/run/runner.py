@@ -50,13 +50,13 @@ from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
 from assay.lab.setup.manifest import check_manifest, judge_sha256, write_manifest
 from assay.lab.setup.prepare import describe, find_order, find_part, rows_per_epoch
+from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import (
     StageInput,
     build_method,
     build_validation,
     loop_settings,
-    reward_of,
     with_step_metrics,
 )
 from assay.lab.setup.validate import read_whole

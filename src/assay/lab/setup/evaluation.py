@@ -17,15 +17,16 @@ from assay.data.leakage import Overlap, overlap
 from assay.data.row import Row
 from assay.data.splits import SplitError, conversation_of, take
 from assay.experiment.experiment import Experiment
+from assay.experiment.reward_tables import plain
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.learner import Learner, first_context
 from assay.lab.setup.prepare import DataSet, find_part
-from assay.lab.setup.stage_methods import reward_of
+from assay.lab.setup.reward_parts import reward_of, rewards_in
 from assay.rl.policy import Sampling, Stop
 from assay.runs.manifest_file import Manifest
 from assay.runs.records import EvaluationRecord
 from assay.tasks.rendered_dialogue import dialogue_of
-from assay.tasks.running import WeightedReward
+from assay.tasks.reward_table import RewardTable
 from assay.tasks.task import (
     BenchmarkOptions,
     Dialogue,
@@ -100,7 +101,7 @@ class Evaluation:
     spec: EvaluateSpec
     task: Task
     items: tuple[Row, ...]
-    score: RewardFunction | WeightedReward
+    score: RewardFunction | RewardTable
     classify: Callable[[Row, Completion], str]
     record: EvaluationRecord
     seed: int
@@ -142,7 +143,7 @@ def make_evaluation(
     many of them ask what an item asks.
     Raises UnknownNameError for names, SplitError where fewer items exist than are taken.
     """
-    score: RewardFunction | WeightedReward
+    score: RewardFunction | RewardTable
     if spec.benchmark is not None:
         made = benchmark(task, spec.benchmark, BenchmarkOptions(spec.options, root))
         items, score, classify, dialogue = made.items, made.score, made.classify, made.dialogue
@@ -150,12 +151,12 @@ def make_evaluation(
     else:
         items, classify = find_part(sets, spec.data or ""), no_error
         score = reward_of(task, spec.reward or {}, root)
-        checker, options = f"reward {json.dumps(spec.reward)}", {}
+        checker, options = f"reward {json.dumps(plain(spec.reward or {}))}", {}
         several = any(task.dialogue(item) is not None for item in items)
         dialogue = partial(dialogue_of, task) if several else None
     if spec.take is not None:
         items = take(items, spec.take.rows, spec.take.how).rows
-    judges = score.rewards.values() if isinstance(score, WeightedReward) else [score]
+    judges = rewards_in(score).values()
     notes = sorted({file_note(judge) for judge in judges} - {""})
     checker += f" ({', '.join(notes)})" if notes else ""
     record = EvaluationRecord(

@@ -32,13 +32,14 @@ from assay.data.hub_rows import open_set
 from assay.data.row_order import Mixture
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
-from assay.experiment.reward_tables import Reward
+from assay.experiment.reward_tables import Reward, parts_of, plain
 from assay.experiment.stage_tables import StageSpec
 from assay.judge.confounds import differences
 from assay.lab.setup.evaluation import Evaluation, Trained, trained_rows
 from assay.lab.setup.language_learner import path_table
 from assay.lab.setup.learner import question
 from assay.lab.setup.prepare import DataSet, hub_set, rendering_of
+from assay.lab.setup.reward_parts import rewards_in, table_part
 from assay.lab.setup.run_rows import files_of, provenance
 from assay.lab.setup.session import Session
 from assay.models.matmul import processor_name
@@ -48,8 +49,9 @@ from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import RunNotFound, run_checkpoint
 from assay.tasks.helper_model import find_helper
 from assay.tasks.judge_reward import JudgeReward
-from assay.tasks.running import DEADLINE_SECONDS, WeightedReward
-from assay.tasks.task import RewardFunction, reward, task_fingerprint
+from assay.tasks.reward_table import RewardTable
+from assay.tasks.running import DEADLINE_SECONDS
+from assay.tasks.task import RewardFunction, task_fingerprint
 from assay.tasks.user_code import file_of
 
 PACKAGE = Path(assay.__file__).parent
@@ -330,30 +332,29 @@ def stage_table(session: Session, spec: StageSpec) -> dict[str, Any]:
     table = spec.model_dump(mode="json", exclude_none=True, exclude=WITHOUT_EFFECT)
     table["rendering"] = {"name": encoder.name, "sha256": encoder.fingerprint}
     if table.get("reward") is not None:
-        table["reward"] = _rewards(session, table["reward"])
+        table["reward"] = _rewards(session, spec.reward)  # type: ignore[union-attr]
     return table
 
 
-def judge_sha256(
-    session: Session, spec: Reward | None, score: RewardFunction | WeightedReward
-) -> str:
+def judge_sha256(session: Session, spec: Reward | None, score: RewardFunction | RewardTable) -> str:
     """The sha256 of what the judgements of a reward, or of a benchmark's checker, depend on."""
-    rewards = [score, *score.rewards.values()] if isinstance(score, WeightedReward) else [score]
+    rewards = rewards_in(score).values()
     asked = {name for each in rewards if isinstance(each, JudgeReward) for name in each.helpers}
-    sources = [source_sha256(each) for each in rewards if not isinstance(each, WeightedReward)]
+    sources = [source_sha256(each) for each in rewards]
     helpers = {name: find_helper(session.helpers, name).fingerprint for name in sorted(asked)}
-    return sha256_text(canonical_json([sources, spec, helpers]))
+    return sha256_text(canonical_json([sources, plain(spec or {}), helpers]))
 
 
 def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:
-    weights = {spec: 1.0} if isinstance(spec, str) else spec
-    return {
-        name: {
-            "weight": weight,
-            "source_sha256": source_sha256(reward(session.task, name, session.run.root)),
-        }
-        for name, weight in weights.items()
-    }
+    """Source and settings of each part; a part that is a bare weight has the weight alone."""
+    found = {}
+    for name, part in parts_of(spec).items():
+        made = table_part(session.task, part, session.run.root)
+        told = {} if part.kind == name else {"kind": part.kind}
+        also = {"value", "options", "when"}
+        told |= part.model_dump(mode="json", include=also, exclude_defaults=True)
+        found[name] = {"weight": part.weight, **told, "source_sha256": source_sha256(made.reward)}
+    return found
 
 
 def _evaluation(session: Session, made: Evaluation) -> dict[str, Any]:

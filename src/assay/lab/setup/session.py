@@ -26,7 +26,8 @@ from assay.models.precision import Precision, choose_precision
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.sandbox.isolation import choose_isolation
-from assay.tasks.running import Judgements, RewardRunner, WeightedReward
+from assay.tasks.reward_table import RewardTable
+from assay.tasks.running import Judgements, RewardRunner
 from assay.tasks.task import RewardFunction, Task, task
 
 
@@ -123,7 +124,7 @@ class Session:
 
     def reward_runner(
         self,
-        reward: RewardFunction | WeightedReward,
+        reward: RewardFunction | RewardTable,
         settings: RewardSettings,
         journal: Judgements | None = None,
     ) -> RewardRunner:

@@ -4,14 +4,12 @@ Trains nothing itself.
 """
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from assay.data.episode import Episode, Reward
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Row
 from assay.data.row_order import RowOrder
 from assay.errors import InputError, look_up
-from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.stage_tables import (
     GrpoStage,
     RceStage,
@@ -31,8 +29,9 @@ from assay.rl.presets import PRESETS, Preset
 from assay.rl.signal import may_drop
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.reward_metrics import metrics_of
-from assay.tasks.running import RewardRunner, WeightedReward
-from assay.tasks.task import RewardFunction, Task, reward
+from assay.tasks.reward_table import RewardTable
+from assay.tasks.running import RewardRunner
+from assay.tasks.task import Task
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.likelihood import Rce, Rft, Sft, Validation
 from assay.train.loop import Check as BatchCheck
@@ -280,7 +279,7 @@ def build_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Grpo:
         max_tokens=stage.sampling.max_tokens,
         micro_tokens=stage.micro_tokens,
         top_entropy_share=stage.top_entropy_share or 1.0,
-        part_weights=part_weights(stage.reward),
+        part_weights=part_weights(given),
         thinking=given.encoder.thinking,
         max_bad_steps=stage.max_steps_without_bonus,
     )
@@ -296,13 +295,9 @@ def advantage_options(stage: GrpoStage, preset: Preset) -> AdvantageOptions:
     return replace(preset.advantage_options, **given)
 
 
-def part_weights(spec: RewardSpec) -> dict[str, float]:
-    """The weight of each named part of a table of rewards; none of a single reward."""
-    return {} if isinstance(spec, str) else dict(spec)
-
-
-def reward_of(task: Task, spec: RewardSpec, root: Path) -> RewardFunction | WeightedReward:
-    """The reward that a spec names, or the weighted sum of several; users' files lie in `root`."""
-    if isinstance(spec, str):
-        return reward(task, spec, root)
-    return WeightedReward({name: reward(task, name, root) for name in spec}, spec)
+def part_weights(given: StageInput) -> dict[str, float]:
+    """What the value of each part of a reward table is multiplied by; none of a single reward."""
+    table = given.runner.reward if given.runner else None
+    if not isinstance(table, RewardTable):
+        return {}
+    return {name: part.scale for name, part in table.parts.items()}

@@ -25,11 +25,12 @@ from assay.experiment.read_file import (
     read_experiment,
     text_of,
 )
-from assay.experiment.reward_tables import Reward
+from assay.experiment.reward_tables import Reward, RewardPart, parts_of
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.lab.monitor.sinks.sink_register import refusals
 from assay.lab.setup.helper_models import KINDS, METRIC
 from assay.lab.setup.learner import model_kinds
+from assay.lab.setup.reward_parts import WorthNothing, table_part
 from assay.rl.advantages import ADVANTAGES, GROUPLESS_ESTIMATORS, PART_ESTIMATORS, READS
 from assay.rl.aggregation import AGGREGATIONS
 from assay.rl.kl import CORRECTED, KL_ESTIMATORS, k1
@@ -37,7 +38,8 @@ from assay.rl.losses import LOSSES
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
 from assay.tasks.reward_metrics import own_metrics
-from assay.tasks.task import Task, reward, task
+from assay.tasks.reward_options import WrongOption
+from assay.tasks.task import Task, task
 from assay.tasks.user_code import forget_changed_files
 from assay.train.metric_names import METHODS, is_written
 
@@ -147,12 +149,16 @@ def _renderings() -> list[str]:
 def _rewards(
     path: KeyPath, spec: Reward | None, skill: Task, root: Path
 ) -> Iterator[Problem | None]:
-    names = [spec] if isinstance(spec, str) else [*(spec or {})]
-    for name in names:
+    for name, part in parts_of(spec or {}).items():
+        place = path if isinstance(spec, str) else (*path, name)
+        if isinstance(spec, dict) and isinstance(spec[name], RewardPart):
+            place = (*place, "kind")
         try:
-            reward(skill, name, root)
+            table_part(skill, part, root)
+        except (WrongOption, WorthNothing) as wrong:
+            yield _problem_of((*place[:-1], *(wrong.field or "").split(".")), wrong)
         except InputError as wrong:
-            yield _problem_of(path if isinstance(spec, str) else (*path, name), wrong)
+            yield _problem_of(place, wrong)
 
 
 def _problem_of(path: KeyPath, error: InputError) -> Problem:

@@ -1,0 +1,88 @@
+"""Builds the reward of a stage or an evaluation from its table, and names its kinds and parts.
+
+Scores nothing.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from assay.data.hashing import canonical_json
+from assay.errors import InputError
+from assay.experiment.reward_tables import Bounds, RewardPart, parts_of
+from assay.experiment.reward_tables import Reward as RewardSpec
+from assay.tasks.reward_options import with_options
+from assay.tasks.reward_table import Condition, RewardTable, TablePart
+from assay.tasks.task import RewardFunction, Task, lookup, maximum, reward
+from assay.tasks.text_rewards import TEXT, TEXT_MAXIMUM, TEXT_REWARDS
+
+
+class WorthNothing(InputError):
+    """A part whose full reward is 0 cannot be worth something else."""
+
+
+def reward_of(task: Task, spec: RewardSpec, root: Path) -> RewardFunction | RewardTable:
+    """The reward that a spec names, or the table of several; users' files lie in `root`."""
+    if isinstance(spec, str):
+        return kind_of(task, spec, root)
+    return RewardTable(table_parts(task, spec, root))
+
+
+def kind_of(task: Task, kind: str, root: Path) -> RewardFunction:
+    """The reward that a kind names: one for every task, the task's own, or of a user's file.
+
+    Raises UnknownNameError, and what loading a file raises.
+    """
+    if kind.startswith(TEXT):
+        return lookup(TEXT_REWARDS, kind.removeprefix(TEXT), "reward of texts")
+    return reward(task, kind, root)
+
+
+def table_parts(task: Task, spec: RewardSpec, root: Path) -> dict[str, TablePart]:
+    """The parts of a reward by name. Raises what `table_part` does."""
+    return {name: table_part(task, part, root) for name, part in parts_of(spec).items()}
+
+
+def table_part(task: Task, part: RewardPart, root: Path) -> TablePart:
+    """A part with its kind and options. Raises UnknownNameError, WrongOption, WorthNothing."""
+    made = with_options(part.kind, kind_of(task, part.kind, root), part.options)
+    full = full_of(task, part.kind, made)
+    scale = part.weight
+    if part.value is not None:
+        if full == 0:
+            problem = f"the full reward of {part.kind!r} is 0, which nothing makes {part.value:g}"
+            raise WorthNothing(problem, field="value", fix="write a weight")
+        scale = part.weight * (part.value / full)
+    when = tuple(condition(name, wanted) for name, wanted in part.when.items())
+    same = canonical_json([part.kind, part.options]) if part.options else part.kind
+    return TablePart(made, scale, when, full, same)
+
+
+def full_of(task: Task, kind: str, made: RewardFunction) -> float:
+    """The full reward of a kind; a reward whose options change it says so: `maximum`."""
+    if kind.startswith(TEXT):
+        named = TEXT_MAXIMUM.get(kind.removeprefix(TEXT), 1.0)
+    else:
+        named = maximum(task, kind)
+    return float(getattr(made, "maximum", named))
+
+
+def condition(part: str, wanted: float | Bounds) -> Condition:
+    """The condition that a part has a value, or one within bounds."""
+    if not isinstance(wanted, Bounds):
+        return Condition(part, equal=wanted)
+    given = {k: v for k, v in (("above", wanted.above), ("below", wanted.below)) if v is not None}
+    return Condition(part, **given)
+
+
+def full_reward(task: Task, spec: RewardSpec, root: Path) -> float:
+    """The most that a reward can come to."""
+    if isinstance(spec, str):
+        return full_of(task, spec, kind_of(task, spec, root))
+    return RewardTable(table_parts(task, spec, root)).maximum
+
+
+def rewards_in(score: RewardFunction | RewardTable) -> Mapping[str, RewardFunction]:
+    """The rewards that are scored, by the names of the parts; "" for one that is no table."""
+    if isinstance(score, RewardTable):
+        return {name: part.reward for name, part in score.parts.items()}
+    return {"": score}

@@ -1,0 +1,148 @@
+"""A reward made of named parts, each with a worth and conditions on the values of others.
+
+Nothing is scored here: `tasks.running` scores the parts in their order and has them combined.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import TopologicalSorter
+from itertools import product
+
+from assay.data.episode import Reward
+from assay.tasks.task import RewardFunction, lowest
+
+NEAR = 1e-9
+"""Values as close as this are equal."""
+MET = "met"
+"""The part of a part that is 1 where its conditions were met, else 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What the value of a part must be: near `equal`, or between bounds that it does not reach."""
+
+    part: str
+    equal: float | None = None
+    above: float = -math.inf
+    below: float = math.inf
+
+    def met(self, value: float) -> bool:
+        """Whether a value meets the condition."""
+        if self.equal is not None:
+            return abs(value - self.equal) <= NEAR
+        return self.above < value < self.below
+
+    @property
+    def thresholds(self) -> list[float]:
+        """Values at which meeting it may change."""
+        if self.equal is not None:
+            return [self.equal]
+        inside = [math.nextafter(self.above, math.inf), math.nextafter(self.below, -math.inf)]
+        return [x for bound in inside for x in (bound,) if abs(x) < 1e300]
+
+
+@dataclass(frozen=True, slots=True)
+class TablePart:
+    """One part: its reward, and what the reward's value is multiplied by."""
+
+    reward: RewardFunction
+    scale: float = 1.0
+    when: tuple[Condition, ...] = ()
+    maximum: float = 1.0
+    """The full reward of `reward`."""
+    same: str = ""
+    """Kind and options: parts alike in them are scored once."""
+
+
+@dataclass(frozen=True)
+class RewardTable:
+    """A reward of several parts: the sum of each value times its scale.
+
+    A part whose conditions are not met is worth 0 and is not scored. Where a part abstains, the
+    whole does and names it. Parts: each part's own value by name, "NAME/PART" of its own parts, and
+    "NAME/met" of parts with conditions. Facts are named "NAME/FACT".
+    """
+
+    parts: Mapping[str, TablePart]
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The parts, each after those that its conditions are on."""
+        waits = {name: [c.part for c in part.when] for name, part in self.parts.items()}
+        return tuple(TopologicalSorter(waits).static_order())
+
+    def wanted(self, name: str, found: Mapping[str, Reward | None]) -> bool:
+        """Whether a part is to be scored, given those before it; None is a part that was not."""
+        return all(self._met(condition, found) for condition in self.parts[name].when)
+
+    def _met(self, condition: Condition, found: Mapping[str, Reward | None]) -> bool:
+        reward = found[condition.part]
+        if reward is None:
+            return condition.met(0.0)
+        # Where the other abstains, the whole does, whatever this part is.
+        return reward.value is not None and condition.met(reward.value)
+
+    def combine(self, found: Mapping[str, Reward | None]) -> Reward:
+        """The reward from those of the parts, in the table's order; None is a part whose
+        conditions were not met."""
+        scored = {name: reward for name, reward in found.items() if reward is not None}
+        silent = [f"{name}: {each.why}" for name, each in scored.items() if each.value is None]
+        flat = {name: 0.0 if r is None else r.value for name, r in found.items()}
+        parts = {name: value for name, value in flat.items() if value is not None}
+        for name, reward in found.items():
+            if self.parts[name].when:
+                parts[f"{name}/{MET}"] = float(reward is not None)
+            if reward is not None:
+                parts |= {f"{name}/{inner}": value for inner, value in reward.parts.items()}
+        facts = {f"{name}/{k}": v for name, each in scored.items() for k, v in each.facts.items()}
+        if silent:
+            return Reward(None, parts, "; ".join(silent), facts=facts)
+        why = "; ".join(f"{name}: {each.why}" for name, each in scored.items() if each.why)
+        outcome = next((each.outcome for each in scored.values() if each.outcome), "")
+        value = sum(self.parts[name].scale * parts[name] for name in found)
+        return Reward(value, parts, why, outcome, facts)
+
+    @cached_property
+    def maximum(self) -> float:
+        """The most that the table can come to, over the full and lowest values of the parts and
+        the thresholds of their conditions."""
+        asked = {c.part: [] for part in self.parts.values() for c in part.when}
+        for part in self.parts.values():
+            for condition in part.when:
+                asked[condition.part] += condition.thresholds
+        choices = [self._candidates(name, extra) for name, extra in asked.items()]
+        chosen = (dict(zip(asked, values, strict=True)) for values in product(*choices))
+        return max(map(self._most, chosen))
+
+    def _candidates(self, name: str, extra: Sequence[float]) -> list[float]:
+        part = self.parts[name]
+        low, high = sorted((lowest(part.reward), part.maximum))
+        return [low, high, *(x for x in extra if low < x < high)]
+
+    def _most(self, chosen: Mapping[str, float]) -> float:
+        """The most that the table comes to where some parts have these values."""
+        values: dict[str, float] = {}
+        total = 0.0
+        for name in self.order:
+            part = self.parts[name]
+            if not all(condition.met(values[condition.part]) for condition in part.when):
+                values[name] = 0.0
+            elif name in chosen:
+                values[name] = chosen[name]
+            else:
+                ends = (part.maximum, lowest(part.reward))
+                values[name] = max(ends, key=lambda value: part.scale * value)
+            total += part.scale * values[name]
+        return total
+
+
+def weighted(rewards: Mapping[str, RewardFunction], weights: Mapping[str, float]) -> RewardTable:
+    """The weighted sum of rewards by name."""
+    return RewardTable(
+        {
+            name: TablePart(rewards[name], scale=weight, same=name)
+            for name, weight in weights.items()
+        }
+    )

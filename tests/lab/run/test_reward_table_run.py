@@ -1,0 +1,89 @@
+"""A run with a reward table: its parts are checked, scored, recorded, measured and replayed."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from assay.lab.check.gold_trials import gold_answers
+from assay.lab.check.subject import Subject
+from assay.lab.monitor.observer import Silent
+from assay.lab.replay.judge_again import replay
+from assay.lab.run.runner import start
+from assay.lab.setup.session import Session
+from assay.runs.manifest_file import read_manifest
+from assay.runs.metrics import read_metrics
+from assay.runs.run_directory import RunDirectory
+from tests.labs import make_lab
+
+TABLES = """
+[stage.rl]
+method = "grpo"
+data   = "sums"
+steps  = 1
+prompts  = 2
+group    = 4
+sampling = { max_tokens = 4 }
+
+[stage.rl.reward]
+correct = { kind = "math.accuracy", value = 100, when = { unfinished = 0 } }
+unfinished = { kind = "text.truncated", value = -1 }
+loops = { kind = "text.repetition", weight = 0.5, options = { size = 1 } }
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    folder = tmp_path_factory.mktemp("lab")
+    file = make_lab(folder, until="[stage.sft]", tables=TABLES)
+    (run,) = start(file, root=folder)
+    return run
+
+
+def test_every_sample_earns_what_its_parts_come_to(run: RunDirectory) -> None:
+    lines = pq.read_table(run.samples("rl", 1)).to_pylist()
+    for line in lines:
+        parts = json.loads(line["parts"])
+        worth = 100 * parts["correct"] - parts["unfinished"] + 0.5 * parts["loops"]
+        assert line["reward"] == pytest.approx(worth)
+        assert parts["correct/met"] == 1 - parts["unfinished"] == float(line["ended"] != "length")
+        distinct, tokens = len({*line["tokens"]}), len(line["tokens"])
+        assert parts["loops"] == pytest.approx(-(1 - distinct / tokens))
+    (metrics,) = read_metrics(run.metrics)
+    shares = [json.loads(line["parts"])["unfinished"] for line in lines]
+    assert metrics["part/unfinished"] == pytest.approx(sum(shares) / len(shares))
+    assert {"part/correct", "part/correct/met", "part/loops"} <= metrics.keys()
+    noted = read_manifest(run)["stages"]["rl"]["reward"]
+    assert noted["unfinished"].pop("source_sha256") != noted["correct"].pop("source_sha256")
+    assert noted["correct"] == {
+        "kind": "math.accuracy",
+        "weight": 1.0,
+        "value": 100.0,
+        "when": {"unfinished": 0.0},
+    }
+
+
+def test_a_replay_reproduces_the_table_and_takes_another_worth(run: RunDirectory) -> None:
+    found = replay(run, 1, ["reward.unfinished.value=-10"], observer=Silent())
+    assert found.proof.exact
+    (setting,) = found.settings
+    assert (setting.path, setting.control, setting.other) == ("reward.unfinished.value", -1, -10)
+    lines = pq.read_table(run.samples("rl", 1)).to_pylist()
+    moved = {line["sample_id"]: 9.0 * json.loads(line["parts"])["unfinished"] for line in lines}
+    for sample in found.samples:
+        less = moved[sample.id.partition(":")[2]]
+        assert sample.reward_after == pytest.approx((sample.reward_before or 0.0) - less)
+
+
+def test_check_tries_each_part_and_asks_nobody_to_earn_a_punishment(tmp_path: Path) -> None:
+    file = make_lab(tmp_path, until="[stage.sft]", tables=TABLES)
+    from assay.experiment.read_file import read_experiment
+
+    experiment = read_experiment(file)
+    session = Session(experiment, RunDirectory(tmp_path, "tiny", "x"), 7, Silent())
+    seen = list(gold_answers(Subject(session)))
+    numbers = {n.name: n.value for n in seen if hasattr(n, "value")}
+    assert numbers["gold_full_share: correct"] == 1.0
+    findings = [f.what for f in seen if hasattr(f, "what")]
+    assert not [what for what in findings if "unfinished" in what]

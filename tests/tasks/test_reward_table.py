@@ -1,0 +1,241 @@
+"""Reward tables: what parts come to together, what they wait for, and what is never scored."""
+
+import os
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Message, Row
+from assay.experiment.tables import EvaluateSpec
+from assay.lab.setup.reward_parts import full_reward, reward_of
+from assay.runs.judgement_journal import JudgementJournal
+from assay.tasks.judge_reward import JudgeReward
+from assay.tasks.math.task import TASK
+from assay.tasks.reward_options import WrongOption, with_options
+from assay.tasks.reward_signatures import as_reward
+from assay.tasks.reward_table import Condition, RewardTable, TablePart
+from assay.tasks.running import RewardRunner
+from tests.tasks.reward_faults import padded
+
+ROW = Row("r", (Message("user", "3 + 4 = ?"),), gold="7")
+BASIC = """
+[reward.correct]
+kind = "math.accuracy"
+value = 100
+when = { unfinished = 0 }
+
+[reward.unfinished]
+kind = "text.truncated"
+value = -1
+"""
+QUALITY = """
+[reward]
+correct    = { kind = "math.accuracy", value = 100, when = { unfinished = 0.0 } }
+unfinished = { kind = "text.truncated", value = -10 }
+repeated   = { kind = "text.repeats", weight = 0 }
+language   = { kind = "text.one_script", value = 5 }
+
+[reward.length]
+kind = "text.length_bonus"
+value = 10
+options = { start = 620, rate = 2.3 }
+when = { repeated = 0 }
+"""
+
+
+def spec_of(text: str) -> Any:
+    table = {"data": "d", "role": "report", "checkpoints": ["base"], **tomllib.loads(text)}
+    return EvaluateSpec.model_validate(table).reward
+
+
+def score(text: str, *said: Completion) -> list[Reward]:
+    made = reward_of(TASK, spec_of(text), Path())
+    with RewardRunner(made, sandbox="limits-only") as runner:
+        return runner.score([(ROW, completion) for completion in said])
+
+
+def test_the_basic_stage_is_a_table() -> None:
+    right, wrong = Completion(r"\boxed{7}"), Completion(r"\boxed{8}")
+    cut = Completion(r"\boxed{7} and so", ended="length")
+    rewards = score(BASIC, right, wrong, cut)
+    assert [reward.value for reward in rewards] == [100.0, 0.0, -1.0]
+    assert rewards[0].parts == {
+        "correct": 1.0,
+        "correct/met": 1.0,
+        "correct/format": 1.0,
+        "correct/answer": 1.0,
+        "unfinished": 0.0,
+    }
+    assert rewards[2].parts == {"correct": 0.0, "correct/met": 0.0, "unfinished": 1.0}
+    assert full_reward(TASK, spec_of(BASIC), Path()) == 100.0
+
+
+def test_the_quality_stage_is_a_table() -> None:
+    tokens = tuple(range(1220))
+    plain = Completion(r"so \boxed{7}", tokens)
+    looped = Completion(r"again, again, again, again, again, \boxed{7}", tokens)
+    mixed = Completion(r"so 七 \boxed{7}", tokens[:620])
+    cut = Completion("so", tokens, "length")
+    bonus = 10 * (1 - 2.718281828459045 ** (-2.3 * 600 / 600))
+    values = [reward.value for reward in score(QUALITY, plain, looped, mixed, cut)]
+    assert values == pytest.approx([105 + bonus, 105, 100, -10 + bonus + 5])
+    assert full_reward(TASK, spec_of(QUALITY), Path()) == pytest.approx(115)
+
+
+def value(number: float | None, why: str = "") -> Any:
+    return lambda row, completion: Reward(number, why=why, facts={"why": why})
+
+
+def table(**parts: TablePart) -> RewardTable:
+    return RewardTable(parts)
+
+
+def judged(reward: RewardTable, texts: Sequence[str] = ("x",), **options: Any) -> list[Reward]:
+    with RewardRunner(reward, **options) as runner:
+        return runner.score(
+            [(ROW, Completion(text, id=f"1/r#{n}")) for n, text in enumerate(texts)]
+        )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "met"),
+    [
+        ({"equal": 0.1 + 0.2}, [0.3]),
+        ({"above": 0.3}, [0.5, 1.0]),
+        ({"below": 0.5}, [0.0, 0.3]),
+        ({"above": 0.0, "below": 0.5}, [0.3]),
+    ],
+)
+def test_a_condition_is_met_at_its_value_or_between_its_bounds(wanted: dict, met: list) -> None:
+    condition = Condition("other", **wanted)
+    assert [v for v in (0.0, 0.3, 0.5, 1.0) if condition.met(v)] == met
+
+
+def test_conditions_are_on_what_the_other_kind_gave_and_chain() -> None:
+    reward = table(
+        third=TablePart(value(5.0), when=(Condition("second", equal=0),), same="3"),
+        second=TablePart(value(9.0), when=(Condition("first", above=10),), same="2"),
+        first=TablePart(value(1.0), scale=100.0, same="1"),
+    )
+    (found,) = judged(reward)
+    assert found.value == 105.0, "the second is 0, as its condition was not met"
+    assert found.parts == {
+        "third": 5.0,
+        "second": 0.0,
+        "first": 1.0,
+        "third/met": 1.0,
+        "second/met": 0.0,
+    }
+    assert found.facts == {"third/why": "", "first/why": ""}
+
+
+def test_a_part_that_abstains_makes_the_whole_abstain_and_what_waits_for_it_is_not_scored() -> None:
+    calls: list[str] = []
+
+    def count(batch: Any, helpers: Any) -> list[Reward]:
+        calls.extend(completion.text for _, completion in batch)
+        return [Reward(1.0)] * len(batch)
+
+    judge = JudgeReward(count)
+    reward = table(
+        judge=TablePart(judge, when=(Condition("right", equal=1),), same="judge"),
+        right=TablePart(
+            lambda row, c: Reward(None, why="no gold") if c.text == "?" else Reward(float(c.text)),
+            same="right",
+        ),
+    )
+    rewards = judged(reward, ("1", "0", "?", "1"))
+    assert [each.value for each in rewards] == [2.0, 0.0, None, 2.0]
+    assert rewards[2].why == "right: no gold" and calls == ["1", "1"]
+
+
+def test_parts_alike_in_kind_and_options_are_scored_once(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    def count(batch: Any, helpers: Any) -> list[Reward]:
+        calls.extend(completion.text for _, completion in batch)
+        return [Reward(0.5)] * len(batch)
+
+    judge = JudgeReward(count)
+    reward = table(
+        one=TablePart(judge, when=(Condition("is_a", equal=1),), same="judge"),
+        is_a=TablePart(lambda row, c: Reward(float(c.text == "a")), same="is_a"),
+        two=TablePart(judge, scale=10.0, same="judge"),
+    )
+    journal = JudgementJournal(tmp_path / "j.jsonl", "hash")
+    first = judged(reward, ("a", "b"), journal=journal)
+    assert [each.value for each in first] == [0.5 + 1 + 5, 5.0] and sorted(calls) == ["a", "b"]
+    assert judged(reward, ("a", "b"), journal=journal) == first and len(calls) == 2
+
+
+def test_the_maximum_knows_that_conditions_exclude_each_other() -> None:
+    def low(number: float) -> Any:
+        made = value(0.0)
+        made.lowest = number
+        return made
+
+    right = TablePart(value(1.0), scale=10.0, same="right")
+    brief = TablePart(value(1.0), scale=3.0, when=(Condition("right", equal=1),), same="brief")
+    tried = TablePart(value(1.0), scale=12.0, when=(Condition("right", equal=0),), same="tried")
+    assert table(right=right, brief=brief).maximum == 13.0
+    assert table(right=right, brief=brief, tried=tried).maximum == 13.0
+    assert table(right=right, tried=tried).maximum == 12.0
+    penalty = TablePart(low(-1.0), scale=2.0, maximum=0.0, same="penalty")
+    assert table(right=right, penalty=penalty).maximum == 10.0
+    sign = TablePart(low(-1.0), scale=-2.0, maximum=0.0, same="sign")
+    assert table(right=right, sign=sign).maximum == 12.0
+    partly = TablePart(value(1.0), scale=100.0, when=(Condition("right", above=0.3, below=0.6),))
+    assert table(right=right, partly=partly).maximum == pytest.approx(106.0)
+
+
+@pytest.mark.parametrize("spec", ["accuracy", {"accuracy": 1.0, "cosine": 0.5}])
+def test_names_and_weights_mean_what_they_did(spec: Any) -> None:
+    made = reward_of(TASK, spec, Path())
+    said = Completion(r"\boxed{7}", (1,))
+    with RewardRunner(made) as runner:
+        (found,) = runner.score([(ROW, said)])
+    assert found.value == pytest.approx(1.0 if isinstance(spec, str) else 1.5, abs=1e-5)
+    assert full_reward(TASK, spec, Path()) == (1.0 if isinstance(spec, str) else 1.5)
+
+
+def test_options_reach_the_reward_that_they_are_of() -> None:
+    two = '[reward]\nbonus = { kind = "text.repetition", options = { size = 1, penalty = -4.0 } }\n'
+    (found,) = score(two, Completion("a a", (5, 5)))
+    assert found.value == -2.0
+    curve = '[reward]\nshort = { kind = "cosine", options = { max_length = 2 }, value = 2 }\n'
+    at_full, beyond = score(curve, *(Completion(r"\boxed{7}", (0,) * n) for n in (2, 1)))
+    assert (at_full.value, beyond.value) == (pytest.approx(1.0), pytest.approx(1.5))
+
+
+def test_options_reach_a_reward_in_a_worker() -> None:
+    bound = with_options("padded", padded, {"size": 3, "mark": "+"})
+    with RewardRunner(bound, sandbox="limits-only") as runner:
+        rewards = runner.score([(ROW, Completion("x"))])
+    assert rewards[0].value == 3.0 and rewards[0].why.startswith("+ ")
+    assert rewards[0].why != f"+ {os.getpid()}"
+
+
+def test_options_reach_a_plain_function_of_a_user() -> None:
+    def shorter(prompt: str, completion: str, row: Row, than: int = 10) -> float:
+        return float(len(completion) < than)
+
+    bound = with_options("shorter", as_reward(shorter, "shorter"), {"than": 2})
+    assert [bound(ROW, Completion(text)).value for text in ("a", "aa")] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"sizes": 3}, "options.sizes: 'padded' has no option 'sizes' .*size"),
+        ({"size": "3"}, "options.size: expected an integer, got '3'"),
+        ({"size": True}, "options.size: expected an integer, got True"),
+        ({"mark": 3}, "options.mark: expected a string, got 3"),
+    ],
+)
+def test_an_option_that_a_reward_does_not_have_or_take_is_refused(options, problem) -> None:
+    with pytest.raises(WrongOption, match=problem):
+        with_options("padded", padded, options)
