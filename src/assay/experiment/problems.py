@@ -69,6 +69,18 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "clip_ratio_c": ("stage.NAME.clip.dual",),
     "delta": ("stage.NAME.clip.dual",),
     "entropy_coeff": ("stage.NAME.entropy_coef",),
+    "top_entropy_quantile": ("stage.NAME.top_entropy_share",),
+    "sapo_temperature_pos": ("stage.NAME.clip.tau_positive",),
+    "sapo_temperature_neg": ("stage.NAME.clip.tau_negative",),
+    "vllm_importance_sampling_mode": ("stage.NAME.importance.mode",),
+    "vllm_importance_sampling_clip_max": ("stage.NAME.importance.high",),
+    "vllm_importance_sampling_clip_min": ("stage.NAME.importance.low",),
+    "rollout_is": ("stage.NAME.importance.mode",),
+    "rollout_is_threshold": ("stage.NAME.importance.high",),
+    "multi_objective_aggregation": ("stage.NAME.advantage",),
+    "min_lr_rate": ("stage.NAME.optimizer.min_lr",),
+    "min_lr_ratio": ("stage.NAME.optimizer.min_lr",),
+    "stop_strings": tuple(f"{table}.stop" for table in DRAWN),
     "adv_estimator": ("stage.NAME.algorithm",),
     "scale_rewards": ("stage.NAME.advantage",),
     "norm_adv_by_std_in_grpo": ("stage.NAME.advantage",),
@@ -116,6 +128,8 @@ MEANINGS: Mapping[str, str] = {
     "ppo_micro_batch_size_per_gpu": "tokens of one pass; the gradient does not depend on them",
     "ppo_mini_batch_size": "the number of updates, not the size of one",
     "train_batch_size": "of a whole step",
+    "min_lr_rate": "the rate itself, not its share of the peak",
+    "min_lr_ratio": "the rate itself, not its share of the peak",
 }
 """What the key here means where it counts another thing than theirs."""
 

@@ -232,8 +232,9 @@ def stage_seconds(stage: StageSpec, work: StageWork, found: Speed) -> tuple[floa
         step = passes * work.tokens(answer) * found.token
         if isinstance(stage, GrpoStage):
             step *= stage.updates.epochs
-            if stage.kl.coef:
-                step += work.tokens(answer) * found.token
+            # Scores of the reference; entropies before the update.
+            forwards = bool(stage.kl.coef) + (stage.top_entropy_share is not None)
+            step += forwards * work.tokens(answer) * found.token
         if samples(stage):
             step += answering_seconds(work.prompts, work.group, work.prompt, answer, found)
         ends.append(work.steps * step)
