@@ -12,7 +12,7 @@ from assay.rollout.engines.cpu.batcher import Batcher, Job
 from assay.rollout.engines.cpu.continuous_batch import NotNumbers
 from assay.rollout.engines.plain.plain_batch import PlainBatch
 from assay.rollout.engines.plain.plain_decoding import Decoding
-from assay.rollout.engines.plain.plain_sampler import PlainSampler
+from assay.rollout.engines.plain.plain_sampler import CacheUntrue, PlainSampler
 from tests.models.folders import tiny_tokenizer
 
 ENDS = frozenset(range(3))
@@ -61,3 +61,13 @@ def test_assay_serve_opens_models_of_both_paths(tmp_path: Path) -> None:
         with opened(tmp_path, f"path:{family}", "auto") as served:
             assert isinstance(served.decoder, PlainBatch)
             assert served.context_tokens >= 64
+
+
+def test_a_cache_that_goes_wrong_later_answers_no_request() -> None:
+    batcher = Batcher(PlainBatch(tiny_family("moshi"), torch.float32), ENDS)
+    for _ in range(2):
+        job = Job(tuple(range(40, 52)), KEY, Sampling(0.0, 24))
+        batcher.submit(job)
+        with pytest.raises(CacheUntrue):
+            job.done.result(60)
+    batcher.close()

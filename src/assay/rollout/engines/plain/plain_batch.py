@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from assay.data.episode import Turn
 from assay.models.plain_forward import causal_of
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.continuous_batch import NotNumbers, Row, Step
 from assay.rollout.engines.plain.plain_decoding import Decoding, Way, decoding, way_of
-from assay.rollout.engines.plain.plain_sampler import computing_in, drawn_tokens
+from assay.rollout.engines.plain.plain_sampler import computing_in, drawn_tokens, proven
 from assay.rollout.token_choice import key_state
 
 MOST = 16
@@ -31,6 +32,9 @@ class PlainBatch:
     compute: torch.dtype
     rows: dict[Row, Decoding | None] = field(default_factory=dict)
     """Completions in the order of their coming, with what the model keeps of them."""
+    logps: dict[Row, list[float]] = field(default_factory=dict)
+    """Log-probs drawn so far, until one completion has been compared with its whole sequence."""
+    unproven: bool = True
 
     @cached_property
     def way(self) -> Way:
@@ -44,12 +48,19 @@ class PlainBatch:
         return row
 
     def leave(self, row: Row) -> None:
-        """Forget a completion that has not failed."""
+        """Forget a completion that has not failed. Raises CacheUntrue for the first one."""
         del self.rows[row]
+        logps = self.logps.pop(row, [])
+        if not (self.unproven and logps):
+            return
+        context, actions = tuple(row.tokens[: row.context]), tuple(row.tokens[row.context :])
+        turn = Turn(context, actions, (True,) * len(actions), tuple(logps))
+        with torch.no_grad(), computing_in(self.module, self.compute):
+            self.unproven = not proven(self.module, self.compute, turn, row.sampling)
 
     def clear(self) -> None:
         """Forget all completions."""
-        self.rows = {}
+        self.rows, self.logps = {}, {}
 
     def step(self) -> Step:
         """Draw one token for each of the first completions."""
@@ -71,9 +82,12 @@ class PlainBatch:
             token_1, logp_1 = drawn_tokens(logits_1V, state_1, row.drawn, row.sampling)
         except Exception as error:  # this completion fails; the others go on
             del self.rows[row]
+            self.logps.pop(row, None)
             step.failed.append((row, error))
             return
         held.feed(token_1)
         self.rows[row] = held
         row.tokens.append(int(token_1))
+        if self.unproven:
+            self.logps.setdefault(row, []).append(float(logp_1))
         step.drawn.append((row, int(token_1), float(logp_1)))

@@ -96,34 +96,10 @@ class PlainSampler:
         with evaluating(self.module), torch.no_grad(), computing_in(self.module, self.compute):
             for groups in batched(prompts, way.padded, self._rows(prompts, sampling)):
                 self._answer(groups, states_N, sampling, policy_version, turns)
-            if self._unproven:
-                self._prove(max(turns.values(), key=length_of), sampling)
+            if self._unproven and turns:
+                turn = max(turns.values(), key=length_of)
+                self._unproven = not proven(self.module, self.compute, turn, sampling)
         return [turns[n] for n in range(len(prompts))]
-
-    def _prove(self, turn: Turn, sampling: Sampling) -> None:
-        """Compare the log-probs of a long turn with those of its whole sequence, once.
-
-        Raises CacheUntrue. What was drawn from a part of the vocabulary, or greedily, is compared
-        where that is the distribution that was recorded.
-        """
-        if sampling.top_p != 1 or sampling.top_k:
-            return
-        context, actions_S = tokens_of(turn.context), torch.tensor(turn.actions)
-        temperature, offsets = sampling.temperature or 1.0, torch.tensor([0, len(actions_S)])
-        expected_S, _ = score_padded(
-            self.module, [context], actions_S, offsets, temperature=temperature
-        )
-        gap_S = (expected_S.cpu() - torch.tensor(turn.behaviour_logps)).abs()
-        rough = self.compute == torch.bfloat16
-        found = float(gap_S.mean() if rough else gap_S.max())
-        if not found <= (MEAN_GAP if rough else MOST_GAP) / min(temperature, 1.0):
-            name = type(causal_of(self.module)).__name__
-            raise CacheUntrue(
-                f"Transformers' cache of {name} gives other log-probs than the whole sequence of "
-                f"{len(context) + len(actions_S)} tokens, {found:.2g} apart; use another model, or "
-                "the pinned version of transformers"
-            )
-        self._unproven = False
 
     def score(
         self, contexts: Sequence[tuple[int, ...]], answers: Sequence[tuple[int, ...]]
@@ -188,6 +164,31 @@ class PlainSampler:
             for n in members:
                 ended = stopped(drawn[n][0], self.end_tokens, sampling.stop)
                 turns[n] = finished(context, *drawn[n], ended, policy_version)
+
+
+def proven(module: nn.Module, compute: torch.dtype, turn: Turn, sampling: Sampling) -> bool:
+    """Compare the log-probs of a turn with those of its whole sequence; for use inside
+    `computing_in`. False where a part of the vocabulary was drawn from, so that they differ.
+
+    Raises CacheUntrue.
+    """
+    if sampling.top_p != 1 or sampling.top_k:
+        return False
+    context, actions_S = tokens_of(turn.context), torch.tensor(turn.actions)
+    # Greedy tokens carry their log-prob at temperature 1.
+    temperature, offsets_N1 = sampling.temperature or 1.0, torch.tensor([0, len(actions_S)])
+    expected_S, _ = score_padded(module, [context], actions_S, offsets_N1, temperature=temperature)
+    gap_S = (expected_S.cpu() - torch.tensor(turn.behaviour_logps)).abs()
+    rough = compute == torch.bfloat16
+    found = float(gap_S.mean() if rough else gap_S.max())
+    if not found <= (MEAN_GAP if rough else MOST_GAP) / min(temperature, 1.0):
+        name = type(causal_of(module)).__name__
+        raise CacheUntrue(
+            f"Transformers' cache of {name} gives other log-probs than the whole sequence of "
+            f"{length_of(turn)} tokens, {found:.2g} apart; use another model, or the pinned "
+            "version of transformers"
+        )
+    return True
 
 
 def length_of(turn: Turn) -> int:
