@@ -33,7 +33,7 @@ ROOMS = {
         "monitor.sinks",
         "monitor",
     ),
-    "tasks": ("chat", "tools", "math", ""),
+    "tasks": ("adapters", "chat", "tools", "math", ""),
     "rollout": ("policies", "engines", "engines.plain", "engines.cpu", "engines.endpoint", ""),
     "judge": ("audit", ""),
     "data": ("formats", "renderings", "results", "reported", ""),
