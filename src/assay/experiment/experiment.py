@@ -23,6 +23,7 @@ from assay.experiment.tables import (
     NoteSpec,
     check_watched,
 )
+from assay.experiment.training_settings import LoraAdapt
 
 Refusals = Iterator[PydanticCustomError]
 
@@ -169,6 +170,7 @@ def check_stages(experiment: Experiment) -> Refusals:
                 fix = f'validate on "{stage.data}.dev", or on other rows'
                 yield refused(f"stage.{name}.validation", problem, fix)
         yield from _check_checkpoint(experiment, f"stage.{name}.start", stage.start, seen)
+        yield from _check_dora(experiment, name, stage)
         for evaluation in stage.other_rendering_than or ():
             if evaluation not in experiment.evaluate:
                 field = f"stage.{name}.other_rendering_than"
@@ -177,6 +179,18 @@ def check_stages(experiment: Experiment) -> Refusals:
         if isinstance(stage, GrpoStage) and not experiment.as_reported:
             yield from _check_full_softmax(name, stage)
         seen.append(name)
+
+
+def _check_dora(experiment: Experiment, name: str, stage: StageSpec) -> Refusals:
+    """A DoRA adapter and another one below it, or above, are not one adapter over their model."""
+    start = parse_checkpoint(stage.start)
+    below = experiment.stage.get(start.stage or "") if start else None
+    if below is None:
+        return
+    kinds = [each.adapt for each in (stage, below) if isinstance(each.adapt, LoraAdapt)]
+    if len(kinds) == 2 and any(kind.dora for kind in kinds):
+        fix = "start from base, or leave dora out of both"
+        yield refused(f"stage.{name}.adapt", "DoRA does not stack with another adapter", fix)
 
 
 def check_evaluations(experiment: Experiment) -> Refusals:

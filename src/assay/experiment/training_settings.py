@@ -111,16 +111,22 @@ class LoraAdapt(Table):
     """Rank of the adapters."""
     alpha: Annotated[float, Field(gt=0, le=1e6)] = 32.0
     """Adapters are scaled by alpha / rank."""
+    rslora: bool | None = None
+    """Scale by alpha / sqrt(rank) instead, so that larger ranks learn as fast (Kalajdzievski,
+    2023)."""
+    dora: bool | None = None
+    """Also train the length of each row of a weight (DoRA; Liu et al., 2024); slower, and only
+    over whole models."""
     targets: Annotated[Many[str], Field(min_length=1)] = ("all-linear",)
     """Linear layers by name or by the end of their dotted name; `all-linear` is every one but the
     output head."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Dropout on the adapters' input, in `sft` stages only."""
 
-    @field_validator("dropout")
+    @field_validator("dropout", "rslora", "dora")
     @classmethod
     def _none_is_none(cls, value: float | None) -> float | None:
-        return value or None
+        return value or None  # so that manifests from before the key are alike
 
 
 class FreezeAdapt(Table):

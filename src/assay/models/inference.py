@@ -1,14 +1,14 @@
 """A dense decoder laid out for inference: fewer, larger products over weights packed once.
 
-Takes the weights of a Transformers model (adapters merged), fuses the projections that read the
-same input, and on a CPU reorders them for its matrix kernels, which pays from one row to about a
-hundred. Norms, residuals and rotations stay fp32, as in training under autocast, so that sampled
-and trained log-probs differ as little as possible. Attention comes from a plan; nothing here
-trains, samples or keeps keys and values.
+Takes the weights of a Transformers model (adapters merged, or apart from bf16 weights), fuses the
+projections that read the same input, and on a CPU reorders them for its matrix kernels, which pays
+from one row to about a hundred. Norms, residuals and rotations stay fp32, as in training under
+autocast, so that sampled and trained log-probs differ as little as possible. Attention
+comes from a plan; nothing here trains, samples or keeps keys and values.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from transformers.activations import SiLUActivation
 from assay.models.attention import AttentionPlan, refuse_unplanned
 from assay.models.elementwise import normalise, rotate, rotations
 from assay.models.layers import Multipliers, multipliers, rotates, times
+from assay.models.lora import LowRank, low_rank
 from assay.models.scoring import plain_head
 
 Product = Callable[[Tensor], Tensor]
@@ -185,11 +186,19 @@ def merged_weight(linear: Any) -> tuple[Tensor, Tensor | None]:
         return linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
     adapted: Any = linear
     weight, bias = merged_weight(adapted.get_base_layer())
-    return weight + sum(adapted.get_delta_weight(a) for a in adapted.active_adapters), bias
+    whole = weight + sum(adapted.get_delta_weight(a) for a in adapted.active_adapters)
+    lengths_O = low_rank(adapted).lengths_O if adapted.lora_variant else None
+    return whole if lengths_O is None else whole * lengths_O[:, None], bias
 
 
 def product(linears: list[Any], dtype: torch.dtype, activation: nn.Module | None = None) -> Product:
-    """One product that does the work of all `linears` side by side, then the activation."""
+    """One product that does the work of all `linears` side by side, then the activation.
+
+    Adapters are merged, unless `dtype` is narrower than the weights: after a step at a learning
+    rate of 1e-4, rounding to bfloat16 loses most of what is merged.
+    """
+    if any(isinstance(each, LoraLayer) and is_narrower(dtype, each) for each in linears):
+        return adapted_product(linears, dtype, activation)
     parts = [merged_weight(linear) for linear in linears]
     weight = side_by_side([weight.to(dtype) for weight, _ in parts])
     bias = None
@@ -200,6 +209,45 @@ def product(linears: list[Any], dtype: torch.dtype, activation: nn.Module | None
     if activation is None:
         return lambda rows: F.linear(rows, weight, bias)
     return lambda rows: activation(F.linear(rows, weight, bias))
+
+
+def is_narrower(dtype: torch.dtype, layer: Any) -> bool:
+    """Whether the adapter's weights have more digits than the type."""
+    return dtype.itemsize < layer.get_base_layer().weight.dtype.itemsize
+
+
+def adapted_product(
+    linears: list[Any], dtype: torch.dtype, activation: nn.Module | None
+) -> Product:
+    """The same with each adapter's part added to the rounded base's, as training under autocast
+    does (`lora.AddLowRank`)."""
+    base = product([getattr(each, "base_layer", each) for each in linears], dtype)
+    stop, adapters = 0, []
+    for each in linears:
+        start, stop = stop, stop + each.out_features
+        if isinstance(each, LoraLayer):
+            adapter = low_rank(each)
+            down_RD, up_OR = adapter.down_RD.to(dtype), adapter.up_OR.to(dtype)
+            adapter = replace(adapter, down_RD=down_RD, up_OR=up_OR)
+            adapters.append((slice(start, stop), adapter, each.get_base_layer().bias))
+
+    def multiply(rows: Tensor) -> Tensor:
+        output = base(rows)
+        for columns, adapter, bias in adapters:
+            add_low_rank(output[:, columns], rows, adapter, bias)
+        return output if activation is None else activation(output)
+
+    return multiply
+
+
+def add_low_rank(output: Tensor, rows: Tensor, adapter: LowRank, bias: Tensor | None) -> None:
+    """Add an adapter's part to a layer's output, in place."""
+    output.addmm_(rows @ adapter.down_RD.t(), adapter.up_OR.t(), alpha=adapter.scaling)
+    if adapter.lengths_O is None:
+        return
+    # The lengths are of the weights: the bias stays as it is.
+    plain = 0.0 if bias is None else bias.detach()
+    output.copy_((output.float() - plain) * adapter.lengths_O + plain)
 
 
 def side_by_side(parts: list[Tensor]) -> Tensor:

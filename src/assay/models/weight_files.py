@@ -9,9 +9,9 @@ there, so that one rank and scale hold for every layer. Optimizer and random sta
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isclose
+from math import isclose, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +60,18 @@ class Adapter:
 
     @property
     def scale(self) -> float:
-        """alpha / r."""
-        return self.config["lora_alpha"] / self.rank
+        """alpha / r, or alpha / sqrt(r) where it is rank-stabilised."""
+        return self.config["lora_alpha"] / divisor(self.config, self.rank)
 
     @property
     def layers(self) -> set[str]:
         """The layers it changes."""
         return {name.removesuffix(DOWN) for name in self.tensors if name.endswith(DOWN)}
+
+
+def divisor(config: Mapping[str, Any], rank: int) -> float:
+    """What peft divides alpha by at this rank."""
+    return sqrt(rank) if config.get("use_rslora") else rank
 
 
 def own_adapter(folder: Path) -> Adapter:
@@ -80,7 +85,7 @@ def own_adapter(folder: Path) -> Adapter:
     if not below:
         return Adapter(tensors, config)
     rank = config["r"] - below
-    alpha = config["lora_alpha"] * rank / config["r"]
+    alpha = config["lora_alpha"] * divisor(config, rank) / divisor(config, config["r"])
     own = {name: _own_rows(name, tensor, rank) for name, tensor in tensors.items()}
     # A is drawn at random and never all 0, where a stage has an adapter.
     left_alone = {n.removesuffix(DOWN) for n, t in own.items() if n.endswith(DOWN) and not t.any()}
@@ -126,7 +131,8 @@ def _stack(chain: Sequence[Adapter], file: Path) -> dict[str, Any]:
         tensors |= _stacked_layer(layer, chain)
     save_file(tensors, file, metadata={"format": "pt", RANK_BELOW: str(rank - own.rank)})
     targets = [layer.removeprefix("base_model.model.") for layer in layers]
-    return {"r": rank, "lora_alpha": own.scale * rank, "target_modules": targets}
+    alpha = own.scale * divisor(own.config, rank)
+    return {"r": rank, "lora_alpha": alpha, "target_modules": targets}
 
 
 def _stacked_layer(layer: str, chain: Sequence[Adapter]) -> dict[str, Tensor]:
@@ -251,7 +257,7 @@ def _read_adapter(model: PeftModel, directory: Path) -> dict[str, Tensor]:
     """The stage's own adapter, once its config is seen to be that of the model's adapter."""
     stored = own_adapter(directory)
     config = model.peft_config["default"].to_dict()
-    for key in ("peft_type", "r", "lora_alpha", "use_rslora"):
+    for key in ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora"):
         if not _equal(stored.config.get(key), config.get(key)):
             raise ArchitectureMismatch(
                 f"adapter has {stored.config.get(key)}, the model's has {config.get(key)}",

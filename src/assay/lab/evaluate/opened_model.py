@@ -69,7 +69,7 @@ def opened(root: Path, target: str, rendering: str, name: str | None = None) -> 
         run, reference = find_named(root, rest if kind == "run" else target)
         session = Session(experiment_of(run), run, stored_status(run.path).seed, Silent())
         learner = language_model(session.learner, "serving")
-        model, folder = learner.shelf(run).plain(reference), learner.folder
+        model, folder = learner.shelf(run).trained(reference), learner.folder
         tokenizer, ends = learner.base.tokenizer, learner.base.end_tokens
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None) or UNBOUNDED
     renderer = make_renderer(tokenizer, rendering)

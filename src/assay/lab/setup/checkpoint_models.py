@@ -57,6 +57,12 @@ class ModelShelf:
 
         Raises CheckpointDamaged where a file of it is not as it was written.
         """
+        model = self.trained(reference)
+        return merged(model) if isinstance(model, PeftModel) else model
+
+    def trained(self, reference: CheckpointReference) -> PreTrainedModel | PeftModel:
+        """The model of a checkpoint as its stage trained it, an adapter of its own apart: merged
+        into bf16 weights, most of a small change would be rounded away. See `plain`."""
         reference = resolve_checkpoint(self.run, reference)
         if reference.stage is None:
             return self.load_base().model
@@ -66,7 +72,7 @@ class ModelShelf:
             adapted, _ = adapt(self.plain(start_of(stage)), stage)
             assert isinstance(adapted, PeftModel)
             load_weights(adapted, checkpoint)
-            return merged(adapted)
+            return adapted.eval()
         model = self.load_base().model
         load_weights(model, checkpoint)
         return model
@@ -120,8 +126,10 @@ class ModelShelf:
 def adapt(model: PreTrainedModel, stage: StageSpec) -> tuple[nn.Module, Adaptation]:
     """The model made ready to train as the stage's `adapt` table says."""
     match stage.adapt:
-        case LoraAdapt(rank=rank, alpha=alpha, targets=targets, dropout=dropout):
-            return train_lora(model, LoraOptions(rank, alpha, targets, dropout or 0.0))
+        case LoraAdapt() as lora:
+            kind = bool(lora.rslora), bool(lora.dora)
+            options = LoraOptions(lora.rank, lora.alpha, lora.targets, lora.dropout or 0.0, *kind)
+            return train_lora(model, options)
         case FreezeAdapt(patterns=patterns):
             return train_unfrozen(model, patterns)
         case _:

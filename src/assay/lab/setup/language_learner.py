@@ -200,7 +200,7 @@ class LanguageLearner:
     def sampler(self, run: RunDirectory, reference: CheckpointReference) -> Sampler:
         """See `Learner`; large batches are sampled in a process for each core."""
         shelf = self.shelf(run)
-        model = shelf.plain(reference)
+        model = shelf.trained(reference)
         return shelf.sampler(model, self.base.end_tokens, torch.get_num_threads())
 
     def complete(self, run: RunDirectory, stage: StageSpec, folder: Path) -> None:
