@@ -92,7 +92,7 @@ def test_a_bad_override_is_named(tmp_path, override, expected):
 def test_problems_of_the_file_come_before_those_of_overrides(tmp_path):
     file = write_spec(tmp_path, ("group = 4", "group = 0"))
     assert message(file, "stage.rl.steps=0") == (
-        "e.toml:24: stage.rl.group: must be at least 2, not 0 (1 more problem)"
+        "e.toml:24: stage.rl.group: must be at least 1, not 0 (1 more problem)"
     )
 
 

@@ -35,7 +35,8 @@ def message(file: Path, *overrides: str) -> str:
             "high = 0.28",
             "hihg = 0.28",
             "e.toml:29: stage.rl.clip.hihg: unknown key "
-            "(did you mean 'high'? known: dual, high, low)",
+            "(did you mean 'high'? known: dual, high, low, "
+            "tau_negative, tau_positive)",
         ),
         (
             "steps = 15",
@@ -47,7 +48,7 @@ def message(file: Path, *overrides: str) -> str:
             "steps = true",
             "e.toml:22: stage.rl.steps: expected an integer, got true",
         ),
-        ("group = 4", "group = 1", "e.toml:24: stage.rl.group: must be at least 2, not 1"),
+        ("group = 4", "group = 0", "e.toml:24: stage.rl.group: must be at least 1, not 0"),
         (
             "dev = 0.05",
             "dev = 1.0",
@@ -97,7 +98,8 @@ def message(file: Path, *overrides: str) -> str:
         (
             "fine_grained = 0.5",
             'fine_grained = "x"',
-            "e.toml:26: stage.rl.reward.fine_grained: expected a number, got the string 'x'",
+            "e.toml:26: stage.rl.reward.fine_grained: expected a number or a table, got the string "
+            "'x'",
         ),
         (
             "[0.9, 0.95]",
@@ -274,7 +276,7 @@ def test_every_problem_of_a_file_has_a_line_of_its_own_in_file_order(tmp_path):
     assert lines(file) == [
         "e.toml:10: data.train.take.rows: must be at least 1, not 0",
         "e.toml:15: stage.sft.batchh: unknown key (did you mean 'batch'?)",
-        "e.toml:25: stage.rl.group: must be at least 2, not 0",
+        "e.toml:25: stage.rl.group: must be at least 1, not 0",
     ]
 
 

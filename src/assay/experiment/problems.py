@@ -219,6 +219,8 @@ def problems_in(
     for error in errors:
         for problem in _problems(error, raw, model):
             before = found.get(problem.path)
+            if before is not None and problem.expected and not before.expected:
+                continue  # The branch of a union whose type fits knows more than one it does not.
             merged = problem
             if before is not None and before.expected and problem.expected:
                 expected = f"{before.expected} or {problem.expected}"
@@ -262,7 +264,7 @@ def _problems(error: ErrorDetails, raw: Mapping[str, Any], model: type[Table]) -
         keys = keys_at(path[:-1], raw, model)
         unknown = Problem(path, UNKNOWN, nearest(str(path[-1]), keys))
         yield from [Problem(at, UNKNOWN, fix) for at, fix in foreign] or [unknown]
-    elif foreign and kind in _TABLES:
+    elif foreign and kind in _TABLES and str(path[-1]) not in keys_at(path[:-1], raw, model):
         yield from (Problem(at, UNKNOWN, fix) for at, fix in foreign)
     else:
         yield _problem(error, path, raw, model)

@@ -89,6 +89,12 @@ def refusal(root: Path, *settings: str) -> str:
         (["kl.coef={end=0.0}"], "stage.rl.kl.coef.start", "missing"),
         (["clip.low={start=0.2,shape='wave'}"], "stage.rl.clip.low.shape", "unknown value 'wave'"),
         (["sampling.min_p=0.1"], "stage.rl.sampling.min_p", "grpo samples from the full softmax"),
+        (["kl.coef=-0.5"], "stage.rl.kl.coef", "must be at least 0, not -0.5"),
+        (
+            ["kl.coef=true"],
+            "stage.rl.kl.coef",
+            "expected a number or a table, got true",
+        ),
         (["sampling.stop=[]"], "stage.rl.sampling.stop", "must not be empty"),
         (["optimizer.min_lr=1e-7"], "stage.rl.optimizer.min_lr", "a constant learning rate"),
         (
