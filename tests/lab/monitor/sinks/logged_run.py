@@ -48,6 +48,7 @@ class Kept:
     calls: list[tuple[Any, ...]]
     broken: Callable[[], str]
     remote: str = "remote-1"
+    step: int | None = None
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self._keep("metrics", step, dict(values))

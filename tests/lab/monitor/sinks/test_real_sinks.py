@@ -167,3 +167,26 @@ def test_trackio_keeps_every_step_once(tmp_path: Path):
         assert config["experiment.stage.sft.steps"] == 4
     finally:
         trackio.delete_project(project, force=True)
+
+
+def test_a_step_that_was_stored_and_not_noted_is_not_doubled_in_mlflow_and_trackio(tmp_path: Path):
+    mlflow, trackio = pytest.importorskip("mlflow"), pytest.importorskip("trackio")
+    project = f"kill-{tmp_path.name}"
+    experiment, run = make_run(tmp_path, to=["mlflow", "trackio"], project=project)
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL[:3])
+    found = json.loads((run.path / "sinks.json").read_text())
+    for wrong, sink in ((2, "mlflow"), (5, "trackio")):  # noted too late, and too early
+        found["sinks"][sink]["step"] = wrong
+    (run.path / "sinks.json").write_text(json.dumps(found))
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL[3:])
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'log' / 'mlflow' / 'mlflow.db'}")
+    points = client.get_metric_history(state(run, "mlflow").remote, "warm/nll")
+    assert [point.step for point in points] == [1, 2, 3, 4]
+    try:
+        logs = trackio.SQLiteStorage.get_logs(project, state(run, "trackio").remote)
+        steps = [entry["step"] for entry in logs if {"warm/nll", "sft/nll"} & entry.keys()]
+        assert steps == list(range(1, 9))
+    finally:
+        trackio.delete_project(project, force=True)

@@ -40,6 +40,7 @@ class Remote:
         self.calls: Calls = []
         self.openings: list[Any] = []
         self.broken = ""
+        self.has: int | None = None
         self.gate = threading.Event()
         self.gate.set()
 
@@ -48,7 +49,7 @@ class Remote:
         if self.broken == "closed":
             raise ConnectionError("nobody answers")
         self.openings.append(given)
-        return Kept(given, self.calls, lambda: self.broken)
+        return Kept(given, self.calls, lambda: self.broken, step=self.has)
 
     def steps(self) -> list[tuple[int, str, float]]:
         """Step, name and value of the losses that arrived."""
@@ -119,6 +120,22 @@ def test_steps_that_a_killed_process_recorded_and_did_not_send_are_sent(
     with logging(experiment, run) as observer:
         do_steps(run, observer, ALL[4:])
     assert remote.steps() == expected(run)
+
+
+@pytest.mark.parametrize("has", [2, 4])
+def test_what_the_remote_run_says_it_has_counts_more_than_what_was_sent(
+    tmp_path: Path, remote: Remote, has: int
+):
+    """A killed process loses what the package had not stored, or the note that it was stored."""
+    experiment, run = make_run(tmp_path, to=["kept"])
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL[:3])
+    do_steps(run, Noted(), ALL[3:4])
+    remote.calls.clear()
+    remote.has = has
+    with logging(experiment, run) as observer:
+        do_steps(run, observer, ALL[4:])
+    assert remote.steps() == expected(run)[has:]
 
 
 def test_a_sink_added_to_a_resumed_run_gets_its_whole_history(tmp_path: Path, remote: Remote):

@@ -29,6 +29,7 @@ class MLflow:
 
     client: "MlflowClient"
     remote: str
+    step: int | None = None
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """See `Sink.metrics`."""
@@ -67,7 +68,7 @@ def open_mlflow(given: Opening) -> MLflow:
     client = MlflowClient(tracking_uri=uri)
     if given.remote:
         client.update_run(given.remote, status="RUNNING")
-        return MLflow(client, given.remote)
+        return MLflow(client, given.remote, last_step(client, given.remote))
     known = client.get_experiment_by_name(given.project)
     place = (folder / "artifacts").as_uri() if uri.startswith("sqlite:") else None
     experiment = known.experiment_id if known else client.create_experiment(given.project, place)
@@ -77,3 +78,9 @@ def open_mlflow(given: Opening) -> MLflow:
     for start in range(0, len(params), MOST):
         client.log_batch(made.info.run_id, params=params[start : start + MOST])
     return MLflow(client, made.info.run_id)
+
+
+def last_step(client: "MlflowClient", run: str) -> int:
+    """The last step of a run; every step of a stage has its seconds."""
+    names = [n for n in client.get_run(run).data.metrics if n.endswith("/seconds")]
+    return max((m.step for n in names for m in client.get_metric_history(run, n)), default=0)

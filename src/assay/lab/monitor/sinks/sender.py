@@ -61,9 +61,8 @@ class Sender:
     def __init__(self, name: str, states: SinkStates, open_sink: Callable[[], Sink]):
         self.name, self.states, self.open_sink = name, states, open_sink
         self.waiting: queue.Queue[Parcel] = queue.Queue(MOST_WAITING)
-        self.queued = states.of(name).step
-        """The last step that it has or that waits for it."""
         self.behind = False
+        """Whether it was given up: what it lacks is sent when the run is resumed."""
         self.problem = ""
         """The first failure of this process."""
         self.closing = threading.Event()
@@ -72,15 +71,13 @@ class Sender:
 
     def put(self, parcel: Parcel) -> None:
         """Queue a call. Once the queue was full nothing is taken, so that no step is skipped."""
-        if self.behind or (parcel.step and parcel.step <= self.queued):
+        if self.behind:
             return
         try:
             self.waiting.put_nowait(parcel)
         except queue.Full:
             self.behind = True
             self._failed(f"it did not keep up: {MOST_WAITING:,} steps were waiting")
-            return
-        self.queued = max(self.queued, parcel.step)
 
     def close(self, parcels: Sequence[Parcel]) -> None:
         """Deliver what waits and the last parcels, within LAST_SECONDS."""
@@ -92,7 +89,7 @@ class Sender:
         self.thread.join(LAST_SECONDS)
         if self.thread.is_alive():
             self._failed(f"it did not end within {LAST_SECONDS:.0f} seconds")
-        elif self.waiting.empty() and self.sink is not None:
+        elif not self.behind:
             self.states.change(self.name, problem="")
 
     def _work(self) -> None:
@@ -108,13 +105,14 @@ class Sender:
             ending = self.closing.is_set()
             try:
                 if self.sink is None:
-                    self.sink = self.open_sink()
-                    self.states.change(self.name, remote=self.sink.remote)
+                    self.sink = self._opened()
+                if 0 < parcel.step <= self.states.of(self.name).step:
+                    return True
                 parcel.deliver(self.sink)
             except Exception as error:
                 self._failed(f"{type(error).__name__}: {error}")
                 if ending:
-                    self.waiting.put(parcel)
+                    self.behind = True
                     return False
                 self.closing.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
@@ -122,6 +120,13 @@ class Sender:
             if parcel.step:
                 self.states.change(self.name, step=parcel.step)
             return True
+
+    def _opened(self) -> Sink:
+        """The sink; what its remote run says it has counts more than what was sent before."""
+        sink, known = self.open_sink(), self.states.of(self.name).step
+        step = known if sink.step is None else sink.step
+        self.states.change(self.name, remote=sink.remote, step=step)
+        return sink
 
     def _failed(self, why: str) -> None:
         text = without_keys(why)
@@ -150,7 +155,6 @@ class Sinks(Silent):
         lines = read_metrics(run.metrics)
         for sender in self.senders:
             sender.put(Parcel(partial(_catch_up, sender=sender, lines=lines)))
-            sender.queued = max(sender.queued, len(lines))
 
     def stage(self, name: str, method: str, step: int, steps: int) -> None:
         """See `Observer.stage`."""

@@ -25,6 +25,11 @@ class Sink(Protocol):
         """The id by which a later process continues the remote run."""
         ...
 
+    @property
+    def step(self) -> int | None:
+        """The last step that the remote run says it has; None where it does not say."""
+        ...
+
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Finite numbers of one step, which is counted over all stages from 1."""
         ...

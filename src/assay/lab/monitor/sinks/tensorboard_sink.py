@@ -23,6 +23,7 @@ class TensorBoard:
 
     writer: "SummaryWriter"
     remote: str
+    step: None = None
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """See `Sink.metrics`."""

@@ -24,6 +24,7 @@ class Trackio:
 
     run: "Run"
     remote: str
+    step: int | None
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """See `Sink.metrics`."""
@@ -60,4 +61,5 @@ def open_trackio(given: Opening) -> Trackio:
             auto_log_gpu=False,
             auto_log_cpu=False,
         )
-    return Trackio(run, run.name)
+    # It stores steps in batches, of which a killed process loses the last.
+    return Trackio(run, run.name, run._next_step - 1 if given.remote else None)

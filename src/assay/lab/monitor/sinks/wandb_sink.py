@@ -22,6 +22,7 @@ class WeightsAndBiases:
 
     run: "Run"
     remote: str
+    step: None = None
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """See `Sink.metrics`."""
