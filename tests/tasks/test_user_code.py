@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,14 @@ from assay.data.episode import Completion
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.sandbox.pool import WorkerStartError
+from assay.tasks.reward_signatures import TextReward
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import is_unsafe, reward, task, task_fingerprint, task_names
 from assay.tasks.user_code import (
     file_note,
     forget_changed_files,
     function_at,
+    line_note,
     load_file,
     place_of,
 )
@@ -72,6 +75,10 @@ def test_the_name_of_a_file_shadows_no_module(folder: Path) -> None:
             TASK.replace("prompt, completion, row", "text"),
             "t.py: reward 'exact' takes (text) (write (prompt, completion, row) -> float, "
             "(row, completion) -> Reward, or TRL's (prompts, completions, **columns) -> ",
+        ),
+        (
+            TASK + "    def __init__(self): self.x = 1 / 0\n",
+            "t.py: making Sums() raises ZeroDivisionError: division by zero (make it in the",
         ),
         ("# \xe9", "t.py: SyntaxError: invalid or missing encoding declaration"),
     ],
@@ -187,6 +194,8 @@ def test_a_place_leads_back_to_its_function(folder: Path) -> None:
     one = load_file("r.py", folder).module.one
     assert function_at(place_of(one)) is one and function_at(place_of(write)) is write
     assert file_note(one).startswith("r.py ") and file_note(write) == ""
+    with_option = TextReward(partial(one, by=2))
+    assert file_note(with_option) == file_note(one) and line_note(with_option) == "r.py:1"
 
 
 @pytest.fixture

@@ -50,7 +50,8 @@ class Experiment(Table):
     """Base URL of an `openai:` model; omitted: `OPENAI_BASE_URL`. The key is `OPENAI_API_KEY`,
     never written here."""
     task: str
-    """The skill, such as `tools`: prompts, rewards and benchmarks come from it."""
+    """The skill: prompts, rewards and benchmarks come from it. `tools`, `math`, `chat`, that of an
+    installed package, or `path:FILE.py`, relative to the lab's root."""
     seeds: Annotated[Many[int], Field(min_length=1)] = (42,)
     """Several seeds are several runs of one arm."""
     control: str | None = None

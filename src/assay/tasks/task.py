@@ -334,7 +334,7 @@ def only_task(module: ModuleType, place: str | Path) -> Task:
     for name, value in values.items():
         own = isinstance(value, type) and value.__module__ == module.__name__
         if own and issubclass(value, BaseTask) and value not in kinds:
-            made[name] = value()
+            made[name] = instance(value, place)
     if len(made) == 1:
         return checked(next(iter(made.values())), place)
     problem = f"defines {len(made)} tasks: {', '.join(made)}" if made else "defines no task"
@@ -342,10 +342,20 @@ def only_task(module: ModuleType, place: str | Path) -> Task:
     raise WrongTask(problem, file=place, fix=fix if made else f"{fix} (docs/add-a-task.md)")
 
 
+def instance(kind: type[BaseTask], place: str | Path) -> BaseTask:
+    """An object of a task's class. Raises WrongTask where making one raises."""
+    try:
+        return kind()
+    except Exception as error:
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        problem = f"making {kind.__name__}() raises {what}"
+        raise WrongTask(problem, file=place, fix="make it in the file: TASK = ...") from error
+
+
 def checked(found: Any, place: str | Path) -> Task:
     """A task, made where a class is given, that has all parts. Raises WrongTask."""
     if isinstance(found, type) and issubclass(found, BaseTask):
-        found = found()
+        found = instance(found, place)
     missing = [part for part in PARTS if not hasattr(found, part)]
     if missing:
         problem = f"the task lacks {', '.join(missing)}"

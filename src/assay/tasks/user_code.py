@@ -213,8 +213,10 @@ def function_in(name: str, root: Path) -> tuple[Callable[..., Any], LoadedFile]:
 
 
 def inner_function(function: Any) -> Any:
-    """The function that a user wrote, out of what stands for it."""
-    return getattr(function, "function", getattr(function, "func", function))
+    """The function that a user wrote, out of what stands for it: a signature, bound options."""
+    while (inner := getattr(function, "function", getattr(function, "func", None))) is not None:
+        function = inner
+    return function
 
 
 def file_note(function: Callable[..., Any]) -> str:

@@ -7,6 +7,8 @@ import pytest
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
+from assay.errors import InputError
+from assay.tasks.reward_options import with_options
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import reward, task
 
@@ -82,11 +84,24 @@ def test_a_schema_is_the_rows_own_as_object_or_text() -> None:
     for given, why in {
         None: "no column schema",
         "{": "is not JSON",
-        '{"type": 3}': "the row's schema $.type",
+        '{"type": 3}': "the schema $.type",
         '{"$ref": "http://a/b"}': "nothing is fetched",
     }.items():
         (found,) = judged("json_schema", row(schema=given), "{}")
         assert found.value is None and why in found.why
+
+
+def test_pattern_and_schema_may_be_options_of_a_reward_table() -> None:
+    for name, options, right in (
+        ("regex", {"pattern": "^[0-9]+$"}, "12"),
+        ("json_schema", {"schema": '{"type": "integer"}'}, "12"),
+    ):
+        judge = with_options(name, reward(CHAT, name), options)
+        with RewardRunner(judge, 20.0, sandbox="limits-only") as runner:
+            found = runner.score([(row(), Completion(text)) for text in (right, "twelve")])
+        assert [each.value for each in found] == [1.0, 0.0]
+    with pytest.raises(InputError, match="'json_schema' cannot be made"):
+        with_options("json_schema", reward(CHAT, "json_schema"), {"schema": "{"})
 
 
 def test_every_reward_gives_gold_its_full_value_and_an_empty_answer_none() -> None:

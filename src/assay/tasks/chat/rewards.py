@@ -2,8 +2,8 @@
 
 What is judged is the answer after `</think>`, without white space around it. The reference is the
 row's `gold`, else its last assistant message, else its column `answer`. Patterns and schemas come
-from the columns `pattern` and `schema`; they are tried in a worker, since some take for ever on
-some texts.
+from the columns `pattern` and `schema`, or are options; they are tried in a worker, since some take
+for ever on some texts.
 """
 
 import re
@@ -70,11 +70,16 @@ def same_value(one: Any, other: Any) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
-def _ask_regex(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
-    pattern = row.extra.get("pattern")
-    if not isinstance(pattern, str):
-        return Reward(None, why="the row has no column pattern with a text")
-    return {"pattern": pattern, "text": said(completion)}
+def regex(pattern: str = "") -> WorkerReward:
+    """1 where the pattern, else that of the row, occurs in the answer."""
+
+    def ask(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
+        sought = pattern or row.extra.get("pattern")
+        if not isinstance(sought, str):
+            return Reward(None, why="the row has no column pattern with a text")
+        return {"pattern": sought, "text": said(completion)}
+
+    return WorkerReward("assay.tasks.chat.rewards:searched", ask, _read_regex, maker=regex)
 
 
 def searched(pattern: str, text: str) -> bool | str:
@@ -82,28 +87,37 @@ def searched(pattern: str, text: str) -> bool | str:
     try:
         return re.search(pattern, text) is not None
     except re.error as error:
-        return f"the row's pattern is not a regular expression: {error}"
+        return f"the pattern is not a regular expression: {error}"
 
 
 def _read_regex(row: Row, completion: Completion, found: bool | str) -> Reward:
     return Reward(None, why=found) if isinstance(found, str) else verdict(found)
 
 
-def _ask_schema(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
-    schema = row.extra.get("schema")
-    try:
-        # A column of CSV holds text.
-        schema = load_json(schema) if isinstance(schema, str) else schema
-    except ValueError as error:
-        return Reward(None, why=f"the row's schema is not JSON: {error}")
-    if schema is None:
-        return Reward(None, why="the row has no column schema")
-    return {"schema": schema, "text": said(completion)}
+def json_schema(schema: str = "") -> WorkerReward:
+    """1 where the answer is JSON that fits the schema, else that of the row. Part `json`.
+
+    Raises ValueError for an option that is not JSON.
+    """
+    own = load_json(schema) if schema else None
+
+    def ask(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
+        wanted = row.extra.get("schema") if own is None else own
+        try:
+            # A column of CSV holds text.
+            wanted = load_json(wanted) if isinstance(wanted, str) else wanted
+        except ValueError as error:
+            return Reward(None, why=f"the row's schema is not JSON: {error}")
+        if wanted is None:
+            return Reward(None, why="the row has no column schema")
+        return {"schema": wanted, "text": said(completion)}
+
+    return WorkerReward("assay.data.json_schema:check", ask, _read_schema, maker=json_schema)
 
 
 def _read_schema(row: Row, completion: Completion, problem: Mapping[str, str]) -> Reward:
     if "schema" in problem:
-        return Reward(None, why=f"the row's schema {problem['schema']}")
+        return Reward(None, why=f"the schema {problem['schema']}")
     why = problem.get("text", "")
     if why.startswith("is not JSON"):
         return Reward(0.0, {"json": 0.0}, why, NOT_JSON)
@@ -114,6 +128,6 @@ REWARDS: Mapping[str, RewardFunction] = {
     "exact_match": exact_match,
     "contains": contains,
     "json_equal": json_equal,
-    "regex": WorkerReward("assay.tasks.chat.rewards:searched", _ask_regex, _read_regex),
-    "json_schema": WorkerReward("assay.data.json_schema:check", _ask_schema, _read_schema),
+    "regex": regex(),
+    "json_schema": json_schema(),
 }
