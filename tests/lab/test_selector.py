@@ -16,8 +16,14 @@ import torch
 from assay.data.episode import Episode
 from assay.data.row import Message
 from assay.errors import InputError
+from assay.experiment.read_file import read_experiment
+from assay.judge.findings import Finding
+from assay.lab.check import memory_and_disk
+from assay.lab.check.subject import Number, Subject
+from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.learner import question
+from assay.lab.setup.session import Session
 from assay.rl.packed import pack
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.records import read_columns, read_samples
@@ -27,6 +33,7 @@ from tests.forked import forked
 from tests.lab import selector
 from tests.lab.run.test_kill import everything
 from tests.lab.selector import CANDIDATES, LinearScorer, PickEncoder, PickPolicy, make_picks_lab
+from tests.models.folders import save_tiny_model
 
 FEATURES = {id_: tuple(map(float, values)) for id_, values in CANDIDATES.items()}
 ENCODER = PickEncoder(FEATURES, "")
@@ -243,6 +250,19 @@ def test_a_frozen_model_that_reads_the_picks_can_be_its_reward(tmp_path):
     lines = [json.loads(line) for line in found.metrics.read_text().splitlines()]
     assert lines[-1]["reward_mean"] > lines[0]["reward_mean"] + 0.2
     assert "frozen" in json.loads(found.manifest.read_text())["helpers"]
+
+
+@pytest.mark.parametrize(("free", "severity"), [(1e12, None), (1e4, "warning")])
+def test_the_memory_of_its_frozen_model_is_checked(tmp_path, monkeypatch, free, severity):
+    file = make_picks_lab(tmp_path)
+    save_tiny_model(tmp_path / "model")
+    data = file.read_text().partition("[stage.imitate]")[0].replace("model =", "model.policy =")
+    file.write_text(data + HELPED.replace("scripted:frozen.jsonl", "path:model"))
+    monkeypatch.setattr(memory_and_disk, "available_memory", lambda device: free)
+    session = Session(read_experiment(file), RunDirectory(tmp_path, "picks", "none"), 7, Silent())
+    number, *findings = memory_and_disk.helper_memory(Subject(session))
+    assert isinstance(number, Number) and number.place == "model.frozen" and number.value > 0
+    assert [f.severity for f in findings if isinstance(f, Finding)] == [severity] * bool(severity)
 
 
 def assay_until(kill_at: int, *words: str) -> None:

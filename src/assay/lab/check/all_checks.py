@@ -15,7 +15,7 @@ from assay.experiment.read_file import ExperimentSource
 from assay.judge.findings import Finding, worst_first
 from assay.lab.check.capability import probe as sample_groups
 from assay.lab.check.gold_trials import gold_answers
-from assay.lab.check.memory_and_disk import room
+from assay.lab.check.memory_and_disk import helper_memory, room
 from assay.lab.check.rendering_mismatch import renderings
 from assay.lab.check.rows import lengths, rows
 from assay.lab.check.shared_items import leakage
@@ -42,6 +42,7 @@ CHECKS: Mapping[str, Check] = {
     "lengths": lengths,
     "leakage": leakage,
     "settings": smells,
+    "helper models": helper_memory,
 }
 """Those of every learner, in the order in which they are asked."""
 LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {

@@ -157,6 +157,29 @@ def helper_bytes(session: Session, work: StageWork) -> dict[str, float]:
     }
 
 
+QUESTION = 1024
+"""Tokens of a helper model's question, where completions are not counted in tokens."""
+
+
+def helper_memory(subject: Subject) -> Seen:
+    """The memory of the helper models in this process, whatever is trained beside them."""
+    session, sizes = subject.session, dict[str, float]()
+    for name, spec in session.experiment.helpers.items():
+        if in_process(spec):
+            sizes[name] = memory_bytes(spec, session.run.root, session.precision, QUESTION)
+            yield Number(f"model.{name}", "memory_mb", sizes[name] / 2**20)
+    device, needed = session.precision.device, sum(sizes.values())
+    free, whole = available_memory(device), installed_memory(device)
+    if needed > TIGHT * free:
+        yield Finding(
+            "error" if needed > whole else "warning",
+            "the helper models " + ("do not fit into memory" if needed > free else "are tight"),
+            f"about {needed / GIB:.1f} GiB of {whole / GIB:.1f} GiB on {device}, "
+            f"{free / GIB:.1f} GiB free now: {', '.join(sizes)}",
+            "take smaller ones, or ask them behind an endpoint",
+        )
+
+
 def in_words(step: MemoryEstimate, beside: dict[str, float]) -> str:
     """The parts, largest first."""
     parts = {**step.parts, **beside}
