@@ -15,6 +15,7 @@ from assay.experiment.read_file import ExperimentSource
 from assay.judge.findings import Finding, worst_first
 from assay.lab.check.capability import probe as sample_groups
 from assay.lab.check.gold_trials import gold_answers
+from assay.lab.check.helper_uses import helper_uses
 from assay.lab.check.memory_and_disk import helper_memory, room
 from assay.lab.check.rendering_mismatch import renderings
 from assay.lab.check.rows import lengths, rows
@@ -50,6 +51,7 @@ LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
         "renderings": renderings,
         "what is trained": trained,
         "learning rates": learning_rates,
+        "price of helper models": helper_uses,
         "memory and disk": room,
         "speed": speed,
     }
