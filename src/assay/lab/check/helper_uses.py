@@ -6,8 +6,10 @@ A price counts one request per judged completion that reads its prompt and answe
 
 from collections import Counter
 
+from assay.data.episode import tokens_of
+from assay.experiment.stage_tables import SamplingStage
 from assay.judge.findings import Finding
-from assay.lab.check.subject import Number, Seen, Subject, reward_uses, samples
+from assay.lab.check.subject import Number, Seen, Subject, reward_uses
 from assay.lab.check.work import asked_items, stage_work
 from assay.lab.setup.reward_parts import reward_of, rewards_in
 from assay.tasks.judge_reward import JudgeReward
@@ -49,12 +51,12 @@ def judged(subject: Subject, place: str) -> tuple[int, float]:
     kind, _, name = place.partition(".")
     if kind == "stage":
         stage = session.experiment.stage[name]
-        work = stage_work(subject, stage) if samples(stage) else None
+        work = stage_work(subject, stage) if isinstance(stage, SamplingStage) else None
         if work is None:
             return 0, 0.0
         return work.steps * work.prompts * work.group, work.prompt + work.answer_most
     evaluation = session.evaluations[name]
     golds = subject.golds_of_items(evaluation).answers
-    prompt = sum(len(gold.prompt) for gold in golds) / max(len(golds), 1)
+    prompt = sum(len(tokens_of(gold.prompt)) for gold in golds) / max(len(golds), 1)
     count = sum(asked_items(session.experiment, evaluation, subject)) * evaluation.spec.repeats
     return count, prompt + evaluation.spec.sampling.max_tokens

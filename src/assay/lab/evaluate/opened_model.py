@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from peft import PeftModel
 from transformers import PreTrainedModel
 
 from assay.data.renderings.rendering import Renderer
@@ -76,7 +77,7 @@ def opened(root: Path, target: str, rendering: str, name: str | None = None) -> 
     yield Served(name or target, renderer, ends, limit, decoder_of(model, precision), folder)
 
 
-def decoder_of(model: PreTrainedModel, precision: Precision) -> Decoder:
+def decoder_of(model: PreTrainedModel | PeftModel, precision: Precision) -> Decoder:
     """The decoder of a model on its path."""
     if why_plain(model.config):
         return PlainBatch(model.eval(), precision.compute)
