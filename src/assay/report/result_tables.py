@@ -180,9 +180,11 @@ def _detail(stage: Mapping[str, Any]) -> str:
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
-    """Settings as `name value`, nested ones with their path."""
+    """Settings as `name value`, nested ones with their path; what is not set is left out."""
     parts = []
     for name, value in settings.items():
+        if value is None:
+            continue
         if isinstance(value, Mapping):
             inner = settings_text(value)
             parts.append(f"{name} ({inner})" if inner else "")
