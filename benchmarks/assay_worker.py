@@ -20,7 +20,7 @@ from pathlib import Path  # noqa: E402
 
 import torch  # noqa: E402
 
-from assay.data.episode import Completion, Episode, Reward, Turn  # noqa: E402
+from assay.data.episode import Completion, Episode, Reward, Turn, tokens_of  # noqa: E402
 from assay.data.row import Message, Row  # noqa: E402
 from assay.models.adapt import train_all, train_lora  # noqa: E402
 from assay.models.load import load_model  # noqa: E402
@@ -146,14 +146,19 @@ class Side:
         """Of each micro-batch: tokens through the layers, and positions that are scored."""
         packed = self.collect(self.step_number).updates[0]
         micros = micro_batches(self.policy, packed, self.objective.atom, self.micro_tokens)
-        return {"micro_batches": [tokens_of(micro) for micro in micros]}
+        return {"micro_batches": [work_of(micro) for micro in micros]}
 
 
-def tokens_of(packed: Packed) -> tuple[int, int]:
+def work_of(packed: Packed) -> tuple[int, int]:
     """Tokens through the layers, and positions at which the vocabulary is scored."""
-    prompts = {context: len(context) for context in packed.contexts}
+    prompts = {context: len(tokens_of(context)) for context in packed.contexts}
     fed = sum(length - 1 for length in packed.offsets_N1.diff().tolist())
     return sum(prompts.values()) + fed, len(prompts) + fed
+
+
+def all_tokens(packed: Packed) -> int:
+    """Tokens of contexts and answers."""
+    return sum(len(tokens_of(c)) for c in packed.contexts) + len(packed.actions_S)
 
 
 def no_text(tokens: Sequence[int]) -> str:
@@ -265,7 +270,7 @@ class SftSide(Side):
     def facts(self, batch: Batch) -> Record:
         """Tokens of prompts and answers."""
         packed = batch.updates[0]
-        return {"tokens": sum(map(len, packed.contexts)) + len(packed.actions_S)}
+        return {"tokens": all_tokens(packed)}
 
     def trial(self, tokens: int) -> Record:
         """CPU-seconds per token and peak memory of the first documents at a micro-batch budget."""
@@ -275,8 +280,10 @@ class SftSide(Side):
         meter = Meter.start()
         self.gradient(packed)
         self.optimizer.zero_grad(set_to_none=True)
-        total = sum(map(len, packed.contexts)) + len(packed.actions_S)
-        return {"cpu_per_token": meter.cpu / total, "peak_bytes": worker.resident("VmHWM")}
+        return {
+            "cpu_per_token": meter.cpu / all_tokens(packed),
+            "peak_bytes": worker.resident("VmHWM"),
+        }
 
     def check(self, documents: list[Document], gradients: str) -> Record:
         """Loss and gradients of these documents."""

@@ -24,6 +24,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from assay.data.episode import tokens_of
 from assay.data.files import built_once, cache_root
 from assay.data.renderings.rendering import Renderer
 from assay.models.source import parse_source, resolve
@@ -112,8 +113,8 @@ def documents(vocabulary: int) -> list[Document]:
     found = []
     for row in read_bfcl("live_simple").rows:
         turn = renderer.turns((*prompt(row), row.messages[-1]), row.tools)[0]
-        if len(turn.context) + len(turn.actions) <= LONGEST:
-            pair = (turn.context, turn.actions)
+        pair = (tokens_of(turn.context), turn.actions)
+        if sum(map(len, pair)) <= LONGEST:
             found.append(tuple([token % vocabulary for token in part] for part in pair))
     # In the source's order neighbours have like lengths, as no training sees them.
     random.Random(0).shuffle(found)

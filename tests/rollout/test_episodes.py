@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.data.episode import Turn, common
+from assay.data.episode import Turn, common, tokens_of
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.episodes import SPARE, run_episodes
 
@@ -111,7 +111,9 @@ def test_an_episode_without_room_ends_there_and_says_so(positions, turns):
     (played,) = run_episodes(Echo(), [world], keys(1), Sampling(1.0, 50), positions)
     assert len(played.turns) == turns
     assert played.ended == ("stop" if turns == 2 else "context")
-    assert all(len(t.context) + len(t.actions) + SPARE <= positions for t in played.turns)
+    assert all(
+        len(tokens_of(t.context)) + len(t.actions) + SPARE <= positions for t in played.turns
+    )
 
 
 @given(st.lists(st.integers(0, 2)), st.lists(st.integers(0, 2)))

@@ -87,7 +87,7 @@ def test_min_p_is_transformers_warper_at_the_temperature():
 
     generator = torch.Generator().manual_seed(3)
     logits_BV = torch.randn(16, 50, generator=generator)
-    theirs = MinPLogitsWarper(0.2)(None, logits_BV)
+    theirs = MinPLogitsWarper(0.2)(torch.empty(16, 0), logits_BV)  # type: ignore[arg-type]
     assert torch.equal(filtered(logits_BV, Sampling(min_p=0.2)).isfinite(), theirs.isfinite())
     token_B, logp_B = draw(logits_BV * 2, Sampling(2.0, 1, min_p=0.2), torch.rand(16))
     expected = theirs.log_softmax(-1).gather(1, token_B[:, None])[:, 0]

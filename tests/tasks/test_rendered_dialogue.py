@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from assay.data.episode import Turn
+from assay.data.episode import Turn, tokens_of
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row
 from assay.tasks.rendered_dialogue import OneAnswer, RenderedDialogue
@@ -75,6 +75,11 @@ def world(made: Any) -> tuple[RenderedDialogue, Repeats]:
     return RenderedDialogue(dialogue, Renderer(made, "template"), decode), dialogue  # type: ignore[arg-type]
 
 
+def seen(turn: Turn) -> tuple[int, ...]:
+    """The tokens that the policy read."""
+    return tokens_of(turn.context)
+
+
 def say(
     place: RenderedDialogue, made: Any, text_tokens: list[int], end: str | None = "<|im_end|>"
 ) -> Turn:
@@ -93,7 +98,7 @@ def test_sampled_tokens_are_kept_where_encoding_them_anew_would_merge_them():
     assert dialogue.heard == [("aba", "stop")]
     following = place.context()
     assert following is not None
-    assert following[: len(turn.context) + 4] == turn.context + turn.actions
+    assert following[: len(seen(turn)) + 4] == seen(turn) + turn.actions
     asked = dialogue.asks()
     assert asked is not None
     anew = place.renderer.prompt(asked.messages, asked.tools)
@@ -111,7 +116,7 @@ def test_every_next_context_begins_with_the_one_before_and_what_was_sampled(said
         turn = say(place, made, [t for t in tokens if t not in ends])
         following = place.context()
         assert following is not None
-        assert following[: len(turn.context) + len(turn.actions)] == turn.context + turn.actions
+        assert following[: len(seen(turn)) + len(turn.actions)] == seen(turn) + turn.actions
 
 
 @pytest.mark.parametrize("end", [None, "<|endoftext|>"])
@@ -123,7 +128,7 @@ def test_a_turn_that_ended_otherwise_gets_the_templates_end_behind_its_tokens(en
     assert dialogue.heard == [("ab", "length" if end is None else "stop")]
     following = place.context()
     assert following is not None
-    assert following[: len(turn.context) + 3] == (*turn.context, a, b, stop)
+    assert following[: len(seen(turn)) + 3] == (*seen(turn), a, b, stop)
 
 
 def test_history_that_the_template_writes_otherwise_is_the_history_the_turn_has():
@@ -135,7 +140,7 @@ def test_history_that_the_template_writes_otherwise_is_the_history_the_turn_has(
     asked = dialogue.asks()
     assert asked is not None and following is not None
     assert following == place.renderer.prompt(asked.messages, asked.tools)
-    assert following[: len(turn.context)] == turn.context
+    assert following[: len(seen(turn))] == seen(turn)
     again = say(place, made, [a, b])
     third = place.context()
     assert third is not None
@@ -153,7 +158,7 @@ def test_thoughts_that_the_template_strips_are_not_in_later_contexts():
     assert "hm" not in made.decode(list(following or ()))
     assert following == place.renderer.prompt(asked.messages, asked.tools)
     assert dialogue.said[0].content == "<think>hm</think>yes", "rewards see what was written"
-    assert following != turn.context + turn.actions
+    assert following != seen(turn) + turn.actions
 
 
 def test_the_completion_has_all_that_was_said_and_how_it_ended():

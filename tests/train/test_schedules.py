@@ -7,8 +7,9 @@ import torch
 
 from assay.rl.losses import Clip
 from assay.rl.objectives import Grpo as GrpoObjective
-from assay.train.grpo import SCHEDULED, GrpoSettings
+from assay.train.grpo import SCHEDULED, Grpo, GrpoSettings
 from assay.train.loop import LoopSettings, StepMetrics, train
+from assay.train.sampled_groups import Prompts
 from assay.train.schedules import LearningRate, Schedule, constant
 from assay.train.train_state import TrainState
 from tests.train import toys
@@ -131,6 +132,7 @@ def test_every_scheduled_setting_reaches_the_method():
 
 def test_ratios_use_the_temperature_that_sampled():
     made = method().method
+    assert isinstance(made, Grpo) and isinstance(made.prompts, Prompts)
     source = made.prompts.source
     object.__setattr__(source, "temperature", MOVING["temperature"])
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.data.encoding import BREAK
+from assay.data.episode import tokens_of
 from assay.data.formats.formats import read_rows
 from assay.data.renderings.qwen import ascii_json, qwen3, qwen3_fc
 from assay.data.renderings.rendering import Renderer
@@ -267,4 +268,4 @@ def test_text_next_to_calls_is_trained_and_then_lost() -> None:
     first, second = made.turns((*ASKED, said, *STEPS[3:6]))
     decode = made.tokenizer.decode
     assert decode(list(first.actions)).startswith("Let me see.\n<tool_call>\n")
-    assert "Let me see." not in decode(list(second.context))
+    assert "Let me see." not in decode(tokens_of(second.context))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from assay.data.episode import tokens_of
 from assay.data.formats.formats import read_rows
 from assay.data.renderings.hermes import INSTRUCTION
 from assay.data.renderings.rendering import (
@@ -255,7 +256,7 @@ def test_a_template_that_rewrites_history_refuses_one_mask_for_all() -> None:
     assert decode(list(first.actions)) == "<think>\nLook outside.\n</think>\n\nSunny.<|im_end|>"
     assert first.context == made.prompt(messages[:1])
     assert second.context == made.prompt(messages[:3])
-    assert "Look outside" not in decode(list(second.context))
+    assert "Look outside" not in decode([*tokens_of(second.context)])
     assert all(first.loss_mask) and all(second.loss_mask)
 
 
@@ -264,7 +265,7 @@ def test_turns_of_a_growing_conversation_are_one_with_the_results_masked() -> No
     (turn,) = made.turns(TOOL_TALK, (WEATHER,))
     whole = made.conversation(TOOL_TALK, (WEATHER,))
     assert turn.context == made.prompt(TOOL_TALK[:2], (WEATHER,))
-    assert turn.context + turn.actions == whole.tokens[: whole.message_spans[-1][2]]
+    assert tokens_of(turn.context) + turn.actions == whole.tokens[: whole.message_spans[-1][2]]
     masked = [t for t, kept in zip(turn.actions, turn.loss_mask, strict=True) if not kept]
     assert "21 degrees" in tokenizer("chatml").decode(masked)
     (last,) = made.turns(TOOL_TALK, (WEATHER,), loss="last")

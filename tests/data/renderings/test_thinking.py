@@ -2,6 +2,7 @@
 
 import pytest
 
+from assay.data.episode import tokens_of
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message
 from assay.lab.check.trained_tokens import ThinkHandling, think_handling
@@ -40,7 +41,7 @@ def test_a_prefilled_tag_is_prompt_and_only_what_follows_is_trained() -> None:
     made = renderer(THINKING, "template")
     (turn,) = made.turns((QUESTION, THOUGHT))
     decode = made.tokenizer.decode
-    assert decode(list(turn.context)).endswith("<|im_start|>assistant\n<think>\n")
+    assert decode(tokens_of(turn.context)).endswith("<|im_start|>assistant\n<think>\n")
     assert decode(list(turn.actions)) == "Look outside.\n</think>\n\nSunny.<|im_end|>"
     (silent,) = made.turns((QUESTION, Message("assistant", "Sunny.")))
     assert decode(list(silent.actions)) == "\n</think>\n\nSunny.<|im_end|>"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.data.episode import Reward
+from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.judge.findings import Finding
 from assay.judge.intervals import wilson
 from assay.lab.check.capability import capability, floor_finding, full_reward
@@ -61,8 +62,9 @@ def test_abstentions_are_no_failures():
 
 def test_the_full_reward_of_a_weighted_sum_is_the_sum_of_its_parts():
     tools = task("tools")
-    assert full_reward(tools, "tools.fine_grained") == 1.1
-    assert full_reward(tools, {"fine_grained": 2.0, "ast": 0.5, "strict_binary": -1.0}) == 2.7
+    assert full_reward(tools, "tools.fine_grained", Path()) == 1.1
+    weights: RewardSpec = {"fine_grained": 2.0, "ast": 0.5, "strict_binary": -1.0}
+    assert full_reward(tools, weights, Path()) == 2.7
 
 
 @pytest.mark.parametrize(

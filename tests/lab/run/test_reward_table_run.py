@@ -6,8 +6,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from assay.judge.findings import Finding
 from assay.lab.check.gold_trials import gold_answers
-from assay.lab.check.subject import Subject
+from assay.lab.check.subject import Number, Subject
 from assay.lab.monitor.observer import Silent
 from assay.lab.replay.judge_again import replay
 from assay.lab.run.runner import start
@@ -83,7 +84,7 @@ def test_check_tries_each_part_and_asks_nobody_to_earn_a_punishment(tmp_path: Pa
     experiment = read_experiment(file)
     session = Session(experiment, RunDirectory(tmp_path, "tiny", "x"), 7, Silent())
     seen = list(gold_answers(Subject(session)))
-    numbers = {n.name: n.value for n in seen if hasattr(n, "value")}
+    numbers = {n.name: n.value for n in seen if isinstance(n, Number)}
     assert numbers["gold_full_share: correct"] == 1.0
-    findings = [f.what for f in seen if hasattr(f, "what")]
+    findings = [f.what for f in seen if isinstance(f, Finding)]
     assert not [what for what in findings if "unfinished" in what]

@@ -191,8 +191,10 @@ def test_settings_that_are_left_out_leave_no_trace_in_fingerprints():
 
 def test_an_encoder_cuts_the_text_before_a_stop_string_and_its_stop_sees_all_of_it():
     words = tokenizer("chatml")
-    encoder = LanguageEncoder(Renderer(words, "hermes"), frozenset({words.eos_token_id}))
-    actions = [*words.encode("1 + 2 = 3; 4"), words.eos_token_id]
+    end = words.convert_tokens_to_ids("<|im_end|>")
+    assert isinstance(end, int)
+    encoder = LanguageEncoder(Renderer(words, "hermes"), frozenset({end}))
+    actions = [*words.encode("1 + 2 = 3; 4"), end]
     cut = encoder.stopping_at((";",))
     assert encoder.stop is None and encoder.decode(actions) == "1 + 2 = 3; 4"
     assert cut.decode(actions) == "1 + 2 = 3"

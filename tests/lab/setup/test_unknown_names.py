@@ -93,9 +93,9 @@ def test_a_whole_reward_table_passes_and_takes_overrides(tmp_path):
     overrides = ["stage.rl.reward.calls.value=50", "stage.rl.reward.loops.when.calls.above=0"]
     found = read_experiment(file, overrides)
     check_names(found, file, overrides)
-    reward = found.stage["rl"].reward
-    assert reward["calls"].value == 50.0 and reward["loops"].when["calls"].above == 0.0
-    assert read_experiment(written(tmp_path, found)).stage["rl"].reward == reward
+    reward = found.model_dump()["stage"]["rl"]["reward"]
+    assert reward["calls"]["value"] == 50.0 and reward["loops"]["when"]["calls"]["above"] == 0.0
+    assert read_experiment(written(tmp_path, found)).model_dump()["stage"]["rl"]["reward"] == reward
 
 
 def written(folder: Path, experiment: Experiment) -> Path:

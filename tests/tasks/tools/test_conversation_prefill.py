@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from assay.data.episode import Turn, common
+from assay.data.episode import Turn, common, tokens_of
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Row
 from assay.models.source import parse_source, resolve
@@ -44,7 +44,7 @@ class Scripted:
     def act(self, turn: Turn | None) -> None:
         """Go on with the script."""
         if turn is not None:
-            self.contexts.append(turn.context)
+            self.contexts.append(tokens_of(turn.context))
         self.dialogue.hears(next(self.script), "stop")
 
 
