@@ -10,6 +10,9 @@ from assay.lab.setup.checkpoint_models import model_folder
 from tests.cli.conftest import TinyLab, answer, assert_one_line, call
 
 
+T5 = {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}
+
+
 def evaluation(lab: TinyLab, *more: object) -> tuple[object, ...]:
     """`assay eval` of the lab's model on two items."""
     given = ("--option", f"path={lab.root / 'test.jsonl'}", "--option", "format=messages")
@@ -25,15 +28,8 @@ def edit(lab: TinyLab, file: str, **changes: object) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}, ("gpt2", "llama, mistral")),
-        (
-            {
-                "model_type": "mistral",
-                "architectures": ["MistralForCausalLM"],
-                "sliding_window": 16,
-            },
-            ("sliding_window", "llama, mistral"),
-        ),
+        (T5, ("'t5'", "no causal language model")),
+        ({"quantization_config": {"quant_method": "gptq"}}, ("quantization_config", "quantised")),
         ({"num_hidden_layers": 10**6}, ("num_hidden_layers", "1000000 layers")),
         ({"hidden_size": 10**9}, ("config.json", "asks for at least")),
     ],
@@ -56,7 +52,7 @@ def test_no_verb_works_on_what_its_config_refuses(
 def test_a_run_whose_model_is_no_longer_what_it_was_is_one_line_for_every_verb(
     trained: TinyLab, tmp_path: Path
 ) -> None:
-    edit(trained, "config.json", model_type="gpt2", architectures=["GPT2LMHeadModel"])
+    edit(trained, "config.json", **T5)
     out = tmp_path / "out"
     for arguments in (
         ("eval", "tiny@rl.last", *evaluation(trained)[4:]),
@@ -64,7 +60,7 @@ def test_a_run_whose_model_is_no_longer_what_it_was_is_one_line_for_every_verb(
         ("export", "tiny@rl.last", out),
     ):
         result = call(*arguments, "--lab", trained.root)
-        assert_one_line(result, "config.json", "gpt2", "llama, mistral")
+        assert_one_line(result, "config.json", "'t5'", "no causal language model")
     assert not out.exists()
 
 
@@ -124,7 +120,7 @@ def test_an_evaluation_that_could_not_begin_is_not_listed_as_finished(lab: TinyL
 def test_a_model_of_the_hub_is_refused_before_its_weights_are_fetched(
     lab: TinyLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    edit(lab, "config.json", model_type="gpt2", architectures=["GPT2LMHeadModel"])
+    edit(lab, "config.json", **T5)
     asked: list[list[str]] = []
 
     def snapshot(name: str, *, allow_patterns: list[str]) -> str:
@@ -132,6 +128,6 @@ def test_a_model_of_the_hub_is_refused_before_its_weights_are_fetched(
         return str(lab.root / "model")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
-    with pytest.raises(Exception, match="'gpt2'"):
+    with pytest.raises(Exception, match="'t5'"):
         model_folder("hf:some/thing", Path())
     assert asked == [["config.json"]]
