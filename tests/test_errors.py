@@ -1,6 +1,8 @@
 """An error names what would have been right, in one line that can be read."""
 
-from assay.errors import FEW_NAMES, MOST_CHARACTERS, MOST_NAMES, InputError, nearest
+import pytest
+
+from assay.errors import FEW_NAMES, MOST_CHARACTERS, MOST_NAMES, InputError, nearest, within
 
 
 def test_names_that_are_alike_are_offered():
@@ -25,3 +27,18 @@ def test_of_many_unlike_names_some_are_listed_and_the_rest_counted():
     assert said.startswith("known: item-0000, item-0001")
     assert said.endswith(f"and {1319 - MOST_NAMES} more")
     assert nearest("zzz", names[:MOST_NAMES]).endswith(names[MOST_NAMES - 1])
+
+
+@pytest.mark.parametrize(
+    ("raised", "shown"),
+    [
+        (InputError("no run", fix="make one"), "data.old: no run (make one)"),
+        (InputError("no field", field="order.by"), "data.old.order.by: no field"),
+        (InputError("no row", field="data.older.mix"), "data.older.mix: no row"),
+        (InputError("no column", file="a.csv", line=2), "a.csv:2: no column"),
+    ],
+)
+def test_an_error_without_a_place_gets_the_one_that_is_worked_on(raised, shown):
+    with pytest.raises(InputError) as found, within("data.old"):
+        raise raised
+    assert found.value is raised and str(raised) == shown

@@ -4,7 +4,8 @@ Every package raises a subclass defined beside the code that knows the problem; 
 prints the message as one line. Nothing here catches anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -56,6 +57,19 @@ class InputError(AssayError):
 
 class UnknownName(InputError):
     """A name that a register does not hold."""
+
+
+@contextmanager
+def within(place: str) -> Iterator[None]:
+    """Inside, an InputError that names neither a file nor a table is one of a field of `place`."""
+    try:
+        yield
+    except InputError as error:
+        field, root = error.field or "", place.partition(".")[0]
+        if error.file is None and not field.startswith(f"{root}."):
+            field = f"{place}.{field}" if field else place
+            InputError.__init__(error, error.problem, field=field, fix=error.fix)
+        raise
 
 
 def cut(text: str) -> str:

@@ -77,7 +77,7 @@ def message(file: Path, *overrides: str) -> str:
             'task = "tools"\n',
             "",
             "e.toml: task: missing "
-            "(add it: the skill, such as `tools`: prompts, rewards and benchmarks come from it)",
+            "(add it: the skill: prompts, rewards and benchmarks come from it)",
         ),
         (
             'kind = "lora"',

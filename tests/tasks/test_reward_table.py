@@ -10,8 +10,9 @@ import pytest
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
+from assay.experiment.reward_tables import RewardPart
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.setup.reward_parts import full_reward, reward_of
+from assay.lab.setup.reward_parts import full_reward, reward_of, table_part
 from assay.runs.judgement_journal import JudgementJournal
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.math.task import TASK
@@ -239,3 +240,16 @@ def test_options_reach_a_plain_function_of_a_user() -> None:
 def test_an_option_that_a_reward_does_not_have_or_take_is_refused(options, problem) -> None:
     with pytest.raises(WrongOption, match=problem):
         with_options("padded", padded, options)
+
+
+def test_the_full_reward_of_a_judge_is_what_it_says(tmp_path: Path) -> None:
+    lines = (
+        "from assay.data.episode import Reward\nfrom assay.tasks.judge_reward import JudgeReward\n"
+    )
+    lines += "def judge(batch, helpers):\n    return [Reward(7.0)] * len(batch)\n"
+    lines += "graded = JudgeReward(judge, maximum=10.0)\n"
+    (tmp_path / "grades.py").write_text(lines)
+    part = RewardPart(kind="path:grades.py:graded", value=5.0)
+    made = table_part(TASK, part, tmp_path)
+    assert (made.maximum, made.scale) == (10.0, 0.5)
+    assert full_reward(TASK, "path:grades.py:graded", tmp_path) == 10.0

@@ -257,7 +257,9 @@ def _problems(error: ErrorDetails, raw: Mapping[str, Any], model: type[Table]) -
     path = written_path(location, raw, missing=kind == MISSING)
     if kind == "refused":
         for each in context.get("all", [context]):
-            yield Problem((*path, *each["field"].split(".")), each["problem"], each["fix"])
+            yield Problem(
+                (*path, *filter(None, each["field"].split("."))), each["problem"], each["fix"]
+            )
         return
     foreign = foreign_keys(path, value, raw) if model is Experiment else []
     if kind == "extra_forbidden":

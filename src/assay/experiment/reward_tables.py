@@ -27,6 +27,8 @@ class Bounds(Table):
     def _has_a_bound(self) -> Self:
         if self.above is None and self.below is None:
             raise refused("above", "a condition without a bound", "write above, below or both")
+        if self.above is not None and self.below is not None and self.above >= self.below:
+            raise refused("above", f"no value is above {self.above:g} and below {self.below:g}")
         return self
 
 
@@ -54,6 +56,11 @@ def check_conditions(parts: "str | dict[str, float | RewardPart]") -> Any:
 
 
 def _conflicts(parts: Mapping[str, float | RewardPart]) -> Iterator[PydanticCustomError]:
+    if not any(
+        p.weight and p.value != 0 if isinstance(p, RewardPart) else p for p in parts.values()
+    ):
+        problem = "every part is worth 0" if parts else "a table without parts"
+        yield refused("", problem, "for example { accuracy = 1.0 }")
     waits = {name: [*p.when] if isinstance(p, RewardPart) else [] for name, p in parts.items()}
     for name, others in waits.items():
         for other in others:

@@ -38,6 +38,13 @@ class Schedule(Table):
     steps: Count | None = None
     """Steps until `end`, which then stays; omitted: all steps of the stage."""
 
+    @model_validator(mode="after")
+    def _goes_somewhere(self) -> Self:
+        for field in ("shape", "steps"):
+            if self.end is None and getattr(self, field) is not None:
+                raise refused(field, "there is no end to go to", "write end")
+        return self
+
 
 def between(low: float, high: float) -> AfterValidator:
     """Refuses a schedule that begins or ends outside `low` to `high`."""

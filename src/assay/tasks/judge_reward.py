@@ -36,6 +36,8 @@ class JudgeReward:
     """Characters; a longer completion is not judged: it earns what `failed` says."""
     failed: Failed = nothing_earned
     """The reward of a completion that is too long. Pure."""
+    maximum: float | None = None
+    """The full reward; None is what the task says, or 1."""
     maker: Callable[..., "JudgeReward"] | None = None
     """Makes the reward with other options, which are its parameters with defaults."""
 

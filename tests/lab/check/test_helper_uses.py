@@ -1,13 +1,14 @@
 """The check names helper models that are not declared, and what those that are will cost."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from assay.data.episode import Reward
-from assay.tasks.helper_model import UnknownHelper
-from assay.tasks.judge_reward import JudgeReward
+from assay.experiment.read_file import SpecError
+from assay.tasks.helper_model import HelperModel
+from assay.tasks.judge_reward import JudgeReward, Pair
 from assay.tasks.math.rewards import REWARDS
 from tests.lab.sound_lab import look, make_sound_lab
 
@@ -36,8 +37,28 @@ def declare(lab: Path, table: str) -> None:
 
 def test_a_helper_that_is_not_declared_is_named_with_the_nearest(lab: Path) -> None:
     declare(lab, JUDGE.replace("model.judge", "model.jugde"))
-    with pytest.raises(UnknownHelper, match=r"no helper model 'judge' \(did you mean 'jugde'"):
+    expected = (
+        r"stage\.rl\.reward: 'asked' asks for the helper model 'judge', .*did you mean 'jugde'"
+    )
+    with pytest.raises(SpecError, match=expected):
         look(lab, "stage.rl.reward=asked")
+
+
+def test_a_watched_metric_of_a_helper_is_one_that_is_recorded(lab: Path) -> None:
+    declare(lab, JUDGE)
+    with pytest.raises(SpecError, match=r"unknown metric of helper models 'costs' .*'cost'"):
+        look(lab, "stage.rl.reward=asked", 'budget={ "helper/judge/costs" = 1 }')
+
+
+def test_a_judge_that_can_never_ask_is_an_error_although_others_judge_too(lab: Path) -> None:
+    def ask(batch: Sequence[Pair], helpers: Mapping[str, HelperModel]) -> list[Reward]:
+        return [Reward(sum(s)) for s in helpers["judge"].score([r.prompt for r, _ in batch], ["x"])]
+
+    REWARDS["asked"] = JudgeReward(ask, helpers=("judge",))  # type: ignore[index]
+    declare(lab, JUDGE)
+    seen = look(lab, "stage.rl.reward={ accuracy = 1.0, asked = 1.0 }")
+    (error,) = seen.errors
+    assert "full reward of 'asked'" in error.what and "no rule of judge.jsonl" in error.evidence
 
 
 def test_the_price_of_a_run_is_requests_times_tokens(lab: Path) -> None:

@@ -86,6 +86,11 @@ def refusal(root: Path, *settings: str) -> str:
             "stage.rl.kl.coef.steps",
             "16 is past the stage's last step, 15 (leave it out to end at the last step)",
         ),
+        (
+            ["kl.coef={start=0.1,steps=3}"],
+            "stage.rl.kl.coef.steps",
+            "there is no end to go to (write end)",
+        ),
         (["kl.coef={end=0.0}"], "stage.rl.kl.coef.start", "missing"),
         (["clip.low={start=0.2,shape='wave'}"], "stage.rl.clip.low.shape", "unknown value 'wave'"),
         (["sampling.min_p=0.1"], "stage.rl.sampling.min_p", "grpo samples from the full softmax"),

@@ -208,3 +208,9 @@ def test_no_model_is_opened_before_it_is_asked(tmp_path):
     assert list(helpers) == ["judge"] and "judge" in helpers
     with pytest.raises(InputError, match="no such file"):
         helpers["judge"]
+
+
+def test_a_checkpoint_that_is_not_there_is_a_problem_of_the_helpers_source(tmp_path):
+    tables = JUDGE.replace("scripted:judge.jsonl", "run:nobody@rl.last")
+    with pytest.raises(InputError, match=r"^model\.judge\.source: no run named 'nobody'"):
+        session_of(tmp_path, tables).helpers.check()

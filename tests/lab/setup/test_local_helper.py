@@ -59,7 +59,7 @@ def save_windowed_model(folder: Path) -> None:
     tiny_tokenizer().save_pretrained(folder)
 
 
-def helper(root: Path, **fields: str) -> LocalHelper:
+def helper(root: Path, **fields: object) -> LocalHelper:
     spec = HelperSpec.model_validate({"source": "path:model", **fields})
     found = HelperModels({"small": spec}, root, FP32)["small"]
     assert isinstance(found, LocalHelper)
@@ -101,6 +101,19 @@ def test_drawn_answers_follow_from_their_keys_and_not_from_the_batch(root):
     alone = [model.answer([asked(QUESTIONS[0])], drawn, [key])[0] for key in keys(6)]
     assert [a.text for a in together] == [a.text for a in alone]
     assert len({answer.text for answer in together}) > 1
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_table_says_where_an_answer_stops(root, name):
+    drawn, question = {"temperature": 1.0, "max_tokens": 32}, [asked(QUESTIONS[0])]
+    whole = helper(root, source=f"path:{name}", sampling=drawn)
+    (said,) = whole.answer(question, whole.sampling, keys(1))
+    stop = next(letter for letter in said.text[1:] if letter.isascii() and letter.isalnum())
+    model = helper(root, source=f"path:{name}", sampling={**drawn, "stop": [stop]})
+    (cut,) = model.answer(question, model.sampling, keys(1))
+    assert cut.text == said.text.partition(stop)[0] and cut.ended == "stop"
+    assert (cut.completion_tokens or 0) < (said.completion_tokens or 0)
+    assert helper(root, sampling={"min_p": 0.25}).sampling.min_p == 0.25
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -75,6 +75,11 @@ def with_table(folder: Path, old: str, new: str) -> str:
          "(did you mean 'above'"),
         ("{ above = 0.5 }", "{}", "stage.rl.reward.loops.when.calls.above: a condition without a "
          "bound (write above, below or both)"),
+        ("{ above = 0.5 }", "{ above = 0.5, below = 0.5 }", "stage.rl.reward.loops.when.calls."
+         "above: no value is above 0.5 and below 0.5"),
+        (TABLE, "[stage.rl.reward]\n[evaluate.dev]", "stage.rl.reward: a table without parts"),
+        (TABLE, "[stage.rl.reward]\nstrict_binary = { kind = 'strict_binary', value = 0 }\n"
+         "[evaluate.dev]", "stage.rl.reward: every part is worth 0"),
         ("cut = 0 }", 'cut = "no" }', "stage.rl.reward.calls.when.cut: expected a number or a "
          "table, got the string 'no'"),
         ("value = -1", "worth = -1", "stage.rl.reward.cut.worth: unknown key"),

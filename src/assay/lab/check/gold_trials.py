@@ -224,7 +224,8 @@ def gold_below_full(place: str, trial: Trial, judged: bool) -> Seen:
     if not short:
         return
     lost = [(id_, r) for id_, r in short if r.value is None or r.value < trial.maximum / 2]
-    form = trial.kind == "form" or (trial.kind == "constant" and judged)
+    mute = all(reward.value is None for _, reward in trial.gold)
+    form = not mute and (trial.kind == "form" or (trial.kind == "constant" and judged))
     worst_id, worst = (lost or short)[0]
     value = f"abstains: {worst.why}" if worst.value is None else f"earns {worst.value:.3g}"
     fix = "correct the gold answers of these rows, or how the reward reads them"

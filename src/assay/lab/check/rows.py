@@ -13,6 +13,7 @@ from assay.data.row_fields import WHERE
 from assay.data.row_order import Fixed, Mixture
 from assay.data.splits import length_statistics
 from assay.data.tools import parse_tools
+from assay.errors import within
 from assay.experiment.stage_tables import RceStage, SftStage, rows_per_step, steps_of
 from assay.judge.findings import Finding
 from assay.lab.check.subject import (
@@ -89,7 +90,8 @@ def unvisited(subject: Subject) -> Seen:
     session = subject.session
     for name, stage in session.experiment.stage.items():
         order = find_order(session.sets, stage.data)
-        visited = steps_of(stage, order.count) * rows_per_step(stage)
+        with within(f"stage.{name}"):
+            visited = steps_of(stage, order.count) * rows_per_step(stage)
         if isinstance(order, Fixed) and visited < order.count:
             yield Finding(
                 "warning",

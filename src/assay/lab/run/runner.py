@@ -16,7 +16,7 @@ import torch
 
 from assay.data.files import remove_leftovers
 from assay.data.row_order import Mixture
-from assay.errors import AssayError, InputError
+from assay.errors import AssayError, InputError, within
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import ExperimentSource, read_experiment
 from assay.experiment.stage_tables import SamplingStage, StageSpec, due_steps, steps_of
@@ -261,7 +261,8 @@ def drop_optimizer_states(session: Session) -> None:
 def run_stage(session: Session, name: str) -> None:
     """Train one stage from its last checkpoint to its last step."""
     stage = session.experiment.stage[name]
-    steps = steps_of(stage, rows_per_epoch(session.sets, stage.data))
+    with within(f"stage.{name}"):
+        steps = steps_of(stage, rows_per_epoch(session.sets, stage.data))
     done = checkpoint_steps(session.run, name)
     if done:
         check_guards(session.experiment, session.run, name, done[-1])

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from assay.data.row import Message
-from assay.errors import InputError
+from assay.errors import InputError, within
 from assay.experiment.helper_tables import HelperSpec, Price
 from assay.lab.setup.checkpoint_models import model_folder
 from assay.lab.setup.language_learner import make_renderer
@@ -27,7 +27,7 @@ from assay.models.memory import model_shape
 from assay.models.precision import Precision
 from assay.models.source import EXAMPLES
 from assay.models.supported import read_config, why_plain
-from assay.rl.policy import SampleKey, Sampling
+from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.rollout.engines.cpu.engine import CACHE_BYTES, ROWS
 from assay.rollout.engines.endpoint.client import (
     DEADLINE_SECONDS,
@@ -139,7 +139,8 @@ class HelperModels(Mapping[str, HelperModel]):
             endpoint = endpoint_for(name, spec)
             together = spec.concurrency or CONCURRENCY
             return EndpointHelper(name, endpoint, sampling, spec.rendering, together, usage)
-        folder = model_folder(spec.source, self.root)
+        with within(f"model.{name}.source"):
+            folder = model_folder(spec.source, self.root)
         weights = load_weights(folder, helper_precision(spec, self.precision), spec.rendering)
         return LocalHelper(name, weights, sampling, usage)
 
@@ -163,7 +164,9 @@ class HelperModels(Mapping[str, HelperModel]):
                 with _named(name):
                     endpoint_for(name, spec).check()
             else:
-                _, tokenizer = check_loadable(model_folder(spec.source, self.root))
+                with within(f"model.{name}.source"):
+                    folder = model_folder(spec.source, self.root)
+                _, tokenizer = check_loadable(folder)
                 make_renderer(tokenizer, spec.rendering)
 
     def costs(self) -> dict[str, float]:
@@ -206,7 +209,10 @@ def memory_bytes(spec: HelperSpec, root: Path, precision: Precision, asked: int)
 def sampling_of(spec: HelperSpec) -> Sampling:
     """The sampling settings of a table."""
     table = spec.sampling
-    return Sampling(table.temperature, table.max_tokens, table.top_p, table.top_k)
+    stop = None if table.stop is None else Stop(table.stop)
+    return Sampling(
+        table.temperature, table.max_tokens, table.top_p, table.top_k, table.min_p or 0.0, stop
+    )
 
 
 def spent(usage: Usage, price: Price | None) -> dict[str, float]:

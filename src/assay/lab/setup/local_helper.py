@@ -7,7 +7,7 @@ are computed as one batch, one batch at a time. Nothing is trained.
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -135,6 +135,8 @@ class LocalHelper:
         keys: Sequence[SampleKey],
     ) -> list[HelperAnswer]:
         """See `HelperModel`."""
+        if sampling.stop is not None:
+            sampling = replace(sampling, stop=replace(sampling.stop, decode=self._decoded))
         answers: dict[int, HelperAnswer] = {}
         asked: dict[int, Ask] = {}
         for n, (messages, key) in enumerate(zip(conversations, keys, strict=True)):
@@ -187,11 +189,12 @@ class LocalHelper:
                 turns, _ = sample_turns(weights.model, prompts, keys, sampling, weights.end_tokens)
             for n, turn in zip(places, turns, strict=True):
                 text = self._decoded(turn.actions)
+                text = text if sampling.stop is None else sampling.stop.cut(text)
                 counts = len(tokens_of(turn.context)), len(turn.actions)
                 found[n] = HelperAnswer(text, turn.ended, *counts)
         return [found[n] for n in range(len(asked))]
 
-    def _decoded(self, tokens: Tokens) -> str:
+    def _decoded(self, tokens: Sequence[int]) -> str:
         kept = [token for token in tokens if token not in self.weights.end_tokens]
         return self.weights.renderer.tokenizer.decode(kept, skip_special_tokens=False)
 

@@ -33,7 +33,7 @@ from assay.data.splits import (
     split_by_conversation,
     take,
 )
-from assay.errors import InputError
+from assay.errors import InputError, within
 from assay.experiment.data_tables import DataSpec, Hub, OrderBy
 from assay.experiment.experiment import Experiment, mixed
 from assay.lab.setup.learner import Encoder, gold_turns, question
@@ -231,11 +231,13 @@ def prepare_set(
     spec = experiment.data[name]
     if name not in made and spec.mix is None:
         encoder = encoders(rendering_of(experiment, name))
-        made[name] = prepare(name, spec, task, encoder, root)
+        with within(f"data.{name}"):
+            made[name] = prepare(name, spec, task, encoder, root)
     elif name not in made:
         given = (task, encoders, root, made)
         parts = {part: prepare_set(experiment, part, *given) for part in sorted(spec.mix or ())}
-        made[name] = mixture(name, spec, parts)
+        with within(f"data.{name}"):
+            made[name] = mixture(name, spec, parts)
     return made[name]
 
 

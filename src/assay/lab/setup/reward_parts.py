@@ -63,7 +63,8 @@ def full_of(task: Task, kind: str, made: RewardFunction) -> float:
         named = TEXT_MAXIMUM.get(kind.removeprefix(TEXT), 1.0)
     else:
         named = maximum(task, kind)
-    return float(getattr(made, "maximum", named))
+    own = getattr(made, "maximum", None)
+    return float(named if own is None else own)
 
 
 def condition(part: str, wanted: float | Bounds) -> Condition:

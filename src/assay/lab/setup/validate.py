@@ -28,7 +28,7 @@ from assay.experiment.read_file import (
 from assay.experiment.reward_tables import Reward, RewardPart, parts_of
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.lab.monitor.sinks.sink_register import refusals
-from assay.lab.setup.helper_models import KINDS, METRIC
+from assay.lab.setup.helper_models import KINDS, METRIC, spent
 from assay.lab.setup.learner import model_kinds
 from assay.lab.setup.reward_parts import WorthNothing, table_part
 from assay.rl.advantages import ADVANTAGES, GROUPLESS_ESTIMATORS, PART_ESTIMATORS, READS
@@ -37,9 +37,11 @@ from assay.rl.kl import CORRECTED, KL_ESTIMATORS, k1
 from assay.rl.losses import LOSSES
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
+from assay.tasks.helper_model import Usage
+from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_metrics import own_metrics
 from assay.tasks.reward_options import WrongOption
-from assay.tasks.task import Task, task
+from assay.tasks.task import RewardFunction, Task, task
 from assay.tasks.user_code import forget_changed_files
 from assay.train.metric_names import METHODS, is_written
 
@@ -97,13 +99,13 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
         place = ("stage", name)
         yield _unknown((*place, "rendering"), stage.rendering, _renderings(), "rendering")
         if not isinstance(stage, SftStage):
-            yield from _rewards((*place, "reward"), stage.reward, skill, root)
+            yield from _rewards((*place, "reward"), stage.reward, skill, experiment, root)
         if isinstance(stage, GrpoStage):
             yield from _estimators(place, stage)
     for name, evaluation in experiment.evaluate.items():
         place = ("evaluate", name)
         yield _unknown((*place, "rendering"), evaluation.rendering, _renderings(), "rendering")
-        yield from _rewards((*place, "reward"), evaluation.reward, skill, root)
+        yield from _rewards((*place, "reward"), evaluation.reward, skill, experiment, root)
         if evaluation.benchmark is not None:
             known = skill.benchmarks
             yield _unknown((*place, "benchmark"), evaluation.benchmark, known, "benchmark")
@@ -132,8 +134,9 @@ def _metrics(experiment: Experiment, skill: Task) -> Iterator[Problem | None]:
     watched += [(("budget", metric), metric, every) for metric in experiment.budget]
     for path, metric, methods in watched:
         if metric.startswith(METRIC):
-            name = metric.split("/")[1]
+            name, _, key = metric.removeprefix(METRIC).partition("/")
             yield _unknown(path, name, experiment.helpers, "helper model")
+            yield _unknown(path, key, spent(Usage(), None), "metric of helper models")
         elif metric in own and any(method != "sft" for method in methods):
             continue
         elif not any(is_written(metric, method) for method in methods):
@@ -147,18 +150,30 @@ def _renderings() -> list[str]:
 
 
 def _rewards(
-    path: KeyPath, spec: Reward | None, skill: Task, root: Path
+    path: KeyPath, spec: Reward | None, skill: Task, experiment: Experiment, root: Path
 ) -> Iterator[Problem | None]:
     for name, part in parts_of(spec or {}).items():
         place = path if isinstance(spec, str) else (*path, name)
         if isinstance(spec, dict) and isinstance(spec[name], RewardPart):
             place = (*place, "kind")
         try:
-            table_part(skill, part, root)
+            reward = table_part(skill, part, root).reward
         except (WrongOption, WorthNothing) as wrong:
             yield _problem_of((*place[:-1], *(wrong.field or "").split(".")), wrong)
         except InputError as wrong:
             yield _problem_of(place, wrong)
+        else:
+            yield from _undeclared(place, part.kind, reward, experiment.helpers)
+
+
+def _undeclared(
+    place: KeyPath, kind: str, reward: RewardFunction, helpers: Collection[str]
+) -> Iterator[Problem]:
+    """Helper models that a judge asks and the experiment does not declare."""
+    for name in reward.helpers if isinstance(reward, JudgeReward) else ():
+        if name not in helpers:
+            fix = nearest(name, helpers) if helpers else f"declare it as [model.{name}]"
+            yield Problem(place, f"{kind!r} asks for the helper model {name!r}, not declared", fix)
 
 
 def _problem_of(path: KeyPath, error: InputError) -> Problem:
