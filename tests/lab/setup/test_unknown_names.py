@@ -92,6 +92,18 @@ def test_what_a_reward_table_cannot_mean_is_one_line_with_its_place(tmp_path, ol
     assert expected in said and said.startswith("e.toml:") and "\n" not in said
 
 
+@pytest.mark.parametrize("part", ["cut", "calls/met"])
+def test_a_guard_watches_a_part_that_the_table_has(tmp_path, part):
+    guard = f'[guard.part]\nmetric = "part/{part}"\nabove = 1\n[evaluate.dev]'
+    plain = ("reward = { strict_binary = 1.0, fine_grained = 0.5 }\n", "")
+    table = ("[evaluate.dev]", TABLE.replace("[evaluate.dev]", guard))
+    file = write_spec(tmp_path, plain, table)
+    check_names(read_experiment(file), file)
+    said = problem(tmp_path, "guard.part.metric=part/cutt", changes=(plain, table))
+    assert "guard.part.metric" in said
+    assert "unknown part of the reward 'cutt' (did you mean 'cut'" in said
+
+
 def test_a_whole_reward_table_passes_and_takes_overrides(tmp_path):
     plain = ("reward = { strict_binary = 1.0, fine_grained = 0.5 }\n", "")
     file = write_spec(tmp_path, plain, ("[evaluate.dev]", TABLE))
@@ -200,7 +212,9 @@ def test_a_budget_of_what_no_stage_writes_is_refused(tmp_path):
     assert "budget.secnds: unknown metric of sft and grpo 'secnds' (did you mean 'seconds'" in said
 
 
-@pytest.mark.parametrize("metric", ["reward_mean", "part/format", "self_check_gradient", "nll"])
+@pytest.mark.parametrize(
+    "metric", ["reward_mean", "part/fine_grained/format", "self_check_gradient", "nll"]
+)
 def test_what_some_stage_writes_may_be_watched(tmp_path, metric):
     last = "options = { examples = 3 }\n"
     file = write_spec(tmp_path, (last, last + GUARD.format(metric=metric)))

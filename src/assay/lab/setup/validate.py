@@ -5,7 +5,7 @@ here and not on reading, because the registers import torch and the tasks' modul
 files, and whether the model can be trained, are checked in `lab.check`.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from assay.experiment.read_file import (
     text_of,
 )
 from assay.experiment.reward_tables import Reward, RewardPart, parts_of
-from assay.experiment.stage_tables import GrpoStage, SftStage
+from assay.experiment.stage_tables import GrpoStage, SftStage, StageSpec
 from assay.lab.monitor.sinks.sink_register import refusals
 from assay.lab.setup.helper_models import KINDS, METRIC, spent
 from assay.lab.setup.learner import model_kinds
@@ -43,7 +43,7 @@ from assay.tasks.reward_metrics import own_metrics
 from assay.tasks.reward_options import WrongOption
 from assay.tasks.task import RewardFunction, Task, task
 from assay.tasks.user_code import forget_changed_files
-from assay.train.metric_names import METHODS, is_written
+from assay.train.metric_names import METHODS, PART, is_written
 
 
 def check_names(
@@ -123,6 +123,9 @@ def _metrics(experiment: Experiment, skill: Task) -> Iterator[Problem | None]:
             problem = f"its metric {name!r} has the name of one that stages write"
             yield Problem(("task",), problem, "give it another name")
     every = [stage.method for stage in experiment.stage.values()]
+    for name, guard in experiment.guard.items():
+        stages = [experiment.stage[guard.stage]] if guard.stage else experiment.stage.values()
+        yield _no_such_part(("guard", name, "metric"), guard.metric, stages)
     watched: list[tuple[KeyPath, str, list[str]]] = []
     for name, guard in experiment.guard.items():
         methods = [experiment.stage[guard.stage].method] if guard.stage else every
@@ -143,6 +146,19 @@ def _metrics(experiment: Experiment, skill: Task) -> Iterator[Problem | None]:
             known = frozenset(own).union(*(METHODS[method] for method in methods))
             what = f"metric of {' and '.join(dict.fromkeys(methods)) or 'a run without stages'}"
             yield _unknown(path, metric, known, what)
+
+
+def _no_such_part(path: KeyPath, metric: str, stages: Iterable[StageSpec]) -> Problem | None:
+    """A watched part that no table of the stages has; what else has parts is known at work."""
+    rewards = [stage.reward for stage in stages if not isinstance(stage, SftStage)]
+    tables = [reward for reward in rewards if isinstance(reward, dict)]
+    if not metric.startswith(PART) or not tables or len(tables) < len(rewards):
+        return None
+    names = [name for table in tables for name in table]
+    found = metric.removeprefix(PART)
+    if any(f"{found}/".startswith(f"{name}/") for name in names):
+        return None
+    return _unknown(path, found, names, "part of the reward")
 
 
 def _renderings() -> list[str]:
