@@ -96,6 +96,14 @@ def test_a_file_that_is_not_there_says_from_where_it_counts(folder: Path) -> Non
     assert refusal("path:t.py", folder) == f"t.py: no such file (it counts from {folder})"
 
 
+def test_what_a_file_prints_at_import_stays_out_of_standard_output(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, "t.py", "print('hello')\n" + TASK)
+    task("path:t.py", folder)
+    assert capsys.readouterr() == ("", "hello\n")
+
+
 def test_one_task_among_several_can_be_named(folder: Path) -> None:
     write(folder, "t.py", TASK + "class More(BaseTask):\n    name = 'more'\nTASK = More()\n")
     assert task("path:t.py", folder).name == "more"

@@ -12,6 +12,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -159,7 +160,8 @@ def _executed(path: Path, sources: Mapping[str, str]) -> ModuleType:
     sys.modules[name] = module
     try:
         _refuse_shadowed(path, sources)
-        spec.loader.exec_module(module)
+        with redirect_stdout(sys.stderr):  # stdout is for results: a program may read it
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         if isinstance(error, UserCodeError):
@@ -283,7 +285,8 @@ def installed_tasks() -> dict[str, EntryPoint]:
 def load_installed(point: EntryPoint) -> Any:
     """What an entry point names. Raises UserCodeError."""
     try:
-        return point.load()
+        with redirect_stdout(sys.stderr):
+            return point.load()
     except (Exception, SystemExit) as error:
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
         problem = f"task {point.name!r} of {distribution(point)} cannot be imported: {what}"
