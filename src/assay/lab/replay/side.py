@@ -136,13 +136,12 @@ def judge_side(
     Scores with the bench's weights only for a gradient, or if advantages depend on them.
     """
     method, groups = stored_method(bench, stage, rewards)
-    policy = None
+    policy, place = None, Place(step=bench.stored.step - 1)
     if gradient or reads_weights(method):
         policy = load_policy(bench.session, bench.stored.stage, stage, bench.weights)
     if not gradient and isinstance(method, Grpo):
         # Advantages need neither the loss nor what the loss reads.
-        method = replace(method, objective=GrpoObjective())
-    place = Place(step=bench.stored.step - 1)
+        method = replace(method.at(place.step), objective=GrpoObjective(), schedules={})
     # Stored groups ask neither a policy for samples nor a recorder for rewards.
     batch = method.collect(cast(Policy, policy), place, cast(Journal, None))
     drawn = min(batch.consumed * stage.group, len(rewards))
