@@ -205,6 +205,15 @@ def test_an_estimator_that_reads_the_model_is_checked_where_its_weights_are(run:
     assert any(f.evidence == later.proof.unasked for f in later.findings)
 
 
+def test_a_scheduled_kl_is_that_of_the_replayed_step(run: RunDirectory):
+    plain = again(run, 1, "reward=accuracy")
+    moving = again(run, 1, "reward=accuracy", "kl.coef={ start = 0.1, end = 0.0 }")
+    assert moving.samples == plain.samples, "a KL in the loss changes no advantage"
+    held = 'kl={ coef = 0.5, estimator = "k1", where = "reward" }'
+    rising = 'kl={ coef = { start = 0.5, end = 0.0 }, estimator = "k1", where = "reward" }'
+    assert again(run, 1, rising).samples == again(run, 1, held).samples
+
+
 def test_a_lora_gradient_is_that_of_its_adapter(run: RunDirectory):
     done = again(run, 1, "reward={ accuracy = 2.0 }", stage="tuned", gradient=True)
     assert done.gradients is not None

@@ -137,11 +137,13 @@ def judge_side(
     """
     method, groups = stored_method(bench, stage, rewards)
     policy, place = None, Place(step=bench.stored.step - 1)
+    if isinstance(method, Grpo):
+        method = replace(method.at(place.step), schedules={})
     if gradient or reads_weights(method):
         policy = load_policy(bench.session, bench.stored.stage, stage, bench.weights)
     if not gradient and isinstance(method, Grpo):
         # Advantages need neither the loss nor what the loss reads.
-        method = replace(method.at(place.step), objective=GrpoObjective(), schedules={})
+        method = replace(method, objective=GrpoObjective())
     # Stored groups ask neither a policy for samples nor a recorder for rewards.
     batch = method.collect(cast(Policy, policy), place, cast(Journal, None))
     drawn = min(batch.consumed * stage.group, len(rewards))

@@ -1,9 +1,9 @@
 """Samples from a module in this process, or in several where that is faster.
 
-Sampling weights are a copy with adapters merged, in the type of the products; they are dropped when
-training continues and made again when needed. Small models and short prompts make small products
-that gain little from a second thread, so a batch may be split over processes of one thread each.
-Tokens are drawn in `engine`.
+Sampling weights are a copy in the type of the products, adapters merged in fp32 and kept apart in
+bf16; they are dropped when training continues and made again when needed. Small models and short
+prompts make small products that gain little from a second thread, so a batch may be split over
+processes of one thread each. Tokens are drawn in `engine`.
 """
 
 import json
