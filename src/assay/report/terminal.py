@@ -4,6 +4,7 @@ Makes rich renderables and prints nothing. Control characters and square bracket
 are shown as text. Watching only reads the records.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -149,6 +150,10 @@ def _others_table(rows: list[content.Section], w: Words) -> Table:
     return table
 
 
+BLANK_LINES = re.compile(r"\n\s*\n")
+"""Several in a row: a weak model writes hundreds."""
+
+
 def _example_lines(section: content.Section, w: Words) -> Iterator[RenderableType]:
     yield Text(w("page.examples"), "bold")
     if section["problem"]:
@@ -160,7 +165,7 @@ def _example_lines(section: content.Section, w: Words) -> Iterator[RenderableTyp
             yield Padding(Text(example["question"], "italic"), (0, 0, 0, 2))
         for answer in (example["before"], example["after"]):
             yield Padding(Text(f"{answer['title']}: {answer['result']}", "dim"), (0, 0, 0, 2))
-            yield Padding(Text(answer["text"]), (0, 0, 0, 4))
+            yield Padding(Text(BLANK_LINES.sub("\n\n", answer["text"])), (0, 0, 0, 4))
 
 
 STATE_STYLES = {"error": "bold red", "warning": "yellow", "note": "bold"}

@@ -37,7 +37,8 @@ class JudgeReward:
     failed: Failed = nothing_earned
     """The reward of a completion that is too long. Pure."""
     maximum: float | None = None
-    """The full reward; None is what the task says, or 1."""
+    """The full reward; None is what the task says, or 1. `math.inf` for one that grades without a
+    full value, such as a log-probability."""
     maker: Callable[..., "JudgeReward"] | None = None
     """Makes the reward with other options, which are its parameters with defaults."""
 

@@ -203,3 +203,39 @@ def test_a_reward_that_shapes_right_answers_by_length_is_a_warning(lab: Path) ->
     report = look(lab, "stage.rl.reward=cosine")
     finding = found(report, "full reward of 'cosine'")
     assert finding.severity == "warning" and not report.failed
+
+
+RAISES = """
+def close(prompt, completion, row):
+    return 1.0 if completion else "zero"
+"""
+GRADES = """
+import math
+
+from assay.data.episode import Reward
+from assay.tasks.judge_reward import JudgeReward
+
+
+def judged(batch, helpers):
+    return [Reward(-float(abs(len(c.text) - len(r.messages[-1].content)))) for r, c in batch]
+
+
+graded = JudgeReward(judged, maximum=math.inf)
+unknown = JudgeReward(judged)
+"""
+
+
+def test_a_reward_that_raises_on_wrong_answers_is_named(lab: Path) -> None:
+    (lab / "rewards.py").write_text(RAISES)
+    report = look(lab, 'stage.rl.reward="path:rewards.py:close"')
+    finding = found(report, "raises on wrong answers")
+    assert finding.severity == "warning" and "returned str" in finding.evidence
+    assert silent(look(lab), "raises on wrong answers")
+
+
+def test_a_reward_that_grades_without_a_full_value_is_sound(lab: Path) -> None:
+    (lab / "rewards.py").write_text(GRADES)
+    graded = look(lab, 'stage.rl.reward="path:rewards.py:graded"')
+    assert silent(graded, "earn the full reward") and silent(graded, "do not earn the full")
+    unknown = look(lab, 'stage.rl.reward="path:rewards.py:unknown"')
+    assert found(unknown, "do not earn the full reward").severity in ("error", "warning")

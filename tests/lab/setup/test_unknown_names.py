@@ -66,7 +66,7 @@ def with_table(folder: Path, old: str, new: str) -> str:
         ("size = 4", 'size = "4"', "stage.rl.reward.loops.options.size: expected an integer, "
          "got '4'"),
         ("options = { size = 4 }", "value = 4", "stage.rl.reward.loops.value: the full reward of "
-         "'text.repetition' is 0, which nothing makes 4 (write a weight)"),
+         "'text.repetition' is 0, and nothing makes it 4 (write a weight)"),
         ("cut = 0", "cutt = 0", "stage.rl.reward.calls.when.cutt: no part 'cutt' (did you mean "
          "'cut'"),
         ("value = -1", "when = { loops = 0 }", "stage.rl.reward.calls.when: the conditions go in a "

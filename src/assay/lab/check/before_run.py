@@ -60,6 +60,7 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     refuse_other_renderings(session)
     began = time.monotonic()
     found = asked(session.copy(observer=Silent()), cheap)
+    session.helpers.costs()  # what the checks asked is no cost of the first step
     if found.errors and not reason:
         raise Unsound(found.errors)
     warnings = sum(finding.severity == "warning" for finding in found.findings)

@@ -5,6 +5,7 @@ reward to learn from.
 """
 
 import gc
+import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -59,7 +60,8 @@ class Floor:
 
 
 def capability(judged: Iterable[tuple[Hashable, Reward]], full: float) -> Floor | None:
-    """The floor of completions by the visit to a prompt; None where every reward abstained.
+    """The floor of completions by the visit to a prompt; None where every reward abstained, or no
+    reward is full.
 
     A punishment for length is left out: a right answer that is too long is a right answer.
     """
@@ -68,7 +70,7 @@ def capability(judged: Iterable[tuple[Hashable, Reward]], full: float) -> Floor 
         if reward.value is not None:
             value = reward.value - reward.parts.get(OVERLONG, 0.0)
             values.setdefault(visit, []).append(value)
-    if not values:
+    if not values or not math.isfinite(full):
         return None
     solved = sum(max(each) >= SOLVED * full for each in values.values())
     return Floor(len(values), solved, max(map(len, values.values())))

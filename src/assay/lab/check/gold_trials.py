@@ -5,6 +5,7 @@ with the row judges correctness; one that depends on the text alone judges form.
 played against the row's environment; no model is run.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,6 +31,7 @@ from assay.lab.setup.prepare import find_part
 from assay.lab.setup.reward_parts import table_parts
 from assay.lab.setup.session import Session
 from assay.tasks.judge_reward import JudgeReward
+from assay.tasks.no_verdict import OUTCOMES
 from assay.tasks.reward_table import RewardTable, TablePart
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import (
@@ -78,6 +80,8 @@ class Trial:
     exchanged: tuple[Tried, ...]
     place: str = ""
     """Of a user's reward: its file and line."""
+    raised: tuple[str, ...] = ()
+    """What the reward raised on wrong answers, which then earned its lowest value."""
     punishes: bool = False
     """Whether the reward is taken off, as a part of a table with a negative worth is: then nobody
     is to earn it in full."""
@@ -128,6 +132,7 @@ def try_reward(
         cut = runner.score([cut_short(gold, len(gold.text) // 2) for gold in chosen])
         begun = runner.score([cut_short(gold, begun_length(gold.text)) for gold in chosen])
         exchanged = runner.score([(one.row, other.completion) for one, other in swaps])
+    wrong = (*empty, *cut, *begun, *exchanged)
     return Trial(
         name,
         most,
@@ -137,6 +142,7 @@ def try_reward(
         tried(chosen, begun),
         tried_exchanged(swaps, exchanged, home),
         line_note(function),
+        tuple(each.why for each in wrong if each.outcome == OUTCOMES["exception"]),
     )
 
 
@@ -197,6 +203,8 @@ def judge_trials(place: str, trials: Sequence[Trial]) -> Seen:
     for trial in trials:
         reached = sum(not _short(trial, r) for _, r in trial.gold)
         yield Number(place, f"gold_full_share: {trial.name}", reached / len(trial.gold))
+        if trial.raised:
+            yield raises(place, trial)
         if len(trials) > 1 and trial.kind == "constant":
             yield never_differs(place, trial)
         if trial.punishes:
@@ -206,6 +214,22 @@ def judge_trials(place: str, trials: Sequence[Trial]) -> Seen:
             yield from wrong_but_full(place, trial)
     if not judged:
         yield no_correctness(place, trials)
+
+
+def raises(place: str, trial: Trial) -> Finding:
+    """A reward that fails on wrong answers, and not on the gold ones."""
+    wrong = sum(map(len, (trial.empty, trial.cut, trial.begun, trial.exchanged)))
+    return Finding(
+        "warning",
+        f"{place}: {trial.shown} raises on wrong answers",
+        f"{share_of(len(trial.raised), wrong)}, most often {most_common(trial.raised)}",
+        "return a number for any answer; one on which it raises earns its lowest value",
+    )
+
+
+def most_common(texts: Sequence[str]) -> str:
+    """The text that is there most often, the first of equals."""
+    return max(dict.fromkeys(texts), key=texts.count)
 
 
 def never_differs(place: str, trial: Trial) -> Finding:
@@ -291,7 +315,9 @@ def no_correctness(place: str, trials: Sequence[Trial]) -> Finding:
 
 
 def _short(trial: Trial, earned: Reward) -> bool:
-    return earned.value is None or earned.value < trial.maximum - NEAR
+    # A graded reward has no full value: its maximum is infinite.
+    below = math.isfinite(trial.maximum) and (earned.value or 0.0) < trial.maximum - NEAR
+    return earned.value is None or below
 
 
 def _differ(one: float | None, other: float | None) -> bool:

@@ -3,6 +3,7 @@
 Scores nothing.
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -48,8 +49,10 @@ def table_part(task: Task, part: RewardPart, root: Path) -> TablePart:
     full = full_of(task, part.kind, made)
     scale = part.weight
     if part.value is not None:
-        if full == 0:
-            problem = f"the full reward of {part.kind!r} is 0, which nothing makes {part.value:g}"
+        if full == 0 or not math.isfinite(full):
+            what = "0" if full == 0 else "unknown"
+            problem = f"the full reward of {part.kind!r} is {what}, and nothing makes it "
+            problem += f"{part.value:g}"
             raise WorthNothing(problem, field="value", fix="write a weight")
         scale = part.weight * (part.value / full)
     when = tuple(condition(name, wanted) for name, wanted in part.when.items())
