@@ -4,7 +4,8 @@ Lays prompts and completions out as trees, runs the layers with a `TreePlan`, an
 and entropies at completion positions only. Gradients flow; nothing is sampled.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -138,6 +139,18 @@ def to_device(row: TreeRow, device: torch.device) -> TreeRow:
         row.plan,
         *(moved(indices, device) for indices in others),
     )
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Inside, no dropout; afterwards every part is in the mode that it had."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
 def score_actions(

@@ -7,18 +7,17 @@ once what it holds is recorded.
 """
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from assay.data.episode import Completion, Reward
-from assay.data.files import atomic_write_text, sync
+from assay.data.files import append_line, atomic_write_text, sync
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Row
 from assay.data.row_json import completion_values, reward_of, reward_values, row_values
 from assay.errors import RunFailure
-from assay.runs.run_files import FIX, DamagedFile, parse_line
+from assay.runs.run_files import FIX, DamagedFile, whole_lines
 
 
 class JudgementLost(RunFailure):
@@ -57,10 +56,8 @@ class JudgementJournal:
         self._entries()[key] = reward
         try:
             fresh = not self._file.exists()
-            with self._file.open("ab") as stream:
-                stream.write(_line(key, reward).encode("utf-8"))
-                stream.flush()
-                os.fsync(stream.fileno())
+            append_line(self._file, _line(key, reward))
+            sync(self._file)
             if fresh:
                 sync(self._file.parent)
         except OSError as error:
@@ -75,7 +72,7 @@ class JudgementJournal:
         if not kept:
             self._file.unlink(missing_ok=True)
         elif len(kept) < len(self._entries()):
-            atomic_write_text(self._file, "".join(_line(*entry) for entry in kept.items()))
+            atomic_write_text(self._file, "".join(f"{_line(*entry)}\n" for entry in kept.items()))
         self._known = kept
 
     def _key(self, part: str, row: Row, completion: Completion) -> Key:
@@ -89,20 +86,13 @@ class JudgementJournal:
 
 
 def _line(key: Key, reward: Reward) -> str:
-    return json.dumps({**asdict(key), "reward": reward_values(reward)}) + "\n"
+    return json.dumps({**asdict(key), "reward": reward_values(reward)})
 
 
 def _read(file: Path) -> dict[Key, Reward]:
-    """The whole lines of a journal; a last one without its end was torn by a kill and goes."""
     if not file.exists():
         return {}
-    content = file.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        # What is appended next must not end a torn line.
-        os.truncate(file, whole)
-    lines = content[:whole].split(b"\n")[:-1]
-    return dict(_entry(parse_line(line, file, n), file, n) for n, line in enumerate(lines, 1))
+    return dict(_entry(line, file, n) for n, line in enumerate(whole_lines(file), 1))
 
 
 def _entry(line: dict[str, Any], file: Path, number: int) -> tuple[Key, Reward]:

@@ -59,6 +59,13 @@ def as_entry(kind: type[T], values: dict[str, Any], file: Path, number: int | No
         raise DamagedFile(what, file=file, line=number, fix=FIX) from problem
 
 
+def whole_lines(file: Path) -> list[dict[str, Any]]:
+    """The JSON objects of a journal, a line each; what a kill left of a last line is none, and goes
+    with the next `append_line`. Raises DamagedFile."""
+    lines = file.read_bytes().split(b"\n")[:-1]
+    return [parse_line(line, file, number) for number, line in enumerate(lines, 1)]
+
+
 def entries(file: Path, kind: type[T]) -> list[T]:
     """The dataclasses of a journal, a line each; none where there is no file.
 
@@ -66,8 +73,7 @@ def entries(file: Path, kind: type[T]) -> list[T]:
     """
     if not file.exists():
         return []
-    lines = file.read_bytes().split(b"\n")[:-1]
-    parsed = [(number, parse_line(line, file, number)) for number, line in enumerate(lines, 1)]
+    parsed = list(enumerate(whole_lines(file), 1))
     return [as_entry(kind, values, file, number) for number, values in parsed]
 
 

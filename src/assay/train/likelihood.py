@@ -5,8 +5,7 @@ episodes. RCE weighs all members of a group by softmax(reward / tau). All three 
 `Nll`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +13,7 @@ import torch
 from assay.data.episode import Episode
 from assay.data.row_order import RowOrder, visits
 from assay.models.lora import begin_masks
+from assay.models.scoring import evaluating
 from assay.rl.aggregation import rce_weights, sft_weights
 from assay.rl.objectives import Nll
 from assay.rl.packed import Packed, group_numbers, pack
@@ -76,24 +76,12 @@ class Validation:
         dropout off. Draws no random number."""
         packed = likelihood_batch(self.episodes)
         tokens = total = 0.0
-        with torch.no_grad(), answering(policy.module):
+        with torch.no_grad(), evaluating(policy.module):
             for micro in micro_batches(policy, packed, NLL.atom, self.micro_tokens):
                 sums = NLL(policy.score(micro), micro).sums
                 tokens += float(sums["tokens"])
                 total += float(sums["nll"])
         return total / tokens
-
-
-@contextmanager
-def answering(module: torch.nn.Module) -> Iterator[None]:
-    """Put the module into eval mode inside; restore each part's mode afterwards."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
 
 
 @dataclass(frozen=True)

@@ -199,24 +199,24 @@ SAID = Said("text \x00 \u2028", "length", 7, None)
 
 
 def test_a_journal_gives_back_what_came_and_forgets_a_torn_line(tmp_path: Path) -> None:
-    with ReplyJournal(tmp_path) as journal:
-        journal.add(PLACE, SAID)
-        journal.add(Place("other", 1, 2, "x"), Unanswered("HTTP 400", "too long"))
+    journal = ReplyJournal(tmp_path)
+    journal.add(PLACE, SAID)
+    journal.add(Place("other", 1, 2, "x"), Unanswered("HTTP 400", "too long"))
     file = tmp_path / JOURNAL
     whole = file.read_bytes()
     for cut in range(whole.index(b"\n") + 1, len(whole)):
         file.write_bytes(whole[:cut])
-        with ReplyJournal(tmp_path) as journal:
-            assert journal.known(PLACE) == SAID
-            assert journal.known(Place("other", 1, 2, "x")) is None
-            journal.add(Place("third", 0, 0, "y"), SAID)
-        with ReplyJournal(tmp_path) as journal:
-            assert journal.known(Place("third", 0, 0, "y")) == SAID
+        journal = ReplyJournal(tmp_path)
+        assert journal.known(PLACE) == SAID
+        assert journal.known(Place("other", 1, 2, "x")) is None
+        journal.add(Place("third", 0, 0, "y"), SAID)
+        journal = ReplyJournal(tmp_path)
+        assert journal.known(Place("third", 0, 0, "y")) == SAID
     file.write_bytes(whole)
-    with ReplyJournal(tmp_path) as journal:
-        failed = journal.known(Place("other", 1, 2, "x"))
-        assert isinstance(failed, Unanswered) and str(failed) == "HTTP 400: too long"
-        assert journal.known(Place("item", 0, 0, request_hash(["ho"]))) is None
+    journal = ReplyJournal(tmp_path)
+    failed = journal.known(Place("other", 1, 2, "x"))
+    assert isinstance(failed, Unanswered) and str(failed) == "HTTP 400: too long"
+    assert journal.known(Place("item", 0, 0, request_hash(["ho"]))) is None
 
 
 @pytest.mark.parametrize(

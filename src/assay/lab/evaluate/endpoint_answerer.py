@@ -126,19 +126,19 @@ class EndpointAnswerer:
         slots = RequestSlots(TOGETHER)
         asker = replace(self.endpoint, pause=slots.pause)
         threads = ThreadPoolExecutor(WAITING, thread_name_prefix="assay-endpoint")
-        with ReplyJournal(folder) as journal:
+        journal = ReplyJournal(folder)
 
-            def one(request: Request) -> Answered:
-                with slots.held():
-                    return ask(evaluation, asker, request, journal)
+        def one(request: Request) -> Answered:
+            with slots.held():
+                return ask(evaluation, asker, request, journal)
 
-            try:
-                coming = [[threads.submit(one, each) for each in chunk] for chunk in chunks]
-                for waiting in coming:
-                    yield [each.result() for each in waiting]
-            finally:
-                slots.close()
-                threads.shutdown(cancel_futures=True)
+        try:
+            coming = [[threads.submit(one, each) for each in chunk] for chunk in chunks]
+            for waiting in coming:
+                yield [each.result() for each in waiting]
+        finally:
+            slots.close()
+            threads.shutdown(cancel_futures=True)
 
 
 def _table(evaluation: Evaluation) -> dict[str, object]:

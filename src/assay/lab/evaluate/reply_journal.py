@@ -6,18 +6,17 @@ a record and is deleted with them.
 """
 
 import json
-import os
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from assay.data.files import sync
+from assay.data.files import append_line, sync
 from assay.data.hashing import sha256_text
 from assay.errors import RunFailure
 from assay.rollout.engines.endpoint.client import Said, Unanswered
-from assay.runs.run_files import FIX, DamagedFile, parse_line
+from assay.runs.run_files import FIX, DamagedFile, whole_lines
 
 JOURNAL = "replies.jsonl"
 KINDS = {"text": str, "ended": str, "prompt_tokens": int | None, "completion_tokens": int | None}
@@ -46,15 +45,9 @@ class ReplyJournal:
         """Reads what an interrupted evaluation left in `folder`. Raises DamagedFile."""
         self._file = folder / JOURNAL
         self._lock = threading.Lock()
-        self._known = _read(self._file)
-        self._stream = self._file.open("ab")
+        self._file.touch()
         sync(folder)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
+        self._known = _read(self._file)
 
     def known(self, place: Place) -> Said | Unanswered | None:
         """The outcome of a request; None if it is unknown."""
@@ -65,8 +58,7 @@ class ReplyJournal:
         line = {**asdict(place), **_values(outcome)}
         try:
             with self._lock:
-                self._stream.write(json.dumps(line).encode() + b"\n")
-                self._stream.flush()
+                append_line(self._file, json.dumps(line))
                 sync(self._file)
         except OSError as error:
             raise NotJournalled(f"{self._file}: cannot be written: {error.strerror}") from error
@@ -84,16 +76,7 @@ def _values(outcome: Said | Unanswered) -> Mapping[str, Any]:
 
 
 def _read(file: Path) -> dict[Place, Said | Unanswered]:
-    """The whole lines of a journal; a last one without its end was torn by a kill and goes."""
-    if not file.exists():
-        return {}
-    content = file.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        # What is appended next must not end a torn line.
-        os.truncate(file, whole)
-    lines = content[:whole].split(b"\n")[:-1]
-    return dict(_entry(parse_line(line, file, n), file, n) for n, line in enumerate(lines, 1))
+    return dict(_entry(line, file, n) for n, line in enumerate(whole_lines(file), 1))
 
 
 def _entry(line: Mapping[str, Any], file: Path, number: int) -> tuple[Place, Said | Unanswered]:

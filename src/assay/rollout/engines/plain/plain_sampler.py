@@ -17,7 +17,7 @@ from assay.data.episode import Context, Turn, tokens_of
 from assay.errors import RunFailure
 from assay.models.numeric import moved
 from assay.models.plain_forward import causal_of, score_padded
-from assay.models.scoring import distinct
+from assay.models.scoring import distinct, evaluating
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.rollout.engines.plain.plain_decoding import Way, decoding, way_of
 from assay.rollout.token_choice import draw, key_states, uniforms
@@ -254,15 +254,3 @@ def computing_in(module: nn.Module, compute: torch.dtype) -> AbstractContextMana
     if compute == master.dtype:
         return nullcontext()
     return torch.autocast(master.device.type, compute)
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Inside, no dropout; afterwards every part is in the mode that it had."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
