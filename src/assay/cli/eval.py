@@ -75,6 +75,7 @@ def measured(done: "EvaluationResult") -> list[str]:
         f"record: {done.file}",
     ]
     words += [", ".join(f"{name} {count}" for name, count in done.outcomes.items())]
+    words += generated(done)
     if done.differs_from_math_verify:
         words.append(
             f"math-verify by itself would judge otherwise: {done.differs_from_math_verify}"
@@ -84,6 +85,24 @@ def measured(done: "EvaluationResult") -> list[str]:
     if not done.made:
         words.insert(0, "this record existed already; nothing was evaluated again")
     return words
+
+
+def generated(done: "EvaluationResult") -> list[str]:
+    """The limits of generation, the share of truncated answers, and what repeats say."""
+    from assay.report.generation_content import figures_by_name, sampled_notes, truncated_text
+    from assay.report.result_tables import settings_text
+    from assay.report.words import score_text, words
+
+    w = words()
+    cut = truncated_text(done.truncated, done.items * done.repeats, w)
+    said = [f"{settings_text(done.limits)}; truncated: {cut}"]
+    if done.sampled is not None:
+        for name, found in figures_by_name(done.sampled).items():
+            shown = (found.value, found.interval.low, found.interval.high)
+            score, low, high = (score_text(value, found.interval) for value in shown)
+            said.append(f"{name}: {score} ({low} to {high})")
+        said += sampled_notes([done.sampled], w)
+    return said
 
 
 def options_of(texts: Sequence[str]) -> dict[str, Any]:

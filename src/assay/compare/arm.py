@@ -16,11 +16,16 @@ from assay.judge.identity import is_fallback
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.runs.manifest_file import Manifest, read_manifest
 from assay.runs.measurements import NotMeasured, measured_checkpoints
-from assay.runs.records import CLUSTER, EvaluationRecord, read_columns, scores_of
+from assay.runs.records import CLUSTER, FACTS, EvaluationRecord, read_columns, scores_of
 from assay.runs.run_directory import RunDirectory
 
 COLUMNS = ("item_id", "repeat", "score", "parts", "error")
 OUTPUT = "output"
+ENDED = "ended"
+CUT = "length"
+"""How a completion ended that was cut at the limit of tokens."""
+ANSWER = "answer"
+"""The fact of a reward that is the final answer: canonical, so that equal answers are one vote."""
 OWN = "assay"
 """The format of a lab's own records."""
 
@@ -68,6 +73,11 @@ class Arm:
     """The text of every answer; empty where the file has none or they were not read."""
     judged: Sequence[tuple[float | None, str, str]] = ()
     """Score, error type and parts (JSON) of every answer; empty for a file of another tool."""
+    finals: Mapping[Key, str] = field(default_factory=dict)
+    """The final answer of every completion, "" where it has none; empty where the record does not
+    name any."""
+    ended: Sequence[str] = ()
+    """How every completion ended; empty where this is not known."""
     seeds: tuple["Arm", ...] = ()
     """An arm for each training seed, the newest run first; empty where there is one."""
 
@@ -116,6 +126,11 @@ class Arm:
         return [(score, error, parts[text]) for score, error, text in self.judged]
 
     @property
+    def truncated(self) -> int | None:
+        """Completions cut at the limit of tokens; None where this is not known."""
+        return sum(each == CUT for each in self.ended) if self.ended else None
+
+    @property
     def fallbacks(self) -> int:
         """Answers that were scored by a fallback metric."""
         texts = [text for _, _, text in self.judged]
@@ -140,8 +155,8 @@ def load_arm(origin: Provenance, name: str | None = None, *, outputs: bool = Tru
         problem = f"{run}: {record.name} of {checkpoint} has no finished record"
         raise NotMeasured(problem, fix=f"finished are: {known}")
     columns = [*COLUMNS, OUTPUT] if outputs else COLUMNS
-    found = read_columns(origin.file, columns, [CLUSTER])
-    keys = zip(found["item_id"], found["repeat"], strict=True)
+    found = read_columns(origin.file, columns, [CLUSTER, FACTS, ENDED])
+    keys = list(zip(found["item_id"], found["repeat"], strict=True))
     return Arm(
         name=name or str(origin),
         scores=scores_of(
@@ -154,7 +169,24 @@ def load_arm(origin: Provenance, name: str | None = None, *, outputs: bool = Tru
         origin=origin,
         outputs=dict(zip(keys, found[OUTPUT], strict=True)) if outputs else {},
         judged=list(zip(found["score"], found["error"], found["parts"], strict=True)),
+        finals=_final_answers(keys, found.get(FACTS, ())),
+        ended=found.get(ENDED, ()),
     )
+
+
+def _final_answers(keys: Sequence[Key], facts: Sequence[str | None]) -> dict[Key, str]:
+    """The fact ANSWER of every completion; empty where none has it.
+
+    Of a sum of rewards, "REWARD/answer" is of this name.
+    """
+    if not any(text and f'{ANSWER}"' in text for text in facts):
+        return {}
+    return {key: _final_answer(text or "{}") for key, text in zip(keys, facts, strict=True)}
+
+
+def _final_answer(facts: str) -> str:
+    found = json.loads(facts).items()
+    return next((str(value) for name, value in found if name.rpartition("/")[2] == ANSWER), "")
 
 
 def with_seeds(first: Arm, further: Sequence[Arm], name: str) -> Arm:

@@ -39,6 +39,7 @@ from assay.judge.findings import Finding, worst_first
 from assay.judge.identity import Twins, contradictory_answers, same_answers
 from assay.judge.intervals import Interval, score_interval
 from assay.judge.paired import compare, score_range
+from assay.judge.sampled_scores import Sampled, SampledScores, sampled_scores
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable
 from assay.runs.checkpoints import check_checkpoint
@@ -259,9 +260,37 @@ def make_table(
                 address="" if origin is None else origin.address,
                 file=arm.file,
                 run=None if origin is None else origin.run,
+                limits={} if origin is None else origin.record.sampling,
+                truncated=truncated(arm),
+                sampled=sampled(arm),
             )
         )
     return Table(record, tuple(lines), differing, (*findings, *_unscored(lines)))
+
+
+def truncated(arm: Arm) -> int | None:
+    """Completions cut at the limit of tokens, over all seeds; None where one does not tell."""
+    counts = [each.truncated for each in arm.members]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def sampled(arm: Arm) -> SampledScores | None:
+    """The figures of repeats; None where there is one, or where they are greedy and thus alike."""
+    origin = arm.provenance
+    greedy = origin is not None and origin.record.sampling.get("temperature") == 0
+    if greedy or min(each.scores.repeats for each in arm.members) < 2:
+        return None
+    return sampled_scores([Sampled(each.scores, _answers(each)) for each in arm.members])
+
+
+def _answers(arm: Arm) -> list[list[str]] | None:
+    """The final answers by item and repeat, as the scores are arranged."""
+    if not arm.finals:
+        return None
+    repeats = sorted({repeat for _, repeat in arm.finals})
+    items = arm.scores.item_ids
+    return [[arm.finals.get((item, repeat), "") for repeat in repeats] for item in items]
 
 
 def _record(control: Arm) -> EvaluationRecord:

@@ -4,12 +4,13 @@
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from assay.judge.confounds import Confound, PartState, by_part
 from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
+from assay.judge.sampled_scores import SampledScores
 from assay.judge.verdict import ENGLISH, Comparison, explain
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
@@ -69,6 +70,12 @@ class Line:
     """The record that every figure of the line comes from."""
     run: RunDirectory | None = None
     """The run of the record; None for a record of another tool."""
+    limits: Mapping[str, object] = field(default_factory=dict)
+    """How completions were sampled, and the limit of their tokens; empty where it is not known."""
+    truncated: int | None = None
+    """Completions cut at that limit, of items x repeats; None where this is not known."""
+    sampled: SampledScores | None = None
+    """mean@n, pass@k and maj@k; None for single or greedy passes."""
 
 
 @dataclass(frozen=True, slots=True)

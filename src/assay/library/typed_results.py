@@ -15,6 +15,7 @@ from assay.compare.table import Line, Table
 from assay.experiment.experiment import Experiment
 from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
+from assay.judge.sampled_scores import SampledScores
 from assay.report.facts import DevScore, RunFacts, gather
 from assay.report.inline_html import comparison_html, run_html
 from assay.report.page import HTML
@@ -226,21 +227,29 @@ class EvaluationResult:
     outcomes: Mapping[str, int]
     """Right and wrong answers and types of errors."""
     differs_from_math_verify: int | None
+    limits: Mapping[str, object]
+    """How answers were sampled, and the limit of their tokens."""
+    truncated: int | None
+    """Answers cut at that limit; None where this is not known."""
+    sampled: SampledScores | None
+    """mean@n, pass@k and maj@k; None for single or greedy passes."""
     warnings: tuple[str, ...]
 
 
 def evaluation_result(done: "Evaluated") -> EvaluationResult:
     """The score of a finished record. Raises DamagedRecord."""
+    from assay.compare.arm import Provenance, load_arm
+    from assay.compare.judged_table import sampled
     from assay.judge.intervals import score_interval
     from assay.judge.paired import score_range
     from assay.lab.evaluate.run_evaluation import recorded_outcomes
     from assay.lab.setup.evaluation import BASE, trained_on
     from assay.runs.manifest_file import read_manifest
     from assay.runs.measurements import find_record
-    from assay.runs.records import read_scores
 
     record = find_record(done.run, done.key)
-    scores = read_scores(done.run, record, done.checkpoint)
+    arm = load_arm(Provenance(done.run, done.checkpoint, record), outputs=False)
+    scores = arm.scores
     counted = recorded_outcomes(done.file)
     trained = trained_on(done.checkpoint, record.shared, read_manifest(done.run))
     return EvaluationResult(
@@ -260,5 +269,8 @@ def evaluation_result(done: "Evaluated") -> EvaluationResult:
         abstentions=counted.unscored,
         outcomes=counted.outcomes,
         differs_from_math_verify=counted.differs,
+        limits=record.sampling,
+        truncated=arm.truncated,
+        sampled=sampled(arm),
         warnings=tuple(filter(None, [counted.too_many_unscored, *trained])),
     )

@@ -34,6 +34,7 @@ from assay.report.content import (
 )
 from assay.report.drawn import difference_plot, score_bars, score_plot
 from assay.report.examples import asked, item_rows
+from assay.report.generation_content import generation_section
 from assay.report.result_tables import checkpoint_label
 from assay.report.templating import environment
 from assay.report.words import (
@@ -169,6 +170,7 @@ def comparison_values(table: Table, words: Words, folder: Path) -> Section:
         "control": labels[table.control.name],
         "rows": line_rows(table, words),
         "plots": drawn_plots(table, labels),
+        "generation": generation_section([(table, labels)], words),
         "tasks": task_rows(table, words),
         "mark": mark(table, words),
         "sentences": says,

@@ -19,6 +19,7 @@ from assay.report.comparison_content import (
     task_rows,
 )
 from assay.report.content import Section
+from assay.report.generation_content import generation_section, generation_shown
 from assay.report.terminal import STYLES
 from assay.report.words import Words, visible, words
 
@@ -42,6 +43,7 @@ def comparison_shown(table: Table, lang: str = "en", flips: bool = False) -> lis
     ]
     title = f"{table.evaluation.name} ({table.evaluation.benchmark})"
     shown: list[RenderableType] = [Text(title, "bold"), _table(rows, w)]
+    shown += generation_shown(generation_section([(table, labels)], w), w)
     if table.tasks:
         shown.append(_tasks(table, w))
     if table.allowed:

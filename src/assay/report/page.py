@@ -18,6 +18,7 @@ from assay.lab.monitor.report_journal import note_report, report_file
 from assay.report import content, story
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
+from assay.report.generation_content import run_generation
 from assay.report.progress_content import progress_section
 from assay.report.provenance import data_views, fingerprints
 from assay.report.result_tables import checkpoint_label
@@ -92,6 +93,7 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
         "progress": progress_section(found, w) if found else None,
         "others": content.other_rows(facts, w),
         "others_plot": content.others_plot(facts, w),
+        "generation": run_generation(facts, w),
         "labels": [checkpoint_label(line.name, w) for line in table.lines] if table else [],
         "parts": content.parts_section(facts, w),
         "outcomes": content.outcome_section(facts, w),
@@ -110,6 +112,7 @@ SECTIONS = {
     "training": "page.training",
     "progress": "",
     "others": "page.others",
+    "generation": "generation.title",
     "parts": "page.parts",
     "outcomes": "page.errors",
     "examples": "page.examples",
@@ -119,7 +122,7 @@ SECTIONS = {
     "fingerprints": "page.fingerprints",
 }
 """The sections of the page in their order, by their anchors, with the keys of their titles."""
-OPTIONAL = ("progress", "others", "parts", "outcomes", "examples")
+OPTIONAL = ("progress", "others", "generation", "parts", "outcomes", "examples")
 
 
 def contents(values: Mapping[str, Any], w: Words) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from assay.lab.sweep.matrix.model import Matrix
 from assay.report import content, story
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
+from assay.report.generation_content import generation_shown, run_generation
 from assay.report.matrix_view import (
     column_labels,
     layer_views,
@@ -62,6 +63,7 @@ def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:
     others = content.other_rows(facts, w)
     if others:
         parts.append(_others_table(others, w))
+    parts += generation_shown(run_generation(facts, w), w)
     return Group(*parts)
 
 
