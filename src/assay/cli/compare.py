@@ -3,12 +3,16 @@
 A run may also be a file of results that another tool wrote. Unfair comparisons are refused.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assay.cli.output import Outcome, run_names
+
+if TYPE_CHECKING:  # records load pyarrow, which help must do without
+    from assay.library.typed_results import BenchmarksComparison
 
 Runs = Annotated[
     list[str],
@@ -19,7 +23,19 @@ Runs = Annotated[
     ),
 ]
 On = Annotated[
-    str | None, typer.Option(help="Evaluation or benchmark; else the first that all have.")
+    list[str] | None,
+    typer.Option(
+        help="Evaluation or benchmark; else the first that all have. Repeated: one table of all, "
+        "with the harmonic mean of the ratios to the control."
+    ),
+]
+RatiosTo = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=SCORE",
+        help="A given baseline of an evaluation or benchmark, such as gsm8k=0.716, for each of "
+        "several.",
+    ),
 ]
 Control = Annotated[
     str | None,
@@ -87,8 +103,28 @@ def compare(
     cluster: Cluster = None,
     margin: Margin = None,
     non_inferior: NonInferior = None,
+    ratios_to: RatiosTo = None,
 ) -> Outcome:
     """Compare runs on the same items, refuse what is not fair, and write the page of it."""
+    if ratios_to or len(on or ()) > 1:
+        from assay.errors import InputError
+        from assay.library.actions import compare_benchmarks
+
+        if metric or format or cluster or non_inferior is not None or flips:
+            fix = "leave --metric, --format, --cluster, --non-inferior and --flips out"
+            raise InputError("several benchmarks are compared in the lab alone", fix=fix)
+        found = compare_benchmarks(
+            *runs,
+            on=on or (),
+            ratios_to=figures_of(ratios_to or ()),
+            root=root,
+            control=control,
+            allow=allow or (),
+            margin=margin,
+            page=page,
+            lang=lang,
+        )
+        return _several(found)
     from assay.cli.results import table_result
     from assay.library.actions import compare as compare_runs
     from assay.report.comparison_terminal import comparison_shown
@@ -97,7 +133,7 @@ def compare(
     found = compare_runs(
         *runs,
         root=root,
-        on=on,
+        on=on[0] if on else None,
         control=control,
         allow=allow or (),
         margin=margin,
@@ -113,3 +149,37 @@ def compare(
     result = {**table_result(table), "page": found.page}
     findings = [translated(each, w) for each in found.findings]
     return Outcome(result, shown, findings, exit_code=2 if table.left_out else 0, lang=lang)
+
+
+def _several(found: "BenchmarksComparison") -> Outcome:
+    """Several benchmarks for programs and for people."""
+    from assay.cli.results import benchmarks_result
+    from assay.report.benchmarks_content import benchmarks_shown
+    from assay.report.words import translated, words
+
+    w = words(found.lang)
+    shown = [*benchmarks_shown(found.table, w), w("terminal.page", file=found.page)]
+    result = {**benchmarks_result(found.table), "page": found.page}
+    findings = [
+        translated(each, w)
+        for table in found.table.tables
+        for each in (*table.left_out, *table.findings)
+    ]
+    damaged = any(table.left_out for table in found.table.tables)
+    return Outcome(result, shown, findings, exit_code=2 if damaged else 0, lang=found.lang)
+
+
+def figures_of(texts: Sequence[str]) -> dict[str, float]:
+    """`NAME=SCORE`, the score as a share. Raises InputError."""
+    from assay.errors import InputError
+
+    figures = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        try:
+            figures[name] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise InputError(f"{text!r} is not NAME=SCORE", field="--ratios-to", fix="gsm8k=0.716")
+    return figures

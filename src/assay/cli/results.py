@@ -16,6 +16,7 @@ from assay.judge.verdict import as_scored
 from assay.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+    from assay.compare.benchmarks_table import BenchmarksTable
     from assay.compare.foreign_arms import ReadOptions, Summary
     from assay.lab.monitor.progress import Progress
     from assay.library.typed_results import Run
@@ -30,10 +31,12 @@ def run_results(
 
     `span` selects the steps whose progress is shown; without it, only the page shows progress.
     """
+    from assay.report.benchmarks_content import run_table
     from assay.report.page import Span
     from assay.report.terminal import example_panels, final_table, progress_view
 
     run, lang, steps = found.directory, found.lang, span or Span()
+    benchmarks = run_table(found.facts)
     told = found.progress(steps.stage, steps.first, steps.last)
     result = {
         **run_identity(run),
@@ -41,6 +44,7 @@ def run_results(
         "summary": found.summary,
         "progress": progress_result(told, lang) if told else None,
         "evaluations": [table_result(table) for table in found.evaluations.values()],
+        "benchmarks": benchmarks and benchmark_rows(benchmarks),
     }
     shown = [final_table(run, lang), "", example_panels(run, lang), ""]
     if told is not None and span is not None:
@@ -151,6 +155,32 @@ def line_result(line: Line, table: Table) -> dict[str, Any]:
         "to_control": pairing_result(line.to_control, table),
         "to_previous": pairing_result(line.to_previous, table),
         "record": line.file,
+    }
+
+
+def benchmarks_result(found: "BenchmarksTable") -> dict[str, Any]:
+    """Several benchmarks side by side, then the table of each."""
+    return {**benchmark_rows(found), "tables": [table_result(table) for table in found.tables]}
+
+
+def benchmark_rows(found: "BenchmarksTable") -> dict[str, Any]:
+    """Every run or checkpoint on all benchmarks."""
+    return {
+        "evaluations": found.evaluations,
+        "ratios_to": found.figures,
+        "control": found.control,
+        "rows": [
+            {
+                "name": row.name,
+                "scores": {
+                    name: None if line is None else {"score": line.score, "interval": line.interval}
+                    for name, line in zip(found.evaluations, row.lines, strict=True)
+                },
+                "harmonic": row.harmonic,
+                "problem": row.problem,
+            }
+            for row in found.rows
+        ],
     }
 
 

@@ -3,13 +3,14 @@
 Finds and loads the arms; `judged_table` compares them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from assay.compare.arm import Arm
+from assay.compare.benchmarks_table import BenchmarksTable, benchmarks_table
 from assay.compare.fairness import DECLARED, Terms, check_finished
 from assay.compare.foreign_arms import (
     NoSuchResult,
@@ -18,12 +19,13 @@ from assay.compare.foreign_arms import (
     is_file,
     read_arms,
 )
-from assay.compare.judged_table import check_distinct, compare_arms
+from assay.compare.judged_table import check_distinct, compare_arms, make_table
 from assay.compare.named_arms import (
     ArmRequest,
     arm_named,
     control_first,
     damaged_seeds,
+    file_control,
     own_arm,
     pool_seeds,
 )
@@ -81,6 +83,33 @@ def compare_names(root: Path, names: Sequence[str], options: CompareOptions) -> 
         change = partial(asked_non_inferior, margin=options.non_inferior / 100)
         table = judged_again(table, change)
     return table
+
+
+def compare_on_several(
+    root: Path,
+    names: Sequence[str],
+    options: CompareOptions,
+    on: Sequence[str],
+    figures: Mapping[str, float],
+) -> BenchmarksTable:
+    """The table of runs on several evaluations or benchmarks, against the control or `figures`.
+
+    One run alone is shown beside figures. Raises what `compare_names` and `benchmarks_table` raise.
+    """
+    asked = list(dict.fromkeys(on or figures))
+    alone = len(names) == 1 and options.control is None and not file_control(root, names[0])
+    if alone and figures:
+        tables = [_alone(root, names[0], each) for each in asked]
+    else:
+        tables = [compare_names(root, names, replace(options, on=each)) for each in asked]
+    return benchmarks_table(tables, figures)
+
+
+def _alone(root: Path, name: str, on: str) -> Table:
+    """A run without a control, with all its seeds."""
+    request = arm_named(root, name)
+    arms, _ = pool_seeds([own_arm(request, on)], [request])
+    return make_table(arms, {})
 
 
 def _read(root: Path, options: CompareOptions, name: str) -> list[Arm]:

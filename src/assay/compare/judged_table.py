@@ -263,6 +263,7 @@ def make_table(
                 limits={} if origin is None else origin.record.sampling,
                 truncated=truncated(arm),
                 sampled=sampled(arm),
+                scores=arm.scores,
             )
         )
     return Table(record, tuple(lines), differing, (*findings, *_unscored(lines)))

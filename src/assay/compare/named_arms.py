@@ -46,7 +46,7 @@ def control_first(root: Path, names: Sequence[str], control: str | None = None) 
     The control is the one asked for, else the one that the other runs' experiment files name, else
     the first. Raises TooFewRuns, and RunNotFound with the nearest names.
     """
-    named = {name: _file_control(root, name) for name in names}
+    named = {name: file_control(root, name) for name in names}
     control = control or _named_by_the_others(named) or names[0]
     arranged = [control, *(name for name in names if name != control)]
     if len(arranged) < 2:
@@ -55,7 +55,7 @@ def control_first(root: Path, names: Sequence[str], control: str | None = None) 
     return arranged
 
 
-def _file_control(root: Path, name: str) -> str | None:
+def file_control(root: Path, name: str) -> str | None:
     """The control that the run's experiment file names."""
     return read_experiment(find_run(root, parse_run_name(name)).spec).control
 

@@ -11,6 +11,7 @@ from assay.judge.confounds import Confound, PartState, by_part
 from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
 from assay.judge.sampled_scores import SampledScores
+from assay.judge.scores import ItemScores
 from assay.judge.verdict import ENGLISH, Comparison, explain
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
@@ -76,6 +77,8 @@ class Line:
     """Completions cut at that limit, of items x repeats; None where this is not known."""
     sampled: SampledScores | None = None
     """mean@n, pass@k and maj@k; None for single or greedy passes."""
+    scores: ItemScores | None = field(default=None, repr=False)
+    """The scores of the items, for figures over several benchmarks."""
 
 
 @dataclass(frozen=True, slots=True)

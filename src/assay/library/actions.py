@@ -14,7 +14,12 @@ from assay.errors import InputError
 from assay.experiment.read_file import ExperimentSource
 from assay.experiment.toml_write import inline
 from assay.lab.monitor.observer import Callback, Called, Observer, Several, Silent
-from assay.library.typed_results import Comparison, EvaluationResult, Run
+from assay.library.typed_results import (
+    BenchmarksComparison,
+    Comparison,
+    EvaluationResult,
+    Run,
+)
 from assay.report.live_display import progress as live_progress
 from assay.report.page import Reporting, lacks_page, write_report
 from assay.runs.run_directory import lab_root
@@ -237,6 +242,33 @@ def compare(
     table = compare_names(root_of(root), [str(each) for each in runs], options)
     written = write_comparison(table, root_of(root), Path(page) if page else None, lang)
     return Comparison(table, written, lang)
+
+
+def compare_benchmarks(
+    *runs: Target,
+    on: Sequence[str] = (),
+    ratios_to: Mapping[str, float] | None = None,
+    root: Root = None,
+    control: Target | None = None,
+    allow: Sequence[str] = (),
+    margin: float | None = None,
+    page: str | Path | None = None,
+    lang: str = "en",
+) -> BenchmarksComparison:
+    """Compare runs on several evaluations or benchmarks and write the page of it.
+
+    The last column is the harmonic mean of the ratios to the control's scores, or to the figures of
+    `ratios_to`, by evaluation. Every benchmark has its page as well. Raises what `compare` raises.
+    """
+    from assay.compare.compare_names import CompareOptions, compare_on_several
+    from assay.report.benchmarks_content import write_benchmarks
+
+    lab = root_of(root)
+    options = CompareOptions(str(control) if control else None, None, tuple(allow), margin=margin)
+    names = [str(each) for each in runs]
+    table = compare_on_several(lab, names, options, on, ratios_to or {})
+    written = write_benchmarks(table, lab, Path(page) if page else None, lang)
+    return BenchmarksComparison(table, written, lang)
 
 
 def open_run(target: Target, *, root: Root = None, lang: str = "en") -> Run:

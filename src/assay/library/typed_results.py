@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from assay.compare.benchmarks_table import BenchmarksTable
 from assay.compare.score_rows import ScoreRow, score_rows
 from assay.compare.table import Line, Table
 from assay.experiment.experiment import Experiment
@@ -196,6 +197,21 @@ class Comparison:
     def _repr_html_(self) -> str:
         """For notebooks."""
         return comparison_html(self.table, self.lang)
+
+
+@dataclass(frozen=True)
+class BenchmarksComparison:
+    """Runs on several benchmarks, with the harmonic mean of their ratios to a baseline."""
+
+    table: BenchmarksTable
+    page: Path
+    """The page of it, which leads to that of each benchmark."""
+    lang: str = "en"
+
+    @property
+    def harmonic(self) -> Mapping[str, float | None]:
+        """By run the harmonic mean of the ratios; None where there is none."""
+        return {row.name: row.harmonic and row.harmonic.value for row in self.table.rows}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ relative, so that a lab's folder can be moved. Nothing is judged here.
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -404,32 +405,41 @@ def write_comparison(table: Table, root: Path, page: Path | None = None, lang: s
         target.with_suffix(suffix): environment().get_template(template).render(values)
         for suffix, template in TEMPLATES.items()
     }
-    try:
+    with page_problem(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         for file, text in texts.items():
             atomic_write_text(file, text)
-    except OSError as error:
-        problem = f"{target} cannot be written: {error.strerror or error}"
-        raise PageName(problem, field="--page", fix="name another folder") from error
     return target
 
 
-def page_file(table: Table, root: Path, page: Path | None) -> Path:
-    """The path of the HTML page. Raises PageName for a file of another kind."""
+@contextmanager
+def page_problem(target: Path) -> Iterator[None]:
+    """Raises PageName where the page cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        problem = f"{target} cannot be written: {error.strerror or error}"
+        raise PageName(problem, field="--page", fix="name another folder") from error
+
+
+def page_file(table: Table, root: Path, page: Path | None, on: str = "") -> Path:
+    """The path of the HTML page, `on` the evaluations if not that of the table. Raises PageName for
+    a file of another kind."""
+    name = page_name(table, on or table.evaluation.name)
     if page is None:
-        return (root / FOLDER / page_name(table)).with_suffix(".html").resolve()
+        return (root / FOLDER / name).with_suffix(".html").resolve()
     if page.is_dir():
-        return (page / page_name(table)).with_suffix(".html").resolve()
+        return (page / name).with_suffix(".html").resolve()
     if page.suffix != ".html":
         raise PageName(f"{page} is not a .html file", field="--page", fix="write FILE.html")
     return page.resolve()
 
 
-def page_name(table: Table) -> str:
+def page_name(table: Table, on: str) -> str:
     """`other-vs-control-on-evaluation`, of names that any file system takes."""
     control, *others = [
         re.sub(r"/[^@]*", "", line.name) if line.address else line.name for line in table.lines
     ]
-    name = f"{'-'.join(others)}-vs-{control}-on-{table.evaluation.name}"
+    name = f"{'-'.join(others)}-vs-{control}-on-{on}" if others else f"{control}-on-{on}"
     # No dot may be left: what follows it would be taken for the suffix.
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:LONGEST_NAME]

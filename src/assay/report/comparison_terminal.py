@@ -18,9 +18,8 @@ from assay.report.comparison_content import (
     part_rows,
     task_rows,
 )
-from assay.report.content import Section
+from assay.report.content import STYLES, Section
 from assay.report.generation_content import generation_section, generation_shown
-from assay.report.terminal import STYLES
 from assay.report.words import Words, visible, words
 
 KINDS = {"confound": "bold red", "allowed": "yellow", "declared": "cyan"}

@@ -35,6 +35,8 @@ Section = dict[str, Any]
 
 WIDE_ENOUGH = 5.0
 """Percent of a bar that a count fits into."""
+STYLES = {"better": "green", "worse": "red", "undecided": "yellow", "equivalent": "cyan"}
+"""The colour of a verdict in a terminal."""
 COLOURS = {RIGHT: "e0", OTHER: "e8", ABSTAINED: "e9"}
 
 

@@ -16,6 +16,7 @@ from assay.lab.monitor.observer import Observer
 from assay.lab.monitor.progress import progress
 from assay.lab.monitor.report_journal import note_report, report_file
 from assay.report import content, story
+from assay.report.benchmarks_content import run_benchmarks
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
 from assay.report.generation_content import run_generation
@@ -93,6 +94,7 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
         "progress": progress_section(found, w) if found else None,
         "others": content.other_rows(facts, w),
         "others_plot": content.others_plot(facts, w),
+        "benchmarks": run_benchmarks(facts, w),
         "generation": run_generation(facts, w),
         "labels": [checkpoint_label(line.name, w) for line in table.lines] if table else [],
         "parts": content.parts_section(facts, w),
@@ -112,6 +114,7 @@ SECTIONS = {
     "training": "page.training",
     "progress": "",
     "others": "page.others",
+    "benchmarks": "benchmarks.title",
     "generation": "generation.title",
     "parts": "page.parts",
     "outcomes": "page.errors",
@@ -122,7 +125,7 @@ SECTIONS = {
     "fingerprints": "page.fingerprints",
 }
 """The sections of the page in their order, by their anchors, with the keys of their titles."""
-OPTIONAL = ("progress", "others", "generation", "parts", "outcomes", "examples")
+OPTIONAL = ("progress", "others", "benchmarks", "generation", "parts", "outcomes", "examples")
 
 
 def contents(values: Mapping[str, Any], w: Words) -> list[tuple[str, str]]:

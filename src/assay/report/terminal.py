@@ -18,6 +18,8 @@ from assay.compare.table import Pairing
 from assay.lab.monitor.progress import Progress, progress
 from assay.lab.sweep.matrix.model import Matrix
 from assay.report import content, story
+from assay.report.benchmarks_content import run_benchmarks, section_shown
+from assay.report.content import STYLES
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
 from assay.report.generation_content import generation_shown, run_generation
@@ -35,8 +37,6 @@ from assay.report.result_tables import checkpoint_label
 from assay.report.words import Words, number, score_text, visible, words
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import Status, read_status
-
-STYLES = {"better": "green", "worse": "red", "undecided": "yellow", "equivalent": "cyan"}
 
 
 def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:
@@ -63,6 +63,7 @@ def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:
     others = content.other_rows(facts, w)
     if others:
         parts.append(_others_table(others, w))
+    parts += section_shown(run_benchmarks(facts, w), w)
     parts += generation_shown(run_generation(facts, w), w)
     return Group(*parts)
 
