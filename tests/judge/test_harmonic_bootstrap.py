@@ -41,7 +41,6 @@ def test_the_rows_of_report_001_come_out_of_its_counts():
     assert found["short CoT"].value == pytest.approx(1.0758890919394155, rel=1e-15)
     for name, each in found.items():
         ratios = [h / n / b for h, n, b in zip(REPORTED[name], SIZES, BASELINES, strict=True)]
-        assert each.ratios == pytest.approx(ratios)
         assert each.value == pytest.approx(4 / sum(1 / r for r in ratios))
         assert each.interval.low < each.value < each.interval.high
     assert found["short CoT"].interval.low < 1 < found["GRPO"].interval.low

@@ -176,6 +176,7 @@ def benchmark_rows(found: "BenchmarksTable") -> dict[str, Any]:
                     name: None if line is None else {"score": line.score, "interval": line.interval}
                     for name, line in zip(found.evaluations, row.lines, strict=True)
                 },
+                "ratios": dict(zip(found.evaluations, row.ratios, strict=True)),
                 "harmonic": row.harmonic,
                 "problem": row.problem,
             }

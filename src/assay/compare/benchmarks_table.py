@@ -21,6 +21,8 @@ class BenchmarkRow:
     name: str
     lines: tuple[Line | None, ...]
     """By benchmark; None where it was not measured."""
+    ratios: tuple[float | None, ...]
+    """Score over baseline by benchmark; None where there is no score or the baseline is 0."""
     harmonic: Harmonic | None
     problem: str
     """Why there is no harmonic mean: `not measured`, `baseline 0`, `scale`; "" if there is one."""
@@ -61,7 +63,12 @@ def benchmarks_table(
     for name in names:
         lines = tuple(lines.get(name) for lines in by_name)
         baselines = list(given.values()) or [table.control.scores for table in tables]
-        rows.append(BenchmarkRow(name, lines, *_harmonic(lines, baselines)))
+        scores = list(given.values()) or [table.control.score for table in tables]
+        ratios = tuple(
+            line.score / score if line is not None and score > 0 else None
+            for line, score in zip(lines, scores, strict=True)
+        )
+        rows.append(BenchmarkRow(name, lines, ratios, *_harmonic(lines, baselines)))
     return BenchmarksTable(tuple(tables), given, tuple(rows))
 
 

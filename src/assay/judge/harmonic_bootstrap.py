@@ -23,8 +23,6 @@ class Harmonic:
 
     value: float
     interval: Interval
-    ratios: tuple[float, ...]
-    """By benchmark."""
 
 
 def harmonic_of(
@@ -50,8 +48,7 @@ def harmonic_of(
         inverse_D += 1 / _drawn_ratios(run, base, np.random.default_rng([SEED, place]))
     low, high = np.quantile(len(pairs) / inverse_D, [0.5 - level / 2, 0.5 + level / 2])
     limits = float(min(low, value)) if value else 0.0, float(max(high, value))
-    ratios = tuple(hits / items / base for (hits, items), base in zip(scores, figures, strict=True))
-    return Harmonic(value, Interval(*limits, METHOD, level, share=False), ratios)
+    return Harmonic(value, Interval(*limits, METHOD, level, share=False))
 
 
 def _paired(run: ItemScores, baseline: ItemScores | float) -> tuple[ItemScores, ItemScores | float]:

@@ -78,15 +78,13 @@ def benchmarks_section(table: BenchmarksTable, labels: Mapping[str, str], words:
 
 
 def _row(table: BenchmarksTable, row: BenchmarkRow, label: str, words: Words) -> Section:
-    ratios = row.harmonic.ratios if row.harmonic else [None] * len(row.lines)
-    found = row.harmonic
-    own = found is not None and (table.figures or row.name != table.control)
+    found, own = row.harmonic, bool(table.figures) or row.name != table.control
     return {
         "label": label,
         "control": row.name == table.control,
         "cells": [
             _cell(line, ratio if own else None, words)
-            for line, ratio in zip(row.lines, ratios, strict=True)
+            for line, ratio in zip(row.lines, row.ratios, strict=True)
         ],
         "harmonic": f"{found.value:.3f}" if found else "–",
         "interval": interval_text(found.interval, words) if found and own else "",

@@ -1,0 +1,93 @@
+"""Several benchmarks against a control or given figures, by `assay compare` and in run pages."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assay.judge.harmonic_bootstrap import harmonic_of
+from assay.report.page import write_report
+from assay.report.terminal import final_table
+from assay.runs.run_names import find_run, parse_run_name
+from tests.cli.conftest import answer, assert_one_line, call
+from tests.compare.test_judged_table import RL, SFT, other_run
+from tests.judge.simulated import single_pass
+from tests.report.pages import Page
+from tests.report.synthetic import MANIFEST, RECORD, add_scores
+from tests.report.test_terminal import shown as printed
+
+CLEAN = replace(RECORD, shared={})
+OTHER = replace(CLEAN, name="lenient", benchmark="bfcl/simple_python")
+HARD = {"verl7": [1.0] * 4 + [0.0] * 16, "verl8": [1.0] * 9 + [0.0] * 11}
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name, values in (("verl7", SFT), ("verl8", RL)):
+        run = other_run(tmp_path, MANIFEST, values, name, CLEAN)
+        add_scores(run, "base", [1.0] + [0.0] * 19, OTHER)
+        add_scores(run, "rl.step-000030", HARD[name], OTHER)
+    return tmp_path
+
+
+def compared(root, *arguments):
+    return answer(call("compare", *arguments, "--lab", root, "--json"))["result"]
+
+
+def test_ratios_are_to_the_control_as_it_was_measured(root):
+    found = compared(root, "verl7", "verl8", "--on", "held_out", "--on", "lenient")
+    control, other = found["rows"]
+    wanted = harmonic_of(
+        [single_pass(RL), single_pass(HARD["verl8"])],
+        [single_pass(SFT), single_pass(HARD["verl7"])],
+    )
+    assert found["evaluations"] == ["held_out", "lenient"] and found["ratios_to"] == {}
+    assert control["harmonic"]["value"] == 1.0
+    assert list(other["ratios"].values()) == pytest.approx([12 / 9, 9 / 4])
+    assert other["harmonic"]["value"] == pytest.approx(wanted.value)
+    assert other["harmonic"]["interval"]["low"] == pytest.approx(wanted.interval.low)
+    assert [table["evaluation"] for table in found["tables"]] == ["held_out", "lenient"]
+    page = Page(Path(found["page"]))
+    assert page.row("verl8")[3].startswith(f"{wanted.value:.3f}")
+    assert "×1.333" in page.row("verl8")[1] and "undecided" in page.row("verl8")[1]
+
+
+def test_ratios_are_to_given_figures_and_one_run_is_enough(root):
+    figures = ("--ratios-to", "held_out=0.5", "--ratios-to", "bfcl/simple_python=0.25")
+    found = compared(root, "verl8", *figures)
+    (row,) = found["rows"]
+    assert found["ratios_to"] == {"held_out": 0.5, "lenient": 0.25}
+    assert list(row["ratios"].values()) == pytest.approx([1.2, 1.8])
+    assert row["harmonic"]["value"] == pytest.approx(2 / (1 / 1.2 + 1 / 1.8))
+    shown = " ".join(call("compare", "verl8", *figures, "--lab", root).stdout.split())
+    assert "×1.200" in shown and "1.440" in shown and "taken as constants" in shown
+
+
+def test_a_baseline_of_zero_has_no_ratio_and_the_page_says_so(root):
+    rows = compared(root, "verl7@base", "verl7", "--on", "held_out", "--on", "lenient")["rows"]
+    assert list(rows[1]["ratios"].values()) == [None, pytest.approx(4 / 1)]
+    assert [row["harmonic"] for row in rows] == [None, None]
+    assert {row["problem"] for row in rows} == {"baseline 0"}
+
+
+def test_the_page_of_a_run_has_the_table_of_its_benchmarks(root):
+    run = find_run(root, parse_run_name("verl8"))
+    add_scores(run, "base", [1.0] * 6 + [0.0] * 14, replace(CLEAN, name="third", benchmark="third"))
+    add_scores(run, "rl.step-000030", RL, replace(CLEAN, name="third", benchmark="third"))
+    page = Page(write_report(run))
+    (row,) = [r for r in page.rows if r[0].startswith("rl · step 30") and "×9" in r[2]]
+    assert len(row) == 5 and "the baseline is 0" in row[4]
+    assert "All benchmarks" in printed(final_table(run))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--ratios-to", "held_out=0.5", "--ratios-to", "lenient=71.6"), "is no baseline"),
+        (("--ratios-to", "held_out"), "is not NAME=SCORE"),
+        (("--ratios-to", "held_out=0.5", "--on", "held_out", "--on", "lenient"), "no figure for"),
+        (("--on", "held_out", "--on", "lenient", "--metric", "x"), "in the lab alone"),
+    ],
+)
+def test_baselines_that_do_not_fit_are_refused_in_one_line(root, arguments, problem):
+    assert_one_line(call("compare", "verl7", "verl8", *arguments, "--lab", root), problem)
