@@ -22,7 +22,7 @@ from tests.docs.pages import DOCS, blocks
 
 PAGE = "formats.md"
 ORDER = ("messages", "swift", "hermes", "hardgen", "verl", "looptool", "trl", "gsm8k")
-ORDER += ("prompt_answer", "alpaca")
+ORDER += ("math", "math_cot", "limr", "olympiadbench", "math_union", "prompt_answer", "alpaca")
 EXAMPLES: dict[str, str] = dict(zip(ORDER, blocks(PAGE, "json"), strict=True))
 ASKED = Message("user", "How warm is it in Oslo?")
 CALLS = Message("assistant", "", (ToolCall("get_weather", {"city": "Oslo"}),))
@@ -65,7 +65,7 @@ def test_rl_rows_become_conversations_with_tools(tmp_path: Path) -> None:
 
 
 def test_plain_questions_are_read(tmp_path: Path) -> None:
-    for format in ("trl", "gsm8k", "prompt_answer", "alpaca"):
+    for format in ORDER[ORDER.index("trl") :]:
         (row,) = read_rows(write(tmp_path, format), format)
         assert [message.role for message in row.messages] == ["user", "assistant"]
 

@@ -418,7 +418,3 @@ def test_real_trajectories_without_tool_documents_are_read(shared: Path, tmp_pat
     )
     real = read_rows(path, "messages")
     assert sum(len(m.tool_calls) for row in real for m in row.messages) == 577
-
-
-def test_real_gsm8k_rows_have_distinct_ids(shared: Path) -> None:
-    assert len(read_rows(shared / "data" / "math" / "gsm8k_test.jsonl", "gsm8k")) == 659

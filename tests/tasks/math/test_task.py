@@ -121,13 +121,6 @@ def test_a_row_without_gold_has_no_target() -> None:
         MATH.target(Row("r", (Message("user", "?"),), origin="file:3"))
 
 
-def test_the_benchmark_needs_a_path_and_knows_its_options() -> None:
-    with pytest.raises(InputError, match=r"options.path.*gsm8k_test"):
-        tasks.benchmark(MATH, "math/gsm8k", BenchmarkOptions())
-    with pytest.raises(tasks.UnknownNameError, match="path"):
-        tasks.benchmark(MATH, "math/gsm8k", BenchmarkOptions({"paht": "x"}))
-
-
 def test_the_benchmark_names_the_checker_with_its_version(shared: Path) -> None:
     benchmark = gsm8k(shared)
     assert benchmark.checker == "math rules 3 over math-verify 0.9.0"

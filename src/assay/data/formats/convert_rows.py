@@ -65,11 +65,17 @@ def _format_of(value: Any) -> str | None:
         loop = isinstance(info, dict) and {"instruction", "input", "output"} <= set(info)
         return "looptool" if loop else "verl"
     if {"prompt", "answer"} <= set(value) and not {"completion", KEPT} & set(value):
-        return "prompt_answer"
+        return "math_cot" if "solution" in value else "prompt_answer"
     if "prompt" in value:
         return "trl"
     if {"instruction", "output"} <= set(value):
         return "alpaca"
+    if "problem" in value and {"solution", "answer"} & set(value):
+        return "math"
+    if {"question", "final_answer"} <= set(value):
+        return "olympiadbench"
+    if {"context", "context_messages", "answer"} <= set(value):
+        return "limr"
     if {"question", "answer"} <= set(value):
         return "gsm8k"
     if "conversations" in value or "<|im_start|>" in str(value.get("text", "")):

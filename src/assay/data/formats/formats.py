@@ -16,6 +16,7 @@ from assay.data.csv_files import CsvOptions, is_csv, read_csv
 from assay.data.formats import (
     hardgen,
     hermes_rows,
+    math_rows,
     messages,
     plain_rows,
     swift,
@@ -150,7 +151,8 @@ FORMATS: dict[str, Reader] = {
     "hardgen": hardgen.items,
     "looptool": record_reader(hermes_rows.looptool_row),
     "trl": record_reader(trl_rows.parse),
-    "gsm8k": record_reader(messages.gsm8k_row),
+    **{name: record_reader(parse) for name, parse in math_rows.MATH_ROWS.items()},
+    "math_union": record_reader(math_rows.union_row),
     "prompt_answer": record_reader(plain_rows.prompt_answer_row),
     "csv": record_reader(plain_rows.prompt_answer_row),
     "alpaca": record_reader(plain_rows.alpaca_row),
@@ -194,13 +196,20 @@ def iter_items(path: str | Path, format: str, layout: Layout | None = None) -> I
     return without_duplicates(_every_item(path, format, layout or Layout()))
 
 
-def iter_rows(path: str | Path, format: str) -> Iterator[Row]:
+def iter_rows(path: str | Path, format: str, layout: Layout | None = None) -> Iterator[Row]:
     """The rows of a file one by one, none left out.
 
-    Raises what `iter_items` raises, and DataError for two rows with one id and for a conversation
-    that `iter_items` would leave out for another reason than that it says the same.
+    Raises what `iter_items` and `all_rows` raise.
     """
-    for item in refuse_doubles(_every_item(path, format)):
+    return all_rows(_every_item(path, format, layout or Layout()))
+
+
+def all_rows(items: Iterable[Item]) -> Iterator[Row]:
+    """The rows among the items, each of which has to be one.
+
+    Raises DataError for two rows with one id, and for a conversation that became no row.
+    """
+    for item in refuse_doubles(items):
         if isinstance(item, LeftOut):
             file, _, line = item.origin.rpartition(":")
             raise DataError(item.reason, file=file, line=int(line), fix="take it out of the file")
@@ -208,7 +217,7 @@ def iter_rows(path: str | Path, format: str) -> Iterator[Row]:
             yield item
 
 
-def _every_item(path: str | Path, format: str, layout: Layout = Layout()) -> Iterator[Item]:
+def _every_item(path: str | Path, format: str, layout: Layout) -> Iterator[Item]:
     csv = layout.csv or (CsvOptions() if format == "csv" else None)
     return items_of(read_records(path, csv), format, layout.columns, path)
 

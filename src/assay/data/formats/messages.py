@@ -1,11 +1,11 @@
-"""Reads and writes OpenAI messages, `{"messages": [...], "tools": [...]}`; reads GSM8K rows.
+"""Reads and writes OpenAI messages, `{"messages": [...], "tools": [...]}`.
 
 Optional: `id`, `conversation`, `gold`; every other column is kept in `extra`. Arguments and tools
 may be objects or JSON text; `loss: false` on an assistant message keeps it from being trained on;
 user messages may hold images (`data.message_parts`). In tau-bench's trajectories the messages are
 called `traj`, and the trials of one task are one conversation, so that a split keeps them together.
-GSM8K rows are `{"question", "answer"}`; the task parses the answer. Preference data is refused by
-its columns, because read as conversations it would teach the rejected answers too.
+Preference data is refused by its columns, because read as conversations it would teach the rejected
+answers too.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,9 +14,8 @@ from typing import Any
 
 from assay.data.conversation import parse_messages, stored_messages
 from assay.data.formats.kept import Written, build_row, shared_columns
-from assay.data.hashing import content_id
 from assay.data.loaded import Record
-from assay.data.row import Message, Row
+from assay.data.row import Row
 from assay.data.tools import parse_tools
 
 COLUMNS = ("messages", "tools")
@@ -39,23 +38,6 @@ def dump(row: Row) -> Written:
     """The record of a row; nothing is lost."""
     value = shared_columns(row, *COLUMNS) | {"messages": stored_messages(row.messages)}
     return Written(value | {"tools": list(row.tools)} if row.tools else value)
-
-
-def gsm8k_row(record: Record) -> Row:
-    """A row whose gold is the whole answer text; `extra` holds the raw fields but the id.
-
-    Raises DataError.
-    """
-    question = record.need("question", str)
-    answer = record.need("answer", str)
-    source = record.maybe("id", str, int)
-    return Row(
-        id=str(content_id(record.value) if source is None else source),
-        messages=(Message("user", question), Message("assistant", answer)),
-        gold=answer,
-        origin=record.origin,
-        extra=record.others("id"),
-    )
 
 
 DPO = "pairs of a chosen and a rejected answer, for DPO, which no stage trains"

@@ -16,6 +16,7 @@ from assay.data.hashing import hash_contents
 from assay.data.leakage import Overlap, overlap
 from assay.data.row import Row
 from assay.data.splits import SplitError, conversation_of, take
+from assay.errors import within
 from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import plain
 from assay.experiment.tables import EvaluateSpec
@@ -145,7 +146,8 @@ def make_evaluation(
     """
     score: RewardFunction | RewardTable
     if spec.benchmark is not None:
-        made = benchmark(task, spec.benchmark, BenchmarkOptions(spec.options, root))
+        with within(f"evaluate.{name}"):
+            made = benchmark(task, spec.benchmark, BenchmarkOptions(spec.options, root))
         items, score, classify, dialogue = made.items, made.score, made.classify, made.dialogue
         checker, options = made.checker, dict(made.options)
     else:

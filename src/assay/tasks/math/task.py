@@ -1,17 +1,15 @@
 r"""The math skill: answer a question step by step and put the final answer in `\boxed{}`.
 
-Rows have the form of GSM8K. They are read in `data.formats` and judged in `rewards`.
+Rows are read in `data.formats.math_rows`, judged in `rewards`; `benchmarks` has the tests.
 """
 
 import re
-from importlib.metadata import version
 
-from assay.data.formats.formats import read_rows
 from assay.data.row import Message, Row
-from assay.errors import InputError
 from assay.tasks.math.asdiv import read_asdiv
-from assay.tasks.math.rewards import REWARD_MAXIMUM, REWARDS, RULES, accuracy, gold_answer
-from assay.tasks.task import Benchmark, BenchmarkOptions, Dialogue, NoTargetError
+from assay.tasks.math.benchmarks import BENCHMARKS
+from assay.tasks.math.rewards import REWARD_MAXIMUM, REWARDS, gold_answer
+from assay.tasks.task import Dialogue, NoTargetError
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 """Qwen2.5-Math's wording."""
@@ -20,46 +18,13 @@ CALCULATOR = re.compile(r"<<[^<>]*>>")
 """GSM8K's annotations for a calculator, which no completion can use."""
 
 
-CHECKER = f"math rules {RULES} over math-verify {version('math-verify')}"
-
-
-def gsm8k(options: BenchmarkOptions) -> Benchmark:
-    """The rows of the file that the option `path` names, from the lab's root, by `accuracy`.
-
-    Raises UnknownNameError for an unknown option, InputError without a path, and what
-    `formats.read_rows` raises.
-    """
-    chosen = options.over({"path": "", "format": "gsm8k"})
-    if not chosen["path"]:
-        fix = 'for example options = { path = "gsm8k_test.jsonl" }'
-        raise InputError("math/gsm8k needs the path of its file", field="options.path", fix=fix)
-    return Benchmark(
-        name="math/gsm8k",
-        items=tuple(read_rows(options.root / chosen["path"], chosen["format"])),
-        score=accuracy,
-        checker=CHECKER,
-        options=chosen,
-    )
-
-
-def asdiv(options: BenchmarkOptions) -> Benchmark:
-    """The test side of ASDiv by `accuracy`. Raises UnknownNameError for an option: it has none."""
-    return Benchmark(
-        name="math/asdiv",
-        items=read_asdiv("test").rows,
-        score=accuracy,
-        checker=CHECKER,
-        options=options.over({}),
-    )
-
-
 class MathTask:
     """The task called "math"."""
 
     name = "math"
     rewards = REWARDS
     reward_maximum = REWARD_MAXIMUM
-    benchmarks = {"math/gsm8k": gsm8k, "math/asdiv": asdiv}  # noqa: RUF012
+    benchmarks = BENCHMARKS
     sources = {"asdiv": read_asdiv}  # noqa: RUF012
 
     def prompt(self, row: Row) -> tuple[Message, ...]:

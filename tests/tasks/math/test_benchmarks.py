@@ -1,0 +1,114 @@
+"""Benchmarks read the questions that their options name, and refuse options that name none."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.data.hub_rows import HubSet
+from assay.data.loaded import Record
+from assay.errors import InputError
+from assay.tasks import task as tasks
+from assay.tasks.math import benchmarks
+from assay.tasks.math.rewards import accuracy, gold_answer
+from assay.tasks.task import BenchmarkOptions, UnknownNameError
+
+MATH = tasks.task("math")
+FILES = {
+    "math/gsm8k": ("gsm8k_test", 659, "18"),
+    "math/math500": ("math500", 250, r"\left( 3, \frac{\pi}{2} \right)"),
+    "math/amc23": ("amc23", 20, "27"),
+    "math/olympiadbench": ("olympiadbench", 338, "2"),
+}
+
+
+def made(name: str, root: Path = Path(), **options: Any) -> tasks.Benchmark:
+    return tasks.benchmark(MATH, name, BenchmarkOptions(options, root))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_benchmark_holds_every_item_of_its_file(shared: Path, name: str) -> None:
+    file, count, first = FILES[name]
+    benchmark = made(name, shared, path=f"data/math/{file}.jsonl")
+    assert len(benchmark.items) == count and gold_answer(benchmark.items[0]) == first
+    assert benchmark.options["path"] == f"data/math/{file}.jsonl"
+    assert "math-verify 0.9.0" in benchmark.checker
+
+
+def test_the_options_of_older_records_are_what_they_were(tmp_path: Path) -> None:
+    """A record is known by the hash of its options, among others."""
+    (tmp_path / "a.jsonl").write_text('{"question": "1 + 1?", "answer": "#### 2"}\n')
+    benchmark = made("math/gsm8k", tmp_path, path="a.jsonl")
+    assert benchmark.options == {"path": "a.jsonl", "format": "gsm8k"}
+    assert benchmark.checker == "math rules 3 over math-verify 0.9.0"
+    assert benchmark.score is accuracy
+
+
+def test_other_columns_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"Frage": "1 + 1?", "Antwort": 2}\n')
+    columns = {"problem": "Frage", "answer": "Antwort"}
+    (item,) = made("math/amc23", tmp_path, path="a.jsonl", columns=columns).items
+    assert item.messages[0].content == "1 + 1?" and item.gold == "2"
+
+
+def test_a_union_is_one_benchmark_of_each_source(tmp_path: Path) -> None:
+    rows = [
+        {"source": source, "prompt": f"{source} {n}?", "answer": n}
+        for source in ("AMC23", "MATH500")
+        for n in range(3)
+    ]
+    (tmp_path / "rl.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert len(made("math/union", tmp_path, path="rl.jsonl").items) == 6
+    part = made("math/union", tmp_path, path="rl.jsonl", source="AMC23")
+    assert [item.id.partition("/")[0] for item in part.items] == ["AMC23"] * 3
+    assert part.options["source"] == "AMC23"
+    with pytest.raises(InputError, match=r"options.source: no item has the source 'AMC'.*AMC23"):
+        made("math/union", tmp_path, path="rl.jsonl", source="AMC")
+    # The items of one source may be a benchmark of their own as well.
+    alone = made("math/math500", tmp_path, path="rl.jsonl", format="math_union", source="MATH500")
+    assert len(alone.items) == 3
+
+
+def test_the_usual_data_set_of_the_hub_needs_no_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[HubSet] = []
+
+    def records(wanted: HubSet, root: Path) -> list[Record]:
+        asked.append(wanted)
+        return [Record(f"hf:{wanted.name}", 1, {"question": "1?", "answer": "#### 1"})]
+
+    monkeypatch.setattr(benchmarks, "hub_records", records)
+    (item,) = made("math/gsm8k", hf="openai/gsm8k").items
+    made("math/gsm8k", hf="openai/gsm8k", split="train", revision="abc")
+    own = made("math/gsm8k", hf="me/own", split="test")
+    assert item.origin == "hf:openai/gsm8k:1"
+    assert asked == [
+        HubSet("openai/gsm8k", "main", "test"),
+        HubSet("openai/gsm8k", "main", "train", "abc"),
+        HubSet("me/own", None, "test"),
+    ]
+    assert own.options == {"format": "gsm8k", "hf": "me/own", "split": "test"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, r"options: math/gsm8k has neither path nor hf .*hf = \"openai/gsm8k\""),
+        ({"path": "a", "hf": "b"}, "options: math/gsm8k has both path and hf"),
+        ({"path": "a.jsonl", "split": "test"}, "options.split: a file has none"),
+        ({"path": "absent.jsonl"}, r"absent.jsonl"),
+        ({"path": 1}, "options.path: must be str"),
+        ({"paht": "a"}, "'path'"),
+    ],
+)
+def test_options_that_name_no_questions_are_refused(
+    tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises((InputError, UnknownNameError), match=said):
+        made("math/gsm8k", tmp_path, **options)
+
+
+def test_a_hub_without_its_package_is_refused_with_the_option(monkeypatch: Any) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
+    with pytest.raises(InputError, match=r"options.hf: .*needs the package.*assay-lab\[hf\]"):
+        made("math/gsm8k", hf="openai/gsm8k")
