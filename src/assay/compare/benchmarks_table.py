@@ -11,7 +11,6 @@ from assay.compare.table import Line, Table
 from assay.errors import InputError, nearest
 from assay.judge.averages import BaselineError
 from assay.judge.harmonic_bootstrap import Harmonic, harmonic_of
-from assay.judge.scores import ItemScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +29,19 @@ class BenchmarkRow:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarksTable:
-    """The rows of several tables, the control first."""
+    """The rows of several tables side by side."""
 
     tables: tuple[Table, ...]
     figures: Mapping[str, float]
     """The given baseline by evaluation; empty where the control is the baseline."""
     rows: tuple[BenchmarkRow, ...]
+    control: str
+    """The first row that was measured on all benchmarks, else the first."""
 
     @property
     def evaluations(self) -> tuple[str, ...]:
         """The names of the columns."""
         return tuple(table.evaluation.name for table in self.tables)
-
-    @property
-    def control(self) -> str:
-        """The name of the control."""
-        return self.rows[0].name
 
 
 def benchmarks_table(
@@ -59,17 +55,14 @@ def benchmarks_table(
     given = _by_evaluation(tables, figures) if figures else {}
     names = dict.fromkeys(line.name for table in tables for line in table.lines)
     by_name = [{line.name: line for line in table.lines} for table in tables]
-    rows = []
-    for name in names:
-        lines = tuple(lines.get(name) for lines in by_name)
-        baselines = list(given.values()) or [table.control.scores for table in tables]
-        scores = list(given.values()) or [table.control.score for table in tables]
-        ratios = tuple(
-            line.score / score if line is not None and score > 0 else None
-            for line, score in zip(lines, scores, strict=True)
-        )
-        rows.append(BenchmarkRow(name, lines, ratios, *_harmonic(lines, baselines)))
-    return BenchmarksTable(tuple(tables), given, tuple(rows))
+    lines = {name: tuple(lines.get(name) for lines in by_name) for name in names}
+    control = next((name for name in names if None not in lines[name]), next(iter(names)))
+    baselines: list[Line | float | None] = list(given.values()) or list(lines[control])
+    rows = [
+        BenchmarkRow(name, found, _ratios(found, baselines), *_harmonic(found, baselines))
+        for name, found in lines.items()
+    ]
+    return BenchmarksTable(tuple(tables), given, tuple(rows), control)
 
 
 def _by_evaluation(tables: Sequence[Table], figures: Mapping[str, float]) -> dict[str, float]:
@@ -93,16 +86,28 @@ def _by_evaluation(tables: Sequence[Table], figures: Mapping[str, float]) -> dic
     return {name: figure for name, figure in found.items() if figure is not None}
 
 
+def _ratios(
+    lines: Sequence[Line | None], baselines: Sequence[Line | float | None]
+) -> tuple[float | None, ...]:
+    scores = [base.score if isinstance(base, Line) else base for base in baselines]
+    return tuple(
+        line.score / score if line is not None and score else None
+        for line, score in zip(lines, scores, strict=True)
+    )
+
+
 def _harmonic(
-    lines: Sequence[Line | None], baselines: Sequence[ItemScores | float | None]
+    lines: Sequence[Line | None], baselines: Sequence[Line | float | None]
 ) -> tuple[Harmonic | None, str]:
     """The harmonic mean, or why there is none."""
     parts = [line.scores for line in lines if line is not None and line.scores is not None]
-    if len(parts) < len(lines):
+    known = [base.scores if isinstance(base, Line) else base for base in baselines]
+    figures = [base for base in known if base is not None]
+    if min(len(parts), len(figures)) < len(lines):
         return None, "not measured"
     if any(part.bounds != (0.0, 1.0) for part in parts):
         return None, "scale"
     try:
-        return harmonic_of(parts, [base for base in baselines if base is not None]), ""
+        return harmonic_of(parts, figures), ""
     except BaselineError:
         return None, "baseline 0"

@@ -41,7 +41,7 @@ def harmonic_of(
     """
     pairs = [_paired(part, baseline) for part, baseline in zip(parts, baselines, strict=True)]
     scores = [counts_of(run) for run, _ in pairs]
-    figures = [base if isinstance(base, float) else base.mean for _, base in pairs]
+    figures = [base.mean if isinstance(base, ItemScores) else base for _, base in pairs]
     value = harmonic_ratio(scores, figures)
     inverse_D = np.zeros(DRAWS)
     for place, (run, base) in enumerate(pairs):

@@ -83,7 +83,7 @@ def _row(table: BenchmarksTable, row: BenchmarkRow, label: str, words: Words) ->
         "label": label,
         "control": row.name == table.control,
         "cells": [
-            _cell(line, ratio if own else None, words)
+            _cell(line, ratio if own else None, table.control, words)
             for line, ratio in zip(row.lines, row.ratios, strict=True)
         ],
         "harmonic": f"{found.value:.3f}" if found else "–",
@@ -92,16 +92,17 @@ def _row(table: BenchmarksTable, row: BenchmarkRow, label: str, words: Words) ->
     }
 
 
-def _cell(line: Line | None, ratio: float | None, words: Words) -> Section | None:
-    """Score, interval, ratio and verdict; None where it was not measured."""
+def _cell(line: Line | None, ratio: float | None, control: str, words: Words) -> Section | None:
+    """Score, interval, ratio and verdict against the control; None where it was not measured."""
     if line is None:
         return None
+    against = (pair for pair in (line.to_control, line.to_previous) if pair is not None)
     return {
         "score": score_text(line.score, line.interval),
         "interval": interval_text(line.interval, words),
         "items": number(line.items),
         "ratio": "" if ratio is None else words("benchmarks.times", ratio=f"{ratio:.3f}"),
-        "against": pairing_view(line.to_control, words),
+        "against": pairing_view(next((p for p in against if p.control == control), None), words),
     }
 
 

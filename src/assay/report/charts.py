@@ -149,7 +149,7 @@ def curve_panel(
     marks += [_checkpoint(x(step), bottom) for step in checkpoints.steps]
     if checkpoints.chosen is not None:
         marks.append(line(x(checkpoints.chosen), top, x(checkpoints.chosen), bottom, "chosen-line"))
-    marks.append(_band(curve, x, y))
+    marks.append(band(curve, x, y))
     many = len(present) > 4 * WINDOW
     raw = [None if v is None else (x(s), y(v)) for s, v in curve.points]
     marks.append(path(raw, "curve faint" if many else "curve"))
@@ -174,7 +174,7 @@ def _checkpoint(place: float, bottom: float) -> Markup:
     return corners.format(_n(place), _n(bottom + 1))
 
 
-def _band(curve: Curve, x: Scale, y: Scale) -> Markup:
+def band(curve: Curve, x: Callable[[float], float], y: Scale) -> Markup:
     """The intervals of a curve as areas, one for each unbroken range of steps."""
     areas = []
     known = [(step, each) for step, each in zip(curve.steps, curve.limits, strict=True)]

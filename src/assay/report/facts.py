@@ -22,6 +22,7 @@ from assay.judge.health_checks import Diagnosis
 from assay.judge.intervals import Interval, score_interval
 from assay.lab.monitor.milestones import estimate
 from assay.lab.monitor.stage_health import looks, stage_health
+from assay.report.answer_lengths import Lengths, lengths_of_step
 from assay.runs.checkpoints import read_selection
 from assay.runs.manifest_file import read_manifest
 from assay.runs.measurements import evaluation_records, measured_checkpoints, read_answers
@@ -29,6 +30,7 @@ from assay.runs.metrics import read_metrics
 from assay.runs.records import VISIT, EvaluationRecord, read_samples
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import Status, read_status
+from assay.train.metric_names import PART
 
 CURVES = (
     "reward_mean",
@@ -116,10 +118,11 @@ def by_stage(metrics: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str
 def curves(
     metrics: Sequence[Mapping[str, Any]],
     estimated: Callable[[Mapping[str, Any], str], Interval | None],
+    names: Sequence[str] = CURVES,
 ) -> list[Curve]:
     """The curves that the lines of one stage give; `estimated` gives a value's interval."""
     found = []
-    for metric in CURVES:
+    for metric in names:
         lines = [line for line in metrics if metric in line]
         values = tuple(_finite(line[metric]) for line in lines)
         if any(value is not None for value in values):
@@ -237,23 +240,52 @@ class RunFacts:
 
     def curves(self, stage: str) -> list[Curve]:
         """The metrics of a stage over its steps; shares and rewards with intervals."""
+        if stage not in self._curves:
+            self._curves[stage] = self._estimated(stage, CURVES)
+        return self._curves[stage]
+
+    def part_curves(self, stage: str) -> list[Curve]:
+        """The parts of a stage's reward over its steps, with intervals."""
+        lines = self.metrics.get(stage, [])
+        names = dict.fromkeys(name for line in lines for name in line if name.startswith(PART))
+        return self._estimated(stage, tuple(names))
+
+    @cached_property
+    def _curves(self) -> dict[str, list[Curve]]:
+        return {}
+
+    def _estimated(self, stage: str, names: Sequence[str]) -> list[Curve]:
         spec = self.experiment.stage[stage]
 
         def estimated(line: Mapping[str, Any], metric: str) -> Interval | None:
             found = estimate(self.run, spec, line, metric)
             return found.interval if found else None
 
-        return curves(self.metrics.get(stage, []), estimated)
+        return curves(self.metrics.get(stage, []), estimated, names)
 
     def rewards(self, stage: str) -> list[RewardStep]:
         """The rewarded groups of every step that kept its samples."""
-        folder = self.run.samples(stage, 0).parent
-        found = []
-        for file in sorted(folder.glob("step-*.parquet")):
-            samples = read_samples(file)
-            if samples:
-                found.append(reward_step(int(samples[0]["step"]), samples))
-        return found
+        return [groups for groups, _ in self._sampled_steps(stage)]
+
+    def lengths(self, stage: str) -> list[Lengths]:
+        """The lengths of right and wrong completions, of every step that recorded outcomes."""
+        return [found for _, found in self._sampled_steps(stage) if found is not None]
+
+    @cached_property
+    def _steps(self) -> dict[str, list[tuple[RewardStep, Lengths | None]]]:
+        return {}
+
+    def _sampled_steps(self, stage: str) -> list[tuple[RewardStep, Lengths | None]]:
+        """Every step that kept its samples; the files are read once."""
+        if stage not in self._steps:
+            found = []
+            for file in sorted(self.run.samples(stage, 0).parent.glob("step-*.parquet")):
+                samples = read_samples(file)
+                if samples:
+                    step = int(samples[0]["step"])
+                    found.append((reward_step(step, samples), lengths_of_step(step, samples)))
+            self._steps[stage] = found
+        return self._steps[stage]
 
     def dev_scores(self, stage: str) -> list[DevScore]:
         """Scores on dev items, by step."""

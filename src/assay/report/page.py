@@ -23,6 +23,7 @@ from assay.report.generation_content import run_generation
 from assay.report.progress_content import progress_section
 from assay.report.provenance import data_views, fingerprints
 from assay.report.result_tables import checkpoint_label
+from assay.report.rounds_content import rounds_section
 from assay.report.templating import environment
 from assay.report.words import Words, words
 from assay.runs.run_directory import RunDirectory
@@ -100,6 +101,7 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
         "parts": content.parts_section(facts, w),
         "outcomes": content.outcome_section(facts, w),
         "examples": story.example_section(examples(facts, table) if table else None, w),
+        "rounds": rounds_section(facts, w),
         "stages": story.stage_section(facts, w),
         "findings": story.finding_section(facts, w),
         "data": data_views(facts, w),
@@ -111,6 +113,7 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
 
 SECTIONS = {
     "results": "page.results",
+    "rounds": "figure.title",
     "training": "page.training",
     "progress": "",
     "others": "page.others",
@@ -125,7 +128,16 @@ SECTIONS = {
     "fingerprints": "page.fingerprints",
 }
 """The sections of the page in their order, by their anchors, with the keys of their titles."""
-OPTIONAL = ("progress", "others", "benchmarks", "generation", "parts", "outcomes", "examples")
+OPTIONAL = (
+    "rounds",
+    "progress",
+    "others",
+    "benchmarks",
+    "generation",
+    "parts",
+    "outcomes",
+    "examples",
+)
 
 
 def contents(values: Mapping[str, Any], w: Words) -> list[tuple[str, str]]:
