@@ -5,8 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from assay.cli.eval import measured
+from assay.cli.output import plain
 from assay.compare.judged_table import compare_checkpoints
 from assay.judge.sampled_scores import pass_at_k
+from assay.lab.run.evaluate_again import Evaluated
+from assay.library.typed_results import evaluation_result
 from assay.report.page import write_report
 from assay.report.terminal import final_table
 from assay.runs.records import FACTS
@@ -89,3 +93,16 @@ def test_greedy_repeats_are_no_samples(run):
     add_record(run, "rl.step-000030", lines("rl.step-000030", name="greedy"), greedy)
     table = compare_checkpoints(run, "greedy", "rl.step-000030", [])
     assert table.lines[0].sampled is None and table.lines[0].truncated == 1
+
+
+def test_an_evaluation_by_itself_says_the_same(run):
+    record = add_record(run, "base", lines("base"), SAMPLED)
+    file = record.file(run.evaluations, "base")
+    done = evaluation_result(Evaluated(run, "sampled", record.key, "base", True, file))
+    said = measured(done)
+    assert "temperature 0.7, top_p 0.95, max_tokens 64; truncated: 8.3% (1 of 12)" in said
+    (majority,) = [line for line in said if line.startswith("maj@4: ")]
+    assert majority.startswith("maj@4: 44.4% (")
+    values = plain(done)
+    assert values["sampled"]["majority"][-1]["value"] == pytest.approx(4 / 9)
+    assert values["truncated"] == 1 and values["limits"]["max_tokens"] == 64

@@ -85,7 +85,7 @@ def run(tmp_path):
 def test_rounds_follow_each_other_on_one_axis(run):
     one, two = rounds_of(gather(run))
     assert (one.stage, one.before, one.steps) == ("rl", 0, 3)
-    assert (two.stage, two.before, two.steps, two.start) == ("more", 3, 4, "rl.step-000003")
+    assert (two.stage, two.before, two.steps, two.start) == ("more", 3, 4, "rl.step-3")
     assert two.completions == 20 and one.rewarded_by != two.rewarded_by
     assert [score.step for score in one.dev] == [2, 3]
     page = write_report(run)
@@ -93,8 +93,9 @@ def test_rounds_follow_each_other_on_one_axis(run):
     section = source[source.index('id="rounds"') : source.index('id="training"')]
     assert "more ← rl · step 3" in section and "Rounds with another reward" in section
     assert "n = 35 completions" in section and "n = 8 items" in section
-    # One boundary in every figure over steps: reward, dev scores, the part, lengths.
-    assert section.count('class="round"') == 4
+    # One boundary in every figure over steps: two rewards, dev scores, the part, lengths.
+    assert section.count('class="round"') == 5
+    assert "Reward of rl, mean" in section and "Reward of more, mean" in section
     markdown = (run.path / "report.md").read_text(encoding="utf-8")
     assert "- more ← rl · step 3 (4): 0.1 `" in markdown
 

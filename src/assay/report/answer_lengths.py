@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.judge.intervals import Interval, counted, grouped
-from assay.report.result_tables import FULL_SCORE, RIGHT
 
+RIGHT, FULL_SCORE = "right", 1.0
 CUT = "length"
 """How a completion ended that was cut at the limit of tokens."""
 MOST_BINS, FEWEST_IN_BIN = 6, 8
