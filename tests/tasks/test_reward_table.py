@@ -116,6 +116,38 @@ def test_a_condition_is_met_at_its_value_or_between_its_bounds(wanted: dict, met
     assert [v for v in (0.0, 0.3, 0.5, 1.0) if condition.met(v)] == met
 
 
+def said(outcome: str, number: float = 0.0) -> Any:
+    return lambda row, completion: Reward(number, outcome=outcome)
+
+
+def test_a_condition_on_outcomes_asks_what_became_of_the_answer() -> None:
+    late = Condition("answer", outcomes=("timed out", "checker raised"))
+    punished = TablePart(value(1.0), scale=-3.0, when=(late,), same="1")
+    for outcome, earned in (("timed out", -3.0), ("checker raised", -3.0), ("wrong", 0.0)):
+        reward = table(answer=TablePart(said(outcome), same="a"), late=punished)
+        assert [each.value for each in judged(reward)] == [earned]
+    low = Condition("answer", below=0.5, outcomes=("wrong",))
+    assert [low.met(v, o) for v, o in ((0.0, "wrong"), (1.0, "wrong"), (0.0, ""))] == [True, 0, 0]
+    # A part that was not scored has no outcome.
+    never = TablePart(said("timed out"), when=(Condition("no", equal=1),), same="n")
+    reward = table(no=TablePart(value(0.0), same="0"), answer=never, late=punished)
+    assert [each.value for each in judged(reward)] == [0.0]
+
+
+def test_the_maximum_knows_that_only_a_right_answer_earns_the_full_value() -> None:
+    right = TablePart(value(1.0), scale=10.0, same="right")
+
+    def beside(outcomes: tuple[str, ...], scale: float) -> float:
+        when = (Condition("right", outcomes=outcomes),)
+        return table(right=right, bonus=TablePart(value(1.0), scale, when, same="b")).maximum
+
+    assert beside(("timed out",), -1.0) == 10.0
+    assert beside(("right",), 4.0) == 14.0
+    assert beside(("right",), -4.0) == 10.0
+    assert beside(("wrong",), 4.0) == 10.0
+    assert beside(("wrong",), 12.0) == 12.0
+
+
 def test_conditions_are_on_what_the_other_kind_gave_and_chain() -> None:
     reward = table(
         third=TablePart(value(5.0), when=(Condition("second", equal=0),), same="3"),

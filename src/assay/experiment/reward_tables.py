@@ -12,21 +12,24 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from assay.errors import nearest
-from assay.experiment.base_table import Few, Positive, Table, Weight, raise_all, refused
+from assay.experiment.base_table import Few, Many, Positive, Table, Weight, raise_all, refused
 
 
 class Bounds(Table):
-    """A condition on another part's value; with both, it lies between them."""
+    """A condition on what another part's kind gave; all that are written have to hold."""
 
     above: float | None = None
     """The value is above this."""
     below: float | None = None
     """The value is below this."""
+    outcome: Annotated[Many[str], Field(min_length=1)] | None = None
+    """The outcome is one of these, such as `["no answer", "timed out"]`."""
 
     @model_validator(mode="after")
-    def _has_a_bound(self) -> Self:
-        if self.above is None and self.below is None:
-            raise refused("above", "a condition without a bound", "write above, below or both")
+    def _asks_for_something(self) -> Self:
+        if self.above is None and self.below is None and self.outcome is None:
+            fix = "write above, below, outcome or several of them"
+            raise refused("above", "a condition without a bound", fix)
         if self.above is not None and self.below is not None and self.above >= self.below:
             raise refused("above", f"no value is above {self.above:g} and below {self.below:g}")
         return self
@@ -44,8 +47,8 @@ class RewardPart(Table):
     options: dict[str, Any] = Field(default_factory=dict)
     """Parameters of the kind, such as `{ size = 4 }`."""
     when: dict[str, float | Bounds] = Field(default_factory=dict)
-    """Other parts by name, and the value that the kind of each must have given, or bounds; else
-    this part is not scored and worth 0."""
+    """Other parts by name, and the value that the kind of each must have given, or bounds, or
+    outcomes; else this part is not scored and worth 0."""
 
 
 def check_conditions(parts: "str | dict[str, float | RewardPart]") -> Any:

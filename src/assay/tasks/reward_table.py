@@ -15,21 +15,37 @@ from assay.tasks.task import RewardFunction, lowest
 
 NEAR = 1e-9
 """Values as close as this are equal."""
+RIGHT = "right"
+"""The outcome of an answer that earns the full value of its kind."""
 MET = "met"
 """The part of a part that is 1 where its conditions were met, else 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What the value of a part must be: near `equal`, or between bounds that it does not reach."""
+    """What a part must have given: a value near `equal`, or between bounds that it does not reach,
+    and one of some outcomes."""
 
     part: str
     equal: float | None = None
     above: float = -math.inf
     below: float = math.inf
+    outcomes: tuple[str, ...] = ()
+    """Of `Reward.outcome`; none: any."""
 
-    def met(self, value: float) -> bool:
-        """Whether a value meets the condition."""
+    def met(self, value: float, outcome: str = "") -> bool:
+        """Whether a value with its outcome meets the condition."""
+        return self._bounds(value) and (not self.outcomes or outcome in self.outcomes)
+
+    def may_be_met(self, value: float, full: float) -> bool:
+        """Whether a value meets the condition with some outcome: only a `full` one is right."""
+        if value >= full - NEAR:
+            possible = not self.outcomes or RIGHT in self.outcomes
+        else:
+            possible = self.outcomes != (RIGHT,)
+        return possible and self._bounds(value)
+
+    def _bounds(self, value: float) -> bool:
         if self.equal is not None:
             return abs(value - self.equal) <= NEAR
         return self.above < value < self.below
@@ -82,7 +98,7 @@ class RewardTable:
         if reward is None:
             return condition.met(0.0)
         # Where the other abstains, the whole does, whatever this part is.
-        return reward.value is not None and condition.met(reward.value)
+        return reward.value is not None and condition.met(reward.value, reward.outcome)
 
     def combine(self, found: Mapping[str, Reward | None]) -> Reward:
         """The reward from those of the parts, in the table's order; None is a part whose
@@ -127,15 +143,18 @@ class RewardTable:
         total = 0.0
         for name in self.order:
             part = self.parts[name]
-            if not all(condition.met(values[condition.part]) for condition in part.when):
-                values[name] = 0.0
-            elif name in chosen:
-                values[name] = chosen[name]
-            else:
-                ends = (part.maximum, lowest(part.reward))
+            values[name] = 0.0
+            if all(self._may_be_met(condition, values) for condition in part.when):
+                ends = [part.maximum, lowest(part.reward)]
+                ends = [chosen[name]] if name in chosen else ends
+                # An outcome that is asked for may be another one.
+                ends += [0.0] if any(condition.outcomes for condition in part.when) else []
                 values[name] = max(ends, key=lambda value: part.scale * value)
             total += part.scale * values[name]
         return total
+
+    def _may_be_met(self, condition: Condition, values: Mapping[str, float]) -> bool:
+        return condition.may_be_met(values[condition.part], self.parts[condition.part].maximum)
 
 
 def weighted(rewards: Mapping[str, RewardFunction], weights: Mapping[str, float]) -> RewardTable:

@@ -68,6 +68,8 @@ class WorkerReward:
     """The limits of each call of the worker's function."""
     maker: Callable[..., "WorkerReward"] | None = None
     """Makes the reward with other options, which are its parameters with defaults."""
+    outcomes: frozenset[str] = frozenset()
+    """What `read` and `ask` say became of an answer; empty where that is not known."""
     own_program: bool = False
     """Whether the worker runs what the policy wrote: a failure is then the policy's doing, without
     a trial of the gold answer, and its outcomes are journalled."""

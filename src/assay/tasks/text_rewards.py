@@ -56,6 +56,11 @@ def repetition_penalty(size: int = 3, penalty: float = -1.0) -> RewardFunction:
     return reward
 
 
+def always(row: Row, completion: Completion) -> Reward:
+    """1, for a part of a table that its conditions alone decide."""
+    return Reward(1.0)
+
+
 def truncated(row: Row, completion: Completion) -> Reward:
     """1 for a completion that was cut at the token limit or where its context was full, else 0."""
     return Reward(float(completion.ended in ("length", "context")))
@@ -149,6 +154,7 @@ def cosine_scaled(accuracy: WorkerReward, max_length: int = 1024) -> WorkerRewar
 TEXT = "text."
 """Begins the names of the rewards that every task has."""
 TEXT_REWARDS: Mapping[str, RewardFunction] = {
+    "always": always,
     "truncated": truncated,
     "think_format": think_format,
     "repetition": repetition_penalty(),

@@ -10,6 +10,7 @@ from assay.experiment.read_file import SpecError, read_experiment
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.setup.validate import check_names
 from tests.experiment.spec_texts import write_spec
+from tests.labs import EXPERIMENT
 
 EXPERIMENTS = [
     file
@@ -74,7 +75,7 @@ def with_table(folder: Path, old: str, new: str) -> str:
         ("{ above = 0.5 }", "{ over = 0.5 }", "stage.rl.reward.loops.when.calls.over: unknown key "
          "(did you mean 'above'"),
         ("{ above = 0.5 }", "{}", "stage.rl.reward.loops.when.calls.above: a condition without a "
-         "bound (write above, below or both)"),
+         "bound (write above, below, outcome or several of them)"),
         ("{ above = 0.5 }", "{ above = 0.5, below = 0.5 }", "stage.rl.reward.loops.when.calls."
          "above: no value is above 0.5 and below 0.5"),
         (TABLE, "[stage.rl.reward]\n[evaluate.dev]", "stage.rl.reward: a table without parts"),
@@ -90,6 +91,23 @@ def with_table(folder: Path, old: str, new: str) -> str:
 def test_what_a_reward_table_cannot_mean_is_one_line_with_its_place(tmp_path, old, new, expected):
     said = with_table(tmp_path, old, new)
     assert expected in said and said.startswith("e.toml:") and "\n" not in said
+
+
+def test_an_outcome_that_the_kind_never_gives_is_refused_with_its_place(tmp_path):
+    late = '{ kind = "text.always", when = { right = { outcome = ["wrong", "timed-out"] } } }'
+    table = f'{{ right = {{ kind = "accuracy" }}, late = {late} }}'
+    text = EXPERIMENT.replace("{ accuracy = 1.0, cosine = 0.5 }", table).replace(
+        "PATH", '"t.jsonl"'
+    )
+    file = tmp_path / "e.toml"
+    file.write_text(text)
+    with pytest.raises(SpecError) as raised:
+        check_names(read_experiment(file), file)
+    said = str(raised.value)
+    assert "stage.rl.reward.late.when.right.outcome: unknown outcome of 'right' 'timed-out'" in said
+    assert "did you mean 'timed out'" in said and "\n" not in said
+    file.write_text(text.replace("timed-out", "timed out"))
+    check_names(read_experiment(file), file)
 
 
 @pytest.mark.parametrize("part", ["cut", "calls/met"])

@@ -11,8 +11,10 @@ from assay.data.hashing import canonical_json
 from assay.errors import InputError
 from assay.experiment.reward_tables import Bounds, RewardPart, parts_of
 from assay.experiment.reward_tables import Reward as RewardSpec
+from assay.tasks.no_verdict import OUTCOMES
 from assay.tasks.reward_options import with_options
 from assay.tasks.reward_table import Condition, RewardTable, TablePart
+from assay.tasks.running import WorkerReward
 from assay.tasks.task import RewardFunction, Task, lookup, maximum, reward
 from assay.tasks.text_rewards import TEXT, TEXT_MAXIMUM, TEXT_REWARDS
 
@@ -60,6 +62,12 @@ def table_part(task: Task, part: RewardPart, root: Path) -> TablePart:
     return TablePart(made, scale, when, full, same)
 
 
+def known_outcomes(reward: RewardFunction) -> frozenset[str]:
+    """What a reward may say of an answer; empty where it does not declare that."""
+    declared = reward.outcomes if isinstance(reward, WorkerReward) else frozenset()
+    return declared and declared | frozenset(OUTCOMES.values())
+
+
 def full_of(task: Task, kind: str, made: RewardFunction) -> float:
     """The full reward of a kind; a reward whose options change it says so: `maximum`."""
     if kind.startswith(TEXT):
@@ -71,11 +79,11 @@ def full_of(task: Task, kind: str, made: RewardFunction) -> float:
 
 
 def condition(part: str, wanted: float | Bounds) -> Condition:
-    """The condition that a part has a value, or one within bounds."""
+    """The condition that a part has a value, or one within bounds, or an outcome."""
     if not isinstance(wanted, Bounds):
         return Condition(part, equal=wanted)
     given = {k: v for k, v in (("above", wanted.above), ("below", wanted.below)) if v is not None}
-    return Condition(part, **given)
+    return Condition(part, **given, outcomes=wanted.outcome or ())
 
 
 def full_reward(task: Task, spec: RewardSpec, root: Path) -> float:

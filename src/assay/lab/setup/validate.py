@@ -25,12 +25,12 @@ from assay.experiment.read_file import (
     read_experiment,
     text_of,
 )
-from assay.experiment.reward_tables import Reward, RewardPart, parts_of
+from assay.experiment.reward_tables import Bounds, Reward, RewardPart, parts_of
 from assay.experiment.stage_tables import GrpoStage, SftStage, StageSpec
 from assay.lab.monitor.sinks.sink_register import refusals
 from assay.lab.setup.helper_models import KINDS, METRIC, spent
 from assay.lab.setup.learner import model_kinds
-from assay.lab.setup.reward_parts import WorthNothing, table_part
+from assay.lab.setup.reward_parts import WorthNothing, known_outcomes, table_part
 from assay.rl.advantages import ADVANTAGES, GROUPLESS_ESTIMATORS, PART_ESTIMATORS, READS
 from assay.rl.aggregation import AGGREGATIONS
 from assay.rl.kl import CORRECTED, KL_ESTIMATORS, k1
@@ -168,6 +168,7 @@ def _renderings() -> list[str]:
 def _rewards(
     path: KeyPath, spec: Reward | None, skill: Task, experiment: Experiment, root: Path
 ) -> Iterator[Problem | None]:
+    made: dict[str, RewardFunction] = {}
     for name, part in parts_of(spec or {}).items():
         place = path if isinstance(spec, str) else (*path, name)
         if isinstance(spec, dict) and isinstance(spec[name], RewardPart):
@@ -179,7 +180,20 @@ def _rewards(
         except InputError as wrong:
             yield _problem_of(place, wrong)
         else:
+            made[name] = reward
             yield from _undeclared(place, part.kind, reward, experiment.helpers)
+    for name, part in parts_of(spec or {}).items():
+        yield from _no_such_outcome((*path, name, "when"), part, made)
+
+
+def _no_such_outcome(
+    path: KeyPath, part: RewardPart, made: Mapping[str, RewardFunction]
+) -> Iterator[Problem | None]:
+    """Outcomes in a part's conditions that the kind of the other part never gives."""
+    for other, wanted in part.when.items():
+        known = known_outcomes(made[other]) if other in made else ()
+        for outcome in (wanted.outcome or ()) if isinstance(wanted, Bounds) and known else ():
+            yield _unknown((*path, other, "outcome"), outcome, known, f"outcome of {other!r}")
 
 
 def _undeclared(

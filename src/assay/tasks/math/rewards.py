@@ -30,6 +30,8 @@ LONGEST_ANSWER = 10_000
 
 RIGHT, WRONG = "right", "wrong"
 NO_ANSWER, UNPARSABLE = "no answer", "unparsable"
+READ = frozenset({RIGHT, WRONG, NO_ANSWER, UNPARSABLE})
+"""The outcomes of an answer on which the comparison did not fail."""
 RULES = 3
 """The version of the rules in `judging`, for fingerprints."""
 DIFFERS = "differs_from_math_verify"
@@ -119,6 +121,7 @@ accuracy = WorkerReward(
     read_accuracy,
     failed=failed_accuracy,
     gold=gold_completion,
+    outcomes=READ,
 )
 """1 when the last boxed or `####` answer equals the gold answer, else 0."""
 
@@ -147,6 +150,7 @@ reasoning_accuracy = WorkerReward(
     _read_reasoning,
     failed=failed_accuracy,
     gold=_reasoned_gold,
+    outcomes=READ,
 )
 """As `accuracy`, on the text after the last `</think>` only; 0 without that tag (TRL)."""
 
