@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import assay
 from assay.judge.harmonic_bootstrap import harmonic_of
 from assay.report.page import write_report
 from assay.report.terminal import final_table
@@ -48,8 +49,26 @@ def test_ratios_are_to_the_control_as_it_was_measured(root):
     assert other["harmonic"]["interval"]["low"] == pytest.approx(wanted.interval.low)
     assert [table["evaluation"] for table in found["tables"]] == ["held_out", "lenient"]
     page = Page(Path(found["page"]))
+    again = assay.compare_benchmarks("verl7", "verl8", on=["held_out", "lenient"], root=root)
+    assert list(again.harmonic.values()) == pytest.approx([1.0, wanted.value])
+    assert f"{wanted.value:.3f}" in again._repr_html_()
     assert page.row("verl8")[3].startswith(f"{wanted.value:.3f}")
     assert "×1.333" in page.row("verl8")[1] and "undecided" in page.row("verl8")[1]
+
+
+def test_accepted_differences_mark_the_table_of_all_benchmarks_too(tmp_path):
+    for name, manifest in (("one", MANIFEST), ("two", {**MANIFEST, "code": {"commit": "c0ffee"}})):
+        run = other_run(tmp_path, manifest, SFT, name, CLEAN)
+        add_scores(run, "rl.step-000030", HARD["verl7"], OTHER)
+    names = ("one", "two", "--on", "held_out", "--on", "lenient")
+    tables = compared(tmp_path, *names)["tables"]
+    verdicts = [t["lines"][1]["to_control"]["comparison"]["verdict"] for t in tables]
+    assert verdicts == ["not comparable"] * 2
+    allowed = (*names, "--allow", "code.commit")
+    shown = call("compare", *allowed, "--lab", tmp_path).stdout
+    page = Path(compared(tmp_path, *allowed)["page"])
+    for said in (shown, page.read_text(), page.with_suffix(".md").read_text()):
+        assert "Not a fair comparison" in " ".join(said.split()) and "code.commit" in said
 
 
 def test_ratios_are_to_given_figures_and_one_run_is_enough(root):

@@ -154,17 +154,13 @@ def compare(
 def _several(found: "BenchmarksComparison") -> Outcome:
     """Several benchmarks for programs and for people."""
     from assay.cli.results import benchmarks_result
-    from assay.report.benchmarks_content import benchmarks_shown
+    from assay.report.benchmarks_content import benchmarks_shown, findings_of
     from assay.report.words import translated, words
 
     w = words(found.lang)
     shown = [*benchmarks_shown(found.table, w), w("terminal.page", file=found.page)]
     result = {**benchmarks_result(found.table), "page": found.page}
-    findings = [
-        translated(each, w)
-        for table in found.table.tables
-        for each in (*table.left_out, *table.findings)
-    ]
+    findings = [translated(each, w) for each in findings_of(found.table)]
     damaged = any(table.left_out for table in found.table.tables)
     return Outcome(result, shown, findings, exit_code=2 if damaged else 0, lang=found.lang)
 

@@ -18,7 +18,7 @@ from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
 from assay.judge.sampled_scores import SampledScores
 from assay.report.facts import DevScore, RunFacts, gather
-from assay.report.inline_html import comparison_html, run_html
+from assay.report.inline_html import benchmarks_html, comparison_html, run_html
 from assay.report.page import HTML
 from assay.report.terminal import summary_line
 from assay.runs.checkpoints import read_selection
@@ -212,6 +212,10 @@ class BenchmarksComparison:
     def harmonic(self) -> Mapping[str, float | None]:
         """By run the harmonic mean of the ratios; None where there is none."""
         return {row.name: row.harmonic and row.harmonic.value for row in self.table.rows}
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return benchmarks_html(self.table, self.lang)
 
 
 @dataclass(frozen=True, slots=True)

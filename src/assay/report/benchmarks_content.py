@@ -17,8 +17,12 @@ from rich.text import Text
 from assay.compare.benchmarks_table import BenchmarkRow, BenchmarksTable, benchmarks_table
 from assay.compare.table import Line
 from assay.data.files import atomic_write_text
+from assay.judge.findings import Finding
+from assay.judge.intervals import Interval
 from assay.report.comparison_content import (
+    finding_rows,
     line_labels,
+    mark,
     page_file,
     page_problem,
     write_comparison,
@@ -70,10 +74,13 @@ def benchmarks_section(table: BenchmarksTable, labels: Mapping[str, str], words:
         for each, name in zip(table.tables, table.evaluations, strict=True)
     ]
     about = "benchmarks.about_figures" if table.figures else "benchmarks.about_control"
+    if len(table.rows) == 1:
+        about = "benchmarks.about_alone"
     return {
         "about": words(about, control=labels[table.control]),
         "columns": columns,
         "rows": [_row(table, row, labels[row.name], words) for row in table.rows],
+        "marks": list(dict.fromkeys(filter(None, (mark(each, words) for each in table.tables)))),
     }
 
 
@@ -87,9 +94,14 @@ def _row(table: BenchmarksTable, row: BenchmarkRow, label: str, words: Words) ->
             for line, ratio in zip(row.lines, row.ratios, strict=True)
         ],
         "harmonic": f"{found.value:.3f}" if found else "–",
-        "interval": interval_text(found.interval, words) if found and own else "",
+        "interval": _limits(found.interval, words) if found and own else "",
         "problem": words(f"benchmarks.{row.problem.replace(' ', '_')}") if row.problem else "",
     }
+
+
+def _limits(interval: Interval, words: Words) -> str:
+    """The limits of a harmonic mean, in as many digits as itself."""
+    return words("table.interval_text", low=f"{interval.low:.3f}", high=f"{interval.high:.3f}")
 
 
 def _cell(line: Line | None, ratio: float | None, control: str, words: Words) -> Section | None:
@@ -126,6 +138,7 @@ def write_benchmarks(
         "version": version("assay-lab"),
         "title": w("benchmarks.title"),
         "benchmarks": benchmarks_section(table, labels_of(table, w), w),
+        "findings": finding_rows(findings_of(table), w),
         "pages": [
             (each.evaluation.name, os.path.relpath(file, target.parent))
             for each, file in zip(table.tables, pages, strict=False)
@@ -137,6 +150,12 @@ def write_benchmarks(
             text = environment().get_template(f"benchmarks{suffix}.j2").render(values)
             atomic_write_text(target.with_suffix(suffix), text)
     return target
+
+
+def findings_of(table: BenchmarksTable) -> list[Finding]:
+    """Runs left out and warnings of all benchmarks, each once."""
+    every = [each for one in table.tables for each in (*one.left_out, *one.findings)]
+    return list(dict.fromkeys(every))
 
 
 def labels_of(table: BenchmarksTable, words: Words) -> dict[str, str]:
@@ -165,7 +184,8 @@ def section_shown(section: Section | None, words: Words) -> list[RenderableType]
     for row in section["rows"]:
         harmonic = " ".join(filter(None, (row["harmonic"], row["interval"], row["problem"])))
         view.add_row(Text(row["label"]), *map(_cell_text, row["cells"]), Text(harmonic))
-    return [Text(words("benchmarks.title"), "bold"), view, Text(section["about"], "dim")]
+    marks = [Text(said, "yellow") for said in section["marks"]]
+    return [Text(words("benchmarks.title"), "bold"), view, *marks, Text(section["about"], "dim")]
 
 
 def _cell_text(cell: Section | None) -> Text:

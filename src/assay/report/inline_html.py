@@ -4,8 +4,10 @@ Shows what the head of their pages shows, from the same values; the piece loads 
 nothing, and styles nothing outside itself.
 """
 
+from assay.compare.benchmarks_table import BenchmarksTable
 from assay.compare.table import Table
 from assay.report import content, story
+from assay.report.benchmarks_content import benchmarks_section, labels_of
 from assay.report.comparison_content import (
     finding_rows,
     labelled_sentence,
@@ -33,6 +35,13 @@ def run_html(facts: RunFacts, lang: str = "en") -> str:
         "page": str(page) if page.exists() else "",
     }
     return environment().get_template("inline_run.html.j2").render(values)
+
+
+def benchmarks_html(table: BenchmarksTable, lang: str = "en") -> str:
+    """The table of several benchmarks."""
+    w = words(lang)
+    values = {"w": w, "benchmarks": benchmarks_section(table, labels_of(table, w), w)}
+    return environment().get_template("benchmarks_table.html.j2").render(values)
 
 
 def comparison_html(table: Table, lang: str = "en") -> str:
