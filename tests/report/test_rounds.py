@@ -63,7 +63,7 @@ def train(run: RunDirectory, stage: str, steps: int, outcomes: bool = True, part
         lines = [sampled(step, n, kinds[n] if outcomes else None, 3 + n) for n in range(4)]
         lines.append(sampled(step, 4, "wrong" if outcomes else None, 90, "length"))
         write_samples(run.samples(stage, step), lines)
-        numbers = {"part/accuracy": step / 10} if parts else {}
+        numbers = {"part/accuracy": step / 10, "part/accuracy/format": 1.0} if parts else {}
         append_metrics(
             run.metrics, stage, step, 1.0, reward_mean=step / 10, completions=5, **numbers
         )
@@ -86,6 +86,7 @@ def test_rounds_follow_each_other_on_one_axis(run):
     one, two = rounds_of(gather(run))
     assert (one.stage, one.before, one.steps) == ("rl", 0, 3)
     assert (two.stage, two.before, two.steps, two.start) == ("more", 3, 4, "rl.step-3")
+    assert list(two.parts) == ["accuracy"]
     assert two.completions == 20 and one.rewarded_by != two.rewarded_by
     assert [score.step for score in one.dev] == [2, 3]
     page = write_report(run)

@@ -121,13 +121,19 @@ def curves(
     names: Sequence[str] = CURVES,
 ) -> list[Curve]:
     """The curves that the lines of one stage give; `estimated` gives a value's interval."""
+    # Step by step: the samples of a step are read once for all its metrics.
+    limits = [{name: estimated(line, name) for name in names if name in line} for line in metrics]
     found = []
     for metric in names:
-        lines = [line for line in metrics if metric in line]
-        values = tuple(_finite(line[metric]) for line in lines)
+        known = [
+            (line, each[metric])
+            for line, each in zip(metrics, limits, strict=True)
+            if metric in line
+        ]
+        values = tuple(_finite(line[metric]) for line, _ in known)
         if any(value is not None for value in values):
-            limits = tuple(estimated(line, metric) for line in lines)
-            found.append(Curve(metric, tuple(line["step"] for line in lines), values, limits))
+            steps = tuple(line["step"] for line, _ in known)
+            found.append(Curve(metric, steps, values, tuple(each for _, each in known)))
     return found
 
 
@@ -245,10 +251,12 @@ class RunFacts:
         return self._curves[stage]
 
     def part_curves(self, stage: str) -> list[Curve]:
-        """The parts of a stage's reward over its steps, with intervals."""
+        """The parts of a stage's reward over its steps, with intervals; of a table those that it
+        names, without their own parts."""
         lines = self.metrics.get(stage, [])
-        names = dict.fromkeys(name for line in lines for name in line if name.startswith(PART))
-        return self._estimated(stage, tuple(names))
+        every = dict.fromkeys(name for line in lines for name in line if name.startswith(PART))
+        whole = [name for name in every if name.rpartition("/")[0] not in every]
+        return self._estimated(stage, tuple(whole))
 
     @cached_property
     def _curves(self) -> dict[str, list[Curve]]:

@@ -78,9 +78,8 @@ def _learning_about(rounds: Sequence[Round], completions: str, words: Words) -> 
 
 
 def part_views(rounds: Sequence[Round], words: Words) -> list[Section]:
-    """A panel for each part of the rewards; those of a part of a table are left out."""
-    every = dict.fromkeys(name for each in rounds for name in each.parts)
-    names = [name for name in every if name.partition("/")[0] not in every or "/" not in name]
+    """A panel for each part of the rewards."""
+    names = list(dict.fromkeys(name for each in rounds for name in each.parts))
     views = []
     for name in names:
         values = [v for each in rounds if name in each.parts for v in each.parts[name].values]
