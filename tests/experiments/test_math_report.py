@@ -1,0 +1,155 @@
+"""The experiments of report 001: files that read, the rounds as reported, its search, its score.
+
+Only files are read: no model, no rows, no benchmark. Names of registers in these files are looked
+up in `tests/lab/setup/test_unknown_names.py`.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.data.reported.read_reported import read_reported
+from assay.experiment.experiment import Experiment
+from assay.experiment.read_file import read_experiment
+from assay.experiment.reward_tables import plain
+from assay.experiment.stage_tables import GrpoStage
+from assay.judge.averages import harmonic_ratio
+from assay.judge.confounds import differences
+from assay.lab.sweep.planned_runs import plan
+from assay.lab.sweep.read_sweep import read_sweep
+from tests.docs.pages import blocks
+
+MATH = Path(__file__).parents[2] / "experiments" / "math"
+BENCHMARKS = ["amc23", "gsm8k", "math500", "olympiadbench"]
+SINGLE = ["short-cot", "long-cot", "grpo-round", "grpo-rounds"]
+
+
+@cache
+def experiment(name: str) -> Experiment:
+    return read_experiment(MATH / f"{name}.toml")
+
+
+def rounds(name: str = "grpo-rounds") -> Mapping[str, GrpoStage]:
+    stages = experiment(name).stage
+    return {each: stage for each, stage in stages.items() if isinstance(stage, GrpoStage)}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_a_file_says_why_and_what_to_expect_and_reports_the_four_benchmarks(name: str) -> None:
+    found = experiment(name)
+    assert found.name == name and found.about and found.note is not None
+    assert found.note.why and found.note.expected and found.note.faults
+    assert found.model == "hf:Qwen/Qwen2.5-Math-1.5B"
+    reporting = {k: e for k, e in found.evaluate.items() if e.role == "report"}
+    assert sorted(reporting) == BENCHMARKS
+    for key, evaluation in reporting.items():
+        assert evaluation.benchmark == f"math/{key}" and "hf" in evaluation.options
+        assert evaluation.sampling.temperature == 0.0
+    rendered = {each.rendering for each in (*found.stage.values(), *found.evaluate.values())}
+    assert rendered == {"template"}
+
+
+@pytest.mark.parametrize("name", [n for n in SINGLE if n != "grpo-round"])
+def test_the_reported_figures_are_in_the_record_and_not_in_the_file(name: str) -> None:
+    note = experiment(name).note
+    assert note is not None and note.reported is not None
+    record = read_reported(MATH.parents[1] / note.reported.file)
+    (run,) = [run for run in record.runs if run.name == note.reported.run]
+    text = (MATH / f"{name}.toml").read_text().split("[data.")[0]
+    assert len(run.scores) == 4
+    assert not [v for values in run.scores.values() for v in values if f" {v}" in text]
+
+
+def test_the_rounds_start_where_the_author_picked_and_differ_in_what_the_report_says() -> None:
+    found = rounds()
+    assert [stage.start for stage in found.values()] == [
+        *("base", "basic1.step-120", "basic2.step-30", "basic3.step-40", "quality1.step-260"),
+    ]
+    assert [stage.clip.high for stage in found.values()] == [0.2, 0.2, 0.2, 0.2, 0.28]
+    changed = {"start", "reward", "clip"}
+    alike = [stage.model_dump(exclude=changed) for stage in found.values()]
+    assert all(each == alike[0] for each in alike)
+    first = found["basic1"]
+    assert (first.prompts, first.group, first.sampling.max_tokens) == (64, 8, 1024)
+    # 512 completions in batches of 256.
+    assert first.prompts * first.group // first.updates.minibatches == 256
+    assert (first.kl.coef, first.kl.estimator, first.kl.where) == (0.01, "k1", "reward")
+
+
+def tables_of_the_page() -> list[dict[str, Any]]:
+    return [tomllib.loads(block)["reward"] for block in blocks("rewards.md", "toml")]
+
+
+def test_the_rewards_are_those_whose_numbers_the_manual_shows() -> None:
+    _, basic, quality, _ = tables_of_the_page()
+    found = {name: plain(stage.reward) for name, stage in rounds().items()}
+    assert all(same(found[name], basic) for name in ("basic1", "basic2", "basic3"))
+    assert same(found["quality1"], quality)
+    quality["length"]["options"] |= {"start": 600, "rate": 1}
+    assert same(found["quality2"], quality)
+    assert same(plain(rounds("grpo-round")["basic"].reward), basic)
+
+
+def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two tables say the same, tuples and arrays alike."""
+    return _listed(one) == _listed(other)
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _listed(inner) for key, inner in value.items()}
+    return [*value] if isinstance(value, (list, tuple)) else value
+
+
+def test_the_reported_best_score_comes_out_of_the_reported_counts() -> None:
+    """To the last digit but one of the report, which summed in another order."""
+    record = read_reported(MATH.parents[1] / "experiments/reported/001-math-cot-grpo.toml")
+    (search,) = record.searches
+    runs = {run.name: run.scores for run in record.runs}
+    found, base = runs["short CoT"], runs["course baseline, short CoT"]
+    items = record.scoring.items
+    assert isinstance(items, Mapping)
+    counts = [(round(float(found[name][0]) * items[name]), items[name]) for name in items]
+    score = harmonic_ratio(counts, [float(base[name][0]) for name in items])
+    assert score == pytest.approx(1.0758890919394155, abs=3e-16)
+    assert score == pytest.approx(float(search.says or 0), abs=3e-16)
+
+
+def arms(name: str) -> dict[str, Experiment]:
+    """The runs of a sweep by arm."""
+    runs = plan(read_sweep(MATH / f"{name}.toml"))
+    return {run.name.removeprefix(f"{name}."): run.experiment for run in runs}
+
+
+def test_the_rules_start_each_round_from_their_pick_and_change_nothing_else() -> None:
+    found = arms("grpo-rounds-by-rule")
+    hand = found.pop("hand")
+    assert hand.stage == experiment("grpo-rounds").stage
+    before = ["basic1", "basic2", "basic3", "quality1"]
+    for arm, which in {"gate": "best"}.items():
+        stages = found.pop(arm).stage
+        starts = ["base", *(f"{name}.{which}" for name in before)]
+        assert [stage.start for stage in stages.values()] == starts
+        back = {n: s.model_copy(update={"start": hand.stage[n].start}) for n, s in stages.items()}
+        assert back == hand.stage
+    assert not found
+
+
+def test_each_exploration_changes_one_thing() -> None:
+    found = {k: v.model_dump(mode="json") for k, v in arms("grpo-explored").items()}
+    own = found.pop("round")
+    changed = {arm: {d.path for d in differences(own, spec)} for arm, spec in found.items()}
+    stage = "stage.basic."
+    assert {arm: paths - {"name"} for arm, paths in changed.items()} == {
+        "harder": {"data.rl.where"},
+        "clip_higher": {f"{stage}clip.high"},
+        "from_sft": {
+            "model",
+            *(f"{stage}{k}" for k in ("optimizer.lr", "optimizer.min_lr", "sampling.max_tokens")),
+            f"{stage}reward.unfinished.value",
+        },
+    }
