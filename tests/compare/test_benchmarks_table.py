@@ -6,15 +6,19 @@ from pathlib import Path
 import pytest
 
 import assay
+from assay.compare.benchmarks_table import benchmarks_table
+from assay.compare.judged_table import compare_checkpoints
 from assay.judge.harmonic_bootstrap import harmonic_of
 from assay.report.page import write_report
 from assay.report.terminal import final_table
+from assay.runs.records import RecordWriter
 from assay.runs.run_names import find_run, parse_run_name
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.compare.test_judged_table import RL, SFT, other_run
 from tests.judge.simulated import single_pass
 from tests.report.pages import Page
 from tests.report.synthetic import MANIFEST, RECORD, add_scores
+from tests.report.synthetic import answer as synthetic_answer
 from tests.report.test_terminal import shown as printed
 
 CLEAN = replace(RECORD, shared={})
@@ -48,12 +52,37 @@ def test_ratios_are_to_the_control_as_it_was_measured(root):
     assert other["harmonic"]["value"] == pytest.approx(wanted.value)
     assert other["harmonic"]["interval"]["low"] == pytest.approx(wanted.interval.low)
     assert [table["evaluation"] for table in found["tables"]] == ["held_out", "lenient"]
+    line = found["tables"][0]["lines"][0]
+    assert (line["limits"]["max_tokens"], line["truncated"], line["sampled"]) == (256, 0, None)
     page = Page(Path(found["page"]))
     again = assay.compare_benchmarks("verl7", "verl8", on=["held_out", "lenient"], root=root)
     assert list(again.harmonic.values()) == pytest.approx([1.0, wanted.value])
     assert f"{wanted.value:.3f}" in again._repr_html_()
     assert page.row("verl8")[3].startswith(f"{wanted.value:.3f}")
     assert "×1.333" in page.row("verl8")[1] and "undecided" in page.row("verl8")[1]
+
+
+def test_a_file_of_another_tool_is_one_benchmark(root):
+    (root / "scores.csv").write_text("id,score\na,1\n")
+    names = (root / "scores.csv", "verl7", "--on", "held_out", "--on", "lenient")
+    assert_one_line(call("compare", *names, "--lab", root), "is a file of another tool")
+
+
+def test_a_control_that_was_asked_fewer_items_is_compared_on_those(root):
+    run = find_run(root, parse_run_name("verl8"))
+    fewer = replace(CLEAN, name="fewer", benchmark="fewer", fewer={"base": 10})
+    record = add_scores(run, "rl.step-000030", RL, fewer)
+    asked = record.asked("base")
+    lines = [synthetic_answer("fewer", "base", i, 0, float(n < 4)) for n, i in enumerate(asked)]
+    with RecordWriter(run.evaluations, record, "base") as writer:
+        writer.write_chunk(0, lines)
+        writer.finish()
+    table = benchmarks_table([compare_checkpoints(run, "fewer")])
+    places = [int(item.rpartition("_")[2]) for item in asked]
+    (ratio,) = table.rows[1].ratios
+    assert ratio == pytest.approx(sum(RL[place] for place in places) / 4)
+    harmonic = table.rows[1].harmonic
+    assert harmonic is not None and harmonic.value == pytest.approx(ratio)
 
 
 def test_accepted_differences_mark_the_table_of_all_benchmarks_too(tmp_path):

@@ -11,6 +11,7 @@ from assay.compare.table import Line, Table
 from assay.errors import InputError, nearest
 from assay.judge.averages import BaselineError
 from assay.judge.harmonic_bootstrap import Harmonic, harmonic_of
+from assay.judge.scores import on_shared_items
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +84,24 @@ def _by_evaluation(tables: Sequence[Table], figures: Mapping[str, float]) -> dic
     if missing:
         fix = f"give {missing[0]}=FIGURE as well, or leave --ratios-to out"
         raise InputError(f"has no figure for {missing[0]!r}", field="--ratios-to", fix=fix)
-    return {name: figure for name, figure in found.items() if figure is not None}
+    return {name: float(figure) for name, figure in found.items() if figure is not None}
 
 
 def _ratios(
     lines: Sequence[Line | None], baselines: Sequence[Line | float | None]
 ) -> tuple[float | None, ...]:
-    scores = [base.score if isinstance(base, Line) else base for base in baselines]
-    return tuple(
-        line.score / score if line is not None and score else None
-        for line, score in zip(lines, scores, strict=True)
-    )
+    """Score over baseline by benchmark, on the items that both were asked."""
+    return tuple(_ratio(line, base) for line, base in zip(lines, baselines, strict=True))
+
+
+def _ratio(line: Line | None, base: Line | float | None) -> float | None:
+    if line is None or base is None or line.scores is None:
+        return None
+    if isinstance(base, float):
+        return line.score / base
+    assert base.scores is not None, "every line of a table has its scores"
+    one, other = on_shared_items(line.scores, base.scores)
+    return one.mean / other.mean if other.mean else None
 
 
 def _harmonic(

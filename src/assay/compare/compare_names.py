@@ -96,6 +96,10 @@ def compare_on_several(
 
     One run alone is shown beside figures. Raises what `compare_names` and `benchmarks_table` raise.
     """
+    files = [name for name in names if is_file(name)]
+    if files:
+        fix = "compare them on one benchmark, without --ratios-to"
+        raise InputError(f"{files[0]!r} is a file of another tool", field="--on", fix=fix)
     asked = list(dict.fromkeys(on or figures))
     alone = len(names) == 1 and options.control is None and not file_control(root, names[0])
     if alone and figures:
