@@ -97,7 +97,7 @@ def _ratios(
 def _ratio(line: Line | None, base: Line | float | None) -> float | None:
     if line is None or base is None or line.scores is None:
         return None
-    if isinstance(base, float):
+    if not isinstance(base, Line):
         return line.score / base
     assert base.scores is not None, "every line of a table has its scores"
     one, other = on_shared_items(line.scores, base.scores)
