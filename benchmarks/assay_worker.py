@@ -22,7 +22,7 @@ import torch  # noqa: E402
 
 from assay.data.episode import Completion, Episode, Reward, Turn, tokens_of  # noqa: E402
 from assay.data.row import Message, Row  # noqa: E402
-from assay.models.adapt import train_all, train_lora  # noqa: E402
+from assay.models.adapt import save_activations, train_all, train_lora  # noqa: E402
 from assay.models.load import load_model  # noqa: E402
 from assay.models.lora import LoraOptions  # noqa: E402
 from assay.models.optimizer import make_optimizer  # noqa: E402
@@ -262,6 +262,8 @@ class SftSide(Side):
         super().__init__(SftCell(**SETTINGS["cell"]), shapes.SFT_RATE, NLL, micro_tokens)
         self.episodes = episodes_of(shapes.read_documents(SETTINGS["documents"]))
         self.method = Sft(tuple(self.episodes), SETTINGS["batch"], 0)
+        if SETTINGS.get("recompute"):
+            save_activations(self.policy.module)
 
     def collect(self, step: int) -> Batch:
         """The next documents, packed."""
@@ -284,6 +286,12 @@ class SftSide(Side):
             "cpu_per_token": meter.cpu / all_tokens(packed),
             "peak_bytes": worker.resident("VmHWM"),
         }
+
+    def moments(self, document: Document) -> Record:
+        """An update on this document, which makes the optimizer's moments."""
+        worker.reset_peak()
+        self.train(likelihood_batch(episodes_of([document])))
+        return {"peak_bytes": worker.resident("VmHWM")}
 
     def check(self, documents: list[Document], gradients: str) -> Record:
         """Loss and gradients of these documents."""

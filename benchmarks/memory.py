@@ -1,7 +1,8 @@
 """How much memory training takes: by the formula for models of many sizes, and measured on one.
 
-    python -m benchmarks.memory table     the formula, as the tables of docs/memory.md
+    python -m benchmarks.memory table     the formula, as the tables of docs/machines.md
     python -m benchmarks.memory measure   SFT and GRPO updates of the default model (Linux)
+    python -m benchmarks.memory long      SFT on one row of 4k to 32k tokens, a small model (Linux)
 
 Each measurement is a process of Assay's side: peak resident memory of the second update (the first
 makes the optimizer's moments), above what the imports alone take, beside the formula. Chooses no
@@ -21,6 +22,7 @@ from typing import Literal
 from transformers import (
     AutoConfig,
     LlamaConfig,
+    LlamaForCausalLM,
     PreTrainedConfig,
     Qwen2Config,
     Qwen3Config,
@@ -29,7 +31,7 @@ from transformers import (
 from assay.models.memory import ModelShape, StepLoad, estimate_memory, model_shape
 from assay.rollout.engines.cpu.engine import ROWS, prompt_slots
 from benchmarks.driver import Side, parser_of, say
-from benchmarks.models import model_folder
+from benchmarks.models import byte_tokenizer, model_folder
 from benchmarks.results import machine
 from benchmarks.shapes import Document, GrpoCell, SftCell
 from benchmarks.worker import Record
@@ -174,16 +176,81 @@ def measure(case: Case, shape: ModelShape) -> str:
     return "| " + " | ".join([*cells, f"{peak / formula:.2f}"]) + " |"
 
 
+LENGTHS = (4096, 8192, 16384, 32768)
+"""Tokens of one row."""
+SHORT = 128
+"""Tokens of the row that each is compared with: what libraries take once is in both."""
+LONG = ((512, False), (512, True), (49152, True))
+"""Words of the vocabulary, and whether activations are recomputed."""
+
+
+def long_config(vocabulary: int) -> LlamaConfig:
+    """A model of four layers that reads the longest row."""
+    return LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=LENGTHS[-1],
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=1,
+        pad_token_id=0,
+    )
+
+
+def measure_long(vocabulary: int, recompute: bool, folder: Path) -> Iterator[str]:
+    """Lines of the table of long rows, whose answers are all but their first 64 tokens: what an
+    update takes more than one of a short row."""
+    config = long_config(vocabulary)
+    LlamaForCausalLM(config).save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    shape, file = model_shape(config), folder / "documents.json"
+    settings: Record = {"method": "sft", "cell": asdict(SftCell("long")), "model": str(folder)}
+    settings |= {"documents": str(file), "batch": 1, "recompute": recompute}
+    for tokens in LENGTHS:
+        ids = [n % (vocabulary - 2) + 2 for n in range(tokens)]
+        file.write_text(json.dumps([[ids[:64], ids[64:]]]))
+        with Side("sft", "benchmarks.assay_worker", settings).start() as worker:
+            worker.ask("moments", document=[ids[:64], ids[64:SHORT]])
+            short = worker.ask("moments", document=[ids[:64], ids[64:SHORT]])["peak_bytes"]
+            found = worker.ask("trial", tokens=tokens)
+        peak = found["peak_bytes"] - short
+        loads = (StepLoad(n, n - 64, checkpointing=recompute) for n in (tokens, SHORT))
+        formula, least = (estimate_memory(shape, load).total for load in loads)
+        formula -= least
+        cells = [f"{vocabulary:,}", "yes" if recompute else "no", f"{tokens:,}"]
+        cells += [f"{formula / MEBI:,.0f}", f"{peak / MEBI:,.0f}", f"{peak / formula:.2f}"]
+        cells.append(f"{found['cpu_per_token'] * tokens:.0f}")
+        yield "| " + " | ".join(cells) + " |"
+
+
+def print_long() -> None:
+    """The table of long rows."""
+    say("| words | recomputed | tokens | formula MiB | peak MiB | peak / formula | CPU s |")
+    say("|---:|---|---:|---:|---:|---:|---:|")
+    for vocabulary, recompute in LONG:
+        with tempfile.TemporaryDirectory() as folder:
+            for line in measure_long(vocabulary, recompute, Path(folder)):
+                say(line)
+
+
 def main() -> None:
     """Print a table."""
     parser = parser_of(__doc__)
-    parser.add_argument("what", choices=["table", "measure"])
+    parser.add_argument("what", choices=["table", "measure", "long"])
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     arguments = parser.parse_args()
     if arguments.what == "table":
         print(table())
         return
     say(f"{machine()['processor']}\n")
+    if arguments.what == "long":
+        print_long()
+        return
     say("| update | tokens by micro-batch | compute | formula MiB | peak MiB | peak / formula |")
     say("|---|---:|---|---:|---:|---:|")
     shape = model_shape(AutoConfig.from_pretrained(model_folder("smollm2")))

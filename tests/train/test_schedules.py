@@ -70,6 +70,34 @@ def test_the_learning_rate_falls_to_its_minimum(shape):
     assert rate.at(0) == 0.5
 
 
+@pytest.mark.parametrize("warmup", [0.0, 0.25, 0.9])
+def test_cosine_with_a_minimum_is_the_closed_form_and_that_of_transformers(warmup):
+    """min + (peak - min) (1 + cos(pi t)) / 2, with t the share of the steps behind the warm-up."""
+    from transformers import get_cosine_with_min_lr_schedule_with_warmup as made
+
+    peak, least, steps = 1e-3, 1e-4, 40
+    rising = round(steps * warmup)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=peak)
+    theirs = made(optimizer, rising, steps, min_lr=least)
+    ours = LearningRate(peak, steps, "cosine", warmup, least)
+    for step in range(steps):
+        rate = optimizer.param_groups[0]["lr"]
+        if step < rising:
+            # Theirs is a step behind here: its first update has no effect.
+            assert ours.at(step) == pytest.approx(peak * (step + 1) / rising)
+            if step:
+                assert rate == pytest.approx(ours.at(step - 1))
+        else:
+            share = (step - rising) / (steps - rising)
+            closed = least + (peak - least) * (1 + math.cos(math.pi * share)) / 2
+            assert ours.at(step) == pytest.approx(closed, rel=1e-12)
+            assert ours.at(step) == pytest.approx(rate, rel=1e-9)
+        optimizer.step()
+        theirs.step()
+    assert ours.at(rising) == pytest.approx(peak)
+    assert ours.at(steps) == pytest.approx(least)
+
+
 MOVING = {
     "temperature": Schedule(1.0, 0.5, 5),
     "kl_coef": Schedule(0.0, 0.4, 5),

@@ -67,8 +67,9 @@ class CommonStage(Table):
     adapt: Adapt = FullAdapt()
     """Which weights are trained."""
     rendering: str = "auto"
-    """How conversations become text: `template` (the tokenizer's own), `hermes`, `qwen3` or
-    `qwen3_fc`; `auto` is `template` where that writes tools and calls, else `hermes`."""
+    """How conversations become text: `template` (the tokenizer's own), `template_bare` (that
+    without a system text of its own), `hermes`, `qwen3` or `qwen3_fc`; `auto` is `template` where
+    that writes tools and calls, else `hermes`."""
     other_rendering_than: Many[str] | None = None
     """Evaluations, by name, that may use another rendering than this stage; any other is
     refused."""

@@ -64,6 +64,8 @@ class StepLoad:
     """Matrix products run in bf16 under autocast."""
     checkpointing: bool = False
     """Layers keep their input alone and are run again in the backward pass."""
+    longest: int = 0
+    """Tokens of the longest sequence, whose words the plain path scores at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +203,14 @@ def estimate_plain(shape: ModelShape, load: StepLoad) -> MemoryEstimate:
         body = body / shape.layers + 4.0 * tokens * shape.hidden * shape.layers
     # The scores, widened, their log-softmax and its gradient.
     rows = score_bytes(shape, max(load.logit_rows, BATCH_TOKENS), False)
+    alone = score_bytes(shape, min(load.longest, load.logit_rows), False)
     return MemoryEstimate(
         weights=4.0 * shape.parameters,
         casts=2.0 * shape.parameters if load.bf16 else 0.0,
         gradients=4.0 * trainable,
         moments=MOMENT_BYTES[load.optimizer] * trainable,
         activations=body,
-        logits=4.0 * min(rows, LOGITS_BYTES),
+        logits=4.0 * max(min(rows, LOGITS_BYTES), alone),
         checkpointing=load.checkpointing,
     )
 

@@ -67,7 +67,9 @@ def cut(lengths: tuple[int, ...]) -> tuple[Span, ...]:
 
 def span(sequence_T: Tensor, first: int, stop: int, seen: int) -> Span:
     """The span, its mask no wider than it must be but for whole vectors."""
-    query_M1, key_N = torch.arange(first, stop)[:, None], torch.arange(seen, stop)
+    # Where keys lie before the first query, every query sees them: no mask as long as the row.
+    low = max(seen, first - LANES)
+    query_M1, key_N = torch.arange(first, stop)[:, None], torch.arange(low, stop)
     unseen_MN = (key_N > query_M1) | (sequence_T[key_N] != sequence_T[query_M1])
     hidden_N = unseen_MN.any(dim=0)
     wanted = len(key_N) - int(hidden_N.int().argmax()) if hidden_N.any() else 0

@@ -6,7 +6,8 @@ for any policy, weights and objective; methods are not known here.
 """
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
@@ -49,6 +50,46 @@ def micro_batches(policy: Policy, packed: Packed, atom: str, budget: int) -> Ite
         bill.add(members, added)
     if bill.turns:
         yield packed.take(bill.turns)
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatchSize:
+    """The most that a micro-batch holds."""
+
+    tokens: int
+    """Tokens that go through the layers."""
+    scored: int
+    """Positions at which words are scored."""
+    longest: int
+    """Tokens of the longest turn with its context, which no budget cuts."""
+
+
+def largest_micro_batch(
+    turns: Sequence[tuple[Context, int]],
+    size: Callable[[Context], int],
+    *,
+    together: int,
+    budget: int,
+    group: int = 1,
+) -> MicroBatchSize:
+    """An upper bound of what `micro_batches` makes, whichever rows meet in an update.
+
+    `turns` are contexts and how many actions follow each in every one of `group` completions; an
+    update has `together` of them. It counts the longest rows, not the mean.
+    """
+    if not turns:
+        return MicroBatchSize(0, 0, 0)
+    sizes = [(size(context), actions) for context, actions in turns]
+    longest = max(context + actions for context, actions in sizes)
+    wholes = sorted((context + group * actions for context, actions in sizes), reverse=True)
+    whole = sum(wholes[:together])
+    tokens = max(min(budget, whole), longest)
+    wide = [context for context, _ in turns if 2 * size(context) > tokens]
+    shared = [context for context, count in Counter(wide).items() if count * group > 1]
+    # Completions stay with the context that they share, up to as many tokens as it has.
+    tokens = max([tokens, *(min(2 * size(context), whole) for context in shared)])
+    share = max(group * actions / max(context + group * actions, 1) for context, actions in sizes)
+    return MicroBatchSize(tokens, math.ceil(share * tokens), longest)
 
 
 class Bill:

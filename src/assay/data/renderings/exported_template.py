@@ -13,6 +13,7 @@ from assay.data.renderings.rendering import Renderer, Tools
 from assay.data.renderings.template import (
     DATED,
     RenderingError,
+    bare_template,
     hermes_beginning,
     qwen_template,
     template_source,
@@ -59,8 +60,15 @@ def chat_template(renderer: Renderer) -> Any:
     if renderer.name.startswith("qwen3") and not written_by_own_template(renderer):
         return qwen_template(renderer.name == "qwen3_fc")
     if isinstance(tokenizer.chat_template, dict):
-        return {name: dated(undressed(source)) for name, source in tokenizer.chat_template.items()}
-    return dated(template_source(tokenizer))
+        own = {name: undressed(source) for name, source in tokenizer.chat_template.items()}
+        return {name: dated(written_by(renderer, source)) for name, source in own.items()}
+    return dated(written_by(renderer, template_source(tokenizer)))
+
+
+def written_by(renderer: Renderer, source: str) -> str:
+    """A model's own template as `template` or `template_bare` has it."""
+    bare = renderer.name == "template_bare"
+    return bare_template(renderer.tokenizer, source) if bare else source
 
 
 def dated(source: str) -> str:

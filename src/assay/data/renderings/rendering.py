@@ -3,10 +3,11 @@
 Boundaries are never searched for in a message's text. Each assistant message is rendered as a
 prompt (the messages before it and the generation prompt) and again with the message added; the
 second must begin with the first, and the rest, up to the template's end-of-turn token, is the
-message's span. Each piece is tokenised alone, so `prompt(messages[:-1])` is an exact prefix of
-`conversation(messages)` even where a tokenizer would merge characters across the boundary: the
-model samples after the prompt's tokens and has to be trained after the same ones. Control tokens
-in messages are handled by `data.encoding`.
+message's span. Where the template writes no end, the tokenizer's end-of-sequence token is added to
+what is trained, because a model that never sees an end never stops. Each piece is tokenised alone,
+so `prompt(messages[:-1])` is an exact prefix of `conversation(messages)` even where a tokenizer
+would merge characters across the boundary: the model samples after the prompt's tokens and has to
+be trained after the same ones. Control tokens in messages are handled by `data.encoding`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -68,6 +69,10 @@ def _hermes(tokenizer: Any, messages: Sequence[Message], tools: Tools, generatio
     return render_template(tokenizer, hermes.flatten(messages, tools), (), generation)
 
 
+def _bare(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
+    return render_template(tokenizer, messages, tools, generation, bare=True)
+
+
 def _qwen3(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
     return qwen.qwen3(messages, tools, generation)
 
@@ -83,6 +88,7 @@ def _codec_of(tokenizer: Any) -> Codec:
 
 RENDERINGS: dict[str, Rendering] = {
     "template": Rendering(render_template, "1"),
+    "template_bare": Rendering(_bare, "1"),
     "hermes": Rendering(_hermes, "2 " + hermes.INSTRUCTION),
     "qwen3": Rendering(_qwen3, "1", qwen.CONTROL),
     "qwen3_fc": Rendering(_qwen3_fc, "1", qwen.CONTROL),
@@ -180,6 +186,13 @@ class Renderer:
         return self.tokenizer.convert_tokens_to_ids(self._end_of_turn)
 
     @property
+    def adds_end(self) -> bool:
+        """Whether the end token is added, because the template writes none. Raises RenderingError
+        as rendering does.
+        """
+        return self._template_end is None
+
+    @property
     def fingerprint(self) -> str:
         """sha256 of the rendering's name and version, and of the template where that is read."""
         used = () if self._rendering.control else (False, True)
@@ -218,6 +231,7 @@ class Renderer:
             tokens += self._codec.encode(text[done:start], first=done == 0)
             begin = len(tokens)
             tokens += self._codec.encode(text[start : len(upto)], first=start == 0)
+            tokens += [self.end_token] if self.adds_end else []
             spans.append((index, begin, len(tokens)))
             done = len(upto)
         tokens += self._codec.encode(text[done:], first=done == 0)
@@ -227,8 +241,8 @@ class Renderer:
         self, messages: Sequence[Message], tools: Tools, target: bool
     ) -> tuple[int | None, str]:
         """Where the last of `messages`, an assistant's, starts in the text, and that text up to
-        its end of turn. None if its prompt does not begin that text or nothing ends it; for the
-        target of training either raises.
+        its end of turn. None if its prompt does not begin that text, which raises for the target of
+        training, and where the end is added: later prompts are without it.
         """
         before = self._text(messages[:-1], tools, generation=True)
         after = self._text(messages, tools, generation=False)
@@ -236,6 +250,8 @@ class Renderer:
             if target:
                 raise self._mismatch(before, after)
             return None, after
+        if self.adds_end:
+            return (len(before), after.removesuffix(self._behind)) if target else (None, after)
         specials = self._codec.template_specials(after[len(before) :])
         if not specials:
             if target:
@@ -247,7 +263,16 @@ class Renderer:
 
     @cached_property
     def _end_of_turn(self) -> str:
-        """The special token that ends an assistant message, followed by another or not."""
+        """The special token that ends an assistant message, followed by another or not: the
+        template's, else the tokenizer's end of a sequence."""
+        end = self._template_end or self.tokenizer.eos_token
+        if end is None or end not in self._specials:
+            raise self._endless()
+        return end
+
+    @cached_property
+    def _template_end(self) -> str | None:
+        """The special token that the template ends an assistant message with, if it does."""
         messages = (Message("user", "a"), Message("assistant", PROBE))
         last = self._text(messages, (), generation=False)
         followed = self._text((*messages, Message("user", "c")), (), generation=False)
@@ -256,10 +281,17 @@ class Renderer:
             specials = self._codec.template_specials(text.rpartition(PROBE)[2])
             if PROBE in text and specials:
                 return specials[-1][0]
-        raise self._endless()
+        return None
+
+    @cached_property
+    def _behind(self) -> str:
+        """What the template writes behind the text of a last assistant message."""
+        messages = (Message("user", "a"), Message("assistant", PROBE))
+        return self._text(messages, (), generation=False).rpartition(PROBE)[2]
 
     def _endless(self) -> RenderingError:
         problem = "the chat template ends an assistant message without a special token"
+        problem += ", and the tokenizer has no end-of-sequence token to add"
         return RenderingError(problem, fix="the model could never learn to stop; add one")
 
     def _text(self, messages: Sequence[Message], tools: Tools, generation: bool) -> str:

@@ -4,7 +4,8 @@ A template that silently drops tools, calls or reasoning is refused. Dates are p
 prompt that changes overnight cannot be resumed or compared. Also writes Assay's renderings as
 Jinja, for other programs: `hermes` goes before the model's own template, the Qwen renderings stand
 alone, and `qwen3_fc` does not rewrite a call that an earlier answer holds as mere text.
-`exported_template` chooses which a checkpoint gets.
+`template_bare` is the model's own template with Jinja around it that cuts off the system text which
+the template writes of itself. `exported_template` chooses which a checkpoint gets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,8 +43,12 @@ def qwen_template(handler: bool) -> str:
 
 
 def undressed(source: str) -> str:
-    """A model's own template, without what `exported_template` put before it."""
-    return source.removeprefix(DATED).removeprefix(hermes_beginning())
+    """A model's own template, without what `exported_template` put around it."""
+    own = source.removeprefix(DATED).removeprefix(hermes_beginning())
+    if not own.startswith(BARE):
+        return own
+    own, _, rest = own.removeprefix(BARE).rpartition(BARE_END)
+    return own + "\n" if rest.startswith(LINE_END) else own
 
 
 def _text(name: str) -> str:
@@ -53,6 +58,56 @@ def _text(name: str) -> str:
 def _quoted(text: str) -> str:
     """The text inside single quotes, as Jinja reads them."""
     return text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+
+
+BARE = "{#- Assay's rendering `template_bare`. -#}{% set written %}"
+"""Before a model's own template, which writes into `written`."""
+BARE_END = "{% endset %}{#- end of the model's own template -#}"
+LINE_END = "{#- it ends its last line -#}"
+"""Behind a template whose last line end Jinja ignores; within another one it would not."""
+
+NO_PLACE = "the chat template writes tools into the system text that 'template_bare' leaves out"
+
+
+LF = "\n"
+
+
+def bare_template(tokenizer: Any, source: str) -> str:
+    """The template `source`, but without the system text that it writes where a conversation has
+    none. Raises RenderingError where that text cannot be told from the question.
+    """
+    written, question = beginning(tokenizer, source)
+    # A token that begins the text stays; SmolLM2 calls the one so that begins each of its turns.
+    bos = tokenizer.bos_token or ""
+    kept = bos if bos and written.startswith(bos) and bos not in question else ""
+    if written == kept:
+        return source
+    return (
+        f"{BARE}{source.removesuffix(LF)}{BARE_END}{LINE_END if source.endswith(LF) else ''}"
+        "{%- if messages and messages[0]['role'] == 'system' %}{{- written }}"
+        f"{{%- elif written.startswith('{_quoted(written)}') %}}"
+        f"{{{{- '{_quoted(kept)}' + written[{len(written)}:] }}}}"
+        f"{{%- else %}}{{{{- raise_exception('{_quoted(NO_PLACE)}') }}}}{{%- endif %}}"
+    )
+
+
+@lru_cache(maxsize=64)
+def beginning(tokenizer: Any, source: str) -> tuple[str, str]:
+    """What a template writes before the first question and not before a later one, and how it
+    writes a question.
+
+    Raises RenderingError where a first question reads otherwise than a later one.
+    """
+    first, later, said = PROBE + "a", PROBE + "b", PROBE + "c"
+    talk = (Message("user", first), Message("assistant", said))
+    asked = apply_template(tokenizer, source, talk[:1], (), True)
+    ended = apply_template(tokenizer, source, talk, (), False).rpartition(said)[2]
+    whole = apply_template(tokenizer, source, (*talk, Message("user", later)), (), True)
+    question = whole.rpartition(said)[2].removeprefix(ended).replace(later, first)
+    if PROBE not in question or not asked.endswith(question):
+        problem = "what the chat template writes of itself cannot be told from the first question"
+        raise RenderingError(problem, field="rendering", fix="use rendering = 'template'")
+    return asked.removesuffix(question), question
 
 
 CHATML = (
@@ -92,14 +147,20 @@ def render_template(
     messages: Sequence[Message],
     tools: Sequence[Mapping[str, Any]],
     generation: bool,
+    bare: bool = False,
 ) -> str:
-    """The text of a conversation, ending in the generation prompt if `generation`.
+    """The text of a conversation, ending in the generation prompt if `generation`; without the
+    template's own system text if `bare`.
 
     Raises RenderingError if the template fails, or would drop something in silence.
     """
     source = template_source(tokenizer, bool(tools))
     _refuse_clock(source)
     _refuse_silence(tokenizer, source, messages, tools)
+    if bare:
+        if tools and messages[0].role != "system":
+            _refuse_no_place(tokenizer, source, messages, tools)
+        source = bare_template(tokenizer, source)
     return apply_template(tokenizer, source, messages, tools, generation)
 
 
@@ -163,6 +224,15 @@ def _refuse_silence(
         if not writes(tokenizer, source, what):
             problem = f"the tokenizer's chat template does not write {what}"
             raise RenderingError(problem, field="rendering", fix="use rendering = 'hermes'")
+
+
+def _refuse_no_place(
+    tokenizer: Any, source: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
+) -> None:
+    text = apply_template(tokenizer, source, messages, tools, True)
+    if not text.startswith(beginning(tokenizer, source)[0]):
+        fix = "use 'template' or 'hermes', or give each conversation a system message"
+        raise RenderingError(NO_PLACE, field="rendering", fix=fix)
 
 
 @lru_cache(maxsize=64)

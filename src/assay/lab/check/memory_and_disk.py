@@ -16,15 +16,15 @@ from assay.lab.check.machine import existing
 from assay.lab.check.subject import Number, Seen, Subject, samples
 from assay.lab.check.work import StageWork, adaptation_of, stage_work
 from assay.lab.setup.helper_models import in_process, memory_bytes
-from assay.lab.setup.language_learner import language_model
+from assay.lab.setup.language_learner import language_model, load_of
 from assay.lab.setup.session import Session
 from assay.models.adapt import Adaptation
 from assay.models.memory import (
     MOMENT_BYTES,
     MemoryEstimate,
     ModelShape,
-    StepLoad,
     available_memory,
+    choose_checkpointing,
     estimate_memory,
     model_shape,
 )
@@ -33,6 +33,7 @@ from assay.rollout.engines.cpu.engine import prompt_slots
 from assay.rollout.engines.cpu.prefill import most_bytes
 from assay.rollout.engines.plain.plain_sampler import CACHE_BYTES, ROWS
 from assay.train.checkpoint import HEADROOM
+from assay.train.update import MicroBatchSize
 
 GIB = 2**30
 TIGHT = 0.8
@@ -73,14 +74,20 @@ def memory(
     """One stage at its peak: a training step, and what sampling keeps beside it."""
     precision = subject.session.precision
     bf16 = precision.compute != precision.master
-    step = estimate_memory(shape, step_load(stage, work, adaptation, bf16))
     beside = {**reference_bytes(stage, shape), **helper_bytes(subject.session, work)}
+    free, whole = available_memory(precision.device), installed_memory(precision.device)
+    load = load_of(stage, work.largest, adaptation, precision)
+    step = choose_checkpointing(shape, load, free - sum(beside.values()))
     sampling = sampling_bytes(stage, work, shape, bf16)
     # Sampling and updating take turns: the larger of what each needs for itself counts.
     passing = step.activations + step.logits + step.casts + step.gradients
     total = step.total + sum(beside.values()) + max(sum(sampling.values()) - passing, 0.0)
-    free, whole = available_memory(precision.device), installed_memory(precision.device)
     yield Number(f"stage.{name}", "memory_mb", total / 2**20)
+    yield Number(f"stage.{name}", "longest_row_tokens", work.largest.longest)
+    yield Number(f"stage.{name}", "largest_micro_batch_tokens", work.largest.tokens)
+    yield Number(f"stage.{name}", "activations_recomputed", step.checkpointing)
+    if step.checkpointing:
+        yield recomputed(name, work.largest, estimate_memory(shape, load), step)
     if total <= TIGHT * free:
         return
     yield Finding(
@@ -92,21 +99,17 @@ def memory(
     )
 
 
-def step_load(stage: StageSpec, work: StageWork, adaptation: Adaptation, bf16: bool) -> StepLoad:
-    """The largest micro-batch: full to the token budget, or one turn where that is longer.
-
-    Completions stay with a prompt up to as many tokens as it has (`micro_batches`).
-    """
-    answer = work.answer_most if samples(stage) else work.answer
-    longest = work.prompt_most + max(work.answer_most, min(work.prompt_most, work.group * answer))
-    tokens = max(min(stage.micro_tokens, work.tokens(answer)), longest)
-    completions = tokens * work.group * answer / (work.prompt + work.group * answer)
-    return StepLoad(
-        tokens=round(tokens),
-        logit_rows=round(completions),
-        trainable=adaptation.trainable,
-        optimizer=stage.optimizer.name,
-        bf16=bf16,
+def recomputed(
+    name: str, largest: MicroBatchSize, kept: MemoryEstimate, again: MemoryEstimate
+) -> Finding:
+    """Says that a stage will run its layers twice, and what that saves."""
+    return Finding(
+        "note",
+        f"stage.{name}: activations are computed twice, because memory is short",
+        f"{largest.tokens:,} tokens in the largest micro-batch, {largest.longest:,} in the longest "
+        f"row: {kept.activations / GIB:.1f} GiB if kept, {again.activations / GIB:.1f} GiB so",
+        "nothing, the gradients are the same; a smaller micro_tokens or shorter rows "
+        "(data.NAME.max_tokens) may spare it",
     )
 
 

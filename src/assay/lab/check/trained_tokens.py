@@ -1,4 +1,5 @@
-"""Measures the share of tokens that a supervised stage trains, and what happens to reasoning.
+"""Measures the share of tokens that a supervised stage trains, whether each row ends with a token
+that sampling stops at, and what happens to reasoning.
 
 How a rendering handles reasoning is found by rendering probes, because the text of a template
 proves nothing. Whether conversations can be rendered at all is checked in `rendering_mismatch`.
@@ -14,7 +15,7 @@ from assay.data.row import Message, Row, ToolCall
 from assay.experiment.stage_tables import SftStage
 from assay.judge.findings import Finding
 from assay.lab.check.rendering_mismatch import conversation, spread
-from assay.lab.check.subject import Number, Seen, Subject, share_of
+from assay.lab.check.subject import Number, Seen, Subject, share_of, some
 from assay.lab.setup.language_learner import language_model
 from assay.lab.setup.prepare import find_part
 
@@ -115,6 +116,7 @@ def trained(subject: Subject) -> Seen:
         talks = tuple((row, conversation(session.task, row)) for row in rows)
         found = Trained(name, stage, renderer, handling, talks)
         yield from share(found)
+        yield from ends(found, learner.base.end_tokens)
         yield from empty_blocks(found)
         yield from history(found)
 
@@ -142,6 +144,39 @@ def share(found: Trained) -> Seen:
         evidence,
         "loss_on = 'all' trains every assistant message",
     )
+
+
+def ends(found: Trained, stops: frozenset[int]) -> Seen:
+    """Whether rows from all over the data end with a trained token at which sampling stops."""
+    stops = stops | {found.renderer.end_token}
+    last: list[tuple[str, bool]] = []
+    for row, messages in spread(found.talks):
+        try:
+            turns = found.renderer.turns(messages, row.tools, found.stage.loss_on)
+        except RenderingError:
+            continue
+        last.append((row.id, all(t.loss_mask[-1] and t.actions[-1] in stops for t in turns)))
+    if not last:
+        return
+    endless = [id_ for id_, whole in last if not whole]
+    share = 1 - len(endless) / len(last)
+    yield Number(f"stage.{found.name}", "rows_ending_with_end_token", share)
+    token = found.renderer.tokenizer.convert_ids_to_tokens(found.renderer.end_token)
+    if endless:
+        yield Finding(
+            "warning",
+            f"stage.{found.name}: rows do not end with a token that sampling stops at",
+            f"{share_of(len(endless), len(last))}: {some(endless)}; answers end with {token!r}",
+            "let the template end every answer with it, or name the other token as eos_token_id in "
+            "generation_config.json",
+        )
+    if found.renderer.adds_end:
+        yield Finding(
+            "note",
+            f"stage.{found.name}: the template ends no answer, so {token!r} is added and trained",
+            "the last token of each trained answer; prompts are written without it",
+            "nothing; sampling stops at it",
+        )
 
 
 def token_share(found: Trained) -> float:

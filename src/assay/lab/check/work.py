@@ -7,7 +7,8 @@ the high one, answers of `max_tokens` and five. Time for rewards and checkpoints
 
 import gc
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -18,13 +19,14 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import (
     GrpoStage,
     SamplingStage,
+    SftStage,
     StageSpec,
     due_steps,
     rows_per_step,
     steps_of,
 )
 from assay.judge.findings import Finding
-from assay.lab.check.subject import Number, Seen, Subject, samples
+from assay.lab.check.subject import Gold, Number, Seen, Subject, samples, target_messages
 from assay.lab.setup.checkpoint_models import adapt
 from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.language_learner import language_model
@@ -33,6 +35,7 @@ from assay.models.adapt import Adaptation
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.engine import ROWS
 from assay.rollout.engines.register import Sampler
+from assay.train.update import MicroBatchSize, largest_micro_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class StageWork:
     """Tokens of the longest answer: `max_tokens` where answers are sampled."""
     checkpoints: int
     """Checkpoints that the stage leaves."""
+    largest: MicroBatchSize
 
     def tokens(self, answer: float) -> float:
         """Tokens of one step's training passes, prompts once, with answers of this length."""
@@ -67,6 +71,7 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
     steps = steps_of(stage, rows_per_epoch(subject.session.sets, stage.data))
     longest = max(len(gold.actions) for gold in golds)
     checkpoints = checkpoint_count(subject, stage)
+    largest = largest_of_golds(subject, stage, golds)
     return StageWork(
         steps=steps,
         prompts=rows_per_step(stage),
@@ -76,7 +81,26 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
         answer=sum(len(gold.actions) for gold in golds) / len(golds),
         answer_most=stage.sampling.max_tokens if samples(stage) else longest,
         checkpoints=checkpoints,
+        largest=largest,
     )
+
+
+def largest_of_golds(subject: Subject, stage: StageSpec, golds: Sequence[Gold]) -> MicroBatchSize:
+    """The stage's largest micro-batch, see `stage_methods.largest_of`; sampled answers are as long
+    as they may be. Where several messages of a row are trained, all tokens may be scored.
+    """
+    encoder = subject.session.learner.encoder(stage.rendering)
+    group = stage.group if isinstance(stage, SamplingStage) else 1
+    together, budget = rows_per_step(stage), stage.micro_tokens
+    sampled = stage.sampling.max_tokens if samples(stage) else None
+    turns = [(gold.context, sampled or len(gold.actions)) for gold in golds]
+    found = largest_micro_batch(turns, encoder.size, together=together, budget=budget, group=group)
+    if isinstance(stage, SftStage) and stage.loss_on == "all":
+        task = subject.session.task
+        said = [[m.role for m in target_messages(task, gold.row) or ()] for gold in golds]
+        if any(roles.count("assistant") > 1 for roles in said):
+            return replace(found, scored=found.tokens)
+    return found
 
 
 def validation_tokens(subject: Subject, stage: StageSpec) -> int:

@@ -31,7 +31,7 @@ from assay.lab.setup.learner import first_context
 from assay.lab.setup.prepare import find_part, prepare_set, rows_per_epoch
 from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import build_grpo, build_method
+from assay.lab.setup.stage_methods import build_grpo, build_method, largest_of
 from assay.rl.aggregation import rce_shares
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import group_numbers
@@ -140,7 +140,8 @@ def judge_side(
     if isinstance(method, Grpo):
         method = replace(method.at(place.step), schedules={})
     if gradient or reads_weights(method):
-        policy = load_policy(bench.session, bench.stored.stage, stage, bench.weights)
+        largest = largest_of(stage, method, bench.session.learner.encoder(stage.rendering))
+        policy = load_policy(bench.session, bench.stored.stage, stage, bench.weights, largest)
     if not gradient and isinstance(method, Grpo):
         # Advantages need neither the loss nor what the loss reads.
         method = replace(method, objective=GrpoObjective())

@@ -24,7 +24,7 @@ from assay.runs.records import DamagedRecord, read_samples, stored_messages, sto
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_directory
 from assay.train.train_state import Batch
-from assay.train.update import accumulate
+from assay.train.update import MicroBatchSize, accumulate
 
 Line = Mapping[str, Any]
 SampledStage = GrpoStage | RftStage | RceStage
@@ -179,15 +179,20 @@ def start_name(session: Session, stage: StageSpec) -> str:
     return f"{reference.stage}.{checkpoint_directory(session.run, reference).name}"
 
 
-def load_policy(session: Session, name: str, stage: StageSpec, weights: Weights) -> Policy:
-    """The stage's policy with these weights, its KL reference as `stage` says.
+def load_policy(
+    session: Session, name: str, stage: StageSpec, weights: Weights, largest: MicroBatchSize
+) -> Policy:
+    """The stage's policy with these weights, its KL reference as `stage` says, and room for the
+    largest micro-batch.
 
     Raises BaseChanged where the run's base model is another than it was, CheckpointDamaged.
     """
     check_base(session)
     # A stage draws its adapter's first weights from this seed.
     torch.manual_seed(session.seed)
-    policy = session.learner.policy(session.run, stage).policy
+    opened = session.learner.policy(session.run, stage)
+    opened.fit(largest)
+    policy = opened.policy
     folder = checkpoint_folder(session, name, weights)
     if folder is not None:
         check_checkpoint(folder, "restore it, or name another step")

@@ -48,6 +48,7 @@ from assay.lab.monitor.report_journal import why_due
 from assay.lab.monitor.sinks.sender import add_sinks, sending
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
+from assay.lab.setup.learner import StagePolicy
 from assay.lab.setup.manifest import check_manifest, judge_sha256, write_manifest
 from assay.lab.setup.prepare import describe, find_order, find_part, rows_per_epoch
 from assay.lab.setup.reward_parts import reward_of
@@ -56,6 +57,7 @@ from assay.lab.setup.stage_methods import (
     StageInput,
     build_method,
     build_validation,
+    largest_of,
     loop_settings,
     with_step_metrics,
 )
@@ -280,7 +282,7 @@ def run_stage(session: Session, name: str) -> None:
     opened = session.learner.policy(session.run, stage)
     for words in opened.notes:
         session.observer.note(f"{name}: {words}")
-    train_stage(session, name, stage, opened.policy, steps)
+    train_stage(session, name, stage, opened, steps)
     choose(session, name)
     del opened
     gc.collect()
@@ -292,9 +294,11 @@ def later_stage_started(session: Session, name: str) -> bool:
     return any(checkpoint_steps(session.run, s) for s in stages[stages.index(name) + 1 :])
 
 
-def train_stage(session: Session, name: str, stage: StageSpec, policy: Policy, steps: int) -> None:
+def train_stage(
+    session: Session, name: str, stage: StageSpec, opened: StagePolicy, steps: int
+) -> None:
     """The stage's loop, continued from the newest whole checkpoint if there is one."""
-    options = stage.optimizer
+    policy, options = opened.policy, stage.optimizer
     optimizer = make_optimizer(
         policy.module.parameters(),
         name=options.name,
@@ -333,6 +337,8 @@ def train_stage(session: Session, name: str, stage: StageSpec, policy: Policy, s
     given = session.stage_input(stage, find_part(session.sets, stage.data), runner, order)
     try:
         method = build_method(stage, given, steps)
+        for words in opened.fit(largest_of(stage, method, given.encoder)):
+            session.observer.note(f"{name}: {words}")
         if isinstance(given.order, Mixture):
             method = SourceShares(method, given.order, session.seed)
         method = first_look(session, name, stage, method)

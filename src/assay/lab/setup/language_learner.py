@@ -29,7 +29,6 @@ from assay.models.adapt import Adaptation, save_activations
 from assay.models.folder import CONFIG
 from assay.models.load import check_loadable, load_model
 from assay.models.memory import (
-    MemoryEstimate,
     StepLoad,
     available_memory,
     choose_checkpointing,
@@ -45,6 +44,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.tasks.rendered_dialogue import RenderedDialogue
 from assay.tasks.task import Asked, Dialogue
 from assay.train.loop import Check as BatchCheck
+from assay.train.update import MicroBatchSize
 
 LANGUAGE_MODEL = "language model"
 CHECKED_TOKENS = 1024
@@ -189,13 +189,13 @@ class LanguageLearner:
             f"{adaptation.kind}, {adaptation.trainable:,} of {adaptation.total:,} weights "
             f"trained ({adaptation.share:.1%})"
         )
-        estimate = fit_activations(self, stage, policy.module, adaptation)
         notes = [share]
         if why := why_plain(self.base.config):
             notes.append(f"{why}: {SLOWER}")
-        if estimate.checkpointing:
-            notes.append("activations are computed twice, because memory is short")
-        return StagePolicy(policy, tuple(notes))
+        # Measured before the optimizer's state is read; the model's weights are there already.
+        free = available_memory(self.precision.device) + 4.0 * adaptation.total
+        fit = partial(fit_activations, self, stage, policy.module, adaptation, free)
+        return StagePolicy(policy, tuple(notes), fit)
 
     def sampler(self, run: RunDirectory, reference: CheckpointReference) -> Sampler:
         """See `Learner`; large batches are sampled in a process for each core."""
@@ -241,27 +241,41 @@ def make_renderer(tokenizer: object, name: str) -> Renderer:
 
 
 def fit_activations(
-    learner: LanguageLearner, stage: StageSpec, module: nn.Module, adaptation: Adaptation
-) -> MemoryEstimate:
-    """Turn activation checkpointing on where a micro-batch would not fit without it.
+    learner: LanguageLearner,
+    stage: StageSpec,
+    module: nn.Module,
+    adaptation: Adaptation,
+    free: float,
+    largest: MicroBatchSize,
+) -> tuple[str, ...]:
+    """Turn activation checkpointing on where the stage's largest micro-batch, which a long row may
+    fill alone, would not fit into `free` bytes without it; says so.
 
-    The gradients are the same either way. The weights are in memory already, so they are not
-    asked for a second time.
+    The gradients are the same either way.
     """
-    precision = learner.precision
-    load = StepLoad(
-        tokens=stage.micro_tokens,
-        logit_rows=stage.micro_tokens // 2,
+    load = load_of(stage, largest, adaptation, learner.precision)
+    estimate = choose_checkpointing(model_shape(learner.base.config), load, free)
+    if not estimate.checkpointing:
+        return ()
+    save_activations(module)
+    return (
+        f"activations are computed twice, because memory is short: {largest.tokens:,} tokens in a "
+        f"micro-batch, {largest.longest:,} in the longest row",
+    )
+
+
+def load_of(
+    stage: StageSpec, largest: MicroBatchSize, adaptation: Adaptation, precision: Precision
+) -> StepLoad:
+    """What a stage's largest micro-batch holds in memory."""
+    return StepLoad(
+        tokens=largest.tokens,
+        logit_rows=largest.scored,
         trainable=adaptation.trainable,
         optimizer=stage.optimizer.name,
         bf16=precision.compute != precision.master,
+        longest=largest.longest,
     )
-    shape = model_shape(learner.base.config)
-    free = available_memory(precision.device) + 4.0 * shape.parameters
-    estimate = choose_checkpointing(shape, load, free)
-    if estimate.checkpointing:
-        save_activations(module)
-    return estimate
 
 
 def refuse_unopenable(experiment: Experiment, root: Path) -> None:

@@ -5,7 +5,7 @@ actions into text. `LEARNERS` holds the kinds beside language models. Nothing is
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # pages prepare data without torch
     from assay.rollout.episodes import Samples
     from assay.train.loop import Check as BatchCheck
     from assay.train.sampled_groups import Conversation
+    from assay.train.update import MicroBatchSize
 
 
 class Encoder(Protocol):
@@ -95,7 +96,9 @@ class StagePolicy:
 
     policy: "Policy"
     notes: tuple[str, ...] = ()
-    """What is trained, and how it fits into memory, for the display."""
+    """What is trained, for the display."""
+    fit: "Callable[[MicroBatchSize], Sequence[str]]" = field(default=lambda largest: ())
+    """Makes the largest micro-batch of the stage fit into memory; returns what it did in words."""
 
 
 class Learner(Protocol):

@@ -3,9 +3,10 @@
 Trains nothing itself.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from assay.data.episode import Episode, Reward
+from assay.data.episode import Context, Episode, Reward
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Row
 from assay.data.row_order import RowOrder
@@ -17,6 +18,7 @@ from assay.experiment.stage_tables import (
     SamplingStage,
     SftStage,
     StageSpec,
+    rows_per_step,
 )
 from assay.experiment.training_settings import Schedule as ScheduleTable
 from assay.lab.setup.learner import Encoder, gold_turns, question, stored_turns
@@ -36,9 +38,18 @@ from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.likelihood import Rce, Rft, Sft, Validation
 from assay.train.loop import Check as BatchCheck
 from assay.train.loop import FirstBatchCheck, LoopSettings, StepMetrics
-from assay.train.sampled_groups import MultiTurn, Prompts, SingleTurn, Source, StoredGroups
+from assay.train.sampled_groups import (
+    GroupStream,
+    MultiTurn,
+    Prompts,
+    SingleTurn,
+    Source,
+    StoredGroups,
+    StoredPrompts,
+)
 from assay.train.schedules import Schedule, constant
 from assay.train.train_state import Method
+from assay.train.update import MicroBatchSize, largest_micro_batch
 
 
 class NoStoredGroups(InputError):
@@ -102,6 +113,49 @@ def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
             method = build_grpo(stage, given, steps)
             check = given.first_batch_check
             return method if check is None else FirstBatchCheck(method, check)
+
+
+def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatchSize:
+    """The most that a micro-batch of the stage holds, by its longest rows.
+
+    Of conversations that are sampled only the budget and the longest answer count.
+    """
+    if isinstance(method, FirstBatchCheck):
+        method = method.method
+    together, group = rows_per_step(stage), 1
+    stored = stored_groups_of(method)
+    turns = [(t.context, len(t.actions)) for found in stored for e in found for t in e.turns]
+    if stored:
+        together *= max(sum(len(e.turns) for e in found) for found in stored)
+    elif isinstance(stage, SamplingStage):
+        longest, group = stage.sampling.max_tokens, stage.group
+        turns = [(context, longest) for context in asked_contexts(method)] or [((), longest)]
+    return largest_micro_batch(
+        turns, encoder.size, together=together, budget=stage.micro_tokens, group=group
+    )
+
+
+def stored_groups_of(method: Method) -> Sequence[Sequence[Episode]]:
+    """The episodes, by row, that a method learns from without sampling; none of other methods."""
+    if isinstance(method, Sft):
+        return [(episode,) for episode in method.episodes]
+    stream = stream_of(method)
+    return stream.groups if isinstance(stream, (StoredGroups, StoredPrompts)) else ()
+
+
+def asked_contexts(method: Method) -> Iterable[Context]:
+    """The contexts that a method samples single answers to; none of other methods."""
+    stream = stream_of(method)
+    if isinstance(stream, Prompts) and isinstance(stream.source, SingleTurn):
+        return stream.source.contexts.values()
+    return ()
+
+
+def stream_of(method: Method) -> GroupStream | None:
+    """Where a method's groups come from; None for a method without groups."""
+    if isinstance(method, (Rft, Grpo)):
+        return method.prompts
+    return method.groups if isinstance(method, Rce) else None
 
 
 def schedule_of(value: float | ScheduleTable, steps: int) -> Schedule:

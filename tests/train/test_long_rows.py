@@ -1,0 +1,195 @@
+"""SFT on rows of unequal length: packed as if alone, never cut, without square matrices."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from assay.data.episode import Episode, Turn, tokens_of
+from assay.models import head
+from assay.models.adapt import save_activations
+from assay.models.precision import choose_precision
+from assay.models.tree_attention import ROWS
+from assay.models.tree_attention import cut as cut_up
+from assay.rl.packed import Packed
+from assay.rollout.policies.language import LanguagePolicy
+from assay.train.likelihood import NLL, likelihood_batch
+from assay.train.update import accumulate, largest_micro_batch, micro_batches
+from tests.tiny import FAMILIES, VOCABULARY, tiny_model
+
+FP32 = choose_precision("fp32", "cpu")
+LENGTHS = [(3, 9), (40, 60), (1, 1), (17, 2), (2, 33), (90, 70)]
+"""Tokens of prompts and answers."""
+
+
+def row(number: int, prompt: int, answer: int) -> Episode:
+    draw = torch.Generator().manual_seed(number)
+    ids = torch.randint(2, VOCABULARY, (prompt + answer,), generator=draw).tolist()
+    turn = Turn(tuple(ids[:prompt]), tuple(ids[prompt:]), (True,) * answer)
+    return Episode(str(number), str(number), (turn,))
+
+
+def rows(lengths: Sequence[tuple[int, int]] = LENGTHS) -> list[Episode]:
+    return [row(n, *each) for n, each in enumerate(lengths)]
+
+
+def gradients(policy: LanguagePolicy) -> dict[str, Tensor]:
+    return {n: p.grad for n, p in policy.module.named_parameters() if p.grad is not None}
+
+
+def alone(episodes: Sequence[Episode], family: str) -> tuple[float, dict[str, Tensor]]:
+    """Loss and gradients by Transformers' own forward, one row at a time."""
+    model: Any = tiny_model(family)
+    tokens = sum(len(t.actions) for e in episodes for t in e.turns)
+    total = 0.0
+    for turn in (e.turns[0] for e in episodes):
+        ids = torch.tensor([*tokens_of(turn.context), *turn.actions])
+        logits = model(input_ids=ids[None, :-1]).logits[0, len(tokens_of(turn.context)) - 1 :]
+        loss = F.cross_entropy(logits, torch.tensor(turn.actions), reduction="sum") / tokens
+        loss.backward()
+        total += float(loss.detach())
+    return total, {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("budget", [1, 64, 200, 10**6])
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_packed_rows_have_the_loss_and_gradient_of_rows_alone(family: str, budget: int) -> None:
+    policy = LanguagePolicy(tiny_model(family), FP32, frozenset({1}))
+    loss = accumulate(policy, likelihood_batch(rows()), NLL, budget).loss
+    expected, theirs = alone(rows(), family)
+    assert loss == pytest.approx(expected, abs=1e-6 * max(1.0, expected))
+    ours = gradients(policy)
+    assert ours.keys() == theirs.keys()
+    whole = torch.stack([g.norm() for g in theirs.values()]).norm()
+    for name, gradient in ours.items():
+        assert (gradient - theirs[name]).abs().max() <= 1e-6 * whole, name
+
+
+def test_what_stands_in_another_row_changes_nothing() -> None:
+    policy = LanguagePolicy(tiny_model(), FP32, frozenset({1}))
+    pair = rows()[:2]
+    other = [pair[0], row(99, *LENGTHS[1])]
+    with torch.no_grad():
+        scores = [policy.score(likelihood_batch(e)).logps_S for e in (pair, other)]
+    first = LENGTHS[0][1]
+    assert torch.equal(scores[0][:first], scores[1][:first])
+    assert not torch.equal(scores[0][first:], scores[1][first:])
+
+
+class Priced:
+    def context_cost(self, context: Sequence[int]) -> int:
+        return len(context)
+
+
+def cut(packed: Packed, budget: int) -> list[Packed]:
+    return list(micro_batches(Priced(), packed, NLL.atom, budget))  # type: ignore[arg-type]
+
+
+def tokens_in(micro: Packed) -> int:
+    return sum(len(tokens_of(c)) for c in set(micro.contexts)) + len(micro.actions_S)
+
+
+def test_a_row_beyond_the_budget_has_a_micro_batch_of_its_own_and_all_its_tokens() -> None:
+    packed = likelihood_batch(rows([(4, 5), (30, 300), (6, 7), (8, 9)]))
+    micros = cut(packed, 64)
+    assert [tokens_in(micro) for micro in micros] == [9, 330, 30]
+    assert torch.equal(torch.cat([m.actions_S for m in micros]), packed.actions_S)
+    assert torch.equal(torch.cat([m.weight_S for m in micros]), packed.weight_S)
+
+
+sizes = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=7)
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths=sizes, budget=st.integers(1, 200), together=st.integers(1, 4), alike=st.booleans())
+def test_no_micro_batch_is_larger_than_the_largest(
+    lengths: list[tuple[int, int]], budget: int, together: int, alike: bool
+) -> None:
+    """Whichever rows meet in an update; `alike` rows have one prompt."""
+    episodes = [
+        row(0 if alike else n, lengths[0][0] if alike else prompt, answer)
+        for n, (prompt, answer) in enumerate(lengths)
+    ]
+    turns = [(t.context, len(t.actions)) for e in episodes for t in e.turns]
+    bound = largest_micro_batch(turns, len, together=together, budget=budget)  # type: ignore[arg-type]
+    for first in range(len(episodes)):
+        packed = likelihood_batch(episodes[first : first + together])
+        for micro in cut(packed, budget):
+            assert tokens_in(micro) <= bound.tokens
+            assert len(micro.actions_S) <= bound.scored or alike
+
+
+def test_one_long_row_among_short_ones_is_what_counts() -> None:
+    short = [((1,) * 10, 20)] * 50
+    mean = largest_micro_batch(short, len, together=4, budget=2048)  # type: ignore[arg-type]
+    assert (mean.tokens, mean.scored, mean.longest) == (120, 80, 30)
+    long = largest_micro_batch([*short, ((1,) * 100, 7000)], len, together=4, budget=2048)  # type: ignore[arg-type]
+    assert (long.tokens, long.longest) == (7100, 7100)
+    assert 7000 <= long.scored <= 7100
+
+
+def test_completions_of_a_group_count_together() -> None:
+    found = largest_micro_batch([((1,) * 100, 50)], len, together=1, budget=180, group=8)  # type: ignore[arg-type]
+    assert found.tokens == 200, "up to as many tokens as the prompt has"
+    assert found.longest == 150
+
+
+class Largest(TorchDispatchMode):
+    """Notes the most bytes of any tensor that an operation gave."""
+
+    most = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        found = [t.numel() * t.itemsize for t in tree_leaves(result) if isinstance(t, Tensor)]
+        self.most = max([self.most, *found])
+        return result
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_long_row_makes_no_matrix_of_its_length_squared_or_times_the_vocabulary(
+    monkeypatch: pytest.MonkeyPatch, recompute: bool
+) -> None:
+    monkeypatch.setattr(head, "CHUNK_BYTES", 64 * 4 * VOCABULARY)
+    length = 3000
+    model = tiny_model()
+    policy = LanguagePolicy(model.train(), FP32, frozenset({1}))
+    if recompute:
+        save_activations(model)
+    with Largest() as seen:
+        accumulate(policy, likelihood_batch([row(0, 10, length - 10)]), NLL, 64)
+    # Scores of a block of queries of all heads are more than a layer's widest values.
+    assert 4 * length * 96 < seen.most <= 4 * 4 * ROWS * length
+    assert seen.most < 4 * length * length / 10 and seen.most < 4 * length * VOCABULARY
+
+
+def test_masks_of_a_long_row_are_made_without_one_as_long_as_the_row() -> None:
+    with Largest() as seen:
+        spans = cut_up.__wrapped__((20_000,))
+    assert len(spans) == -(-20_000 // ROWS)
+    assert seen.most <= 8 * 20_000, "one number for each token"
+
+
+def test_a_long_row_has_the_same_gradient_in_chunks_and_with_layers_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    packed = likelihood_batch([row(0, 20, 700)])
+    found = []
+    for recompute, rows_of_a_chunk in ((False, 10**6), (True, 10**6), (True, 33)):
+        monkeypatch.setattr(head, "CHUNK_BYTES", rows_of_a_chunk * 4 * VOCABULARY)
+        policy = LanguagePolicy(tiny_model().train(), FP32, frozenset({1}))
+        if recompute:
+            save_activations(policy.module)
+        accumulate(policy, packed, NLL, 64)
+        found.append(gradients(policy))
+    kept, again, chunked = found
+    assert all(torch.equal(kept[name], again[name]) for name in kept)
+    for name in kept:
+        torch.testing.assert_close(chunked[name], kept[name], atol=1e-6, rtol=1e-4)
