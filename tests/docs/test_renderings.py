@@ -39,7 +39,10 @@ def renderer(template: str, name: str) -> Renderer:
 
 
 def shown_text(name: str) -> str:
-    """The page's text of a rendering; `qwen3` is described by `template`."""
+    """The page's text of a rendering; two are described by `template`."""
+    if name == "template_bare":
+        assert "The text of `template` where a conversation has a system message" in PAGE
+        return shown_text("template")
     if name == "qwen3":
         assert "the text of `template` without the last `<think>`" in " ".join(PAGE.split())
         return shown_text("template").removesuffix("<think>\n")
@@ -47,7 +50,13 @@ def shown_text(name: str) -> str:
     return section.partition("```text\n")[2].partition("```\n")[0]
 
 
-SHOWN = {"template": "thinking", "hermes": "plain", "qwen3": "plain", "qwen3_fc": "plain"}
+SHOWN = {
+    "template": "thinking",
+    "template_bare": "thinking",
+    "hermes": "plain",
+    "qwen3": "plain",
+    "qwen3_fc": "plain",
+}
 
 
 def test_every_rendering_has_its_section() -> None:

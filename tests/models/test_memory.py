@@ -231,10 +231,20 @@ def test_the_parts_of_full_training_in_fp32(monkeypatch: pytest.MonkeyPatch) -> 
         "moments": 8000,
         "activations": 10 * 4 * layer + 5 * 64,
         "logits": 5 * 100 * 4 + 5 * 100 * 16,
+        "working": 0,
     }
     assert estimate.total == sum(estimate.parts.values())
     assert estimate.fits(estimate.total * 1.25)
     assert not estimate.fits(estimate.total * 1.24)
+
+
+def test_a_long_row_over_few_words_needs_room_for_the_gradients_of_a_layer() -> None:
+    """Where the scores are larger they are gone by then, and nothing is added."""
+    few = replace(SHAPE, vocabulary=10)
+    load = StepLoad(tokens=1000, logit_rows=1000)
+    found = estimate_memory(few, load)
+    assert found.working == 1000 * (4 * 16 * 4 + 8 * 8) - found.logits > 0
+    assert estimate_memory(replace(few, vocabulary=1000), load).working == 0
 
 
 def test_8_bit_moments_a_small_share_and_bf16_each_save_their_part() -> None:

@@ -82,6 +82,8 @@ class MemoryEstimate:
     activations: float
     logits: float
     """Scores over the vocabulary, turned into their gradient in place."""
+    working: float
+    """What one layer's backward pass makes beyond the scores, which are gone by then."""
     checkpointing: bool
 
     @property
@@ -173,6 +175,7 @@ def estimate_memory(shape: ModelShape, load: StepLoad) -> MemoryEstimate:
     if shape.kept:
         return estimate_plain(shape, load)
     trainable = shape.parameters if load.trainable is None else load.trainable
+    logits = logits_bytes(shape, load.logit_rows, load.bf16)
     layer = load.tokens * layer_bytes(shape, load.bf16)
     inputs = load.tokens * 4 * shape.hidden * shape.layers
     body = layer * shape.layers
@@ -185,7 +188,8 @@ def estimate_memory(shape: ModelShape, load: StepLoad) -> MemoryEstimate:
         moments=MOMENT_BYTES[load.optimizer] * trainable,
         # The final norm keeps its input and the head the normalised values, where words are scored.
         activations=body + 8.0 * load.logit_rows * shape.hidden,
-        logits=logits_bytes(shape, load.logit_rows, load.bf16),
+        logits=logits,
+        working=max(load.tokens * working_bytes(shape, load.bf16) - logits, 0.0),
         checkpointing=load.checkpointing,
     )
 
@@ -211,6 +215,7 @@ def estimate_plain(shape: ModelShape, load: StepLoad) -> MemoryEstimate:
         moments=MOMENT_BYTES[load.optimizer] * trainable,
         activations=body,
         logits=4.0 * max(min(rows, LOGITS_BYTES), alone),
+        working=0.0,
         checkpointing=load.checkpointing,
     )
 
@@ -248,6 +253,15 @@ def read_bytes(shape: ModelShape, bf16: bool) -> float:
     The outputs of two norms and of the activation; otherwise `layers.made_again` computes them.
     """
     return (2 * shape.hidden + shape.intermediate) * (2 if bf16 else 4)
+
+
+def working_bytes(shape: ModelShape, bf16: bool) -> float:
+    """Bytes per token that the backward pass of a layer makes at its most, in the MLP.
+
+    The gradient of what the last product read and that itself, the gradients of gate and up, and
+    two fp32 gradients of the stream.
+    """
+    return 4 * shape.intermediate * (2 if bf16 else 4) + 8 * shape.hidden
 
 
 def score_bytes(shape: ModelShape, rows: int, bf16: bool) -> int:

@@ -8,6 +8,7 @@ import pytest
 from pytest import MonkeyPatch
 
 from assay.cli.main import app
+from assay.data.episode import tokens_of
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.lab.check import memory_and_disk
 from assay.lab.monitor.observer import Silent
@@ -42,12 +43,12 @@ rendering = "template_bare"
 optimizer = { lr = 1e-3, schedule = "cosine", min_lr = 1e-4, warmup = 0.2 }
 
 [data.asked]
-source = "path:test.jsonl"
+source = "path:asked.jsonl"
 format = "messages"
 
 [evaluate.test]
 data   = "asked"
-reward = "exact_match"
+reward = "contains"
 role   = "report"
 rendering = "template_bare"
 checkpoints = ["sft.last"]
@@ -79,6 +80,12 @@ def write_answers(lab: Path, lengths: Mapping[int, int]) -> None:
         for n, length in lengths.items()
     ]
     (lab / "sums.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (lab / "asked.jsonl").write_text(
+        "".join(
+            json.dumps(line | {"id": f"asked {line['id']}"}).replace("7 +", "8 +") + "\n"
+            for line in lines[:3]
+        )
+    )
 
 
 def make_long_lab(folder: Path, lengths: Mapping[int, int]) -> Path:
@@ -122,9 +129,11 @@ def fit(lab: Path, free: float) -> tuple[tuple[str, ...], bool]:
 
 def needed(lab: Path, tokens: int) -> float:
     """Free bytes with which a micro-batch of so many tokens just does not fit as it stands."""
-    model = model_of(session_of(lab), CheckpointReference(None, None))
-    shape = model_shape(model.config)
-    return 0.97 * 1.25 * estimate_memory(shape, StepLoad(tokens, logit_rows=tokens)).total
+    session = session_of(lab)
+    shape = model_shape(model_of(session, CheckpointReference(None)).config)
+    bf16 = session.precision.compute != session.precision.master
+    load = StepLoad(tokens, logit_rows=tokens, bf16=bf16)
+    return 0.97 * 1.25 * estimate_memory(shape, load).total
 
 
 def test_the_longest_row_decides_whether_layers_are_run_again(lab: Path) -> None:
@@ -160,7 +169,7 @@ def test_the_check_says_what_the_longest_row_needs(lab: Path, monkeypatch: Monke
 def test_stage_and_evaluation_are_rendered_alike_without_the_system_text(lab: Path) -> None:
     session = session_of(lab)
     bare = session.evaluations["test"].contexts[0]
-    assert tiny_tokenizer().decode(bare).startswith("user: 1 + ")
+    assert str(tiny_tokenizer().decode(list(tokens_of(bare)))).startswith("user: 1 + ")
     other = "evaluate.test.rendering=template"
     refused = call("run", lab / "tiny.toml", "--lab", lab, "--set", other)
     assert refused.exit_code == 2
@@ -169,9 +178,10 @@ def test_stage_and_evaluation_are_rendered_alike_without_the_system_text(lab: Pa
 
 def short_of_memory(free: float, *words: str) -> None:
     """`assay WORDS` on a machine with so much memory."""
-    for module in (language_learner, memory_and_disk):
-        module.available_memory = lambda device: free
-    app(list(words))
+    with MonkeyPatch.context() as patch:
+        for module in (language_learner, memory_and_disk):
+            patch.setattr(module, "available_memory", lambda device: free)
+        app(list(words))
 
 
 def test_a_long_stage_killed_and_resumed_ends_with_the_same_weights(lab: Path) -> None:
