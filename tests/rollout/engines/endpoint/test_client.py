@@ -188,6 +188,9 @@ def test_an_unknown_rendering_is_refused_before_anything_is_sent() -> None:
     with fake(said("x")) as server, pytest.raises(UnknownRenderingError, match="morse"):
         server.endpoint().say(ASKED, [], SAMPLING, "morse")
     assert not server.asked
+    with fake(said("x")) as server, pytest.raises(UnknownRenderingError, match="own chat template"):
+        server.endpoint().say(ASKED, [], SAMPLING, "template_bare")
+    assert not server.asked
 
 
 FAULTS = {

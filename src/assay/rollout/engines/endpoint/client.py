@@ -375,5 +375,9 @@ def _text(rendering: str, messages: Sequence[Message], tools: Sequence[Mapping[s
     if rendering not in RENDERINGS:
         fix = nearest(rendering, ["auto", *RENDERINGS])
         raise UnknownRenderingError(f"unknown rendering {rendering!r}", field="rendering", fix=fix)
+    if not RENDERINGS[rendering].control:
+        problem = f"a server renders by its own chat template, not by {rendering!r}"
+        fix = "serve a checkpoint that was trained so, and ask by 'template': its template is that"
+        raise UnknownRenderingError(problem, field="rendering", fix=fix)
     # Renderings that are written out here ask nothing of a tokenizer.
     return RENDERINGS[rendering].text(None, messages, tools, True)
