@@ -169,7 +169,7 @@ def test_the_check_says_what_the_longest_row_needs(lab: Path, monkeypatch: Monke
 def test_stage_and_evaluation_are_rendered_alike_without_the_system_text(lab: Path) -> None:
     session = session_of(lab)
     bare = session.evaluations["test"].contexts[0]
-    assert str(tiny_tokenizer().decode(list(tokens_of(bare)))).startswith("user: 1 + ")
+    assert str(tiny_tokenizer().decode(list(tokens_of(bare)))).startswith("user: 8 + ")
     other = "evaluate.test.rendering=template"
     refused = call("run", lab / "tiny.toml", "--lab", lab, "--set", other)
     assert refused.exit_code == 2
