@@ -1,13 +1,17 @@
 """`assay matrix` and `assay fill`: one object for programs, one line for every mistake."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from assay.lab.sweep import missing_runs
+from assay.runs.run_directory import runs_of
 from tests.cli.conftest import answer, assert_one_line, call
-from tests.lab.pivot_lab import LAST, PivotLab, make_pivot_lab, ones, score
+from tests.lab.pivot_lab import DEV, LAST, PivotLab, make_pivot_lab, ones, score
 from tests.lab.sweep.test_missing_runs import STUB, SWEEP
+
+BATCH = "stage.sft.batch"
 
 
 @pytest.fixture
@@ -79,6 +83,30 @@ def test_fill_runs_what_is_missing_and_leaves_the_rest(lab):
     result = answer(done)["result"]
     assert [each["run"] for each in result["ran"]] == ["s.batch-8#1"]
     assert result["finished_before"] == ["s.batch-2#1", "s.batch-4#1"]
+
+
+def test_the_winner_is_shown_recorded_and_in_the_object(lab):
+    text = (lab.root / "sweep.toml").read_text()
+    file = lab.sweep(text.replace("[2, 4, 8]", "[2, 4]"))
+    for batch in (2, 4):
+        (run,) = runs_of(lab.root, f"s.batch-{batch}")
+        score(run, LAST, ones(30 - batch, 40), DEV, first=900)
+    done = on(lab, "fill", file, "--workers", "2", "--json")
+    result = answer(done)["result"]
+    assert result["ran"] == [] and result["winner"]["runs"]["1"]["run"].startswith("s.batch-2/")
+    stored = json.loads((lab.root / "sweeps" / "s" / "winner.json").read_text())
+    assert stored["runs"] == result["winner"]["runs"] and stored["setting"] == {BATCH: 2}
+    points = json.loads((lab.root / "sweeps" / "s" / "points.json").read_text())
+    assert [point["values"] for point in points["points"]] == [{BATCH: 2}, {BATCH: 4}]
+    result = answer(on(lab, "matrix", file, "--json"))["result"]
+    assert [cell["winner"] for cell in result["cells"]] == [True, False]
+    assert [cell["undecided_against_best"] for cell in result["cells"]] == [False, True]
+    assert [cell["dev_score"] for cell in result["cells"]] == [28 / 40, 26 / 40]
+    assert result["recommendation"]["optimism"] > 0 and result["recommendation"]["missing"] == 0
+    shown = on(lab, "matrix", file).stdout
+    assert "★ winner" in shown and "undecided" in shown and "dev 70.0%" in shown
+    assert "is the best of 2 cells on dev" in " ".join(shown.split())
+    assert_one_line(on(lab, "show", "t@winner:x"), "no sweep 't' has chosen a winner")
 
 
 def test_fill_fails_in_the_end_when_a_run_failed(lab, monkeypatch):

@@ -80,6 +80,18 @@ def test_counts_and_recommendation_are_the_matrix(matrix, page, markdown):
     assert f"corrected for {matrix.recommendation.choice.looks} comparisons" in markdown
 
 
+def test_the_heat_map_shows_every_cell_once_and_marks_the_best_and_its_rivals(matrix, page):
+    figure = page.source[page.source.index('class="heat-map"') :].partition("</section>")[0]
+    for cell in matrix.cells.values():
+        shown = percent(cell.score) if cell.score is not None else "not run"
+        assert figure.count(f">{shown}<") == 1
+    # The runs are no sweep, so that none has won; the best has the darkest colour here.
+    best = matrix.recommendation.cell
+    assert best is not None and figure.count("frame leader") == 1 and "★" not in figure
+    assert f'class="shade8"><title>batch = {best.place[0]}' in figure
+    assert figure.count("frame rival") == len(matrix.recommendation.rivals)
+
+
 def test_cells_on_the_same_items_are_marked(page, markdown):
     assert "not independent" in page.source and "**not independent**" in markdown
 

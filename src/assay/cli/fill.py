@@ -17,9 +17,14 @@ def fill(
         str | None,
         typer.Option(help="Such as 0,1 for two GPUs, or cpu; else every GPU, or the CPU."),
     ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(min=1, help="Runs at a time on each device; they share the cores."),
+    ] = 1,
     despite: Despite = None,
 ) -> Outcome:
     """Run what a sweep lacks: missing runs are started, stopped ones are resumed."""
+    from assay.lab.sweep.matrix.winner import winner_of_file
     from assay.lab.sweep.missing_runs import devices_of, missing_work, run_jobs
     from assay.lab.sweep.read_sweep import read_sweep
 
@@ -28,21 +33,24 @@ def fill(
     work = missing_work(root, found)
     tell(f"{len(work.jobs)} to run, {len(work.finished)} finished, on {', '.join(places)}")
     try:
-        done = run_jobs(root, found.sweep.name, work.jobs, places, tell, despite)
+        done = run_jobs(root, found.sweep.name, work.jobs, places, tell, despite, workers)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; continue with 'assay fill {file}'") from None
     failed = [each for each in done if each.code]
+    settled = winner_of_file(root, file)
     result = {
         "ran": [{"run": d.job.name, "device": d.device, "had": d.job.had} for d in done],
         "failed": [{"run": d.job.name, "log": d.log, "said": d.said} for d in failed],
         "finished_before": work.finished,
         "running_elsewhere": work.busy,
+        "winner": settled.winner,
     }
     count = len(done) - len(failed)
     said = f"{count} of {len(done)} runs finished" if done else "nothing is missing"
-    shown = [f"{said}; see 'assay matrix {file}'"]
+    shown = [f"{said}; see 'assay matrix {file}'", *([settled.said] if settled.said else [])]
     findings = [finding(d.job.name, d.said, d.log) for d in failed]
     warnings = [f"{name} is running elsewhere and was left alone" for name in work.busy]
+    warnings += [settled.note] if settled.note else []
     return Outcome(result, shown, findings, warnings, exit_code=1 if failed else 0)
 
 

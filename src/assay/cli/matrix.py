@@ -60,6 +60,7 @@ def matrix(
 ) -> Outcome:
     """Pivot runs into a table with intervals, verdicts and averages, and write its page."""
     from assay.lab.sweep.matrix.request import Request, make_matrix
+    from assay.lab.sweep.matrix.winner import settle_named
     from assay.report.matrix_page import write_matrix
     from assay.report.terminal import matrix_shown
     from assay.report.words import words
@@ -69,9 +70,12 @@ def matrix(
     request = Request(rows, columns, asked[0], asked[1], checkpoint, baseline, select, asked[2])
     found = make_matrix(root, what, request)
     page = write_matrix(found, root, lang)
+    settled = settle_named(root, what, request, found)
     shown = [*matrix_shown(found, lang), catalogue("terminal.page", file=page)]
-    result = {**matrix_result(found), "page": page}
-    return Outcome(result, shown, warnings=[str(note) for note in found.notes])
+    result = {**matrix_result(found), "page": page, "winner": settled.winner if settled else None}
+    warnings = [str(note) for note in found.notes]
+    warnings += [settled.note] if settled and settled.note else []
+    return Outcome(result, shown, warnings=warnings)
 
 
 def matrix_result(found: "Matrix") -> dict[str, Any]:
@@ -85,7 +89,7 @@ def matrix_result(found: "Matrix") -> dict[str, Any]:
         "rows": found.rows,
         "columns": found.columns,
         "layers": found.layers,
-        "cells": [cell_result(cell) for cell in found.cells.values()],
+        "cells": [cell_result(cell, found.recommendation) for cell in found.cells.values()],
         "averages": [margin_result(margin) for margin in found.margins],
         "counts": found.tally,
         "arms": [arm_result(arm) for arm in found.arms],
@@ -94,7 +98,7 @@ def matrix_result(found: "Matrix") -> dict[str, Any]:
     }
 
 
-def cell_result(cell: "Cell") -> dict[str, Any]:
+def cell_result(cell: "Cell", advice: "Recommendation") -> dict[str, Any]:
     """One cell with the records behind it."""
     return {
         "place": cell.place,
@@ -107,6 +111,9 @@ def cell_result(cell: "Cell") -> dict[str, Any]:
         "seeds": cell.seeds,
         "seeds_missing": cell.unit.seeds_missing if cell.unit else 0,
         "is_baseline": cell.is_baseline,
+        "dev_score": advice.dev_scores.get(cell.place),
+        "winner": advice.winner is not None and cell.place == advice.winner.place,
+        "undecided_against_best": any(cell.place == rival.place for rival in advice.rivals),
         "comparison": cell.comparison,
         "records": [origin.file for origin in cell.origins],
     }
@@ -143,10 +150,14 @@ def recommendation_result(found: "Recommendation") -> dict[str, Any]:
         "reason": found.reason,
         "candidate": found.cell.place if found.cell else None,
         "model": found.cell.name if found.cell else None,
-        "select": found.select,
-        "dev_score": found.dev.mean if found.dev else None,
+        "select": ", ".join(found.select),
+        "ratios_to": found.ratios_to,
+        "dev_score": found.dev_scores[found.cell.place] if found.cell else None,
+        "points": found.points,
+        "missing": found.missing,
         "comparison": found.choice.comparison if found.choice else None,
         "looks": found.choice.looks if found.choice else None,
         "optimism": found.choice.optimism if found.choice else None,
         "rivals": [cell.place for cell in found.rivals],
+        "standings": found.choice.standings if found.choice else {},
     }

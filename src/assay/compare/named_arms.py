@@ -20,7 +20,13 @@ from assay.runs.measurements import (
     measured_checkpoints,
 )
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import RunReference, find_run, parse_run_name, resolve_checkpoint
+from assay.runs.run_names import (
+    RunReference,
+    find_run,
+    parse_run_name,
+    read_run_name,
+    resolve_checkpoint,
+)
 from assay.runs.same_experiment import apart, begun, made_so, newest_by_seed
 from assay.runs.status import read_status, stored_status
 
@@ -93,7 +99,7 @@ def arm_named(root: Path, text: str) -> ArmRequest:
 
     Raises RunNameError, RunNotFound.
     """
-    reference = parse_run_name(text)
+    reference = read_run_name(root, text)
     wanted = reference.checkpoint
     first, *further = (
         ArmRequest(
@@ -106,7 +112,7 @@ def arm_named(root: Path, text: str) -> ArmRequest:
 
 def damaged_seeds(root: Path, names: Sequence[str]) -> list[Finding]:
     """A warning of each run that `seeds_of` leaves out because it cannot be read."""
-    references = [parse_run_name(name) for name in names]
+    references = [read_run_name(root, name) for name in names]
     bare = [r for r in references if r.id is None and r.seed is None]
     damaged = [each for r in bare for each in apart(begun(root, r.name))[1]]
     found = [Finding("warning", f"{each.run} is left out", each.why, "") for each in damaged]

@@ -30,7 +30,7 @@ from assay.runs.measurements import (
 )
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import parse_run_name, resolve_checkpoint
+from assay.runs.run_names import read_run_name, resolve_checkpoint
 
 MOST = 64
 """More repeats, seeds or arms than this are not planned for."""
@@ -82,7 +82,7 @@ def pilot(root: Path, names: Sequence[str], on: str | None = None) -> Pilot:
     """
     if len(names) != 2:
         raise PlanError(f"{len(names)} pilot runs", fix="name two, the control first")
-    runs = [seeds_of(root, parse_run_name(name)) for name in names]
+    runs = [seeds_of(root, read_run_name(root, name)) for name in names]
     evaluation = on or _shared([run for each in runs for run in each])
     scores = [_scores(each, name, evaluation) for each, name in zip(runs, names, strict=True)]
     whole = on_shared_items(*on_one_scale(*scores[0], *scores[1]))
@@ -130,7 +130,7 @@ def _shared(runs: Sequence[RunDirectory]) -> str:
 
 def _scores(runs: Sequence[RunDirectory], name: str, evaluation: str) -> list[ItemScores]:
     """The scores of an arm's checkpoint in each of its runs."""
-    reference = parse_run_name(name).checkpoint
+    reference = read_run_name(runs[0].root, name).checkpoint
     found = []
     for run in runs:
         record = find_record(run, evaluation)

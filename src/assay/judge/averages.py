@@ -6,7 +6,6 @@ another number; their benchmarks share no items, so their limits are combined. T
 not sampled here: the figures hold for the given runs.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,8 +46,10 @@ def harmonic_ratio(counts: Sequence[tuple[float, int]], baselines: Sequence[floa
         raise BaselineError("a baseline of 0 has no ratio", fix="leave that benchmark out")
     if min(hits for hits, _ in counts) == 0:
         return 0.0
-    inverse = [base * items / hits for (hits, items), base in zip(counts, baselines, strict=True)]
-    return len(inverse) / math.fsum(inverse)
+    inverse = 0.0
+    for (hits, items), baseline in zip(counts, baselines, strict=True):
+        inverse += 1 / (hits / items / baseline)
+    return len(counts) / inverse
 
 
 def counts_of(scores: ItemScores) -> tuple[float, int]:

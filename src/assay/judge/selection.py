@@ -13,6 +13,7 @@ import numpy as np
 from scipy import special
 
 from assay.judge.families import judge_family
+from assay.judge.intervals import Interval
 from assay.judge.paired import compare, score_range
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.verdict import Comparison, Correction, adjusted
@@ -88,6 +89,19 @@ def expected_optimism(looks: int, items: int, item_variance: float = 0.25) -> fl
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """A candidate against the best on the dev items."""
+
+    difference: float
+    """Its score minus that of the best."""
+    interval: Interval
+    adjusted_p: float
+    """Corrected for all candidates (Holm)."""
+    worse: bool
+    """Whether it is shown to be worse; else it is a rival."""
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """The best of several on the dev items, and whether it beats its baseline."""
 
@@ -96,18 +110,24 @@ class Choice:
     chosen: bool
     """Whether it beats its baseline after the correction for looks."""
     comparison: Comparison | None
-    """Candidate against its baseline on dev, corrected for looks; None: it is the baseline."""
+    """Candidate against its baseline on dev, corrected for looks; None: it is the baseline, or has
+    none."""
     looks: int
     optimism: float
     """Upper bound on the expected optimism of the best of `looks` equally good candidates."""
-    rivals: tuple[str, ...]
-    """Those that the dev items do not show to be worse than the candidate."""
+    standings: Mapping[str, Standing]
+    """Every other candidate against this one."""
+
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """Those that the dev items do not show to be worse than the candidate."""
+        return tuple(name for name, each in self.standings.items() if not each.worse)
 
 
 def choose(
     cells: Mapping[str, ItemScores], baselines: Mapping[str, ItemScores | None], looks: int
 ) -> Choice:
-    """Compare the best of `cells` on dev with its baseline, None where it is a baseline itself.
+    """Compare the best of `cells` on dev with its baseline; None: it has none or is one itself.
 
     `looks` counts every checkpoint that was looked at, chosen or not. Raises ItemsDifferError when
     the cells were not scored on the same items, ScoreError when nothing was scored.
@@ -115,10 +135,13 @@ def choose(
     best = max(cells, key=lambda name: score_range(cells[name])[0])
     others = {name: scores for name, scores in cells.items() if name != best}
     against = judge_family(cells[best], others)
-    rivals = tuple(name for name in others if against[name].verdict != "worse")
+    standings = {
+        name: Standing(c.difference, c.interval, c.adjusted_p, c.verdict == "worse")
+        for name, c in against.items()
+    }
     optimism = expected_optimism(looks, len(cells[best].item_ids))
     baseline = baselines[best]
     if baseline is None:
-        return Choice(best, False, None, looks, optimism, rivals)
+        return Choice(best, False, None, looks, optimism, standings)
     found = corrected_for_looks(compare(baseline, cells[best]), looks)
-    return Choice(best, found.verdict == "better", found, looks, optimism, rivals)
+    return Choice(best, found.verdict == "better", found, looks, optimism, standings)

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from markupsafe import Markup
+
 from assay.compare.arm import Provenance
 from assay.data.files import atomic_write_text
 from assay.lab.sweep.matrix.model import Matrix
 from assay.report import matrix_view as view
+from assay.report.heat_map import heat_map
 from assay.report.templating import environment
 from assay.report.words import Words, named_tests, visible, words
 
@@ -41,6 +44,7 @@ def page_values(matrix: Matrix, folder: Path, w: Words) -> dict[str, Any]:
         "columns": view.column_labels(matrix, w),
         "leaf": view.leaf_names(matrix),
         "layers": view.layer_views(matrix, w),
+        "heat": heat_maps(matrix, w),
         "nested": view.nested_values(matrix),
         "tally": view.tally_lines(matrix.tally, matrix, w),
         "overlaps": view.overlap_lines(matrix, w),
@@ -51,6 +55,14 @@ def page_values(matrix: Matrix, folder: Path, w: Words) -> dict[str, Any]:
         "notes": view.note_lines(matrix, w),
         "methods": method_lines(matrix, w),
     }
+
+
+def heat_maps(matrix: Matrix, w: Words) -> list[tuple[str, Markup]]:
+    """One figure for each layer with its title; none where nothing was measured."""
+    if not matrix.measured:
+        return []
+    titles = {layer: view.layer_title(layer, matrix, w) for layer in matrix.layers}
+    return [(title, heat_map(matrix, layer, w)) for layer, title in titles.items()]
 
 
 def chips(matrix: Matrix, w: Words) -> list[tuple[str, str]]:

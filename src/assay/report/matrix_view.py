@@ -4,6 +4,7 @@ Numbers come from the matrix; only words, units and shades are added here.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from assay.judge.averages import Average
@@ -88,8 +89,30 @@ def cell_view(cell: Cell, matrix: Matrix, words: Words) -> Section:
         "shade": shade(cell.score, matrix),
         "baseline": cell.is_baseline,
         "change": comparison_view(cell.comparison, matrix, words),
+        "mark": mark_of(cell, matrix),
+        "dev": dev_text(cell, matrix, words),
         "missing_seeds": cell.unit.seeds_missing if cell.unit else 0,
     }
+
+
+def mark_of(cell: Cell, matrix: Matrix) -> str:
+    """`winner`, `rival` of it, or "": a rival of the best on dev, where points are missing."""
+    advice = matrix.recommendation
+    if advice.cell is None:
+        return ""
+    if cell.place == advice.cell.place:
+        return "winner" if advice.winner else "leader"
+    return "rival" if any(cell.place == rival.place for rival in advice.rivals) else ""
+
+
+def dev_text(cell: Cell, matrix: Matrix, words: Words) -> str:
+    """What a cell scored on dev items; "" where nothing ranks it."""
+    advice = matrix.recommendation
+    score = advice.dev_scores.get(cell.place)
+    if score is None:
+        return ""
+    on_dev = replace(matrix, ratios_to=advice.ratios_to)
+    return words("matrix.on_dev", score=score_text(score, on_dev))
 
 
 def anchor(cell: Cell, matrix: Matrix) -> str:
@@ -341,33 +364,39 @@ def recommendation_view(matrix: Matrix, words: Words) -> Section:
     """The recommended setting with its evidence, or why there is none."""
     found = matrix.recommendation
     cell, choice = found.cell, found.choice
+    select = visible(words("punctuation.listing").join(found.select))
+    # The dev evaluations may be several, and the reporting one single, or the other way round.
+    on_dev = replace(matrix, ratios_to=found.ratios_to)
     view: Section = {
         "chosen": found.reason == "chosen",
         "rule": words("matrix.rule"),
         "why": words(
             f"matrix.reason_{found.reason}",
-            select=visible(found.select),
+            select=select,
             problem=visible(found.problem),
         ),
         "setting": place_text(cell.place, matrix, words) if cell else "",
         "model": cell.name if cell else "",
         "evidence": [],
+        "winner": _winner_text(matrix, words),
     }
-    if cell is None or choice is None or found.dev is None:
+    if cell is None or choice is None:
         return view
     lines = [
         words(
             "matrix.evidence_dev",
-            score=percent(found.dev.mean),
-            items=number(len(found.dev.item_ids)),
-            select=visible(found.select),
+            score=score_text(found.dev_scores[cell.place], on_dev),
+            items=number(sum(len(part.item_ids) for part in found.dev)),
+            select=select,
         )
     ]
     if choice.comparison is not None:
-        said = explain(choice.comparison, words.verdicts)
+        said = explained(choice.comparison, on_dev, words)
         lines.append(words("matrix.evidence_test", said=said, looks=choice.looks))
     lines.append(
-        words("matrix.optimism", looks=choice.looks, points=f"{choice.optimism * 100:.1f}")
+        words("matrix.optimism_ratio", looks=choice.looks, ratio=f"{choice.optimism:.3f}")
+        if found.ratios_to
+        else words("matrix.optimism", looks=choice.looks, points=f"{choice.optimism * 100:.1f}")
     )
     if cell.score is not None and cell.interval is not None:
         score, interval = score_text(cell.score, matrix), limits(cell.interval, matrix, words)
@@ -381,6 +410,21 @@ def recommendation_view(matrix: Matrix, words: Words) -> Section:
         )
         lines.append(words("matrix.rivals", count=len(found.rivals), names=names))
     return {**view, "evidence": lines}
+
+
+def _winner_text(matrix: Matrix, words: Words) -> str:
+    """Which point of a sweep won, or how many are missing; "" where nothing ranks them."""
+    advice = matrix.recommendation
+    if advice.points and advice.missing and advice.cell is not None:
+        return words("matrix.unfinished", missing=advice.missing)
+    if advice.winner is None:
+        return ""
+    return words(
+        "matrix.picked",
+        count=len(advice.dev_scores),
+        select=visible(words("punctuation.listing").join(advice.select)),
+        model=advice.winner.name,
+    )
 
 
 def note_lines(matrix: Matrix, words: Words) -> list[str]:

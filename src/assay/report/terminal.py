@@ -295,7 +295,9 @@ def _tables(found: Matrix, words: Words) -> list[Table]:
             table.add_column(label)
         for row in layer["rows"]:
             table.add_row(
-                row["label"], *map(_cell_text, row["cells"]), _average_text(row["average"])
+                row["label"],
+                *(_cell_text(cell, words) for cell in row["cells"]),
+                _average_text(row["average"]),
             )
         if layer["averages"]:
             averages = map(_average_text, [*layer["averages"], layer["all"]])
@@ -304,14 +306,17 @@ def _tables(found: Matrix, words: Words) -> list[Table]:
     return views
 
 
-def _cell_text(cell: dict[str, Any]) -> str:
+def _cell_text(cell: dict[str, Any], words: Words) -> str:
     """A cell as the terminal shows it."""
     if not cell["measured"]:
         return cell["state"]
     lines = [cell["score"], cell["interval"], cell["size"]]
+    lines += [line for line in (cell["dev"],) if line]
     change = cell["change"]
     if change is not None:
         lines += [f"{change['sign']} {change['difference']} {change['verdict']}"]
+    if cell["mark"]:
+        lines.append(words(f"matrix.mark_{cell['mark']}"))
     return "\n".join(lines)
 
 
@@ -333,4 +338,5 @@ def _sentences(found: Matrix, words: Words) -> list[str]:
         lines.append(words("matrix.recommended", **asked))
     else:
         lines.append(words("matrix.not_recommended", why=advice["why"]))
-    return [*lines, *(f"  {line}" for line in advice["evidence"])]
+    lines += [f"  {line}" for line in advice["evidence"]]
+    return [*lines, advice["winner"]] if advice["winner"] else lines

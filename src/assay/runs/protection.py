@@ -19,7 +19,7 @@ from assay.runs.registry import (
     references,
 )
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_directory, find_run, parse_run_name
+from assay.runs.run_names import checkpoint_directory, find_run, read_run_name
 from assay.runs.status import hold_run
 
 
@@ -99,7 +99,7 @@ def delete_named(root: Path, name: str) -> Path:
 
 
 def _named(root: Path, name: str) -> tuple[RunDirectory, Path]:
-    reference = parse_run_name(name)
+    reference = read_run_name(root, name)
     run = find_run(root, reference)
     if reference.checkpoint is None:
         return run, run.path

@@ -17,7 +17,7 @@ from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import checkpoint_name, parse_checkpoint
 from assay.runs.records import NAMES, read_columns, read_samples, stored_messages
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import RunNotFound, find_run, parse_run_name, resolve_checkpoint
+from assay.runs.run_names import RunNotFound, find_run, read_run_name, resolve_checkpoint
 from assay.runs.status import read_status
 
 
@@ -49,7 +49,7 @@ def finished_run(root: Path, name: str) -> RunDirectory:
     """The run called `name`. Raises RunNotFound, and InputError for one that is still running, or a
     name with a checkpoint.
     """
-    reference = parse_run_name(name)
+    reference = read_run_name(root, name)
     if reference.checkpoint is not None:
         problem = f"run:{name} names a checkpoint"
         fix = f"write run:{name.partition('@')[0]}, and the stage or evaluation in samples"

@@ -23,7 +23,7 @@ from assay.runs.run_names import (
     RunNotFound,
     checkpoint_directory,
     checkpoint_steps,
-    parse_run_name,
+    read_run_name,
 )
 from assay.runs.status import RunState, is_held, stored_status
 
@@ -245,8 +245,8 @@ def _possible_references(run: RunDirectory) -> Iterator[tuple[str, str]]:
     experiment, _ = _tried(lambda: read_experiment(run.spec))
     helpers = experiment.helpers.values() if experiment else ()
     sources = [experiment.model, *(each.source for each in helpers)] if experiment else []
-    for kind, _, name in (source.partition(":") for source in sources):
-        reference, _ = _tried(partial(parse_run_name, name)) if kind == "run" else (None, None)
+    for name in (source.removeprefix("run:") for source in sources if source.startswith("run:")):
+        reference, _ = _tried(partial(read_run_name, run.root, name))
         for other in runs_of(run.root, reference.name) if reference else ():
             if reference and reference.id in (None, other.id, other.id.rpartition("-")[2]):
                 yield here, _lab_path(run, other.path)

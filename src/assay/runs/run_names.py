@@ -1,7 +1,8 @@
 """Finds runs and checkpoints by name.
 
-Names are `NAME[/ID or #SEED][@STAGE.step-N | @STAGE.best | @STAGE.last]`. A bare name means the
-latest run of that name. Reads only folders, never the index.
+Names are `NAME[/ID or #SEED][@STAGE.step-N | @STAGE.best | @STAGE.last]`, and `SWEEP[#SEED]@winner`
+for the run and checkpoint that a sweep chose. A bare name means the latest run of that name. Reads
+only folders, never the index.
 """
 
 import re
@@ -21,12 +22,15 @@ from assay.runs.status import (
     DamagedStatus,
     stored_status,
 )
+from assay.runs.winner_file import winner_of
 
 _PATTERN = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,254})"
     r"(?:/(?P<id>[A-Za-z0-9-]{1,255})|#(?P<seed>-?[0-9]{1,19}))?(?:@(?P<checkpoint>.+))?"
 )
 _STEP = re.compile(r"step-([0-9]+)")
+WINNER = "winner"
+"""What stands for a checkpoint in the name of a sweep's winner."""
 
 
 class RunNameError(InputError):
@@ -46,6 +50,8 @@ class RunReference:
     """A run's id, or its last part."""
     seed: int | None = None
     checkpoint: CheckpointReference | None = None
+    winner: bool = False
+    """Whether `name` is a sweep, whose recorded winner is meant."""
 
 
 def parse_run_name(text: str) -> RunReference:
@@ -54,18 +60,39 @@ def parse_run_name(text: str) -> RunReference:
     if match is None:
         fix = "write NAME, NAME/ID or NAME#SEED, then @STAGE.last for a checkpoint"
         raise RunNameError(f"{text!r} is not the name of a run", fix=fix)
+    seed = int(match["seed"]) if match["seed"] else None
+    if match["checkpoint"] == WINNER and match["id"] is None:
+        return RunReference(match["name"], None, seed, winner=True)
     checkpoint = None
     if match["checkpoint"] is not None:
         checkpoint = parse_checkpoint(match["checkpoint"])
         if checkpoint is None or checkpoint.which == "all":
             fix = "write STAGE.best, STAGE.last or STAGE.step-N after the @"
             raise RunNameError(f"{match['checkpoint']!r} is not a checkpoint", fix=fix)
-    seed = int(match["seed"]) if match["seed"] else None
     return RunReference(match["name"], match["id"], seed, checkpoint)
+
+
+def read_run_name(root: Path, text: str) -> RunReference:
+    """`parse_run_name`, a sweep's winner as its run and checkpoint. Raises NoWinner."""
+    return _of_winner(root, parse_run_name(text))
+
+
+def _of_winner(root: Path, reference: RunReference) -> RunReference:
+    """The run and the checkpoint that a sweep chose; any other reference as it is."""
+    if not reference.winner:
+        return reference
+    winner = winner_of(root, reference.name)
+    chosen = winner.chosen_run(reference.seed)
+    if chosen is None:
+        fix = "it has seeds " + ", ".join(winner.runs)
+        raise RunNotFound(f"the winner of {reference.name!r} has no such seed", fix=fix)
+    name, _, id_ = chosen.run.partition("/")
+    return RunReference(name, id_, None, parse_checkpoint(chosen.checkpoint))
 
 
 def find_run(root: Path, reference: RunReference) -> RunDirectory:
     """The latest run that the reference fits. Raises RunNotFound with the nearest names."""
+    reference = _of_winner(root, reference)
     runs = runs_of(root, reference.name)
     if not runs:
         names = {run.name for run in all_runs(root)}
@@ -189,7 +216,7 @@ class NoCheckpoint(InputError):
 
 def find_named(root: Path, name: str) -> tuple[RunDirectory, CheckpointReference]:
     """The run and the checkpoint of `NAME@CHECKPOINT`. Raises NoCheckpoint, RunNotFound."""
-    named = parse_run_name(name)
+    named = read_run_name(root, name)
     run = find_run(root, named)
     if named.checkpoint is None:
         stages = ", ".join(f"{named.name}@{s}.last" for s in experiment_of(run).stage)
@@ -200,7 +227,7 @@ def find_named(root: Path, name: str) -> tuple[RunDirectory, CheckpointReference
 
 def run_checkpoint(name: str, root: Path) -> tuple[RunDirectory, CheckpointReference, Path]:
     """The run, the checkpoint and its folder. Raises RunNotFound, InputError for a bare name."""
-    reference = parse_run_name(name)
+    reference = read_run_name(root, name)
     run = find_run(root, reference)
     if reference.checkpoint is None:
         raise InputError(f"run:{name} names no checkpoint", fix=f"write run:{name}@STAGE.last")

@@ -27,7 +27,7 @@ def right(hits: int, items: int) -> ItemScores:
 
 def test_the_score_of_items_is_that_of_their_counts():
     parts = [right(*counts) for counts in COUNTS]
-    assert harmonic_score(parts, BASELINES) == 1.0758890919394157
+    assert harmonic_score(parts, BASELINES) == 1.0758890919394155
     assert harmonic_ratio([(0, 40), *COUNTS[1:]], BASELINES) == 0.0
 
 

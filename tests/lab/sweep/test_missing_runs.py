@@ -16,7 +16,14 @@ import pytest
 
 from assay.errors import InputError
 from assay.lab.sweep import missing_runs
-from assay.lab.sweep.missing_runs import Done, devices_of, last_line, missing_work, run_jobs
+from assay.lab.sweep.missing_runs import (
+    Done,
+    devices_of,
+    last_line,
+    missing_work,
+    run_jobs,
+    threads_of,
+)
 from assay.lab.sweep.read_sweep import read_sweep
 from assay.runs.run_directory import runs_of
 from assay.runs.same_experiment import OtherExperiment
@@ -43,7 +50,9 @@ print("a line of progress")
 if name in os.environ.get("FAILS", "").split():
     print("assay: disk full", file=sys.stderr)
     sys.exit(1)
-text = f"{os.environ['CUDA_VISIBLE_DEVICES']} {began} {time.monotonic()} {' '.join(sys.argv)}"
+threads = os.environ.get("OMP_NUM_THREADS", "")
+device = os.environ["CUDA_VISIBLE_DEVICES"]
+text = f"{device} {began} {time.monotonic()} {threads} {' '.join(sys.argv)}"
 mark.write_text(text)
 """
 
@@ -61,12 +70,12 @@ def filled(lab: PivotLab, devices: list[str], told: list[str] | None = None) -> 
     return run_jobs(lab.root, "s", work.jobs, devices, (told if told is not None else []).append)
 
 
-def marks(lab: PivotLab) -> dict[str, tuple[str, float, float]]:
-    """Device, start and end of every stubbed run."""
+def marks(lab: PivotLab) -> dict[str, tuple[str, float, float, str]]:
+    """Device, start, end and threads of every stubbed run."""
     found = {}
     for file in (lab.root / "marks").iterdir():
-        device, began, ended, *_ = file.read_text().split(" ")
-        found[file.name] = (device, float(began), float(ended))
+        device, began, ended, threads, *_ = file.read_text().split(" ")
+        found[file.name] = (device, float(began), float(ended), threads)
     return found
 
 
@@ -83,23 +92,39 @@ def test_every_missing_run_is_executed_with_its_settings(lab):
 
 def test_one_device_does_one_run_at_a_time(lab):
     filled(lab, ["cpu"])
-    spans = sorted((began, ended) for _, began, ended in marks(lab).values())
+    spans = sorted((began, ended) for _, began, ended, _ in marks(lab).values())
     assert all(first[1] <= second[0] for first, second in pairwise(spans))
 
 
 def test_two_devices_work_side_by_side_each_seeing_itself_alone(lab):
     filled(lab, ["0", "3"])
     found = marks(lab)
-    assert {device for device, _, _ in found.values()} == {"0", "3"}
+    assert {device for device, *_ in found.values()} == {"0", "3"}
     first, second = found["s.batch-2"], found["s.batch-4"]
     assert first[0] != second[0]
     assert first[1] < second[2] and second[1] < first[2]
 
 
+def test_workers_share_the_cores_and_the_threads_of_the_user_stay(lab, monkeypatch):
+    monkeypatch.setattr(missing_runs.os, "sched_getaffinity", lambda _: set(range(6)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert (threads_of(["cpu"], 1), threads_of(["cpu"] * 4, 4)) == (None, 1)
+    assert threads_of(["cpu"] * 2, 2) == 3 and threads_of(["cpu"] * 9, 9) == 1
+    work = missing_work(lab.root, read_sweep(lab.root / "sweep.toml"))
+    monkeypatch.setenv("FAILS", "s.batch-2")
+    done = run_jobs(lab.root, "s", work.jobs, ["cpu"], print, workers=2)
+    assert sorted(d.code for d in done) == [0, 0, 1] and {d.device for d in done} == {"cpu"}
+    found = marks(lab)
+    assert found["s.batch-4"][1] < found["s.batch-8"][2]
+    assert {threads for *_, threads in found.values()} == {"3"}
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert threads_of(["cpu"] * 2, 2) is None
+
+
 def test_on_the_cpu_no_gpu_is_seen(lab, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     filled(lab, ["cpu"])
-    assert {device for device, _, _ in marks(lab).values()} == {""}
+    assert {device for device, *_ in marks(lab).values()} == {""}
 
 
 def test_a_failed_run_is_reported_while_the_others_go_on(lab, monkeypatch):

@@ -100,7 +100,7 @@ def test_settings_of_an_evaluation_are_measured_on_one_run(lab):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("select", "selct", "sweep.toml:4: selct: unknown key (did you mean 'select'?"),
+        ("select", "selct", "sweep.toml:4: selct: unknown key (did you mean 'select' or"),
         ('on = ["test"]', "on = []", "sweep.toml:3: on: must not be empty"),
         ('on = ["test"]\n', "", "sweep.toml: on: missing"),
         ('on = ["test"]', 'on = ["tset"]', "sweep.toml:3: on: no evaluation 'tset' with role"),
@@ -186,10 +186,25 @@ def test_values_become_parts_of_names():
 
 
 def test_the_sweeps_of_the_manual_are_read(lab):
-    first, second, *_ = blocks("sweeps.md", "toml")
+    first, second, search, drawn, listed, fine, ratios = blocks("sweeps.md", "toml")
     runs = plan(read_sweep(lab.sweep(first)))
     assert runs[-1].name == "cot.more.batch-8.lr-2e-05"
     assert "cot.ARM.batch-8.lr-2e-05" in first
     (run,) = plan(read_sweep(lab.sweep(second)))
     assert len(run.cells) == 12
-    assert tomllib.loads(blocks("sweeps.md", "toml")[2])["ratios_to"]["gsm8k"] == 0.716
+    assert [len(plan(read_sweep(lab.sweep(t)))) for t in (drawn, listed, fine)] == [12, 2, 9]
+    assert tomllib.loads(ratios)["ratios_to"]["gsm8k"] == 0.716
+    spec = tomllib.loads(search)
+    assert len(spec["select"]) == len(spec["on"]) == len(spec["ratios_to"]) / 2 == 4
+    kinds = {"on": 'benchmark = "math/gsm8k"\nrole = "report"'}
+    kinds["select"] = 'data = "sums.dev"\nreward = "accuracy"\nrole = "select"'
+    benchmarks = "".join(
+        f'[evaluate.{name}]\n{kind}\ncheckpoints = ["sft.all"]\n'
+        for key, kind in kinds.items()
+        for name in spec[key]
+    )
+    stage = lab.base.read_text().partition("[evaluate.dev]")[0].replace("steps = 40", "epochs = 6")
+    base = stage.replace("every = 20", "every = { epochs = 3 }") + benchmarks
+    (lab.root / spec["base"]).write_text(base)
+    found = read_sweep(lab.sweep(search))
+    assert len(plan(found)) == 9 and found.axes[-1].values == (3, 6)

@@ -23,7 +23,7 @@ from assay.models.folder import WEIGHTS
 from assay.models.gguf_file import check_gguf, write_gguf
 from assay.models.weight_files import save_weights
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_directory, experiment_of, find_named, parse_run_name
+from assay.runs.run_names import checkpoint_directory, experiment_of, find_named, read_run_name
 from assay.runs.status import stored_status
 from assay.train.checkpoint import HEADROOM, DiskFull
 
@@ -64,7 +64,7 @@ def export(
     refuse_taken(folder)
     name = target.removeprefix("run:")
     run, reference = find_named(root, name)
-    checkpoint_directory(run, parse_run_name(name).checkpoint or reference)
+    checkpoint_directory(run, read_run_name(root, name).checkpoint or reference)
     session = Session(experiment_of(run), run, stored_status(run.path).seed, Silent())
     learner = language_model(session.learner, "assay export")
     check_base(session)

@@ -1,4 +1,4 @@
-"""Runs the missing runs of a sweep: one process for each run, one run at a time on each device.
+"""Runs the missing runs of a sweep: one process for each run, a few at a time on each device.
 
 An interrupted run is resumed, a run that is live elsewhere is left alone, a failed one is reported
 at the end. Each process is an `assay run`.
@@ -23,10 +23,10 @@ from assay.lab.sweep.planned_runs import Planned, plan
 from assay.lab.sweep.read_sweep import SweepFile
 from assay.runs.same_experiment import check_same, newest
 from assay.runs.status import read_status
+from assay.runs.winner_file import SWEEPS, write_points
 
 POLL_SECONDS = 0.05
 CPU = "cpu"
-SWEEPS = "sweeps"
 PROGRAM = """
 import signal, sys
 from assay.sandbox.call_process import PR_SET_PDEATHSIG, process_control
@@ -89,7 +89,8 @@ def missing_work(root: Path, found: SweepFile) -> Work:
     reading and checking the names of each cell's experiment raise: nothing is started then.
     """
     jobs, finished, busy = [], [], []
-    for planned in plan(found):
+    every = plan(found)
+    for planned in every:
         check_names(planned.experiment, planned.base, planned.overrides, root)
         for seed in planned.experiment.seeds:
             run = newest(root, planned.name, seed)
@@ -104,7 +105,25 @@ def missing_work(root: Path, found: SweepFile) -> Work:
                 busy.append(f"{planned.name}#{seed}")
             else:
                 jobs.append(Job(planned, seed, status or "nothing"))
+    record_points(root, found, every)
     return Work(tuple(jobs), tuple(finished), tuple(busy))
+
+
+def record_points(root: Path, found: SweepFile, planned: tuple[Planned, ...]) -> Path:
+    """Store what the sweep runs: every point with its values and the name of its runs."""
+    search = found.sweep.search.model_dump(exclude_none=True)
+    return write_points(
+        root,
+        found.sweep.name,
+        {
+            "schema": 1,
+            "search": {"how": "list"} if found.sweep.points else search,
+            "points": [
+                {"run": plan.name, "values": dict(point), "seeds": plan.experiment.seeds}
+                for plan, point in zip(planned, found.points, strict=True)
+            ],
+        },
+    )
 
 
 def devices_of(given: str | None) -> list[str]:
@@ -127,6 +146,17 @@ def devices_of(given: str | None) -> list[str]:
     return names
 
 
+def threads_of(slots: Sequence[str], workers: int) -> int | None:
+    """Threads of each process where several share the cores; None: as many as it takes by itself.
+
+    OMP_NUM_THREADS of the user stays: results depend on the number of threads, and on nothing else
+    that `workers` changes.
+    """
+    if workers == 1 or "OMP_NUM_THREADS" in os.environ:
+        return None
+    return max(1, len(os.sched_getaffinity(0)) // len(slots))
+
+
 def visible_gpus() -> list[str]:
     """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES takes."""
     count = torch.cuda.device_count()
@@ -141,28 +171,33 @@ def run_jobs(
     devices: Sequence[str],
     tell: Callable[[str], None],
     despite: str | None = None,
+    workers: int = 1,
 ) -> list[Done]:
     """Execute the jobs, each on the next free device; returns how they ended, in that order.
 
-    `despite` is the reason why runs are made whose checks end with errors.
+    `despite` is the reason why runs are made whose checks end with errors. `workers` is the number
+    of runs at a time on each device.
 
     When this process is stopped, the processes it started are stopped too; what they had done is
     on disk and is continued by the next call.
     """
     waiting, done = deque(jobs), []
-    busy: dict[str, tuple[Job, subprocess.Popen[bytes], Path]] = {}
+    slots = [device for _ in range(workers) for device in devices]
+    threads = threads_of(slots, workers)
+    busy: dict[int, tuple[Job, subprocess.Popen[bytes], Path]] = {}
     try:
         while waiting or busy:
-            for device in devices:
-                if device not in busy and waiting:
+            for slot, device in enumerate(slots):
+                if slot not in busy and waiting:
                     job = waiting.popleft()
                     log = root / SWEEPS / sweep / "logs" / f"{job.plan.name}.seed-{job.seed}.log"
-                    busy[device] = (job, launched(root, job, device, log, despite), log)
+                    process = launched(root, job, device, log, despite, threads)
+                    busy[slot] = (job, process, log)
                     tell(f"{job.name}: {WORDS[job.had]} on {device} ({len(waiting)} waiting)")
-            for device in [d for d, (_, process, _) in busy.items() if process.poll() is not None]:
-                job, process, log = busy.pop(device)
+            for slot in [s for s, (_, process, _) in busy.items() if process.poll() is not None]:
+                job, process, log = busy.pop(slot)
                 code = process.returncode
-                done.append(Done(job, device, code, log, last_line(log) if code else ""))
+                done.append(Done(job, slots[slot], code, log, last_line(log) if code else ""))
                 tell(f"{job.name}: {'finished' if code == 0 else done[-1].said}")
             time.sleep(POLL_SECONDS)
     finally:
@@ -181,7 +216,12 @@ WORDS = {
 
 
 def launched(
-    root: Path, job: Job, device: str, log: Path, despite: str | None = None
+    root: Path,
+    job: Job,
+    device: str,
+    log: Path,
+    despite: str | None = None,
+    threads: int | None = None,
 ) -> subprocess.Popen[bytes]:
     """The process of one job, whose output goes to its log; it dies with this one."""
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -190,6 +230,8 @@ def launched(
     options += [] if despite is None else [f"--despite={despite}"]
     command = [sys.executable, "-c", PROGRAM, "run", str(job.plan.base), "--lab", str(root)]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "" if device == CPU else device}
+    if threads is not None:
+        environment["OMP_NUM_THREADS"] = str(threads)
     with log.open("ab") as stream:
         return _spawn([*command, "--or-resume", *options], environment, stream)
 

@@ -40,6 +40,8 @@ class Planned:
     base: Path
     overrides: tuple[str, ...]
     cells: tuple[Measured, ...]
+    point: str
+    """Its values as they are in its name."""
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -48,24 +50,22 @@ class Planned:
 
 
 def plan(found: SweepFile) -> tuple[Planned, ...]:
-    """Every run of a sweep, axes varying from the last to the first.
+    """Every run of a sweep: its listed or drawn points, or all combinations, the last axis varying
+    first.
 
     Raises SpecError where an axis of an evaluation cannot be one, where two runs would have one
     name, and where a cell's experiment is refused.
     """
     measuring = tuple(axis for axis in found.axes if axis.key.startswith("evaluate."))
-    making = [axis for axis in found.axes if axis not in measuring]
     for axis in measuring:
         _check_measuring(found, axis)
-    short = short_names([axis.key for axis in making])
-    runs = []
-    for values in itertools.product(*(axis.values for axis in making)):
-        place = {axis.key: value for axis, value in zip(making, values, strict=True)}
-        runs.append(_planned(found, place, measuring, short))
+    short = short_names([axis.key for axis in found.axes if axis.makes_runs])
+    runs = [_planned(found, point, measuring, short) for point in found.points]
     names = [run.name for run in runs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise found.refuse(("axes",), f"two runs would be named {twice!r}", "rename a value")
+        place = ("points",) if found.sweep.points else ("axes",)
+        raise found.refuse(place, f"two runs would be named {twice!r}", "rename a value")
     for run in runs:
         _ = run.experiment
     return tuple(runs)
@@ -86,11 +86,11 @@ def _planned(
     own = {key: value for key, value in place.items() if key != ARM}
     parts = [found.sweep.name, *([str(arm)] if arm is not None else [])]
     parts += [f"{short[key]}-{slug(value)}" for key, value in own.items()]
-    name = ".".join(parts)
+    name, point = ".".join(parts), ".".join(parts[1:])
     # An axis goes last: it is what the cell is about, whatever its arm sets.
     settings = [*found.overrides_of(arm), *(f"{key}={inline(v)}" for key, v in own.items())]
     cells, more = _measured(found, base, settings, place, measuring)
-    return Planned(name, base, (f"name={inline(name)}", *settings, *more), tuple(cells))
+    return Planned(name, base, (f"name={inline(name)}", *settings, *more), tuple(cells), point)
 
 
 def _measured(

@@ -4,18 +4,18 @@ A problem in it or in an arm's experiment is one line with file and line. `plann
 runs; names of registers are checked when a cell is filled.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError
 
 from assay.data.toml_text import KeyPath
 from assay.errors import InputError, nearest
-from assay.experiment.base_table import Many, Name, Positive, Table, refused
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.experiment.experiment import Experiment, RunName
+from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import annotations_at
 from assay.experiment.problems import Problem, problems_in
 from assay.experiment.read_file import (
@@ -26,85 +26,19 @@ from assay.experiment.read_file import (
     read_text,
 )
 from assay.experiment.toml_write import inline
+from assay.lab.sweep.checkpoint_axis import unmeasured, value_refusal
+from assay.lab.sweep.drawn_points import drawn_points
+from assay.lab.sweep.sweep_tables import RangeSpec, Sweep
 
 ARM = "arm"
 """The axis of the sweep's arms; any other axis is a dotted path or a key of a checkpoint."""
-
-
-class ArmSpec(Table):
-    """One arm: a method, a model or a setting under a name of its own."""
-
-    base: str | None = None
-    """Its experiment file, relative to the sweep file; omitted means the sweep's."""
-    set: dict[str, Any] = Field(default_factory=dict)
-    """Values that are its own, by dotted path."""
-
-
-class BaselineSpec(Table):
-    """What every cell is compared with: one of the three."""
-
-    where: dict[str, Any] = Field(default_factory=dict)
-    """Axis and value, as in `arm = "control"`: the cell that differs in nothing else."""
-    run: str | None = None
-    """A run or a checkpoint of one, measured on the same items: NAME[@CHECKPOINT]."""
-    checkpoint: str | None = None
-    """A checkpoint of the cell's own run, such as `base`."""
-
-    @model_validator(mode="after")
-    def _one_of_them(self) -> Self:
-        given = [n for n in ("where", "run", "checkpoint") if getattr(self, n)]
-        if len(given) != 1:
-            found = " and ".join(given) or "none"
-            raise refused("where", f"one of where, run and checkpoint is needed, not {found}")
-        return self
-
-
-class Sweep(Table):
-    """A sweep: runs of one experiment that differ in the values of the axes."""
-
-    name: RunName
-    """Runs are named after it and their values: letters, digits, `.`, `_` and `-`."""
-    about: str = ""
-    """What the sweep is meant to find out, in a sentence."""
-    base: str
-    """The experiment file, relative to the sweep file."""
-    on: Annotated[Many[str], Field(min_length=1)]
-    """The reporting evaluation of the experiment that a cell shows; several with `ratios_to`."""
-    ratios_to: dict[str, Positive] = Field(default_factory=dict)
-    """Baseline score of each of several evaluations; a cell is the harmonic mean of the ratios."""
-    select: str | None = None
-    """The evaluation with role `select` that recommends a cell; omitted: the only one there is."""
-    checkpoint: str | None = None
-    """STAGE.last, STAGE.best, STAGE.step-N, or STAGE.all with the axis `step` or `epoch`; omitted:
-    the last one measured."""
-    rows: str | None = None
-    """The axis down the table; omitted: the first."""
-    columns: str | None = None
-    """The axis across the table; omitted: the second."""
-    baseline: BaselineSpec | None = None
-    """What cells are compared with; omitted: nothing is compared."""
-    axes: dict[str, Any] = Field(default_factory=dict)
-    """Values by dotted path of the experiment, such as `stage.sft.batch = [8, 16]`."""
-    arms: dict[Name, ArmSpec] = Field(default_factory=dict)
-    """Arms by name: one more axis, called `arm`."""
-
-    @model_validator(mode="after")
-    def _ratios_need_baselines(self) -> Self:
-        if len(self.on) > 1 or self.ratios_to:
-            missing = sorted(set(self.on) - set(self.ratios_to))
-            if missing:
-                raise refused("ratios_to", f"no baseline score for {', '.join(missing)}")
-            unknown = sorted(set(self.ratios_to) - set(self.on))
-            if unknown:
-                raise refused("ratios_to", f"{', '.join(unknown)} is not one of 'on'")
-        if not self.axes and not self.arms:
-            raise refused("axes", "a sweep needs an axis or arms")
-        return self
-
-
-LATE = ("checkpoint", "stage", "step", "epoch", "seed", "name")
+POINT = "point"
+"""The key of a whole point of a search, by its part of the run's name."""
+CHECKPOINT_AXES = ("checkpoint", "step", "epoch")
+"""Axes of the checkpoints of one run."""
+LATE = (*CHECKPOINT_AXES, "stage", "seed", "name", POINT)
 """Axes that a table of the sweep may have besides its own."""
-CHECKPOINTS = "write base, STAGE.best, STAGE.last, STAGE.step-N or STAGE.all"
+EVERY = "write base, STAGE.best, STAGE.last, STAGE.step-N or STAGE.all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +46,21 @@ class Axis:
     """One axis of a sweep."""
 
     key: str
-    """Dotted path in the experiment, or `arm`."""
+    """Dotted path in the experiment, `arm`, or a key of checkpoints."""
     values: tuple[Any, ...]
     path: KeyPath
     """Where the sweep file has it."""
+    range: RangeSpec | None = None
+    """What a random search draws from; `values` are then those drawn."""
+
+    @property
+    def makes_runs(self) -> bool:
+        """Whether each value is another run; else each run is measured at all values."""
+        return self.key not in CHECKPOINT_AXES and not self.key.startswith("evaluate.")
+
+
+Point = Mapping[str, Any]
+"""The values of the axes that make runs, by key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +72,18 @@ class SweepFile:
     sweep: Sweep
     axes: tuple[Axis, ...]
     """`arm` last, where there are arms."""
+    points: tuple[Point, ...] = ()
+    """What is run, once for each seed."""
+
+    @property
+    def chosen_points(self) -> bool:
+        """Whether some combinations of the axes' values are left out on purpose."""
+        return bool(self.sweep.points) or self.sweep.search.how == "random"
+
+    @property
+    def checkpoint_axis(self) -> Axis | None:
+        """The axis of the checkpoints of each run, where there is one."""
+        return next((axis for axis in self.axes if axis.key in CHECKPOINT_AXES), None)
 
     def base_of(self, arm: str | None) -> Path:
         """The experiment file of an arm."""
@@ -153,30 +110,111 @@ def read_sweep(file: Path) -> SweepFile:
     except ValidationError as invalid:
         problems = problems_in(invalid.errors(include_url=False), raw, Sweep)
         raise first_error(problems, file, text, []) from None
-    axes = [Axis(key, _values(value), ("axes", *at)) for key, value, at in leaves(sweep.axes)]
+    axes = [*_listed_axes(sweep), *_axes(sweep, file, text)]
     if sweep.arms:
         axes.append(Axis(ARM, tuple(sweep.arms), ("arms",)))
     found = SweepFile(file, text, sweep, tuple(axes))
     for axis in axes:
         _check_axis(found, axis)
-    _check_layout(found)
-    _check_baseline(found)
     for arm in sweep.arms or [None]:
         _check_base(found, arm)
+    found = _with_points(found)
+    _check_layout(found)
+    _check_baseline(found)
     return found
 
 
-def leaves(table: Mapping[str, Any], at: KeyPath = ()) -> Iterator[tuple[str, Any, KeyPath]]:
+def _axes(sweep: Sweep, file: Path, text: str) -> Iterator[Axis]:
+    """The axes of `[axes]`."""
+    for key, value, at in leaves(sweep.axes, ranges=True):
+        path = ("axes", *at)
+        if not _is_range(value):
+            yield Axis(key, _values(value), path)
+            continue
+        try:
+            yield Axis(key, (), path, RangeSpec.model_validate(value))
+        except ValidationError as invalid:
+            inner = problems_in(invalid.errors(include_url=False), value, RangeSpec)
+            problems = [replace(each, path=(*path, *each.path)) for each in inner]
+            raise first_error(problems, file, text, []) from None
+
+
+def _listed_axes(sweep: Sweep) -> list[Axis]:
+    """The keys of listed points, with the values that occur."""
+    found: dict[str, Axis] = {}
+    for index, point in enumerate(sweep.points):
+        for key, value, at in leaves(point):
+            axis = found.get(key) or Axis(key, (), ("points", index, *at))
+            known = (*axis.values, *(() if value in axis.values else (value,)))
+            found[key] = replace(axis, values=known)
+    return [axis for key, axis in found.items() if key != ARM]
+
+
+def _with_points(found: SweepFile) -> SweepFile:
+    """The sweep with its points: listed, drawn, or all combinations."""
+    making = [axis for axis in found.axes if axis.makes_runs]
+    if found.sweep.points:
+        return replace(found, points=tuple(_listed_points(found)))
+    if found.sweep.search.how == "random":
+        return _with_drawn(found, making)
+    values = product(*(axis.values for axis in making))
+    keys = [axis.key for axis in making]
+    return replace(found, points=tuple(dict(zip(keys, each, strict=True)) for each in values))
+
+
+def _with_drawn(found: SweepFile, making: Sequence[Axis]) -> SweepFile:
+    search = found.sweep.search
+    assert search.points is not None
+    choices = {axis.key: axis.range or axis.values for axis in making}
+    points = drawn_points(choices, search.points, search.seed)
+    if len(points) < search.points:
+        problem = f"of the axes' values there are only {len(points)} points, not {search.points}"
+        raise found.refuse(("search", "points"), problem, "write fewer, or leave 'search' out")
+    axes = [
+        replace(axis, values=tuple(sorted({point[axis.key] for point in points})))
+        if axis.range
+        else axis
+        for axis in found.axes
+    ]
+    return replace(found, axes=tuple(axes), points=tuple(points))
+
+
+def _listed_points(found: SweepFile) -> Iterator[Point]:
+    """The points that the file lists. Raises SpecError for one that is no further run."""
+    texts: list[str] = []
+    for index, table in enumerate(found.sweep.points):
+        point = {key: value for key, value, _ in leaves(table)}
+        if found.sweep.arms and point.get(ARM) not in found.sweep.arms:
+            known = list(found.sweep.arms)
+            fix = nearest(str(point.get(ARM, "")), known)
+            raise found.refuse(("points", index), "names no arm of the sweep", fix)
+        text = inline(dict(sorted(point.items())))
+        if text in texts:
+            problem = f"is point {texts.index(text) + 1} again"
+            raise found.refuse(("points", index), problem, "leave one out")
+        texts.append(text)
+        yield point
+
+
+def leaves(
+    table: Mapping[str, Any], at: KeyPath = (), *, ranges: bool = False
+) -> Iterator[tuple[str, Any, KeyPath]]:
     """Dotted path, value and written place of everything in nested tables.
 
-    A key with a dot in it (in quotes) is a whole path, and its value is taken as it is.
+    A key with a dot in it (in quotes) is a whole path, and its value is taken as it is; with
+    `ranges`, so is a range.
     """
     for key, value in table.items():
-        if isinstance(value, Mapping) and "." not in key:
-            for inner, leaf, place in leaves(value, (*at, key)):
+        if isinstance(value, Mapping) and "." not in key and not (ranges and _is_range(value)):
+            for inner, leaf, place in leaves(value, (*at, key), ranges=ranges):
                 yield f"{key}.{inner}", leaf, place
         else:
             yield key, value, (*at, key)
+
+
+def _is_range(value: Any) -> bool:
+    """Whether a value is written as a range: keys such as clip.low and clip.high are axes."""
+    return isinstance(value, Mapping) and "scale" in value and bool({"low", "high"} & value.keys())
 
 
 def _values(value: Any) -> tuple[Any, ...]:
@@ -184,15 +222,41 @@ def _values(value: Any) -> tuple[Any, ...]:
 
 
 def _check_axis(found: SweepFile, axis: Axis) -> None:
-    if not axis.values:
+    if axis.range is None and not axis.values:
         raise found.refuse(axis.path, "has no values")
     texts = [inline(value) for value in axis.values]
     for index, text in enumerate(texts):
         if text in texts[:index]:
             raise found.refuse(axis.path, f"has the value {text} twice", "leave one out")
     first = axis.key.partition(".")[0]
-    if first in ("name", "seeds", "control", "vary", "about", "note"):
+    if first in ("name", "seeds", "control", "vary", "about", "note", POINT):
         raise found.refuse(axis.path, f"{axis.key!r} is no axis", _why_no_axis(first))
+    _check_search(found, axis)
+    if axis.key in CHECKPOINT_AXES:
+        _check_checkpoint_axis(found, axis)
+
+
+def _check_search(found: SweepFile, axis: Axis) -> None:
+    """Ranges are drawn from, and listed points are in place of axes that make runs."""
+    if axis.range is not None and (found.sweep.search.how != "random" or not axis.makes_runs):
+        fix = 'write search = { how = "random", points = 12 }' if axis.makes_runs else "list them"
+        raise found.refuse(axis.path, "a range has no values of its own", fix)
+    if found.sweep.points and axis.makes_runs == (axis.path[0] == "axes"):
+        where = "[axes]" if not axis.makes_runs else "the points"
+        raise found.refuse(axis.path, f"{axis.key!r} belongs into {where}", "move it there")
+
+
+def _check_checkpoint_axis(found: SweepFile, axis: Axis) -> None:
+    others = [each.key for each in found.axes if each.key in CHECKPOINT_AXES]
+    if others[0] != axis.key:
+        raise found.refuse(axis.path, f"{others[0]} names the checkpoints already", "leave one out")
+    reference = parse_checkpoint(found.sweep.checkpoint or "")
+    if found.sweep.checkpoint and (reference is None or reference.which != "all"):
+        problem = f"{found.sweep.checkpoint!r} is one checkpoint, and {axis.key} is an axis"
+        raise found.refuse(("checkpoint",), problem, "leave it out")
+    refusal = value_refusal(axis.key, axis.values)
+    if refusal is not None:
+        raise found.refuse(axis.path, *refusal)
 
 
 def _check_layout(found: SweepFile) -> None:
@@ -203,9 +267,7 @@ def _check_layout(found: SweepFile) -> None:
         if key is not None and key not in (*known, *LATE) and not key.startswith("evaluation."):
             raise found.refuse((field,), f"{key!r} is no axis", nearest(key, [*known, *LATE]))
     if sweep.checkpoint is not None and parse_checkpoint(sweep.checkpoint) is None:
-        raise found.refuse(
-            ("checkpoint",), f"{sweep.checkpoint!r} is not a checkpoint", CHECKPOINTS
-        )
+        raise found.refuse(("checkpoint",), f"{sweep.checkpoint!r} is not a checkpoint", EVERY)
 
 
 def _check_baseline(found: SweepFile) -> None:
@@ -224,7 +286,7 @@ def _check_baseline(found: SweepFile) -> None:
             )
     if baseline.checkpoint is not None and parse_checkpoint(baseline.checkpoint) is None:
         problem = f"{baseline.checkpoint!r} is not a checkpoint"
-        raise found.refuse(("baseline", "checkpoint"), problem, CHECKPOINTS)
+        raise found.refuse(("baseline", "checkpoint"), problem, EVERY)
 
 
 def _why_no_axis(key: str) -> str:
@@ -247,9 +309,15 @@ def _check_base(found: SweepFile, arm: str | None) -> None:
         raise found.refuse(("arms", arm, "set"), str(error)) from None
     values = experiment.model_dump(mode="json")
     for axis in found.axes:
-        if axis.key != ARM and not _is_key(axis.key, values):
+        if axis.key not in (ARM, *CHECKPOINT_AXES) and not _is_key(axis.key, values):
             raise found.refuse(axis.path, f"{base.name} has no such key", _offer(axis.key, values))
     _check_evaluations(found, experiment)
+    axis = found.checkpoint_axis
+    if axis is not None and not any(each.key.endswith(("steps", "epochs")) for each in found.axes):
+        names = (*found.sweep.on, *found.sweep.selecting)
+        refusal = unmeasured(axis.key, axis.values, experiment, names)
+        if refusal is not None:
+            raise found.refuse(axis.path, *refusal)
 
 
 def _is_key(key: str, values: Mapping[str, Any]) -> bool:
@@ -267,6 +335,8 @@ def _is_key(key: str, values: Mapping[str, Any]) -> bool:
 
 def _offer(key: str, values: Mapping[str, Any]) -> str:
     known = [inner for inner, _, _ in leaves({k: v for k, v in values.items() if v is not None})]
+    if key.endswith((".low", ".high")) and key.rpartition(".")[0] in known:
+        return 'a range has a scale: { low = 1e-5, high = 1e-3, scale = "log" }'
     return nearest(key, known)
 
 
@@ -274,7 +344,7 @@ def _check_evaluations(found: SweepFile, experiment: Experiment) -> None:
     """`on` reports and `select` selects, in every arm."""
     for role, names, key in (
         ("report", found.sweep.on, "on"),
-        ("select", [found.sweep.select] if found.sweep.select else [], "select"),
+        ("select", found.sweep.selecting, "select"),
     ):
         known = [name for name, e in experiment.evaluate.items() if e.role == role]
         for name in names:

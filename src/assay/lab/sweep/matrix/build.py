@@ -4,7 +4,7 @@ Figures come from `judged_cells` and `summary`; runs are found in `units`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from assay.compare.arm import Arm
@@ -29,7 +29,8 @@ from assay.lab.sweep.matrix.model import (
     Value,
     origins_of,
 )
-from assay.lab.sweep.matrix.summary import Controls, View, arms, margins, overlaps, recommend
+from assay.lab.sweep.matrix.recommendation import recommend
+from assay.lab.sweep.matrix.summary import Controls, View, arms, margins, overlaps
 from assay.lab.sweep.read_sweep import ARM
 from assay.runs.manifest_file import overridden, read_manifest
 from assay.runs.run_directory import RunDirectory
@@ -48,11 +49,20 @@ class Question:
     on: tuple[str, ...]
     ratios_to: Mapping[str, float]
     baseline: Baseline | None
-    select: str | None
+    select: tuple[str, ...]
+    """The evaluations that rank cells; empty: the only selecting one."""
     declared: tuple[str, ...]
     """Keys in which the units may differ: the axes, and what arms set."""
     allow: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
+    select_ratios: Mapping[str, float] = field(default_factory=dict)
+    """Baseline scores of `select`, where it is several."""
+    listed: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    """The wanted values of a key of checkpoints."""
+    sweep: bool = False
+    """Whether the units are all points of one."""
+    chosen_points: bool = False
+    """Whether places without a unit are no part of the search; else their runs are missing."""
 
 
 def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
@@ -60,11 +70,10 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
     for key in layout.keys:
         check_key(key, [unit.coordinates for unit in units])
     if ask.baseline and ask.baseline.where:
-        _check_where(units, layout, ask.baseline.where)
-    rows, columns, layers = _axes(units, layout)
-    cells = _placed(
-        units, layout, [(r, c, *layer) for layer in layers for r in rows for c in columns]
-    )
+        _check_where(units, layout, ask)
+    rows, columns, layers = _axes(units, layout, ask)
+    places = [(r, c, *layer) for layer in layers for r in rows for c in columns]
+    cells = _placed(units, layout, places, "not in the search" if ask.chosen_points else "not run")
     ratios = tuple(ask.ratios_to.values())
     cells = {p: scored(c, ratios) if c.state == "measured" else c for p, c in cells.items()}
     controls: Controls = {}
@@ -92,9 +101,16 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
         tally=view.tally(cells),
         arms=tuple(arms(view, layout)),
         overlaps=overlaps(layout, cells.values()),
-        recommendation=recommend(cells, controls, ask.baseline, ask.select),
+        recommendation=replace(
+            recommend(cells, controls, ask.baseline is not None, ask.select, ask.select_ratios),
+            points=_points(cells) if ask.sweep else 0,
+        ),
         notes=tuple(notes),
     )
+
+
+def _points(cells: Mapping[Place, Cell]) -> int:
+    return sum(cell.state != "not in the search" for cell in cells.values())
 
 
 def _check_one_metric(arms: Iterable[Arm]) -> None:
@@ -112,12 +128,13 @@ def _check_one_metric(arms: Iterable[Arm]) -> None:
         check_one_metric(named)
 
 
-def _check_where(units: Sequence[Unit], layout: Layout, where: Mapping[str, object]) -> None:
+def _check_where(units: Sequence[Unit], layout: Layout, ask: Question) -> None:
+    where = (ask.baseline.where if ask.baseline else None) or {}
     for key, value in where.items():
         if key not in layout.keys:
             fix = "an axis of this table: " + ", ".join(layout.keys)
             raise BadBaseline(f"the baseline's {key!r} is no axis", fix=fix)
-        known = _values(units, key)
+        known = _values(units, key, ask)
         if place_value(value) not in known:
             problem = f"no cell has the baseline's {key} = {value}"
             raise BadBaseline(problem, fix=nearest(str(value), known))
@@ -129,22 +146,26 @@ def _measured_on(cells: Iterable[Cell]) -> tuple[str, ...]:
 
 
 def _axes(
-    units: Sequence[Unit], layout: Layout
+    units: Sequence[Unit], layout: Layout, ask: Question
 ) -> tuple[tuple[Value, ...], tuple[Value, ...], tuple[Place, ...]]:
     """The values of rows and columns, and the combinations that are layers."""
-    known = {key: _values(units, key) for key in layout.keys}
+    known = {key: _values(units, key, ask) for key in layout.keys}
     columns = known[layout.columns] if layout.columns else (None,)
     found = {
         tuple(place_value(u.coordinates.get(key)) for key in layout.layers)
         for u in units
         if _placeable(u, layout.layers)
     }
-    # In the order of the axes; only combinations that some unit has.
-    layers = [p for p in product(*(known[key] for key in layout.layers)) if p in found]
+    # In the order of the axes; only combinations that some unit has, or will have.
+    every = product(*(known[key] for key in layout.layers))
+    late = [key for key in layout.layers if key in ask.listed]
+    layers = [place for place in every if place in found or late]
     return known[layout.rows], columns, tuple(layers)
 
 
-def _values(units: Sequence[Unit], key: str) -> tuple[Value, ...]:
+def _values(units: Sequence[Unit], key: str, ask: Question) -> tuple[Value, ...]:
+    if key in ask.listed:
+        return ask.listed[key]
     values = [place_value(u.coordinates.get(key)) for u in units if _placeable(u, (key,))]
     if key == ARM:
         return tuple(dict.fromkeys(values))
@@ -167,7 +188,9 @@ def _place(unit: Unit, layout: Layout) -> Place:
     return (row, column, *layers)
 
 
-def _placed(units: Sequence[Unit], layout: Layout, places: Sequence[Place]) -> dict[Place, Cell]:
+def _placed(
+    units: Sequence[Unit], layout: Layout, places: Sequence[Place], absent: State
+) -> dict[Place, Cell]:
     found: dict[Place, Unit] = {}
     for unit in units:
         if not _placeable(unit, layout.keys):
@@ -181,7 +204,7 @@ def _placed(units: Sequence[Unit], layout: Layout, places: Sequence[Place]) -> d
     return {
         place: Cell(place, found[place].state, found[place])
         if place in found
-        else Cell(place, _empty_state(units, layout, place), None)
+        else Cell(place, _empty_state(units, layout, place, absent), None)
         for place in places
     }
 
@@ -208,8 +231,8 @@ def _shared(first: Unit, second: Unit, layout: Layout) -> SharedCell:
     return SharedCell(f"{first.name} and {second.name} fall into one cell{more}", fix=fix)
 
 
-def _empty_state(units: Sequence[Unit], layout: Layout, place: Place) -> State:
-    """Why a place is empty: the run is missing, or it has no such checkpoint."""
+def _empty_state(units: Sequence[Unit], layout: Layout, place: Place, absent: State) -> State:
+    """Why a place is empty: `absent` where no unit has its settings, or the state of its run."""
     keys = [layout.rows, layout.columns, *layout.layers]
     early = {k: v for k, v in zip(keys, place, strict=True) if k is not None and not _late(k)}
     there = [
@@ -222,7 +245,7 @@ def _empty_state(units: Sequence[Unit], layout: Layout, place: Place) -> State:
         return waiting[0]
     late = [key for key in layout.keys if _late(key)]
     if not there or not late:
-        return "not run"
+        return absent
     return "not measured" if any(key.startswith(RECORD) for key in late) else "no checkpoint"
 
 

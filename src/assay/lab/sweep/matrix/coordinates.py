@@ -4,6 +4,7 @@ Keys are dotted paths of the experiment (`stage.rl.kl.coef`), `name` and `seed` 
 `step`, `epoch` and `checkpoint`, and fields of a record such as `evaluation.items`. Scores nothing.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from assay.data.hashing import canonical_json
 from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import rows_per_step
+from assay.experiment.stage_tables import StageSpec, rows_per_step
 from assay.lab.sweep.matrix.model import Value
 from assay.runs.manifest_file import read_manifest
 from assay.runs.records import EvaluationRecord
@@ -46,14 +47,28 @@ def checkpoint_coordinates(
 def epoch_of(run: RunDirectory, experiment: Experiment, stage: str, step: int) -> Value:
     """Passes over the stage's rows after `step`, to two decimals; None where rows are unknown."""
     spec = experiment.stage.get(stage)
-    if spec is None:
+    rows = _epoch_rows(run, spec) if spec is not None else None
+    if spec is None or not rows:
         return None
+    epoch = round(step * rows_per_step(spec) / rows, 2)
+    return int(epoch) if epoch == int(epoch) else epoch
+
+
+def step_of_epoch(
+    run: RunDirectory, experiment: Experiment, stage: str, epoch: float
+) -> int | None:
+    """The first step of a stage at or behind the end of an epoch; None where rows are unknown."""
+    spec = experiment.stage.get(stage)
+    rows = _epoch_rows(run, spec) if spec is not None else None
+    # Parts of an epoch are binary fractions, which may come out a little above a whole step.
+    return math.ceil(epoch * rows / rows_per_step(spec) - 1e-9) if spec and rows else None
+
+
+def _epoch_rows(run: RunDirectory, spec: StageSpec) -> int | None:
+    """The rows that one epoch of a stage visits, as the manifest counts them."""
     name, _, part = spec.data.partition(".")
     counts = read_manifest(run).get("data", {}).get(name, {}).get(part or "train", {})
-    if not counts.get("rows"):
-        return None
-    epoch = round(step * rows_per_step(spec) / counts.get("epoch_rows", counts["rows"]), 2)
-    return int(epoch) if epoch == int(epoch) else epoch
+    return counts.get("epoch_rows", counts.get("rows"))
 
 
 def record_coordinates(record: EvaluationRecord) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from assay.lab.sweep.matrix.units import arm_of_seeds
 from assay.runs.measurements import evaluation_records, measured_checkpoints
 from assay.runs.records import DamagedRecord, EvaluationRecord
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_directory, find_run, parse_run_name
+from assay.runs.run_names import checkpoint_directory, find_run, read_run_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class BadBaseline(InputError):
 
 def baseline_run(root: Path, text: str) -> Baseline:
     """NAME[@CHECKPOINT] as a baseline. Raises RunNotFound and RunNameError."""
-    reference = parse_run_name(text)
+    reference = read_run_name(root, text)
     run = find_run(root, reference)
     if reference.checkpoint is None:
         return Baseline(run=run)

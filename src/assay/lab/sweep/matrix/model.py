@@ -1,7 +1,7 @@
 """The types of a matrix: frozen data that `build` makes and `report` shows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from assay.compare.arm import Arm, Provenance
@@ -24,6 +24,7 @@ State = Literal[
     "interrupted",
     "failed",
     "not measured",
+    "not in the search",
     "no checkpoint",
     "damaged",
 ]
@@ -144,13 +145,26 @@ class Recommendation:
     choice: Choice | None = None
     cell: Cell | None = None
     """The candidate."""
-    select: str = ""
-    """The selecting evaluation."""
-    dev: ItemScores | None = None
+    select: tuple[str, ...] = ()
+    """The selecting evaluations."""
+    ratios_to: Mapping[str, float] = field(default_factory=dict)
+    """Their baseline scores; empty where they are one score."""
+    dev: tuple[ItemScores, ...] = ()
     """The candidate's scores there."""
+    dev_scores: Mapping[Place, float] = field(default_factory=dict)
+    """What every cell scored there."""
+    points: int = 0
+    """Points of the sweep; 0 for runs that are no sweep, of which none wins."""
+    missing: int = 0
+    """Points without all of their scores: then none has won."""
     rivals: tuple[Cell, ...] = ()
     problem: str = ""
     """The damage of a dev record; "" if there is none."""
+
+    @property
+    def winner(self) -> Cell | None:
+        """The best on dev, once every point was measured, whether it beats a baseline or not."""
+        return self.cell if self.points and not self.missing else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ Options missing on the command line come from the sweep file; for a set of runs 
 named. `build` makes the matrix.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from assay.lab.sweep.matrix.units import (
     units_of,
 )
 from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import SweepFile, leaves, read_sweep
+from assay.lab.sweep.read_sweep import POINT, SweepFile, leaves, read_sweep
 from assay.runs.measurements import evaluation_records
 
 
@@ -82,7 +83,7 @@ def _of_runs(root: Path, names: Sequence[str], request: Request) -> Matrix:
         on=request.on,
         ratios_to={},
         baseline=_baseline(root, request.baseline),
-        select=request.select,
+        select=(request.select,) if request.select else (),
         declared=layout.keys,
         allow=request.allow,
         notes=_damaged(root, slots, names),
@@ -93,6 +94,9 @@ def _of_runs(root: Path, names: Sequence[str], request: Request) -> Matrix:
 def _of_sweep(root: Path, found: SweepFile, request: Request) -> Matrix:
     sweep = found.sweep
     slots, others = slots_of_sweep(root, plan(found))
+    axis, select = found.checkpoint_axis, sweep.selecting
+    if request.select:
+        select = (request.select,)
     layout = sweep_layout(found, request)
     baseline = _baseline(root, request.baseline)
     if request.baseline is None and sweep.baseline is not None:
@@ -104,11 +108,15 @@ def _of_sweep(root: Path, found: SweepFile, request: Request) -> Matrix:
         name=sweep.name,
         about=sweep.about,
         on=request.on or sweep.on,
-        ratios_to={} if request.on else ratios_of(found),
+        ratios_to={} if request.on else sweep.ratios_of(sweep.on),
         baseline=baseline,
-        select=request.select or sweep.select,
+        select=select,
         declared=(*layout.keys, *declared_by(found)),
         allow=request.allow,
+        select_ratios=sweep.ratios_of(select) if select else {},
+        listed={axis.key: axis.values} if axis else {},
+        sweep=True,
+        chosen_points=found.chosen_points,
         notes=(*(Note("made_otherwise", run) for run in others), *_damaged(root, slots, ())),
     )
     if request.on:
@@ -121,26 +129,35 @@ def _damaged(root: Path, slots: Sequence[Slot], names: Sequence[str]) -> tuple[N
     return tuple(Note("damaged_run", f"{each.run} ({each.why})") for each in found)
 
 
-def ratios_of(found: SweepFile) -> dict[str, float]:
-    """The baseline scores, in the order of the evaluations; empty where a cell is one score."""
-    ratios = found.sweep.ratios_to
-    return {name: ratios[name] for name in found.sweep.on} if ratios else {}
-
-
 def declared_by(found: SweepFile) -> list[str]:
     """The keys in which the cells of a sweep differ on purpose."""
     sets = [key for arm in found.sweep.arms.values() for key, _, _ in leaves(arm.set)]
     return [*(axis.key for axis in found.axes), *sets]
 
 
+SPARSE = 4
+"""A table of axes with more places than this for each point is a list of points instead."""
+
+
 def sweep_layout(found: SweepFile, request: Request) -> Layout:
     """Rows and columns as asked, else as the file says, else the first axes; layers: the rest."""
     keys = [axis.key for axis in found.axes]
-    rows = request.rows or found.sweep.rows or keys[0]
+    rows, columns = (request.rows or found.sweep.rows), (request.columns or found.sweep.columns)
+    if rows is None and _sparse(found):
+        keys = [POINT, *(axis.key for axis in found.axes if not axis.makes_runs)]
+    elif rows == POINT:
+        keys = [axis.key for axis in found.axes if not axis.makes_runs]
+    rows = rows or keys[0]
     rest = [key for key in keys if key != rows]
-    columns = request.columns or found.sweep.columns or (rest[0] if rest else None)
+    columns = columns or (rest[0] if rest else None)
     layers = request.layers or tuple(key for key in rest if key != columns)
     return Layout(rows, columns, layers)
+
+
+def _sparse(found: SweepFile) -> bool:
+    """Whether the points of a search are few among the combinations of their values."""
+    places = math.prod(len(axis.values) for axis in found.axes if axis.makes_runs)
+    return found.chosen_points and places > SPARSE * len(found.points)
 
 
 def _build(slots: Sequence[Slot], layout: Layout, ask: Question, checkpoint: str | None) -> Matrix:
@@ -150,6 +167,7 @@ def _build(slots: Sequence[Slot], layout: Layout, ask: Question, checkpoint: str
         together=bool(ask.ratios_to),
         checkpoint=checkpoint,
         by_checkpoint=any(key in CHECKPOINT_KEYS for key in layout.keys),
+        listed=next(iter(ask.listed.items()), None),
     )
     units = [unit for slot in slots for unit in units_of(slot, wanted)]
     _check_on(units, ask)

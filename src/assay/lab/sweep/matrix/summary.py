@@ -1,7 +1,6 @@
-"""Summarises the cells of a matrix: averages, counts, arms, shared items, the recommended setting.
+"""Summarises the cells of a matrix: averages, counts, arms, shared items.
 
-Decides which cells belong together; figures come from `judge`. The recommendation follows
-`judge.selection`, from records of role `select` alone.
+Decides which cells belong together; figures come from `judge`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,13 +9,10 @@ from typing import Any
 
 from assay.compare.arm import Arm
 from assay.compare.fairness import ROWS
-from assay.judge.arms import as_repeats
 from assay.judge.averages import Average, average, average_change
 from assay.judge.families import Tally, relation, tally
-from assay.judge.scores import ItemScores
-from assay.judge.selection import choose
 from assay.lab.sweep.matrix.coordinates import ordered
-from assay.lab.sweep.matrix.judged_cells import Baseline, pooled
+from assay.lab.sweep.matrix.judged_cells import pooled
 from assay.lab.sweep.matrix.model import (
     ArmView,
     Cell,
@@ -24,14 +20,10 @@ from assay.lab.sweep.matrix.model import (
     Margin,
     Overlap,
     Place,
-    Recommendation,
-    Unit,
     Value,
     origins_of,
 )
-from assay.lab.sweep.matrix.units import dev_scores, selecting
 from assay.lab.sweep.read_sweep import ARM
-from assay.runs.records import DamagedRecord
 
 EXAMPLES = "options.examples"
 """Worked examples in a prompt: a benchmark takes the first ones, so fewer lie within more."""
@@ -127,7 +119,7 @@ class View:
         compared = {repr(p): c.comparison for p, c in cells.items() if c.comparison is not None}
         items = {repr(p): item_ids(c) for p, c in cells.items() if c.comparison is not None}
         run = sum(c.state == "measured" for c in cells.values())
-        absent = sum(c.state == "no checkpoint" for c in cells.values())
+        absent = sum(c.state in ("no checkpoint", "not in the search") for c in cells.values())
         return tally(compared, run, len(cells) - run - absent, items)
 
 
@@ -149,7 +141,8 @@ def margins(
 
 
 def _margin(view: View, key: str, value: Value, layer: Place, places: Sequence[Place]) -> Margin:
-    return Margin(key, value, layer, view.average(places), view.change(places), len(places))
+    searched = sum(view.cells[place].state != "not in the search" for place in places)
+    return Margin(key, value, layer, view.average(places), view.change(places), searched)
 
 
 def arms(view: View, layout: Layout) -> Iterable[ArmView]:
@@ -173,69 +166,3 @@ def arms(view: View, layout: Layout) -> Iterable[ArmView]:
 def _by_verdict(cells: Iterable[Cell], verdict: str) -> tuple[Cell, ...]:
     found = [(c, c.comparison) for c in cells if c.comparison and c.comparison.verdict == verdict]
     return tuple(c for c, _ in sorted(found, key=lambda pair: -abs(pair[1].difference)))
-
-
-def recommend(
-    cells: Mapping[Place, Cell],
-    controls: Mapping[Place, tuple[Arm, ...]],
-    baseline: Baseline | None,
-    select: str | None,
-) -> Recommendation:
-    """The best cell on dev if it beats its baseline there after correction for multiple
-    comparisons."""
-    measured = {p: c for p, c in cells.items() if c.state == "measured" and c.unit is not None}
-    known = selecting([c.unit for c in measured.values() if c.unit])
-    if select is None and len(known) != 1:
-        return Recommendation("several_select" if known else "no_select")
-    name = select or known[0]
-    try:
-        dev = {p: _dev(c.unit, name) for p, c in measured.items()}
-    except DamagedRecord as error:
-        return Recommendation("dev_damaged", select=name, problem=str(error))
-    scores = {p: s for p, s in dev.items() if s is not None}
-    if not scores:
-        return Recommendation("no_select", select=name)
-    if len({frozenset(s.item_ids) for s in scores.values()}) > 1:
-        return Recommendation("dev_differs", select=name)
-    if baseline is None:
-        return Recommendation("no_baseline", select=name)
-    bases = {p: _baseline(p, cells, controls, name) for p in scores}
-    unfair = {p for p in scores if _not_comparable(cells[p])}
-    usable = {p for p in scores if p not in unfair and (bases[p] or cells[p].is_baseline)}
-    if not usable:
-        return Recommendation("no_dev_baseline", select=name)
-    looks = sum(u.looks for p in scores if (u := cells[p].unit) and not cells[p].is_baseline)
-    found = choose(
-        {repr(p): scores[p] for p in scores if p in usable},
-        {repr(p): bases[p] for p in scores if p in usable},
-        max(looks, 1),
-    )
-    by_name = {repr(p): p for p in scores}
-    place = by_name[found.candidate]
-    reason = (
-        "baseline_best" if found.comparison is None else "chosen" if found.chosen else "unproven"
-    )
-    rivals = tuple(cells[by_name[n]] for n in found.rivals)
-    return Recommendation(reason, found, cells[place], name, scores[place], rivals)
-
-
-def _dev(unit: Unit | None, name: str) -> ItemScores | None:
-    found = dev_scores(unit, name) if unit else None
-    return as_repeats(found) if found else None
-
-
-def _baseline(
-    place: Place,
-    cells: Mapping[Place, Cell],
-    controls: Mapping[Place, tuple[Arm, ...]],
-    name: str,
-) -> ItemScores | None:
-    """The dev scores of the runs and checkpoints that a cell is compared with."""
-    control = controls.get(place)
-    if control is None:
-        return None
-    return _dev(Unit("", {}, "measured", (), control), name)
-
-
-def _not_comparable(cell: Cell) -> bool:
-    return cell.comparison is not None and cell.comparison.verdict == "not comparable"

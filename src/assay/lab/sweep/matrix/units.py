@@ -4,8 +4,8 @@ Runs are found by name or pattern, or from a sweep's plan; only finished runs gi
 without a measurement has a reason. `build` places and compares the units.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,16 @@ from assay.lab.sweep.matrix.coordinates import (
     checkpoint_coordinates,
     record_coordinates,
     run_coordinates,
+    step_of_epoch,
 )
-from assay.lab.sweep.matrix.model import State, Unit, origins_of
+from assay.lab.sweep.matrix.model import State, Unit, Value, origins_of
 from assay.lab.sweep.planned_runs import Planned
-from assay.runs.checkpoints import read_selection
+from assay.lab.sweep.read_sweep import POINT
+from assay.runs.checkpoints import read_selection, step_name
 from assay.runs.measurements import evaluation_records, measured_checkpoints
 from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
 from assay.runs.run_directory import RunDirectory, all_runs
-from assay.runs.run_names import RunNotFound, find_run, parse_run_name
+from assay.runs.run_names import RunNotFound, find_run, read_run_name
 from assay.runs.same_experiment import DamagedRun, apart, begun, made_so, newest_by_seed
 from assay.runs.status import read_status, stored_status
 
@@ -74,7 +76,7 @@ def _named(root: Path, text: str) -> list[RunDirectory]:
             fix = nearest(text, every) if every else f"no runs in {root}"
             raise RunNotFound(f"no run fits {text!r}", fix=fix)
     else:
-        reference = parse_run_name(text)
+        reference = read_run_name(root, text)
         found = find_run(root, reference)
         if reference.id is not None or reference.seed is not None:
             return [found]
@@ -100,7 +102,7 @@ def slots_of_sweep(root: Path, planned: Sequence[Planned]) -> tuple[list[Slot], 
                 runs.append(run)
         same = [run for run in runs if made_so(run, plan.experiment)]
         others += [str(run) for run in runs if run not in same]
-        known = {**flat_of(plan), "name": plan.name}
+        known = {**flat_of(plan), "name": plan.name, POINT: plan.point}
         for cell in plan.cells:
             coordinates = {**known, **cell.place}
             seeds = len(plan.experiment.seeds)
@@ -128,6 +130,8 @@ class Ask:
     """STAGE.last, STAGE.best, STAGE.step-N, STAGE.all, base, or None for the last measured."""
     by_checkpoint: bool = False
     """Whether a key of checkpoints is an axis, so that all are wanted."""
+    listed: tuple[str, tuple[Value, ...]] | None = None
+    """A key of checkpoints with the values that are wanted; None: all there are."""
 
 
 def units_of(slot: Slot, ask: Ask) -> list[Unit]:
@@ -142,17 +146,19 @@ def units_of(slot: Slot, ask: Ask) -> list[Unit]:
                 state = status
         return [Unit(slot.name, slot.coordinates, state, slot.runs)]
     found: dict[tuple[tuple[str, ...], str], list[tuple[Provenance, ...]]] = {}
+    places: dict[str, Mapping[str, Any]] = {}
     looks = 1
     for run in finished:
         experiment = read_experiment(run.spec)
         for records in _record_groups(run, experiment, slot.on or ask.on, bool(slot.on), ask):
-            for label, checkpoint in _wanted(run, records, ask).items():
+            for label, checkpoint, place in _at(run, experiment, records, ask):
                 origins = tuple(Provenance(run, checkpoint, record) for record in records)
                 found.setdefault((tuple(r.name for r in records), label), []).append(origins)
+                places[label] = place
                 looks = max(looks, _looks(run, label))
     if not found:
         return [Unit(slot.name, slot.coordinates, "not measured", slot.runs)]
-    return [_unit(slot, seeds, looks) for seeds in found.values()]
+    return [_unit(slot, seeds, looks, places[label]) for (_, label), seeds in found.items()]
 
 
 def _record_groups(
@@ -173,6 +179,32 @@ def _record_groups(
 
 def _fits(record: EvaluationRecord, text: str) -> bool:
     return text in (record.name, record.benchmark, record.key) or fnmatchcase(record.name, text)
+
+
+def _at(
+    run: RunDirectory, experiment: Experiment, records: Records, ask: Ask
+) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """The wanted checkpoints: a label that is the same for all seeds, the checkpoint as records
+    name it, and its place on a listed axis.
+    """
+    if ask.listed is None:
+        for label, checkpoint in _wanted(run, records, ask).items():
+            yield label, checkpoint, {}
+        return
+    key, values = ask.listed
+    every = _wanted(run, records, replace(ask, by_checkpoint=True))
+    stage = next(reversed(every), "").partition(".")[0]
+    for value in values:
+        if key == "checkpoint":
+            named = _wanted(run, records, replace(ask, checkpoint=str(value)))
+            found = next(iter(named.values()), None)
+        else:
+            assert isinstance(value, int | float)
+            step = value if key == "step" else step_of_epoch(run, experiment, stage, value)
+            found = every.get(f"{stage}.{step_name(int(step))}") if step is not None else None
+        if found is not None:
+            label = str(value) if key == "checkpoint" else f"{key} {value}"
+            yield label, found, {key: value}
 
 
 def _wanted(run: RunDirectory, records: Records, ask: Ask) -> dict[str, str]:
@@ -217,7 +249,9 @@ def _looks(run: RunDirectory, label: str) -> int:
     return max([1, *counts])
 
 
-def _unit(slot: Slot, seeds: Sequence[tuple[Provenance, ...]], looks: int) -> Unit:
+def _unit(
+    slot: Slot, seeds: Sequence[tuple[Provenance, ...]], looks: int, at: Mapping[str, Any]
+) -> Unit:
     first = seeds[0][0]
     experiment = read_experiment(first.run.spec)
     derived = checkpoint_coordinates(first.run, experiment, first.checkpoint)
@@ -225,7 +259,7 @@ def _unit(slot: Slot, seeds: Sequence[tuple[Provenance, ...]], looks: int) -> Un
         derived |= record_coordinates(first.record)
     checkpoints = {origins[0].checkpoint for origins in seeds}
     name = f"{slot.name}@{checkpoints.pop()}" if len(checkpoints) == 1 else slot.name
-    place = {**derived, **slot.coordinates}
+    place = {**derived, **slot.coordinates, **at}
     missing = max(slot.seeds - len(seeds), 0)
     try:
         parts = tuple(arm_of_seeds(name, origins) for origins in zip(*seeds, strict=True))

@@ -1,0 +1,108 @@
+"""`sweeps/NAME/winner.json` and `points.json`: the run that a sweep chose, and what it runs.
+
+The choice is made in `lab.sweep.matrix.recommendation`; here it is written, read and, where there
+is none yet, explained.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assay.data.files import atomic_write_text
+from assay.errors import InputError, nearest
+from assay.runs.run_directory import runs_of
+from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json
+from assay.runs.status import read_status
+
+SWEEPS = "sweeps"
+WINNER, POINTS = "winner.json", "points.json"
+
+
+class NoWinner(InputError):
+    """A sweep that has not chosen a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One run of the winning point."""
+
+    run: str
+    """NAME/ID."""
+    checkpoint: str
+    """As records name it: `base` or `sft.step-000040`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The winning point of a sweep with the evidence for it."""
+
+    sweep: str
+    runs: Mapping[str, Chosen]
+    """By training seed; the first is what `SWEEP@winner` means."""
+    setting: Mapping[str, Any]
+    """Its values on the axes of the table."""
+    points: int
+    """Points that it is the best of."""
+    rule: str
+    evidence: Mapping[str, Any]
+    chosen: str
+    """When, in UTC."""
+    earlier: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    """Winners that it took the place of: their runs, points and time."""
+
+    def chosen_run(self, seed: int | None = None) -> Chosen | None:
+        """The run of a training seed, or of the first."""
+        return self.runs.get(str(seed)) if seed is not None else next(iter(self.runs.values()))
+
+
+def write_winner(root: Path, winner: Winner) -> Path:
+    """Store the winner of a sweep, whole or not at all; returns the file."""
+    file = root / SWEEPS / winner.sweep / WINNER
+    text = json.dumps({"schema": 1, **asdict(winner)}, indent=2, ensure_ascii=False)
+    atomic_write_text(file, text + "\n")
+    return file
+
+
+def read_winner(root: Path, sweep: str) -> Winner | None:
+    """The recorded winner of a sweep; None before there is one. Raises DamagedFile."""
+    file = root / SWEEPS / sweep / WINNER
+    if not file.exists():
+        return None
+    values = read_json(file, dict)
+    listed = values.pop("runs", None)
+    if not isinstance(listed, dict) or not listed:
+        raise DamagedFile("cannot be read: it names no runs", file=file, fix=FIX)
+    runs = {seed: as_entry(Chosen, each, file) for seed, each in listed.items()}
+    values.pop("schema", None)
+    return as_entry(Winner, {**values, "runs": runs}, file)
+
+
+def write_points(root: Path, sweep: str, table: Mapping[str, Any]) -> Path:
+    """Store what a sweep runs: `points`, each with the `run` of its name, and `seeds`."""
+    file = root / SWEEPS / sweep / POINTS
+    atomic_write_text(file, json.dumps(table, indent=2, ensure_ascii=False) + "\n")
+    return file
+
+
+def winner_of(root: Path, sweep: str) -> Winner:
+    """The recorded winner. Raises NoWinner, which says how much of the sweep is missing."""
+    found = read_winner(root, sweep)
+    if found is not None:
+        return found
+    file = root / SWEEPS / sweep / POINTS
+    if not file.exists():
+        folder = root / SWEEPS
+        known = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+        fix = nearest(sweep, known) if known else "run 'assay fill' on its sweep file"
+        raise NoWinner(f"no sweep {sweep!r} has chosen a winner", fix=fix)
+    points = [point for point in read_json(file, dict).get("points", []) if "run" in point]
+    missing = sum(not _finished(root, point["run"]) for point in points)
+    left = f"{missing} of {len(points)} points are not finished" if missing else "none was chosen"
+    fix = "'assay fill' its file, or see 'assay matrix' on it"
+    raise NoWinner(f"the sweep {sweep!r} has no winner yet: {left}", fix=fix)
+
+
+def _finished(root: Path, name: str) -> bool:
+    return any(read_status(run.path).status == "finished" for run in runs_of(root, name))
