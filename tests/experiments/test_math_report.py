@@ -106,7 +106,6 @@ def _listed(value: Any) -> Any:
 
 
 def test_the_reported_best_score_comes_out_of_the_reported_counts() -> None:
-    """To the last digit but one of the report, which summed in another order."""
     record = read_reported(MATH.parents[1] / "experiments/reported/001-math-cot-grpo.toml")
     (search,) = record.searches
     runs = {run.name: run.scores for run in record.runs}
@@ -115,8 +114,7 @@ def test_the_reported_best_score_comes_out_of_the_reported_counts() -> None:
     assert isinstance(items, Mapping)
     counts = [(round(float(found[name][0]) * items[name]), items[name]) for name in items]
     score = harmonic_ratio(counts, [float(base[name][0]) for name in items])
-    assert score == pytest.approx(1.0758890919394155, abs=3e-16)
-    assert score == pytest.approx(float(search.says or 0), abs=3e-16)
+    assert score == 1.0758890919394155 == float(search.says or 0)
 
 
 def arms(name: str) -> dict[str, Experiment]:
@@ -153,3 +151,31 @@ def test_each_exploration_changes_one_thing() -> None:
             f"{stage}reward.unfinished.value",
         },
     }
+
+
+def test_the_search_is_nine_runs_with_eighteen_points_as_reported() -> None:
+    found = read_sweep(MATH / "short-cot-search.toml")
+    runs = [run.experiment.stage["sft"] for run in plan(found)]
+    points = {(run.model_dump()["batch"], run.optimizer.lr, run.epochs) for run in runs}
+    assert points == {(b, lr, 6) for b in (128, 256, 512) for lr in (1e-5, 2e-5, 4e-5)}
+    assert len(runs) == 9 and found.checkpoint_axis is not None
+    assert found.checkpoint_axis.values == (3, 6)
+    won = experiment("short-cot").stage["sft"]
+    assert (won.model_dump()["batch"], won.optimizer.lr, won.epochs) == (512, 2e-5, 6)
+    record = read_reported(MATH.parents[1] / "experiments/reported/001-math-cot-grpo.toml")
+    assert record.searches[0].points == 18
+    (base,) = [run for run in record.runs if run.name == record.searches[0].baseline]
+    reported = {name.lower(): float(values[0]) for name, values in base.scores.items()}
+    assert {n: r for n, r in found.sweep.ratios_to.items() if n in BENCHMARKS} == reported
+
+
+def test_dev_questions_rank_the_points_and_the_finer_search_looks_around_the_winner() -> None:
+    coarse, finer = (read_sweep(MATH / f"short-cot-{n}.toml") for n in ("search", "finer"))
+    for found in (coarse, finer):
+        assert found.sweep.selecting == ("dev_math", "dev_gsm8k")
+        assert list(found.sweep.on) == BENCHMARKS
+    assert coarse.sweep.ratios_to == finer.sweep.ratios_to
+    runs = [run.experiment.stage["sft"] for run in plan(finer)]
+    assert len(runs) == 8 and {run.epochs for run in runs} == {8}
+    assert all(1.5e-5 <= run.optimizer.lr <= 3e-5 for run in runs)
+    assert all(384 <= run.model_dump()["batch"] <= 768 for run in runs)

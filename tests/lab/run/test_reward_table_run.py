@@ -31,6 +31,12 @@ sampling = { max_tokens = 4 }
 correct = { kind = "math.accuracy", value = 100, when = { unfinished = 0 } }
 unfinished = { kind = "text.truncated", value = -1 }
 loops = { kind = "text.repetition", weight = 0.5, options = { size = 1 } }
+read = { kind = "math.accuracy", weight = 0 }
+
+[stage.rl.reward.mute]
+kind = "text.always"
+value = -3
+when = { read = { outcome = ["no answer", "unparsable"] } }
 """
 
 
@@ -47,10 +53,13 @@ def test_every_sample_earns_what_its_parts_come_to(run: RunDirectory) -> None:
     for line in lines:
         parts = json.loads(line["parts"])
         worth = 100 * parts["correct"] - parts["unfinished"] + 0.5 * parts["loops"]
+        worth -= 3 * parts["mute"]
+        assert parts["mute"] == parts["mute/met"] == 1.0 - parts["read/format"]
         assert line["reward"] == pytest.approx(worth)
         assert parts["correct/met"] == 1 - parts["unfinished"] == float(line["ended"] != "length")
         distinct, tokens = len({*line["tokens"]}), len(line["tokens"])
         assert parts["loops"] == pytest.approx(-(1 - distinct / tokens))
+    assert any(json.loads(line["parts"])["mute"] for line in lines)
     (metrics,) = read_metrics(run.metrics)
     shares = [json.loads(line["parts"])["unfinished"] for line in lines]
     assert metrics["part/unfinished"] == pytest.approx(sum(shares) / len(shares))
