@@ -1,13 +1,17 @@
 """`assay fill SWEEP`: runs every missing run of a sweep, one process on each device."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.cli.output import Interrupted, Outcome
 from assay.cli.run import Despite
 from assay.report.safe_console import tell
+
+if TYPE_CHECKING:
+    from assay.lab.sweep.read_sweep import SweepFile
 
 
 def fill(
@@ -24,20 +28,42 @@ def fill(
     despite: Despite = None,
 ) -> Outcome:
     """Run what a sweep lacks: missing runs are started, stopped ones are resumed."""
-    from assay.lab.sweep.matrix.winner import winner_of_file
-    from assay.lab.sweep.missing_runs import devices_of, missing_work, run_jobs
-    from assay.lab.sweep.read_sweep import read_sweep
+    from assay.lab.sweep.missing_runs import devices_of
+    from assay.lab.sweep.read_sweep import sweeps_in_order
 
-    found = read_sweep(file)
     places = devices_of(devices)
+    outcomes: list[Outcome] = []
+    for found in sweeps_in_order(file):
+        outcomes.append(filled(root, found, places, workers, despite))
+        if outcomes[-1].exit_code:
+            break  # what comes after it may stand on its winner
+    last = outcomes[-1]
+    lists = ("ran", "failed", "finished_before", "running_elsewhere")
+    together = {name: [x for each in outcomes for x in each.result[name]] for name in lists}
+    shown = [line for each in outcomes for line in each.shown]
+    warnings = [line for each in outcomes for line in each.warnings]
+    result = {**together, "winner": last.result["winner"]}
+    return Outcome(result, shown, last.findings, warnings, exit_code=last.exit_code)
+
+
+def filled(
+    root: Path, found: "SweepFile", places: Sequence[str], workers: int, despite: str | None
+) -> Outcome:
+    """Run what one sweep lacks, and record its winner."""
+    from assay.lab.sweep.matrix.winner import winner_of_file
+    from assay.lab.sweep.missing_runs import missing_work, run_jobs
+
     work = missing_work(root, found)
-    tell(f"{len(work.jobs)} to run, {len(work.finished)} finished, on {', '.join(places)}")
+    tell(
+        f"{found.sweep.name}: {len(work.jobs)} to run, {len(work.finished)} finished, "
+        f"on {', '.join(places)}"
+    )
     try:
         done = run_jobs(root, found.sweep.name, work.jobs, places, tell, despite, workers)
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; continue with 'assay fill {file}'") from None
+        raise Interrupted(f"interrupted; continue with 'assay fill {found.file}'") from None
     failed = [each for each in done if each.code]
-    settled = winner_of_file(root, file)
+    settled = winner_of_file(root, found.file)
     result = {
         "ran": [{"run": d.job.name, "device": d.device, "had": d.job.had} for d in done],
         "failed": [{"run": d.job.name, "log": d.log, "said": d.said} for d in failed],
@@ -47,7 +73,7 @@ def fill(
     }
     count = len(done) - len(failed)
     said = f"{count} of {len(done)} runs finished" if done else "nothing is missing"
-    shown = [f"{said}; see 'assay matrix {file}'", *([settled.said] if settled.said else [])]
+    shown = [f"{said}; see 'assay matrix {found.file}'", *([settled.said] if settled.said else [])]
     findings = [finding(d.job.name, d.said, d.log) for d in failed]
     warnings = [f"{name} is running elsewhere and was left alone" for name in work.busy]
     warnings += [settled.note] if settled.note else []

@@ -8,7 +8,7 @@ import pytest
 from assay.errors import InputError
 from assay.experiment.read_file import SpecError
 from assay.lab.sweep.planned_runs import plan, short_names, slug
-from assay.lab.sweep.read_sweep import read_sweep
+from assay.lab.sweep.read_sweep import read_sweep, sweeps_in_order
 from tests.docs.pages import blocks
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab
 
@@ -208,3 +208,24 @@ def test_the_sweeps_of_the_manual_are_read(lab):
     (lab.root / spec["base"]).write_text(base)
     found = read_sweep(lab.sweep(search))
     assert len(plan(found)) == 9 and found.axes[-1].values == (3, 6)
+
+
+def test_a_sweep_comes_behind_those_that_it_stands_on_each_once(lab):
+    lab.sweep(SWEEP)
+    (lab.root / "sweep.toml").rename(lab.root / "first.toml")
+    text = SWEEP.replace("[axes]", 'after = ["first.toml"]\n[axes]')
+    (lab.root / "second.toml").write_text(text.replace('"cot"', '"fine"', 1))
+    both = text.replace('["first.toml"]', '["second.toml", "first.toml"]')
+    order = sweeps_in_order(lab.sweep(both.replace('"cot"', '"last"', 1)))
+    assert [found.sweep.name for found in order] == ["cot", "fine", "last"]
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [("none.toml", "none.toml: no such file"), ("sweep.toml", "would come before itself")],
+)
+def test_a_sweep_that_cannot_come_first_is_named_with_its_line(lab, after, words):
+    file = lab.sweep(SWEEP.replace("[axes]", f'after = ["{after}"]\n[axes]'))
+    with pytest.raises(SpecError, match=words) as raised:
+        sweeps_in_order(file)
+    assert f"{file}:7" in str(raised.value)

@@ -124,6 +124,23 @@ def read_sweep(file: Path) -> SweepFile:
     return found
 
 
+def sweeps_in_order(file: Path, above: Sequence[Path] = ()) -> list[SweepFile]:
+    """The sweep of a file behind all that come before it (`after`), each once.
+
+    Raises what `read_sweep` raises, and SpecError for a sweep that would come before itself.
+    """
+    found, order = read_sweep(file), []
+    for index, name in enumerate(found.sweep.after):
+        earlier = found.file.parent / name
+        if not earlier.is_file():
+            raise found.refuse(("after", index), f"{earlier}: no such file")
+        if earlier.resolve() in (*above, file.resolve()):
+            raise found.refuse(("after", index), f"{name} would come before itself")
+        order += sweeps_in_order(earlier, (*above, file.resolve()))
+    once = {each.file.resolve(): each for each in (*order, found)}
+    return list(once.values())
+
+
 def _axes(sweep: Sweep, file: Path, text: str) -> Iterator[Axis]:
     """The axes of `[axes]`."""
     for key, value, at in leaves(sweep.axes, ranges=True):
