@@ -1,10 +1,12 @@
 """Fingerprints of rows, normal forms of text, and what two sets of rows share."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from assay.data.formats.formats import read_rows
 from assay.data.hashing import canonical_json, content_id, hash_contents, hash_ids, normalise_text
 from assay.data.leakage import call_path, normal_call, overlap
 from assay.data.row import ImagePart, Message, Row, TextPart, ToolCall
@@ -31,6 +33,36 @@ def test_texts_that_differ_in_writing_only_are_normalised_to_one(left: str, righ
 
 def test_texts_that_differ_in_words_or_numbers_stay_apart() -> None:
     assert normalise_text("5 apples") != normalise_text("6 apples")
+
+
+ONE = r"Let $f(x) = \frac{1}{2}x + \left(x^{2}\right)$. Find $f(12)$."
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ONE.replace(" ", "\n  "),
+        ONE.replace("$", "").replace(" ", ""),
+        r"Let \(f ( x )=\dfrac12\, x+( x^2 )\). Find \[ f(12) \]",
+        r"let $f(x)\;=\;\tfrac{1}{2} x\!+\quad(x^{2})$.  find~$f( 12 )$",
+    ],
+)
+def test_questions_that_differ_in_latex_spacing_are_the_same(other: str) -> None:
+    found = overlap([row("a", other)], [row("x", ONE)])
+    assert found.exact == () and found.normalised == (("a", "x"),)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (ONE, ONE.replace("12", "13")),
+        ("What is 1+12?", "What is 11+2?"),
+        (r"Solve $x^{12}=1$", r"Solve $x^{1}2=1+0$"),
+        (r"Is $a \leftarrow b$ so?", r"Is $a \rightarrow b$ so?"),
+    ],
+)
+def test_questions_that_differ_in_what_they_ask_stay_apart(left: str, right: str) -> None:
+    assert overlap([row("a", left)], [row("x", right)]).normalised == ()
 
 
 def test_equal_texts_and_shared_functions_are_found_with_their_ids() -> None:
@@ -121,3 +153,26 @@ def test_functions_count_between_a_row_with_calls_in_text_and_one_without() -> N
     assert overlap([single], [several]).functions == {"f": ("a",)}
     assert overlap([several], [single]).functions == {"f": ("b",)}
     assert call_path(single) == ()
+
+
+def respaced(text: str) -> str:
+    """As another data set might write the same problem."""
+    text = text.replace(r"\frac", r"\dfrac").replace("$", r"\,$ ").replace("+", r" \; + ")
+    return text.replace("{", "{ ").replace(" ", "  ")
+
+
+def test_real_problems_are_found_however_they_are_spaced(shared: Path) -> None:
+    files = {"math500": "math", "amc23": "math", "aime24": "math", "olympiadbench": "olympiadbench"}
+    for name, format in files.items():
+        items = read_rows(shared / f"data/math/{name}.jsonl", format)
+        train = [row(f"train/{item.id}", respaced(item.prompt[0].content)) for item in items]
+        found = overlap(train, items)
+        assert {(f"train/{item.id}", item.id) for item in items} <= set(found.normalised)
+        assert len(found.normalised) == len(items)
+
+
+def test_the_real_halves_share_no_problem(shared: Path) -> None:
+    folder = shared / "data/math"
+    train = read_rows(folder / "limr_train.jsonl", "limr")
+    for name, format in (("math500", "math"), ("aime24", "math"), ("olympiadbench",) * 2):
+        assert overlap(train, read_rows(folder / f"{name}.jsonl", format)).normalised == ()

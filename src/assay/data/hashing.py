@@ -1,4 +1,4 @@
-"""Fingerprints of rows, and the normal form of text that leakage checks compare.
+"""Fingerprints of rows, and the normal forms of text that leakage checks compare.
 
 The fingerprint of a file is `files.sha256_file`.
 """
@@ -65,3 +65,18 @@ def normalise_text(text: str) -> str:
     """`text` in NFKC, case-folded, with every run of punctuation and white space as one space."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     return re.sub(r"[\W_]+", " ", folded).strip()
+
+
+_SPACING = re.compile(
+    r"\\(?:[,;:!> ()\[\]]|q?quad(?![a-z])|(?:left|right|displaystyle)(?![a-z]))|[\s$~{}]"
+)
+
+
+def unspaced(text: str) -> str:
+    r"""`text` in NFKC, case-folded, without spaces, LaTeX's spacing, delimiters and braces.
+
+    `$\dfrac{1}{2}\,x$` is `\( \frac 12 x \)`. Signs stay, as 1+12 is not 11+2, but not at
+    the end.
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return _SPACING.sub("", re.sub(r"\\[dt]frac", r"\\frac", folded)).rstrip(".,:;!?")

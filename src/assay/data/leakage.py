@@ -1,4 +1,4 @@
-"""Finds what two sets of rows share: questions, word for word or in normal form, functions, paths.
+"""Finds what two sets of rows share: questions, as written or in a normal form, functions, paths.
 
 The questions of a row of several turns are its messages and those in `extra["entry"]["question"]`.
 Its path is the calls of its gold answer, as Python text by turn, in order; it is shared where a
@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from assay.data.hashing import normalise_text
+from assay.data.hashing import normalise_text, unspaced
 from assay.data.loaded import Loaded
 from assay.data.row import Row
 from assay.data.tools import function_names
@@ -26,7 +26,7 @@ class Overlap:
     exact: tuple[tuple[str, str], ...]
     """(train id, test id) with the same user text."""
     normalised: tuple[tuple[str, str], ...]
-    """(train id, test id) with the same user text in normal form; includes the exact ones."""
+    """(train id, test id) with the same user text in a normal form; includes the exact ones."""
     functions: dict[str, tuple[str, ...]]
     """Function names that both sets have, each with the ids of the train rows that have it."""
     paths: tuple[tuple[str, str], ...] = ()
@@ -114,10 +114,12 @@ def _asked(rows: Iterable[Row]) -> list[tuple[str, str]]:
 
 
 def _normalised(rows: Iterable[Row]) -> list[tuple[str, str]]:
+    """Both normal forms of every question; the line break keeps the second apart."""
     return [
         (text, row.id)
         for row in rows
-        for text in dict.fromkeys(map(normalise_text, questions(row)))
+        for asked in questions(row)
+        for text in (normalise_text(asked), *(f"\n{form}" for form in [unspaced(asked)] if form))
     ]
 
 

@@ -68,7 +68,8 @@ def test_gold_answers_exchanged_between_two_rows_are_caught_and_named(lab: Path)
     write_calls(lab, ["0", "1", "5", "3", "4", "2", "6", "7"])
     finding = found(look_at_calls(lab), "do not earn the full reward of 'strict_binary'")
     assert finding.severity == "error"
-    assert "2 of 8 (25.0%)" in finding.evidence and "row2, row5" in finding.evidence
+    assert "2 of 8 (25.0%)" in finding.evidence
+    assert "row2 (calls.jsonl:3), row5 (calls.jsonl:6)" in finding.evidence
 
 
 def test_full_reward_is_the_rewards_own_maximum(lab: Path) -> None:

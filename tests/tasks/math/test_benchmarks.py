@@ -6,13 +6,19 @@ from typing import Any
 
 import pytest
 
+from assay.data.episode import Completion
+from assay.data.formats.formats import read_rows
 from assay.data.hub_rows import HubSet
 from assay.data.loaded import Record
 from assay.errors import InputError
 from assay.tasks import task as tasks
 from assay.tasks.math import benchmarks
-from assay.tasks.math.rewards import accuracy, gold_answer
+from assay.tasks.math.benchmarks import PUBLISHED
+from assay.tasks.math.rewards import RULES, accuracy, gold_answer
+from assay.tasks.running import RewardRunner
 from assay.tasks.task import BenchmarkOptions, UnknownNameError
+from tests.cli.conftest import answer, call
+from tests.labs import make_lab
 
 MATH = tasks.task("math")
 FILES = {
@@ -25,6 +31,33 @@ FILES = {
 
 def made(name: str, root: Path = Path(), **options: Any) -> tasks.Benchmark:
     return tasks.benchmark(MATH, name, BenchmarkOptions(options, root))
+
+
+@pytest.mark.slow
+def test_every_gold_of_the_real_files_scores_one(shared: Path) -> None:
+    """2 532 rows: none fails."""
+    files = {file: PUBLISHED[name].format for name, (file, *_) in FILES.items()}
+    failing = {}
+    with RewardRunner(accuracy, 60.0) as runner:
+        for file, format in {**files, "aime24": "math", "limr_train": "limr"}.items():
+            rows = read_rows(shared / f"data/math/{file}.jsonl", format)
+            pairs = [(row, Completion(MATH.target(row).content)) for row in rows]
+            scored = zip(rows, runner.score(pairs), strict=True)
+            failing[file] = [row.origin for row, reward in scored if reward.value != 1.0]
+    assert not any(failing.values()), failing
+
+
+@pytest.mark.slow
+def test_the_four_benchmarks_measure_a_model_from_end_to_end(shared: Path, tmp_path: Path) -> None:
+    make_lab(tmp_path, positions=8192)
+    for name, (file, *_) in FILES.items():
+        path = shared / f"data/math/{file}.jsonl"
+        given = ("--benchmark", name, "--option", f"path={path}", "--take", 3, "--max-tokens", 8)
+        result = call("eval", "path:model", "--lab", tmp_path, *given, "--json")
+        assert result.exit_code == 0, result.stderr
+        found = answer(result)["result"]
+        assert (found["benchmark"], found["items"]) == (name, 3)
+        assert Path(found["file"]).is_file()
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -41,7 +74,7 @@ def test_the_options_of_older_records_are_what_they_were(tmp_path: Path) -> None
     (tmp_path / "a.jsonl").write_text('{"question": "1 + 1?", "answer": "#### 2"}\n')
     benchmark = made("math/gsm8k", tmp_path, path="a.jsonl")
     assert benchmark.options == {"path": "a.jsonl", "format": "gsm8k"}
-    assert benchmark.checker == "math rules 3 over math-verify 0.9.0"
+    assert benchmark.checker == f"math rules {RULES} over math-verify 0.9.0"
     assert benchmark.score is accuracy
 
 

@@ -25,6 +25,7 @@ from assay.lab.check.subject import (
     share_of,
     some,
     target_messages,
+    with_line,
 )
 from assay.lab.setup.learner import Encoder
 from assay.lab.setup.prepare import find_part
@@ -47,6 +48,8 @@ CONTROLS = 200
 """Rows on which wrong answers are tried."""
 JUDGED = 8
 """Rows on which a judge is tried."""
+LISTED = 10
+"""Rows that a finding names where their gold answers fail."""
 NEAR = 1e-6
 BEGUN = 3
 """Length in characters of the shortest cut of an answer."""
@@ -74,6 +77,7 @@ class Trial:
     name: str
     maximum: float
     gold: tuple[tuple[str, Reward], ...]
+    """Each row's id and line, with what its gold answer earned."""
     empty: tuple[Tried, ...]
     cut: tuple[Tried, ...]
     begun: tuple[Tried, ...]
@@ -136,7 +140,7 @@ def try_reward(
     return Trial(
         name,
         most,
-        tuple((gold.row.id, r) for gold, r in zip(golds, rewards, strict=True)),
+        tuple((with_line(gold.row), r) for gold, r in zip(golds, rewards, strict=True)),
         tried(chosen, empty),
         tried(chosen, cut),
         tried(chosen, begun),
@@ -251,7 +255,8 @@ def gold_below_full(place: str, trial: Trial, judged: bool) -> Seen:
     mute = all(reward.value is None for _, reward in trial.gold)
     form = not mute and (trial.kind == "form" or (trial.kind == "constant" and judged))
     worst_id, worst = (lost or short)[0]
-    value = f"abstains: {worst.why}" if worst.value is None else f"earns {worst.value:.3g}"
+    value = "abstains" if worst.value is None else f"earns {worst.value:.3g}"
+    value += f": {worst.why}" if worst.why else ""
     fix = "correct the gold answers of these rows, or how the reward reads them"
     if form:
         fix = "it judges the form of a text, not whether it is right: nothing, if the gold answers "
@@ -262,7 +267,7 @@ def gold_below_full(place: str, trial: Trial, judged: bool) -> Seen:
         "error" if lost and not form else "warning",
         f"{place}: gold answers do not earn the full reward of {trial.shown}",
         f"{share_of(len(short), len(trial.gold))} below {trial.maximum:g}: "
-        f"{some([id_ for id_, _ in lost or short])}; {worst_id} {value}",
+        f"{some([id_ for id_, _ in lost or short], LISTED)}; {worst_id} {value}",
         fix,
     )
 
@@ -406,7 +411,7 @@ def try_dialogues(
     return Trial(
         name,
         most,
-        tuple((gold.row.id, r) for gold, r in zip(golds, rewards, strict=True)),
+        tuple((with_line(gold.row), r) for gold, r in zip(golds, rewards, strict=True)),
         tried(golds, empty),
         tried(golds, short),
         tried(golds, shortest),

@@ -5,6 +5,7 @@ Gold answers are encoded once and shared. Nothing is judged here.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, TypeGuard
 
 from assay.data.episode import Completion, Context
@@ -200,10 +201,15 @@ def target_messages(task: Task, row: Row) -> tuple | None:
         return None
 
 
-def some(ids: Sequence[str]) -> str:
+def some(ids: Sequence[str], shown: int = SHOWN) -> str:
     """The first ids in words, and how many more there are."""
-    rest = len(ids) - SHOWN
-    return ", ".join(ids[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(ids) - shown
+    return ", ".join(ids[:shown]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def with_line(row: Row) -> str:
+    """A row's id with the file and line that it was read from, where they are known."""
+    return f"{row.id} ({Path(row.origin).name})" if row.origin else row.id
 
 
 def share_of(part: int, whole: int) -> str:

@@ -21,7 +21,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import plain
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.learner import Learner, first_context
-from assay.lab.setup.prepare import DataSet, find_part
+from assay.lab.setup.prepare import EXAMPLES, DataSet, find_part
 from assay.lab.setup.reward_parts import reward_of, rewards_in
 from assay.rl.policy import Sampling, Stop
 from assay.runs.manifest_file import Manifest
@@ -39,8 +39,6 @@ from assay.tasks.task import (
 from assay.tasks.user_code import file_note
 
 BASE = "base"
-EXAMPLES = "examples"
-"""The benchmark option that adds worked examples to an item."""
 
 Trained = Mapping[str, tuple[Row, ...]]
 """The rows that stages train on, by `NAME` or `NAME.dev`."""

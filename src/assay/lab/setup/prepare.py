@@ -36,6 +36,7 @@ from assay.data.splits import (
 from assay.errors import InputError, within
 from assay.experiment.data_tables import DataSpec, Hub, OrderBy
 from assay.experiment.experiment import Experiment, mixed
+from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.learner import Encoder, gold_turns, question
 from assay.lab.setup.run_rows import run_rows, with_pass_rates
 from assay.tasks.task import BenchmarkOptions, Task, benchmark, lookup
@@ -44,6 +45,8 @@ from assay.tasks.task import task as make_task
 TOO_LONG = "prompt longer than max_prompt_tokens"
 LONGER = "conversation longer than max_tokens"
 SHORTER = "conversation shorter than min_tokens"
+EXAMPLES = "examples"
+"""The benchmark option that adds worked examples to an item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +176,16 @@ def layout(spec: DataSpec) -> Layout:
     return Layout(csv, spec.columns or {})
 
 
-def prepare(name: str, spec: DataSpec, task: Task, encoder: Encoder, root: Path) -> DataSet:
-    """Read one data set that is no mixture and apply its table: turns, conditions, benchmarks,
-    lengths, take, split, in order.
+def prepare(
+    name: str,
+    spec: DataSpec,
+    task: Task,
+    encoder: Encoder,
+    root: Path,
+    evaluations: Sequence[EvaluateSpec] = (),
+) -> DataSet:
+    """Read one data set that is no mixture and apply its table: turns, conditions, benchmarks (with
+    the options of `evaluations`), lengths, take, split, in order.
 
     Subsets and splits are the same for every training seed, so that seeds can be compared.
 
@@ -186,7 +196,7 @@ def prepare(name: str, spec: DataSpec, task: Task, encoder: Encoder, root: Path)
     rows, missed = where(loaded.rows, conditions)
     dropped = {**loaded.dropped, **missed}
     for test in spec.disjoint_from:
-        apart = separate(rows, benchmark(task, test, BenchmarkOptions()).items)
+        apart = separate(rows, tested_items(test, task, root, evaluations))
         rows = apart.rows
         for reason, ids in apart.dropped.items():
             dropped[f"{reason} ({test})"] = ids
@@ -205,6 +215,24 @@ def prepare(name: str, spec: DataSpec, task: Task, encoder: Encoder, root: Path)
     total = len(loaded.rows) + sum(map(len, loaded.dropped.values()))
     order = order_of(spec, train)
     return DataSet(name, train, dev, dropped, total, loaded.remarks, kept.shift, order)
+
+
+def tested_items(
+    test: str, task: Task, root: Path, evaluations: Sequence[EvaluateSpec]
+) -> list[Row]:
+    """The items of a benchmark without worked examples, by the options of every evaluation that
+    asks it, else by its default ones. Raises InputError where those do not say where it lies.
+    """
+    asked = [each.options for each in evaluations if each.benchmark == test]
+    bare = [{k: v for k, v in options.items() if k != EXAMPLES} for options in asked]
+    try:
+        made = [benchmark(task, test, BenchmarkOptions(each, root)) for each in bare or [{}]]
+    except InputError as error:
+        if asked or error.field != "options":
+            raise
+        fix = f"add an [evaluate.NAME] table that asks {test}: its options say where it lies"
+        raise InputError(error.problem, field="disjoint_from", fix=fix) from error
+    return [item for each in made for item in each.items]
 
 
 def order_of(spec: DataSpec, rows: Sequence[Row]) -> Fixed | None:
@@ -232,7 +260,8 @@ def prepare_set(
     if name not in made and spec.mix is None:
         encoder = encoders(rendering_of(experiment, name))
         with within(f"data.{name}"):
-            made[name] = prepare(name, spec, task, encoder, root)
+            tables = [*experiment.evaluate.values()]
+            made[name] = prepare(name, spec, task, encoder, root, tables)
     elif name not in made:
         given = (task, encoders, root, made)
         parts = {part: prepare_set(experiment, part, *given) for part in sorted(spec.mix or ())}
