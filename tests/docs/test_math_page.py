@@ -28,7 +28,7 @@ def test_the_pages_filter_drops_easy_problems_and_long_prompts(tmp_path: Path) -
     (tmp_path / "math3k_rl_prompt.jsonl").write_text("".join(line + "\n" for line in lines))
     (tmp_path / "x.toml").write_text('name = "x"\ntask = "math"\n' + DATA)
     experiment = read_experiment(tmp_path / "x.toml")
-    encoder = LanguageEncoder(Renderer(tokenizer("chatml"), "auto"), frozenset())
+    encoder = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
     made = {}
     mixed = prepare_set(experiment, "mixed", MATH, lambda _: encoder, tmp_path, made)
     assert [row.extra["difficulty"] for row in made["hard"].train] == ["hard"] * 4 + ["medium"] * 2

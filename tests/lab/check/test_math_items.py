@@ -16,9 +16,9 @@ from tests.data.chat import tokenizer
 from tests.lab.sound_lab import add_row, found, look, make_sound_lab
 
 QUESTION = r"What is $\frac{1}{2} + x$ for $x = %d$?"
-SPACED = r"What is \(\dfrac{1}{2}+x\)  for \(x\,=\,3\)?"
+SPACED = r"What is \(\dfrac{1}{2}+x\)  for \(x\,=\,%d\)?"
 ITEMS = [{"problem": QUESTION % n, "answer": rf"\frac{{{2 * n + 1}}}{{2}}"} for n in range(6)]
-ENCODER = LanguageEncoder(Renderer(tokenizer("chatml"), "auto"), frozenset())
+ENCODER = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
 
 
 def write(file: Path, items: list[dict]) -> None:
@@ -31,23 +31,24 @@ def test_failing_golds_are_listed_by_id_and_line_and_respaced_questions_are_foun
 ) -> None:
     lab = make_sound_lab(tmp_path)
     write(lab / "items.jsonl", [*ITEMS[:4], {**ITEMS[4], "answer": r"\frac{9}{"}, ITEMS[5]])
-    add_row(lab / "sums.jsonl", SPACED, r"\boxed{\frac{7}{2}}", gold=r"\frac{7}{2}")
-    options = json.dumps({"path": "items.jsonl"}).replace(": ", "=")
+    for n in range(4):  # of which some are on the dev side
+        answer = ITEMS[n]["answer"]
+        add_row(lab / "sums.jsonl", SPACED % n, rf"\boxed{{{answer}}}", f"added{n}", gold=answer)
     report = look(
         lab,
         "evaluate.test.benchmark=math/math500",
-        f"evaluate.test.options={options.replace(chr(34) + 'path' + chr(34), 'path')}",
+        'evaluate.test.options={ path = "items.jsonl" }',
     )
     failing = found(report, "evaluate.test: gold answers do not earn the full reward")
     assert failing.severity == "error"
     assert "1 of 6 (16.7%) below 1: 4 (items.jsonl:5); " in failing.evidence
     shared = found(report, "data.sums is trained on and holds questions of evaluate.test")
     assert shared.severity == "error"
-    assert "1 of " in shared.evidence and "0 of them word for word: added" in shared.evidence
+    assert "training rows, 0 of them word for word: added" in shared.evidence
 
 
 def prepared(folder: Path, *evaluations: EvaluateSpec) -> DataSet:
-    write(folder / "train.jsonl", [*ITEMS[:2], {"problem": SPACED, "answer": "3.5"}])
+    write(folder / "train.jsonl", [*ITEMS[:2], {"problem": SPACED % 3, "answer": "3.5"}])
     write(folder / "test.jsonl", ITEMS[1:])
     spec = DataSpec(source="path:train.jsonl", format="math", disjoint_from=("math/math500",))
     return prepare("train", spec, task("math"), ENCODER, folder, evaluations)
