@@ -56,8 +56,10 @@ def test_the_four_benchmarks_measure_a_model_from_end_to_end(shared: Path, tmp_p
         result = call("eval", "path:model", "--lab", tmp_path, *given, "--json")
         assert result.exit_code == 0, result.stderr
         found = answer(result)["result"]
-        assert (found["benchmark"], found["items"]) == (name, 3)
-        assert Path(found["file"]).is_file()
+        answers = Path(found["file"])
+        record = json.loads((answers.parent / "evaluation.json").read_text())
+        assert answers.is_file() and found["items"] == 3
+        assert (record["benchmark"], record["options"]["path"]) == (name, str(path))
 
 
 @pytest.mark.parametrize("name", FILES)
