@@ -209,6 +209,59 @@ def message(file: Path, *overrides: str) -> str:
             "e.toml:21: stage.rl.start: 'sft.all' names several checkpoints (name one)",
         ),
         (
+            'start = "sft.best"',
+            'start = { stage = "sft", by = "best_dev" }',
+            "e.toml:21: stage.rl.start.by: unknown rule 'best_dev' "
+            "(known: dev_score, gate, reward_trend)",
+        ),
+        (
+            'start = "sft.best"',
+            'start = { stage = "sft", rule = "gate" }',
+            "e.toml:21: stage.rl.start.rule: unknown key (known: by, stage)",
+        ),
+        (
+            'start = "sft.best"',
+            'start = { by = "gate" }',
+            "e.toml:21: stage.rl.start.stage: is missing "
+            "(add it: the stage whose checkpoint is taken)",
+        ),
+        (
+            'start = "sft.best"',
+            'start = { stage = "sft", by = "reward_trend" }',
+            "e.toml:21: stage.rl.start: 'sft' records no rewards that could rise "
+            "(take sft.best or sft.last)",
+        ),
+        (
+            'start = "sft.best"',
+            'start = { stage = "stf", by = "dev_score" }',
+            "e.toml:21: stage.rl.start: no earlier stage 'stf' "
+            "(did you mean 'sft'? known: base, sft)",
+        ),
+        (
+            'start = "sft.best"',
+            'start = "run:other"',
+            "e.toml:21: stage.rl.start: 'run:other' names no checkpoint "
+            "(write run:other@STAGE.best)",
+        ),
+        (
+            'start = "sft.best"',
+            'start = "run:verl8@sft.best"',
+            "e.toml:21: stage.rl.start: a run of this experiment itself would be its "
+            "start (write run:verl8/ID@STAGE.best, or rename this)",
+        ),
+        (
+            "epochs = 1",
+            'epochs = 1\nstart = "rl.last"',
+            "e.toml:17: stage.sft.start: no earlier stage 'rl': it comes later in the file "
+            "(known: base)",
+        ),
+        (
+            '["sft.all"]',
+            '["sft.all", "rl.dev_score"]',
+            "e.toml:36: evaluate.dev.checkpoints: 'rl.dev_score' is what this evaluation selects "
+            "(report it)",
+        ),
+        (
             '"rl.last"]',
             '"rl.best"]',
             "e.toml:41: evaluate.bfcl.checkpoints: no evaluation chooses the best of 'rl' "
@@ -242,6 +295,13 @@ def message(file: Path, *overrides: str) -> str:
 )
 def test_a_bad_value_is_named_with_its_place(tmp_path, old, new, expected):
     assert message(write_spec(tmp_path, (old, new))) == expected
+
+
+def test_a_stage_and_the_gate_are_the_name_of_its_choice(tmp_path):
+    plain = read_experiment(write_spec(tmp_path))
+    for table in ('{ stage = "sft", by = "gate" }', '{ stage = "sft" }'):
+        again = read_experiment(write_spec(tmp_path, ('"sft.best"', table)))
+        assert again == plain, "so that fingerprints stay what they were"
 
 
 def test_items_that_choose_checkpoints_cannot_report(tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from assay.data.hashing import sha256_text
-from assay.runs.checkpoints import Selection, write_selection
+from assay.runs.checkpoints import Selection, write_selections
 from assay.runs.metrics import append_metrics
 from assay.runs.records import EvaluationRecord, RecordWriter, write_samples
 from assay.runs.run_directory import RunDirectory, create_run
@@ -268,7 +268,7 @@ def add_stages(run: RunDirectory, shape: Shape, draw: np.random.Generator) -> No
     for step, right in ((10, 9), (20, 11), (30, 13), (40, 12)):
         add_scores(run, f"rl.step-{step:06d}", [1.0] * right + [0.0] * (24 - right), dev)
     chosen = Selection("rl.step-000030", "sft.step-000014", "dev", 13 / 24, looks=4)
-    write_selection(run.path, "rl", chosen)
+    write_selections(run.path, "rl", [chosen])
 
 
 def add_step(

@@ -10,7 +10,7 @@ from assay.lab.monitor.report_journal import note_report
 from assay.report.page import Span, write_progress, write_report
 from assay.report.progress_content import progress_section, row_view, signed_number, table_rows
 from assay.report.words import words
-from assay.runs.checkpoints import Selection, write_selection
+from assay.runs.checkpoints import Selection, write_selections
 from assay.runs.run_directory import RunDirectory
 from tests.lab.watched import change_metrics, watched_run
 from tests.report.pages import Page
@@ -104,7 +104,7 @@ def test_nothing_to_tell_is_said_too(run):
 
 def test_a_promotion_is_explained_with_the_number_of_looks(run):
     kept = Selection("sft.step-000014", "sft.step-000014", "dev", 0.4, looks=2)
-    write_selection(run.path, "rl", kept)
+    write_selections(run.path, "rl", [kept])
     assert section(run)["promotion"] == "rl.best is sft · step 14."
 
 

@@ -17,7 +17,7 @@ from assay.experiment.checkpoint_reference import (
     parse_checkpoint,
 )
 from assay.runs import run_directory
-from assay.runs.checkpoints import Selection, read_selection, write_selection
+from assay.runs.checkpoints import Selection, read_selection, write_selections
 from assay.runs.protection import delete_run
 from assay.runs.run_directory import (
     RunDirectory,
@@ -295,8 +295,8 @@ def test_checkpoints_are_found_by_step_last_and_best(run):
     assert directory(run, "sft.step-000016") == run.checkpoint("sft", 16)
     assert directory(run, "sft.last") == run.checkpoint("sft", 1000000)
     chosen = Selection("sft.step-000008", "base", "dev", 0.5, looks=3)
-    write_selection(run.path, "sft", chosen)
-    write_selection(run.path, "rl", replace(chosen, checkpoint="rl.step-000003"))
+    write_selections(run.path, "sft", [chosen])
+    write_selections(run.path, "rl", [replace(chosen, checkpoint="rl.step-000003")])
     assert read_selection(run.path, "sft") == chosen and chosen.promoted
     assert directory(run, "sft.best") == run.checkpoint("sft", 8)
 
@@ -305,7 +305,7 @@ def test_the_best_of_a_stage_may_be_what_it_started_from(run):
     for stage in ("sft", "rl"):
         run.checkpoint(stage, 8).mkdir(parents=True)
     kept = Selection("sft.step-000008", "sft.step-000008", "dev", 0.5, looks=3)
-    write_selection(run.path, "rl", kept)
+    write_selections(run.path, "rl", [kept])
     assert not kept.promoted
     assert directory(run, "rl.best") == run.checkpoint("sft", 8)
     found = resolve_checkpoint(run, CheckpointReference("rl", "best"))
@@ -314,7 +314,7 @@ def test_the_best_of_a_stage_may_be_what_it_started_from(run):
 
 def test_the_best_of_a_stage_may_be_the_base_which_has_no_folder(run):
     run.checkpoint("sft", 8).mkdir(parents=True)
-    write_selection(run.path, "sft", Selection("base", "base", "dev", 0.5, looks=1))
+    write_selections(run.path, "sft", [Selection("base", "base", "dev", 0.5, looks=1)])
     found = resolve_checkpoint(run, CheckpointReference("sft", "best"))
     assert checkpoint_name(found) == "base"
     with pytest.raises(InputError, match="is the model that the run began with"):

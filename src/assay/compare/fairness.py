@@ -292,8 +292,7 @@ def _check_not_trained_on(name: str, run: RunDirectory, record: EvaluationRecord
 def _ancestors(origin: Provenance) -> list[tuple[RunDirectory, EvaluationRecord | None]]:
     """The runs whose checkpoints the arm's model descends from, with their record of the items."""
     found: list[tuple[RunDirectory, EvaluationRecord | None]] = []
-    for checkpoint in _lineage(origin.run):
-        run = _run_of(origin.run, checkpoint)
+    for run in dict.fromkeys(_run_of(origin.run, name) for name in _lineage(origin.run)):
         records = evaluation_records(run) if run.spec.exists() else []
         same = [r for r in records if r.items_hash == origin.record.items_hash]
         found.append((run, same[0] if same else None))
@@ -321,10 +320,14 @@ def _descends(run: RunDirectory, other: Provenance) -> bool:
 
 
 def _lineage(run: RunDirectory) -> Iterator[str]:
-    """The checkpoints that a run's model descends from, the nearest first."""
-    while (checkpoint := read_manifest(run).get("base_weights", {}).get("checkpoint")) is not None:
-        yield checkpoint
-        run = _run_of(run, checkpoint)
+    """The checkpoints of other runs that a run's model and its stages descend from, each before
+    those that it descends from itself."""
+    manifest = read_manifest(run)
+    starts = [stage.get("from", {}) for stage in manifest.get("stages", {}).values()]
+    for each in (manifest.get("base_weights", {}), *starts):
+        if (checkpoint := each.get("checkpoint")) is not None:
+            yield checkpoint
+            yield from _lineage(_run_of(run, checkpoint))
 
 
 def _run_of(run: RunDirectory, checkpoint: str) -> RunDirectory:

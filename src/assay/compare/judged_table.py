@@ -49,6 +49,7 @@ from assay.runs.measurements import (
 )
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import located
 
 Weights = tuple[bool | None, float | None]
 """Whether two checkpoints have the same weights, and the share that differs; None: not known."""
@@ -109,7 +110,12 @@ def _folder(origin: Provenance) -> Path | None:
     reference = parse_checkpoint(origin.checkpoint)
     if reference is None or reference.stage is None or reference.step is None:
         return None
-    folder = origin.run.checkpoint(reference.stage, reference.step)
+    run = origin.run
+    if reference.step == 0:  # the start of a stage, in another run
+        run, reference = located(run, reference)
+    if reference.stage is None or reference.step is None:
+        return None
+    folder = run.checkpoint(reference.stage, reference.step)
     return folder if folder.is_dir() else None
 
 

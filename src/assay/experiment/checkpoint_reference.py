@@ -1,16 +1,27 @@
 """Parses the names of a run's checkpoints: `base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`.
 
-Does not check that the checkpoint exists.
+A checkpoint that a rule chooses is named after it: `STAGE.best` is the gate's choice,
+`STAGE.dev_score` and `STAGE.reward_trend` those of the others. Does not check that the checkpoint
+exists.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Which = Literal["best", "last", "all", "step"]
+Rule = Literal["gate", "dev_score", "reward_trend"]
+Which = Literal["best", "dev_score", "reward_trend", "last", "all", "step"]
+RULES: Mapping[Rule, Which] = {
+    "gate": "best",
+    "dev_score": "dev_score",
+    "reward_trend": "reward_trend",
+}
+"""The rules that choose a checkpoint of a stage, and how their choice is named."""
 
 _PATTERN = re.compile(
-    r"(?P<stage>[A-Za-z0-9_-]+)\.(?P<which>best|last|all|step-(?P<step>[0-9]{1,18}))"
+    rf"(?P<stage>[A-Za-z0-9_-]+)\.(?P<which>{'|'.join(RULES.values())}|last|all"
+    r"|step-(?P<step>[0-9]{1,18}))"
 )
 
 
@@ -22,6 +33,11 @@ class CheckpointReference:
     which: Which = "last"
     step: int | None = None
     """The step, for `which == "step"`."""
+
+    @property
+    def rule(self) -> Rule | None:
+        """The rule whose choice is meant; None where the name says the step."""
+        return next((rule for rule, which in RULES.items() if which == self.which), None)
 
 
 BASE = CheckpointReference(None)

@@ -14,7 +14,7 @@ from assay.experiment.base_table import Count, Many, Name, Positive, Table, rais
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.helper_tables import HelperSpec, models_apart
-from assay.experiment.stage_tables import GrpoStage, StageSpec
+from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SamplingStage, StageSpec
 from assay.experiment.tables import (
     EvaluateSpec,
     GuardSpec,
@@ -170,7 +170,10 @@ def check_stages(experiment: Experiment) -> Refusals:
                 problem = f"{stage.data!r} is mixed of these rows"
                 fix = f'validate on "{stage.data}.dev", or on other rows'
                 yield refused(f"stage.{name}.validation", problem, fix)
-        yield from _check_checkpoint(experiment, f"stage.{name}.start", stage.start, seen)
+        if stage.start.startswith(OTHER_RUN):
+            yield from _check_other_run(experiment, f"stage.{name}.start", stage.start)
+        else:
+            yield from _check_checkpoint(experiment, f"stage.{name}.start", stage.start, seen)
         yield from _check_dora(experiment, name, stage)
         for evaluation in stage.other_rendering_than or ():
             if evaluation not in experiment.evaluate:
@@ -204,8 +207,8 @@ def check_evaluations(experiment: Experiment) -> Refusals:
             field = f"{place}.checkpoints"
             yield from _check_checkpoint(experiment, field, text, [*experiment.stage])
             reference = parse_checkpoint(text)
-            best = reference is not None and reference.which == "best"
-            if best and evaluation.role == "select":
+            chosen = reference is not None and reference.rule is not None
+            if chosen and evaluation.role == "select":
                 yield refused(field, f"{text!r} is what this evaluation selects", "report it")
     chosen_on = {_items(e) for e in experiment.evaluate.values() if e.role == "select"}
     for name, evaluation in experiment.evaluate.items():
@@ -241,12 +244,33 @@ def _check_checkpoint(experiment: Experiment, field: str, text: str, stages: lis
         return
     elif reference.stage not in stages:
         fix = nearest(reference.stage, ["base", *stages])
-        yield refused(field, f"no earlier stage {reference.stage!r}", fix)
+        later = reference.stage in experiment.stage and field != f"stage.{reference.stage}.start"
+        problem = f"no earlier stage {reference.stage!r}"
+        yield refused(field, problem + (": it comes later in the file" if later else ""), fix)
     elif reference.which == "all" and field.startswith("stage."):
         yield refused(field, f"{text!r} names several checkpoints", "name one")
-    elif reference.which == "best" and not _selected(experiment, reference.stage):
+    elif reference.rule == "reward_trend":
+        if not _rewarded(experiment.stage[reference.stage]):
+            problem = f"{reference.stage!r} records no rewards that could rise"
+            yield refused(field, problem, f"take {reference.stage}.best or {reference.stage}.last")
+    elif reference.rule is not None and not _selected(experiment, reference.stage):
         fix = f'add an evaluation with role = "select" and checkpoints = ["{reference.stage}.all"]'
         yield refused(field, f"no evaluation chooses the best of {reference.stage!r}", fix)
+
+
+def _check_other_run(experiment: Experiment, field: str, text: str) -> Refusals:
+    """A start in another run names that run and one of its checkpoints."""
+    name, at, _ = text.removeprefix(OTHER_RUN).partition("@")
+    if not at:
+        yield refused(field, f"{text!r} names no checkpoint", f"write {text}@STAGE.best")
+    if name == experiment.name:
+        problem = "a run of this experiment itself would be its start"
+        yield refused(field, problem, f"write {OTHER_RUN}{name}/ID@STAGE.best, or rename this")
+
+
+def _rewarded(stage: StageSpec) -> bool:
+    """Whether a stage samples completions and records their rewards."""
+    return isinstance(stage, SamplingStage) and getattr(stage, "reward", None) is not None
 
 
 def _selected(experiment: Experiment, stage: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from assay.errors import InputError
+from assay.errors import InputError, nearest
 from assay.experiment.base_table import (
     Count,
     Few,
@@ -25,7 +25,7 @@ from assay.experiment.base_table import (
     raise_all,
     refused,
 )
-from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
+from assay.experiment.checkpoint_reference import RULES, CheckpointReference, parse_checkpoint
 from assay.experiment.grpo_settings import (
     AdvantageOptions,
     Clip,
@@ -57,7 +57,10 @@ class CommonStage(Table):
     data: str
     """The data set to train on, by its name."""
     start: Annotated[str, Field(json_schema_extra={"filled": "the stage before"})] = "base"
-    """`base` (the experiment's model), `STAGE.best`, `STAGE.last` or `STAGE.step-N`."""
+    """`base` (the experiment's model), `STAGE.best`, `STAGE.last`, `STAGE.step-N`;
+    `{ stage = "STAGE", by = RULE }`, where `gate` is `STAGE.best`, and `dev_score` and
+    `reward_trend` correct for no looks and say so; or `run:NAME@CHECKPOINT`, of another run that
+    began with the same model."""
     steps: Count | None = None
     """Optimizer steps (sft) or rounds of sampling and updating; this or `epochs`."""
     epochs: Count | None = None
@@ -89,6 +92,16 @@ class CommonStage(Table):
     def reads(self) -> tuple[str, ...]:
         """The data sets, `NAME` or `NAME.dev`, that the stage trains on or is validated on."""
         return (self.data,) if self.validation is None else (self.data, self.validation)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_start(cls, values: Any) -> Any:
+        """A stage and a rule are a name from here on, as the gate's choice always was."""
+        start = values.get("start")
+        if not isinstance(start, Mapping):
+            return values
+        raise_all(_start_problems(start))
+        return {**values, "start": f"{start['stage']}.{RULES[start.get('by', 'gate')]}"}
 
     @model_validator(mode="before")
     @classmethod
@@ -124,6 +137,20 @@ class CommonStage(Table):
             problem = "these rows are trained on; their loss would only say how well they are known"
             fix = f'hold some out: split = {{ dev = 0.05 }} and validation = "{self.data}.dev"'
             yield refused("validation", problem, fix)
+
+
+def _start_problems(start: Mapping[str, Any]) -> Iterator[PydanticCustomError]:
+    """What is wrong with a start written as a table."""
+    for key in start:
+        if key not in ("stage", "by"):
+            yield refused(f"start.{key}", "unknown key", nearest(key, ["stage", "by"]))
+    if "stage" not in start:
+        yield refused("start.stage", "is missing", "add it: the stage whose checkpoint is taken")
+    elif not isinstance(start["stage"], str):
+        yield refused("start.stage", "expected a string", "write a stage's name")
+    by = start.get("by", "gate")
+    if by not in RULES:
+        yield refused("start.by", f"unknown rule {by!r}", nearest(str(by), RULES))
 
 
 class SftStage(CommonStage):
@@ -307,8 +334,15 @@ def due_steps(every: int | EveryEpochs | None, stage: StageSpec, rows: int) -> f
     return frozenset({last, *(step for step in ends if step < last)})
 
 
+OTHER_RUN = "run:"
+"""How a start begins that is a checkpoint of another run."""
+
+
 def start_of(stage: StageSpec) -> CheckpointReference:
-    """The checkpoint that a stage starts from; the spec has checked that it parses."""
+    """The checkpoint of its own run that a stage starts from; the spec has checked that it parses.
+
+    `runs.run_names.stage_start` finds a start in any run.
+    """
     reference = parse_checkpoint(stage.start)
     assert reference is not None
     return reference

@@ -60,6 +60,7 @@ CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
         "data.{}.min_tokens",
         "data.{}.max_tokens",
     ),
+    "stages.{}.from": ("stages.{}.start",),
     "stages.{}.rendering.sha256": ("stages.{}.rendering.name", "base_weights"),
     "evaluation.{}.items_hash": ("evaluation.{}.options", "data"),
     "evaluation.{}.rendering": ("base_weights",),

@@ -36,6 +36,16 @@ class Promotion:
         """
         return _first_best(self.looks, list(self.looks))
 
+    @property
+    def highest(self) -> int | None:
+        """The step with the best score, corrected for nothing; None where the start has it.
+
+        Answers without a score count as failures, those of the start as well.
+        """
+        best = self.looks[self.favourite]
+        start = best.control_score if best.highest is None else best.highest.control_score
+        return self.favourite if best.lowest_score > start else None
+
 
 def promote(start: ItemScores, later: Mapping[int, ItemScores]) -> Promotion:
     """Whether a checkpoint of a stage may take the place of what the stage started from.

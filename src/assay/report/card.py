@@ -7,13 +7,13 @@ import re
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
-from assay.experiment.stage_tables import start_of
+from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.stage_tables import OTHER_RUN, start_of
 from assay.models.source import known_licence, parse_source
 from assay.report import content, story
 from assay.report.facts import Measurement, RunFacts, gather
 from assay.report.provenance import data_views, leaves
-from assay.report.result_tables import checkpoint_label, result_rows, stage_rows
+from assay.report.result_tables import checkpoint_label, marked_start, result_rows, stage_rows
 from assay.report.templating import environment
 from assay.report.words import Words, words
 from assay.runs.run_names import experiment_of, resolve_checkpoint, run_checkpoint
@@ -42,7 +42,7 @@ def model_card(made: "Exported", lang: str = "en") -> str:
         "licence": licence,
         "hub_base": origin.removeprefix("hf:") if origin.startswith("hf:") else "",
         "base": base_lines(facts, origin, earlier, licence, w),
-        "stages": stage_views(facts, chain),
+        "stages": stage_views(facts, chain, w),
         "data": [view for view in data_views(facts, w) if view.name in used],
         "scores": score_views(facts, made.checkpoint, w),
         "fingerprints": fingerprints(facts, made, [name for name, _ in chain]),
@@ -54,10 +54,11 @@ def stage_chain(facts: RunFacts, checkpoint: str) -> list[tuple[str, int]]:
     """The stages that lead to a checkpoint, in order, each with its last step that counts."""
     chain: list[tuple[str, int]] = []
     reference = parse_checkpoint(checkpoint)
-    while reference is not None and reference.stage is not None:
+    while reference is not None and reference.stage is not None and reference.step != 0:
         chain.insert(0, (reference.stage, reference.step or 0))
-        start: CheckpointReference = start_of(facts.experiment.stage[reference.stage])
-        reference = resolve_checkpoint(facts.run, start)
+        stage = facts.experiment.stage[reference.stage]
+        other = stage.start.startswith(OTHER_RUN)
+        reference = None if other else resolve_checkpoint(facts.run, start_of(stage))
     return chain
 
 
@@ -81,7 +82,7 @@ def base_lines(
     return [*lines, known]
 
 
-def stage_views(facts: RunFacts, chain: list[tuple[str, int]]) -> list[dict[str, Any]]:
+def stage_views(facts: RunFacts, chain: list[tuple[str, int]], w: Words) -> list[dict[str, Any]]:
     """A row for each stage of the chain."""
     rows = {row.name: row for row in stage_rows(facts)}
     recorded = facts.manifest.get("stages", {})
@@ -90,7 +91,8 @@ def stage_views(facts: RunFacts, chain: list[tuple[str, int]]) -> list[dict[str,
             "name": name,
             "step": step,
             "rendering": recorded.get(name, {}).get("rendering", {}).get("name", "–"),
-            **{key: getattr(rows[name], key) for key in ("method", "start", "data", "adapt")},
+            **{key: getattr(rows[name], key) for key in ("method", "data", "adapt")},
+            "start": marked_start(rows[name].start, w),
             **{key: getattr(rows[name], key) for key in ("optimizer", "detail")},
         }
         for name, step in chain

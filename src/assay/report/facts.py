@@ -225,8 +225,8 @@ class RunFacts:
         steps = self.checkpoint_steps(reference.stage)
         if reference.which == "step":
             steps = [reference.step or 0]
-        elif reference.which == "best":
-            best = read_selection(self.run.path, reference.stage)
+        elif reference.rule is not None:
+            best = read_selection(self.run.path, reference.stage, reference.rule)
             return [best.checkpoint if best else text]
         elif reference.which == "last":
             steps = steps[-1:]
@@ -238,7 +238,7 @@ class RunFacts:
         names = {f"{stage}.{path.name}" for path in folder.glob("step-*")}
         names |= {name for r in self.records for name in measured_checkpoints(self.run, r)}
         references = [parse_checkpoint(name) for name in names]
-        return sorted({r.step for r in references if r and r.stage == stage and r.step is not None})
+        return sorted({r.step for r in references if r and r.stage == stage and r.step})
 
     def answers(self, record: EvaluationRecord, checkpoint: str) -> list[dict[str, Any]]:
         """The lines of one record."""

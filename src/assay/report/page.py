@@ -20,6 +20,7 @@ from assay.report.benchmarks_content import run_benchmarks
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
 from assay.report.generation_content import run_generation
+from assay.report.lineage_view import lineage_section
 from assay.report.progress_content import progress_section
 from assay.report.provenance import data_views, fingerprints
 from assay.report.result_tables import checkpoint_label
@@ -101,6 +102,7 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
         "parts": content.parts_section(facts, w),
         "outcomes": content.outcome_section(facts, w),
         "examples": story.example_section(examples(facts, table) if table else None, w),
+        "lineage": lineage_section(facts.run, w),
         "rounds": rounds_section(facts, w),
         "stages": story.stage_section(facts, w),
         "findings": story.finding_section(facts, w),
@@ -113,6 +115,7 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
 
 SECTIONS = {
     "results": "page.results",
+    "lineage": "page.lineage",
     "rounds": "figure.title",
     "training": "page.training",
     "progress": "",
@@ -129,6 +132,7 @@ SECTIONS = {
 }
 """The sections of the page in their order, by their anchors, with the keys of their titles."""
 OPTIONAL = (
+    "lineage",
     "rounds",
     "progress",
     "others",

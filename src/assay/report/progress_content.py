@@ -9,7 +9,7 @@ from typing import Any
 
 from assay.judge.health_checks import worded
 from assay.judge.intervals import Estimate, Interval
-from assay.judge.selection import Promotion
+from assay.judge.selection import Promotion, expected_optimism
 from assay.judge.trends import Forecast
 from assay.lab.monitor.guards import condition
 from assay.lab.monitor.milestones import PART, MilestoneState, is_share
@@ -299,3 +299,23 @@ def promotion(stage: str, chosen: Selection | None, looks: Promotion | None, wor
         "p": f"{closest.adjusted_p:.2g}",
     }
     return words("promotion.promoted" if chosen.promoted else "promotion.kept", **figures)
+
+
+def uncorrected_choice(stage: str, chosen: Selection, words: Words) -> str:
+    """What a rule without correction for looks chose of a stage, with its figures."""
+    values: dict[str, Any] = {
+        "stage": stage,
+        "best": checkpoint_label(chosen.checkpoint, words),
+        "looks": chosen.looks,
+    }
+    if chosen.rule == "dev_score":
+        items = chosen.evidence[0].items
+        optimism = f"{100 * expected_optimism(chosen.looks + 1, items):.1f}"
+        values |= {"score": percent(chosen.score), "items": items, "optimism": optimism}
+    elif chosen.rise is not None:
+        rise = chosen.rise
+        values |= {"first": rise.after + 1, "last": rise.until}
+        values |= {"slope": number(rise.slope), "low": number(rise.low), "high": number(rise.high)}
+    else:
+        return words("promotion.no_rise", **values)
+    return words(f"promotion.{chosen.rule}", **values)

@@ -76,7 +76,16 @@ def checkpoint_label(name: str, words: Words) -> str:
         return words("checkpoint.base") if name == "base" else name
     if reference.step is None:
         return f"{reference.stage}.{reference.which}"
+    if reference.step == 0:
+        return words("checkpoint.start", stage=reference.stage)
     return words("checkpoint.step", stage=reference.stage, step=reference.step)
+
+
+def marked_start(start: str, words: Words) -> str:
+    """A stage's start, marked where its rule corrects for no looks."""
+    reference = parse_checkpoint(start.rpartition("@")[2])
+    loose = reference is not None and reference.rule not in (None, "gate")
+    return words("promotion.uncorrected", start=start) if loose else start
 
 
 def result_rows(facts: "RunFacts", measurement: "Measurement", words: Words) -> list[ResultRow]:

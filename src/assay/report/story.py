@@ -7,19 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from assay.compare.table import Pairing, Table
-from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.checkpoint_reference import RULES, parse_checkpoint
 from assay.judge.health_checks import worded
+from assay.judge.selection import Promotion
 from assay.lab.monitor.stage_health import explained
 from assay.report.charts import Checkpoints, curve_panel, dev_chart, reward_columns
 from assay.report.content import Section, interval_text
 from assay.report.drawn import Bar, curve_line, score_plot
 from assay.report.examples import Answer, Examples
 from assay.report.facts import Curve, DevScore, RunFacts
-from assay.report.progress_content import promotion
+from assay.report.progress_content import promotion, uncorrected_choice
 from assay.report.provenance import marks
-from assay.report.result_tables import StageRow, checkpoint_label, stage_rows
-from assay.report.words import Words, named_tests, number, percent, translated, visible
-from assay.runs.checkpoints import read_selection
+from assay.report.result_tables import StageRow, checkpoint_label, marked_start, stage_rows
+from assay.report.words import Words, named_tests, number, percent, points, translated, visible
+from assay.runs.checkpoints import Selection, read_selection, read_selections
 from assay.runs.manifest_file import PUT_ASIDE
 from assay.runs.sink_states import read_sink_states
 
@@ -111,7 +112,7 @@ def about_stage(row: StageRow, words: Words) -> str:
     """A stage's settings in one line."""
     return words(
         "stage.about",
-        start=row.start,
+        start=marked_start(row.start, words),
         data=row.data,
         steps=number(row.done),
         minutes=f"{row.seconds / 60:.1f}",
@@ -193,11 +194,39 @@ def finding_section(facts: RunFacts, words: Words) -> list[dict[str, str]]:
 
 def selection_section(facts: RunFacts, words: Words) -> list[str]:
     """The best checkpoint of each stage, with the reason."""
-    said = [
-        promotion(stage, read_selection(facts.run.path, stage), explained(facts.run, stage), words)
+    looks = {stage: explained(facts.run, stage) for stage in facts.experiment.stage}
+    gate = read_selections(facts.run.path)
+    said = [promotion(stage, gate.get(stage), found, words) for stage, found in looks.items()]
+    said += [
+        uncorrected_choice(stage, chosen, words)
         for stage in facts.experiment.stage
+        for rule in RULES
+        if (chosen := read_selection(facts.run.path, stage, rule)) and not chosen.corrected
     ]
-    return [text for text in said if text]
+    return [*(text for text in said if text), *stalled_rounds(gate, looks, words)]
+
+
+def stalled_rounds(
+    gate: Mapping[str, Selection], looks: Mapping[str, Promotion | None], words: Words
+) -> list[str]:
+    """How often the gate kept a start, and how many dev items the differences seen would take."""
+    kept = [stage for stage, chosen in gate.items() if not chosen.promoted]
+    if not kept:
+        return []
+    counts = {"kept": len(kept), "rounds": len(gate), "stages": ", ".join(kept)}
+    found = [(stage, looks.get(stage)) for stage in kept]
+    needs = [needed_items(stage, each, words) for stage, each in found if each is not None]
+    return [words("promotion.stalled", **counts), *needs]
+
+
+def needed_items(stage: str, found: Promotion, words: Words) -> str:
+    """The dev items at which the best checkpoint of a stage would be shown better."""
+    best = found.looks[found.favourite]
+    values: Mapping[str, Any] = {"stage": stage, "step": found.favourite, "items": best.items}
+    if best.difference <= 0:
+        return words("promotion.no_gain", **values)
+    values = {**values, "difference": points(best.difference), "needed": best.items_needed}
+    return words("promotion.no_size" if best.items_needed is None else "promotion.needed", **values)
 
 
 def method_section(facts: RunFacts, words: Words) -> list[str]:

@@ -23,6 +23,7 @@ from assay.report.content import STYLES
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
 from assay.report.generation_content import generation_shown, run_generation
+from assay.report.lineage_view import lineage_rows, lineage_tree
 from assay.report.matrix_view import (
     column_labels,
     layer_views,
@@ -48,7 +49,7 @@ def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:
     marked: list[RenderableType] = [Text(said, "yellow") for said in marks(facts, w)]
     section = content.main_section(facts, w)
     if section is None:
-        return Group(*marked, Text(w("page.nothing_measured")))
+        return Group(*marked, Text(w("page.nothing_measured")), *_lineage(run, w))
     said = [
         Text.assemble((sentence["what"], "bold"), ": ", sentence["text"])
         for sentence in section["sentences"]
@@ -60,12 +61,20 @@ def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:
         *said,
     ]
     parts += [Text(said) for said in story.selection_section(facts, w)]
+    parts += _lineage(run, w)
     others = content.other_rows(facts, w)
     if others:
         parts.append(_others_table(others, w))
     parts += section_shown(run_benchmarks(facts, w), w)
     parts += generation_shown(run_generation(facts, w), w)
     return Group(*parts)
+
+
+def _lineage(run: RunDirectory, w: Words) -> list[RenderableType]:
+    """The tree of a run whose stages start from chosen checkpoints."""
+    rows = lineage_rows(run, w)
+    chosen = any(row.node.origin and row.node.origin.selection for row in rows)
+    return [lineage_tree(rows, w)] if chosen else []
 
 
 def example_panels(run: RunDirectory, lang: str = "en") -> RenderableType:

@@ -1,17 +1,19 @@
-"""Checkpoint folders without their tensors: names, completeness, and which one is `STAGE.best`.
+"""Checkpoint folders without their tensors: names, completeness, and which one a rule has chosen.
 
-`train.checkpoint` writes and loads the tensors; this module needs no torch. How the best checkpoint
-is chosen is in `judge.selection`.
+`train.checkpoint` writes and loads the tensors; this module needs no torch. How checkpoints are
+chosen is in `judge.selection` and `judge.reward_trend`.
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from assay.data.files import find_damage
 from assay.errors import InputError
-from assay.runs.run_files import as_entry, read_json, write_listed
+from assay.experiment.checkpoint_reference import RULES, Rule
+from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json, write_listed
 
 STATE = "state.json"
 
@@ -65,50 +67,114 @@ SELECTION = "selection.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """The selected checkpoint of one stage. Checkpoints are named as in records."""
+class DevLook:
+    """A later checkpoint against the stage's start on the dev items."""
 
     checkpoint: str
-    """`STAGE.best`: a checkpoint of the stage, or its start."""
+    score: float
+    difference: float
+    low: float
+    """Of the difference's interval, corrected for the number of looks like `adjusted_p`."""
+    high: float
+    p_value: float
+    adjusted_p: float
+    verdict: str
+    items: int
+    items_needed: int | None
+    """Items at which a difference of this size would be seen with 80 % power, corrected alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardRise:
+    """The steps over which a stage's reward rose, and the line through them."""
+
+    after: int
+    until: int
+    slope: float
+    low: float
+    """Of the slope's interval, corrected for nothing."""
+    high: float
+    start: float
+    """The line at its first and its last step."""
+    end: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The checkpoint of one stage that a rule has chosen. Checkpoints are named as in records."""
+
+    checkpoint: str
+    """A checkpoint of the stage, or its start."""
     start: str
     """The stage's start."""
     evaluation: str
-    """The selecting evaluation."""
-    score: float
-    """Score of `checkpoint` on dev items."""
+    """The selecting evaluation; "" for a rule that needs none."""
+    score: float | None
+    """Score of `checkpoint` on dev items; None where it was not measured."""
     looks: int
-    """Checkpoints that were compared with the start."""
+    """Checkpoints that were looked at beside the start."""
+    rule: Rule = "gate"
+    evidence: tuple[DevLook, ...] = ()
+    """What the dev items said of each; empty in older files."""
+    rise: RewardRise | None = None
+    """What the rewards said; None for the other rules, and where no rise was shown."""
 
     @property
     def promoted(self) -> bool:
         """Whether a later checkpoint took the place of the start."""
         return self.checkpoint != self.start
 
+    @property
+    def corrected(self) -> bool:
+        """Whether the choice holds after correction for the number of looks."""
+        return self.rule == "gate"
 
-def write_selection(run: Path, stage: str, selection: Selection) -> None:
-    """Store the selection of `stage` in the run folder."""
-    chosen = _read(run) | {stage: asdict(selection)}
-    write_listed(run, run / SELECTION, json.dumps(chosen, indent=2) + "\n")
+
+def write_selections(run: Path, stage: str, selections: Iterable[Selection]) -> None:
+    """Store what was chosen of `stage` in the run folder, all of it at once."""
+    made = {
+        _key(stage, each.rule): {**asdict(each), "corrected": each.corrected} for each in selections
+    }
+    if made:
+        chosen = _read(run)
+        write_listed(run, run / SELECTION, json.dumps(chosen | made, indent=2) + "\n")
 
 
 def forget_selections(run: Path, stages: Collection[str]) -> None:
-    """Remove the selections of stages that are trained again."""
+    """Remove what was chosen of stages that are trained again."""
     chosen = _read(run)
-    if chosen.keys() & stages:
-        left = {stage: selection for stage, selection in chosen.items() if stage not in stages}
+    left = {key: each for key, each in chosen.items() if key.partition(".")[0] not in stages}
+    if left != chosen:
         write_listed(run, run / SELECTION, json.dumps(left, indent=2) + "\n")
 
 
-def read_selection(run: Path, stage: str) -> Selection | None:
-    """The selection of `stage`; None before there is one."""
-    chosen = _read(run).get(stage)
-    return as_entry(Selection, chosen, run / SELECTION) if chosen else None
+def read_selection(run: Path, stage: str, rule: Rule = "gate") -> Selection | None:
+    """What `rule` has chosen of `stage`; None before it did."""
+    chosen = _read(run).get(_key(stage, rule))
+    return _selection(chosen, run / SELECTION) if chosen else None
 
 
 def read_selections(run: Path) -> dict[str, Selection]:
-    """The selections by stage."""
+    """The gate's choices by stage."""
     found = _read(run).items()
-    return {stage: as_entry(Selection, chosen, run / SELECTION) for stage, chosen in found}
+    return {key: _selection(each, run / SELECTION) for key, each in found if "." not in key}
+
+
+def _key(stage: str, rule: Rule) -> str:
+    """The name of a choice in the file: the gate's is that of the stage, as it always was."""
+    return stage if rule == "gate" else f"{stage}.{RULES[rule]}"
+
+
+def _selection(values: dict[str, Any], file: Path) -> Selection:
+    """A choice as it was written; `corrected` follows from its rule."""
+    plain = {key: value for key, value in values.items() if key != "corrected"}
+    evidence, rise = plain.pop("evidence", ()), plain.pop("rise", None)
+    if not isinstance(evidence, list | tuple) or not isinstance(rise, dict | None):
+        raise DamagedFile("cannot be read: its evidence is no list", file=file, fix=FIX)
+    looks = tuple(as_entry(DevLook, each, file) for each in evidence)
+    found = as_entry(RewardRise, rise, file) if rise is not None else None
+    return as_entry(Selection, {**plain, "evidence": looks, "rise": found}, file)
 
 
 def _read(run: Path) -> dict:

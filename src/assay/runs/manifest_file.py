@@ -58,6 +58,7 @@ def _used(manifest: Manifest) -> Iterator[tuple[str, type, Any]]:
         if isinstance(stage, dict):
             yield f"stages.{name}.start", str, stage.get("start", "")
             yield f"stages.{name}.adapt", dict, stage.get("adapt", {})
+            yield f"stages.{name}.from", dict, stage.get("from", {})
 
 
 def overridden(manifest: Mapping[str, Any]) -> str:

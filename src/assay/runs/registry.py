@@ -224,14 +224,18 @@ def _damaged_line(run: RunDirectory, error: InputError | None) -> IndexedRun:
 
 
 def _references_of(run: RunDirectory) -> Iterator[tuple[str, str]]:
-    """The checkpoints that the run's model and helper models are, that its records measured, and
-    that its adapters stand on."""
+    """The checkpoints that the run's model and helper models are, that its stages start from in
+    other runs, that its records measured, and that its adapters stand on."""
     manifest = read_manifest(run)
     for model in (manifest.get("base_weights", {}), *manifest.get("helpers", {}).values()):
         if "checkpoint" in model:
             yield _lab_path(run, run.manifest), model["checkpoint"]
+    stages = manifest.get("stages", {})
+    for stage in stages.values():
+        if "checkpoint" in stage.get("from", {}):
+            yield _lab_path(run, run.manifest), stage["from"]["checkpoint"]
     yield from _record_references(run)
-    yield from _adapter_starts(run, read_manifest(run).get("stages", {}))
+    yield from _adapter_starts(run, stages)
 
 
 def _possible_references(run: RunDirectory) -> Iterator[tuple[str, str]]:
@@ -245,6 +249,7 @@ def _possible_references(run: RunDirectory) -> Iterator[tuple[str, str]]:
     experiment, _ = _tried(lambda: read_experiment(run.spec))
     helpers = experiment.helpers.values() if experiment else ()
     sources = [experiment.model, *(each.source for each in helpers)] if experiment else []
+    sources += [stage.start for stage in experiment.stage.values()] if experiment else []
     for name in (source.removeprefix("run:") for source in sources if source.startswith("run:")):
         reference, _ = _tried(partial(read_run_name, run.root, name))
         for other in runs_of(run.root, reference.name) if reference else ():

@@ -12,11 +12,15 @@ from pathlib import Path
 from assay.errors import FEW_NAMES, InputError, nearest
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
+    Rule,
+    checkpoint_name,
     parse_checkpoint,
 )
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
+from assay.experiment.stage_tables import OTHER_RUN, StageSpec, start_of
 from assay.runs.checkpoints import check_checkpoint, read_selection
+from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, all_runs, runs_of
 from assay.runs.status import (
     DamagedStatus,
@@ -115,9 +119,10 @@ def checkpoint_steps(run: RunDirectory, stage: str) -> list[int]:
 def resolve_checkpoint(run: RunDirectory, reference: CheckpointReference) -> CheckpointReference:
     """The `base` or `STAGE.step-N` that a reference means. Raises RunNotFound.
 
-    `STAGE.best` may be what the stage started from, so that its stage may be another.
+    `STAGE.best` may be what the stage started from, so that its stage may be another. Step 0 of a
+    stage is its start where that lies in another run (`located`).
     """
-    if reference.stage is None:
+    if reference.stage is None or _is_other_runs(run, reference):
         return reference
     if reference.which == "all":
         raise RunNotFound(f"{run}: 'all' is no single checkpoint", fix="name a stage's checkpoint")
@@ -125,8 +130,8 @@ def resolve_checkpoint(run: RunDirectory, reference: CheckpointReference) -> Che
     if not steps:
         problem = f"{run} has no checkpoint of {reference.stage!r}"
         raise RunNotFound(problem, fix=_stages(run))
-    if reference.which == "best":
-        return resolve_checkpoint(run, _best(run, reference.stage))
+    if reference.rule is not None:
+        return resolve_checkpoint(run, _chosen(run, reference.stage, reference.rule))
     step = steps[-1] if reference.which == "last" else reference.step
     if step not in steps:
         fix = _steps(reference.stage, steps, step or 0)
@@ -134,15 +139,69 @@ def resolve_checkpoint(run: RunDirectory, reference: CheckpointReference) -> Che
     return CheckpointReference(reference.stage, "step", step)
 
 
+def _is_other_runs(run: RunDirectory, reference: CheckpointReference) -> bool:
+    if reference.step != 0 or not run.spec.is_file():
+        return False
+    stage = experiment_of(run).stage.get(reference.stage or "")
+    return stage is not None and stage.start.startswith(OTHER_RUN)
+
+
+Located = tuple[RunDirectory, CheckpointReference]
+"""A run, and a checkpoint of it by its step."""
+
+
+def located(run: RunDirectory, reference: CheckpointReference) -> Located:
+    """Where a checkpoint lies: in the run, or in another one that a stage of it starts from.
+
+    Raises RunNotFound.
+    """
+    found = resolve_checkpoint(run, reference)
+    if found.stage is None or found.step != 0:
+        return run, found
+    return stage_start(run, experiment_of(run).stage[found.stage])
+
+
+def stage_start(run: RunDirectory, stage: StageSpec) -> Located:
+    """Where a stage's start lies.
+
+    A name in another run means what it meant when this run was made, as its manifest says. Raises
+    RunNotFound.
+    """
+    if not stage.start.startswith(OTHER_RUN):
+        return located(run, start_of(stage))
+    for table in read_manifest(run).get("stages", {}).values():
+        if table.get("start") == stage.start and "from" in table:
+            noted = table["from"]
+            if "checkpoint" not in noted:
+                return RunDirectory(run.root, *noted["run"].split("/")), CheckpointReference(None)
+            return recorded_place(run.root, noted["checkpoint"])
+    return located(*find_named(run.root, stage.start.removeprefix(OTHER_RUN)))
+
+
+def recorded_place(root: Path, folder: str) -> Located:
+    """The checkpoint that a manifest names by its folder in the lab."""
+    _, name, id_, _, stage, step = folder.split("/")
+    number = int(step.removeprefix("step-"))
+    return RunDirectory(root, name, id_), CheckpointReference(stage, "step", number)
+
+
+def start_name(run: RunDirectory, name: str, stage: StageSpec) -> str:
+    """The start of a stage as the run's records name it: `base`, `sft.step-000040`, or step 0 of
+    the stage itself where another run holds it. Raises RunNotFound."""
+    if stage.start.startswith(OTHER_RUN):
+        return checkpoint_name(CheckpointReference(name, "step", 0))
+    return checkpoint_name(resolve_checkpoint(run, start_of(stage)))
+
+
 def checkpoint_directory(run: RunDirectory, reference: CheckpointReference) -> Path:
     """The folder of one checkpoint of a trained stage. Raises RunNotFound."""
-    found = resolve_checkpoint(run, reference)
+    holder, found = located(run, reference)
     if found.stage is None or found.step is None:
         if reference.stage is None:
             raise RunNotFound(f"{run}: 'base' has no folder", fix="name a stage's checkpoint")
         problem = f"{run}: the best of {reference.stage!r} is the model that the run began with"
         raise RunNotFound(problem, fix="name that model, or a checkpoint of the stage")
-    return run.checkpoint(found.stage, found.step)
+    return holder.checkpoint(found.stage, found.step)
 
 
 def checked_directory(run: RunDirectory, reference: CheckpointReference) -> Path:
@@ -157,11 +216,12 @@ def checked_directory(run: RunDirectory, reference: CheckpointReference) -> Path
     return found
 
 
-def _best(run: RunDirectory, stage: str) -> CheckpointReference:
-    chosen = read_selection(run.path, stage)
+def _chosen(run: RunDirectory, stage: str, rule: Rule) -> CheckpointReference:
+    chosen = read_selection(run.path, stage, rule)
     found = parse_checkpoint(chosen.checkpoint) if chosen else None
     if found is None:
-        raise RunNotFound(f"{run} has not chosen the best of {stage!r}", fix=f"take {stage}.last")
+        what = "the best" if rule == "gate" else f"a checkpoint by {rule}"
+        raise RunNotFound(f"{run} has not chosen {what} of {stage!r}", fix=f"take {stage}.last")
     return found
 
 

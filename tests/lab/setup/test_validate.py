@@ -61,3 +61,10 @@ def test_a_problem_of_an_override_is_named_by_it(tmp_path):
         "--set data.train.source=path",
         "--set stage.rl.reward=none",
     ]
+
+
+def test_a_start_in_another_run_must_be_there(tmp_path):
+    start = ('start = "sft.best"', 'start = "run:before@sft.best"')
+    assert wrong(tmp_path, start) == ["stage.rl.start"]
+    with pytest.raises(SpecError, match="no run named 'before'"):
+        read_whole(write_spec(tmp_path, start), (), tmp_path)

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from assay.errors import InputError
+from assay.experiment.stage_tables import OTHER_RUN
 from assay.judge.findings import Finding, filled
 from assay.lab.check.all_checks import COMPUTING, Check, asked, checks_of
 from assay.lab.check.rendering_mismatch import refuse_other_renderings
@@ -19,6 +20,7 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.setup.learner import Learner
 from assay.lab.setup.session import Session
 from assay.runs.manifest_file import CHECKED, read_manifest
+from assay.runs.run_names import stage_start
 
 GO_ON = "or go on all the same with --despite REASON"
 
@@ -35,6 +37,10 @@ class Unsound(InputError):
         self.each = each
 
 
+class OtherBase(InputError):
+    """A stage starts from a checkpoint of another model."""
+
+
 class NoReason(InputError):
     """Errors are overridden without a reason."""
 
@@ -43,8 +49,8 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     """The session with the findings of the checks.
 
     Raises Unsound for errors, unless a reason overrides them; NoReason for an empty one;
-    OtherRendering, which only the stage itself can allow; and what opening its parts raises. Stored
-    findings are kept. A model that is not in this process is not checked.
+    OtherRendering, which only the stage itself can allow; OtherBase; and what opening its parts
+    raises. Stored findings are kept. A model that is not in this process is not checked.
     """
     reason = reason_of(despite)
     session.helpers.check()
@@ -58,6 +64,7 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     for part in ("learner", "sets", "evaluations"):
         getattr(session, part)  # opened here, reused by the run
     refuse_other_renderings(session)
+    refuse_other_bases(session)
     began = time.monotonic()
     found = asked(session.copy(observer=Silent()), cheap)
     session.helpers.costs()  # what the checks asked is no cost of the first step
@@ -73,6 +80,22 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     errors = [asdict(error) for error in found.errors]
     shared = [asdict(each) for each in found.shared]
     return session.copy(checked={**overridden, "errors": errors, "shared": shared})
+
+
+def refuse_other_bases(session: Session) -> None:
+    """Raise OtherBase where a stage starts from a run that began with another model."""
+    for name, stage in session.experiment.stage.items():
+        if not stage.start.startswith(OTHER_RUN):
+            continue
+        run, _ = stage_start(session.run, stage)
+        began = read_manifest(run).get("base_weights", {}).get("sha256")
+        if began != session.learner.fingerprint:
+            raise OtherBase(
+                f"{run} began with a model of fingerprint {began}, this experiment's model has "
+                f"{session.learner.fingerprint}",
+                field=f"stage.{name}.start",
+                fix="name the model of that run, or start from a run of this model",
+            )
 
 
 def cheap_checks(learner: Learner) -> dict[str, Check]:

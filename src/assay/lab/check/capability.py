@@ -14,9 +14,9 @@ import torch
 from assay.data.episode import Episode, Reward
 from assay.data.row import Row
 from assay.data.row_order import visits
-from assay.experiment.checkpoint_reference import BASE
+from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.reward_tables import Reward as RewardSpec
-from assay.experiment.stage_tables import SamplingStage, StageSpec, start_of
+from assay.experiment.stage_tables import OTHER_RUN, SamplingStage, StageSpec, start_of
 from assay.judge.findings import Finding
 from assay.judge.health_rules import SIGNAL_WARNING
 from assay.judge.intervals import Interval, wilson
@@ -171,7 +171,12 @@ def sampled(
 
 def start_sampler(subject: Subject, stage: StageSpec) -> tuple[Samples, str]:
     """The stage's start from the latest run of this name, if there is one, else the base model."""
-    session, reference = subject.session, start_of(stage)
+    session = subject.session
+    if stage.start.startswith(OTHER_RUN):
+        step_0 = next(n for n, each in session.experiment.stage.items() if each == stage)
+        start = CheckpointReference(step_0, "step", 0)
+        return session.learner.sampler(session.run, start), stage.start
+    reference = start_of(stage)
     runs = runs_of(session.run.root, session.experiment.name)
     if reference.stage is None or not runs:
         return session.learner.sampler(session.run, BASE), "base"

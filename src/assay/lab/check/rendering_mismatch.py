@@ -217,7 +217,7 @@ def starts(session: Session) -> Mapping[str, str]:
     """Each stage that starts from another one, with that one."""
     found = {}
     for name, stage in session.experiment.stage.items():
-        reference = parse_checkpoint(stage.start)
+        reference = parse_checkpoint(stage.start)  # None for a start in another run
         if reference is not None and reference.stage is not None:
             found[name] = reference.stage
     return found

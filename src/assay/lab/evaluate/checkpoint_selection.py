@@ -1,27 +1,36 @@
-"""Selects the best checkpoint of a stage, and lists the checkpoints that a run measures.
+"""Chooses checkpoints of a stage by its rules, and lists the checkpoints that a run measures.
 
-The best checkpoint of a stage is its start unless a later one is shown better (`judge.selection`).
-Trains nothing; `run_evaluation` measures.
+The rules are in `judge.selection` and `judge.reward_trend`; what they chose is stored with its
+evidence. Trains nothing; `run_evaluation` measures.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
-    checkpoint_name,
+    Rule,
     parse_checkpoint,
 )
-from assay.experiment.stage_tables import start_of
+from assay.experiment.experiment import Experiment
+from assay.judge.reward_trend import longest_rise
 from assay.judge.selection import promote
+from assay.judge.verdict import Comparison
 from assay.lab.evaluate.local_answerer import LocalAnswerer
 from assay.lab.evaluate.run_evaluation import measure, measure_stored
 from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.session import Session
 from assay.rl.policy import Policy
-from assay.runs.checkpoints import Selection, write_selection
+from assay.runs.checkpoints import (
+    DevLook,
+    RewardRise,
+    Selection,
+    read_selection,
+    write_selections,
+)
+from assay.runs.metrics import read_metrics
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_steps, resolve_checkpoint
+from assay.runs.run_names import checkpoint_steps, resolve_checkpoint, start_name
 
 
 def selectors(session: Session, stage: str) -> list[Evaluation]:
@@ -40,24 +49,110 @@ def select(session: Session, stage: str, policy: Policy, step: int) -> None:
         measure(session, evaluation, LocalAnswerer(session, policy), f"{stage}.step-{step:06d}")
 
 
-def choose(session: Session, stage: str) -> None:
-    """Store the stage's best checkpoint: its start, unless a later one is shown better."""
+def measure_start(session: Session, stage: str) -> None:
+    """Measure what a stage starts from with its selecting evaluation: a later checkpoint must be
+    better than that."""
     for evaluation in selectors(session, stage)[:1]:
-        start = checkpoint_name(stage_start(session, stage))
-        names = {step: f"{stage}.step-{step:06d}" for step in checkpoint_steps(session.run, stage)}
-        scores = {
-            name: read_scores(session.run, evaluation.record, name)
-            for name in (start, *names.values())
-        }
-        found = promote(scores[start], {step: scores[name] for step, name in names.items()})
-        best = start if found.step is None else names[found.step]
-        chosen = Selection(best, start, evaluation.name, scores[best].mean, looks=len(names))
-        write_selection(session.run.path, stage, chosen)
+        reference = parse_checkpoint(own_start(session, stage))
+        assert reference is not None
+        measure_stored(session, evaluation, reference)
 
 
-def stage_start(session: Session, stage: str) -> CheckpointReference:
-    """The checkpoint that a stage starts from, by its step."""
-    return resolve_checkpoint(session.run, start_of(session.experiment.stage[stage]))
+def choose(session: Session, stage: str) -> None:
+    """Store the checkpoints of a stage that its rules choose.
+
+    The gate keeps the start unless a later checkpoint is shown better; it decides wherever dev
+    items are looked at. The other rules choose where a start or an evaluation asks for them.
+    """
+    asked = rules_of(session.experiment, stage)
+    chosen = []
+    for evaluation in selectors(session, stage)[:1]:
+        chosen += by_dev_items(session, stage, evaluation, asked)
+    if "reward_trend" in asked:
+        chosen.append(by_reward_trend(session, stage))
+    write_selections(session.run.path, stage, chosen)
+
+
+def rules_of(experiment: Experiment, stage: str) -> set[Rule]:
+    """The rules by which starts and evaluations of an experiment name a checkpoint of a stage."""
+    names = [each.start for each in experiment.stage.values()]
+    names += [name for each in experiment.evaluate.values() for name in each.checkpoints]
+    found = [reference for reference in map(parse_checkpoint, names) if reference is not None]
+    return {each.rule for each in found if each.stage == stage and each.rule is not None}
+
+
+def chosen_by(run: RunDirectory, experiment: Experiment, stage: str, selecting: bool) -> bool:
+    """Whether every rule of a stage has chosen; `selecting`: whether dev items are looked at."""
+    wanted = rules_of(experiment, stage) | ({"gate"} if selecting else set())
+    return all(read_selection(run.path, stage, rule) is not None for rule in wanted)
+
+
+def by_dev_items(
+    session: Session, stage: str, evaluation: Evaluation, asked: Collection[Rule]
+) -> list[Selection]:
+    """What the gate chooses, and the best dev score where it is asked for."""
+    start = own_start(session, stage)
+    names = {step: f"{stage}.step-{step:06d}" for step in checkpoint_steps(session.run, stage)}
+    scores = {
+        name: read_scores(session.run, evaluation.record, name) for name in (start, *names.values())
+    }
+    found = promote(scores[start], {step: scores[name] for step, name in names.items()})
+    evidence = tuple(dev_look(names[step], each) for step, each in found.looks.items())
+    taken: dict[Rule, int | None] = {"gate": found.step}
+    if "dev_score" in asked:
+        taken["dev_score"] = found.highest
+    best = {rule: start if step is None else names[step] for rule, step in taken.items()}
+    return [
+        Selection(name, start, evaluation.name, scores[name].mean, len(names), rule, evidence)
+        for rule, name in best.items()
+    ]
+
+
+def dev_look(checkpoint: str, found: Comparison) -> DevLook:
+    """A comparison with the start as it is stored."""
+    return DevLook(
+        checkpoint,
+        found.score,
+        found.difference,
+        found.interval.low,
+        found.interval.high,
+        found.p_value,
+        found.adjusted_p,
+        found.verdict,
+        found.items,
+        found.items_needed,
+    )
+
+
+def by_reward_trend(session: Session, stage: str) -> Selection:
+    """The checkpoint at the end of the longest shown rise of the stage's rewards; without one, the
+    start."""
+    start = own_start(session, stage)
+    lines = [line for line in read_metrics(session.run.metrics) if line["stage"] == stage]
+    steps = [line["step"] for line in lines]
+    rewards = [line.get("reward_mean") for line in lines]
+    checkpoints = checkpoint_steps(session.run, stage)
+    found = longest_rise(steps, rewards, checkpoints)
+    if found is None:
+        return Selection(start, start, "", None, len(checkpoints), "reward_trend")
+    line = found.trend
+    rise = RewardRise(
+        found.after,
+        found.until,
+        line.slope,
+        line.interval.low,
+        line.interval.high,
+        line.start,
+        line.end,
+        line.steps,
+    )
+    name = f"{stage}.step-{found.until:06d}"
+    return Selection(name, start, "", None, len(checkpoints), "reward_trend", rise=rise)
+
+
+def own_start(session: Session, stage: str) -> str:
+    """The start of a stage as records name it."""
+    return start_name(session.run, stage, session.experiment.stage[stage])
 
 
 def measure_bases(session: Session, evaluations: Iterable[Evaluation]) -> None:
@@ -81,7 +176,7 @@ def expand(run: RunDirectory, text: str) -> list[CheckpointReference]:
     assert reference is not None
     if reference.stage is None:
         return [reference]
-    if reference.which == "best":
+    if reference.rule is not None:
         return [resolve_checkpoint(run, reference)]
     steps = checkpoint_steps(run, reference.stage)
     if reference.which == "last":

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.experiment.checkpoint_reference import checkpoint_name, parse_checkpoint
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import steps_of
@@ -21,7 +21,8 @@ from assay.runs.manifest_file import read_manifest
 from assay.runs.measurements import evaluation_records, measured_checkpoints
 from assay.runs.records import EvaluationRecord, read_scores
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import RunNotFound, resolve_checkpoint
+from assay.runs.run_names import RunNotFound
+from assay.runs.run_names import start_name as named_start
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,8 @@ def start_name(run: RunDirectory, stage: str) -> str:
     chosen = read_selection(run.path, stage)
     if chosen and chosen.start:
         return chosen.start
-    reference = parse_checkpoint(read_experiment(run.spec).stage[stage].start)
-    assert reference is not None, "the spec was checked"
     try:
-        return checkpoint_name(resolve_checkpoint(run, reference))
+        return named_start(run, stage, read_experiment(run.spec).stage[stage])
     except RunNotFound:  # the stage before has left no checkpoint yet, or it was deleted
         return ""
 

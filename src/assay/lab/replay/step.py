@@ -14,15 +14,16 @@ from torch import Tensor
 
 from assay.data.episode import Completion, Context, Episode, Reward, Turn
 from assay.errors import InputError, nearest
+from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import GrpoStage, RceStage, RftStage, StageSpec, start_of
+from assay.experiment.stage_tables import GrpoStage, RceStage, RftStage, StageSpec
 from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import check_checkpoint, step_name, steps_in
 from assay.runs.records import DamagedRecord, read_samples, stored_messages, stored_turns
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_directory
+from assay.runs.run_names import stage_start
 from assay.train.train_state import Batch
 from assay.train.update import MicroBatchSize, accumulate
 
@@ -172,11 +173,11 @@ def find_weights(session: Session, name: str, stage: StageSpec, step: int) -> We
 
 
 def start_name(session: Session, stage: StageSpec) -> str:
-    """The stage's start, by its step. Raises RunNotFound if it is gone."""
-    reference = start_of(stage)
-    if reference.stage is None:
-        return "base"
-    return f"{reference.stage}.{checkpoint_directory(session.run, reference).name}"
+    """The stage's start, by its step, with the run where that is another. Raises RunNotFound if it
+    is gone."""
+    run, reference = stage_start(session.run, stage)
+    name = checkpoint_name(reference)
+    return name if run == session.run else f"{run}@{name}"
 
 
 def load_policy(

@@ -27,13 +27,14 @@ from assay.lab.check.capability import first_look
 from assay.lab.check.rendering_mismatch import refuse_other_renderings
 from assay.lab.evaluate.checkpoint_selection import (
     choose,
+    chosen_by,
     measure_bases,
+    measure_start,
     report,
     select,
     selectors,
-    stage_start,
 )
-from assay.lab.evaluate.run_evaluation import answerer_of, measure_stored
+from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.guards import (
     GuardFired,
     NoGuardToPass,
@@ -64,7 +65,7 @@ from assay.lab.setup.stage_methods import (
 from assay.lab.setup.validate import read_whole
 from assay.models.optimizer import make_optimizer
 from assay.rl.policy import Policy
-from assay.runs.checkpoints import drop_optimizer, read_selection
+from assay.runs.checkpoints import drop_optimizer
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import CHECKED
 from assay.runs.metrics import check_history, read_metrics, truncate_metrics
@@ -269,14 +270,12 @@ def run_stage(session: Session, name: str) -> None:
     if done:
         check_guards(session.experiment, session.run, name, done[-1])
     choosing = selectors(session, name)
-    chosen = not choosing or read_selection(session.run.path, name) is not None
+    chosen = chosen_by(session.run, session.experiment, name, bool(choosing))
     finished = done and done[-1] >= steps and chosen
     if finished and (later_stage_started(session, name) or is_whole(session.run, name, done[-1])):
         check_history(session.run, name, done[-1])
         return
-    for evaluation in choosing[:1]:
-        # A later checkpoint must be better than the stage's start, so the start is measured first.
-        measure_stored(session, evaluation, stage_start(session, name))
+    measure_start(session, name)
     # LoRA draws its first weights from torch's generator.
     torch.manual_seed(session.seed)
     opened = session.learner.policy(session.run, stage)

@@ -17,7 +17,7 @@ from assay.data.hashing import canonical_json, sha256_text
 from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import GrpoStage, StageSpec, start_of
+from assay.experiment.stage_tables import GrpoStage, StageSpec
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
 from assay.models.adapt import Adaptation, train_all, train_lora, train_unfrozen
 from assay.models.folder import ADAPTER
@@ -33,8 +33,10 @@ from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (
     checked_directory,
     checkpoint_directory,
+    located,
     resolve_checkpoint,
     run_checkpoint,
+    stage_start,
 )
 
 
@@ -63,13 +65,18 @@ class ModelShelf:
     def trained(self, reference: CheckpointReference) -> PreTrainedModel | PeftModel:
         """The model of a checkpoint as its stage trained it, an adapter of its own apart: merged
         into bf16 weights, most of a small change would be rounded away. See `plain`."""
-        reference = resolve_checkpoint(self.run, reference)
+        if reference.step != 0:
+            reference = resolve_checkpoint(self.run, reference)
         if reference.stage is None:
             return self.load_base().model
         stage = self.experiment.stage[reference.stage]
+        if reference.step == 0:
+            shelf, start = self.start(stage)
+            return shelf.trained(start)
         checkpoint = checked_directory(self.run, reference)
         if isinstance(stage.adapt, LoraAdapt):
-            adapted, _ = adapt(self.plain(start_of(stage)), stage)
+            shelf, start = self.start(stage)
+            adapted, _ = adapt(shelf.plain(start), stage)
             assert isinstance(adapted, PeftModel)
             load_weights(adapted, checkpoint)
             return adapted.eval()
@@ -77,11 +84,19 @@ class ModelShelf:
         load_weights(model, checkpoint)
         return model
 
+    def start(self, stage: StageSpec) -> tuple["ModelShelf", CheckpointReference]:
+        """The shelf of the run that holds a stage's start, and the start's name there."""
+        run, reference = stage_start(self.run, stage)
+        if run == self.run:
+            return self, reference
+        return ModelShelf(read_experiment(run.spec), run, self.base, self.precision), reference
+
     def policy(
         self, stage: StageSpec, end_tokens: frozenset[int]
     ) -> tuple[LanguagePolicy, Adaptation]:
         """The policy that a stage starts from, with its adapter, sampler and KL reference."""
-        start = self.plain(start_of(stage))
+        shelf, reference = self.start(stage)
+        start = shelf.plain(reference)
         frozen = self.reference(stage, start)
         module, adaptation = adapt(start, stage)
         module.train()
@@ -96,14 +111,14 @@ class ModelShelf:
 
     def ground(self, stage: StageSpec) -> tuple[Path, tuple[Path, ...]]:
         """Folders of the whole model below a stage, and of the adapters between, lowest first."""
-        reference = resolve_checkpoint(self.run, start_of(stage))
+        shelf, reference = self.start(stage)
         if reference.stage is None:
             return self.base, ()
-        folder = checkpoint_directory(self.run, reference)
-        below = self.experiment.stage[reference.stage]
+        folder = checkpoint_directory(shelf.run, reference)
+        below = shelf.experiment.stage[reference.stage]
         if not isinstance(below.adapt, LoraAdapt):
             return folder, ()
-        whole, between = self.ground(below)
+        whole, between = shelf.ground(below)
         return whole, (*between, folder)
 
     def complete(self, stage: StageSpec, folder: Path) -> None:
@@ -115,7 +130,7 @@ class ModelShelf:
         """A frozen copy of the KL reference; None where there is no KL or the adapter gives it."""
         if not isinstance(stage, GrpoStage) or not stage.kl.coef:
             return None
-        start_is_base = resolve_checkpoint(self.run, start_of(stage)) == BASE
+        start_is_base = stage_start(self.run, stage)[1] == BASE
         from_start = stage.kl.reference == "stage_start" or start_is_base
         if from_start and isinstance(stage.adapt, LoraAdapt):
             return None
@@ -153,6 +168,7 @@ def run_folder(name: str, root: Path) -> Path:
 
 def merged_folder(run: RunDirectory, reference: CheckpointReference, adapter: Path) -> Path:
     """A whole model in the cache made of an adapter and what it was trained on."""
+    run, reference = located(run, reference)
     experiment = read_experiment(run.spec)
     base = model_folder(experiment.model, run.root)
     shelf = ModelShelf(experiment, run, base, choose_precision("fp32", "cpu"))
@@ -161,7 +177,7 @@ def merged_folder(run: RunDirectory, reference: CheckpointReference, adapter: Pa
         save_weights(shelf.plain(reference), target, read_tokenizer(adapter))
         write_checksums(target)
 
-    stage = experiment.stage[resolve_checkpoint(run, reference).stage or ""]
+    stage = experiment.stage[reference.stage or ""]
     whole, between = shelf.ground(stage)
     chain = [str(whole), *(sha256_file(folder / ADAPTER) for folder in (*between, adapter))]
     place = cache_root() / "merged" / sha256_text(canonical_json(chain))[:16]

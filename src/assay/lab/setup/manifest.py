@@ -33,7 +33,7 @@ from assay.data.row_order import Mixture
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.reward_tables import Reward, parts_of, plain
-from assay.experiment.stage_tables import StageSpec
+from assay.experiment.stage_tables import OTHER_RUN, StageSpec
 from assay.judge.confounds import differences
 from assay.lab.setup.evaluation import Evaluation, Trained, trained_rows
 from assay.lab.setup.language_learner import path_table
@@ -46,7 +46,7 @@ from assay.models.matmul import processor_name
 from assay.runs.manifest_file import CHECKED, Manifest, read_manifest, write_manifest
 from assay.runs.recorded_answers import NothingRecorded
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import RunNotFound, run_checkpoint
+from assay.runs.run_names import RunNotFound, checkpoint_directory, run_checkpoint, stage_start
 from assay.tasks.helper_model import find_helper
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_table import RewardTable
@@ -331,9 +331,22 @@ def stage_table(session: Session, spec: StageSpec) -> dict[str, Any]:
     encoder = session.learner.encoder(spec.rendering)
     table = spec.model_dump(mode="json", exclude_none=True, exclude=WITHOUT_EFFECT)
     table["rendering"] = {"name": encoder.name, "sha256": encoder.fingerprint}
+    if spec.start.startswith(OTHER_RUN):
+        table["from"] = _other_start(session, spec)
     if table.get("reward") is not None:
         table["reward"] = _rewards(session, spec.reward)  # type: ignore[union-attr]
     return table
+
+
+def _other_start(session: Session, spec: StageSpec) -> dict[str, str]:
+    """The run and the checkpoint of a start in another run, and the sha256 of its weights."""
+    run, reference = stage_start(session.run, spec)
+    if reference.stage is None:
+        return {"run": str(run), "sha256": session.learner.fingerprint}
+    folder = checkpoint_directory(run, reference)
+    weights = {file.name: sha256_file(file) for file in sorted(folder.glob("*.safetensors"))}
+    place = folder.relative_to(run.root).as_posix()
+    return {"run": str(run), "checkpoint": place, "sha256": sha256_text(canonical_json(weights))}
 
 
 def judge_sha256(session: Session, spec: Reward | None, score: RewardFunction | RewardTable) -> str:

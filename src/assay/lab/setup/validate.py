@@ -26,7 +26,7 @@ from assay.experiment.read_file import (
     text_of,
 )
 from assay.experiment.reward_tables import Bounds, Reward, RewardPart, parts_of
-from assay.experiment.stage_tables import GrpoStage, SftStage, StageSpec
+from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, StageSpec
 from assay.lab.monitor.sinks.sink_register import refusals
 from assay.lab.setup.helper_models import KINDS, METRIC, spent
 from assay.lab.setup.learner import model_kinds
@@ -37,6 +37,7 @@ from assay.rl.kl import CORRECTED, KL_ESTIMATORS, k1
 from assay.rl.losses import LOSSES
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
+from assay.runs.run_names import find_named
 from assay.tasks.helper_model import Usage
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_metrics import own_metrics
@@ -319,7 +320,8 @@ def read_whole(source: ExperimentSource, overrides: Sequence[str], root: Path) -
 
 
 def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
-    """Data files and model folders that are not there; relative ones count from `root`."""
+    """Data files, model folders and checkpoints of other runs that are not there; relative paths
+    count from `root`."""
     sources = {("model", name, "source"): each.source for name, each in experiment.helpers.items()}
     for path, source in {("model",): experiment.model, **sources}.items():
         kind, _, name = source.partition(":")
@@ -328,6 +330,12 @@ def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
             yield Problem(path, f"{place}: no such folder", f"it counts from {root}")
         elif kind == "scripted" and not place.is_file():
             yield Problem(path, f"{place}: no such file", f"it counts from {root}")
+    for name, stage in experiment.stage.items():
+        if stage.start.startswith(OTHER_RUN):
+            try:
+                find_named(root, stage.start.removeprefix(OTHER_RUN))
+            except InputError as wrong:
+                yield _problem_of(("stage", name, "start"), wrong)
     for name, data in experiment.data.items():
         kind, _, rest = (data.source or "").partition(":")
         if kind == "path" and not (root / rest).exists():

@@ -227,8 +227,8 @@ def _wanted(run: RunDirectory, records: Records, ask: Ask) -> dict[str, str]:
     }
     if reference.which == "all":
         return {name: name for name in steps.values()}
-    if reference.which == "best":
-        selection = read_selection(run.path, reference.stage)
+    if reference.rule is not None:
+        selection = read_selection(run.path, reference.stage, reference.rule)
         name = selection.checkpoint if selection else None
         return {ask.checkpoint: name} if name in names else {}
     last = max((s for s in steps if s is not None), default=None)
@@ -239,7 +239,7 @@ def _wanted(run: RunDirectory, records: Records, ask: Ask) -> dict[str, str]:
 def _looks(run: RunDirectory, label: str) -> int:
     """Checkpoints that the dev items chose among, where they chose this one."""
     reference = parse_checkpoint(label)
-    if reference is None or reference.which != "best":
+    if reference is None or reference.rule not in ("gate", "dev_score"):
         return 1
     counts = [
         sum(name.partition(".")[0] == reference.stage for name in measured_checkpoints(run, record))

@@ -1,0 +1,406 @@
+"""Rounds: each stage starts from a checkpoint that a rule chose, and the choice is on record."""
+
+import io
+import json
+import os
+import shutil
+import signal
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from assay.compare.arm import Provenance
+from assay.compare.fairness import _ancestors, _descends
+from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.judge.reward_trend import longest_rise
+from assay.lab.check.before_run import OtherBase
+from assay.lab.evaluate import checkpoint_selection
+from assay.lab.evaluate.checkpoint_selection import by_reward_trend
+from assay.lab.monitor.observer import Silent
+from assay.lab.run.runner import resume, start
+from assay.lab.setup.session import Session
+from assay.report.facts import gather
+from assay.report.lineage import lineage
+from assay.report.page import write_report
+from assay.report.story import selection_section
+from assay.report.terminal import final_table
+from assay.report.words import words
+from assay.runs.checkpoints import (
+    DevLook,
+    Selection,
+    forget_selections,
+    read_selection,
+    read_selections,
+    write_selections,
+)
+from assay.runs.measurements import evaluation_records, measured_checkpoints
+from assay.runs.metrics import read_metrics
+from assay.runs.protection import ProtectedPath, guard_delete
+from assay.runs.records import read_scores
+from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_names import experiment_of, resolve_checkpoint
+from assay.runs.status import read_status
+from tests.docs.pages import blocks
+from tests.forked import forked
+from tests.lab.run.test_restore import same
+from tests.labs import make_lab, model_of
+from tests.models.folders import tiny_model
+
+ROUNDS = blocks("rounds.md", "toml")[0]
+TEST = """
+[evaluate.test]
+benchmark = "math/gsm8k"
+options = { path = PATH, format = "messages" }
+role   = "report"
+checkpoints = ["base", "round1.dev_score", "round2.reward_trend", "round3.last"]
+sampling = { max_tokens = 12 }
+"""
+SMALL = (
+    *("stage.sft.steps=8", "stage.sft.checkpoint_every=4", "stage.sft.batch=4"),
+    "stage.round1.start={stage='sft', by='dev_score'}",  # four items promote nothing
+    *(f"stage.round{n}.prompts=2" for n in (1, 2, 3)),
+    *(f"stage.round{n}.group=4" for n in (1, 2, 3)),
+    *("stage.round1.steps=4", "stage.round1.checkpoint_every=2"),
+    *("stage.round2.steps=6", "stage.round2.checkpoint_every=3", "stage.round3.steps=2"),
+    *(f"stage.round{n}.sampling.max_tokens={n + 9}" for n in (1, 2, 3)),
+    "stage.round3.adapt={kind='lora', rank=2, alpha=4}",
+    *("stage.sft.optimizer.lr=1e-2", "evaluate.dev.sampling.max_tokens=12"),
+    "evaluate.dev.reward=cosine",  # differs between checkpoints that get no sum right
+)
+"""The page's example at the size of a test."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    folder = tmp_path_factory.mktemp("rounds")
+    place = json.dumps(str(folder / "test.jsonl"))
+    tables = ROUNDS + TEST.replace("PATH", place)
+    edits = {"[data.sums]": "[data.train]"}
+    file = make_lab(folder, until="[stage.sft]", tables=tables, edits=edits)
+    (made,) = start(file, SMALL, root=folder)
+    return made
+
+
+def selection(run: RunDirectory, stage: str, rule: str) -> Selection:
+    found = read_selection(run.path, stage, rule)  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def test_a_table_is_another_spelling_of_the_name(run: RunDirectory) -> None:
+    stages = experiment_of(run).stage
+    assert [stage.start for stage in stages.values()] == [
+        "base",
+        "sft.dev_score",
+        "round1.dev_score",
+        "round2.reward_trend",
+    ]
+
+
+def test_the_gate_is_recorded_with_every_look(run: RunDirectory) -> None:
+    found = selection(run, "sft", "gate")
+    (dev,) = [record for record in evaluation_records(run) if record.role == "select"]
+    start = read_scores(run, dev, "base").mean
+    assert found.start == "base" and found.evaluation == "dev" and found.corrected
+    assert [look.checkpoint for look in found.evidence] == ["sft.step-000004", "sft.step-000008"]
+    for look in found.evidence:
+        score = read_scores(run, dev, look.checkpoint).mean
+        assert look.score == score
+        assert look.difference == pytest.approx(score - start)
+        assert look.adjusted_p == pytest.approx(min(1, 2 * look.p_value))
+        assert look.low <= look.difference <= look.high
+
+
+def test_the_best_dev_score_is_taken_and_marked_as_uncorrected(run: RunDirectory) -> None:
+    found, gate = selection(run, "round1", "dev_score"), selection(run, "round1", "gate")
+    (dev,) = [record for record in evaluation_records(run) if record.role == "select"]
+    names = [gate.start, "round1.step-000002", "round1.step-000004"]
+    scores = {name: read_scores(run, dev, name).mean for name in names}
+    assert found.checkpoint == max(names, key=lambda name: scores[name])
+    assert len(set(scores.values())) > 1, "there was something to choose"
+    assert found.score == max(scores.values())
+    assert found.evidence == gate.evidence and not found.corrected
+    stored = json.loads((run.path / "selection.json").read_text())
+    assert stored["round1.dev_score"]["corrected"] is False
+    assert stored["round1"]["corrected"] is True
+
+
+def test_the_rewards_choose_without_dev_items(run: RunDirectory, tmp_path: Path) -> None:
+    found = selection(run, "round2", "reward_trend")
+    assert (found.evaluation, found.score, found.looks) == ("", None, 2)
+    assert read_selection(run.path, "round2") is None, "no dev item was looked at"
+    lines = [line for line in read_metrics(run.metrics) if line["stage"] == "round2"]
+    rewards = [line["reward_mean"] for line in lines]
+    rise = longest_rise([line["step"] for line in lines], rewards, [3, 6])
+    assert found.checkpoint == (found.start if rise is None else f"round2.step-{rise.until:06d}")
+    # The same run with rewards that rise.
+    copy = RunDirectory(tmp_path, run.name, run.id)
+    shutil.copytree(run.path, copy.path)
+    rising = [{**line, "reward_mean": 0.1 * line["step"]} for line in lines]
+    copy.metrics.write_text("".join(json.dumps(line) + "\n" for line in rising))
+    risen = by_reward_trend(Session(experiment_of(run), copy, 7, Silent()), "round2")
+    assert risen.checkpoint == "round2.step-000006" and not risen.corrected
+    assert risen.rise is not None and (risen.rise.after, risen.rise.until) == (0, 6)
+    assert risen.rise.slope == pytest.approx(0.1)
+
+
+def test_each_round_starts_from_what_was_chosen_and_that_is_measured(run: RunDirectory) -> None:
+    (test,) = [record for record in evaluation_records(run) if record.role == "report"]
+    wanted = ["base"]
+    for name in ("round1.dev_score", "round2.reward_trend"):
+        reference = parse_checkpoint(name)
+        assert reference is not None
+        stage, rule = name.split(".")
+        chosen = selection(run, stage, rule).checkpoint
+        assert resolve_checkpoint(run, reference) == parse_checkpoint(chosen)
+        wanted.append(chosen)
+    assert set(measured_checkpoints(run, test)) == {*wanted, "round3.step-000002"}
+
+
+OTHER = """
+[stage.full]
+method = "grpo"
+data   = "train"
+start  = "run:tiny@round1.dev_score"
+steps  = 2
+prompts  = 2
+group    = 4
+checkpoint_every = 1
+sampling = { max_tokens = 12 }
+reward   = { accuracy = 1.0, cosine = 0.5 }
+optimizer = { lr = 1e-3 }
+
+[stage.adapter]
+method = "sft"
+data   = "train"
+start  = "run:tiny@round3.last"
+steps  = 1
+batch  = 4
+adapt  = { kind = "lora", rank = 2, alpha = 4 }
+optimizer = { lr = 1e-2 }
+
+[stage.further]
+method = "sft"
+data   = "train"
+start  = "full.best"
+steps  = 1
+batch  = 4
+
+[evaluate.dev]
+data   = "train.dev"
+reward = "cosine"
+role   = "select"
+checkpoints = ["full.all"]
+sampling = { max_tokens = 12 }
+"""
+
+
+@pytest.fixture(scope="module")
+def other(run: RunDirectory) -> RunDirectory:
+    """Another experiment of the lab, whose stages start from the first one's checkpoints."""
+    text = (run.root / "tiny.toml").read_text().partition("[stage.sft]")[0]
+    file = run.root / "other.toml"
+    file.write_text(text.replace('"tiny"', '"other"') + OTHER)
+    (made,) = start(file, root=run.root)
+    return made
+
+
+def weights_of(run: RunDirectory, name: str) -> dict[str, torch.Tensor]:
+    session = Session(experiment_of(run), run, 7, Silent())
+    reference = parse_checkpoint(name)
+    assert reference is not None
+    return model_of(session, reference).state_dict()
+
+
+def test_a_stage_starts_from_another_runs_weights(run: RunDirectory, other: RunDirectory) -> None:
+    taken = selection(run, "round1", "dev_score").checkpoint
+    for stage, name in (("full", taken), ("adapter", "round3.last")):
+        theirs, ours = weights_of(run, name), weights_of(other, f"{stage}.step-0")
+        assert theirs.keys() == ours.keys()
+        assert all(torch.equal(theirs[key], ours[key]) for key in theirs)
+        after = weights_of(other, f"{stage}.last")
+        assert any(not torch.equal(after[key], ours[key]) for key in ours), "it was trained"
+    # An adapter over an adapter of another run stands on what that one stands on.
+    folders = other.checkpoint("adapter", 1), run.checkpoint("round3", 2)
+    above, below = (json.loads((f / "adapter_config.json").read_text()) for f in folders)
+    assert above["base_model_name_or_path"] == below["base_model_name_or_path"]
+
+
+def test_the_manifest_says_which_checkpoint_it_was(run: RunDirectory, other: RunDirectory) -> None:
+    stages = json.loads(other.manifest.read_text())["stages"]
+    folder = run.checkpoint("round3", 2).relative_to(run.root).as_posix()
+    assert stages["adapter"]["start"] == "run:tiny@round3.last"
+    assert (stages["adapter"]["from"]["run"], stages["adapter"]["from"]["checkpoint"]) == (
+        str(run),
+        folder,
+    )
+    assert len(stages["adapter"]["from"]["sha256"]) == 64
+    assert stages["adapter"]["from"]["sha256"] != stages["full"]["from"]["sha256"]
+    assert "from" not in stages["further"], "its start is the run's own"
+
+
+def test_the_gate_measures_a_start_in_another_run(run: RunDirectory, other: RunDirectory) -> None:
+    found = selection(other, "full", "gate")
+    assert found.start == "full.step-000000"
+    (dev,) = evaluation_records(other)
+    assert measured_checkpoints(other, dev) == [
+        "full.step-000000",
+        "full.step-000001",
+        "full.step-000002",
+    ]
+    (first,) = [record for record in evaluation_records(run) if record.role == "select"]
+    taken = selection(run, "round1", "dev_score")
+    theirs = read_scores(run, first, taken.checkpoint)
+    assert read_scores(other, dev, found.start).scores.tolist() == theirs.scores.tolist()
+    # Where the gate keeps it, the next stage stands on the other run as well.
+    kept = weights_of(other, found.checkpoint)
+    assert all(torch.equal(kept[k], v) for k, v in weights_of(other, "full.best").items())
+
+
+def test_what_another_run_starts_from_cannot_be_deleted(
+    run: RunDirectory, other: RunDirectory
+) -> None:
+    for path in (run.path, run.checkpoint("round3", 2)):
+        with pytest.raises(ProtectedPath, match=str(other)):
+            guard_delete(run.root, path, within=run.path)
+
+
+def test_what_another_run_trained_on_counts_in_comparisons(
+    run: RunDirectory, other: RunDirectory
+) -> None:
+    (dev,) = evaluation_records(other)
+    ancestors = _ancestors(Provenance(other, "full.step-000002", dev))
+    assert [each for each, _ in ancestors] == [run]
+    start_of_it = Provenance(run, selection(run, "round1", "dev_score").checkpoint, dev)
+    assert start_of_it.checkpoint == "base" or _descends(other, start_of_it)
+
+
+def test_another_model_is_refused_with_both_fingerprints(run: RunDirectory, tmp_path: Path) -> None:
+    text = (run.root / "other.toml").read_text() if (run.root / "other.toml").exists() else ""
+    shutil.copytree(run.root, tmp_path / "lab")
+    lab = tmp_path / "lab"
+    tiny_model(intermediate_size=48).save_pretrained(lab / "model")
+    (lab / "again.toml").write_text(text.replace('"other"', '"again"'))
+    began = json.loads(run.manifest.read_text())["base_weights"]["sha256"]
+    with pytest.raises(OtherBase, match=f"stage.full.start: .*{began}.*model has [0-9a-f]"):
+        start(lab / "again.toml", root=lab)
+    assert runs_of(lab, "again") == []
+
+
+def killed_while_choosing(root: str, stage: str) -> None:
+    """A run that a SIGKILL ends after a stage's last step and before its choice is written."""
+    write = checkpoint_selection.write_selections
+
+    def last(path: Path, name: str, chosen: list[Selection]) -> None:
+        if name == stage:
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(path, name, chosen)
+
+    checkpoint_selection.write_selections = last  # type: ignore[assignment]
+    start(Path(root) / "tiny.toml", SMALL, root=Path(root), new=True)
+
+
+def test_killed_between_training_and_choosing_it_chooses_the_same(
+    run: RunDirectory, tmp_path: Path
+) -> None:
+    process = forked(killed_while_choosing, str(run.root), "round1", log=tmp_path / "log.txt")
+    process.join()
+    assert process.exitcode == -signal.SIGKILL, (tmp_path / "log.txt").read_text()[-2000:]
+    broken = runs_of(run.root, "tiny")[-1]
+    assert broken != run and read_status(broken.path).status == "interrupted"
+    chosen = json.loads((broken.path / "selection.json").read_text())
+    assert set(chosen) == {"sft", "sft.dev_score"}
+    resume(broken)
+    same(broken, run)
+
+
+def test_a_stage_that_starts_over_forgets_all_that_was_chosen_of_it(
+    run: RunDirectory, tmp_path: Path
+) -> None:
+    shutil.copy(run.path / "selection.json", tmp_path)
+    before = json.loads((tmp_path / "selection.json").read_text())
+    own = {"sft", "sft.dev_score"}
+    assert set(before) == {*own, "round1", "round1.dev_score", "round2.reward_trend"}
+    forget_selections(tmp_path, {"round1", "round2"})
+    left = json.loads((tmp_path / "selection.json").read_text())
+    assert left == {name: before[name] for name in own}
+
+
+def test_choices_of_older_runs_are_read(tmp_path: Path) -> None:
+    old = {"checkpoint": "sft.step-000008", "start": "base", "evaluation": "dev", "score": 0.5}
+    (tmp_path / "selection.json").write_text(json.dumps({"sft": {**old, "looks": 2}}))
+    found = read_selection(tmp_path, "sft")
+    assert found == Selection("sft.step-000008", "base", "dev", 0.5, 2)
+    look = DevLook("sft.step-000008", 0.5, 0.1, 0.0, 0.2, 0.03, 0.06, "undecided", 20, 90)
+    assert found is not None
+    write_selections(tmp_path, "sft", [replace(found, evidence=(look,))])
+    again = read_selection(tmp_path, "sft")
+    assert again is not None and asdict(again.evidence[0]) == asdict(look)
+
+
+def test_the_lineage_leads_through_runs_to_the_first_model(
+    run: RunDirectory, other: RunDirectory
+) -> None:
+    nodes = lineage(other)
+    labels = [node.label for node in nodes]
+    assert labels[0] == "path:model" and nodes[0].parent is None
+    assert set(labels) >= {"full", "adapter", "further", "round3"}
+    for node in nodes[1:]:
+        assert node.parent is not None and node.origin is not None
+        above = nodes[node.parent]
+        stage = node.origin.checkpoint.partition(".")[0]
+        assert above.label == ("path:model" if stage == "base" else stage)
+        assert node.run == (run if node.label.startswith(("round", "sft")) else other)
+    full = nodes[labels.index("full")]
+    assert full.origin is not None and full.origin.selection == selection(
+        run, "round1", "dev_score"
+    )
+    assert not full.origin.selection.corrected
+
+
+def test_the_lineage_says_what_a_round_changed_and_scored(run: RunDirectory) -> None:
+    nodes = {node.label: node for node in lineage(run)}
+    assert nodes["round1"].changes == (), "it follows no round"
+    changed = {c.name: (c.before, c.after) for c in nodes["round2"].changes}
+    assert changed == {
+        "optimizer.lr": ("1e-06", "5e-07"),
+        "clip": ("", "high 0.28"),
+        "reward": ("accuracy", "accuracy 1, cosine 0.5"),
+        "sampling.max_tokens": ("10", "11"),
+    }
+    assert "adapt" in {c.name for c in nodes["round3"].changes}
+    (test,) = [record for record in evaluation_records(run) if record.role == "report"]
+    (score,) = nodes["round3"].scores
+    assert (score.checkpoint, score.evaluation) == ("round3.step-000002", "test")
+    assert score.score == read_scores(run, test, "round3.step-000002").mean
+    assert score.interval.low <= score.score <= score.interval.high
+
+
+def test_the_page_draws_the_lineage_and_marks_what_is_uncorrected(
+    run: RunDirectory, other: RunDirectory
+) -> None:
+    for lang, uncorrected in (("en", "not corrected for looks"), ("zh", "未按查看次数校正")):
+        page = write_report(run, lang).read_text()
+        graph = page.partition('<section id="lineage">')[2].partition("</section>")[0]
+        assert graph.count('class="mark') >= 5 and 'class="lane loose"' in graph
+        assert uncorrected in graph and "optimizer.lr 1e-06 → 5e-07" in graph
+        text = (run.path / "report.md").read_text()
+        assert "**round2 · GRPO**" in text and uncorrected in text
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(final_table(other))
+    shown = console.export_text()
+    assert f"run {run}" in shown and "└── " in shown and "not corrected for looks" in shown
+
+
+def test_the_page_counts_the_rounds_in_which_the_gate_kept_the_start(run: RunDirectory) -> None:
+    said = selection_section(gather(run), words("en"))
+    kept = [stage for stage, each in read_selections(run.path).items() if not each.promoted]
+    counted = [text for text in said if text.startswith("The gate kept the start in")]
+    assert counted == (
+        [f"The gate kept the start in {len(kept)} of 2 rounds ({', '.join(kept)})."] if kept else []
+    )
+    needed = [text for text in said if "80 % power" in text or "would not promote" in text]
+    assert len(needed) == len(kept)
