@@ -194,6 +194,8 @@ def _settings(stage: StageSpec) -> Mapping[str, str]:
     table = stage.model_dump(exclude_none=True)
     reward: Reward | None = getattr(stage, "reward", None)
     table["reward"] = None if reward is None else plain(reward)
+    adapt = table["adapt"]
+    table["adapt"] = {key: adapt[key] for key in ("kind", "rank") if key in adapt}
     if not table.get("kl", {}).get("coef"):
         table.pop("kl", None)
     return {name: text for name in CHANGEABLE if (text := _text(_value(table, name)))}

@@ -310,8 +310,10 @@ def uncorrected_choice(stage: str, chosen: Selection, words: Words) -> str:
     }
     if chosen.rule == "dev_score":
         items = chosen.evidence[0].items
-        optimism = f"{100 * expected_optimism(chosen.looks + 1, items):.1f}"
-        values |= {"score": percent(chosen.score), "items": items, "optimism": optimism}
+        values |= {"score": percent(chosen.score), "items": items}
+        if any(not 0 <= look.score <= 1 for look in chosen.evidence):
+            return words("promotion.dev_score_plain", **values)
+        values["optimism"] = f"{100 * expected_optimism(chosen.looks + 1, items):.1f}"
     elif chosen.rise is not None:
         rise = chosen.rise
         values |= {"first": rise.after + 1, "last": rise.until}
