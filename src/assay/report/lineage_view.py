@@ -13,6 +13,7 @@ from markupsafe import Markup
 from rich.text import Text
 from rich.tree import Tree
 
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.intervals import Interval
 from assay.report.charts import Scale, dot, drawing, line, rect, text
 from assay.report.lineage import Change, CheckpointScore, LineageNode, Origin, lineage
@@ -24,7 +25,7 @@ WIDTH = 1012
 SCORES_AT, SCORES_END = 672, 1004
 """Where the bars of the scores begin and end."""
 LANE, ROW_GAP, TEXT_LINE, SCORE_LINE = 22, 20, 17, 36
-FEW, NARROW = 96, 50
+FEW, NARROW = 96, 60
 """Characters of a line beside the bars, and those of a script of wide characters."""
 SETTING = 72
 """Characters of a setting that are shown."""
@@ -67,7 +68,7 @@ def _row(run: RunDirectory, node: LineageNode, depth: int, lane: int, words: Wor
     title = node.label if node.method else words("lineage.model", source=visible(node.label))
     if node.method:
         title += f" · {node.method.upper()}"
-    if node.run != run:
+    if node.method and node.run != run:
         title += " · " + words("lineage.other_run", run=node.run)
     lines = [origin_text(node.origin, words)] if node.origin else []
     if node.changes:
@@ -83,6 +84,8 @@ def origin_text(origin: Origin, words: Words) -> str:
     if not origin.known:
         return words("lineage.waits", start=visible(origin.written))
     chosen = origin.selection
+    if chosen is None and parse_checkpoint(origin.written) == parse_checkpoint(origin.checkpoint):
+        return words("lineage.plain", checkpoint=checkpoint)
     if chosen is None:
         return words("lineage.named", checkpoint=checkpoint, start=visible(origin.written))
     values = {"checkpoint": checkpoint, "looks": chosen.looks, "start": visible(origin.written)}
@@ -148,8 +151,8 @@ def lineage_tree(rows: Sequence[LineageRow], words: Words) -> Tree:
     for row in rows:
         above = top if row.node.parent is None else branches[row.node.parent]
         label = Text(row.title, "bold" if row.node.method else "")
-        for each in row.lines:
-            label.append(f"\n{each}", "dim" if row.corrected else "yellow")
+        for n, each in enumerate(row.lines):
+            label.append(f"\n{each}", "yellow" if n == 0 and not row.corrected else "dim")
         for score in row.node.scores:
             label.append(f"\n{score_line(score, words)}")
         branches.append(above.add(label))
@@ -166,15 +169,19 @@ def lineage_graph(rows: Sequence[LineageRow], words: Words) -> Markup:
     places: list[tuple[float, float]] = []
     y = 14.0
     for row in rows:
-        written = [part for each in row.lines for part in wrapped(each)]
+        written = [
+            (part, "loose" if n == 0 and not row.corrected else "line")
+            for n, each in enumerate(row.lines)
+            for part in wrapped(each)
+        ]
         place = (16.0 + LANE * row.lane, y)
         if row.node.parent is not None:
             marks.append(_edge(places[row.node.parent], place, row.corrected))
         places.append(place)
         marks.append(text(left, y + 4, row.title, "label"))
         marks += [
-            text(left, y + 4 + TEXT_LINE * (n + 1), part, "line" if row.corrected else "loose")
-            for n, part in enumerate(written)
+            text(left, y + 4 + TEXT_LINE * (n + 1), part, kind)
+            for n, (part, kind) in enumerate(written)
         ]
         for n, score in enumerate(row.node.scores):
             marks += _bar(score, scale, y + SCORE_LINE * n, words)

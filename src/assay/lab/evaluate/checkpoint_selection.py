@@ -83,7 +83,9 @@ def rules_of(experiment: Experiment, stage: str) -> set[Rule]:
 
 def chosen_by(run: RunDirectory, experiment: Experiment, stage: str, selecting: bool) -> bool:
     """Whether every rule of a stage has chosen; `selecting`: whether dev items are looked at."""
-    wanted = rules_of(experiment, stage) | ({"gate"} if selecting else set())
+    wanted = rules_of(experiment, stage)
+    if selecting:
+        wanted.add("gate")
     return all(read_selection(run.path, stage, rule) is not None for rule in wanted)
 
 
@@ -101,7 +103,9 @@ def by_dev_items(
     taken: dict[Rule, int | None] = {"gate": found.step}
     if "dev_score" in asked:
         taken["dev_score"] = found.highest
-    best = {rule: start if step is None else names[step] for rule, step in taken.items()}
+    best: dict[Rule, str] = {
+        rule: start if step is None else names[step] for rule, step in taken.items()
+    }
     return [
         Selection(name, start, evaluation.name, scores[name].mean, len(names), rule, evidence)
         for rule, name in best.items()
