@@ -107,7 +107,7 @@ def origin_text(origin: Origin, words: Words) -> str:
 def change_text(change: Change, words: Words) -> str:
     """A changed setting."""
     before, after = (
-        textwrap.shorten(visible(value), SETTING, placeholder=" …") if value else "–"
+        visible(value if len(value) <= SETTING else f"{value[:SETTING]} …") or "–"
         for value in (change.before, change.after)
     )
     return words("lineage.change", name=change.name, before=before, after=after)
