@@ -263,7 +263,7 @@ def _check_other_run(experiment: Experiment, field: str, text: str) -> Refusals:
     name, at, _ = text.removeprefix(OTHER_RUN).partition("@")
     if not at:
         yield refused(field, f"{text!r} names no checkpoint", f"write {text}@STAGE.best")
-    if name == experiment.name:
+    if name.partition("#")[0] == experiment.name:
         problem = "a run of this experiment itself would be its start"
         yield refused(field, problem, f"write {OTHER_RUN}{name}/ID@STAGE.best, or rename this")
 
