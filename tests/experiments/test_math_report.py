@@ -128,7 +128,7 @@ def test_the_rules_start_each_round_from_their_pick_and_change_nothing_else() ->
     hand = found.pop("hand")
     assert hand.stage == experiment("grpo-rounds").stage
     before = ["basic1", "basic2", "basic3", "quality1"]
-    for arm, which in {"gate": "best"}.items():
+    for arm, which in {"gate": "best", "trend": "reward_trend"}.items():
         stages = found.pop(arm).stage
         starts = ["base", *(f"{name}.{which}" for name in before)]
         assert [stage.start for stage in stages.values()] == starts
