@@ -296,7 +296,7 @@ def test_a_sweep_hands_the_reason_to_every_run(
 ) -> None:
     given: list[list[str]] = []
     monkeypatch.setattr(missing_runs, "_spawn", lambda command, *_: given.append(command))
-    job = Job(Planned("s", tmp_path / "tiny.toml", (), ()), 7, "nothing")
+    job = Job(Planned("s", tmp_path / "tiny.toml", (), (), ""), 7, "nothing")
     for despite in (None, "- a reason"):
         missing_runs.launched(tmp_path, job, "cpu", tmp_path / "log", despite)
     assert not any("--despite" in part for part in given[0])

@@ -362,10 +362,9 @@ def test_the_lineage_leads_through_runs_to_the_first_model(
         assert above.label == ("path:model" if stage == "base" else stage)
         assert node.run == (run if node.label.startswith(("round", "sft")) else other)
     full = nodes[labels.index("full")]
-    assert full.origin is not None and full.origin.selection == selection(
-        run, "round1", "dev_score"
-    )
-    assert not full.origin.selection.corrected
+    chosen = full.origin.selection if full.origin is not None else None
+    assert chosen is not None and chosen == selection(run, "round1", "dev_score")
+    assert not chosen.corrected
 
 
 def test_the_lineage_says_what_a_round_changed_and_scored(run: RunDirectory) -> None:
