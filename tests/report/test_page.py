@@ -102,7 +102,7 @@ def test_abstentions_are_shown(demo, page, markdown):
     assert page.row("rl · step 30", "")[3] == (
         "120 × 11 unscored (reward failed): the score lies between 57.5% and 58.3%"
     )
-    assert page.row("unscored (reward failed)")[1:] == ["0", "0", "1"]
+    assert page.row("unscored (reward failed)")[1:] == ["0 (0.0%)", "0 (0.0%)", "1 (0.8%)"]
     assert "120 × 1, 1 unscored" in markdown
 
 

@@ -74,12 +74,17 @@ def measured(done: "EvaluationResult") -> list[str]:
         f"{done.repeats} repeat(s), {done.abstained} unscored (reward failed){possible}",
         f"record: {done.file}",
     ]
-    words += [", ".join(f"{name} {count}" for name, count in done.outcomes.items())]
+    scored = sum(done.outcomes.values())
+    outcomes = done.outcomes.items()
+    words += [", ".join(f"{name} {count} ({count / scored:.1%})" for name, count in outcomes)]
     words += generated(done)
     if done.differs_from_math_verify:
         words.append(
             f"math-verify by itself would judge otherwise: {done.differs_from_math_verify}"
         )
+    if done.swapped_order_differs:
+        swapped = done.swapped_order_differs
+        words.append(f"math-verify with its arguments swapped would differ: {swapped}")
     words += [f"unscored {count} times: {why}" for why, count in done.abstentions.items()]
     words += [f"warning: {text}" for text in done.warnings]
     if not done.made:

@@ -16,7 +16,14 @@ from assay.judge.identity import is_fallback
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.runs.manifest_file import Manifest, read_manifest
 from assay.runs.measurements import NotMeasured, measured_checkpoints
-from assay.runs.records import CLUSTER, FACTS, EvaluationRecord, read_columns, scores_of
+from assay.runs.records import (
+    CLUSTER,
+    FACTS,
+    EvaluationRecord,
+    outcome,
+    read_columns,
+    scores_of,
+)
 from assay.runs.run_directory import RunDirectory
 
 COLUMNS = ("item_id", "repeat", "score", "parts", "error")
@@ -129,6 +136,11 @@ class Arm:
     def truncated(self) -> int | None:
         """Completions cut at the limit of tokens; None where this is not known."""
         return sum(each == CUT for each in self.ended) if self.ended else None
+
+    @property
+    def outcomes(self) -> list[str]:
+        """What became of every answer; empty for a file of another tool."""
+        return [outcome(score, error) for score, error, _ in self.judged]
 
     @property
     def fallbacks(self) -> int:

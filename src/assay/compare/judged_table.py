@@ -5,6 +5,7 @@ on arms with the same answers and on contradictory answers. Fairness is decided 
 figures and verdicts in `judge`; nothing is printed.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -270,6 +271,7 @@ def make_table(
                 truncated=truncated(arm),
                 sampled=sampled(arm),
                 scores=arm.scores,
+                outcomes=Counter(o for member in arm.members for o in member.outcomes),
             )
         )
     return Table(record, tuple(lines), differing, (*findings, *_unscored(lines)))

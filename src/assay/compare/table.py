@@ -79,6 +79,9 @@ class Line:
     """mean@n, pass@k and maj@k; None for single or greedy passes."""
     scores: ItemScores | None = field(default=None, repr=False)
     """The scores of the items, for figures over several benchmarks."""
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    """What became of the answers of all seeds (`runs.records.outcome`), counted; empty for a record
+    of another tool."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ Ended = Literal["stop", "length", "stored", "context"]
 """How a turn ended: an end token or a stop string, the token limit, or it was not sampled at all.
 "context" is how an episode ends that would go on, had its next context not outgrown the model's
 positions."""
+CUT: frozenset[Ended] = frozenset({"length", "context"})
+"""How a turn or an episode ends that would have gone on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,10 @@ class Turn:
     ended: Ended = "stored"
     policy_version: int = 0
     """Optimizer updates behind the weights that sampled this turn."""
+
+
+FULL_SCORE = 1.0
+"""What a right answer scores where neither reward nor benchmark tells right from wrong."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,6 +253,8 @@ class EvaluationResult:
     """Answers cut at that limit; None where this is not known."""
     sampled: SampledScores | None
     """mean@n, pass@k and maj@k; None for single or greedy passes."""
+    swapped_order_differs: int | None
+    """Answers that math-verify would judge otherwise with its arguments in the wrong order."""
     warnings: tuple[str, ...]
 
 
@@ -292,5 +294,6 @@ def evaluation_result(done: "Evaluated") -> EvaluationResult:
         limits=record.sampling,
         truncated=arm.truncated,
         sampled=sampled(arm),
+        swapped_order_differs=counted.swapped,
         warnings=tuple(filter(None, [counted.too_many_unscored, *trained])),
     )

@@ -18,8 +18,8 @@ from assay.report.comparison_content import (
     part_rows,
     task_rows,
 )
-from assay.report.content import STYLES, Section
-from assay.report.generation_content import generation_section, generation_shown
+from assay.report.content import STYLES, Section, outcome_rows
+from assay.report.generation_content import generation_section, generation_shown, outcome_table
 from assay.report.words import Words, visible, words
 
 KINDS = {"confound": "bold red", "allowed": "yellow", "declared": "cyan"}
@@ -45,6 +45,9 @@ def comparison_shown(table: Table, lang: str = "en", flips: bool = False) -> lis
     shown += generation_shown(generation_section([(table, labels)], w), w)
     if table.tasks:
         shown.append(_tasks(table, w))
+    outcomes = outcome_rows(table, w)
+    if outcomes:
+        shown.append(outcome_table(outcomes, [labels[line.name] for line in table.lines], w))
     if table.allowed:
         shown.append(Text(mark(table, w), "yellow"))
     shown += [*lines, *_differences(table, w)]

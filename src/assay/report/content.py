@@ -12,9 +12,7 @@ from assay.judge.verdict import Comparison, as_scored
 from assay.report.charts import interval_bar
 from assay.report.drawn import score_bars, score_plot
 from assay.report.result_tables import (
-    ABSTAINED,
     OTHER,
-    RIGHT,
     ResultRow,
     checkpoint_label,
     is_chosen,
@@ -26,6 +24,7 @@ from assay.report.result_tables import (
 )
 from assay.report.words import Words, difference_text, number, percent, score_text, visible
 from assay.runs.checkpoints import read_selection
+from assay.runs.records import ABSTAINED, RIGHT
 
 if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
     from assay.report.facts import Measurement, RunFacts
@@ -260,22 +259,36 @@ def parts_section(facts: "RunFacts", words: Words) -> list[Section]:
     ]
 
 
-def outcome_section(facts: "RunFacts", words: Words) -> list[Section]:
+def outcome_sections(facts: "RunFacts", words: Words) -> list[Section]:
+    """The outcomes of each reporting evaluation that has any, the main one first."""
+    tables = [m.table for m in facts.reported if m.table is not None]
+    found = [
+        {
+            "name": table.evaluation.name,
+            "labels": [checkpoint_label(line.name, words) for line in table.lines],
+            "rows": outcome_rows(table, words),
+        }
+        for table in tables
+    ]
+    return [section for section in found if section["rows"]]
+
+
+def outcome_rows(table: Table, words: Words) -> list[Section]:
     """Answers by outcome, with the width of each in its checkpoint's bar."""
-    table = facts.main.table if facts.main else None
-    if table is None:
-        return []
-    rows = outcomes(facts, table)
-    totals = [max(sum(column), 1) for column in zip(*(r.counts for r in rows), strict=True)]
     colours = iter(f"e{n}" for n in range(1, 9))
     views = []
-    for row in rows:
-        widths = [100 * c / total for c, total in zip(row.counts, totals, strict=True)]
-        name = visible(words.known("outcome", row.name))
+    for row in outcomes(table):
+        widths = [100 * (share or 0.0) for share in row.shares]
         views.append(
             {
-                "name": name,
+                "name": visible(words.known("outcome", row.name)),
                 "counts": row.counts,
+                "cells": [
+                    words("table.unknown")
+                    if share is None
+                    else words("table.count_share", count=number(count), share=percent(share))
+                    for count, share in zip(row.counts, row.shares, strict=True)
+                ],
                 "widths": [f"{width:.3f}" for width in widths],
                 "wide": [width >= WIDE_ENOUGH for width in widths],
                 "colour": COLOURS.get(row.name) or next(colours),

@@ -1,4 +1,4 @@
-"""How answers were generated, and what repeated samples say: limits, truncation, pass@k, maj@k.
+"""How answers were generated, what became of them, and what repeated samples say.
 
 For the pages of runs and comparisons and for the terminal. Figures come from `judge.sampled_scores`
 through the lines of a table; nothing is computed here.
@@ -155,3 +155,13 @@ def _cell_text(cell: Section | None) -> Text:
         return Text("–", "dim")
     text = Text.assemble((cell["value"], "bold"), f" ({cell['interval']})")
     return text.append(f"; {cell['possible']}", "yellow") if cell["possible"] else text
+
+
+def outcome_table(rows: Sequence[Section], labels: Sequence[str], words: Words) -> RichTable:
+    """Answers by outcome in a terminal: the count and the share of each for each line."""
+    view = RichTable(words("table.outcome"), box=None, header_style="bold")
+    for label in labels:
+        view.add_column(Text(label))
+    for row in rows:
+        view.add_row(*map(Text, (row["name"], *row["cells"])))
+    return view

@@ -100,7 +100,7 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
         "generation": run_generation(facts, w),
         "labels": [checkpoint_label(line.name, w) for line in table.lines] if table else [],
         "parts": content.parts_section(facts, w),
-        "outcomes": content.outcome_section(facts, w),
+        "outcomes": content.outcome_sections(facts, w),
         "examples": story.example_section(examples(facts, table) if table else None, w),
         "lineage": lineage_section(facts.run, w),
         "rounds": rounds_section(facts, w),

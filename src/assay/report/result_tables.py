@@ -13,13 +13,13 @@ from assay.compare.table import Line, Table
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.report.words import Words
 from assay.runs.checkpoints import read_selections
+from assay.runs.records import ABSTAINED, RIGHT
 
 if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
     from assay.report.facts import Measurement, RunFacts
 
-RIGHT, WRONG, OTHER, ABSTAINED = "right", "wrong", "other", "abstained"
+OTHER = "other"
 SHOWN_ERRORS = 7
-FULL_SCORE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,8 @@ class Outcome:
 
     name: str
     counts: tuple[int, ...]
+    shares: tuple[float | None, ...]
+    """Of all answers of the checkpoint; None where its outcomes are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,29 +135,31 @@ def _part_means(answers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {name: sum(found) / len(found) for name, found in values.items()}
 
 
-def outcomes(facts: "RunFacts", table: Table) -> list[Outcome]:
-    """Right answers, error types by how frequent they are, the rarest together, abstentions."""
-    columns = [
-        Counter(map(outcome, facts.answers(table.evaluation, line.name))) for line in table.lines
-    ]
+def outcomes(table: Table) -> list[Outcome]:
+    """Right answers, error types by how frequent they are, the rarest together, abstentions.
+
+    Empty where no outcome is known, as of another tool's file.
+    """
+    columns = [Counter(line.outcomes) for line in table.lines]
     totals = sum(columns, Counter())
+    if not totals:
+        return []
     errors = [n for n, _ in totals.most_common() if n not in (RIGHT, ABSTAINED)]
     shown, rare = errors[:SHOWN_ERRORS], errors[SHOWN_ERRORS:]
-    rows = [Outcome(name, tuple(c[name] for c in columns)) for name in (RIGHT, *shown)]
+    counts = {name: [column[name] for column in columns] for name in (RIGHT, *shown)}
     if rare:
-        rows.append(Outcome(OTHER, tuple(sum(c[name] for name in rare) for c in columns)))
+        counts[OTHER] = [sum(column[name] for name in rare) for column in columns]
     if totals[ABSTAINED]:
-        rows.append(Outcome(ABSTAINED, tuple(c[ABSTAINED] for c in columns)))
-    return rows
-
-
-def outcome(answer: Mapping[str, Any]) -> str:
-    """The outcome of one answer."""
-    if answer["score"] is None:
-        return ABSTAINED
-    if answer["error"]:
-        return answer["error"]
-    return RIGHT if answer["score"] >= FULL_SCORE else WRONG
+        counts[ABSTAINED] = [column[ABSTAINED] for column in columns]
+    answers = [column.total() for column in columns]
+    return [
+        Outcome(
+            name,
+            tuple(row),
+            tuple(count / of if of else None for count, of in zip(row, answers, strict=True)),
+        )
+        for name, row in counts.items()
+    ]
 
 
 def stage_rows(facts: "RunFacts") -> list[StageRow]:

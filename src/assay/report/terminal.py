@@ -22,7 +22,7 @@ from assay.report.benchmarks_content import run_benchmarks, section_shown
 from assay.report.content import STYLES
 from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
-from assay.report.generation_content import generation_shown, run_generation
+from assay.report.generation_content import generation_shown, outcome_table, run_generation
 from assay.report.lineage_view import lineage_rows, lineage_tree
 from assay.report.matrix_view import (
     column_labels,
@@ -62,6 +62,8 @@ def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:
     ]
     parts += [Text(said) for said in story.selection_section(facts, w)]
     parts += _lineage(run, w)
+    for found in content.outcome_sections(facts, w)[:1]:
+        parts.append(outcome_table(found["rows"], found["labels"], w))
     others = content.other_rows(facts, w)
     if others:
         parts.append(_others_table(others, w))

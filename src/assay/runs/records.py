@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assay.data.conversation import dump_messages, parse_message
-from assay.data.episode import Reward, Turn, common, tokens_of
+from assay.data.episode import FULL_SCORE, Reward, Turn, common, tokens_of
 from assay.data.files import atomic_path, whole_text
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.loaded import Record
@@ -158,6 +158,16 @@ COLUMN_TYPES = {column.name: column.type for schema in (SAMPLES, ANSWERS) for co
 COLUMN_TYPES |= dict.fromkeys(OPTIONAL, pa.string())
 
 Line = Mapping[str, Any]
+
+
+RIGHT, WRONG, ABSTAINED = "right", "wrong", "abstained"
+
+
+def outcome(score: float | None, error: str) -> str:
+    """What became of an answer: `ABSTAINED`, its type of error, `RIGHT` or `WRONG`."""
+    if score is None:
+        return ABSTAINED
+    return error or (RIGHT if score >= FULL_SCORE else WRONG)
 
 
 class DamagedRecord(InputError):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.data.episode import Completion, Reward
+from assay.data.episode import CUT, Completion, Reward
 from assay.data.row import Row
 from assay.sandbox.limits import Outcome
 from assay.tasks.running import WorkerReward
@@ -63,7 +63,7 @@ def always(row: Row, completion: Completion) -> Reward:
 
 def truncated(row: Row, completion: Completion) -> Reward:
     """1 for a completion that was cut at the token limit or where its context was full, else 0."""
-    return Reward(float(completion.ended in ("length", "context")))
+    return Reward(float(completion.ended in CUT))
 
 
 def length_bonus(
@@ -135,7 +135,7 @@ def cosine_scaled(accuracy: WorkerReward, max_length: int = 1024) -> WorkerRewar
             return Reward(None, reward.parts, NO_TOKENS)
         value = cosine_length(reward.value == 1.0, len(completion.tokens), max_length)
         parts = {**reward.parts, "accuracy": reward.value}
-        return Reward(value, parts, reward.why, reward.outcome)
+        return Reward(value, parts, reward.why, reward.outcome, reward.facts)
 
     def ask(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
         asked = accuracy.ask(row, completion)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from assay.data.episode import Completion, Turn
+from assay.data.episode import Completion, Ended, Turn
 from assay.data.hashing import hash_contents
 from assay.data.row import Message, Row
 from assay.experiment.checkpoint_reference import CheckpointReference
@@ -21,6 +21,7 @@ class ScriptedAnswerer:
     """Says of an item and a repeat what the script does; what that raises is a failure."""
 
     script: Callable[[Row, int], str]
+    ended: Callable[[Row], Ended] = lambda item: "stop"
     chunk: int = 256
     in_process: bool = False
     asked: list[Request] = field(default_factory=list)
@@ -64,7 +65,9 @@ class ScriptedAnswerer:
         except RuntimeError as error:
             text, failure = "", f"script: {error}"
         turn = Turn((1,), (2,), (True,))
-        return Answered(item, repeat, Completion(text, (2,)), 1, 1, (turn,), failure)
+        return Answered(
+            item, repeat, Completion(text, (2,), self.ended(item)), 1, 1, (turn,), failure
+        )
 
 
 def made_evaluation(

@@ -20,6 +20,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.sandbox import isolation
 from assay.tasks.math.rewards import accuracy
 from assay.tasks.running import RewardRunner
+from assay.tasks.task import error_type
 from tests.lab.evaluate.scripted_answerer import ScriptedAnswerer, made_evaluation
 from tests.lab.evaluate.test_answer_cache import EVALUATION
 from tests.labs import make_lab
@@ -37,10 +38,21 @@ class Listening(Silent):
         self.notes.append(text)
 
 
-def recorded(folder: Path, texts: Sequence[str], gold: str, reward: Any, deadline: float) -> Path:
-    """The record of an evaluation with one item for each of the answers."""
+def recorded(
+    folder: Path,
+    texts: Sequence[str],
+    gold: str,
+    reward: Any,
+    deadline: float,
+    cut: Sequence[int] = (),
+) -> Path:
+    """The record of an evaluation with one item for each of the answers; `cut` ended at the limit
+    of tokens."""
     evaluation = made_evaluation(reward, len(texts), gold=gold)
-    script = ScriptedAnswerer(lambda item, _: texts[int(item.id[1:])])
+    script = ScriptedAnswerer(
+        lambda item, _: texts[int(item.id[1:])],
+        lambda item: "length" if int(item.id[1:]) in cut else "stop",
+    )
     with RewardRunner(reward, deadline, sandbox="limits-only") as runner:
         return run_evaluation(evaluation, script, "base", folder / "run", Silent(), runner)
 
@@ -66,6 +78,42 @@ def test_each_outcome_is_counted_and_so_are_differences_to_math_verify(tmp_path:
     assert found.outcomes["right"] == 1 and found.outcomes["no answer"] == 1
     assert found.outcomes["wrong"] >= 2 and sum(found.outcomes.values()) == 5
     assert found.differs == 1
+
+
+def test_truncated_unparsable_wrong_and_timed_out_are_told_apart(tmp_path: Path) -> None:
+    """A cut answer that is right stays right; one that is not is truncated, whatever it says."""
+    whole = [r"\boxed{42}", r"\boxed{41}", r"\boxed{forty two}", "no box", TOWER]
+    cut = [r"\boxed{42} and", r"\boxed{41} and", r"\boxed{forty two}.", "no b", "The answer is 42"]
+    file = recorded(tmp_path, whole + cut, "42", accuracy, 3.0, range(5, 10))
+    columns = read_columns(file, ["score", "error"])
+    assert columns["score"] == [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    assert columns["error"][:4] == ["", "wrong", "unparsable", "no answer"]
+    assert columns["error"][4] in ("timed out", "out of memory")
+    assert columns["error"][5:] == ["", *["truncated"] * 4]
+    found = recorded_outcomes(file)
+    assert found.outcomes["right"] == 2 and found.outcomes["truncated"] == 4
+
+
+@pytest.mark.parametrize(
+    ("reward", "classified", "error"),
+    [
+        (Reward(1.0), "", ""),
+        (Reward(0.0), "", "truncated"),
+        (Reward(0.4), "", "truncated"),
+        (Reward(0.0), "wrong_count", "truncated"),
+        (Reward(0.0, outcome="timed out"), "", "truncated"),
+        (Reward(-0.2, outcome="right"), "", ""),
+        (Reward(None, why="lost"), "", ""),
+    ],
+)
+def test_any_task_tells_cut_answers_from_wrong_ones(
+    reward: Reward, classified: str, error: str
+) -> None:
+    row = Row("r", (), gold="42")
+    for ended in ("length", "context"):
+        assert error_type(lambda *_: classified, row, Completion("x", (1,), ended), reward) == error
+    whole = error_type(lambda *_: classified, row, Completion("x", (1,)), reward)
+    assert whole == (reward.outcome.replace("right", "") or classified)
 
 
 def abstains_on_x(row: Row, completion: Completion) -> Reward:

@@ -5,11 +5,16 @@ from typing import Any
 
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import Worker
+from assay.tasks.math import olympiadbench_judge
 from assay.tasks.math.judging import judge
 from assay.tasks.math.verify import compare
 
 SECONDS = 200
-FUNCTIONS: Mapping[str, Callable[..., dict[str, Any]]] = {"judge": judge, "compare": compare}
+FUNCTIONS: Mapping[str, Callable[..., dict[str, Any]]] = {
+    "judge": judge,
+    "compare": compare,
+    "olympiad": olympiadbench_judge.judge,
+}
 
 
 def run_all(name: str, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
@@ -25,7 +30,7 @@ def _value(function: Callable[..., dict[str, Any]], call: Mapping[str, Any]) -> 
 
 
 def in_one_call(name: str, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
-    """The value of each call of "judge" or "compare", in order; None where it raised."""
+    """The value of each call of one of `FUNCTIONS`, in order; None where it raised."""
     with Worker("tests.tasks.math.many:run_all", Limits(cpu_seconds=SECONDS)) as worker:
         outcome = worker.call({"name": name, "calls": list(calls)}, 2.0 * SECONDS)
     assert outcome.failure is None, outcome

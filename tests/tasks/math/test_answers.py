@@ -1,12 +1,21 @@
 """The final answer is the last one given, whatever its braces; plain numbers compare exactly."""
 
+from decimal import Decimal
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.tasks.math.answers import delimited, final_answer, last_boxed, number
+from assay.tasks.math.answers import (
+    LONGEST_FACT,
+    canonical,
+    delimited,
+    final_answer,
+    last_boxed,
+    number,
+    stated_number,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +43,74 @@ from assay.tasks.math.answers import delimited, final_answer, last_boxed, number
 )
 def test_the_last_final_answer_is_taken(text: str, answer: str | None) -> None:
     assert final_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("42", "42"),
+        (" $1,450.00\n", "$1,450.00"),
+        ("<think>\nThe answer is 7.\n</think>\n\n42", "42"),
+        ("6 and 7.\nThe answer is 42.", "42"),
+        ("6 and 7. So the final answer is: -5.50", "-5.50"),
+        ("**Final Answer:** 42", "42"),
+        ("The answer is $42$.", "$42$"),
+        ("6 加 7。所以最终答案为：1,450。", "1,450"),
+        # No final statement, or none of a plain number alone.
+        ("6 and 7 make 42", None),
+        ("41\n42", None),
+        ("The answer is not 42", None),
+        ("The answer is 42?", None),
+        ("The answer is 42 or 43", None),
+        ("The answer is 42 apples.", None),
+        ("The answer is about 42", None),
+        ("If x is 1, the answer is 42.", None),
+        ("I doubt that the answer is 42.", None),
+        ("The answer is 42. No, it is not.", None),
+        ("The answer is 1/2", None),
+        ("The answer is:", None),
+        # A box or a marker, even without an answer, is the only place to look.
+        (r"The answer is \boxed{}. The answer is 42", None),
+        (r"The answer is 42. \boxed{4", None),
+        ("The answer is 42 ####", None),
+        ("", None),
+    ],
+)
+def test_a_plain_number_counts_where_it_is_all_or_the_last_statement(
+    text: str, answer: str | None
+) -> None:
+    assert stated_number(text) == answer
+    # What records of before were judged by has not changed.
+    assert final_answer(text) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "fact"),
+    [
+        ("1,450.", "1450"),
+        (r"\$1,450.00", "1450"),
+        ("-0.0", "0"),
+        ("007.50", "7.5"),
+        ("-5.05", "-5.05"),
+        (r"$\left(1, 2\right)$", "(1, 2)"),
+        (r"\dfrac{1}{2}", r"\frac{1}{2}"),
+        ("Monday", "Monday"),
+    ],
+)
+def test_records_hold_answers_so_that_equal_ones_are_equal_texts(answer: str, fact: str) -> None:
+    assert canonical(answer) == fact == canonical(fact)
+
+
+def test_long_answers_are_cut_and_stay_distinct() -> None:
+    facts = {canonical("x+" * 50_000 + end) for end in ("1", "2")}
+    assert len(facts) == 2 and all(len(fact) == LONGEST_FACT for fact in facts)
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=4))
+def test_the_fact_of_a_plain_number_is_that_number(value: Decimal) -> None:
+    text = f"{value:,.6f}"
+    assert number(canonical(text)) == Fraction(value) == number(text)
+    assert len(canonical(text)) <= len(text)
 
 
 nested = st.recursive(

@@ -9,6 +9,7 @@ import pytest
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
+from assay.tasks.math.answers import LONGEST_FACT
 from assay.tasks.math.rewards import REWARD_MAXIMUM, REWARDS, accuracy, reasoning_accuracy
 from assay.tasks.running import RewardRunner, WorkerReward
 
@@ -21,8 +22,14 @@ NOT_READ = Reward(None, why="the gold answer cannot be parsed: forty two")
 
 
 def agreed(reward: Reward) -> Reward:
-    """As math-verify judges by itself."""
-    return replace(reward, parts={**reward.parts, "differs_from_math_verify": 0.0})
+    """As math-verify judges by itself, in either order."""
+    own = {"differs_from_math_verify": 0.0, "swapped_order_differs": 0.0}
+    return replace(reward, parts={**reward.parts, **own})
+
+
+def said(answer: str, reward: Reward) -> Reward:
+    """With the final answer among the facts."""
+    return replace(reward, facts={"answer": answer})
 
 
 @functools.cache
@@ -55,11 +62,13 @@ def test_accuracy_agrees_with_trl(shared: Path, reward: WorkerReward) -> None:
 @pytest.mark.parametrize(
     ("gold", "text", "reward"),
     [
-        ("18", r"\boxed{18}", RIGHT),
-        ("... #### 2,125", "#### 2125", RIGHT),
-        (18, r"\boxed{\$18.00}", RIGHT),
-        ("18", r"\boxed{19}", WRONG),
-        ("18", "18", NOTHING),
+        ("18", r"\boxed{18}", said("18", RIGHT)),
+        ("... #### 2,125", "#### 2,125.", said("2125", RIGHT)),
+        (18, r"\boxed{\$18.00}", said("18", RIGHT)),
+        ("18", r"\boxed{19}", said("19", WRONG)),
+        ("18", "18", said("18", RIGHT)),
+        ("18", "6 and 12. So the answer is 18.", said("18", RIGHT)),
+        ("18", "6 and 12 make 18", NOTHING),
         ("18", "", NOTHING),
         ("", r"\boxed{18}", Reward(None, why="the row has no gold answer")),
         (None, r"\boxed{18}", Reward(None, why="the row has no gold answer")),
@@ -72,14 +81,14 @@ def test_plain_numbers_need_no_worker(gold: object, text: str, reward: Reward) -
 @pytest.mark.parametrize(
     ("gold", "text", "reward"),
     [
-        ("0.5", r"\boxed{\frac{1}{2}}", agreed(RIGHT)),
-        ("18", "#### 18 eggs", agreed(RIGHT)),
-        ("2^{10}", r"\boxed{1024}", agreed(RIGHT)),
-        ("2^{10}", r"\boxed{2}", agreed(WRONG)),
-        ("x+1", r"\boxed{1+x}", agreed(RIGHT)),
+        ("0.5", r"\boxed{\dfrac{1}{2}}", said(r"\frac{1}{2}", agreed(RIGHT))),
+        ("18", "#### 18 eggs", said("18 eggs", agreed(RIGHT))),
+        ("2^{10}", r"\boxed{1024}", said("1024", agreed(RIGHT))),
+        ("2^{10}", r"\boxed{2}", said("2", agreed(WRONG))),
+        ("x+1", r"\boxed{1+x}", said("1+x", agreed(RIGHT))),
         (r"\frac12", "no box", NOTHING),
-        ("18", r"\boxed{forty two}", agreed(UNREAD)),
-        (r"\text{Monday}", r"\boxed{Monday}", RIGHT),
+        ("18", r"\boxed{forty two}", said("forty two", agreed(UNREAD))),
+        (r"\text{Monday}", r"\boxed{Monday}", said("Monday", RIGHT)),
         ("forty two", r"\boxed{forty two}", NOT_READ),
         ("forty two", r"\boxed{42}", NOT_READ),
         ("forty two", "no box", NOT_READ),
@@ -116,6 +125,7 @@ def test_a_model_gains_nothing_by_making_the_checker_give_up() -> None:
         assert [r.value for r in rewards] == [1.0] * 10 + [0.0] * 10, rewards
         assert (runner.scored, runner.abstained_share) == (20, 0.0)
         assert runner.outcomes["right"] == 10 and runner.outcomes.total() == 20
+    assert all(len(str(r.facts.get("answer", ""))) <= LONGEST_FACT for r in rewards)
     outcomes = dict(zip(HOSTILE, (r.outcome for r in rewards[10:]), strict=True))
     assert outcomes["a tower of powers"] in ("timed out", "out of memory")
     assert outcomes["a million characters"] == outcomes["a number of 50 MB"] == "unparsable"
@@ -128,6 +138,22 @@ def test_a_gold_answer_that_cannot_be_checked_in_time_is_an_abstention() -> None
     assert reward.value is None and reward.why.split(":")[0] in ("deadline", "memory")
 
 
+def test_math_verify_with_its_arguments_swapped_is_counted_where_it_says_otherwise() -> None:
+    """Report 001 passed them so: a relation answers an interval then, and not the reverse."""
+    interval = r"(-\infty,2)"
+    cases = [(interval, "x<2"), ("x<2", interval), (r"\frac{1}{2}", "0.5")]
+    found = warm().score([(row(gold), Completion(rf"\boxed{{{text}}}")) for gold, text in cases])
+    assert [reward.parts["swapped_order_differs"] for reward in found] == [1.0, 1.0, 0.0]
+
+
+def test_a_number_that_a_cut_completion_ends_with_may_go_on() -> None:
+    text = "So the answer is 1"
+    assert accuracy.ask(row("1"), Completion(text)) == said("1", RIGHT)
+    assert accuracy.ask(row("1"), Completion(text, ended="length")) == NOTHING
+    boxed = accuracy.ask(row("1"), Completion(r"\boxed{1} and", ended="length"))
+    assert boxed == said("1", RIGHT)
+
+
 def test_cosine_pays_an_answer_that_makes_the_checker_give_up_as_a_wrong_one() -> None:
     text = Completion(r"\boxed{9^{9^{9^{9}}}}", tuple(range(4)))
     with RewardRunner(REWARDS["cosine"], 3.0) as runner:
@@ -138,7 +164,7 @@ def test_cosine_pays_an_answer_that_makes_the_checker_give_up_as_a_wrong_one() -
 
 def test_only_what_follows_the_reasoning_counts() -> None:
     text = r"<think>\boxed{1}</think>\boxed{2}</think> \boxed{3}"
-    assert reasoning_accuracy.ask(row("3"), Completion(text)) == RIGHT
+    assert reasoning_accuracy.ask(row("3"), Completion(text)) == said("3", RIGHT)
     unfinished = reasoning_accuracy.ask(row("1"), Completion(r"<think>\boxed{1}"))
     assert isinstance(unfinished, Reward) and unfinished.value == 0.0
 

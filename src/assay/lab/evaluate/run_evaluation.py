@@ -25,15 +25,22 @@ from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.manifest import judge_sha256
 from assay.lab.setup.session import Session
 from assay.runs.judgement_journal import JudgementJournal
-from assay.runs.records import CLUSTER, FACTS, RecordWriter, conversation_columns, read_columns
+from assay.runs.records import (
+    CLUSTER,
+    FACTS,
+    RecordWriter,
+    conversation_columns,
+    outcome,
+    read_columns,
+)
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import error_type
 
-RIGHT, WRONG = "right", "wrong"
 JUDGEMENTS = "judgements.jsonl"
 """The journal of judges, beside the chunks of a record and deleted with them."""
-DIFFERS = "differs_from_math_verify"
-"""The reward's part that marks a different verdict of the judge it is based on."""
+DIFFERS, SWAPPED = "differs_from_math_verify", "swapped_order_differs"
+"""Parts of rewards that mark a different verdict of the judge they are based on: than the reward's,
+and of that judge with its arguments in the wrong order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +49,14 @@ class RecordedOutcomes:
 
     answers: int
     outcomes: Mapping[str, int]
-    """Right and wrong answers and types of errors; those without a score are not among them."""
+    """Right and wrong answers and types of errors such as "truncated"; those without a score are
+    not among them."""
     unscored: Mapping[str, int]
     """Reasons of answers without a score by kind, such as "endpoint: HTTP 400"."""
     differs: int | None
     """Answers with `DIFFERS`; None where no answer has that part."""
+    swapped: int | None
+    """Answers with `SWAPPED`; None where no answer has that part."""
 
     @property
     def too_many_unscored(self) -> str:
@@ -66,18 +76,21 @@ def recorded_outcomes(file: Path) -> RecordedOutcomes:
     """Reads a record's columns. Raises DamagedRecord."""
     columns = read_columns(file, ["score", "error", "why", "parts"])
     lines = list(zip(columns["score"], columns["error"], columns["why"], strict=True))
-    scored = Counter(kind(score, error) for score, error, _ in lines if score is not None)
+    scored = Counter(outcome(score, error) for score, error, _ in lines if score is not None)
     unscored = Counter(": ".join(why.split(": ")[:2]) for score, _, why in lines if score is None)
-    marks = [json.loads(text).get(DIFFERS) for text in columns["parts"] if DIFFERS in text]
-    differs = sum(mark == 1.0 for mark in marks) if marks else None
     return RecordedOutcomes(
-        len(lines), dict(scored.most_common()), dict(unscored.most_common()), differs
+        len(lines),
+        dict(scored.most_common()),
+        dict(unscored.most_common()),
+        marked(DIFFERS, columns["parts"]),
+        marked(SWAPPED, columns["parts"]),
     )
 
 
-def kind(score: float, error: str) -> str:
-    """The outcome of a scored answer."""
-    return error or (RIGHT if score >= 1.0 else WRONG)
+def marked(part: str, texts: Sequence[str]) -> int | None:
+    """The answers of which a part, given as JSON with the others, is 1; None where none has it."""
+    marks = [json.loads(text).get(part) for text in texts if part in text]
+    return sum(mark == 1.0 for mark in marks) if marks else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@ Pure string work, safe on any text in linear time. What needs algebra goes to `v
 import re
 from fractions import Fraction
 
+from assay.data.hashing import sha256_text
+from assay.tasks.math.written import plain
+
 _NUMBER = re.compile(r"(?:\\?\$)?([+-]?)(?:\\?\$)?(\d{1,3}(?:,\d{3})+|\d{1,40})(\.\d{1,40})?\.?")
 _BOX = re.compile(r"\\boxed\s*\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -17,6 +20,20 @@ _JOINED = re.compile(
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _LONGEST_BARE = 80
+_LONGEST_READ = 10_000
+"""Characters of an answer whose writing is looked at for facts."""
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
+_STATEMENT = re.compile(
+    r"(?:(?:so|thus|hence|therefore|then)\b\s*,?\s*)?(?:(?:the|my|our)\s+)?(?:final\s+)?answer"
+    r"\s*(?:is\s*:?|:|=)\s*(?P<stated>\S+?)\.?"
+    r"|(?:所以|因此|故)?[，,]?\s*(?:最终|最后)?答案\s*(?:[是为]\s*[：:]?|[：:])\s*(?P<in_chinese>[^\s。]+)。?",
+    re.IGNORECASE,
+)
+"""A sentence that says what the answer is and nothing else: no condition, doubt or unit."""
+_LONGEST_STATEMENT = 120
+_END_OF_REASONING = "</think>"
+LONGEST_FACT = 200
+"""Characters of an answer in facts."""
 
 
 def final_answer(text: str) -> str | None:
@@ -30,6 +47,25 @@ def final_answer(text: str) -> str | None:
     if marker > box_end:
         return text[marker + 4 :].lstrip("#").strip().partition("\n")[0].strip() or None
     return box
+
+
+def stated_number(text: str) -> str | None:
+    r"""The plain number that a text without box and `####` is, or states as its answer at its end.
+
+    What follows `</think>` is in whole a plain number, or its last sentence says "The answer is 42"
+    or "Answer: 42" and nothing else. The last number of a text is not enough: "6 and 7 make 42" has
+    no final answer.
+    """
+    if "####" in text or _BOX.search(text):
+        return None
+    said = text.rpartition(_END_OF_REASONING)[2].strip()
+    if number(said) is not None:
+        return said
+    line = said.rpartition("\n")[2].replace("*", "").strip()
+    last = next((piece for piece in reversed(_SENTENCE_END.split(line)) if piece), "")
+    found = _STATEMENT.fullmatch(last) if len(last) <= _LONGEST_STATEMENT else None
+    stated = (found["stated"] or found["in_chinese"]) if found else ""
+    return stated if number(stated) is not None else None
 
 
 def last_boxed(text: str) -> tuple[str | None, int]:
@@ -80,6 +116,31 @@ def number(text: str) -> Fraction | None:
         return None
     sign, whole, decimals = match.groups()
     return Fraction(f"{sign}{whole.replace(',', '')}{decimals or ''}")
+
+
+def canonical(answer: str) -> str:
+    """The answer as records hold it, so that equal texts are equal votes: "1450" of "$1,450.00".
+
+    Other answers than plain numbers lose delimiters, sizes and odd spaces; a long one is cut and
+    named by its hash.
+    """
+    value = number(answer)
+    if value is not None:
+        return decimal_text(value)
+    text = plain(answer) if len(answer) <= _LONGEST_READ else answer
+    if len(text) <= LONGEST_FACT:
+        return text
+    return f"{text[: LONGEST_FACT - 9]}…{sha256_text(text)[:8]}"
+
+
+def decimal_text(value: Fraction) -> str:
+    """A decimal fraction without zeros at its end: "-5.5", "1450"."""
+    places = 0
+    while value.denominator != 1:
+        value, places = value * 10, places + 1
+    digits = str(abs(value.numerator)).rjust(places + 1, "0")
+    sign = "-" if value < 0 else ""
+    return sign + (f"{digits[:-places]}.{digits[-places:]}" if places else digits)
 
 
 def delimited(answer: str) -> str:

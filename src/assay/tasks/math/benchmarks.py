@@ -18,7 +18,7 @@ from assay.data.hub_rows import HubError, HubSet, hub_records
 from assay.data.row import Row
 from assay.errors import InputError, nearest
 from assay.tasks.math.asdiv import read_asdiv
-from assay.tasks.math.rewards import RULES, accuracy
+from assay.tasks.math.rewards import RULES, accuracy, olympiad_accuracy
 from assay.tasks.task import Benchmark, BenchmarkMaker, BenchmarkOptions, RewardFunction
 
 RULED = f"math rules {RULES}"
@@ -39,7 +39,10 @@ PUBLISHED: Mapping[str, Published] = {
     "math/math500": Published("math", HubSet("HuggingFaceH4/MATH-500", split="test")),
     "math/amc23": Published("math", HubSet("math-ai/amc23", split="test")),
     "math/olympiadbench": Published(
-        "olympiadbench", HubSet("Hothan/OlympiadBench", "OE_TO_maths_en_COMP", "train")
+        "olympiadbench",
+        HubSet("Hothan/OlympiadBench", "OE_TO_maths_en_COMP", "train"),
+        olympiad_accuracy,
+        f"OlympiadBench's rules, {RULED}",
     ),
     "math/union": Published("math_union"),
 }

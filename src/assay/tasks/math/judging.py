@@ -23,7 +23,7 @@ import sympy
 
 from assay.tasks.math import written
 from assay.tasks.math.answers import delimited, number
-from assay.tasks.math.verify import compare, expression, is_read
+from assay.tasks.math.verify import both_orders, compare, expression, is_read
 
 EXACT, APPROXIMATE, WHOLE = 1e-15, 1.05e-6, 1e-9
 """Relative tolerances: of exact values worked out to 50 digits; of decimals; of decimals where the
@@ -62,23 +62,23 @@ class Ruling:
 
 
 def judge(gold: str, answer: str) -> dict[str, Any]:
-    """{"equal", "rule", "gold_read", "answer_read", "math_verify"}.
+    """{"equal", "rule", "gold_read", "answer_read", "math_verify", "swapped"}.
 
-    The last is math-verify's own verdict on the two texts, None where it comes to none. Raises what
-    math-verify raises where no rule decides without it.
+    The last two are math-verify's own verdict on the two texts, in its order and swapped; None
+    where it comes to none. Raises what math-verify raises where no rule decides without it.
     """
-    wanted, given = _plain(gold, answer)
+    wanted, given = plain_pair(gold, answer)
     words = written.is_words(wanted) or written.choice(wanted) is not None
-    if not words and not _readable(gold, wanted):
-        return _answer(Ruling(False, "text"), gold_read=False)
+    if not words and not readable(gold, wanted):
+        return verdict(Ruling(False, "text"), gold_read=False)
     if not given:
-        return _answer(Ruling(False, "text", read=False))
+        return verdict(Ruling(False, "text", read=False))
     if written.same_text(wanted, given):
-        return _answer(Ruling(True, "text"))
-    return _answer(rule(wanted, given, gold, answer), _own(gold, answer))
+        return verdict(Ruling(True, "text"))
+    return verdict(rule(wanted, given, gold, answer), *own_verdicts(gold, answer))
 
 
-def _readable(gold: str, wanted: str) -> bool:
+def readable(gold: str, wanted: str) -> bool:
     """Whether math-verify reads the gold answer, or the last side of its equation.
 
     Its value is worked out too: where that takes for ever, no answer to it can be judged.
@@ -88,7 +88,7 @@ def _readable(gold: str, wanted: str) -> bool:
     return any(is_read(delimited(text)) for text in texts if text)
 
 
-def _plain(gold: str, answer: str) -> tuple[str, str]:
+def plain_pair(gold: str, answer: str) -> tuple[str, str]:
     """Both as plain texts; 100,200,300 is a list where the other is one."""
     wanted, given = written.plain(gold), written.plain(answer)
     if len(written.listed(given)) > 1:
@@ -98,23 +98,27 @@ def _plain(gold: str, answer: str) -> tuple[str, str]:
     return wanted, given
 
 
-def _answer(ruling: Ruling, own: bool | None = None, gold_read: bool = True) -> dict[str, Any]:
+def verdict(
+    ruling: Ruling, own: bool | None = None, swapped: bool | None = None, gold_read: bool = True
+) -> dict[str, Any]:
+    """What a judge returns, as JSON."""
     return {
         "equal": ruling.equal,
         "rule": ruling.rule,
         "gold_read": gold_read,
         "answer_read": ruling.read,
         "math_verify": own,
+        "swapped": swapped,
     }
 
 
-def _own(gold: str, answer: str) -> bool | None:
-    """math-verify's own verdict; None where it raises, or cannot read the gold: that is none."""
+def own_verdicts(gold: str, answer: str) -> tuple[bool | None, bool | None]:
+    """math-verify's own verdicts in both orders; None where it raises, or cannot read the gold:
+    that is none."""
     try:
-        found = compare(delimited(gold), delimited(answer))
+        return both_orders(delimited(gold), delimited(answer))
     except Exception:
-        return None
-    return found["equal"] if found["gold_read"] else None
+        return None, None
 
 
 def rule(gold: str, answer: str, whole_gold: str = "", whole_answer: str = "") -> Ruling:
@@ -247,7 +251,7 @@ def _single(gold: str, answer: str) -> Ruling:
         if len(figures) != 1:
             return Ruling(False, "words", read=bool(figures))
         given = figures[0].replace("$", "")
-    units = {_unit_of(unit), _unit_of(other)} - {""}
+    units = {unit_of(unit), unit_of(other)} - {""}
     if len(units) > 1:
         return Ruling(False, "unit")
     bases = written.base(wanted), written.base(given)
@@ -256,7 +260,7 @@ def _single(gold: str, answer: str) -> Ruling:
     return _percentages(wanted, given)
 
 
-def _unit_of(text: str) -> str:
+def unit_of(text: str) -> str:
     """The unit that a text names, "" where it is none that excludes others."""
     word = text.lower().strip(". ")
     return UNIT_OF.get(word) or UNIT_OF.get(word.rstrip("s"), "")

@@ -4,7 +4,8 @@ Plain numbers are settled here exactly; everything else goes to `judging`, in a 
 that makes the worker give up is a wrong answer (`tasks.no_verdict`).
 
   reward              full   rule
-  accuracy            1.0    the last boxed or `####` answer equals the gold answer
+  accuracy            1.0    the final answer equals the gold answer
+  olympiad            1.0    the same by OlympiadBench's rules, with a row's tolerance and unit
   reasoning_accuracy  1.0    the same, in the text after the last `</think>` only
   cosine              1.0    accuracy by length: 0.5 to 1 if right, -1 to -0.5 if wrong, 1024 tokens
   think_format        1.0    `tasks.text_rewards`; says nothing about the answer
@@ -15,16 +16,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from assay.data.episode import Completion, Reward
+from assay.data.episode import CUT, Completion, Reward
 from assay.data.row import Row
 from assay.sandbox.limits import Outcome
-from assay.tasks.math.answers import final_answer, is_bare, number
+from assay.tasks.math.answers import canonical, final_answer, is_bare, number, stated_number
 from assay.tasks.no_verdict import completion_of, earned
 from assay.tasks.running import WorkerReward
 from assay.tasks.task import RewardFunction
 from assay.tasks.text_rewards import CLOSE, cosine_scaled, repetition_penalty, think_format
 
 JUDGE = "assay.tasks.math.judging:judge"
+OLYMPIAD_JUDGE = "assay.tasks.math.olympiadbench_judge:judge"
 LONGEST_ANSWER = 10_000
 """Characters; a longer final answer is not read, unless the gold answer is as long."""
 
@@ -32,10 +34,15 @@ RIGHT, WRONG = "right", "wrong"
 NO_ANSWER, UNPARSABLE = "no answer", "unparsable"
 READ = frozenset({RIGHT, WRONG, NO_ANSWER, UNPARSABLE})
 """The outcomes of an answer on which the comparison did not fail."""
-RULES = 3
-"""The version of the rules in `judging`, for fingerprints."""
+RULES = 4
+"""The version of the rules here and in `judging`, for fingerprints."""
 DIFFERS = "differs_from_math_verify"
 """The part that is 1 where math-verify's own verdict is another than the reward's."""
+SWAPPED = "swapped_order_differs"
+"""The part that is 1 where math-verify's verdict is another with its arguments in the wrong order,
+the answer before the gold answer."""
+ANSWER = "answer"
+"""The fact that holds the final answer."""
 
 
 def gold_answer(row: Row) -> str:
@@ -56,20 +63,38 @@ def gold_completion(row: Row) -> Completion:
     return completion_of(f"#### {' '.join(gold_answer(row).split())}")
 
 
+def answer_of(completion: Completion) -> str | None:
+    """The final answer of a completion: boxed, after `####`, or a plain number that it states.
+
+    A number without a box that ends a completion that was cut may go on, and is none.
+    """
+    found = final_answer(completion.text)
+    if found is not None or completion.ended in CUT:
+        return found
+    return stated_number(completion.text)
+
+
+def with_answer(reward: Reward, answer: str | None) -> Reward:
+    """The reward with the final answer among its facts, where there is one."""
+    if answer is None:
+        return reward
+    return replace(reward, facts={**reward.facts, ANSWER: canonical(answer)})
+
+
 def ask_accuracy(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
     """The reward, where two plain numbers or a missing answer decide it; else what to compare."""
-    gold, answer = gold_answer(row), final_answer(completion.text)
+    gold, answer = gold_answer(row), answer_of(completion)
     if not gold:
         return Reward(None, why="the row has no gold answer")
     if answer is not None and len(answer) > max(LONGEST_ANSWER, 2 * len(gold)):
-        return unreadable(f"the final answer has {len(answer)} characters")
+        return with_answer(unreadable(f"the final answer has {len(answer)} characters"), answer)
     wanted, given = number(gold), number(answer or "")
     if wanted is not None:
         if answer is None:
             return no_answer()
         whole = given is not None and given.denominator == wanted.denominator == 1
         if given == wanted or whole:
-            return verdict(given == wanted)
+            return with_answer(verdict(given == wanted), answer)
     # Asked without an answer too: the worker finds out whether the gold can be read at all.
     return {"gold": gold, "answer": answer or ""}
 
@@ -94,25 +119,31 @@ def read_accuracy(row: Row, completion: Completion, value: Mapping[str, Any]) ->
     """The reward from `judging.judge`'s verdict.
 
     Parts: format (there is a final answer that can be read), answer (it is right) and, where
-    math-verify came to a verdict, DIFFERS. `why` is the rule that made the difference. Abstains
-    when the gold answer cannot be read.
+    math-verify came to a verdict, DIFFERS and SWAPPED. `why` is the rule that made the difference.
+    Abstains when the gold answer cannot be read.
     """
     if not value["gold_read"]:
         return Reward(None, why=f"the gold answer cannot be parsed: {gold_answer(row)[:80]}")
-    if final_answer(completion.text) is None:
+    answer = answer_of(completion)
+    if answer is None:
         return no_answer()
     readable = value["answer_read"]
     found = verdict(value["equal"]) if readable else unreadable("the final answer cannot be parsed")
-    if value["math_verify"] is None:
+    found = with_answer(found, answer)
+    own, swapped = value["math_verify"], value["swapped"]
+    if own is None:
         return found
-    differs = value["math_verify"] != value["equal"]
-    why = found.why or (f"by the rule: {value['rule']}" if differs else "")
-    return replace(found, parts={**found.parts, DIFFERS: float(differs)}, why=why)
+    parts = {**found.parts, DIFFERS: float(own != value["equal"])}
+    if swapped is not None:
+        parts[SWAPPED] = float(swapped != own)
+    why = found.why or (f"by the rule: {value['rule']}" if own != value["equal"] else "")
+    return replace(found, parts=parts, why=why)
 
 
 def failed_accuracy(row: Row, completion: Completion, failure: Outcome) -> Reward:
     """0 for an answer that made the comparison fail; its `format` is 0 too."""
-    return earned(0.0, {"format": 0.0, "answer": 0.0}, failure)
+    found = earned(0.0, {"format": 0.0, "answer": 0.0}, failure)
+    return with_answer(found, answer_of(completion))
 
 
 accuracy = WorkerReward(
@@ -123,7 +154,45 @@ accuracy = WorkerReward(
     gold=gold_completion,
     outcomes=READ,
 )
-"""1 when the last boxed or `####` answer equals the gold answer, else 0."""
+"""1 when the final answer equals the gold answer, else 0."""
+
+
+def _ask_olympiad(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
+    try:
+        tolerances = allowed_errors(row)
+    except ValueError:
+        return Reward(None, why=f"the row's `error` is no tolerance: {row.extra.get('error')!r}")
+    asked = ask_accuracy(row, completion)
+    several = bool(row.extra.get("is_multiple_answer"))
+    if isinstance(asked, Reward):
+        wrong = asked.outcome == WRONG
+        # Equal or not as plain numbers, they may be lists, or within a tolerance.
+        if not (wrong and tolerances) and not (several and (wrong or asked.outcome == RIGHT)):
+            return asked
+    unit = str(row.extra.get("unit") or "")
+    texts = {"gold": gold_answer(row), "answer": answer_of(completion) or ""}
+    return {**texts, "tolerances": tolerances, "unit": unit, "several": several}
+
+
+def allowed_errors(row: Row) -> list[float | None]:
+    """The absolute tolerances in a row's `error`, such as "1e-1" or "1e-3,1e-2"; None for the
+    judge's own. Raises ValueError."""
+    parts = str(row.extra.get("error") or "").split(",")
+    return [float(part) if part.strip() else None for part in parts] if any(parts) else []
+
+
+olympiad_accuracy = WorkerReward(
+    OLYMPIAD_JUDGE,
+    _ask_olympiad,
+    read_accuracy,
+    failed=failed_accuracy,
+    gold=gold_completion,
+    outcomes=READ,
+)
+"""1 when the final answer equals the gold answer by OlympiadBench's rules, else 0.
+
+A row's `extra` may hold `error`, `unit` and `is_multiple_answer` as in OlympiadBench's files.
+"""
 
 
 def _after_reasoning(completion: Completion) -> Completion:
@@ -140,6 +209,10 @@ def _read_reasoning(row: Row, completion: Completion, value: Any) -> Reward:
     return read_accuracy(row, _after_reasoning(completion), value)
 
 
+def _failed_reasoning(row: Row, completion: Completion, failure: Outcome) -> Reward:
+    return failed_accuracy(row, _after_reasoning(completion), failure)
+
+
 def _reasoned_gold(row: Row) -> Completion:
     return completion_of(CLOSE + gold_completion(row).text)
 
@@ -148,7 +221,7 @@ reasoning_accuracy = WorkerReward(
     JUDGE,
     _ask_reasoning,
     _read_reasoning,
-    failed=failed_accuracy,
+    failed=_failed_reasoning,
     gold=_reasoned_gold,
     outcomes=READ,
 )
@@ -156,6 +229,7 @@ reasoning_accuracy = WorkerReward(
 
 REWARDS: Mapping[str, RewardFunction] = {
     "accuracy": accuracy,
+    "olympiad": olympiad_accuracy,
     "reasoning_accuracy": reasoning_accuracy,
     "cosine": cosine_scaled(accuracy, max_length=1024),
     "think_format": think_format,

@@ -43,6 +43,24 @@ def compare(
     return {"equal": equal, "gold_read": bool(golds), "answer_read": bool(answers)}
 
 
+def both_orders(gold: str, answer: str) -> tuple[bool | None, bool | None]:
+    """The verdict with the arguments as math-verify has them, (gold, answer), and with them
+    swapped; None where the gold cannot be read or all comparisons of that order broke off."""
+    targets = list(EXTRACTORS.values())
+    golds = parse(gold, targets, parsing_timeout=None, raise_on_error=True)  # type: ignore[arg-type]
+    answers = parse(answer, targets, parsing_timeout=None, raise_on_error=True)  # type: ignore[arg-type]
+    if not golds:
+        return None, None
+    return _verdict(golds, answers), _verdict(answers, golds)
+
+
+def _verdict(golds: list[Any], answers: list[Any]) -> bool | None:
+    try:
+        return _any_equal(golds, answers, {})
+    except Exception:
+        return None
+
+
 def expression(text: str) -> Any:
     """What math-verify reads a text as, its first reading; None where that is nothing."""
     targets = list(EXTRACTORS.values())
