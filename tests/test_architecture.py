@@ -26,6 +26,7 @@ ROOMS = {
         "sweep.matrix",
         "sweep",
         "replay",
+        "select",
         "run",
         "check",
         "evaluate",

@@ -40,4 +40,4 @@ def test_the_page_has_types_limits_and_defaults():
     assert '- `role` (`"select"` or `"report"`, required): ' in page
     assert "- `lr` (number > 0, ≤ 10, default by method): " in page
     assert "- `reward` (string or table of number or [RewardPart](#rewardpart), required): " in page
-    assert "- `take` ([Take](#take)): " in page
+    assert "- `take` ([TakeRows](#takerows)): " in page

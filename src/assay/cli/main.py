@@ -27,6 +27,7 @@ from assay.cli.report import report
 from assay.cli.resume import resume
 from assay.cli.run import run
 from assay.cli.runs import runs
+from assay.cli.select import select
 from assay.cli.serve import serve
 from assay.cli.show import show
 from assay.cli.verify import verify
@@ -47,6 +48,7 @@ VERBS = {
     "watch": watch,
     "log": log,
     "replay": replay,
+    "select": select,
     "runs": runs,
     "show": show,
     "verify": verify,

@@ -4,9 +4,15 @@ Only the accepted values are defined here; rows are read and chosen in `lab.setu
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from assay.data.csv_files import Encoding
@@ -16,12 +22,40 @@ from assay.experiment.base_table import Count, Many, Table, raise_all, refused
 
 
 class Take(Table):
-    """Which rows of a source, or items of a benchmark, are used."""
+    """Which items of a benchmark or a data set are used."""
 
     rows: Count
     """How many; more than there are is an error."""
     how: Literal["random", "first"] = "random"
     """`random` draws the same rows for every seed; `first` takes them in file order."""
+
+
+class TakeRows(Table):
+    """Which rows of a source are used: a number of them, or those of a selection."""
+
+    rows: Count | None = None
+    """How many; more than there are is an error. This or `selection`."""
+    how: Literal["random", "first"] = "random"
+    """Of `rows`: `random` draws the same for every seed; `first` takes them in file order."""
+    selection: str | None = None
+    """A file that `assay select` wrote, such as `selections/limr.json` (relative to the lab's
+    root): the training part is its rows. A dev part of `split` stays as it is without it."""
+
+    @model_validator(mode="after")
+    def _a_number_or_a_selection(self) -> Self:
+        if (self.rows is None) == (self.selection is None):
+            found = "neither" if self.rows is None else "both"
+            raise refused("rows", f"{found} of 'rows' and 'selection' given", "write one")
+        if self.selection is not None and "how" in self.model_fields_set:
+            raise refused("how", "a selection has its rows by their ids", "remove it")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _how_of_rows_only(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found = plain(self)
+        if self.selection is not None:
+            found.pop("how", None)
+        return found
 
 
 class Split(Table):
@@ -207,7 +241,7 @@ class DataSpec(Table):
     """Rows with calls that their tools do not describe; counted either way."""
     reasoning: Literal["keep", "drop"] = "keep"
     """Reasoning in assistant messages; a model trained without it learns not to think."""
-    take: Take | None = None
+    take: TakeRows | None = None
     """Use only some rows."""
     split: Split | None = None
     """Keep a dev part out of training."""

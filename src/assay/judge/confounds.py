@@ -37,8 +37,10 @@ CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
         "data.{}.min_tokens",
         "data.{}.max_tokens",
         "data.{}.take",
+        "data.{}.selection",
         "data.{}.split",
     ),
+    "data.{}.selection": ("data.{}.take",),
     "data.{}.prompts_sha256": ("data.{}.contents_sha256", "stages.*.rendering", "base_weights"),
     "data.{}.total": (
         "data.{}.source",
@@ -205,6 +207,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "split": ("data.*.split",),
     "rows": (
         *("data.*.train", "data.*.dev", "data.*.take", "data.*.dropped", "data.*.where"),
+        "data.*.selection",
         *("data.*.mix", "data.*.epoch_rows", "data.*.sources", "data.*.order"),
     ),
     "prompt rendering": (

@@ -10,7 +10,7 @@ import pytest
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row, ToolCall
 from assay.data.row_checks import NO_TOOLS, TEXT_AND_CALLS, UNDECLARED
-from assay.experiment.data_tables import DataSpec, Take
+from assay.experiment.data_tables import DataSpec
 from assay.judge.findings import Finding
 from assay.lab.check.rows import remarked
 from assay.lab.check.subject import Number
@@ -163,7 +163,7 @@ def talk(number: int, function: str, turns: int, words: int) -> list[Row]:
 
 def test_a_sorted_source_is_told_apart_by_length_turns_and_functions() -> None:
     rows = [row for n in range(60) for row in talk(n, "fg"[n >= 30], 1 + n // 20, 5 + n)]
-    *numbers, finding = unlike("data.x", rows, Take(rows=20, how="first"))
+    *numbers, finding = unlike("data.x", rows, 20)
     assert isinstance(finding, Finding) and finding.severity == "warning"
     assert "not like the others" in finding.what and "random" in finding.fix
     for words in ("characters", "assistant messages", "functions called"):
@@ -178,9 +178,9 @@ def test_a_sorted_source_is_told_apart_by_length_turns_and_functions() -> None:
 def test_conversations_and_not_their_rows_are_what_may_be_drawn() -> None:
     # Every conversation has rows that are alike, in an order that is as good as random.
     rows = [row for n in range(60) for row in talk(n, "fg"[n % 2], 6, 5 + n * 37 % 60)]
-    *_, finding = unlike("data.x", rows, Take(rows=120, how="first"))
+    *_, finding = unlike("data.x", rows, 120)
     assert isinstance(finding, Finding) and finding.severity == "note"
-    assert not list(unlike("data.x", rows, Take(rows=360, how="first")))
+    assert not list(unlike("data.x", rows, 360))
 
 
 def test_the_manifest_says_how_the_rows_were_taken(lab: Path) -> None:

@@ -59,6 +59,7 @@ def rows(subject: Subject) -> Seen:
         yield Number(place, "dev_rows", len(data.dev))
         yield from mixed_rows(place, data)
         yield from left_out(place, data)
+        yield from taken(place, data)
         yield from remarked(place, data)
         yield from well_formed(place, data.train + data.dev)
         yield from contradicting(subject, name)
@@ -123,6 +124,23 @@ def shifted(shift: Shift) -> str:
     return (
         f"tokens of a conversation: mean {before.mean:,.0f} (sd {before.sd:,.0f}) became "
         f"{after.mean:,.0f} (sd {after.sd:,.0f})"
+    )
+
+
+def taken(place: str, data: DataSet) -> Seen:
+    """The selection that the training part is, and where it comes from."""
+    if data.chosen is None:
+        return
+    selection = data.chosen.selection
+    recorded = selection.recorded
+    yield Number(place, "selected_rows", len(data.train))
+    yield Finding(
+        "note",
+        f"{place}: {len(data.train)} of {data.chosen.total} training rows are of a selection",
+        f"{data.chosen.file} ({selection.origin}; made {selection.made} of data."
+        f"{selection.data['name']}, {selection.data['source']}; sha256 of "
+        f"{recorded['files']} files of answers {recorded['file_sha256'][:12]})",
+        "nothing, if they are the rows that are meant",
     )
 
 

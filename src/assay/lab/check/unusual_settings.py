@@ -11,7 +11,6 @@ from assay.data.hashing import canonical_json
 from assay.data.row import Row
 from assay.data.splits import conversation_of
 from assay.data.tools import function_names
-from assay.experiment.data_tables import Take
 from assay.experiment.stage_tables import GrpoStage, StageSpec
 from assay.experiment.training_settings import LoraAdapt
 from assay.judge.families import holm
@@ -38,13 +37,13 @@ class Gap:
     found: Unlike
 
 
-def unlike(place: str, rows: Sequence[Row], wanted: Take) -> Seen:
+def unlike(place: str, rows: Sequence[Row], count: int) -> Seen:
     """The differences between the first rows and the others, conversation by conversation.
 
     A conversation that was expanded into several rows is judged by the last of them, which has the
     most of it.
     """
-    size = len({conversation_of(row) for row in rows[: wanted.rows]})
+    size = len({conversation_of(row) for row in rows[:count]})
     talks = list({conversation_of(row): row for row in rows}.values())
     if size == len(talks):
         return
@@ -56,7 +55,7 @@ def unlike(place: str, rows: Sequence[Row], wanted: Take) -> Seen:
     said = ", and they are not like the others" if strange else ""
     yield Finding(
         "warning" if strange else "note",
-        f"{place}: the first {wanted.rows} of {len(rows)} rows are taken{said}",
+        f"{place}: the first {count} of {len(rows)} rows are taken{said}",
         "; ".join(
             f"{gap.words} (distance {gap.found.distance:.2f}, {likely(p_value)})"
             for gap, p_value in zip(gaps, adjusted, strict=True)
@@ -186,15 +185,15 @@ def first_subsets(subject: Subject) -> Seen:
     """Subsets taken from the start of a source, compared with the rest of it."""
     session = subject.session
     for name, spec in session.experiment.data.items():
-        if spec.take is not None and spec.take.how == "first":
+        if spec.take is not None and spec.take.rows is not None and spec.take.how == "first":
             # The first rows are taken of those that were not dropped before.
             loaded = load_rows(spec, session.task, session.run.root)
             dropped = session.sets[name].dropped.items()
             gone = {id_ for why, ids in dropped if why not in loaded.dropped for id_ in ids}
             left = [row for row in loaded.rows if row.id not in gone]
-            yield from unlike(f"data.{name}", left, spec.take)
+            yield from unlike(f"data.{name}", left, spec.take.rows)
     for name, spec in session.experiment.evaluate.items():
         if spec.take is not None and spec.take.how == "first" and spec.benchmark is not None:
             options = BenchmarkOptions(spec.options, session.run.root)
             made = benchmark(session.task, spec.benchmark, options)
-            yield from unlike(f"evaluate.{name}", made.items, spec.take)
+            yield from unlike(f"evaluate.{name}", made.items, spec.take.rows)

@@ -267,6 +267,7 @@ def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
     return {
         **spec.model_dump(mode="json", exclude_none=True),
         **_source(session, spec),
+        **({} if made.chosen is None else {"selection": made.chosen.record}),
         "contents_sha256": hash_contents(rows),
         "prompts_sha256": prompts_sha256(prompts),
         **_counts(made),
@@ -398,6 +399,9 @@ def rows_still_there(session: Session) -> Trained | None:
         if kind == "path" and not (root / file).is_file():
             return None
         if kind == "run" and not still_recorded(root, file, spec):
+            return None
+        chosen = spec.take and spec.take.selection
+        if chosen is not None and not (root / chosen).is_file():
             return None
         made = session.sets[name]
         if noted.get(name, {}).get("contents_sha256") != hash_contents((*made.train, *made.dev)):

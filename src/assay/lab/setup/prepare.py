@@ -38,6 +38,7 @@ from assay.experiment.data_tables import DataSpec, Hub, OrderBy
 from assay.experiment.experiment import Experiment, mixed
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.learner import Encoder, gold_turns, question
+from assay.lab.setup.row_selection import Chosen, SelectionError, chosen_rows
 from assay.lab.setup.run_rows import run_rows, with_pass_rates
 from assay.tasks.task import BenchmarkOptions, Task, benchmark, lookup
 from assay.tasks.task import task as make_task
@@ -123,6 +124,8 @@ class DataSet:
     """Effect of `min_tokens` and `max_tokens` on the lengths; None without them."""
     order: RowOrder | None = None
     """Order in which a stage visits the training part; None: shuffled anew each epoch."""
+    chosen: Chosen | None = None
+    """The selection that the training part is; None without one."""
 
     def part(self, name: str) -> tuple[Row, ...]:
         """The rows that `NAME` or `NAME.dev` means."""
@@ -206,15 +209,22 @@ def prepare(
     if not rows:
         reasons = ", ".join(f"{reason}: {len(ids)}" for reason, ids in dropped.items())
         raise NothingLeft("no row is left", field=f"data.{name}", fix=reasons)
-    if spec.take is not None:
+    if spec.take is not None and spec.take.rows is not None:
         rows = take(rows, spec.take.rows, spec.take.how).rows
-    train, dev = rows, ()
+    train, dev, chosen = rows, (), None
     if spec.split is not None:
         split = split_by_conversation(rows, spec.split.dev)
         train, dev = split.train, split.dev
+    if spec.take is not None and spec.take.selection is not None:
+        # After the split: two runs of which one takes a selection have the same dev part.
+        chosen, train = chosen_rows(root, spec.take.selection, loaded.rows, train)
+        if not train:
+            fix = "its rows were left out before, or are in the dev part"
+            problem = f"no row of {chosen.file} is left"
+            raise NothingLeft(problem, field="take.selection", fix=fix)
     total = len(loaded.rows) + sum(map(len, loaded.dropped.values()))
     order = order_of(spec, train)
-    return DataSet(name, train, dev, dropped, total, loaded.remarks, kept.shift, order)
+    return DataSet(name, train, dev, dropped, total, loaded.remarks, kept.shift, order, chosen)
 
 
 def tested_items(
@@ -262,12 +272,26 @@ def prepare_set(
         with within(f"data.{name}"):
             tables = [*experiment.evaluate.values()]
             made[name] = prepare(name, spec, task, encoder, root, tables)
+            refuse_reported(experiment, made[name])
     elif name not in made:
         given = (task, encoders, root, made)
         parts = {part: prepare_set(experiment, part, *given) for part in sorted(spec.mix or ())}
         with within(f"data.{name}"):
             made[name] = mixture(name, spec, parts)
     return made[name]
+
+
+def refuse_reported(experiment: Experiment, made: DataSet) -> None:
+    """Raise SelectionError where a stage trains on rows that a reporting evaluation chose."""
+    if made.chosen is None or made.chosen.selection.recorded.get("role") != "report":
+        return
+    for name, stage in experiment.stage.items():
+        if made.name in mixed(experiment, stage.data):
+            recorded = made.chosen.selection.recorded
+            problem = f"stage.{name} would train on rows that {recorded['evaluation']!r} chose, an "
+            problem += f"evaluation of {made.chosen.selection.run} that reports"
+            fix = "select by a stage, or by an evaluation with role select"
+            raise SelectionError(problem, field="take.selection", fix=fix)
 
 
 def mixture(name: str, spec: DataSpec, parts: Mapping[str, DataSet]) -> DataSet:
@@ -323,6 +347,9 @@ def describe(made: DataSet, spec: DataSpec) -> str:
     if made.dev:
         parts.append(f"{len(made.train)} to train on, {len(made.dev)} dev")
     parts += [f"{len(ids)} dropped: {reason}" for reason, ids in made.dropped.items()]
+    if made.chosen is not None:
+        count = f"{len(made.train)} of {made.chosen.total} rows"
+        parts.append(f"{made.chosen.file} takes {count} ({made.chosen.selection.origin})")
     if made.shift is not None:
         before, after = made.shift.before.mean, made.shift.after.mean
         parts.append(f"{before:,.0f} tokens on average became {after:,.0f}")

@@ -341,3 +341,8 @@ def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
         if kind == "path" and not (root / rest).exists():
             problem = f"{root / rest}: no such file"
             yield Problem(("data", name, "source"), problem, f"it counts from {root}")
+        chosen = data.take and data.take.selection
+        if chosen and not (root / chosen).is_file():
+            problem = f"{root / chosen}: no such file"
+            fix = f"it counts from {root}, and 'assay select' writes it"
+            yield Problem(("data", name, "take", "selection"), problem, fix)

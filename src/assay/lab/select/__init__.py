@@ -1,0 +1,1 @@
+"""Chooses rows to train on by what a run recorded of them."""

@@ -1,0 +1,113 @@
+"""From a run's answers over the verb to a second run that trains on what was selected."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.data.files import sha256_file
+from assay.lab.check import work
+from assay.lab.check.all_checks import check_experiment
+from assay.lab.run.runner import start
+from assay.runs.manifest_file import read_manifest
+from assay.runs.records import read_samples
+from assay.runs.run_directory import RunDirectory
+from tests.cli.conftest import answer, assert_one_line, call
+from tests.lab.sound_lab import found
+from tests.labs import make_lab
+
+STAGE = """
+[stage.rl]
+method = "grpo"
+data = "sums"
+steps = 7
+prompts = 4
+group = 4
+sampling = { max_tokens = 6 }
+reward = "cosine"
+optimizer = { lr = 1e-3 }
+checkpoint_every = 3
+"""
+EVALUATION = """
+[evaluate.dev]
+data = "sums.dev"
+reward = "cosine"
+role = "report"
+checkpoints = ["base"]
+sampling = { max_tokens = 6 }
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lab")
+    start(make_lab(folder, until="[stage.sft]", tables=STAGE + EVALUATION), root=folder)
+    return folder
+
+
+def lines(run: RunDirectory) -> list[dict]:
+    return [line for file in sorted(run.path.glob("samples/rl/*")) for line in read_samples(file)]
+
+
+def first(lab: Path) -> RunDirectory:
+    (path,) = (lab / "runs" / "tiny").iterdir()
+    return RunDirectory(lab, "tiny", path.name)
+
+
+def test_a_run_over_epochs_is_selected_from_and_a_second_one_trains_on_that(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+):
+    select = ("select", "tiny", "--stage", "rl", "--by", "limr", "--lab", lab)
+    right = sorted(line["reward"] for line in lines(first(lab)))[-40]
+    result = answer(call(*select, "--passes", right, "--threshold", -99, "--to", "all", "--json"))
+    assert result["result"]["counts"]["kept"] == 12 == result["result"]["counts"]["in_data"]
+    assert result["result"]["recorded"]["epochs"] == 2
+    assert result["result"]["recorded"]["steps"] == [1, 6]
+    every = json.loads((lab / "selections/all.json").read_text())["rows"]
+    middle = sorted(row["score"] for row in every)[6]
+    shown = call(*select, "--passes", right, "--threshold", middle, "--to", "best")
+    assert shown.exit_code == 0 and "each score stands on 8 answers" in shown.stdout
+    kept = {row["id"] for row in every if row["score"] >= middle}
+    assert 0 < len(kept) < 12 and f"kept {len(kept)} of 12 rows" in shown.stdout
+
+    (setting,) = [s for s in shown.stdout.split("'") if s.startswith("data.sums.take")]
+    monkeypatch.setattr(work, "measure", lambda subject: work.Speed(1e-5, 1e-3, 1e-5))
+    report = check_experiment(lab / "tiny.toml", (setting,), root=lab)
+    assert report.numbers["data.sums"]["selected_rows"] == len(kept)
+    note = found(report, f"data.sums: {len(kept)} of 12 training rows are of a selection")
+    assert "selections/best.json (limr" in note.evidence and str(first(lab)) in note.evidence
+
+    (run,) = start(lab / "tiny.toml", root=lab, overrides=['name="second"', setting])
+    assert {line["row_id"] for line in lines(run)} == kept
+    table = read_manifest(run)["data"]["sums"]
+    assert table["take"] == {"selection": "selections/best.json"}
+    assert table["selection"]["sha256"] == sha256_file(lab / "selections/best.json")
+    assert table["selection"]["run"] == str(first(lab))
+    assert table["train"]["rows"] == len(kept) and table["dev"]["rows"] == 4
+    assert table["dev"] == read_manifest(first(lab))["data"]["sums"]["dev"]
+
+
+def test_what_a_reporting_evaluation_chose_is_written_and_not_trained_on(lab: Path):
+    words = ("--evaluation", "dev", "--checkpoint", "base", "--lab", lab)
+    band = ("--low", 0, "--high", 1, "--passes", -9)
+    made = call("select", "tiny", "--by", "pass-rate", *words, *band, "--to", "dev")
+    assert made.exit_code == 0 and "dev has role report" in made.stderr
+    setting = 'data.sums={ source = "path:sums.jsonl", format = "messages", '
+    setting += 'take = { selection = "selections/dev.json" } }'
+    (lab / "third.toml").write_text((lab / "tiny.toml").read_text().partition("[evaluate.dev]")[0])
+    refused = call("run", lab / "third.toml", "--set", setting, "--set", 'name="t"', "--lab", lab)
+    assert_one_line(refused, "would train on rows that 'dev' chose")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("tyni", "--by", "limr", "--stage", "rl"), ("no run named 'tyni'", "'tiny'")),
+        (("tiny", "--by", "limr", "--stage", "lr"), ("no samples of 'lr'",)),
+        (("tiny", "--by", "limits", "--stage", "rl"), ("unknown rule 'limits'", "'limr'")),
+        (("tiny", "--by", "limr"), ("neither of --stage and --evaluation",)),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(lab: Path, words: tuple[str, ...], said: tuple[str, ...]):
+    assert_one_line(call("select", *words, "--to", "x", "--lab", lab), *said)
+    assert not (lab / "selections" / "x.json").exists()

@@ -1,0 +1,104 @@
+"""LIM scores: worked by hand, again in numpy, and what must hold for any curves."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.judge.learning_impact import NoCurves, fill_gaps, learning_impact
+
+SHARES = st.integers(0, 8).map(lambda right: right / 8)
+
+
+@st.composite
+def complete(draw: st.DrawFn) -> dict[str, list[float]]:
+    """Curves of one length that are not right everywhere."""
+    epochs = draw(st.integers(1, 6))
+    curve = st.lists(SHARES, min_size=epochs, max_size=epochs)
+    found = draw(st.lists(curve, min_size=1, max_size=8))
+    found[0][0] = min(found[0][0], 0.5)
+    return {f"p{i}": curve for i, curve in enumerate(found)}
+
+
+def test_scores_worked_by_hand():
+    # The mean is (.25, .75): scale .5625 + .0625 = .625; a and b are .25 off in both epochs, which
+    # is .125 / .625 = .2; c is the mean; d is off by .75 and .25, which is .625 / .625.
+    curves = {"a": (0, 0.5), "b": (0.5, 1), "c": (0.25, 0.75)}
+    found = learning_impact(curves)
+    assert found.mean == (0.25, 0.75) and found.incomplete == ()
+    assert found.scores == pytest.approx({"a": 0.8, "b": 0.8, "c": 1.0})
+    balanced = {**curves, "d": (1, 1), "e": (0, 0.5), "f": (0, 0.5), "g": (0, 1)}
+    found = learning_impact(balanced)
+    assert found.mean == pytest.approx((0.25, 0.75))
+    assert found.scores["d"] == pytest.approx(0.0)
+    assert found.scores["g"] == pytest.approx(1 - 0.125 / 0.625)
+
+
+@given(complete())
+def test_the_formula_is_that_of_the_paper(curves: dict[str, list[float]]):
+    array_PK = np.array(list(curves.values()))
+    mean_K = array_PK.mean(axis=0)
+    wanted = 1 - ((array_PK - mean_K) ** 2).sum(1) / ((1 - mean_K) ** 2).sum()
+    found = learning_impact(curves)
+    assert list(found.scores) == list(curves)
+    np.testing.assert_allclose(list(found.scores.values()), wanted, atol=1e-9)
+    np.testing.assert_allclose(found.mean, mean_K)
+
+
+@given(complete())
+def test_the_mean_curve_scores_one_a_perfect_one_zero_and_none_more_than_one(
+    curves: dict[str, list[float]],
+):
+    mean = learning_impact(curves).mean
+    # One more prompt with the mean curve changes no mean.
+    assert learning_impact({**curves, "mean": mean}).scores["mean"] == pytest.approx(1)
+    found = learning_impact({**curves, "right": [1.0] * len(mean)})
+    assert found.scores["right"] == pytest.approx(0)
+    assert max(found.scores.values()) <= 1
+    farthest = sum(max(r, 1 - r) ** 2 for r in found.mean) / sum((1 - r) ** 2 for r in found.mean)
+    assert min(found.scores.values()) >= 1 - farthest - 1e-9
+
+
+def test_where_nearly_all_is_wrong_a_prompt_never_answered_right_scores_high():
+    curves: dict[str, list[int]] = {f"never{i}": [0, 0] for i in range(9)} | {"some": [1, 1]}
+    assert learning_impact(curves).scores["never0"] == pytest.approx(1 - 0.01 / 0.81)
+
+
+@pytest.mark.parametrize(
+    ("curve", "filled"),
+    [
+        ((None, 0.5, 1.0), (0.5, 0.5, 1.0)),
+        ((0.25, None, 1.0), (0.25, 1.0, 1.0)),
+        ((0.25, 0.5, None), (0.25, 0.5, None)),
+        ((None, None, 0.5), (None, 0.5, 0.5)),
+        ((None, 0.5, None, 1.0), (0.5, 0.5, 1.0, 1.0)),
+    ],
+)
+def test_a_missing_epoch_is_the_next_one_where_that_was_measured(curve, filled):
+    assert fill_gaps(curve) == filled
+
+
+def test_a_prompt_that_lacks_an_epoch_is_named_and_counts_in_no_mean():
+    whole = {"a": (0.0, 0.5), "b": (0.5, 1.0)}
+    gaps = {"late": (None, None, 1.0)[:2], "gone": (1.0, None)}
+    found = learning_impact({**whole, **gaps})
+    assert found.incomplete == ("late", "gone")
+    assert found.mean == learning_impact(whole).mean
+    assert found.scores == learning_impact(whole).scores
+    first = learning_impact({**whole, "first": (None, 0.75)})
+    assert (
+        first.scores["first"] == learning_impact({**whole, "first": (0.75, 0.75)}).scores["first"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("curves", "said"),
+    [
+        ({"a": (1.0, None)}, "no prompt was measured in every epoch"),
+        ({}, "no prompt was measured in every epoch"),
+        ({"a": (1.0, 1.0), "b": (None, 1.0)}, "every answer of every epoch is right"),
+    ],
+)
+def test_curves_without_a_score_are_refused(curves, said):
+    with pytest.raises(NoCurves, match=said):
+        learning_impact(curves)

@@ -1,0 +1,147 @@
+"""A lab with a run whose rewards are written by hand: nothing is sampled or trained."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from assay.data.row_order import Shuffled
+from assay.lab.select.select_rows import Request, Selected, select_rows
+from assay.runs.records import EvaluationRecord, RecordWriter, write_samples
+from assay.runs.run_directory import RunDirectory, create_run
+from assay.runs.status import stored_status, write_status
+from tests.labs import write_rows
+
+SPEC = """
+name = "first"
+model = "path:model"
+task = "math"
+
+[data.sums]
+source = "path:sums.jsonl"
+format = "messages"
+
+[data.more]
+source = "path:more.jsonl"
+format = "messages"
+
+[data.mix]
+mix = { sums = 0.5, more = 0.5 }
+
+[stage.rl]
+method = "grpo"
+data = "DATA"
+steps = 4
+prompts = 2
+group = 4
+reward = { accuracy = { kind = "accuracy", value = 100 } }
+
+[evaluate.dev]
+data = "sums"
+reward = "accuracy"
+role = "select"
+checkpoints = ["base"]
+"""
+SUMS = [(a, b) for a in (1, 2) for b in (3, 4)]
+ROWS = [f"{a}+{b}" for a, b in SUMS]
+Rewards = Sequence[float | None]
+Group = tuple[str, Rewards]
+"""A row and the rewards of its completions, full at 100."""
+
+
+def group(row: str, right: int, of: int = 4) -> Group:
+    """A group with so many right answers."""
+    return row, [100.0] * right + [0.0] * (of - right)
+
+
+def measured_lab(root: Path, steps: Sequence[Sequence[Group]], data: str = "sums") -> RunDirectory:
+    """A lab whose run `first` sampled these groups, step by step, in two epochs of four rows."""
+    write_rows(root / "sums.jsonl", SUMS)
+    write_rows(root / "more.jsonl", [(a + 5, b) for a, b in SUMS])
+    run = create_run(root, "first", seed=1, spec=SPEC.replace("DATA", data))
+    write_status(run.path, replace(stored_status(run.path), status="finished"))
+    counts = {name: {"train": {"rows": 4}} for name in ("sums", "more")}
+    counts["mix"] = {"train": {"rows": 8, "epoch_rows": 8}}
+    run.manifest.write_text(json.dumps({"data": counts}))
+    visits: dict[str, int] = {}
+    for step, groups in enumerate(steps, 1):
+        lines = []
+        for row, rewards in groups:
+            visit = visits.setdefault(row, 0)
+            visits[row] += 1
+            lines += [line(step, row, visit, k, reward) for k, reward in enumerate(rewards)]
+        write_samples(run.samples("rl", step), lines)
+    return run
+
+
+def line(step: int, row: str, visit: int, sample: int, reward: float | None) -> dict[str, Any]:
+    return {
+        "sample_id": f"rl/{step}/{row}#{4 * visit + sample}",
+        "step": step,
+        "row_id": row,
+        "visit": visit,
+        "sample": 4 * visit + sample,
+        "text": "7",
+        "tokens": [1],
+        "behaviour_logps": [-1.0],
+        "reward": reward,
+        "parts": "{}",
+        "why": "" if reward is not None else "deadline",
+        "advantage": 0.0,
+        "ended": "stop",
+    }
+
+
+def shuffled_steps(shares: Mapping[str, Sequence[int]], prompts: int = 2) -> list[list[Group]]:
+    """The groups of a stage that visits the rows as an unsorted set is visited, with so many right
+    answers of four for each row by epoch."""
+    rows, epochs = list(shares), len(next(iter(shares.values())))
+    order, groups = Shuffled(len(rows)), []
+    for position in range(len(rows) * epochs):
+        epoch, place = order.visit(1, position)
+        groups.append(group(rows[place], shares[rows[place]][epoch]))
+    return [groups[i : i + prompts] for i in range(0, len(groups), prompts)]
+
+
+def add_evaluation(run: RunDirectory, role: str, scores: Mapping[str, Rewards]) -> None:
+    """The record of `dev` for the base model, a score for each repeat."""
+    repeats = len(next(iter(scores.values())))
+    about = ("greedy", "checker", {}, 1)
+    record = EvaluationRecord(
+        "dev", "sums", role, tuple(scores), "hash", repeats, {"temperature": 1.0}, *about
+    )
+    with RecordWriter(run.evaluations, record, "base") as writer:
+        lines = [
+            answer(item, repeat, score)
+            for item, found in scores.items()
+            for repeat, score in enumerate(found)
+        ]
+        writer.write_chunk(0, lines)
+        writer.finish()
+
+
+def answer(item: str, repeat: int, score: float | None) -> dict[str, Any]:
+    return {
+        "sample_id": f"dev/{item}#{repeat}",
+        "item_id": item,
+        "repeat": repeat,
+        "output": "7",
+        "tokens": [1],
+        "completion_tokens": 1,
+        "prompt_tokens": 1,
+        "score": score,
+        "parts": "{}",
+        "error": "",
+        "why": "",
+        "ended": "stop",
+        "seconds": 0.0,
+    }
+
+
+def select(root: Path, by: str = "limr", **options: Any) -> Selected:
+    """`assay select first --by BY --to chosen`, by default on the stage."""
+    given: dict[str, Any] = {"to": "chosen", **options}
+    if "evaluation" not in given:
+        given.setdefault("stage", "rl")
+    return select_rows(root, Request(by, "first", **given))

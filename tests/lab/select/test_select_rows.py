@@ -1,0 +1,254 @@
+"""Rows are chosen by what was recorded of them, epoch by epoch, and the file says how."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.data.files import sha256_file
+from assay.errors import InputError
+from assay.lab.select.select_rows import covers
+from assay.lab.setup.prepare import rows_by_id
+from assay.lab.setup.row_selection import read_row_selection, row_sha256
+from assay.lab.setup.run_rows import ABSTAINED
+from assay.runs.recorded_answers import files_sha256
+from assay.runs.run_names import experiment_of
+from tests.lab.select.measured_lab import (
+    ROWS,
+    add_evaluation,
+    group,
+    measured_lab,
+    select,
+    shuffled_steps,
+)
+
+A, B, C, D = ROWS
+SHARES = {A: [0, 2], B: [2, 4], C: [1, 3], D: [1, 3]}
+"""Right answers of four by epoch: the mean is (.25, .75)."""
+SCORES = {A: 0.8, B: 0.8, C: 1.0, D: 1.0}
+
+
+def scores(found: Any) -> dict[str, float | None]:
+    return {row.id: row.score for row in found.selection.rows}
+
+
+def test_curves_are_the_shares_of_full_rewards_by_epoch_of_the_runs_own_order(tmp_path: Path):
+    run = measured_lab(tmp_path, shuffled_steps(SHARES))
+    found = select(tmp_path, threshold=0.9)
+    assert scores(found) == pytest.approx(SCORES)
+    curves = {row.id: list(row.curve) for row in found.selection.rows}
+    assert curves == {row: [n / 4 for n in shares] for row, shares in SHARES.items()}
+    assert set(found.selection.kept) == {C, D}
+    assert found.selection.counts["dropped"] == {"score below 0.9": 2}
+    assert found.selection.recorded["steps"] == [1, 4] and found.selection.recorded["epochs"] == 2
+    assert {row.answers for row in found.selection.rows} == {8} and not found.warnings
+    assert found.selection.rule["passes"] == 100 and str(run) == found.selection.run
+
+
+def test_the_file_holds_where_its_numbers_come_from(tmp_path: Path):
+    run = measured_lab(tmp_path, shuffled_steps(SHARES))
+    found = select(tmp_path, to="easy")
+    assert found.file == tmp_path / "selections" / "easy.json"
+    assert read_row_selection(found.file).provenance == json.loads(
+        json.dumps(found.selection.provenance)
+    )
+    stored = json.loads(found.file.read_text())
+    files = sorted((run.path / "samples" / "rl").iterdir())
+    assert stored["recorded"]["files"] == 4
+    assert stored["recorded"]["file_sha256"] == files_sha256(run, files)
+    assert stored["data"]["name"] == "sums" and stored["data"]["source"] == "path:sums.jsonl"
+    assert stored["rule"] == {
+        "by": "limr",
+        "threshold": 0.6,
+        "passes": 100.0,
+        "steps_per_epoch": None,
+    }
+    known = rows_by_id(experiment_of(run), "sums", tmp_path)
+    assert {row["id"]: row["sha256"] for row in stored["rows"]} == {
+        id_: row_sha256(row) for id_, row in known.items()
+    }
+    assert datetime.fromisoformat(stored["made"]).utcoffset() is not None
+
+
+def test_a_stage_that_ends_within_an_epoch_is_scored_by_the_whole_ones(tmp_path: Path):
+    steps = [*shuffled_steps(SHARES), [group(A, 4), group(B, 4)]]
+    measured_lab(tmp_path, steps)
+    found = select(tmp_path)
+    assert scores(found) == pytest.approx(SCORES)
+    assert found.selection.recorded["steps"] == [1, 4]
+
+
+def test_epochs_of_so_many_steps_fill_gaps_and_drop_rows_that_lack_one(tmp_path: Path):
+    steps = [
+        [group(A, 1), group(B, 1)],
+        [group(A, 3), group(C, 3)],
+        [group(A, 0), group(B, 4)],
+        [group(A, 4), group(C, 4)],
+    ]
+    measured_lab(tmp_path, steps)
+    found = select(tmp_path, steps_per_epoch=1, threshold=-9.0)
+    by_id = {row.id: row for row in found.selection.rows}
+    # C: (None, .75, None, 1) is filled; B: (.25, None, 1, None) still lacks the last epoch.
+    assert by_id[B].dropped == "not answered in every epoch" and by_id[B].score is None
+    assert by_id[C].curve == (None, 0.75, None, 1.0) and set(found.selection.kept) == {A, C}
+    assert found.selection.recorded["mean_curve"] == pytest.approx((0.5, 0.75, 0.5, 1.0))
+    assert found.selection.counts["dropped"] == {"not answered in every epoch": 1}
+    two = select(tmp_path, steps_per_epoch=2, threshold=-9.0, to="two")
+    assert {r.id: tuple(r.curve) for r in two.selection.rows} == {
+        A: (0.5, 0.5),
+        B: (0.25, 1.0),
+        C: (0.75, 1.0),
+    }
+    assert any("1 of 4 rows were not measured" in each for each in two.warnings)
+
+
+def test_an_abstention_counts_neither_as_right_nor_as_wrong(tmp_path: Path):
+    steps = shuffled_steps(SHARES)
+    place = next(i for i, (row, _) in enumerate(steps[0]) if row in ROWS)
+    row, rewards = steps[0][place]
+    steps[0][place] = (row, [*rewards, None, None])
+    measured_lab(tmp_path, steps)
+    assert scores(select(tmp_path)) == pytest.approx(SCORES)
+    steps[0][place] = (row, [None] * 4)
+    other = tmp_path / "other"
+    other.mkdir()
+    measured_lab(other, steps)
+    (found,) = (r for r in select(other, threshold=-9.0).selection.rows if r.id == row)
+    assert found.curve[0] is None and found.answers == 4
+
+
+def test_a_reward_short_of_the_full_one_is_not_right_unless_it_is_said(tmp_path: Path):
+    steps = [[(row, [100.0, 99.0, 99.0, 0.0]) for row in ROWS]] * 2
+    measured_lab(tmp_path, steps)
+    assert select(tmp_path).selection.recorded["mean_curve"] == (0.25, 0.25)
+    found = select(tmp_path, passes=99.0, to="more")
+    assert found.selection.recorded["mean_curve"] == (0.75, 0.75)
+    assert found.selection.rule["passes"] == 99
+
+
+def test_kept_rows_that_were_never_right_are_told_of(tmp_path: Path):
+    measured_lab(tmp_path, shuffled_steps({A: [0, 0], B: [0, 0], C: [0, 0], D: [1, 1]}))
+    (warning,) = select(tmp_path).warnings
+    assert warning.startswith("3 of the 4 kept rows were never answered right")
+
+
+def test_one_set_of_a_mixture_is_selected_by_the_curves_of_all_its_rows(tmp_path: Path):
+    both = {f"sums/{row}": shares for row, shares in SHARES.items()}
+    both |= {f"more/{a + 5}+{b}": [4, 4] for a, b in ((1, 3), (1, 4), (2, 3), (2, 4))}
+    measured_lab(tmp_path, shuffled_steps(both, prompts=4), data="mix")
+    with pytest.raises(InputError, match=r"is a mixture, .*--data: sums, more"):
+        select(tmp_path)
+    with pytest.raises(InputError, match=r"--data: data\.mix holds no rows of 'more2' .*'more'"):
+        select(tmp_path, data="more2")
+    found = select(tmp_path, data="sums", threshold=-9.0)
+    assert set(found.selection.kept) == set(ROWS)
+    assert found.selection.recorded["mean_curve"] == pytest.approx((0.625, 0.875))
+    assert found.selection.data["name"] == "sums" and found.selection.counts["in_data"] == 4
+
+
+def rates(found: Any) -> Mapping[str, tuple[float | None, int, str]]:
+    return {row.id: (row.score, row.answers, row.dropped) for row in found.selection.rows}
+
+
+def test_rates_at_the_bounds_are_kept_and_the_others_say_on_which_side_they_are(tmp_path: Path):
+    tenths = [[group(A, 1, 10), group(B, 9, 10)], [group(C, 0, 10), (D, [None] * 4)]]
+    run = measured_lab(tmp_path, [*tenths, [group(C, 0, 10), (B, [None])]])
+    found = select(tmp_path, "pass-rate")
+    assert rates(found) == {
+        A: (0.1, 10, ""),
+        B: (0.9, 10, ""),
+        C: (0.0, 20, "rate below 0.1"),
+        D: (None, 0, ABSTAINED),
+    }
+    assert found.selection.counts["dropped"] == {ABSTAINED: 1, "rate below 0.1": 1}
+    wide = select(tmp_path, "pass-rate", low=0.0, high=0.5, to="wide")
+    assert rates(wide)[B][2] == "rate above 0.5" and set(wide.selection.kept) == {A, C}
+    assert str(run) == found.selection.run and found.selection.recorded["steps"] == [1, 3]
+
+
+def test_passes_is_the_smallest_reward_that_passes(tmp_path: Path):
+    measured_lab(tmp_path, [[(row, [1.0, 0.5, 0.4, 0.0]) for row in ROWS]])
+    assert {r[0] for r in rates(select(tmp_path, "pass-rate")).values()} == {0.25}
+    found = select(tmp_path, "pass-rate", passes=0.5, to="half")
+    assert {r[0] for r in rates(found).values()} == {0.5}
+
+
+def test_the_answers_of_an_evaluation_are_rates_as_well(tmp_path: Path):
+    run = measured_lab(tmp_path, shuffled_steps(SHARES))
+    add_evaluation(run, "select", {A: [1.0, 0.0], B: [1.0, 1.0], C: [0.0, 0.0], D: [0.0, 1.0]})
+    found = select(tmp_path, "pass-rate", evaluation="dev", checkpoint="base")
+    assert set(found.selection.kept) == {A, D}
+    recorded = found.selection.recorded
+    assert recorded["role"] == "select" and recorded["checkpoint"] == "base"
+    assert recorded["file_sha256"] == files_sha256(run, [*run.evaluations.glob("*/base.parquet")])
+
+
+def test_rates_whose_interval_holds_the_whole_band_are_a_warning(tmp_path: Path):
+    measured_lab(tmp_path, [[group(row, 2) for row in ROWS]])
+    assert not select(tmp_path, "pass-rate").warnings
+    (warning,) = select(tmp_path, "pass-rate", low=0.4, high=0.6, to="narrow").warnings
+    assert "4 of 4 rates could lie on either side of 0.4 to 0.6" in warning
+    # Wilson at 2 of 4 is (.150, .850); at n / 2 of n it is within .1 of a half from n = 94 on.
+    assert "94 answers are enough in its middle" in warning
+    assert covers(47, 94, 0.4, 0.6) is False and covers(46, 92, 0.4, 0.6)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"by": "lmir"}, "unknown rule 'lmir' .*'limr'"),
+        ({"stage": "lr"}, "no samples of 'lr' .*'rl'|known: rl"),
+        ({"stage": None}, "neither of --stage and --evaluation"),
+        ({"evaluation": "dev", "stage": "rl"}, "both of --stage and --evaluation"),
+        ({"by": "pass-rate", "evaluation": "dev"}, "a record for each checkpoint"),
+        ({"by": "limr", "evaluation": "dev", "checkpoint": "base"}, "--evaluation: --by limr does"),
+        ({"low": 0.2}, "--low: --by limr does not read it"),
+        ({"by": "pass-rate", "steps_per_epoch": 2}, "--steps-per-epoch: --by pass-rate does not"),
+        ({"by": "pass-rate", "low": 0.9, "high": 0.1}, "--low: 0.9 to 0.1 is no band"),
+        ({"by": "pass-rate", "high": float("nan")}, "is no band"),
+        ({"threshold": 1.5}, r"--by limr: no row is left \(score below 1.5: 4\)"),
+        ({"steps_per_epoch": 9}, "visited 4 of the 9 steps of one epoch"),
+        ({"to": "../up"}, "'../up' is not the name of a selection"),
+        ({"by": "pass-rate", "evaluation": "dve", "checkpoint": "base"}, "no evaluation 'dve'"),
+    ],
+)
+def test_what_cannot_be_selected_is_said_in_one_line_and_writes_nothing(
+    tmp_path: Path, options: dict[str, Any], said: str
+):
+    measured_lab(tmp_path, shuffled_steps(SHARES))
+    with pytest.raises(InputError, match=said) as found:
+        select(tmp_path, **options)
+    assert "\n" not in str(found.value) and not list(tmp_path.glob("selections/*"))
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([[group(A, 1), group(B, 2)]], "visited 2 of the 4 rows of one epoch"),
+        ([[group(A, 1), group("9+9", 2)]] * 2, r"holds no row '9\+9' any more"),
+        ([[group(row, 4) for row in ROWS]] * 2, "every answer of every epoch is right"),
+    ],
+)
+def test_answers_that_give_no_scores_are_refused(tmp_path: Path, steps: Sequence, said: str):
+    measured_lab(tmp_path, steps)
+    with pytest.raises(InputError, match=said):
+        select(tmp_path)
+
+
+def test_missing_steps_are_refused_for_curves(tmp_path: Path):
+    run = measured_lab(tmp_path, shuffled_steps(SHARES))
+    run.samples("rl", 2).unlink()
+    with pytest.raises(InputError, match="no samples of step 2"):
+        select(tmp_path)
+
+
+def test_an_existing_selection_is_never_written_again(tmp_path: Path):
+    measured_lab(tmp_path, shuffled_steps(SHARES))
+    file = select(tmp_path).file
+    before = sha256_file(file)
+    with pytest.raises(InputError, match=r"chosen\.json: exists \(a selection is never"):
+        select(tmp_path, threshold=0.9)
+    assert sha256_file(file) == before
