@@ -28,7 +28,7 @@ def complete(words: str, incomplete: str, **environment: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("verb", ["resume", "report", "eval", "compare", "verify"])
+@pytest.mark.parametrize("verb", ["resume", "report", "eval", "compare", "verify", "select"])
 def test_names_of_runs_are_offered_once_each(verb: str, root: Path):
     assert complete(verb, "de", ASSAY_LAB=str(root)) == ["demo", "demo-long"]
 
