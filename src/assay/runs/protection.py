@@ -1,7 +1,7 @@
 """Decides what must not be deleted or overwritten: what is referenced or marked as protected.
 
-A checkpoint is referenced by runs that start from it and by evaluation records that measured it.
-References from inside the deleted folder do not count.
+A checkpoint is referenced by runs that start from it, by evaluation records that measured it and by
+sweeps that chose it. References from inside the deleted folder do not count.
 """
 
 import json
@@ -21,6 +21,7 @@ from assay.runs.registry import (
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_directory, find_run, read_run_name
 from assay.runs.status import hold_run
+from assay.runs.winner_file import chosen_checkpoints
 
 
 class ProtectedPath(InputError):
@@ -50,6 +51,10 @@ def guard_delete(root: Path, path: Path, within: Path | None = None) -> None:
         if _touch(here, target) and not _inside(source, inner):
             fix = f"delete {source} first, if nobody needs it"
             raise ProtectedPath(f"{source} refers to {target}", file=path, fix=fix)
+    for file, target in chosen_checkpoints(root):
+        if _touch(here, target):
+            fix = f"delete {_lab_path(root, file)} first, if nobody needs the winner"
+            raise ProtectedPath(f"the sweep {file.parent.name!r} chose it", file=path, fix=fix)
 
 
 def is_marked(run: RunDirectory, path: Path) -> bool:

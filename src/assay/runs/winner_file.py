@@ -5,7 +5,7 @@ is none yet, explained.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,19 @@ def read_winner(root: Path, sweep: str) -> Winner | None:
     runs = {seed: as_entry(Chosen, each, file) for seed, each in listed.items()}
     values.pop("schema", None)
     return as_entry(Winner, {**values, "runs": runs}, file)
+
+
+def chosen_checkpoints(root: Path) -> Iterator[tuple[Path, str]]:
+    """The file of every recorded winner with each of its checkpoints, by path in the lab.
+
+    Raises DamagedFile.
+    """
+    for file in sorted((root / SWEEPS).glob(f"*/{WINNER}")):
+        winner = read_winner(root, file.parent.name)
+        for chosen in winner.runs.values() if winner else ():
+            stage, _, step = chosen.checkpoint.partition(".")
+            inner = f"/checkpoints/{stage}/{step}" if step else ""
+            yield file, f"runs/{chosen.run}{inner}"
 
 
 def write_points(root: Path, sweep: str, table: Mapping[str, Any]) -> Path:

@@ -12,7 +12,7 @@ from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.matrix.winner import Settled, settle, settle_named
 from assay.lab.sweep.missing_runs import missing_work
 from assay.lab.sweep.read_sweep import read_sweep
-from assay.runs.protection import protect_named
+from assay.runs.protection import ProtectedPath, delete_named, protect_named
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import (
@@ -104,6 +104,17 @@ def test_the_record_stays_until_another_point_scores_higher(lab):
     assert "is the winner in place of s.batch-4/" in then.note
     assert then.winner is not None and len(then.winner.earlier) == 1
     assert find_named(lab.root, "s@winner")[0].name == "s.batch-9"
+
+
+def test_a_winner_is_not_deleted_while_its_sweep_names_it(lab):
+    for batch, hits in HITS.items():
+        add(lab, batch, *hits)
+    settled(lab)
+    with pytest.raises(ProtectedPath, match=r"the sweep 's' chose it.*winner\.json"):
+        delete_named(lab.root, "s.batch-4")
+    delete_named(lab.root, "s.batch-8")
+    (lab.root / "sweeps/s/winner.json").unlink()
+    delete_named(lab.root, "s.batch-4")
 
 
 def test_every_seed_of_the_winner_has_a_name_and_the_first_is_meant(lab):
