@@ -60,7 +60,7 @@ def test_the_experiment_trains_and_measures_episodes(run: RunDirectory) -> None:
     (record,) = evaluation_records(run)
     table = pq.read_table(record.file(run.evaluations, "rl.step-000003")).to_pylist()
     assert len(table) == 2 * 3
-    assert {line["error"] for line in table} <= {"", "too_long", "too_short"}
+    assert {line["error"] for line in table} <= {"", "too_long", "too_short", "truncated"}
     for line in table:
         roles = [m["role"] for m in json.loads(line["messages"])]
         assert roles == (["assistant", "user"] * 3)[: len(roles)]

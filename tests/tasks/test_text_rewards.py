@@ -85,15 +85,30 @@ def test_cosine_reshapes_cheap_and_worked_out_answers_alike() -> None:
     reward = cosine_scaled(accuracy, max_length=10)
     tokens = tuple(range(10))
     assert reward.ask(ROW, Completion(r"\boxed{7}", tokens)) == Reward(
-        0.5, {"format": 1.0, "answer": 1.0, "accuracy": 1.0}, outcome="right"
+        0.5,
+        {"format": 1.0, "answer": 1.0, "accuracy": 1.0},
+        outcome="right",
+        facts={"answer": "7"},
     )
-    verdict = {"equal": False, "gold_read": True, "answer_read": True, "math_verify": None}
+    verdict = {
+        "equal": False,
+        "gold_read": True,
+        "answer_read": True,
+        "math_verify": None,
+        "swapped": None,
+    }
     assert reward.read(ROW, Completion(r"\boxed{x}", tokens), verdict).value == -0.5
 
 
 def test_cosine_keeps_an_abstention_and_needs_tokens() -> None:
     reward = cosine_scaled(accuracy, max_length=10)
-    unread = {"equal": False, "gold_read": False, "answer_read": True, "math_verify": None}
+    unread = {
+        "equal": False,
+        "gold_read": False,
+        "answer_read": True,
+        "math_verify": None,
+        "swapped": None,
+    }
     assert reward.read(ROW, Completion(r"\boxed{x}", (1,)), unread).value is None
     without = reward.ask(ROW, Completion(r"\boxed{7}"))
     assert isinstance(without, Reward) and without.value is None and "tokens" in without.why

@@ -128,7 +128,9 @@ def _leave_out(problem: Problem, values: dict[str, Any]) -> bool:
     """Take a key out of the values, or the table that lacks one; False where others may hang on
     it, or where nothing is left to be taken out.
     """
-    path = list(problem.path[:-1] if problem.problem == MISSING else problem.path)
+    path = list(problem.path)
+    if problem.problem == MISSING or not _written(path, values):
+        path.pop()
     safe = problem.problem == UNKNOWN or (len(path) > 2 and "split" not in path)
     here: Any = values
     for part in path[:-1]:
@@ -136,6 +138,16 @@ def _leave_out(problem: Problem, values: dict[str, Any]) -> bool:
     if not safe or not isinstance(here, dict) or path[-1] not in here:
         return False
     del here[path[-1]]
+    return True
+
+
+def _written(path: Sequence[str | int], values: Mapping[str, Any]) -> bool:
+    """Whether the values have the key."""
+    here: Any = values
+    for part in path:
+        if not isinstance(here, Mapping) or part not in here:
+            return False
+        here = here[part]
     return True
 
 

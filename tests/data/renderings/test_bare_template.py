@@ -37,12 +37,13 @@ QWEN_MATH = """\
         {{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}
     {%- else %}
         {{- '<|im_start|>system\\n' }}
-    {%- set later = message.role == "system" and not loop.first %}
-    {%- if message.role in ["user", "assistant"] or later %}
+        {{- 'Please reason step by step, and put your final answer within \\\\boxed{}.' }}
+        {{- '<|im_end|>\\n' }}
     {%- endif %}
 {%- endif %}
 {%- for message in messages %}
-    {%- if message.role in ["user", "assistant"] or (message.role == "system" and not loop.first) %}
+    {%- set later = message.role == "system" and not loop.first %}
+    {%- if message.role in ["user", "assistant"] or later %}
         {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
     {%- elif message.role == "tool" %}
         {{- '<|im_start|>user\\n<tool_response>\\n' + message.content }}

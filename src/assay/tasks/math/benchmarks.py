@@ -58,7 +58,7 @@ def published(name: str, options: BenchmarkOptions) -> Benchmark:
     with a `source` that no item has, and what reading files and the hub raises.
     """
     usual = PUBLISHED[name]
-    chosen = options.over({"format": usual.format, **DEFAULTS})
+    chosen = options.over({**DEFAULTS, "format": usual.format})
     if bool(chosen["path"]) == bool(chosen["hf"]):
         raise _no_questions(name, usual, both=bool(chosen["path"]))
     read = _of_file if chosen["path"] else _of_hub
