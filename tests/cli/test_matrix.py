@@ -8,7 +8,7 @@ import pytest
 from assay.lab.sweep import missing_runs
 from assay.runs.run_directory import runs_of
 from tests.cli.conftest import answer, assert_one_line, call
-from tests.lab.pivot_lab import DEV, LAST, PivotLab, make_pivot_lab, ones, score
+from tests.lab.pivot_lab import DEV, HARD, LAST, PivotLab, make_pivot_lab, ones, score
 from tests.lab.sweep.test_missing_runs import STUB, SWEEP
 
 BATCH = "stage.sft.batch"
@@ -23,6 +23,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PivotLab:
         run = lab.run(f"s.batch-{batch}", f"stage.sft.batch={batch}")
         score(run, "base", ones(5, 40))
         score(run, LAST, ones(5 * batch, 40))
+        score(run, "base", ones(5, 40), HARD, first=500)
     return lab
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from assay.data.formats.formats import read_rows
 from assay.data.renderings.rendering import RENDERINGS, Renderer
-from assay.data.row import Row
+from assay.data.row import Message, Row
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.check.rendering_mismatch import COMPARED
 from assay.lab.check.trained_tokens import ThinkHandling, think_handling
@@ -35,7 +35,9 @@ def row(tmp_path_factory) -> Row:
 
 
 def renderer(template: str, name: str) -> Renderer:
-    return Renderer(build(SPECIAL["qwen3"], TEMPLATES[template], ["<think>", "</think>"]), name)
+    made = build(SPECIAL["qwen3"], TEMPLATES[template], ["<think>", "</think>"])
+    made.eos_token = "<|im_end|>"
+    return Renderer(made, name)
 
 
 def shown_text(name: str) -> str:
@@ -50,9 +52,16 @@ def shown_text(name: str) -> str:
     return section.partition("```text\n")[2].partition("```\n")[0]
 
 
+ANIMALS = (
+    Message("system", "Which animal is it? Answer with one word."),
+    Message("user", "Question: It barks.\nAnswer:"),
+    Message("assistant", "dog"),
+    Message("user", "Question: It purrs.\nAnswer:"),
+)
 SHOWN = {
     "template": "thinking",
     "template_bare": "thinking",
+    "completion": "plain",
     "hermes": "plain",
     "qwen3": "plain",
     "qwen3_fc": "plain",
@@ -66,6 +75,8 @@ def test_every_rendering_has_its_section() -> None:
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_text_of_the_page_is_what_the_rendering_writes(name: str, row: Row) -> None:
     made = renderer(SHOWN[name], name)
+    if name == "completion":  # it has no place for tools
+        row = Row("animals", ANIMALS)
     text = made.tokenizer.decode(list(made.prompt(row.messages, row.tools)))
     assert shown_text(name) == text
 

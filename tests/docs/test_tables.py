@@ -10,7 +10,7 @@ from benchmarks.memory import table
 from assay.models.supported import why_plain
 from assay.rl.advantages import ADVANTAGES
 from assay.rl.aggregation import AGGREGATIONS
-from assay.rl.kl import CORRECTED, KL_ESTIMATORS
+from assay.rl.kl import CORRECTED, KL_ESTIMATORS, SEQUENCE_KL
 from assay.rl.losses import LOSSES
 from tests.docs.pages import DOCS
 from tests.docs.preset_tables import tables
@@ -44,7 +44,7 @@ def test_the_table_of_families_names_each_with_its_path() -> None:
         ("### Advantages", ADVANTAGES),
         ("### Policy losses", LOSSES),
         ("### Aggregations", AGGREGATIONS),
-        ("### KL to the reference", {**KL_ESTIMATORS, CORRECTED: None}),
+        ("### KL to the reference", {**KL_ESTIMATORS, CORRECTED: None, **SEQUENCE_KL}),
     ],
 )
 def test_every_registered_name_stands_in_its_table_and_no_other(section: str, names: dict) -> None:

@@ -255,7 +255,7 @@ class LinearSelector:
     def policy(self, run: RunDirectory, stage: StageSpec) -> StagePolicy:
         module = self.module(run, start_of(stage))
         frozen = None
-        if isinstance(stage, GrpoStage) and stage.kl.coef:
+        if isinstance(stage, GrpoStage) and stage.keeps_start:
             at_base = stage.kl.reference == "base"
             frozen = self.base() if at_base else copy.deepcopy(module)
         weights = sum(parameter.numel() for parameter in module.parameters())

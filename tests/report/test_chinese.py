@@ -17,12 +17,16 @@ OF_TABLES = (
     "judge/identity.py",
     "compare/judged_table.py",
     "compare/fairness.py",
+    "compare/marked_runs.py",
     "compare/compare_names.py",
     "compare/named_arms.py",
 )
 """Modules whose findings stand on pages. Those of `assay check` and `assay replay` are in English
 only, and the audit and the health rules have sections of the catalogue."""
-ENGLISH_ONLY = ("lab/check/all_checks.py", "lab/check/capability.py", "lab/check/", "lab/replay/")
+ENGLISH_ONLY = (
+    *("lab/check/all_checks.py", "lab/check/capability.py", "lab/check/", "lab/replay/"),
+    "judge/group_health.py",  # what `assay check` and `assay generate` say of selections
+)
 WORDED = ("judge/health_checks.py", "report/audit_findings.py")
 SECTION = {"what": "finding", "evidence": "evidence", "fix": "advice"}
 

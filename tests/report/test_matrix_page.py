@@ -126,7 +126,7 @@ def test_chinese_pages_have_no_english_headings(root, matrix):
 
 def test_both_catalogues_say_the_same_things():
     first, second = (words(lang).sections for lang in LANGUAGES)
-    for section in ("matrix", "cell_state"):
+    for section in ("matrix", "training", "cell_state"):
         assert first[section].keys() == second[section].keys()
         for key, text in first[section].items():
             found = (re.findall(r"{(\w+)(?::\w+)?}", t) for t in (text, second[section][key]))

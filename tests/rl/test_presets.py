@@ -22,6 +22,7 @@ EXPECTED = {
     "verl_grpo": ("grpo", "ppo_clip", "token_mean", Clip(0.2, 0.2, 3.0), True),
     "trl_grpo": ("grpo", "ppo_clip", "token_mean", Clip(0.2, 0.2), True),
     "trl_rloo": ("rloo", "sequence_clip", "seq_mean_token_sum", Clip(0.2, 0.2), True),
+    "lever_plus": ("grpo", "sequence_clip", "seq_mean_token_sum", Clip(0.2, 0.2), True),
 }
 
 

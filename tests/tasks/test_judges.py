@@ -12,7 +12,7 @@ from assay.data.row import Message, Row
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.judgement_journal import JudgementJournal
 from assay.tasks.helper_model import HelperAnswer, HelperModel, UnknownHelper, Usage
-from assay.tasks.judge_reward import JudgeReward, answers
+from assay.tasks.judge_reward import JudgeReward, Pair, answers
 from assay.tasks.reward_table import weighted
 from assay.tasks.running import RewardRunner
 
@@ -41,7 +41,10 @@ class Parrot:
         return [HelperAnswer(t, failure="HTTP 500" if t == "lost" else "") for t in texts]
 
     def score(
-        self, conversations: Sequence[Sequence[Message]], answers: Sequence[str]
+        self,
+        conversations: Sequence[Sequence[Message]],
+        answers: Sequence[str],
+        ended: bool = False,
     ) -> list[tuple[float, ...]]:
         return [(-1.0,) * len(text) for text in answers]
 
@@ -117,6 +120,17 @@ def test_a_judge_that_fails_abstains_with_the_reason_and_costs_no_other_batch() 
     ]
     assert rewards[7].why == "found"
     assert {key.row for key in parrot.keys} == {"1/r#6", "1/r#7"}
+
+
+def test_a_batch_has_the_time_of_all_its_completions() -> None:
+    def slow(batch: Sequence[Pair], helpers: Mapping[str, HelperModel]) -> list[Reward]:
+        time.sleep(0.6)
+        return [Reward(1.0) for _ in batch]
+
+    whole = JudgeReward(slow, batch=None)
+    assert [r.value for r in score(whole, *"abcdef", deadline=0.5)] == [1.0] * 6
+    (late,) = score(whole, "a", deadline=0.5)
+    assert late.why == "the judge took more than 0.5 seconds"
 
 
 def test_one_bad_reward_of_a_batch_is_the_only_abstention() -> None:

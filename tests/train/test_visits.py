@@ -107,7 +107,7 @@ def test_rce_weighs_each_visit_by_itself():
 
 
 def test_sampled_rce_weighs_each_visit_by_itself():
-    made = Rce(prompts(1, 3), constant(0.5), 1.0, toys.decode)
+    made = Rce(prompts(1, 3), constant(0.5), 1.0, toys.decode, imitate=True)
     batch = made.collect(toys.CandidatePolicy(), Place(), toys.MemoryRecorder())
     (packed,) = batch.updates
     sums = torch.zeros(3).index_add(0, packed.group_S, packed.weight_S)

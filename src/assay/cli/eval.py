@@ -82,6 +82,9 @@ def measured(done: "EvaluationResult") -> list[str]:
         words.append(
             f"math-verify by itself would judge otherwise: {done.differs_from_math_verify}"
         )
+    if done.fallbacks is not None:
+        share = done.fallbacks / (done.items * done.repeats)
+        words.append(f"scored by a fallback metric: {done.fallbacks} ({share:.1%})")
     if done.swapped_order_differs:
         swapped = done.swapped_order_differs
         words.append(f"math-verify with its arguments swapped would differ: {swapped}")

@@ -25,6 +25,10 @@ def fill(
         int,
         typer.Option(min=1, help="Runs at a time on each device; they share the cores."),
     ] = 1,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="One run of the sweep, as 'assay matrix' names it."),
+    ] = None,
     despite: Despite = None,
 ) -> Outcome:
     """Run what a sweep lacks: missing runs are started, stopped ones are resumed."""
@@ -33,8 +37,9 @@ def fill(
 
     places = devices_of(devices)
     outcomes: list[Outcome] = []
-    for found in sweeps_in_order(file):
-        outcomes.append(filled(root, found, places, workers, despite))
+    *before, last = sweeps_in_order(file)
+    for found, name in [*((each, None) for each in before), (last, only)]:
+        outcomes.append(filled(root, found, places, workers, despite, name))
         if outcomes[-1].exit_code:
             break  # what comes after it may stand on its winner
     last = outcomes[-1]
@@ -47,13 +52,18 @@ def fill(
 
 
 def filled(
-    root: Path, found: "SweepFile", places: Sequence[str], workers: int, despite: str | None
+    root: Path,
+    found: "SweepFile",
+    places: Sequence[str],
+    workers: int,
+    despite: str | None,
+    only: str | None = None,
 ) -> Outcome:
     """Run what one sweep lacks, and record its winner."""
     from assay.lab.sweep.matrix.winner import winner_of_file
     from assay.lab.sweep.missing_runs import missing_work, run_jobs
 
-    work = missing_work(root, found)
+    work = missing_work(root, found, only)
     tell(
         f"{found.sweep.name}: {len(work.jobs)} to run, {len(work.finished)} finished, "
         f"on {', '.join(places)}"
@@ -71,8 +81,9 @@ def filled(
         "running_elsewhere": work.busy,
         "winner": settled.winner,
     }
-    count = len(done) - len(failed)
-    said = f"{count} of {len(done)} runs finished" if done else "nothing is missing"
+    runs = {d.job.name for d in done}
+    count = len(runs - {d.job.name for d in failed})
+    said = f"{count} of {len(runs)} runs finished" if done else "nothing is missing"
     shown = [f"{said}; see 'assay matrix {found.file}'", *([settled.said] if settled.said else [])]
     findings = [finding(d.job.name, d.said, d.log) for d in failed]
     warnings = [f"{name} is running elsewhere and was left alone" for name in work.busy]

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.audit import audit
+from assay.cli.ceiling import ceiling
 from assay.cli.check import check
 from assay.cli.compare import compare
 from assay.cli.convert import convert
@@ -17,6 +18,8 @@ from assay.cli.doctor import doctor
 from assay.cli.eval import evaluate
 from assay.cli.export import export
 from assay.cli.fill import fill
+from assay.cli.generate import generate
+from assay.cli.improve import improve
 from assay.cli.log import log
 from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, verb
@@ -37,15 +40,18 @@ VERBS = {
     "run": run,
     "resume": resume,
     "check": check,
+    "ceiling": ceiling,
     "eval": evaluate,
     "compare": compare,
     "plan": plan,
     "convert": convert,
     "audit": audit,
     "matrix": matrix,
+    "generate": generate,
     "fill": fill,
     "report": report,
     "watch": watch,
+    "improve": improve,
     "log": log,
     "replay": replay,
     "select": select,

@@ -62,7 +62,7 @@ def matrix(
     from assay.lab.sweep.matrix.request import Request, make_matrix
     from assay.lab.sweep.matrix.winner import settle_named
     from assay.report.matrix_page import write_matrix
-    from assay.report.terminal import matrix_shown
+    from assay.report.matrix_terminal import matrix_shown
     from assay.report.words import words
 
     catalogue = words(lang)
@@ -92,6 +92,10 @@ def matrix_result(found: "Matrix") -> dict[str, Any]:
         "cells": [cell_result(cell, found.recommendation) for cell in found.cells.values()],
         "averages": [margin_result(margin) for margin in found.margins],
         "counts": found.tally,
+        "controls": found.controls,
+        "blocks": found.blocks,
+        "trainings": found.trainings,
+        "data_files": found.data_files,
         "arms": [arm_result(arm) for arm in found.arms],
         "overlaps": found.overlaps,
         "recommendation": recommendation_result(found.recommendation),
@@ -111,10 +115,14 @@ def cell_result(cell: "Cell", advice: "Recommendation") -> dict[str, Any]:
         "seeds": cell.seeds,
         "seeds_missing": cell.unit.seeds_missing if cell.unit else 0,
         "is_baseline": cell.is_baseline,
+        "is_control": cell.is_control,
+        "run": cell.run,
+        "command": cell.command,
         "dev_score": advice.dev_scores.get(cell.place),
         "winner": advice.winner is not None and cell.place == advice.winner.place,
         "undecided_against_best": any(cell.place == rival.place for rival in advice.rivals),
         "comparison": cell.comparison,
+        "against": cell.against,
         "records": [origin.file for origin in cell.origins],
     }
 

@@ -134,6 +134,7 @@ def table_result(table: Table) -> dict[str, Any]:
         },
         "lines": [line_result(line, table) for line in table.lines],
         "tasks": table.tasks,
+        "picked": table.picked,
     }
 
 

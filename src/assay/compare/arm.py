@@ -8,7 +8,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
+from typing import Any
 
 from assay.data.results.foreign_result import Result
 from assay.judge.arms import as_repeats
@@ -155,11 +157,18 @@ def _parts_by_text(texts: Iterable[str]) -> dict[str, Mapping[str, float]]:
     return {text: json.loads(text) for text in set(texts)}
 
 
-def load_arm(origin: Provenance, name: str | None = None, *, outputs: bool = True) -> Arm:
+def load_arm(
+    origin: Provenance,
+    name: str | None = None,
+    *,
+    outputs: bool = True,
+    first: int | None = None,
+) -> Arm:
     """A finished record as an arm, named RUN@CHECKPOINT unless `name` is given.
 
-    Without `outputs` the texts of the answers are not read. Raises NotMeasured where the record is
-    not finished, DamagedRecord.
+    Without `outputs` the texts of the answers are not read. `first` leaves out all but the first so
+    many items of the evaluation. Raises NotMeasured where the record is not finished,
+    DamagedRecord.
     """
     run, record, checkpoint = origin.run, origin.record, origin.checkpoint
     if not record.finished(run, checkpoint):
@@ -168,6 +177,8 @@ def load_arm(origin: Provenance, name: str | None = None, *, outputs: bool = Tru
         raise NotMeasured(problem, fix=f"finished are: {known}")
     columns = [*COLUMNS, OUTPUT] if outputs else COLUMNS
     found = read_columns(origin.file, columns, [CLUSTER, FACTS, ENDED])
+    if first is not None:
+        found = _lines_of(found, frozenset(record.items[:first]))
     keys = list(zip(found["item_id"], found["repeat"], strict=True))
     return Arm(
         name=name or str(origin),
@@ -184,6 +195,12 @@ def load_arm(origin: Provenance, name: str | None = None, *, outputs: bool = Tru
         finals=_final_answers(keys, found.get(FACTS, ())),
         ended=found.get(ENDED, ()),
     )
+
+
+def _lines_of(columns: Mapping[str, Sequence[Any]], items: frozenset[str]) -> dict[str, list[Any]]:
+    """The lines of some items."""
+    kept = [item in items for item in columns["item_id"]]
+    return {name: [*compress(values, kept)] for name, values in columns.items()}
 
 
 def _final_answers(keys: Sequence[Key], facts: Sequence[str | None]) -> dict[Key, str]:
@@ -233,6 +250,12 @@ def agreement(control: Arm, other: Arm) -> float | None:
     both = control.outputs.keys() & other.outputs.keys()
     same = sum(control.outputs[key] == other.outputs[key] for key in both)
     return same / len(both) if both else None
+
+
+def one_metric(arms: Iterable[Arm]) -> bool:
+    """Whether a fallback metric scored all answers of these arms or none."""
+    shares = {arm.fallbacks / len(arm.judged) for arm in arms if arm.judged}
+    return shares <= {0.0} or shares == {1.0}
 
 
 def identical(arms: Iterable[Arm]) -> list[tuple[Arm, Arm]]:

@@ -11,13 +11,14 @@ from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from assay.compare.arm import Arm, Provenance
+from assay.compare.arm import Arm, Provenance, one_metric
+from assay.compare.marked_runs import marked_runs
 from assay.data.results.foreign_result import Result
 from assay.errors import InputError, nearest
 from assay.experiment.read_file import read_experiment
 from assay.judge.confounds import Confound, differences, idle, leaf_paths, part_of
 from assay.judge.findings import Finding
-from assay.runs.manifest_file import CHECKED, overridden, read_manifest
+from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.measurements import evaluation_records
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
@@ -28,11 +29,12 @@ TRAINING = ("data", "helpers", "stages")
 """Parts of a manifest that do not affect a model before training."""
 MODEL = ("base_weights",)
 """Settings in another tool's log that name the model under test."""
-FROM_MANIFEST = ("prompts_sha256", "reward")
+FROM_MANIFEST = ("prompts_sha256", "reward", "judges")
 """Fields of an evaluation that the manifest has and its record does not."""
 NOT_COMPARED = ("name", "items", "fewer", "seed", "shared")
 """Fields of a record that are compared elsewhere or change no score."""
-ROWS = ("contents_sha256", "prompts_sha256", "train", "dev", "dropped", "total", "sources")
+_COUNTED = ("train", "dev", "dropped", "total", "groups", "sources")
+ROWS = ("contents_sha256", "prompts_sha256", *_COUNTED)
 """Keys of a manifest on the rows of a data set."""
 SETTINGS_UNKNOWN = "settings unknown: fairness could not be checked"
 CHECKER_UNKNOWN = "checker unknown: scores may come from different checkers"
@@ -106,25 +108,12 @@ def check_fair(arms: Sequence[Arm]) -> list[Finding]:
         _check_checker(own[0], other)
     check_one_metric({arm.name: arm for arm in own})
     untested = dict.fromkeys(run for arm in own for run in _check_untrained(arm))
-    findings = [*_overridden(own), *_other_renderings(own)]
+    findings = [*marked_runs(own), *_other_renderings(own)]
     if untested:
         what = "whether test items were trained on is not recorded"
         fix = "see 'assay check' of its experiment file"
         findings.append(Finding("note", what, ", ".join(untested), fix))
     return [*findings, *_unknown(arms), *_left_out(arms)]
-
-
-def _overridden(own: Sequence[Arm]) -> list[Finding]:
-    """A finding for each run that was made although its checks ended with errors."""
-    what = "a run was made although its checks ended with errors (--despite)"
-    fix = "read what was overridden on the page of the run"
-    origins = [_origin(arm) for arm in own]
-    reasons = {str(origin.run): overridden(origin.manifest) for origin in origins}
-    return [
-        Finding("warning", what, f"{run}: {reason}", fix)
-        for run, reason in reasons.items()
-        if reason
-    ]
 
 
 def _other_renderings(own: Sequence[Arm]) -> list[Finding]:
@@ -251,8 +240,7 @@ def _check_checker(first: Arm, other: Arm) -> None:
 def check_one_metric(arms: Mapping[str, Arm]) -> None:
     """Raise Unfair unless a fallback metric scored all answers of these arms or none."""
     counts = {name: (arm.fallbacks, len(arm.judged)) for name, arm in arms.items()}
-    shares = {fallbacks / answers for fallbacks, answers in counts.values() if answers}
-    if shares <= {0.0} or shares == {1.0}:
+    if one_metric(arms.values()):
         return
     named = ", ".join(f"{f} of {n} answers of {name}" for name, (f, n) in counts.items())
     problem = f"mixed metrics: a fallback scored {named}"

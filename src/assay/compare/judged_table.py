@@ -8,7 +8,6 @@ figures and verdicts in `judge`; nothing is printed.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
 from assay.compare.arm import (
@@ -18,7 +17,9 @@ from assay.compare.arm import (
     identical,
     load_arm,
     on_scale_of_all,
+    one_metric,
 )
+from assay.compare.checkpoint_weights import weights
 from assay.compare.fairness import (
     DECLARED,
     Terms,
@@ -29,31 +30,26 @@ from assay.compare.fairness import (
     find_differences,
     idle_factors,
 )
+from assay.compare.selection_pairs import picked
 from assay.compare.table import Flips, Line, Pairing, Table, TaskFigure, TaskLine
-from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.arms import arm_interval
 from assay.judge.arms import compare_arms as compare_methods
 from assay.judge.averages import average, average_change
 from assay.judge.confounds import Confound
 from assay.judge.families import adjust_family
 from assay.judge.findings import Finding, worst_first
-from assay.judge.identity import Twins, contradictory_answers, same_answers
+from assay.judge.identity import MANY_FALLBACKS, Twins, contradictory_answers, same_answers
 from assay.judge.intervals import Interval, score_interval
 from assay.judge.paired import compare, score_range
 from assay.judge.sampled_scores import Sampled, SampledScores, sampled_scores
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable
-from assay.runs.checkpoints import check_checkpoint
 from assay.runs.measurements import (
     find_record,
     measured_checkpoints,
 )
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import located
-
-Weights = tuple[bool | None, float | None]
-"""Whether two checkpoints have the same weights, and the share that differs; None: not known."""
 
 
 def identity_findings(arms: Sequence[Arm]) -> list[Finding]:
@@ -82,48 +78,13 @@ def _twins(one: Arm, other: Arm, greedy: bool) -> Twins:
     )
 
 
-def weights(one: Provenance, other: Provenance) -> Weights:
-    """Whether two checkpoints have the same weights, by fingerprint or value by value.
-
-    Raises CheckpointDamaged.
-    """
-    left, right = (_folder(origin) for origin in (one, other))
-    bases = [o.manifest.get("base_weights", {}).get("sha256") for o in (one, other)]
-    if left is None and right is None:
-        both_base = one.checkpoint == other.checkpoint == "base"
-        same = bases[0] == bases[1] if both_base and None not in bases else None
-        return same, None
-    if left is None or right is None:
-        return None, None
-    from assay.models.same_weights import compare_weights  # loads torch, which a table does without
-
-    for folder in (left, right):
-        check_checkpoint(folder, "restore it: whether the weights are the same cannot be told")
-    found = compare_weights(left, right)
-    if found is None:
-        return None, None
-    # An adapter is a difference to its base: the same adapter on another base is another model.
-    return found.changed == 0 and bases[0] == bases[1], found.share
-
-
-def _folder(origin: Provenance) -> Path | None:
-    """The folder of a trained checkpoint; None for the base and for one that was deleted."""
-    reference = parse_checkpoint(origin.checkpoint)
-    if reference is None or reference.stage is None or reference.step is None:
-        return None
-    run = origin.run
-    if reference.step == 0:  # the start of a stage, in another run
-        run, reference = located(run, reference)
-    if reference.stage is None or reference.step is None:
-        return None
-    folder = run.checkpoint(reference.stage, reference.step)
-    return folder if folder.is_dir() else None
-
-
 Value = TypeVar("Value")
 
 UNKNOWN = "?"
 UNSCORED = "more than 2 % of the answers have no score"
+FALLBACKS = "a fallback metric scored more than 10 % of the answers"
+MIXED = Confound("evaluation.metric", "official", "fallback", "confound")
+"""Scores of one record that come from two metrics."""
 
 
 def compare_checkpoints(
@@ -133,7 +94,7 @@ def compare_checkpoints(
 
     Each is compared with the control and with the last one of the stage before; all p-values of
     the table are one family. Raises NotMeasured, DamagedRecord, and what `judge.paired.compare`
-    raises.
+    raises. Where a fallback metric scored some of the answers, none are comparable.
     """
     record = find_record(run, evaluation)
     if others is None:
@@ -142,7 +103,9 @@ def compare_checkpoints(
     pairs = [(control, name) for name in others]
     previous = {name: _stage_before(name, others) for name in others}
     pairs += [(before, name) for name, before in previous.items() if before is not None]
-    return make_table(arms, judge_pairs(pairs, arms), findings=identity_findings(arms))
+    judged = judge_pairs(pairs, arms, {} if one_metric(arms) else dict.fromkeys(others, (MIXED,)))
+    table = make_table(arms, judged, findings=identity_findings(arms))
+    return replace(table, picked=picked(arms))
 
 
 def compare_arms(
@@ -168,7 +131,8 @@ def compare_arms(
     for arm in others:
         findings += idle_factors(control, arm, terms, differing[arm.name])
     table = make_table(arms, pairings, tuple(every.values()), [*findings, *identity_findings(arms)])
-    return replace(table, compared=compared_parts(arms), tasks=task_lines(arms))
+    known = compared_parts(arms)
+    return replace(table, compared=known, tasks=task_lines(arms), picked=picked(arms))
 
 
 def check_distinct(names: Sequence[str], kind: str) -> None:
@@ -274,7 +238,8 @@ def make_table(
                 outcomes=Counter(o for member in arm.members for o in member.outcomes),
             )
         )
-    return Table(record, tuple(lines), differing, (*findings, *_unscored(lines)))
+    found = (*findings, *_unscored(lines), *_fallbacks(arms))
+    return Table(record, tuple(lines), differing, found)
 
 
 def truncated(arm: Arm) -> int | None:
@@ -339,6 +304,21 @@ def _unscored(lines: Iterable[Line]) -> list[Finding]:
         )
         for line in lines
         if line.abstained > FEW_UNSCORED * (answers := line.items * line.repeats)
+    ]
+
+
+def _fallbacks(arms: Iterable[Arm]) -> list[Finding]:
+    """A warning for each arm with many answers that a fallback metric scored."""
+    counts = [(arm.name, arm.fallbacks, len(arm.judged)) for arm in arms]
+    return [
+        Finding(
+            "warning",
+            FALLBACKS,
+            f"{name}: {fallbacks / answers:.1%} ({fallbacks} / {answers})",
+            "give every question what its metric needs; the facts of its answers say what lacks",
+        )
+        for name, fallbacks, answers in counts
+        if fallbacks > MANY_FALLBACKS * answers
     ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from assay.compare.selection_pairs import PickedTable
 from assay.judge.confounds import Confound, PartState, by_part
 from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
@@ -120,6 +121,8 @@ class Table:
     """Parts of which something is known on both sides; None where that is all of them."""
     tasks: tuple[TaskLine, ...] = ()
     """The comparison task by task, where the items are of several."""
+    picked: PickedTable | None = None
+    """How far the checkpoints pick the same demonstrations; None where answers are no picks."""
 
     @property
     def control(self) -> Line:

@@ -5,6 +5,7 @@ the remains of a killed process can be recognised. The sha256 of a folder's file
 file beside them. What files hold, and which may be absent, is known to the caller.
 """
 
+import fcntl
 import glob
 import hashlib
 import json
@@ -151,15 +152,18 @@ def _begin(folder: Path, name: str, make: Callable[[Path], None]) -> tuple[Path,
         os.close(handle)
 
 
-def lock(path: Path, *, wait: bool = True) -> int:
-    """Lock a file or folder until the returned handle is closed, or the process dies.
+def lock(path: Path, *, wait: bool = True, shared: bool = False) -> int:
+    """Lock a file or folder until the returned handle is closed, or the process dies; `shared`:
+    with others that share it, without waiting.
 
     The lock is the system's (flock), on `path` itself and not on a file beside it. Raises
     FileNotFoundError, and BlockingIOError where another has it and `wait` is False.
     """
     handle = os.open(path, os.O_RDONLY)
     try:
-        if not lock_descriptor(handle, blocking=wait):
+        if shared:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        elif not lock_descriptor(handle, blocking=wait):
             raise BlockingIOError(f"{path} is locked")
     except BaseException:
         os.close(handle)

@@ -1,11 +1,11 @@
 """Finds what two sets of rows share: questions, as written or in a normal form, functions, paths.
 
-The questions of a row of several turns are its messages and those in `extra["entry"]["question"]`.
-Its path is the calls of its gold answer, as Python text by turn, in order; it is shared where a
-test row's whole path occurs within it. Functions are not compared between two rows with paths,
-because both sides use the same simulators by design. Paraphrases are not found. `separate` drops
-shared rows; the caller chooses the test items, and where a benchmark has worked examples its items
-contain their questions too.
+A question is its words and its images. Those of a row of several turns are its messages and those
+in `extra["entry"]["question"]`. Its path is the calls of its gold answer, as Python text by turn,
+in order; it is shared where a test row's whole path occurs within it. Functions are not compared
+between two rows with paths, because both sides use the same simulators by design. Paraphrases are
+not found. `separate` drops shared rows; the caller chooses the test items, and where a benchmark
+has worked examples its items contain their questions too.
 """
 
 import ast
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from assay.data.hashing import normalise_text, unspaced
 from assay.data.loaded import Loaded
-from assay.data.row import Row
+from assay.data.row import ImagePart, Row
 from assay.data.tools import function_names
 
 
@@ -58,8 +58,11 @@ def overlap(train: Sequence[Row], test: Sequence[Row]) -> Overlap:
 
 
 def question(row: Row) -> str:
-    """A row's question: the text of its user messages."""
-    return "\n".join(message.content for message in row.messages if message.role == "user")
+    """A row's question: the text of its user messages, and the hashes of their images, since the
+    same words about another image are another question."""
+    asked = [message for message in row.messages if message.role == "user"]
+    images = [p.sha256 for message in asked for p in message.parts if isinstance(p, ImagePart)]
+    return "\n".join([*(message.content for message in asked), *images])
 
 
 def questions(row: Row) -> tuple[str, ...]:

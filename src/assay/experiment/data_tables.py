@@ -206,10 +206,13 @@ class DataSpec(Table):
 
     source: str | None = None
     """`path:FILE` (relative to the lab's root), `hf:NAME` (a data set of the Hugging Face hub, or a
-    folder that `datasets` saved), `run:NAME` for what a run answered, or a source of the task such
-    as `bfcl:live_simple`; this or `mix`."""
+    folder that `datasets` saved), `run:NAME` for what a run answered, `selections:NAME` for
+    queries with stored selections, or a source of the task such as `bfcl:live_simple`; this or
+    `mix`."""
     hub: Hub | None = None
     """Configuration, split and revision of an `hf:` source."""
+    options: dict[str, Any] | None = None
+    """Options of a source of the task, such as `{ pool = 16, shots = 2 }` of the demos task."""
     samples: RunSamples | None = None
     """Which answers of a `run:` source are rows. They have `extra.reward`, `extra.parts` and
     `extra.step`."""
@@ -305,6 +308,8 @@ class DataSpec(Table):
         elif kind in ("path", "hf") and self.format is None:
             fix = 'for example format = "messages"'
             yield refused("format", "a file needs its format", fix)
+        if self.options is not None and kind in ("path", "hf", "run", "selections"):
+            yield refused("options", "only a source of the task has options", "remove it")
         for key, kinds in (("columns", "path hf"), ("csv", "path"), ("hub", "hf")):
             if getattr(self, key) is not None and kind not in kinds.split():
                 what = " and ".join(f"{one}:" for one in kinds.split())

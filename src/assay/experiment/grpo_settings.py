@@ -20,17 +20,54 @@ class Updates(Table):
     """Passes over the rollout."""
 
 
+class AdaptiveKl(Table):
+    """Moves the KL coefficient after each step, by the step's KL."""
+
+    above: Positive = 0.1
+    """A larger KL multiplies the coefficient by `factor`."""
+    below: Positive = 0.01
+    """A smaller KL divides it."""
+    factor: Annotated[float, Field(gt=1)] = 1.5
+    """How far it moves at once."""
+    least: Positive = 0.001
+    """It never falls below."""
+    most: Positive = 10.0
+    """It never rises above."""
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> Self:
+        for low, high in (("below", "above"), ("least", "most")):
+            if getattr(self, low) > getattr(self, high):
+                raise refused(low, f"is more than {high!r}", f"lower it, or raise {high}")
+        return self
+
+
 class Kl(Table):
     """Penalty for moving away from a reference."""
 
     coef: Annotated[Annotated[float, Field(ge=0, le=1e6)] | Schedule, between(0, 1e6)] = 0.0
     """Weight of the penalty; 0 leaves it and its forward pass out."""
     estimator: str = "k3"
-    """`k2`, `k3` and others; `k1` in the reward only: as a loss its gradient has mean zero."""
+    """`k2`, `k3` and others; `k1` in the reward only: as a loss its gradient has mean zero. Of a
+    whole completion, with ratios of whole completions: `k3_sequence` (new || reference) and
+    `k3_sequence_reverse` (reference || new; mean(rho - 1 - log rho) of reports 002 and 004)."""
     where: Literal["loss", "reward"] = "loss"
     """Added to the loss, or subtracted from the reward."""
     reference: Literal["stage_start", "base"] = "stage_start"
     """The weights the stage started from, or the experiment's model."""
+    adaptive: AdaptiveKl | None = None
+    """Moves `coef` after each step, `{}` as Lever-Plus does; omitted: it stays, or follows its
+    schedule."""
+
+    @model_validator(mode="after")
+    def _can_adapt(self) -> Self:
+        if self.adaptive is None:
+            return self
+        if isinstance(self.coef, Schedule):
+            raise refused("adaptive", "coef follows a schedule", "write a number")
+        if not self.coef or self.where == "reward":
+            raise refused("adaptive", "there is no KL in the loss", "write coef, the first value")
+        return self
 
 
 class Dynamic(Table):
@@ -76,6 +113,10 @@ class AdvantageOptions(Table):
     """Deviation inside a group: 1 unbiased (also where omitted), 0 biased."""
     epsilon: Annotated[float, Field(gt=0, le=1)] | None = None
     """Added to the deviation; omitted: 1e-6."""
+    least_std: Positive | None = None
+    """A smaller deviation counts as this; omitted: none."""
+    limit: Positive | None = None
+    """Advantages are held between minus this and this; omitted: none."""
     lone: Literal["zero", "reward"] | None = None
     """Advantage of a completion alone in its group: nothing (also where omitted), or its reward as
     in verl."""

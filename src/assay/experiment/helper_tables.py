@@ -18,6 +18,8 @@ from assay.experiment.tables import EvaluationSampling
 POLICY = "policy"
 """The trained model's key in the table `model`."""
 MODEL, HELPERS = "model", "helpers"
+WITHOUT_EFFECT = {"price", "concurrency", "deadline", "key"}
+"""Keys of a table that change no answer."""
 
 
 class Price(Table):

@@ -85,7 +85,7 @@ INSTEAD = {"steps": "epochs", "epochs": "steps"}
 """A stage's length is given in one of two ways: setting one takes the other's place."""
 LONG = 120
 """Characters of a value that a message shows."""
-_NAMED = ("data", "stage", "evaluate", "guard", "milestone", "model")
+NAMED = ("data", "selections", "stage", "evaluate", "guard", "milestone", "model")
 
 
 class OverrideError(InputError):
@@ -136,7 +136,7 @@ def _set(raw: dict[str, Any], override: Override) -> None:
     path = path_set(override.path, raw)
     for depth, part in enumerate(path[:-1]):
         here = here.setdefault(str(part), {})
-        if depth == 0 and part in _NAMED and len(path) > 2:
+        if depth == 0 and part in NAMED and len(path) > 2:
             _refuse_unnamed(override, here)
         if not isinstance(here, dict):
             dotted = ".".join(map(str, path[: depth + 1]))

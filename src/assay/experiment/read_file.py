@@ -24,6 +24,7 @@ from assay.errors import InputError, nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.helper_tables import HELPERS, POLICY
 from assay.experiment.overrides import (
+    NAMED,
     Override,
     annotations_at,
     apply_overrides,
@@ -186,7 +187,7 @@ def _both_models(text: str, line: int | None) -> str | None:
 def _is_field(dotted: str, values: Mapping[str, Any]) -> bool:
     """Whether the path may be written; the control may have stages that this file has not."""
     path = tuple(dotted.split("."))
-    if path[0] in ("data", "stage", "evaluate", "guard", "milestone", "model") and path[1:2]:
+    if path[0] in NAMED and path[1:2]:
         names = values.get(path[0], {})
         names = names if isinstance(names, Mapping) else {}
         values = {path[0]: names if path[1] in names else {}}

@@ -14,6 +14,8 @@ from assay.experiment.base_table import Table
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.helper_tables import HelperSpec
+from assay.experiment.selection_tables import SelectionsSpec
+from assay.experiment.selector_table import SelectorSpec
 from assay.experiment.stage_tables import (
     CommonStage,
     GrpoStage,
@@ -41,7 +43,9 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
     "`[note]`": (NoteSpec, None),
     "`[log]`": (LogSpec, None),
     "`[model.NAME]`": (HelperSpec, None),
+    "`[selector]`": (SelectorSpec, None),
     "`[data.NAME]`": (DataSpec, None),
+    "`[selections.NAME]`": (SelectionsSpec, None),
     "`[stage.NAME]`, every method": (CommonStage, None),
     "Stages that sample: `rft`, `rce`, `grpo`": (SamplingStage, CommonStage),
     '`method = "sft"`': (SftStage, CommonStage),
@@ -54,7 +58,18 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
 }
 """Heading to the model whose fields it lists, but for those it has from the second."""
 
-OWN_SECTIONS = ("note", "log", "helpers", "data", "stage", "evaluate", "guard", "milestone")
+OWN_SECTIONS = (
+    "note",
+    "log",
+    "helpers",
+    "selector",
+    "data",
+    "selections",
+    "stage",
+    "evaluate",
+    "guard",
+    "milestone",
+)
 _WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", Any: "any value"}
 HUGE = 1e4
 """A limit of this size only catches slips of the hand; the page leaves it out."""

@@ -111,7 +111,7 @@ class RewardSettings(Table):
     """How the rewards of a stage or an evaluation are run."""
 
     reward_deadline: Positive = 10.0
-    """Seconds for one completion in a worker, or for one batch of a judge."""
+    """Seconds for one completion in a worker, and for each completion of a judge's batch."""
     reward_workers: Few = 2
     """Worker processes side by side, for rewards that run in workers."""
     reward_concurrency: Few = 8

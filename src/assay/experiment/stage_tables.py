@@ -40,6 +40,7 @@ from assay.experiment.training_settings import (
     LEARNING_RATES,
     LORA_LEARNING_RATE,
     Adapt,
+    Curriculum,
     EveryEpochs,
     FullAdapt,
     LoraAdapt,
@@ -72,7 +73,8 @@ class CommonStage(Table):
     rendering: str = "auto"
     """How conversations become text: `template` (the tokenizer's own), `template_bare` (that
     without a system text of its own), `hermes`, `qwen3` or `qwen3_fc`; `auto` is `template` where
-    that writes tools and calls, else `hermes`."""
+    that writes tools and calls, else `hermes`; `completion` is bare text
+    without roles."""
     other_rendering_than: Many[str] | None = None
     """Evaluations, by name, that may use another rendering than this stage; any other is
     refused."""
@@ -165,16 +167,43 @@ class SftStage(CommonStage):
 
 
 class SamplingStage(CommonStage, RewardSettings):
-    """What stages have that sample completions and reward them."""
+    """What stages have that learn from groups of rewarded completions, sampled or stored."""
 
     prompts: Few
     """Prompts per step."""
     group: Few = 8
     """Completions per prompt."""
+    candidates: Literal["sampled", "stored"] | None = None
+    """Groups sampled from the model (also where omitted), or the rewarded candidates that the data
+    holds."""
+    reward: Reward | None = None
+    """A reward by name, or a table of names and weights; required for sampled candidates. Of stored
+    ones it is computed from the facts that they hold; omitted: the reward that they carry."""
+    curriculum: Curriculum | None = None
+    """Which of the stored candidates each epoch learns from; omitted: all."""
+    require_positive: bool | None = None
+    """Leave stored groups out in which no candidate was right, or none has a reward above 0 where
+    the reward does not say what is right."""
     sampling: Sampling = Sampling()
     """How completions are drawn."""
     max_abstained_share: Share = 0.1
     """A step with a larger share of unscored completions stops the run."""
+
+    @property
+    def stored(self) -> bool:
+        """Whether the stage learns from candidates that the data holds, and samples nothing."""
+        return self.candidates == "stored"
+
+    @model_validator(mode="after")
+    def _sampled_needs_reward(self) -> Self:
+        if not self.stored and self.reward is None:
+            raise refused("reward", "sampled candidates need a reward")
+        raise_all(
+            refused(field, "candidates are sampled", 'candidates = "stored", or remove it')
+            for field in ("curriculum", "require_positive")
+            if not self.stored and getattr(self, field) is not None
+        )
+        return self
 
     @model_validator(mode="after")
     def _trains_the_model_that_sampled(self) -> Self:
@@ -189,8 +218,6 @@ class RftStage(SamplingStage):
 
     method: Literal["rft"]
     """The training method."""
-    reward: Reward
-    """A reward by name, or a table of names and weights."""
     keep: float = 1.0
     """Completions with at least this reward are kept."""
     batch: Few = 16
@@ -204,24 +231,21 @@ class RceStage(SamplingStage):
 
     method: Literal["rce"]
     """The training method."""
-    candidates: Literal["sampled", "stored"] = "sampled"
+    candidates: Literal["sampled", "stored"] = (  # pyright: ignore[reportIncompatibleVariableOverride]
+        "sampled"
+    )
     """Groups sampled from the model, or the rewarded candidates that the data holds."""
     tau: Annotated[Annotated[float, Field(ge=1e-6, le=1e6)] | Schedule, between(1e-6, 1e6)] = (
         Schedule(start=1.0)
     )
     """Temperature of the weights: small picks the best candidate, large weighs all alike."""
-    reward: Reward | None = None
-    """A reward by name, or a table of names and weights; required for sampled candidates."""
+    rewards: Literal["raw", "normalised"] | None = None
+    """What is divided by tau: the rewards (also where omitted), or (reward - mean) / deviation of
+    their group, held in [-3, 3]."""
+    degenerate: Literal["skip", "imitate"] = "skip"
+    """A group of equal rewards is left out and counted, or all its candidates are learned alike."""
     likelihood_temperature: Temperature = 1.0
     """Temperature of the likelihood that is learned."""
-
-    @model_validator(mode="after")
-    def _sampled_needs_reward(self) -> Self:
-        if self.candidates == "sampled" and self.reward is None:
-            raise refused("reward", "sampled candidates need a reward")
-        if self.candidates == "stored" and self.reward is not None:
-            raise refused("reward", "stored candidates carry their own rewards", "remove it")
-        return self
 
 
 class GrpoStage(SamplingStage):
@@ -233,8 +257,6 @@ class GrpoStage(SamplingStage):
     """Preset that sets advantage, loss, aggregation, denominator and clip together."""
     group: Few = 8
     """Completions per prompt; 1 where the estimator compares with no group."""
-    reward: Reward
-    """A reward by name, or a table of names and weights."""
     updates: Updates = Updates()
     """How one rollout is used."""
     kl: Kl = Kl()
@@ -265,16 +287,44 @@ class GrpoStage(SamplingStage):
     """Policy loss by name, in place of the preset's."""
     aggregation: str | None = None
     """Aggregation of token losses by name, in place of the preset's."""
+    rewards: Literal["raw", "normalised"] | None = None
+    """`normalised`: rewards are standardised inside their group before the estimator does so again,
+    as reports 002 and 004 did. Refused unless `as_reported`."""
+    dropout: bool | None = None
+    """`true`: a selector's update drops numbers that the log-probs it is compared with did not, as
+    in reports 002 and 004. Refused unless `as_reported`."""
     max_rollout_gap: Positive = 0.25
     """A larger mean absolute gap between rollout and training log-probs stops the run."""
     max_steps_without_bonus: Count = 5
     """The run stops after so many steps in a row whose `egpo` bonus is below a thousandth of the
     advantages: it would be plain GRPO."""
 
+    @property
+    def keeps_start(self) -> bool:
+        """Whether the weights at the stage's start are kept: a KL reference, or what the ratios of
+        stored candidates are taken to."""
+        return bool(self.kl.coef) or self.stored
+
     @model_validator(mode="after")
     def _terms_make_sense(self) -> Self:
-        raise_all(self._conflicts())
+        raise_all([*self._conflicts(), *self._not_of_stored()])
         return self
+
+    def _not_of_stored(self) -> Iterator[PydanticCustomError]:
+        """What only completions of the model itself can have."""
+        given = {
+            "dynamic": self.dynamic is not None,
+            "overlong": self.overlong is not None,
+            "mask_truncated": self.mask_truncated,
+            "importance": self.importance is not None,
+            "kl.where": self.kl.where == "reward",
+            "kl.reference": self.kl.reference == "base",
+        }
+        for field in (field for field, found in given.items() if found and self.stored):
+            problem = "stored candidates are no samples of the model in training"
+            if field == "kl.reference":
+                problem = "stored candidates are compared with the weights at the stage's start"
+            yield refused(field, problem, "remove it")
 
     def _conflicts(self) -> Iterator[PydanticCustomError]:
         if self.kl.where == "loss" and self.kl.estimator == "k1":

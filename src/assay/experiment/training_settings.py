@@ -179,3 +179,11 @@ class EveryEpochs(Table):
 
     epochs: Few
     """Whole passes over the data."""
+
+
+class Curriculum(Table):
+    """Which of a stored group's candidates each epoch learns from, by the rank of their reward."""
+
+    best: Annotated[Many[Few], Field(min_length=1)]
+    """So many of the highest reward in the first epoch, in the second and so on, the last number in
+    all that follow: `[3, 5]`. `[1]` is the best alone. Of equal rewards the first is better."""

@@ -40,6 +40,7 @@ CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
         "data.{}.selection",
         "data.{}.split",
     ),
+    "data.{}.groups": ("data.{}.contents_sha256",),
     "data.{}.selection": ("data.{}.take",),
     "data.{}.prompts_sha256": ("data.{}.contents_sha256", "stages.*.rendering", "base_weights"),
     "data.{}.total": (

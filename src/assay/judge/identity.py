@@ -29,6 +29,9 @@ ROUNDING = 1e-4
 SMALLEST = 2.0**-126
 """Below it single precision rounds to fixed steps, not to a share of the number."""
 FALLBACK = "fallback"
+MANY_FALLBACKS, MOST_FALLBACKS = 0.1, 0.5
+"""Shares of a record's answers that a fallback metric scored: above the first there is a warning,
+above the second nothing goes on."""
 CAUSES = ("api_error", "execution_error", "attribute_error", "runtime_error")
 """Metrics that begin so count errors after which only a fallback gives a result."""
 

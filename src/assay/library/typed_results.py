@@ -247,6 +247,8 @@ class EvaluationResult:
     outcomes: Mapping[str, int]
     """Right and wrong answers and types of errors."""
     differs_from_math_verify: int | None
+    fallbacks: int | None
+    """Answers that a fallback metric scored; None where no answer says what scored it."""
     limits: Mapping[str, object]
     """How answers were sampled, and the limit of their tokens."""
     truncated: int | None
@@ -291,9 +293,10 @@ def evaluation_result(done: "Evaluated") -> EvaluationResult:
         abstentions=counted.unscored,
         outcomes=counted.outcomes,
         differs_from_math_verify=counted.differs,
+        fallbacks=counted.fallback,
         limits=record.sampling,
         truncated=arm.truncated,
         sampled=sampled(arm),
         swapped_order_differs=counted.swapped,
-        warnings=tuple(filter(None, [counted.too_many_unscored, *trained])),
+        warnings=tuple(filter(None, [*counted.warnings, *trained])),
     )

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoModelForCausalLM,
     GenerationConfig,
     PreTrainedConfig,
@@ -202,18 +203,26 @@ def check_loadable(directory: Path) -> tuple[PreTrainedConfig, PreTrainedTokeniz
     config = read_config(directory)
     refuse_oversized(directory, config, MASTER_BYTES)
     tokenizer = read_tokenizer(directory)
-    _check_token_ids(directory, config, tokenizer)
+    refuse_missing_ids(directory, config, tokenizer)
     return config, tokenizer
 
 
-def load_strictly(directory: Path, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """Load through Transformers and turn everything it would only warn about into an error."""
+def load_strictly(
+    directory: Path,
+    config: PreTrainedConfig,
+    dtype: torch.dtype,
+    classes: Any = AutoModelForCausalLM,
+) -> PreTrainedModel:
+    """Load through Transformers and turn everything it would only warn about into an error.
+
+    `classes` is the automatic class that knows the model.
+    """
     with quiet_transformers():
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = classes.from_pretrained(
             directory,
             config=config,
             dtype=dtype,
-            attn_implementation="sdpa" if causal_class(config)._supports_sdpa else "eager",
+            attn_implementation=attention_of(config),
             use_safetensors=True,
             trust_remote_code=False,
             # A wrong shape would otherwise raise before the other keys are known.
@@ -237,6 +246,12 @@ def load_strictly(directory: Path, config: PreTrainedConfig, dtype: torch.dtype)
     return model
 
 
+def attention_of(config: PreTrainedConfig) -> str:
+    """Transformers' name of the attention that is used; all that read images have the fast one."""
+    known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
+    return "eager" if known and not causal_class(config)._supports_sdpa else "sdpa"
+
+
 def _broken_ties(model: PreTrainedModel) -> tuple[tuple[str, str], ...]:
     """Pairs that the config ties and Transformers left apart, since the file's values differ."""
     declared = model.get_expanded_tied_weights_keys(all_submodels=True)
@@ -247,7 +262,7 @@ def _broken_ties(model: PreTrainedModel) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _check_token_ids(
+def refuse_missing_ids(
     directory: Path, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
 ) -> None:
     """Raise ModelUnsupported when tokenizer or end tokens have ids that the embedding has not."""

@@ -1,4 +1,4 @@
-"""Compares the weights of two checkpoints: whether they are the same, and how many differ.
+"""Compares the weights of two checkpoints: whether they are the same, how many differ, by how much.
 
 Reads safetensors files tensor by tensor; builds no model.
 """
@@ -19,11 +19,18 @@ class WeightDifference:
 
     values: int
     changed: int
+    moved: float
+    """Sum of the absolute differences."""
 
     @property
     def share(self) -> float:
         """Share of the values that differ."""
         return self.changed / self.values
+
+    @property
+    def mean(self) -> float:
+        """Mean absolute difference over all values, those that did not change too."""
+        return self.moved / self.values
 
 
 def compare_weights(control: Path, other: Path) -> WeightDifference | None:
@@ -35,14 +42,15 @@ def compare_weights(control: Path, other: Path) -> WeightDifference | None:
     left, right = _places(control), _places(other)
     if left.keys() != right.keys():
         return None
-    values = changed = 0
+    values, changed, moved = 0, 0, 0.0
     for name in left:
         one, two = _tensor(left[name], name), _tensor(right[name], name)
         if one.shape != two.shape:
             return None
         values += one.numel()
         changed += int((one != two).sum())
-    return WeightDifference(values, changed)
+        moved += float((one.double() - two.double()).abs().sum())
+    return WeightDifference(values, changed, moved)
 
 
 def _places(folder: Path) -> Mapping[str, Path]:

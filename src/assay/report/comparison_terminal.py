@@ -20,6 +20,7 @@ from assay.report.comparison_content import (
 )
 from assay.report.content import STYLES, Section, outcome_rows
 from assay.report.generation_content import generation_section, generation_shown, outcome_table
+from assay.report.picked_content import picked_sentences
 from assay.report.words import Words, visible, words
 
 KINDS = {"confound": "bold red", "allowed": "yellow", "declared": "cyan"}
@@ -50,7 +51,8 @@ def comparison_shown(table: Table, lang: str = "en", flips: bool = False) -> lis
         shown.append(outcome_table(outcomes, [labels[line.name] for line in table.lines], w))
     if table.allowed:
         shown.append(Text(mark(table, w), "yellow"))
-    shown += [*lines, *_differences(table, w)]
+    picked = [Text(said) for said in picked_sentences(table, labels, w)]
+    shown += [*lines, *picked, *_differences(table, w)]
     return [*shown, *_flips(table, w)] if flips else shown
 
 

@@ -11,6 +11,7 @@ from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison, as_scored
 from assay.report.charts import interval_bar
 from assay.report.drawn import score_bars, score_plot
+from assay.report.picked_content import picked_sentences
 from assay.report.result_tables import (
     OTHER,
     ResultRow,
@@ -84,7 +85,12 @@ def main_section(facts: "RunFacts", words: Words) -> Section | None:
         "rows": [row_view(row, scale, words) for row in rows],
         "plot": score_plot(score_bars(measured_rows(rows)), scale),
         "sentences": [sentence(p, words) for p in pairings if p is not None],
+        "picked": picked_sentences(table, _labels(table, words), words) if table else [],
     }
+
+
+def _labels(table: Table, words: Words) -> dict[str, str]:
+    return {line.name: checkpoint_label(line.name, words) for line in table.lines}
 
 
 def other_rows(facts: "RunFacts", words: Words) -> list[Section]:

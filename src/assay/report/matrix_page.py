@@ -16,6 +16,8 @@ from assay.data.files import atomic_write_text
 from assay.lab.sweep.matrix.model import Matrix
 from assay.report import matrix_view as view
 from assay.report.heat_map import heat_map
+from assay.report.matrix_changes import block_caveats, block_views
+from assay.report.matrix_training import data_view, training_views
 from assay.report.templating import environment
 from assay.report.words import Words, named_tests, visible, words
 
@@ -46,7 +48,12 @@ def page_values(matrix: Matrix, folder: Path, w: Words) -> dict[str, Any]:
         "layers": view.layer_views(matrix, w),
         "heat": heat_maps(matrix, w),
         "nested": view.nested_values(matrix),
+        "commands": view.commands(matrix),
         "tally": view.tally_lines(matrix.tally, matrix, w),
+        "blocks": block_views(matrix, w),
+        "block_caveats": block_caveats(matrix, w),
+        "trainings": training_views(matrix, w),
+        "data_files": data_view(matrix, w),
         "overlaps": view.overlap_lines(matrix, w),
         "arms": view.arm_views(matrix, w),
         "recommendation": view.recommendation_view(matrix, w),

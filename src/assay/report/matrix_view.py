@@ -13,7 +13,7 @@ from assay.judge.findings import filled
 from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison, explain
 from assay.lab.sweep.matrix.model import ArmView, Cell, Margin, Matrix, Overlap, Place, Value
-from assay.lab.sweep.planned_runs import shortest_ends
+from assay.lab.sweep.value_names import shortest_ends
 from assay.report.charts import interval_bar
 from assay.report.drawn import Bar, score_plot
 from assay.report.words import Words, number, percent, points, visible
@@ -79,7 +79,8 @@ def cell_view(cell: Cell, matrix: Matrix, words: Words) -> Section:
     """One cell of the heat map."""
     if cell.score is None or cell.interval is None:
         state = words(f"cell_state.{cell.state}")
-        return {"measured": False, "state": state, "kind": cell.state.replace(" ", "-")}
+        kind = cell.state.replace(" ", "-")
+        return {"measured": False, "state": state, "kind": kind, "command": visible(cell.command)}
     return {
         "measured": True,
         "anchor": anchor(cell, matrix),
@@ -91,6 +92,7 @@ def cell_view(cell: Cell, matrix: Matrix, words: Words) -> Section:
         "change": comparison_view(cell.comparison, matrix, words),
         "mark": mark_of(cell, matrix),
         "dev": dev_text(cell, matrix, words),
+        "command": visible(cell.command),
         "missing_seeds": cell.unit.seeds_missing if cell.unit else 0,
     }
 
@@ -425,6 +427,13 @@ def _winner_text(matrix: Matrix, words: Words) -> str:
         select=visible(words("punctuation.listing").join(advice.select)),
         model=advice.winner.name,
     )
+
+
+def commands(matrix: Matrix) -> list[str]:
+    """What fills the empty cells, each command once."""
+    return [
+        visible(text) for text in dict.fromkeys(c.command for c in matrix.cells.values()) if text
+    ]
 
 
 def note_lines(matrix: Matrix, words: Words) -> list[str]:

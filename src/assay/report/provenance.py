@@ -10,7 +10,7 @@ from typing import Any
 
 from assay.report.facts import RunFacts
 from assay.report.words import Words, flat, number, percent, visible
-from assay.runs.manifest_file import CHECKED, overridden
+from assay.runs.manifest_file import CHECKED, overridden, saw_answers
 
 GRAVE = ("questions", "calls")
 """Why a reported score may measure memory."""
@@ -18,7 +18,8 @@ GRAVE = ("questions", "calls")
 
 def marks(facts: RunFacts, words: Words) -> list[str]:
     """Warnings that come before every number of the run."""
-    return [*overriding(facts, words), *leaks(facts, words)]
+    seen = [words("page.seen_answers")] if saw_answers(facts.manifest) else []
+    return [*overriding(facts, words), *seen, *leaks(facts, words)]
 
 
 def overriding(facts: RunFacts, words: Words) -> list[str]:

@@ -7,7 +7,6 @@ are shown as text. Watching only reads the records.
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -16,7 +15,6 @@ from rich.text import Text
 
 from assay.compare.table import Pairing
 from assay.lab.monitor.progress import Progress, progress
-from assay.lab.sweep.matrix.model import Matrix
 from assay.report import content, story
 from assay.report.benchmarks_content import run_benchmarks, section_shown
 from assay.report.content import STYLES
@@ -24,14 +22,6 @@ from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
 from assay.report.generation_content import generation_shown, outcome_table, run_generation
 from assay.report.lineage_view import lineage_rows, lineage_tree
-from assay.report.matrix_view import (
-    column_labels,
-    layer_views,
-    leaf_names,
-    overlap_lines,
-    recommendation_view,
-    tally_lines,
-)
 from assay.report.progress_content import Section, progress_section
 from assay.report.provenance import marks
 from assay.report.result_tables import checkpoint_label
@@ -59,6 +49,7 @@ def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:
         Text(section["about"], "dim"),
         _main_table(section, w),
         *said,
+        *(Text(each) for each in section["picked"]),
     ]
     parts += [Text(said) for said in story.selection_section(facts, w)]
     parts += _lineage(run, w)
@@ -288,66 +279,3 @@ def watch_view(seen: Seen, lang: str = "en") -> RenderableType:
     """The view of a run at one moment."""
     line = Text(headline(seen, lang), "bold")
     return Group(line, progress_view(seen.progress, lang)) if seen.progress else line
-
-
-def matrix_shown(found: Matrix, lang: str = "en") -> list[RenderableType]:
-    """One table for each layer, then sentences. Raises UnknownLanguage."""
-    w = words(lang)
-    return [*_tables(found, w), *_sentences(found, w)]
-
-
-def _tables(found: Matrix, words: Words) -> list[Table]:
-    """One table for each layer."""
-    views = []
-    name = leaf_names(found)[found.layout.rows]
-    for layer in layer_views(found, words):
-        table = Table(title=layer["title"] or None, show_lines=True)
-        for label in (name, *column_labels(found, words), words("matrix.average")):
-            table.add_column(label)
-        for row in layer["rows"]:
-            table.add_row(
-                row["label"],
-                *(_cell_text(cell, words) for cell in row["cells"]),
-                _average_text(row["average"]),
-            )
-        if layer["averages"]:
-            averages = map(_average_text, [*layer["averages"], layer["all"]])
-            table.add_row(words("matrix.average"), *averages)
-        views.append(table)
-    return views
-
-
-def _cell_text(cell: dict[str, Any], words: Words) -> str:
-    """A cell as the terminal shows it."""
-    if not cell["measured"]:
-        return cell["state"]
-    lines = [cell["score"], cell["interval"], cell["size"]]
-    lines += [line for line in (cell["dev"],) if line]
-    change = cell["change"]
-    if change is not None:
-        lines += [f"{change['sign']} {change['difference']} {change['verdict']}"]
-    if cell["mark"]:
-        lines.append(words(f"matrix.mark_{cell['mark']}"))
-    return "\n".join(lines)
-
-
-def _average_text(found: dict[str, Any] | None) -> str:
-    """An average as the terminal shows it."""
-    if found is None:
-        return "–"
-    return "\n".join(filter(None, (found["score"], found["interval"], found["cells"])))
-
-
-def _sentences(found: Matrix, words: Words) -> list[str]:
-    """Counts, dependence and the recommendation, a line each."""
-    advice = recommendation_view(found, words)
-    dependent = words("matrix.dependent")
-    lines = tally_lines(found.tally, found, words)
-    lines += [f"{line} [{dependent}]" if yes else line for line, yes in overlap_lines(found, words)]
-    if advice["chosen"]:
-        asked = {key: advice[key] for key in ("setting", "model", "why")}
-        lines.append(words("matrix.recommended", **asked))
-    else:
-        lines.append(words("matrix.not_recommended", why=advice["why"]))
-    lines += [f"  {line}" for line in advice["evidence"]]
-    return [*lines, advice["winner"]] if advice["winner"] else lines

@@ -6,6 +6,7 @@ reward abstained were removed by the caller. Adding one: write `fn(batch, option
 and enter it in `ADVANTAGES`.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -57,6 +58,10 @@ class AdvantageOptions:
     """1: unbiased standard deviation (torch, TRL, verl); 0: biased. Where std is used."""
     epsilon: float = 1e-6
     """Added to the standard deviation. Where std is used."""
+    least_std: float = 0.0
+    """A smaller standard deviation counts as this. Where std is used."""
+    limit: float = math.inf
+    """Standardised advantages are held in [-limit, limit]."""
     lone: Literal["zero", "reward"] = "zero"
     """Advantage of an episode alone in its group: nothing, or its raw reward as in verl."""
     equal: float = EQUAL
@@ -119,21 +124,23 @@ def centred_E(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
 
 
 def standardised_E(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
-    """(r - mean) / (std + epsilon) inside each group, (E), float64."""
-    return _over_std(batch, centred_E(batch, options), options)
+    """(r - mean) / (max(std, least_std) + epsilon) inside each group, held in [-limit, limit], (E),
+    float64."""
+    scaled_E = _over_std(batch, centred_E(batch, options), options)
+    return scaled_E.clamp(-options.limit, options.limit)
 
 
 def _over_std(batch: AdvantageInput, values_E: Tensor, options: AdvantageOptions) -> Tensor:
     """values / (std + epsilon); a value of 0 stays 0, whatever it is divided by."""
-    std_E = group_std(outcomes_E(batch), batch.group_E, options.ddof)
+    std_E = group_std(outcomes_E(batch), batch.group_E, options.ddof).clamp(min=options.least_std)
     return torch.where(values_E == 0, 0.0, values_E / (std_E + options.epsilon))
 
 
 def grpo(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
     """(r - mean) / (std + epsilon) (DeepSeekMath, arXiv 2402.03300, outcome supervision).
 
-    Reads `ddof`, `epsilon`, `lone`. The paper leaves the deviation's kind open; unbiased is what
-    TRL and verl compute.
+    Reads `ddof`, `epsilon`, `least_std`, `limit`, `lone`. The paper leaves the deviation's kind
+    open; unbiased is what TRL and verl compute.
     """
     return to_tokens(batch, standardised_E(batch, options))
 
@@ -176,8 +183,8 @@ def pass_at_k(batch: AdvantageInput, options: AdvantageOptions) -> Tensor:
     """Best minus second best reward, for the best episode of a group; 0 for the rest.
 
     Divided by (std + epsilon) when `scale_by_std` (pass@k policy optimisation as verl's
-    `grpo_passk`, arXiv 2503.19595). Reads `ddof`, `epsilon`, `scale_by_std`. A tie for the best
-    and an episode alone in its group earn 0.
+    `grpo_passk`, arXiv 2503.19595). Reads `ddof`, `epsilon`, `least_std`, `scale_by_std`. A tie
+    for the best and an episode alone in its group earn 0.
     """
     values_E = outcomes_E(batch)
     margin_E = torch.zeros_like(values_E)
@@ -387,7 +394,7 @@ ADVANTAGES: dict[str, AdvantageFunction] = {
     "gdpo": gdpo,
 }
 
-_STANDARDISED = frozenset({"ddof", "epsilon", "lone"})
+_STANDARDISED = frozenset({"ddof", "epsilon", "least_std", "limit", "lone"})
 READS: dict[str, frozenset[str]] = {
     "grpo": _STANDARDISED,
     "mean_only": frozenset({"lone"}),
@@ -396,7 +403,7 @@ READS: dict[str, frozenset[str]] = {
     "reinforce_pp_baseline": frozenset({"lone"}),
     "opo": frozenset({"lone"}),
     "gpg": frozenset({"lone", "f_norm"}),
-    "pass_at_k": frozenset({"ddof", "epsilon", "scale_by_std"}),
+    "pass_at_k": frozenset({"ddof", "epsilon", "least_std", "scale_by_std"}),
     "egpo": _STANDARDISED | {"egpo_lambda", "egpo_alpha"},
     "egpo_scaled_clip": _STANDARDISED | {"egpo_lambda", "egpo_alpha"},
     "gdpo": frozenset({"ddof", "epsilon"}),

@@ -3,13 +3,17 @@
 With d = logp_ref - logp on tokens that the policy sampled (Schulman, "Approximating KL
 divergence", 2020). In the reward an estimator is a number; in the loss its gradient counts, and
 that of k1 is 0 in expectation. Names and clamps are verl's; averaging is `aggregation`'s.
+`AdaptiveKl` moves the coefficient of the term.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from assay.errors import InputError, look_up
+from assay.rl.group_arithmetic import group_sum
 
 
 class KlHasNoGradient(InputError):
@@ -50,6 +54,33 @@ KL_ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 CORRECTED = "k3_corrected"
 """k3 times the ratio of new to old probability, with the gradient through both."""
 
+SEQUENCE_KL: dict[str, float] = {"k3_sequence": 1.0, "k3_sequence_reverse": -1.0}
+"""k3 of a whole completion, as loss terms, by the sign that d is taken with.
+
+`k3_sequence` is exp(d) - d - 1 with d = log(reference / new): on samples of the new policy an
+unbiased estimate of KL(new || reference). `k3_sequence_reverse` is rho - 1 - log(rho) with rho =
+new / reference: on samples of the reference, one of KL(reference || new). The latter is Lever-Plus'
+term (reports 002 and 004), which averages it over stored candidates, samples of neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveKl:
+    """Moves the coefficient after each step so that the term stays within bounds (Lever-Plus)."""
+
+    above: float = 0.1
+    below: float = 0.01
+    factor: float = 1.5
+    least: float = 0.001
+    most: float = 10.0
+
+    def next(self, coef: float, kl: float) -> float:
+        """The coefficient after a step whose KL term was `kl`, without its coefficient."""
+        if kl > self.above:
+            coef *= self.factor
+        elif kl < self.below:
+            coef /= self.factor
+        return min(max(coef, self.least), self.most)
+
 
 def kl_estimate(name: str, logps_S: Tensor, reference_S: Tensor) -> Tensor:
     """The estimate at every token, (S). Raises UnknownName."""
@@ -58,7 +89,7 @@ def kl_estimate(name: str, logps_S: Tensor, reference_S: Tensor) -> Tensor:
 
 def check_kl_loss(name: str) -> None:
     """Raises KlHasNoGradient for k1, UnknownName for names that are no estimator."""
-    if name == CORRECTED:
+    if name == CORRECTED or name in SEQUENCE_KL:
         return
     if look_up(KL_ESTIMATORS, name, "KL estimator") is k1:
         raise KlHasNoGradient(
@@ -80,6 +111,17 @@ def kl_loss(name: str, logps_S: Tensor, reference_S: Tensor, log_ratio_S: Tensor
     if name == CORRECTED:
         return log_ratio_S.exp() * k3(logps_S, reference_S)
     return kl_estimate(name, logps_S, reference_S)
+
+
+def sequence_kl(
+    name: str, logps_S: Tensor, reference_S: Tensor, mask_S: Tensor, episode_S: Tensor
+) -> Tensor:
+    """A term of SEQUENCE_KL at every trained token, divided by the episode's |o| of them, (S), with
+    gradient: with seq_mean_token_sum each episode counts once. d is held in [-20, 20]."""
+    kept_S = torch.where(mask_S, reference_S - logps_S, 0.0)
+    d_S = SEQUENCE_KL[name] * group_sum(kept_S, episode_S).clamp(-20, 20)
+    tokens_S = group_sum(mask_S.float(), episode_S).clamp(min=1)
+    return torch.where(mask_S, (d_S.exp() - d_S - 1) / tokens_S, 0.0)
 
 
 def kl_rewards(name: str, logps_S: Tensor, reference_S: Tensor, coef: float) -> Tensor:

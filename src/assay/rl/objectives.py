@@ -16,7 +16,7 @@ from assay.errors import RunFailure, look_up
 from assay.rl.aggregation import aggregate
 from assay.rl.group_arithmetic import masked_sum
 from assay.rl.importance import Importance, beyond_bounds, importance_weights, log_ratios
-from assay.rl.kl import check_kl_loss, k3, kl_loss
+from assay.rl.kl import SEQUENCE_KL, check_kl_loss, k3, kl_loss, sequence_kl
 from assay.rl.losses import LOSSES, Clip, TokenBatch, TokenLoss, clamped_log_ratio
 from assay.rl.packed import Packed
 from assay.rl.policy import Scores
@@ -156,8 +156,9 @@ class Grpo:
 
     @property
     def atom(self) -> Atom:
-        """An episode for sequence ratios, else a single turn."""
+        """An episode for sequence ratios and a KL of sequences, else a single turn."""
         whole = "episode" in (LOSSES[self.loss].atom, self.importance.atom)
+        whole |= self.kl_coef != 0 and self.kl_estimator in SEQUENCE_KL
         return "episode" if whole else "turn"
 
     def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
@@ -199,6 +200,9 @@ class Grpo:
     def _kl(self, batch: TokenBatch, packed: Packed) -> Tensor:
         if packed.reference_S is None:
             raise MissingScores("the KL term needs log-probs of the reference")
+        if self.kl_estimator in SEQUENCE_KL:
+            given = batch.logps_S, packed.reference_S, batch.mask_S, batch.episode_S
+            return sequence_kl(self.kl_estimator, *given)
         return kl_loss(
             self.kl_estimator, batch.logps_S, packed.reference_S, clamped_log_ratio(batch)
         )

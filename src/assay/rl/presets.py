@@ -106,6 +106,14 @@ PRESETS: dict[str, Preset] = {
         loss="sequence_clip",
         aggregation="seq_mean_token_sum",
     ),
+    "lever_plus": Preset(
+        source="yunsoft2019/Lever-Plus 78592f63: the ratio of a whole selection, deviations of "
+        "0.1 at least, advantages held at 5; its KL is kl = { coef = 0.12, estimator = "
+        '"k3_sequence_reverse" }, its candidates are stored',
+        advantage_options=AdvantageOptions(epsilon=0.0, least_std=0.1, limit=5.0),
+        loss="sequence_clip",
+        aggregation="seq_mean_token_sum",
+    ),
 }
 
 
@@ -239,4 +247,5 @@ ELSEWHERE: dict[str, dict[str, Settings]] = {
         "verl": {},
         "ms-swift": {},
     },
+    "lever_plus": {"TRL": {}, "verl": {}, "ms-swift": {}},
 }

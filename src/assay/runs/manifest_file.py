@@ -13,6 +13,8 @@ PUT_ASIDE = "put_aside"
 """Key under `time`: what a run no longer goes on from, see `lab.run.restore`."""
 CHECKED = "checked"
 """Key of the findings before the run, see `lab.check.before_run`; they are no fingerprints."""
+SEEN_ANSWERS = "has_seen_answers"
+"""Key of `base_weights` where a model chose its answers by the items' own: a bound, no result."""
 KINDS = {str: "text", dict: "table"}
 TABLES = ("base_weights", "data", "stages", "evaluation", CHECKED)
 
@@ -64,3 +66,8 @@ def _used(manifest: Manifest) -> Iterator[tuple[str, type, Any]]:
 def overridden(manifest: Mapping[str, Any]) -> str:
     """The reason for overriding errors of the checks; "" if there were none."""
     return str(manifest.get(CHECKED, {}).get("despite", ""))
+
+
+def saw_answers(manifest: Mapping[str, Any]) -> bool:
+    """Whether the run's model chose its answers by the items' right ones."""
+    return bool(manifest.get("base_weights", {}).get(SEEN_ANSWERS))

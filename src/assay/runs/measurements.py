@@ -12,9 +12,11 @@ from typing import Any
 from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.read_file import read_experiment
+from assay.runs.checkpoints import step_name
 from assay.runs.records import FACTS, DamagedRecord, EvaluationRecord, read_columns
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import FIX, read_json
+from assay.runs.run_names import checkpoint_steps
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """An evaluation's name begins the name of its folder."""
@@ -114,6 +116,15 @@ def measured_checkpoints(run: RunDirectory, record: EvaluationRecord) -> list[st
     folder = record.file(run.evaluations, "base").parent
     names = [file.stem for file in folder.glob("*.parquet") if not file.name.startswith(".")]
     return sorted(names, key=partial(_place, stages))
+
+
+def known_checkpoints(run: RunDirectory) -> list[str]:
+    """Checkpoints that some record of the run is of, or that it keeps: the base, then in order."""
+    stages = ["base", *read_experiment(run.spec).stage]
+    found = {name for each in evaluation_records(run) for name in measured_checkpoints(run, each)}
+    for stage in stages[1:]:
+        found |= {f"{stage}.{step_name(step)}" for step in checkpoint_steps(run, stage)}
+    return sorted(found, key=partial(_place, stages))
 
 
 def _place(stages: list[str], name: str) -> tuple[int, int]:

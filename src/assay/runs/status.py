@@ -93,10 +93,13 @@ def damaged(file: Path, what: str) -> DamagedStatus:
 
 
 @contextmanager
-def hold_run(run: Path) -> Iterator[None]:
-    """Hold the run in folder `run` for this process. Raises RunBusy when another has it."""
+def hold_run(run: Path, *, shared: bool = False) -> Iterator[None]:
+    """Hold the run in folder `run` for this process. Raises RunBusy when another has it.
+
+    Processes that hold it `shared` hold it together: they measure what is finished.
+    """
     (run / LOCK).touch()
-    handle = _try_lock(run, TRIES)
+    handle = _try_lock(run, TRIES, shared)
     if handle is None:
         holder = (run / LOCK).read_text() or "unknown"
         fix = "wait for it to end, or stop it"
@@ -129,11 +132,11 @@ def is_held(run: Path) -> bool:
     return handle is None
 
 
-def _try_lock(run: Path, tries: int) -> int | None:
+def _try_lock(run: Path, tries: int, shared: bool = False) -> int | None:
     """A handle that holds the run's lock; None where a process has it for more than a moment."""
     for _ in range(tries):
         try:
-            return lock(run / LOCK, wait=False)
+            return lock(run / LOCK, wait=False, shared=shared)
         except BlockingIOError:
             # Another process may hold the lock only to check whether it is free.
             time.sleep(0.01)

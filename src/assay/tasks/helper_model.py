@@ -6,7 +6,7 @@ An experiment declares it as `[model.NAME]`; `lab.setup` opens it. Nothing here 
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from assay.data.row import Message
 from assay.errors import AssayError, InputError, nearest
@@ -46,6 +46,8 @@ class Usage:
     """Answers whose tokens the server did not count; they cost nothing here."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    remembered: int = 0
+    """Answers and scores that were known from before; they were not asked for again."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def answered(self, answers: Sequence[HelperAnswer]) -> None:
@@ -58,6 +60,11 @@ class Usage:
                 self.uncounted += unknown and not answer.failure
                 self.prompt_tokens += answer.prompt_tokens or 0
                 self.completion_tokens += answer.completion_tokens or 0
+
+    def remember(self, known: int) -> None:
+        """Count what was not asked for again."""
+        with self._lock:
+            self.remembered += known
 
     def scored(self, requests: int, tokens: int, failures: int = 0) -> None:
         """Count scores; their tokens are read, none is written."""
@@ -102,13 +109,27 @@ class HelperModel(Protocol):
         ...
 
     def score(
-        self, conversations: Sequence[Sequence[Message]], answers: Sequence[str]
+        self,
+        conversations: Sequence[Sequence[Message]],
+        answers: Sequence[str],
+        ended: bool = False,
     ) -> list[tuple[float, ...]]:
-        """The log-probability of each token of each answer after its conversation, in order,
-        without the end of the turn; what conversations begin with alike is computed once.
+        """The log-probability of each token of each answer after its conversation, in order, with
+        `ended` that of the end of the turn behind them as well; what conversations begin with alike
+        is computed once.
 
         Raises InputError for a model that gives no log-probabilities, and HelperFailed.
         """
+        ...
+
+
+@runtime_checkable
+class Reproducible(Protocol):
+    """A helper model that says the same whenever it is asked the same."""
+
+    @property
+    def identity(self) -> str:
+        """All that its answers depend on: weights, rendering, number format and device."""
         ...
 
 

@@ -41,6 +41,9 @@ class JudgeReward:
     full value, such as a log-probability."""
     maker: Callable[..., "JudgeReward"] | None = None
     """Makes the reward with other options, which are its parameters with defaults."""
+    of_stored: Callable[[Mapping[str, Any]], Reward] | None = None
+    """The same reward of a stored candidate, by what it holds; None where a model must be asked.
+    Pure."""
 
     def __call__(self, row: Row, completion: Completion) -> Reward:
         """One completion, without helper models; `running.RewardRunner` is the way to judge."""
@@ -75,7 +78,8 @@ def run_judge(
     deadline: float,
     done: Done,
 ) -> None:
-    """Judge all pairs, at most `concurrency` batches at a time, each within `deadline` seconds.
+    """Judge all pairs, at most `concurrency` batches at a time, each within `deadline` seconds for
+    each of its completions.
 
     Raises what `done` raises, and UnknownHelper.
     """
@@ -108,6 +112,7 @@ class _Work:
     pairs: Sequence[Pair]
     helpers: Mapping[str, HelperModel]
     deadline: float
+    """Seconds for one completion."""
     finished: "queue.SimpleQueue[tuple[int, list[Reward]]]" = field(
         default_factory=queue.SimpleQueue
     )
@@ -122,10 +127,11 @@ class _Work:
                 self._start(*waiting.pop())
             for number, rewards in self._next():
                 del self.running[number]
-                yield batches[number], rewards or [self._late()] * len(batches[number])
+                size = len(batches[number])
+                yield batches[number], rewards or [self._late(size)] * size
 
     def _start(self, number: int, places: Sequence[int]) -> None:
-        self.running[number] = time.monotonic() + self.deadline
+        self.running[number] = time.monotonic() + self.deadline * len(places)
         batch = [self.pairs[n] for n in places]
 
         def judge() -> None:
@@ -144,8 +150,8 @@ class _Work:
             return [(number, []) for number, end in self.running.items() if end <= now]
         return [each for each in found if each[0] in self.running]
 
-    def _late(self) -> Reward:
-        return Reward(None, why=f"the judge took more than {self.deadline:g} seconds")
+    def _late(self, size: int) -> Reward:
+        return Reward(None, why=f"the judge took more than {self.deadline * size:g} seconds")
 
 
 def judged_batch(

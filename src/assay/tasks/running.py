@@ -106,7 +106,7 @@ class RewardRunner:
         helpers: Mapping[str, HelperModel] | None = None,
         journal: Judgements | None = None,
     ):
-        """`deadline` is in seconds for each completion in a worker and each batch of a judge;
+        """`deadline` is in seconds for each completion, those of a judge's batch together;
         `sandbox` "limits-only" leaves the namespaces out; `concurrency` counts batches of judges,
         which may ask `helpers`. With a journal, what it knows is not judged again."""
         self.reward, self.deadline, self.workers = reward, deadline, workers

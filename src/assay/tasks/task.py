@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Protocol, TypeVar, cast
@@ -183,8 +184,10 @@ class Task(Protocol):
         ...
 
     @property
-    def sources(self) -> Mapping[str, Callable[[str], Loaded]]:
-        """Readers of the task's own data by scheme: "bfcl" reads `source = "bfcl:live_simple"`."""
+    def sources(self) -> Mapping[str, Callable[..., Loaded]]:
+        """Readers of the task's own data by scheme: "bfcl" reads `source = "bfcl:live_simple"`.
+
+        One with a second parameter gets the options of the data set's table, and the lab's root."""
         ...
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
@@ -225,7 +228,7 @@ class BaseTask:
     rewards: Mapping[str, Callable[..., Any]] = MappingProxyType({})
     reward_maximum: Mapping[str, float] = MappingProxyType({})
     benchmarks: Mapping[str, BenchmarkMaker] = MappingProxyType({})
-    sources: Mapping[str, Callable[[str], Loaded]] = MappingProxyType({})
+    sources: Mapping[str, Callable[..., Loaded]] = MappingProxyType({})
     metrics: Mapping[str, Callable[[Sequence[Reward]], float | None]] = MappingProxyType({})
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
@@ -268,6 +271,7 @@ TASKS: Mapping[str, str] = {
     "tools": "assay.tasks.tools.task",
     "math": "assay.tasks.math.task",
     "chat": "assay.tasks.chat.task",
+    "demos": "assay.tasks.demos.task",
 }
 """Task name -> module whose `TASK` is the task."""
 
@@ -402,6 +406,21 @@ def maximum(task_: Task, name: str) -> float:
 def benchmark(task_: Task, name: str, options: BenchmarkOptions) -> Benchmark:
     """The benchmark called `name`, built. Raises UnknownNameError."""
     return lookup(task_.benchmarks, name, "benchmark")(options)
+
+
+def read_source(task_: Task, scheme: str, name: str, options: BenchmarkOptions) -> Loaded:
+    """The rows of `source = "SCHEME:NAME"`.
+
+    Raises UnknownNameError, InputError for options of a source that has none, and what reading
+    raises.
+    """
+    read = lookup(task_.sources, scheme, "data source")
+    if len(signature(read).parameters) > 1:
+        return read(name, options)
+    if options.values:
+        problem = f"the source {scheme}: has no options"
+        raise InputError(problem, field=f"options.{next(iter(options.values))}", fix="remove it")
+    return read(name)
 
 
 def lookup(known: Mapping[str, Value], name: str, kind: str) -> Value:

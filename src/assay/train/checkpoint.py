@@ -123,9 +123,12 @@ def load_checkpoint(
     return state
 
 
-def state_fields(state: TrainState) -> dict[str, int]:
-    """The counters as a checkpoint's file holds them, those of all estimators' checks included."""
-    own = {name: state.counts.get(name, 0) for name in COUNTERS}
+def state_fields(state: TrainState) -> dict[str, float]:
+    """The state as a checkpoint's file holds it, the counters of all estimators' checks included,
+    and an adaptive coefficient where there is one."""
+    own: dict[str, float] = {name: state.counts.get(name, 0) for name in COUNTERS}
+    if state.kl_coef is not None:
+        own["kl_coef"] = state.kl_coef
     return {"step": state.step, "cursor": state.cursor, "skipped": state.skipped, **own}
 
 

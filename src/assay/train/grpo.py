@@ -26,7 +26,8 @@ from assay.rl.advantages import (
     NoRewardParts,
 )
 from assay.rl.aggregation import Dropped, constant_scale, token_weights
-from assay.rl.kl import kl_rewards
+from assay.rl.kl import AdaptiveKl, kl_rewards
+from assay.rl.normalised_rewards import normalised_rewards
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.objectives import high_entropy_mask
 from assay.rl.packed import Packed, pack
@@ -44,6 +45,7 @@ from assay.train.group_choice import (
 )
 from assay.train.sampled_groups import (
     GroupStream,
+    is_stored,
     is_truncated,
     sample_records,
     sampling_metrics,
@@ -87,6 +89,11 @@ class GrpoSettings:
     """How chains of thought are found, for estimators that look at them."""
     max_bad_steps: int | None = None
     """Steps in a row that may fail the estimator's own check (`rl.advantages.CHECKS`)."""
+    old_at_start: bool = False
+    """Ratios are taken to the reference, the weights at the stage's start; else to the weights
+    before the step's first update."""
+    normalise: bool = False
+    """Standardise rewards inside their group before the estimator does so again (as reported)."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +106,14 @@ class Grpo:
     decode: Callable[[Sequence[int]], str]
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
     """Settings that move over the steps, of `SCHEDULED`."""
+    adaptive_kl: AdaptiveKl | None = None
+    """Moves the KL coefficient, from the objective's on."""
 
     def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
-        """Sample and judge one step, and make its batch."""
+        """Sample and judge one step, or take stored groups, and make its batch."""
         now = self.at(place.step)
+        if self.adaptive_kl is not None and place.kl_coef is not None:
+            now = SCHEDULED["kl_coef"](now, place.kl_coef)
         groups, batches = now.judged_groups(policy, place, journal)
         return now.batch(policy, groups, batches)
 
@@ -136,7 +147,7 @@ class Grpo:
         rewards_E, group_E = rewards_of(judged)
         metrics = {
             **sampling_metrics(sampled),
-            "entropy": entropy_estimate(sampled),
+            **({} if is_stored(sampled) else {"entropy": entropy_estimate(sampled)}),
             "signal_share": signal_stats(rewards_E, group_E).signal_share,
             "groups": float(len(sampled)),
             "groups_dropped": float(len(sampled) - len(choice.trained)),
@@ -146,6 +157,7 @@ class Grpo:
         }
         everything = [e for group in sampled for e in group]
         records = sample_records(everything, advantages, self.decode)
+        records = [] if is_stored(sampled) else records
         return Batch(
             updates,
             self.objective,
@@ -153,6 +165,7 @@ class Grpo:
             tuple(records),
             consumed=batches * self.prompts.prompts,
             health=health_checks(self.settings),
+            adaptive_kl=self.adaptive_kl,
         )
 
     def judged_groups(
@@ -219,17 +232,20 @@ class Grpo:
         with_bonus = settings.advantage in ENTROPY_ESTIMATORS
         with_entropy = with_bonus or settings.top_entropy_share < 1
         entropy_S = None
-        if self.objective.needs.old or with_entropy or settings.kl_in_reward:
+        needs_old = self.objective.needs.old and not settings.old_at_start
+        if needs_old or with_entropy or settings.kl_in_reward:
             old_S, entropy_S = score_all(policy, packed, settings.micro_tokens, with_entropy)
             packed = packed.with_tokens(old_S=old_S)
         if settings.top_entropy_share < 1:
             assert entropy_S is not None
             mask_S = high_entropy_mask(entropy_S, packed.mask_S, settings.top_entropy_share)
             packed = packed.with_tokens(policy_mask_S=mask_S)
-        if self.objective.needs.reference or settings.kl_in_reward:
+        if self.objective.needs.reference or settings.kl_in_reward or settings.old_at_start:
             with policy.reference():
                 reference_S, _ = score_all(policy, packed, settings.micro_tokens, False)
             packed = packed.with_tokens(reference_S=reference_S)
+        if settings.old_at_start:
+            packed = packed.with_tokens(old_S=packed.reference_S)
         thought = self.thought(packed) if with_bonus else None
         cot_mask_S = None if thought is None else self.with_bonus(packed, thought)
         batch = self.advantage_input(packed, episodes, entropy_S, cot_mask_S)
@@ -257,6 +273,8 @@ class Grpo:
         rewards_E, _ = rewards_of([episodes])
         group_E = torch.zeros(len(episodes), dtype=torch.long)
         group_E[packed.episode_N] = packed.group_N
+        if self.settings.normalise:
+            rewards_E = normalised_rewards(rewards_E, group_E)
         token_rewards_S = None
         if self.settings.kl_in_reward:
             assert packed.old_S is not None and packed.reference_S is not None

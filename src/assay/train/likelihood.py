@@ -15,11 +15,15 @@ from assay.data.row_order import RowOrder, visits
 from assay.models.lora import begin_masks
 from assay.models.scoring import evaluating
 from assay.rl.aggregation import rce_weights, sft_weights
+from assay.rl.normalised_rewards import normalised_rewards
 from assay.rl.objectives import Nll
 from assay.rl.packed import Packed, group_numbers, pack
 from assay.rl.policy import Policy
+from assay.train.group_choice import with_signal
 from assay.train.sampled_groups import (
     GroupStream,
+    best_of,
+    is_stored,
     sample_records,
     sampling_metrics,
     value_of,
@@ -85,6 +89,30 @@ class Validation:
 
 
 @dataclass(frozen=True)
+class GroupValidation:
+    """Held-out groups whose RCE loss is measured after some steps, with the raw rewards and tau 1
+    (Lever-Plus); nothing is chosen by it."""
+
+    groups: Sequence[Sequence[Episode]]
+    """Judged, and each with rewards that differ."""
+    due: frozenset[int]
+    """The steps after which it is measured."""
+    micro_tokens: int
+
+    def look(self, policy: Policy, step: int) -> dict[str, float]:
+        """The metric of a step; none where no measurement is due."""
+        return {"validation_loss": self.loss(policy)} if step in self.due else {}
+
+    def loss(self, policy: Policy) -> float:
+        """Mean over groups of sum_b softmax(R)_b * -log p(b), with every dropout off. Draws no
+        random number."""
+        packed = weighted_batch([e for group in self.groups for e in group], 1.0, 1.0)
+        with torch.no_grad(), evaluating(policy.module):
+            micros = micro_batches(policy, packed, NLL.atom, self.micro_tokens)
+            return sum(float(NLL(policy.score(m), m).parts["nll_loss"]) for m in micros)
+
+
+@dataclass(frozen=True)
 class Rft:
     """See `train_state.Method`."""
 
@@ -98,7 +126,7 @@ class Rft:
     decode: Callable[[Sequence[int]], str]
 
     def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
-        """One round of sampling and judging, and its batch."""
+        """One round of sampling and judging, or stored groups, and its batch."""
         return self.round_batch(self.prompts.next(policy, place, journal))
 
     def round_batch(self, groups: Sequence[Sequence[Episode]]) -> Batch:
@@ -110,10 +138,10 @@ class Rft:
         )
         metrics = {
             **sampling_metrics(groups),
-            "kept_share": len(kept) / len(episodes),
+            "kept_share": len(kept) / max(len(episodes), 1),
             "tokens": float(sum(int(packed.mask_S.sum()) for packed in updates)),
         }
-        records = sample_records(episodes, {}, self.decode)
+        records = [] if is_stored(groups) else sample_records(episodes, {}, self.decode)
         return Batch(updates, NLL, metrics, tuple(records), self.prompts.prompts)
 
     def weighed(self, kept: Sequence[Episode]) -> Packed:
@@ -131,6 +159,12 @@ class Rce:
     temperature: float
     """At which likelihoods are taken; 1 is maximum likelihood."""
     decode: Callable[[Sequence[int]], str]
+    best: tuple[int, ...] = ()
+    """See `best_of`."""
+    normalise: bool = False
+    """Standardise rewards inside their group before they become weights."""
+    imitate: bool = False
+    """Imitate all members of a group of equal rewards alike; else it is left out."""
 
     def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
         """The next groups, sampled and judged or stored, and their batch."""
@@ -139,19 +173,42 @@ class Rce:
 
     def batch(self, groups: Sequence[Sequence[Episode]], tau: float) -> Batch:
         """One update over judged groups; abstained episodes take no part."""
-        judged = [e for group in groups for e in group if value_of(e) is not None]
-        updates = (weighted_batch(judged, tau, self.temperature),) if judged else ()
+        learned = self.learned(groups)
+        given = tau, self.temperature, self.normalise
+        updates = (weighted_batch(learned, *given),) if learned else ()
+        metrics = {**sampling_metrics(groups), **signal_metrics(groups), "tau": tau}
         everything = [e for group in groups for e in group]
-        metrics = {**sampling_metrics(groups), "tau": tau}
-        sampled = all(t.ended != "stored" for e in everything for t in e.turns)
-        records = sample_records(everything, {}, self.decode) if sampled else []
+        records = [] if is_stored(groups) else sample_records(everything, {}, self.decode)
         return Batch(updates, NLL, metrics, tuple(records), self.groups.prompts)
 
+    def learned(self, groups: Sequence[Sequence[Episode]]) -> list[Episode]:
+        """The episodes that are learned. Whether rewards are equal is asked of the whole group,
+        before its best members are taken."""
+        judged = judged_members(groups)
+        kept = range(len(judged)) if self.imitate else sorted(with_signal(judged))
+        members = [best_of(judged[g], self.best, judged[g][0].visit) for g in kept if judged[g]]
+        return [e for group in members for e in group]
 
-def weighted_batch(episodes: Sequence[Episode], tau: float, temperature: float) -> Packed:
+
+def judged_members(groups: Sequence[Sequence[Episode]]) -> list[list[Episode]]:
+    """The groups without the episodes whose reward abstained."""
+    return [[e for e in group if value_of(e) is not None] for group in groups]
+
+
+def signal_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
+    """How many groups there are, and the share of them whose rewards differ."""
+    share = len(with_signal(judged_members(groups))) / max(len(groups), 1)
+    return {"groups": float(len(groups)), "signal_share": share}
+
+
+def weighted_batch(
+    episodes: Sequence[Episode], tau: float, temperature: float, normalise: bool = False
+) -> Packed:
     """Judged episodes packed with RCE's weights."""
     packed = pack(episodes, temperature)
     group_E = torch.tensor(group_numbers(episodes))
     rewards_E = torch.tensor([value_of(e) for e in episodes], dtype=torch.float64)
+    if normalise:
+        rewards_E = normalised_rewards(rewards_E, group_E)
     weight_S = rce_weights(packed.mask_S, packed.episode_S, rewards_E, group_E, tau)
     return packed.with_tokens(weight_S=weight_S)

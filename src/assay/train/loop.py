@@ -81,6 +81,7 @@ def train(
         state.skipped += sum(not result.stepped for result in results)
         state.step += 1
         state.cursor += batch.consumed
+        move_kl(state, batch, results)
         updated = time.perf_counter()
         measured = measure(policy, state.step)
         finished = time.perf_counter()
@@ -166,6 +167,13 @@ def run_updates(
         )
         for packed in batch.updates
     ]
+
+
+def move_kl(state: TrainState, batch: Batch, results: Sequence[UpdateResult]) -> None:
+    """Set an adaptive KL coefficient to that of the next step; a step without a KL leaves it."""
+    found = loss_metrics([result.totals for result in results]) if results else {}
+    if batch.adaptive_kl is not None and "kl_loss" in found:
+        state.kl_coef = batch.adaptive_kl.next(found["kl_coef"], found["kl_loss"])
 
 
 def check_losses(step: int, results: Sequence[UpdateResult]) -> None:

@@ -91,7 +91,7 @@ SCHEDULED_GRPO = frozenset({"clip_low", "clip_high", "kl_reward_coef"})
 METHODS: Mapping[str, frozenset[str]] = {
     "sft": LOOP | LIKELIHOOD | {"rows", "tokens"},
     "rft": LOOP | LIKELIHOOD | SAMPLING | REWARDS | SCHEDULED | {"kept_share", "tokens"},
-    "rce": LOOP | LIKELIHOOD | SAMPLING | REWARDS | SCHEDULED | {"tau"},
+    "rce": LOOP | LIKELIHOOD | SAMPLING | REWARDS | SCHEDULED | {"tau", "groups", "signal_share"},
     "grpo": LOOP | SAMPLING | REWARDS | POLICY | THOUGHT | SELF_CHECK | SCHEDULED | SCHEDULED_GRPO,
 }
 """By the name of the method."""

@@ -13,6 +13,7 @@ from typing import Protocol
 from assay.data.episode import Completion, Context, Ended, Episode, Reward, Turn
 from assay.data.row import Row
 from assay.data.row_order import RowOrder, visits
+from assay.models.lora import begin_masks
 from assay.rl.policy import Policy, SampleKey, Sampling
 from assay.rollout.episodes import Environment, Played, Samples, run_episodes
 from assay.train.schedules import Schedule
@@ -55,7 +56,7 @@ class Source(Protocol):
 
 class GroupStream(Protocol):
     """Where a step's groups come from: sampled now (`Prompts`), or earlier (`StoredGroups`,
-    `StoredPrompts`)."""
+    `StoredPrompts`). The first two set the masks of a policy with dropout to the step's."""
 
     @property
     def prompts(self) -> int:
@@ -233,6 +234,7 @@ class Prompts:
         step = place.step + 1
         episodes = judge(self.source.score, sampled, journal.recorded_rewards(step), step)
         self.check_abstentions(step, episodes)
+        begin_masks(policy.module, self.seed, place.step)
         return self.in_groups(episodes, jobs)
 
     def jobs(self, cursor: int) -> list[Job]:
@@ -298,8 +300,11 @@ def sample_records(
 
 
 def sampling_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
-    """Rewards, parts, lengths, truncation, repetition and abstentions over all completions."""
+    """Rewards, parts, lengths, truncation, repetition and abstentions over all completions; of
+    stored groups that nothing is left of, how many there are."""
     episodes = [episode for group in groups for episode in group]
+    if not episodes:
+        return {"rows": float(len(groups))}
     values = [v for e in episodes if (v := value_of(e)) is not None]
     lengths = [sum(len(turn.actions) for turn in e.turns) for e in episodes]
     mean = sum(values) / len(values) if values else 0.0
@@ -366,7 +371,10 @@ def share(flags: Iterable[bool]) -> float:
 
 @dataclass(frozen=True)
 class StoredGroups:
-    """Candidates collected earlier, each group with its rewards; see `GroupStream`."""
+    """Candidates collected earlier, each group with its rewards; see `GroupStream`.
+
+    A group that nothing is left of keeps its place in the stream, so that an epoch stays one.
+    """
 
     groups: tuple[tuple[Episode, ...], ...]
     prompts: int
@@ -374,11 +382,36 @@ class StoredGroups:
     seed: int
     order: RowOrder | None = None
     """None: the groups are shuffled anew each epoch."""
+    best: tuple[int, ...] = ()
+    """See `best_of`."""
 
     def next(self, policy: Policy, place: Place, journal: Journal) -> list[list[Episode]]:
         """The `prompts` groups from position `place.cursor` of the stream."""
+        begin_masks(policy.module, self.seed, place.step)
         chosen = visits(self.groups, self.seed, place.cursor, self.prompts, self.order)
-        return [[replace(e, visit=visit) for e in group] for visit, group in chosen]
+        return [
+            [replace(e, visit=visit) for e in best_of(group, self.best, visit)]
+            for visit, group in chosen
+        ]
+
+
+def best_of(group: Sequence[Episode], best: Sequence[int], visit: int) -> list[Episode]:
+    """The `best[visit]` members of the highest reward, in the group's order; the last number holds
+    for later visits, no number for all members. Of equal rewards the first is better; abstentions
+    are no members.
+    """
+    if not best:
+        return list(group)
+    judged = [(value, n) for n, e in enumerate(group) if (value := value_of(e)) is not None]
+    ranked = sorted(judged, key=lambda each: -each[0])
+    kept = {n for _, n in ranked[: best[min(visit, len(best) - 1)]]}
+    return [e for n, e in enumerate(group) if n in kept]
+
+
+def is_stored(groups: Sequence[Sequence[Episode]]) -> bool:
+    """Whether the groups hold turns and none of them was sampled."""
+    turns = [turn for group in groups for e in group for turn in e.turns]
+    return bool(turns) and all(turn.ended == "stored" for turn in turns)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import torch
 from assay.data.episode import Completion, Reward, Turn
 from assay.data.row import Row
 from assay.errors import RunFailure
+from assay.rl.kl import AdaptiveKl
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
@@ -34,6 +35,8 @@ class Place:
     """Finished steps of the stage."""
     cursor: int = 0
     """Rows consumed from the shuffled stream."""
+    kl_coef: float | None = None
+    """An adaptive KL coefficient as the last step left it; None before the first."""
 
 
 @dataclass
@@ -48,11 +51,13 @@ class TrainState:
     """Updates skipped for a non-finite gradient."""
     counts: dict[str, int] = field(default_factory=dict)
     """Bad steps in a row, by the `HealthCheck` of the method that counts them."""
+    kl_coef: float | None = None
+    """See `Place`."""
 
     @property
     def place(self) -> Place:
         """Where the stage stands."""
-        return Place(self.step, self.cursor)
+        return Place(self.step, self.cursor, self.kl_coef)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,8 @@ class Batch:
     consumed: int = 0
     """Rows of the shuffled stream that this step used."""
     health: tuple[HealthCheck, ...] = ()
+    adaptive_kl: AdaptiveKl | None = None
+    """Moves the KL coefficient after the step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.experiment.read_file import read_experiment
 from assay.judge.paired import score_range
-from assay.lab.evaluate.run_evaluation import recorded_outcomes, run_evaluation, warn_of_unscored
+from assay.lab.evaluate.run_evaluation import recorded_outcomes, run_evaluation, warn_of_record
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
@@ -126,7 +126,7 @@ def test_a_record_with_many_abstentions_is_loud(tmp_path: Path, unknown: int, lo
     texts = ["x"] * unknown + ["y"] * (100 - unknown)
     file = recorded(tmp_path, texts, "42", abstains_on_x, 60.0)
     listening = Listening()
-    warn_of_unscored(listening, "test", "base", file)
+    warn_of_record(listening, "test", "base", file)
     assert len(listening.notes) == int(loud)
     for note in listening.notes:
         assert note.startswith(f"warning: base on test: {unknown} of 100 answers")

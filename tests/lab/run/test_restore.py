@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.compare.arm import Provenance
-from assay.compare.judged_table import weights
+from assay.compare.checkpoint_weights import weights
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start

@@ -36,6 +36,7 @@ adapt    = { kind = "freeze", patterns = ["*embed_tokens*"] }
 
 [stage.weighted]
 method = "rce"
+degenerate = "imitate"
 data   = "sums"
 steps  = 2
 prompts  = 2

@@ -92,6 +92,7 @@ def test_costs_are_counted_between_two_calls(tmp_path):
         "helper/judge/requests": 2.0,
         "helper/judge/failures": 1.0,
         "helper/judge/uncounted": 0.0,
+        "helper/judge/remembered": 0.0,
         "helper/judge/prompt_tokens": 3.0,
         "helper/judge/completion_tokens": 3.0,
         "helper/judge/tokens": 6.0,

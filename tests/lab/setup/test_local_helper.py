@@ -1,7 +1,7 @@
 """A helper model in this process answers and scores as Transformers does, from many threads."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,13 +14,18 @@ from transformers import (
     MistralForCausalLM,
 )
 
-from assay.data.row import Message
+from assay.data.loaded import DataError
+from assay.data.row import ImagePart, Message, TextPart
 from assay.experiment.helper_tables import HelperSpec
+from assay.lab.setup import local_helper
 from assay.lab.setup.helper_models import HelperModels
 from assay.lab.setup.local_helper import JointCalls, LocalHelper
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
+from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
+from assay.tasks.demos.frozen import Selection
+from assay.tasks.demos.selections import conversation
 from assay.tasks.helper_model import HelperFailed
 from tests.models.folders import VOCABULARY, save_tiny_model, tiny_tokenizer
 from tests.tiny import generated
@@ -139,6 +144,80 @@ def test_shared_beginnings_are_counted_once(root):
     assert model.usage.requests == 3
 
 
+def selections(queries: int, instruction: str = "Answer in one word. " * 4) -> list[Selection]:
+    """Every selection of one demonstration or two of four, for some queries."""
+    given = tuple(
+        Demonstration(f"d{n}", Message("user", f"{n} + {n} = ?"), str(2 * n)) for n in range(4)
+    )
+    found = DemonstrationSet("sums", instruction, given)
+    rows = [
+        query_row(
+            found, Query(f"q{n}", Message("user", f"{n} + 9 = ?"), (str(n + 9),)), range(4), 2
+        )
+        for n in range(queries)
+    ]
+    picks = [(one, *rest) for one in range(4) for rest in ((), ((one + 1) % 4,))]
+    return [(row, each) for row in rows for each in picks]
+
+
+def laid(root: Path, asked: Sequence[Selection]) -> tuple[list[tuple[int, ...]], int]:
+    """The prompts of selections, and the tokens of their prefix tree."""
+    renderer = helper(root, source="path:model").weights.renderer
+    prompts = [renderer.prompt(conversation(row, picks)) for row, picks in asked]
+    return prompts, len(
+        {prompt[:length] for prompt in prompts for length in range(1, 1 + len(prompt))}
+    )
+
+
+def test_instruction_and_demonstrations_are_computed_once_for_all_selections(root):
+    """Every beginning that prompts have in common is one path of the prefix tree: the instruction
+    of all queries, the first demonstration of selections, and both of them of several queries."""
+    asked = selections(3)
+    prompts, distinct = laid(root, asked)
+    model = helper(root, source="path:model")
+    model.score([conversation(row, picks) for row, picks in asked], ["1"] * len(asked))
+    # An answer of one token is predicted from its prompt and not read itself.
+    assert model.usage.prompt_tokens == distinct < sum(map(len, prompts)) / 2
+
+
+def test_scores_of_selections_are_those_of_each_alone(root):
+    asked = [conversation(row, picks) for row, picks in selections(2)]
+    together = helper(root, source="path:model").score(asked, ["18"] * len(asked), ended=True)
+    for messages, logps in zip(asked, together, strict=True):
+        (alone,) = helper(root, source="path:model").score([messages], ["18"], ended=True)
+        assert logps == pytest.approx(alone, abs=1e-5)
+
+
+def test_answers_after_selections_prefill_what_they_share_once(root, monkeypatch):
+    """The engine shares whole blocks of tokens between the prompts of a batch."""
+    counted: list[int] = []
+    sample = local_helper.sample_turns
+
+    def watched(*given):
+        turns, prefilled = sample(*given)
+        counted.append(prefilled)
+        return turns, prefilled
+
+    monkeypatch.setattr(local_helper, "sample_turns", watched)
+    asked = selections(3)
+    prompts, distinct = laid(root, asked)
+    helper(root, source="path:model").answer(
+        [conversation(row, picks) for row, picks in asked], GREEDY, keys(len(asked))
+    )
+    assert len(counted) == 1 and distinct <= counted[0] < 0.62 * sum(map(len, prompts))
+
+
+def test_images_are_refused_by_a_model_of_text_with_their_row(root):
+    part = ImagePart("0" * 64, "image/png", data=b"", origin=("rows.jsonl", 3, "messages[0]"))
+    shown = (Message("user", "What?", parts=(part, TextPart("What?"))),)
+    for ask in (
+        lambda model: model.answer([shown], GREEDY, keys(1)),
+        lambda model: model.score([shown], ["x"]),
+    ):
+        with pytest.raises(DataError, match=r"^rows\.jsonl:3: messages\[0\]: an image, which"):
+            ask(helper(root))
+
+
 def test_control_tokens_in_an_answer_are_text(root):
     (logps,) = helper(root).score([asked("x")], ["<|im_end|>"])
     assert len(logps) == len("<|im_end|>")
@@ -156,8 +235,6 @@ def test_requests_that_are_too_long_fail_alone(root):
 
 
 def test_threads_get_their_own_answers_in_few_batches(root, monkeypatch):
-    import assay.lab.setup.local_helper as local_helper
-
     batches: list[int] = []
     sample = local_helper.sample_turns
 

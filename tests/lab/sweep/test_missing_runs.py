@@ -28,7 +28,7 @@ from assay.lab.sweep.read_sweep import read_sweep
 from assay.runs.run_directory import runs_of
 from assay.runs.same_experiment import OtherExperiment
 from assay.runs.status import read_status
-from tests.lab.pivot_lab import PivotLab, make_pivot_lab
+from tests.lab.pivot_lab import HARD, TEST, PivotLab, make_pivot_lab, ones, score
 from tests.labs import make_lab
 
 SWEEP = """\
@@ -140,7 +140,9 @@ def test_a_failed_run_is_reported_while_the_others_go_on(lab, monkeypatch):
 
 
 def test_what_is_finished_or_busy_is_no_work(lab):
-    lab.run("s.batch-2", "stage.sft.batch=2")
+    finished = lab.run("s.batch-2", "stage.sft.batch=2")
+    for record in (TEST, HARD):
+        score(finished, "base", ones(1, 2), record)
     lab.run("s.batch-4", "stage.sft.batch=4", status="failed")
     lab.run("s.batch-8", "stage.sft.batch=8", status="running")
     work = missing_work(lab.root, read_sweep(lab.root / "sweep.toml"))
@@ -153,7 +155,9 @@ def test_what_is_finished_or_busy_is_no_work(lab):
 
 def test_every_seed_is_a_run(lab):
     lab.base.write_text(lab.base.read_text().replace("seeds = [1]", "seeds = [1, 2]"))
-    lab.run("s.batch-2", "seeds=[1, 2]", "stage.sft.batch=2", seed=2)
+    finished = lab.run("s.batch-2", "seeds=[1, 2]", "stage.sft.batch=2", seed=2)
+    for record in (TEST, HARD):
+        score(finished, "base", ones(1, 2), record)
     work = missing_work(lab.root, read_sweep(lab.root / "sweep.toml"))
     names = [job.name for job in work.jobs]
     assert names[:2] == ["s.batch-2#1", "s.batch-4#1"] and len(names) == 5

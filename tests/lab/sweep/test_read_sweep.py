@@ -7,8 +7,10 @@ import pytest
 
 from assay.errors import InputError
 from assay.experiment.read_file import SpecError
-from assay.lab.sweep.planned_runs import plan, short_names, slug
+from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep, sweeps_in_order
+from assay.lab.sweep.sweep_tables import Sweep
+from assay.lab.sweep.value_names import short_names, slug
 from tests.docs.pages import blocks
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab
 
@@ -186,7 +188,7 @@ def test_values_become_parts_of_names():
 
 
 def test_the_sweeps_of_the_manual_are_read(lab):
-    first, second, search, drawn, listed, fine, ratios = blocks("sweeps.md", "toml")
+    first, second, kl, search, drawn, listed, fine, ratios = blocks("sweeps.md", "toml")
     runs = plan(read_sweep(lab.sweep(first)))
     assert runs[-1].name == "cot.more.batch-8.lr-2e-05"
     assert "cot.ARM.batch-8.lr-2e-05" in first
@@ -194,6 +196,8 @@ def test_the_sweeps_of_the_manual_are_read(lab):
     assert len(run.cells) == 12
     assert [len(plan(read_sweep(lab.sweep(t)))) for t in (drawn, listed, fine)] == [12, 2, 9]
     assert tomllib.loads(ratios)["ratios_to"]["gsm8k"] == 0.716
+    assert set(tomllib.loads(kl)) < set(Sweep.model_fields)
+    Sweep.model_validate(tomllib.loads(kl))
     spec = tomllib.loads(search)
     assert len(spec["select"]) == len(spec["on"]) == len(spec["ratios_to"]) / 2 == 4
     kinds = {"on": 'benchmark = "math/gsm8k"\nrole = "report"'}

@@ -45,6 +45,13 @@ PROBES: tuple[tuple[Sequence[Message], Tools], ...] = (
 reasoning, other scripts."""
 
 
+COMPLETION = (
+    "{% for message in messages %}{{ message['content'] }}"
+    "{{ '\n' if message['role'] == 'user' else '\n\n' }}{% endfor %}"
+)
+"""The rendering `completion`, which has no generation prompt."""
+
+
 def save_tokenizer(renderer: Renderer, folder: Path) -> None:
     """Save the tokenizer with the template of its rendering, as `chat_template.jinja`."""
     own = copy.copy(renderer.tokenizer)
@@ -57,6 +64,8 @@ def chat_template(renderer: Renderer) -> Any:
     tokenizer = renderer.tokenizer
     if renderer.name == "hermes":
         return dated(hermes_beginning() + template_source(tokenizer))
+    if renderer.name == "completion":
+        return COMPLETION
     if renderer.name.startswith("qwen3") and not written_by_own_template(renderer):
         return qwen_template(renderer.name == "qwen3_fc")
     if isinstance(tokenizer.chat_template, dict):

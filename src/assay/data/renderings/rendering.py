@@ -63,6 +63,8 @@ class Rendering:
     control: tuple[str, ...] = ()
     """Special tokens that the layout writes itself; without any it is the tokenizer's template
     that writes them."""
+    reads_template: bool = True
+    """Whether the text depends on the tokenizer's template."""
 
 
 def _hermes(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
@@ -81,6 +83,15 @@ def _qwen3_fc(tokenizer: Any, messages: Sequence[Message], tools: Tools, generat
     return qwen.qwen3_fc(messages, tools, generation, _codec_of(tokenizer).break_up)
 
 
+def _completion(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
+    if tools or any(m.tool_calls or m.reasoning or m.role == "tool" for m in messages):
+        problem = "the rendering 'completion' has no place for tools and reasoning"
+        raise RenderingError(problem, field="rendering", fix="use rendering = 'template'")
+    # An answer stands on the line below its question; an empty line ends it.
+    ends = {"user": "\n"}
+    return "".join(message.content + ends.get(message.role, "\n\n") for message in messages)
+
+
 @lru_cache(maxsize=8)
 def _codec_of(tokenizer: Any) -> Codec:
     return Codec(tokenizer)
@@ -89,9 +100,10 @@ def _codec_of(tokenizer: Any) -> Codec:
 RENDERINGS: dict[str, Rendering] = {
     "template": Rendering(render_template, "1"),
     "template_bare": Rendering(_bare, "1"),
+    "completion": Rendering(_completion, "1", reads_template=False),
     "hermes": Rendering(_hermes, "2 " + hermes.INSTRUCTION),
-    "qwen3": Rendering(_qwen3, "1", qwen.CONTROL),
-    "qwen3_fc": Rendering(_qwen3_fc, "1", qwen.CONTROL),
+    "qwen3": Rendering(_qwen3, "1", qwen.CONTROL, reads_template=False),
+    "qwen3_fc": Rendering(_qwen3_fc, "1", qwen.CONTROL, reads_template=False),
 }
 
 
@@ -186,6 +198,13 @@ class Renderer:
         return self.tokenizer.convert_tokens_to_ids(self._end_of_turn)
 
     @property
+    def answer_end(self) -> tuple[int, ...]:
+        """The tokens that end an answer: what the layout writes behind one where that is text, else
+        the end-of-turn token. Raises RenderingError."""
+        behind = self._behind if self.adds_end else ""
+        return self.text(behind) if behind else (self.end_token,)
+
+    @property
     def adds_end(self) -> bool:
         """Whether the end token is added, because the template writes none. Raises RenderingError
         as rendering does.
@@ -195,7 +214,7 @@ class Renderer:
     @property
     def fingerprint(self) -> str:
         """sha256 of the rendering's name and version, and of the template where that is read."""
-        used = () if self._rendering.control else (False, True)
+        used = (False, True) if self._rendering.reads_template else ()
         sources = [template_source(self.tokenizer, tools) for tools in used]
         return sha256_text(canonical_json([self.name, self._rendering.version, sources]))
 

@@ -13,13 +13,21 @@ from pathlib import Path
 from assay.errors import InputError
 from assay.experiment.read_file import ExperimentSource
 from assay.judge.findings import Finding, worst_first
+from assay.lab.check.candidate_pools import candidate_pools
 from assay.lab.check.capability import probe as sample_groups
 from assay.lab.check.gold_trials import gold_answers
 from assay.lab.check.helper_uses import helper_uses
 from assay.lab.check.memory_and_disk import helper_memory, room
 from assay.lab.check.rendering_mismatch import renderings
 from assay.lab.check.rows import lengths, rows
+from assay.lab.check.selection_health import not_made, stored_groups
+from assay.lab.check.selector_checks import (
+    demonstrations_without_words,
+    dropout_in_ratios,
+    selector_weights,
+)
 from assay.lab.check.shared_items import leakage
+from assay.lab.check.shown_images import shown_images
 from assay.lab.check.subject import Histogram, Number, Seen, Shared, Subject
 from assay.lab.check.task_sanity import task_sanity
 from assay.lab.check.trained_tokens import trained
@@ -30,6 +38,7 @@ from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.setup.language_learner import LANGUAGE_MODEL
 from assay.lab.setup.learner import Learner
+from assay.lab.setup.selector_learner import SELECTOR
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
 from assay.runs.run_directory import RunDirectory
@@ -43,7 +52,10 @@ CHECKS: Mapping[str, Check] = {
     "lengths": lengths,
     "leakage": leakage,
     "settings": smells,
+    "stored selections": stored_groups,
+    "pools": candidate_pools,
     "helper models": helper_memory,
+    "images": shown_images,
 }
 """Those of every learner, in the order in which they are asked."""
 LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
@@ -54,7 +66,12 @@ LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
         "price of helper models": helper_uses,
         "memory and disk": room,
         "speed": speed,
-    }
+    },
+    SELECTOR: {
+        "weights": selector_weights,
+        "dropout": dropout_in_ratios,
+        "vocabulary": demonstrations_without_words,
+    },
 }
 """Further ones by the name of the learner."""
 COMPUTING = ("speed",)
@@ -107,6 +124,8 @@ def check_experiment(
     nowhere = RunDirectory(root, experiment.name, "check")
     session = Session(experiment, nowhere, experiment.seeds[0], watching)
     answerer = answerer_of(session)
+    if lacking := selections_to_make(session):
+        return lacking
     unopened = opening_error(session, answerer)
     if unopened is not None:
         return CheckResult((unopened,), {})
@@ -117,6 +136,16 @@ def check_experiment(
     if probe:
         checks[f"probe of {probe} prompts"] = partial(sample_groups, prompts=probe)
     return asked(session, checks)
+
+
+def selections_to_make(session: Session) -> CheckResult | None:
+    """The stored selections that data sets lack; None where they are there. An experiment whose
+    queries cannot be read gets that error alone."""
+    try:
+        found = gather([*not_made(session)])
+    except InputError as error:
+        return CheckResult((error_finding(error),), {})
+    return found if found.findings else None
 
 
 def checks_of(learner: Learner) -> dict[str, Check]:
@@ -141,10 +170,15 @@ def opening_error(session: Session, answerer: Answerer) -> Finding | None:
         session.helpers.check()
         answerer.evaluations()
     except InputError as error:
-        place = ":".join(str(part) for part in (error.file, error.line) if part is not None)
-        what = f"{error.field}: {error.problem}" if error.field else error.problem
-        return Finding("error", what, place, error.fix or "correct it and check again")
+        return error_finding(error)
     return None
+
+
+def error_finding(error: InputError) -> Finding:
+    """What is wrong with the input, as a finding."""
+    place = ":".join(str(part) for part in (error.file, error.line) if part is not None)
+    what = f"{error.field}: {error.problem}" if error.field else error.problem
+    return Finding("error", what, place, error.fix or "correct it and check again")
 
 
 def gather(seen: Sequence[Finding | Number | Histogram | Shared]) -> CheckResult:

@@ -24,7 +24,8 @@ from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.setup.prepare import find_order, find_part
 from assay.lab.setup.reward_parts import full_reward, reward_of
 from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import StageInput, sampled_source
+from assay.lab.setup.stage_input import StageInput
+from assay.lab.setup.stage_methods import sampled_source
 from assay.rl.signal import signal_stats
 from assay.rollout.episodes import Samples
 from assay.runs.run_directory import runs_of
@@ -104,7 +105,7 @@ def first_look(session: Session, name: str, stage: StageSpec, method: Method) ->
     """The method of a stage, which reports how many of its first prompts were solved before it
     updates anything. A method that samples nothing is returned as it is."""
     reward = getattr(stage, "reward", None)
-    if not isinstance(stage, SamplingStage) or reward is None:
+    if not isinstance(stage, SamplingStage) or stage.stored or reward is None:
         return method
 
     def tell(samples: Sequence[SampleRecord]) -> None:
@@ -124,7 +125,7 @@ def probe(subject: Subject, prompts: int) -> Seen:
     """Every stage that samples, on the first `prompts` prompts that it will meet."""
     for name, stage in subject.session.experiment.stage.items():
         reward = getattr(stage, "reward", None)
-        if isinstance(stage, SamplingStage) and reward is not None:
+        if isinstance(stage, SamplingStage) and not stage.stored and reward is not None:
             yield from probe_stage(subject, name, stage, reward, prompts)
 
 

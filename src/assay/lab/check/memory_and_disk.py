@@ -145,7 +145,11 @@ def sampling_bytes(
 
 def reference_bytes(stage: StageSpec, shape: ModelShape) -> dict[str, float]:
     """A second model that a stage keeps beside the one it trains."""
-    if isinstance(stage, GrpoStage) and stage.kl.coef and not isinstance(stage.adapt, LoraAdapt):
+    if (
+        isinstance(stage, GrpoStage)
+        and stage.keeps_start
+        and not isinstance(stage.adapt, LoraAdapt)
+    ):
         return {"KL reference": 4.0 * shape.parameters}
     return {}
 

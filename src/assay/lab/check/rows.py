@@ -14,7 +14,7 @@ from assay.data.row_order import Fixed, Mixture
 from assay.data.splits import length_statistics
 from assay.data.tools import parse_tools
 from assay.errors import within
-from assay.experiment.stage_tables import RceStage, SftStage, rows_per_step, steps_of
+from assay.experiment.stage_tables import SamplingStage, SftStage, rows_per_step, steps_of
 from assay.judge.findings import Finding
 from assay.lab.check.subject import (
     Golds,
@@ -39,6 +39,7 @@ from assay.lab.setup.prepare import (
     find_order,
     find_part,
 )
+from assay.tasks.judge_reward import JudgeReward
 
 MANY = 0.2
 """A larger share of rows left out for one reason is a warning."""
@@ -218,7 +219,8 @@ def without_answers(subject: Subject) -> Seen:
     benchmarks = {e.spec.benchmark: e for e in reversed(by_size(subject)) if e.spec.benchmark}
     for benchmark, evaluation in benchmarks.items():
         golds = subject.golds_of_items(evaluation)
-        if golds.missing:
+        # What a judge grades, such as a selection, has no answer that is right beforehand.
+        if golds.missing and not isinstance(evaluation.score, JudgeReward):
             yield Finding(
                 "note",
                 f"{benchmark}: items have no gold answer that its checker accepts",
@@ -230,7 +232,7 @@ def without_answers(subject: Subject) -> Seen:
 def without_candidates(subject: Subject) -> Seen:
     """Rows that hold no candidates where a stage trains on stored ones."""
     for name, stage in subject.session.experiment.stage.items():
-        if not isinstance(stage, RceStage) or stage.candidates != "stored":
+        if not isinstance(stage, SamplingStage) or not stage.stored:
             continue
         rows_ = find_part(subject.session.sets, stage.data)
         bare = [row.id for row in rows_ if not row.extra.get("candidates")]

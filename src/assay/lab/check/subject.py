@@ -14,7 +14,7 @@ from assay.data.row import Row
 from assay.errors import InputError
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardSettings
-from assay.experiment.stage_tables import CommonStage, RceStage, SamplingStage, StageSpec
+from assay.experiment.stage_tables import CommonStage, SamplingStage, StageSpec
 from assay.judge.findings import Finding
 from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.learner import question
@@ -142,9 +142,9 @@ class RewardUse:
 def reward_uses(session: Session) -> list[RewardUse]:
     """Every reward of a stage or an evaluation; where two are alike, the first."""
     stages = [
-        RewardUse(f"stage.{name}", stage.data, stage.reward, stage.rendering, stage)  # type: ignore[attr-defined]
+        RewardUse(f"stage.{name}", stage.data, stage.reward, stage.rendering, stage)
         for name, stage in session.experiment.stage.items()
-        if isinstance(stage, SamplingStage) and stage.reward is not None  # type: ignore[attr-defined]
+        if isinstance(stage, SamplingStage) and not stage.stored and stage.reward is not None
     ]
     evaluations = [
         RewardUse(f"evaluate.{name}", spec.data, spec.reward, spec.rendering, spec)
@@ -168,8 +168,7 @@ def reading(session: Session) -> list[tuple[str, StageSpec, str]]:
 
 def samples(stage: CommonStage) -> TypeGuard[SamplingStage]:
     """Whether the stage samples; candidates that the data holds are not sampled."""
-    stored = isinstance(stage, RceStage) and stage.candidates == "stored"
-    return isinstance(stage, SamplingStage) and not stored
+    return isinstance(stage, SamplingStage) and not stage.stored
 
 
 def render_golds(session: Session, rows: Sequence[Row], rendering: str) -> Golds:

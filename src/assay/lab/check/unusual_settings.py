@@ -19,6 +19,7 @@ from assay.judge.power import minimum_detectable_difference
 from assay.judge.subset import Unlike, names_unlike, values_unlike
 from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.setup.prepare import load_rows
+from assay.lab.setup.selection_rows import selections_of
 from assay.lab.setup.stage_methods import most
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
@@ -187,6 +188,8 @@ def first_subsets(subject: Subject) -> Seen:
     for name, spec in session.experiment.data.items():
         if spec.take is not None and spec.take.rows is not None and spec.take.how == "first":
             # The first rows are taken of those that were not dropped before.
+            if selections_of(spec.source) is not None:
+                continue  # its rows are those of another set
             loaded = load_rows(spec, session.task, session.run.root)
             dropped = session.sets[name].dropped.items()
             gone = {id_ for why, ids in dropped if why not in loaded.dropped for id_ in ids}

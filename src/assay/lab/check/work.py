@@ -257,7 +257,7 @@ def stage_seconds(stage: StageSpec, work: StageWork, found: Speed) -> tuple[floa
         if isinstance(stage, GrpoStage):
             step *= stage.updates.epochs
             # Scores of the reference; entropies before the update.
-            forwards = bool(stage.kl.coef) + (stage.top_entropy_share is not None)
+            forwards = stage.keeps_start + (stage.top_entropy_share is not None)
             step += forwards * work.tokens(answer) * found.token
         if samples(stage):
             step += answering_seconds(work.prompts, work.group, work.prompt, answer, found)

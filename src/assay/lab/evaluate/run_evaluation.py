@@ -5,21 +5,26 @@ counts of outcomes; statistics are in `judge`.
 """
 
 import json
+import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay.data.episode import Completion, Reward
+from assay.data.files import lock
 from assay.data.splits import conversation_of
+from assay.errors import RunFailure
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.experiment import Experiment
+from assay.judge.identity import MANY_FALLBACKS, MOST_FALLBACKS, is_fallback
 from assay.judge.verdict import FEW_UNSCORED
 from assay.lab.evaluate.answerer import Answered, Answerer
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_holder
 from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
+from assay.lab.evaluate.oracle_answerer import ORACLE_SOURCE, OracleAnswerer
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.manifest import judge_sha256
@@ -57,6 +62,8 @@ class RecordedOutcomes:
     """Answers with `DIFFERS`; None where no answer has that part."""
     swapped: int | None
     """Answers with `SWAPPED`; None where no answer has that part."""
+    fallback: int | None = None
+    """Answers that a fallback metric scored; None where no answer says what scored it."""
 
     @property
     def too_many_unscored(self) -> str:
@@ -71,6 +78,32 @@ class RecordedOutcomes:
             "could undo"
         )
 
+    @property
+    def fallback_share(self) -> float:
+        """The share of the answers that a fallback metric scored."""
+        return (self.fallback or 0) / max(self.answers, 1)
+
+    @property
+    def many_fallbacks(self) -> str:
+        """The warning about many answers that a fallback metric scored, where `refuse_fallbacks`
+        does not stop at them; "" if there is none."""
+        if not MANY_FALLBACKS < self.fallback_share <= MOST_FALLBACKS:
+            return ""
+        return (
+            f"a fallback metric scored {self.fallback} of {self.answers} answers "
+            f"({self.fallback_share:.1%}, more than {MANY_FALLBACKS:.0%}): the score is not the "
+            "benchmark's, and no verdict is given on it"
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the record's score doubtful."""
+        return tuple(filter(None, [self.too_many_unscored, self.many_fallbacks]))
+
+
+class FallbackMetric(RunFailure):
+    """A fallback metric scored most answers of a record."""
+
 
 def recorded_outcomes(file: Path) -> RecordedOutcomes:
     """Reads a record's columns. Raises DamagedRecord."""
@@ -84,6 +117,7 @@ def recorded_outcomes(file: Path) -> RecordedOutcomes:
         dict(unscored.most_common()),
         marked(DIFFERS, columns["parts"]),
         marked(SWAPPED, columns["parts"]),
+        fallbacks(columns["parts"]),
     )
 
 
@@ -91,6 +125,13 @@ def marked(part: str, texts: Sequence[str]) -> int | None:
     """The answers of which a part, given as JSON with the others, is 1; None where none has it."""
     marks = [json.loads(text).get(part) for text in texts if part in text]
     return sum(mark == 1.0 for mark in marks) if marks else None
+
+
+def fallbacks(texts: Sequence[str]) -> int | None:
+    """The answers that a fallback metric scored, by their parts; None where none says so."""
+    known = {text: is_fallback(json.loads(text)) for text in set(texts)}
+    marks = [known[text] for text in texts if known[text] is not None]
+    return sum(map(bool, marks)) if marks else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,46 +144,88 @@ class AnswererKind:
     skill."""
 
 
-ANSWERERS: Mapping[str, AnswererKind] = {"openai": AnswererKind(EndpointAnswerer, endpoint_holder)}
-"""By kind of model source; models of other kinds are opened in this process, as learners."""
+ANSWERERS: Mapping[str, AnswererKind] = {
+    "openai": AnswererKind(EndpointAnswerer, endpoint_holder),
+    ORACLE_SOURCE: AnswererKind(OracleAnswerer, local_holder),
+}
+"""By model source or its kind; all other models are opened in this process, as learners."""
 LOCAL = AnswererKind(LocalAnswerer, local_holder)
 
 
 def answerer_of(session: Session) -> Answerer:
     """The answerer of a run's model."""
-    kind = session.experiment.model.partition(":")[0]
-    return ANSWERERS.get(kind, LOCAL).answerer(session)
+    return _kind_of(session.experiment.model).answerer(session)
 
 
 def holder_of(root: Path, source: str, skill: str) -> Experiment:
     """The experiment whose run holds what a model source is measured on for a task."""
-    return ANSWERERS.get(source.partition(":")[0], LOCAL).holder(root, source, skill)
+    return _kind_of(source).holder(root, source, skill)
+
+
+def _kind_of(source: str) -> AnswererKind:
+    return ANSWERERS.get(source) or ANSWERERS.get(source.partition(":")[0], LOCAL)
 
 
 def measure_stored(
     session: Session, evaluation: Evaluation, reference: CheckpointReference
 ) -> None:
-    """Measure a checkpoint that is resolved to its step, unless it was measured."""
+    """Measure a checkpoint that is resolved to its step, unless it was measured or another process
+    is measuring it. Raises FallbackMetric, also where it was measured."""
     name = checkpoint_name(reference)
     if not evaluation.record.finished(session.run, name):
-        measure(session, evaluation, answerer_of(session), name)
+        parts = RecordWriter(session.run.evaluations, evaluation.record, name).parts
+        with claimed(parts) as mine:
+            if mine and not evaluation.record.finished(session.run, name):
+                measure(session, evaluation, answerer_of(session), name)
+    else:
+        file = evaluation.record.file(session.run.evaluations, name)
+        refuse_fallbacks(evaluation.name, name, file)
+
+
+@contextmanager
+def claimed(parts: Path) -> Iterator[bool]:
+    """Whether this process may make the record with these chunks; no other may meanwhile."""
+    parts.mkdir(parents=True, exist_ok=True)
+    try:
+        handle = lock(parts, wait=False)
+    except (BlockingIOError, FileNotFoundError):  # at work, or done in this moment
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        os.close(handle)
 
 
 def measure(session: Session, evaluation: Evaluation, answerer: Answerer, checkpoint: str) -> None:
-    """Make or complete one record, and warn if too many of its answers have no score."""
+    """Make or complete one record, and warn where its score is doubtful. Raises FallbackMetric."""
     folder = session.run.evaluations
     judge = judge_sha256(session, evaluation.spec.reward, evaluation.score)
     parts = RecordWriter(folder, evaluation.record, checkpoint).parts
     journal = JudgementJournal(parts / JUDGEMENTS, judge)
     with session.reward_runner(evaluation.score, evaluation.spec, journal) as runner:
         file = run_evaluation(evaluation, answerer, checkpoint, folder, session.observer, runner)
-    warn_of_unscored(session.observer, evaluation.name, checkpoint, file)
+    warn_of_record(session.observer, evaluation.name, checkpoint, file)
+    refuse_fallbacks(evaluation.name, checkpoint, file)
 
 
-def warn_of_unscored(observer: Observer, name: str, checkpoint: str, file: Path) -> None:
-    """Warn if too many answers of a record have no score."""
-    if warning := recorded_outcomes(file).too_many_unscored:
+def warn_of_record(observer: Observer, name: str, checkpoint: str, file: Path) -> None:
+    """Warn if too many answers of a record have no score, or that of a fallback metric."""
+    for warning in recorded_outcomes(file).warnings:
         observer.note(f"warning: {checkpoint} on {name}: {warning}")
+
+
+def refuse_fallbacks(name: str, checkpoint: str, file: Path) -> None:
+    """Raise FallbackMetric for a record most of whose answers a fallback metric scored; the record
+    is kept."""
+    found = recorded_outcomes(file)
+    if found.fallback_share > MOST_FALLBACKS:
+        raise FallbackMetric(
+            f"{checkpoint} on {name}: a fallback metric scored {found.fallback} of {found.answers} "
+            f"answers ({found.fallback_share:.1%}, more than {MOST_FALLBACKS:.0%}); the record is "
+            f"kept: {file} (give every question what its metric needs; the facts of its answers "
+            "say what lacks)"
+        )
 
 
 def run_evaluation(

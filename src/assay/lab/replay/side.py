@@ -37,6 +37,7 @@ from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import group_numbers
 from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats
+from assay.runs.metrics import read_metrics
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.task import RewardFunction
@@ -62,6 +63,14 @@ class Bench:
     contexts: Mapping[str, Context]
     steps: int
     """Steps of the whole stage."""
+
+    @cached_property
+    def kl_coef(self) -> float | None:
+        """The KL coefficient that the step recorded, for one that adapts; None without a KL."""
+        at = self.stored.stage, self.stored.step
+        lines = read_metrics(self.session.run.metrics)
+        found = [line for line in lines if (line.get("stage"), line.get("step")) == at]
+        return found[-1].get("kl_coef") if found else None
 
     @cached_property
     def weights(self) -> Weights:
@@ -136,7 +145,7 @@ def judge_side(
     Scores with the bench's weights only for a gradient, or if advantages depend on them.
     """
     method, groups = stored_method(bench, stage, rewards)
-    policy, place = None, Place(step=bench.stored.step - 1)
+    policy, place = None, Place(step=bench.stored.step - 1, kl_coef=bench.kl_coef)
     if isinstance(method, Grpo):
         method = replace(method.at(place.step), schedules={})
     if gradient or reads_weights(method):
@@ -144,7 +153,7 @@ def judge_side(
         policy = load_policy(bench.session, bench.stored.stage, stage, bench.weights, largest)
     if not gradient and isinstance(method, Grpo):
         # Advantages need neither the loss nor what the loss reads.
-        method = replace(method, objective=GrpoObjective())
+        method = replace(method, objective=GrpoObjective(), adaptive_kl=None)
     # Stored groups ask neither a policy for samples nor a recorder for rewards.
     batch = method.collect(cast(Policy, policy), place, cast(Journal, None))
     drawn = min(batch.consumed * stage.group, len(rewards))

@@ -82,7 +82,7 @@ def choose_stage(run: RunDirectory, experiment: Experiment, name: str | None) ->
 
 def samples(stage: object) -> bool:
     """Whether a stage samples completions and has them judged; not so where they were stored."""
-    return isinstance(stage, SampledStage) and stage.reward is not None
+    return isinstance(stage, SampledStage) and not stage.stored
 
 
 def read_step(run: RunDirectory, stage: str, step: int, group: int) -> StoredStep:

@@ -16,7 +16,12 @@ from assay.data.files import remove_leftovers
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.tables import EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
-from assay.lab.evaluate.run_evaluation import answerer_of, holder_of, measure_stored
+from assay.lab.evaluate.run_evaluation import (
+    answerer_of,
+    holder_of,
+    measure_stored,
+    refuse_fallbacks,
+)
 from assay.lab.monitor.observer import Observer
 from assay.lab.run.runner import execute, note, noted
 from assay.lab.setup.evaluation import Evaluation
@@ -63,7 +68,7 @@ def evaluate_again(
 
     `spec.checkpoints` is ignored, and a model in this process uses the rendering that it was
     trained with. Raises InputError for what does not exist, RunBusy while the run is executed by
-    another process.
+    another process, FallbackMetric for a record whose answers a fallback metric scored.
     """
     forget_changed_files()
     run, reference = find_target(root, target, spec.benchmark or "", observer, task)
@@ -74,10 +79,12 @@ def evaluate_again(
         evaluation = known_evaluation(run, made)
         check_base(session)
         finished = evaluation.record.finished(run, name)
-        if not finished:
+        file = evaluation.record.file(run.evaluations, name)
+        if finished:
+            refuse_fallbacks(evaluation.name, name, file)
+        else:
             with held_and_noted(session):
                 measure_stored(session, evaluation, reference)
-    file = evaluation.record.file(run.evaluations, name)
     return Evaluated(run, evaluation.name, evaluation.record.key, name, not finished, file)
 
 

@@ -29,13 +29,13 @@ from assay.runs.status import hold_run, read_status, stored_status
 
 
 def lacking(run: RunDirectory, experiment: Experiment) -> dict[str, EvaluateSpec]:
-    """Reporting evaluations that were added after the run was made and lack a finished record."""
-    own = read_experiment(run.spec).evaluate
+    """Reporting evaluations of a finished run that lack a record: those that were added after it
+    was made, and those whose record was deleted."""
     records = {record.name: record for record in evaluation_records(run)}
     return {
         name: spec
         for name, spec in experiment.evaluate.items()
-        if name not in own and spec.role == "report" and not _done(run, records.get(name), spec)
+        if spec.role == "report" and not _done(run, records.get(name), spec)
     }
 
 
@@ -47,7 +47,7 @@ def _done(run: RunDirectory, record: EvaluationRecord | None, spec: EvaluateSpec
 
 
 def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer: Observer) -> None:
-    """Make the records of `added`.
+    """Make the records of `added`, but those that another process makes meanwhile.
 
     Raises BaseChanged and RunChanged where the model or the training rows are no longer what the
     run was made from, RunBusy while it is executed elsewhere, and what evaluating raises.
@@ -61,7 +61,7 @@ def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer
         fix = "restore them: else nobody knows whether new items were trained on"
         raise RunChanged(problem, field="data", fix=fix)
     evaluations = answerer_of(session).evaluations()
-    with hold_run(run.path):
+    with hold_run(run.path, shared=True):
         for name in added:
             report(session, evaluations[name])
     note_run(run)

@@ -35,6 +35,7 @@ from assay.lab.evaluate.checkpoint_selection import (
     selectors,
 )
 from assay.lab.evaluate.run_evaluation import answerer_of
+from assay.lab.generate.generate_selections import generate_missing
 from assay.lab.monitor.guards import (
     GuardFired,
     NoGuardToPass,
@@ -102,6 +103,7 @@ def start(
     session = Session(experiment, nowhere, experiment.seeds[0], observer or Silent())
     answerer_of(session).check()
     refuse_existing(root, experiment, new)
+    generate_missing(session)
     session = looked_at(session, despite)
     runs = []
     for index, seed in enumerate(experiment.seeds):
@@ -164,7 +166,9 @@ def resume(
     if past_guard and not status.guard:
         raise NoGuardToPass(f"no guard stopped {run}", fix="resume it without --past-guard")
     forget_changed_files()
-    session = looked_at(Session(experiment, run, status.seed, observer or Silent()), despite)
+    session = Session(experiment, run, status.seed, observer or Silent())
+    generate_missing(session)
+    session = looked_at(session, despite)
     if status.guard:
         pass_guards(run, status.guard.split(), status.stage, status.step)
     add_sinks(run, experiment, log)
@@ -325,12 +329,13 @@ def train_stage(
     if state.step:
         select(session, name, policy, state.step)
     runner = None
-    if isinstance(stage, SamplingStage) and stage.reward is not None:  # type: ignore[attr-defined]
-        reward = stage.reward  # type: ignore[attr-defined]
-        judge = reward_of(session.task, reward, session.run.root)
-        judge_hash = judge_sha256(session, reward, judge)
-        journal = JudgementJournal(session.run.judgements(name), judge_hash)
-        recorder = replace(recorder, judgements=journal)
+    if isinstance(stage, SamplingStage) and stage.reward is not None:
+        judge = reward_of(session.task, stage.reward, session.run.root)
+        journal = None
+        if not stage.stored:
+            judge_hash = judge_sha256(session, stage.reward, judge)
+            journal = JudgementJournal(session.run.judgements(name), judge_hash)
+            recorder = replace(recorder, judgements=journal)
         runner = session.reward_runner(judge, stage, journal)
     order = find_order(session.sets, stage.data)
     given = session.stage_input(stage, find_part(session.sets, stage.data), runner, order)

@@ -127,8 +127,8 @@ class ModelShelf:
             stand_on(folder, *self.ground(stage))
 
     def reference(self, stage: StageSpec, start: PreTrainedModel) -> nn.Module | None:
-        """A frozen copy of the KL reference; None where there is no KL or the adapter gives it."""
-        if not isinstance(stage, GrpoStage) or not stage.kl.coef:
+        """A frozen copy of the reference; None where none is read or the adapter gives it."""
+        if not isinstance(stage, GrpoStage) or not stage.keeps_start:
             return None
         start_is_base = stage_start(self.run, stage)[1] == BASE
         from_start = stage.kl.reference == "stage_start" or start_is_base
@@ -151,10 +151,15 @@ def adapt(model: PreTrainedModel, stage: StageSpec) -> tuple[nn.Module, Adaptati
             return train_all(model)
 
 
-def model_folder(source: str, root: Path) -> Path:
-    """The local folder of a model source; `run:` names are looked up in the lab at `root`."""
+def model_folder(source: str, root: Path, images: bool = False) -> Path:
+    """The local folder of a model source; `run:` names are looked up in the lab at `root`. With
+    `images` the model may read them.
+    """
     return resolve(
-        parse_source(source), relative_to=root, resolve_run=lambda name: run_folder(name, root)
+        parse_source(source),
+        relative_to=root,
+        resolve_run=lambda name: run_folder(name, root),
+        images=images,
     )
 
 

@@ -15,18 +15,30 @@ from pathlib import Path
 
 import torch
 
+from assay.data.renderings.image_prompts import refuse_rendering
 from assay.data.row import Message
 from assay.errors import InputError, within
-from assay.experiment.helper_tables import HelperSpec, Price
+from assay.experiment.helper_tables import WITHOUT_EFFECT, HelperSpec, Price
 from assay.lab.setup.checkpoint_models import model_folder
 from assay.lab.setup.language_learner import make_renderer
 from assay.lab.setup.local_helper import LocalHelper, load_weights
 from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
+from assay.lab.setup.vision_helper import FEATURE_BYTES, VisionHelper
 from assay.models.load import check_loadable
 from assay.models.memory import model_shape
 from assay.models.precision import Precision
+from assay.models.shared_prefill import CACHE_BYTES as PREFILL_BYTES
+from assay.models.shared_prefill import ROWS as PREFILL_ROWS
 from assay.models.source import EXAMPLES
 from assay.models.supported import read_config, why_plain
+from assay.models.vision_language import (
+    check_vision_language,
+    is_vision_language,
+    load_vision_language,
+    parameter_count,
+    position_bytes,
+    read_vision_config,
+)
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.rollout.engines.cpu.engine import CACHE_BYTES, ROWS
 from assay.rollout.engines.endpoint.client import (
@@ -45,8 +57,6 @@ KINDS = {**EXAMPLES, "scripted": "scripted:judge.jsonl"}
 """The kinds of a helper model's source, each with an example."""
 CONCURRENCY = 8
 """Requests that an endpoint is asked at once."""
-WITHOUT_EFFECT = {"price", "concurrency", "deadline", "key"}
-"""Keys of a table that change no answer."""
 METRIC = "helper/"
 """Begins the metrics of helper models: `helper/NAME/cost` and the like."""
 
@@ -93,7 +103,10 @@ class EndpointHelper:
         return answers
 
     def score(
-        self, conversations: Sequence[Sequence[Message]], answers: Sequence[str]
+        self,
+        conversations: Sequence[Sequence[Message]],
+        answers: Sequence[str],
+        ended: bool = False,
     ) -> list[tuple[float, ...]]:
         """Raise InputError: an endpoint gives text alone."""
         problem = "a model behind an endpoint gives no log-probabilities"
@@ -140,8 +153,11 @@ class HelperModels(Mapping[str, HelperModel]):
             together = spec.concurrency or CONCURRENCY
             return EndpointHelper(name, endpoint, sampling, spec.rendering, together, usage)
         with within(f"model.{name}.source"):
-            folder = model_folder(spec.source, self.root)
-        weights = load_weights(folder, helper_precision(spec, self.precision), spec.rendering)
+            folder = model_folder(spec.source, self.root, images=True)
+        precision = helper_precision(spec, self.precision)
+        if is_vision_language(folder):
+            return VisionHelper(name, load_vision_language(folder, precision), sampling, usage)
+        weights = load_weights(folder, precision, spec.rendering)
         return LocalHelper(name, weights, sampling, usage)
 
     def release(self) -> None:
@@ -165,9 +181,8 @@ class HelperModels(Mapping[str, HelperModel]):
                     endpoint_for(name, spec).check()
             else:
                 with within(f"model.{name}.source"):
-                    folder = model_folder(spec.source, self.root)
-                _, tokenizer = check_loadable(folder)
-                make_renderer(tokenizer, spec.rendering)
+                    folder = model_folder(spec.source, self.root, images=True)
+                check_folder(name, spec, folder)
 
     def costs(self) -> dict[str, float]:
         """Requests, failures, tokens and money since the last call, as metrics of a step."""
@@ -179,6 +194,17 @@ class HelperModels(Mapping[str, HelperModel]):
         found = {key: value - self._told.get(key, 0.0) for key, value in total.items()}
         self._told = total
         return found
+
+
+def check_folder(name: str, spec: HelperSpec, folder: Path) -> None:
+    """Raise InputError for a model that cannot be loaded or rendered for; no weights are read."""
+    if is_vision_language(folder):
+        with within(f"model.{name}"):
+            refuse_rendering(spec.rendering)
+        check_vision_language(folder)
+        return
+    _, tokenizer = check_loadable(folder)
+    make_renderer(tokenizer, spec.rendering)
 
 
 def in_process(spec: HelperSpec) -> bool:
@@ -197,13 +223,25 @@ def helper_precision(spec: HelperSpec, precision: Precision) -> Precision:
 def memory_bytes(spec: HelperSpec, root: Path, precision: Precision, asked: int) -> float:
     """Bytes of the weights, and of keys and values of a full batch of questions of `asked` tokens,
     of a model in this process."""
-    config = read_config(model_folder(spec.source, root))
-    shape, width = model_shape(config), helper_precision(spec, precision).compute.itemsize
+    folder = model_folder(spec.source, root, images=True)
+    width = helper_precision(spec, precision).compute.itemsize
+    if is_vision_language(folder):
+        return vision_bytes(folder, width, asked + spec.sampling.max_tokens)
+    config = read_config(folder)
+    shape = model_shape(config)
     weights = 4.0 * shape.parameters
     if not why_plain(config):
         weights = width * shape.parameters + 4.0 * shape.vocabulary * shape.hidden
     cache = ROWS * (asked + spec.sampling.max_tokens) * 2 * shape.layers * shape.key * width
     return weights + min(cache, CACHE_BYTES)
+
+
+def vision_bytes(folder: Path, width: int, tokens: int) -> float:
+    """Bytes of a model that reads images: all its weights in fp32 while it is loaded or then in
+    numbers of `width` bytes, and caches of a full batch before and after a step."""
+    config = read_vision_config(folder)
+    cache = min(PREFILL_ROWS * tokens * position_bytes(config, width), PREFILL_BYTES)
+    return 4.0 * parameter_count(config) + 2 * cache + FEATURE_BYTES
 
 
 def sampling_of(spec: HelperSpec) -> Sampling:
@@ -223,6 +261,7 @@ def spent(usage: Usage, price: Price | None) -> dict[str, float]:
         "requests": float(usage.requests),
         "failures": float(usage.failures),
         "uncounted": float(usage.uncounted),
+        "remembered": float(usage.remembered),
         "prompt_tokens": float(usage.prompt_tokens),
         "completion_tokens": float(usage.completion_tokens),
         "tokens": float(usage.prompt_tokens + usage.completion_tokens),

@@ -15,6 +15,7 @@ from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
+from assay.experiment.selector_table import SCHEME
 from assay.experiment.stage_tables import StageSpec
 from assay.models.source import EXAMPLES
 from assay.runs.run_directory import RunDirectory
@@ -164,12 +165,12 @@ class LearnerInput:
 
 LEARNERS: dict[str, Callable[[LearnerInput], Learner]] = {}
 """Maker of a learner by kind of model source: `model = "linear:features.json"` is opened by
-`LEARNERS["linear"]`. A kind that is not here is a language model."""
+`LEARNERS["linear"]`. A kind that is not here is a selector or a language model."""
 
 
 def model_kinds() -> list[str]:
     """The kinds of model source that an experiment may name, once its task is loaded."""
-    return [*EXAMPLES, *LEARNERS]
+    return [*EXAMPLES, SCHEME.removesuffix(":"), *LEARNERS]
 
 
 def learner_input(experiment: Experiment, root: Path, precision: "Precision") -> LearnerInput:

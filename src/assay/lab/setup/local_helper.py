@@ -86,6 +86,8 @@ class Weights:
     """sha256 of the weights."""
     positions: int | None
     """Tokens that the model can read at once; None where it does not say."""
+    numerics: str = ""
+    """The number format of its products, and its device."""
 
 
 def load_weights(folder: Path, precision: Precision, rendering: str) -> Weights:
@@ -102,6 +104,7 @@ def load_weights(folder: Path, precision: Precision, rendering: str) -> Weights:
         loaded.end_tokens,
         loaded.fingerprint,
         getattr(config, "max_position_embeddings", None),
+        f"{precision.compute} {precision.device}",
     )
 
 
@@ -128,6 +131,11 @@ class LocalHelper:
         """The sha256 of the weights and that of the rendering."""
         return f"{self.weights.fingerprint} {self.weights.renderer.fingerprint}"
 
+    @property
+    def identity(self) -> str:
+        """See `Reproducible`."""
+        return f"{self.fingerprint} {self.weights.numerics}"
+
     def answer(
         self,
         conversations: Sequence[Sequence[Message]],
@@ -150,10 +158,14 @@ class LocalHelper:
         return found
 
     def score(
-        self, conversations: Sequence[Sequence[Message]], answers: Sequence[str]
+        self,
+        conversations: Sequence[Sequence[Message]],
+        answers: Sequence[str],
+        ended: bool = False,
     ) -> list[tuple[float, ...]]:
         """See `HelperModel`."""
-        texts = [self.weights.renderer.text(answer) for answer in answers]
+        end = self.weights.renderer.answer_end if ended else ()
+        texts = [(*self.weights.renderer.text(answer), *end) for answer in answers]
         try:
             prompts = [
                 self._prompt(messages, len(text))

@@ -13,7 +13,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -29,6 +29,7 @@ import assay
 from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, hash_contents, hash_ids, sha256_text
 from assay.data.hub_rows import open_set
+from assay.data.row import Row
 from assay.data.row_order import Mixture
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
@@ -41,6 +42,7 @@ from assay.lab.setup.learner import question
 from assay.lab.setup.prepare import DataSet, hub_set, rendering_of
 from assay.lab.setup.reward_parts import rewards_in, table_part
 from assay.lab.setup.run_rows import files_of, provenance
+from assay.lab.setup.selection_rows import selection_record, selections_of
 from assay.lab.setup.session import Session
 from assay.models.matmul import processor_name
 from assay.runs.manifest_file import CHECKED, Manifest, read_manifest, write_manifest
@@ -267,10 +269,34 @@ def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
     return {
         **spec.model_dump(mode="json", exclude_none=True),
         **_source(session, spec),
+        **_selections(session, spec),
         **({} if made.chosen is None else {"selection": made.chosen.record}),
         "contents_sha256": hash_contents(rows),
         "prompts_sha256": prompts_sha256(prompts),
         **_counts(made),
+        **({"groups": figures} if (figures := group_figures(made.train)) else {}),
+    }
+
+
+def group_figures(rows: Sequence[Row]) -> dict[str, float]:
+    """Rewards of stored candidates: their mean, and how many candidates and how many queries have a
+    positive one; empty where no row holds any.
+
+    Shares of candidates and of queries are different numbers: a query with one right candidate of
+    eleven counts once among the queries.
+    """
+    stored = [each for row in rows if (each := row.extra.get("candidates"))]
+    groups = [[c["reward"] for c in each if c.get("reward") is not None] for each in stored]
+    rewards = [reward for group in groups for reward in group]
+    if not rewards:
+        return {}
+    return {
+        "queries": len(groups),
+        "candidates": len(rewards),
+        "mean_reward": sum(rewards) / len(rewards),
+        "positive_queries": sum(any(r > 0 for r in group) for group in groups),
+        "positive_candidates": sum(r > 0 for r in rewards),
+        "tied_queries": sum(len(set(group)) < 2 for group in groups),
     }
 
 
@@ -318,6 +344,13 @@ def _source(session: Session, spec: DataSpec) -> dict[str, Any]:
     return found
 
 
+def _selections(session: Session, spec: DataSpec) -> dict[str, Any]:
+    """The table of the stored selections and the sha256 of their file."""
+    if (table := selections_of(spec.source)) is None:
+        return {}
+    return {"selections": selection_record(session.experiment, table, session.run.root)}
+
+
 def _counts(made: DataSet) -> dict[str, Any]:
     return {
         "total": made.total,
@@ -352,11 +385,16 @@ def _other_start(session: Session, spec: StageSpec) -> dict[str, str]:
 
 def judge_sha256(session: Session, spec: Reward | None, score: RewardFunction | RewardTable) -> str:
     """The sha256 of what the judgements of a reward, or of a benchmark's checker, depend on."""
+    sources = [source_sha256(each) for each in rewards_in(score).values()]
+    helpers = asked_helpers(session, score)
+    return sha256_text(canonical_json([sources, plain(spec or {}), helpers]))
+
+
+def asked_helpers(session: Session, score: RewardFunction | RewardTable) -> dict[str, str]:
+    """The fingerprints of the helper models that a reward asks, by name."""
     rewards = rewards_in(score).values()
     asked = {name for each in rewards if isinstance(each, JudgeReward) for name in each.helpers}
-    sources = [source_sha256(each) for each in rewards]
-    helpers = {name: find_helper(session.helpers, name).fingerprint for name in sorted(asked)}
-    return sha256_text(canonical_json([sources, plain(spec or {}), helpers]))
+    return {name: find_helper(session.helpers, name).fingerprint for name in sorted(asked)}
 
 
 def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:
@@ -373,11 +411,18 @@ def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:
 
 def _evaluation(session: Session, made: Evaluation) -> dict[str, Any]:
     """The fingerprints of an evaluation, without its list of checkpoints."""
-    record = asdict(made.record)
     encoder = session.learner.encoder(made.spec.rendering)
-    apart = {key: record[key] for key in record.keys() - {"name", "items", "seed", "shared"}}
     hashed = prompts_sha256(map(encoder.plain, made.contexts))
-    table = {**dict(sorted(apart.items())), "prompts_sha256": hashed}
+    return {**evaluation_table(session, made), "prompts_sha256": hashed}
+
+
+def evaluation_table(session: Session, made: Evaluation) -> dict[str, Any]:
+    """The fingerprints of an evaluation that do not depend on the model under test."""
+    record = asdict(made.record)
+    apart = {key: record[key] for key in record.keys() - {"name", "items", "seed", "shared"}}
+    table = dict(sorted(apart.items()))
+    if judges := asked_helpers(session, made.score):
+        table["judges"] = judges
     if made.spec.reward_deadline != DEADLINE_SECONDS:
         table["reward_deadline"] = made.spec.reward_deadline
     if made.spec.reward is not None:

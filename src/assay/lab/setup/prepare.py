@@ -40,7 +40,8 @@ from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.learner import Encoder, gold_turns, question
 from assay.lab.setup.row_selection import Chosen, SelectionError, chosen_rows
 from assay.lab.setup.run_rows import run_rows, with_pass_rates
-from assay.tasks.task import BenchmarkOptions, Task, benchmark, lookup
+from assay.lab.setup.selection_rows import selection_rows, selections_of
+from assay.tasks.task import BenchmarkOptions, Task, benchmark, read_source
 from assay.tasks.task import task as make_task
 
 TOO_LONG = "prompt longer than max_prompt_tokens"
@@ -148,7 +149,8 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
     elif kind == "run":
         items = spread(run_rows(spec, root, rows_by_id))
     else:
-        items = spread(lookup(task.sources, kind, "data source")(rest))
+        options = None if spec.options is None else BenchmarkOptions(spec.options, root)
+        items = spread(read_source(task, kind, rest, options or BenchmarkOptions({}, root)))
     if spec.reasoning == "drop":
         items = without_reasoning(items)
     found = gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
@@ -160,6 +162,10 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
 def rows_by_id(experiment: Experiment, name: str, root: Path) -> Mapping[str, Row]:
     """All rows of a data set, none left out; those of a mixture as it names them."""
     spec = experiment.data[name]
+    if (table := selections_of(spec.source)) is not None:
+        asked = rows_by_id(experiment, experiment.selections[table].data.removesuffix(".dev"), root)
+        rows = selection_rows(experiment, table, [*asked.values()], root).rows
+        return {row.id: row for row in rows}
     if spec.mix is None:
         rows = load_rows(spec, make_task(experiment.task, root), root).rows
         return {row.id: row for row in rows}
@@ -186,15 +192,17 @@ def prepare(
     encoder: Encoder,
     root: Path,
     evaluations: Sequence[EvaluateSpec] = (),
+    stored: Loaded | None = None,
 ) -> DataSet:
     """Read one data set that is no mixture and apply its table: turns, conditions, benchmarks (with
-    the options of `evaluations`), lengths, take, split, in order.
+    the options of `evaluations`), lengths, take, split, in order. Rows with `stored` selections are
+    given.
 
     Subsets and splits are the same for every training seed, so that seeds can be compared.
 
     Raises NothingLeft where no row remains, and what reading and splitting raise.
     """
-    loaded = load_rows(spec, task, root)
+    loaded = stored or load_rows(spec, task, root)
     conditions = [Condition(**condition.model_dump()) for condition in spec.where or ()]
     rows, missed = where(loaded.rows, conditions)
     dropped = {**loaded.dropped, **missed}
@@ -269,9 +277,12 @@ def prepare_set(
     spec = experiment.data[name]
     if name not in made and spec.mix is None:
         encoder = encoders(rendering_of(experiment, name))
+        stored = None
+        if (table := selections_of(spec.source)) is not None:
+            stored = stored_rows(experiment, table, task, encoders, root, made)
         with within(f"data.{name}"):
             tables = [*experiment.evaluate.values()]
-            made[name] = prepare(name, spec, task, encoder, root, tables)
+            made[name] = prepare(name, spec, task, encoder, root, tables, stored)
             refuse_reported(experiment, made[name])
     elif name not in made:
         given = (task, encoders, root, made)
@@ -279,6 +290,21 @@ def prepare_set(
         with within(f"data.{name}"):
             made[name] = mixture(name, spec, parts)
     return made[name]
+
+
+def stored_rows(
+    experiment: Experiment,
+    table: str,
+    task: Task,
+    encoders: Callable[[str], Encoder],
+    root: Path,
+    made: dict[str, DataSet],
+) -> Loaded:
+    """The queries of a `[selections.NAME]` table with their selections."""
+    asked = experiment.selections[table].data
+    prepare_set(experiment, asked.removesuffix(".dev"), task, encoders, root, made)
+    with within(f"selections.{table}"):
+        return selection_rows(experiment, table, find_part(made, asked), root)
 
 
 def refuse_reported(experiment: Experiment, made: DataSet) -> None:

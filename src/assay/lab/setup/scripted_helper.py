@@ -151,17 +151,20 @@ class ScriptedHelper:
         return HelperAnswer("", failure=f"no rule of {self.file.name} answers {text!r}"), 0.0
 
     def score(
-        self, conversations: Sequence[Sequence[Message]], answers: Sequence[str]
+        self,
+        conversations: Sequence[Sequence[Message]],
+        answers: Sequence[str],
+        ended: bool = False,
     ) -> list[tuple[float, ...]]:
-        """See `HelperModel`."""
+        """See `HelperModel`; an end of the turn is as likely as a word, or in the rule's list."""
         scored = []
         for messages, answer in zip(conversations, answers, strict=True):
             text = _written(messages)
             self.usage.scored(1, len(text.split()) + len(answer.split()))
-            scored.append(self._logps(text, answer))
+            scored.append(self._logps(text, answer, ended))
         return scored
 
-    def _logps(self, text: str, answer: str) -> tuple[float, ...]:
+    def _logps(self, text: str, answer: str, ended: bool) -> tuple[float, ...]:
         state = key_state(SampleKey(0, f"{text}\x1f{answer}", 0))
         for rule in self.rules:
             if not re.search(rule.prompt, text) or not re.search(rule.answered, answer):
@@ -172,7 +175,7 @@ class ScriptedHelper:
             if isinstance(rule.logps, tuple):
                 return rule.logps
             if rule.logps is not None:
-                return (rule.logps,) * len(answer.split())
+                return (rule.logps,) * (len(answer.split()) + ended)
         self.usage.scored(0, 0, failures=1)
         raise HelperFailed(f"{self.name}: no rule of {self.file.name} scores {answer!r}")
 

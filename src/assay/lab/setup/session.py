@@ -21,7 +21,8 @@ from assay.lab.setup.helper_models import HelperModels
 from assay.lab.setup.language_learner import make_language_learner
 from assay.lab.setup.learner import LEARNERS, Learner, learner_input
 from assay.lab.setup.prepare import DataSet, prepare_set
-from assay.lab.setup.stage_methods import StageInput
+from assay.lab.setup.selector_learner import SELECTOR, SelectorLearner
+from assay.lab.setup.stage_input import StageInput
 from assay.models.precision import Precision, choose_precision
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
@@ -74,7 +75,8 @@ class Session:
         """What is trained; of a kind that the task's module may have entered in `LEARNERS`."""
         assert self.task
         given = learner_input(self.experiment, self.run.root, self.precision)
-        return LEARNERS.get(given.source.partition(":")[0], make_language_learner)(given)
+        makers = {SELECTOR: SelectorLearner, **LEARNERS}
+        return makers.get(given.source.partition(":")[0], make_language_learner)(given)
 
     @cached_property
     def sets(self) -> Mapping[str, DataSet]:

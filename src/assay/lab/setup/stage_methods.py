@@ -4,13 +4,12 @@ Trains nothing itself.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from assay.data.episode import Context, Episode, Reward
+from assay.data.episode import Context, Episode
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Row
-from assay.data.row_order import RowOrder
-from assay.errors import InputError, look_up
+from assay.errors import look_up
 from assay.experiment.stage_tables import (
     GrpoStage,
     RceStage,
@@ -21,9 +20,12 @@ from assay.experiment.stage_tables import (
     rows_per_step,
 )
 from assay.experiment.training_settings import Schedule as ScheduleTable
-from assay.lab.setup.learner import Encoder, gold_turns, question, stored_turns
+from assay.lab.setup.learner import Encoder, gold_turns, question
+from assay.lab.setup.stage_input import StageInput
+from assay.lab.setup.stored_groups import CANDIDATES, held_out_groups, stored_groups
 from assay.rl.advantages import AdvantageOptions
 from assay.rl.importance import Importance
+from assay.rl.kl import AdaptiveKl
 from assay.rl.losses import Clip
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
@@ -32,11 +34,9 @@ from assay.rl.signal import may_drop
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.reward_metrics import metrics_of
 from assay.tasks.reward_table import RewardTable
-from assay.tasks.running import RewardRunner
 from assay.tasks.task import Task
 from assay.train.grpo import Grpo, GrpoSettings
-from assay.train.likelihood import Rce, Rft, Sft, Validation
-from assay.train.loop import Check as BatchCheck
+from assay.train.likelihood import GroupValidation, Rce, Rft, Sft, Validation
 from assay.train.loop import FirstBatchCheck, LoopSettings, StepMetrics
 from assay.train.sampled_groups import (
     GroupStream,
@@ -50,28 +50,6 @@ from assay.train.sampled_groups import (
 from assay.train.schedules import Schedule, constant
 from assay.train.train_state import Method
 from assay.train.update import MicroBatchSize, largest_micro_batch
-
-
-class NoStoredGroups(InputError):
-    """A stage wants stored candidates and its rows hold none."""
-
-
-@dataclass(frozen=True)
-class StageInput:
-    """The inputs that a method is built from."""
-
-    task: Task
-    rows: tuple[Row, ...]
-    encoder: Encoder
-    seed: int
-    runner: RewardRunner | None
-    """Judges completions; None for methods that do not sample."""
-    positions: int | None = None
-    """Tokens that the learner can read at once; None where nothing bounds them."""
-    first_batch_check: BatchCheck | None = None
-    """Checks the first update of a GRPO stage."""
-    order: RowOrder | None = None
-    """Order in which the stage visits the rows; None: shuffled anew each epoch."""
 
 
 def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
@@ -98,16 +76,18 @@ def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
             stored = stored_conversations(given, stage.loss_on)
             return Sft(stored, stage.batch, given.seed, given.order)
         case RftStage():
-            temperature = stage.likelihood_temperature
-            prompts = sampled_prompts(stage, given, steps)
-            return Rft(prompts, stage.keep, stage.batch, temperature, given.encoder.decode)
+            groups = group_stream(stage, given, steps)
+            likelihood = stage.likelihood_temperature, given.encoder.decode
+            return Rft(groups, stage.keep, stage.batch, *likelihood)
         case RceStage():
-            groups = stored_groups(stage, given) if stage.candidates == "stored" else None
             return Rce(
-                groups or sampled_prompts(stage, given, steps),
+                group_stream(stage, given, steps),
                 schedule_of(stage.tau, steps),
                 stage.likelihood_temperature,
                 given.encoder.decode,
+                best=stage.curriculum.best if stage.curriculum else (),
+                normalise=stage.rewards == "normalised",
+                imitate=stage.degenerate == "imitate",
             )
         case GrpoStage():
             method = build_grpo(stage, given, steps)
@@ -194,10 +174,13 @@ def with_step_metrics(stage: StageSpec, task: Task, steps: int, method: Method) 
 
 def build_validation(
     stage: StageSpec, given: StageInput, rows: tuple[Row, ...], due: frozenset[int]
-) -> Validation:
-    """The validation of a stage on held-out rows with gold answers, rendered like its own: masked
-    as those of an SFT stage, by the last answer in other methods. It is due after these steps.
+) -> Validation | GroupValidation:
+    """The validation of a stage on held-out rows, due after these steps. Of rce and grpo stages it
+    is RCE's loss where all rows hold candidates; else the likelihood of gold answers, rendered like
+    its own: masked as those of an SFT stage, by the last answer in other methods.
     """
+    if isinstance(stage, (RceStage, GrpoStage)) and all(CANDIDATES in row.extra for row in rows):
+        return GroupValidation(held_out_groups(stage, given, rows), due, stage.micro_tokens)
     loss_on = stage.loss_on if isinstance(stage, SftStage) else "last"
     episodes = stored_conversations(replace(given, rows=rows), loss_on)
     return Validation(episodes, due, stage.micro_tokens)
@@ -211,25 +194,9 @@ def stored_conversations(given: StageInput, loss_on: Loss) -> tuple[Episode, ...
     )
 
 
-def stored_groups(stage: RceStage, given: StageInput) -> StoredGroups:
-    """Candidates that rows carry as `extra["candidates"]`: lists of {"text", "reward"}.
-
-    Raises NoStoredGroups for a row without any.
-    """
-    groups = []
-    for row in given.rows:
-        candidates = row.extra.get("candidates")
-        if not candidates:
-            fix = "give each row a list of {text, reward}, or sample them"
-            raise NoStoredGroups("no candidates", file=row.origin, field="candidates", fix=fix)
-        groups.append(tuple(candidate_episode(given, row, i, c) for i, c in enumerate(candidates)))
-    return StoredGroups(tuple(groups), stage.prompts, given.seed, given.order)
-
-
-def candidate_episode(given: StageInput, row: Row, index: int, candidate: dict) -> Episode:
-    """A stored candidate as an episode with its reward."""
-    turns = stored_turns(given.encoder, given.task, row, candidate)
-    return Episode(f"{row.id}#{index}", row.id, turns, Reward(float(candidate["reward"])))
+def group_stream(stage: SamplingStage, given: StageInput, steps: int) -> GroupStream:
+    """Where the stage's groups come from."""
+    return stored_groups(stage, given) if stage.stored else sampled_prompts(stage, given, steps)
 
 
 def sampled_prompts(stage: SamplingStage, given: StageInput, steps: int) -> Prompts:
@@ -307,7 +274,7 @@ def build_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Grpo:
         kl_estimator=stage.kl.estimator,
         entropy_coef=stage.entropy_coef,
         importance=Importance(**importance),
-        several_updates=updates > 1,
+        several_updates=updates > 1 or stage.stored,
     )
     automatic = may_drop(
         advantage=advantage,
@@ -336,10 +303,18 @@ def build_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Grpo:
         part_weights=part_weights(given),
         thinking=given.encoder.thinking,
         max_bad_steps=stage.max_steps_without_bonus,
+        old_at_start=stage.stored,
+        normalise=stage.rewards == "normalised",
     )
-    prompts = sampled_prompts(stage, given, steps)
-    decode = given.encoder.decode
-    return Grpo(prompts, settings, objective, decode, grpo_schedules(stage, steps))
+    adaptive = stage.kl.adaptive
+    return Grpo(
+        group_stream(stage, given, steps),
+        settings,
+        objective,
+        given.encoder.decode,
+        grpo_schedules(stage, steps),
+        AdaptiveKl(**adaptive.model_dump()) if adaptive else None,
+    )
 
 
 def advantage_options(stage: GrpoStage, preset: Preset) -> AdvantageOptions:

@@ -26,6 +26,7 @@ from assay.experiment.read_file import (
     text_of,
 )
 from assay.experiment.reward_tables import Bounds, Reward, RewardPart, parts_of
+from assay.experiment.selection_tables import FILE, SELECTIONS
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, StageSpec
 from assay.lab.monitor.sinks.sink_register import refusals
 from assay.lab.setup.helper_models import KINDS, METRIC, spent
@@ -33,7 +34,7 @@ from assay.lab.setup.learner import model_kinds
 from assay.lab.setup.reward_parts import WorthNothing, known_outcomes, table_part
 from assay.rl.advantages import ADVANTAGES, GROUPLESS_ESTIMATORS, PART_ESTIMATORS, READS
 from assay.rl.aggregation import AGGREGATIONS
-from assay.rl.kl import CORRECTED, KL_ESTIMATORS, k1
+from assay.rl.kl import CORRECTED, KL_ESTIMATORS, SEQUENCE_KL, k1
 from assay.rl.losses import LOSSES
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
@@ -42,6 +43,7 @@ from assay.tasks.helper_model import Usage
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_metrics import own_metrics
 from assay.tasks.reward_options import WrongOption
+from assay.tasks.stored_reward import not_in_facts
 from assay.tasks.task import RewardFunction, Task, task
 from assay.tasks.user_code import forget_changed_files
 from assay.train.metric_names import METHODS, PART, is_written
@@ -89,7 +91,7 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
         yield _unknown((*place, "rendering"), helper.rendering, _renderings(), "rendering")
     for name, data in experiment.data.items():
         place = ("data", name)
-        kinds = ["path", "hf", "run", *skill.sources]
+        kinds = ["path", "hf", "run", SELECTIONS, *skill.sources]
         if data.source is not None:
             yield _unknown((*place, "source"), data.source.partition(":")[0], kinds, "source")
         if data.format is not None:
@@ -100,7 +102,9 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
         place = ("stage", name)
         yield _unknown((*place, "rendering"), stage.rendering, _renderings(), "rendering")
         if not isinstance(stage, SftStage):
-            yield from _rewards((*place, "reward"), stage.reward, skill, experiment, root)
+            yield from _rewards(
+                (*place, "reward"), stage.reward, skill, experiment, root, stored=stage.stored
+            )
         if isinstance(stage, GrpoStage):
             yield from _estimators(place, stage)
     for name, evaluation in experiment.evaluate.items():
@@ -167,7 +171,13 @@ def _renderings() -> list[str]:
 
 
 def _rewards(
-    path: KeyPath, spec: Reward | None, skill: Task, experiment: Experiment, root: Path
+    path: KeyPath,
+    spec: Reward | None,
+    skill: Task,
+    experiment: Experiment,
+    root: Path,
+    *,
+    stored: bool = False,
 ) -> Iterator[Problem | None]:
     made: dict[str, RewardFunction] = {}
     for name, part in parts_of(spec or {}).items():
@@ -182,7 +192,10 @@ def _rewards(
             yield _problem_of(place, wrong)
         else:
             made[name] = reward
-            yield from _undeclared(place, part.kind, reward, experiment.helpers)
+            if not stored:
+                yield from _undeclared(place, part.kind, reward, experiment.helpers)
+            elif why := not_in_facts(reward):
+                yield Problem(place, f"{part.kind!r} is {why}", "name another, or leave it out")
     for name, part in parts_of(spec or {}).items():
         yield from _no_such_outcome((*path, name, "when"), part, made)
 
@@ -270,7 +283,7 @@ def _kl(place: KeyPath, stage: GrpoStage) -> Problem | None:
     path = (*place, "kl", "estimator")
     in_reward = stage.kl.where == "reward"
     able = [name for name, function in KL_ESTIMATORS.items() if in_reward or function is not k1]
-    known = able if in_reward else [*able, CORRECTED]
+    known = able if in_reward else [*able, CORRECTED, *SEQUENCE_KL]
     return _unknown(path, stage.kl.estimator, known, f"KL estimator in the {stage.kl.where}")
 
 
@@ -319,6 +332,15 @@ def read_whole(source: ExperimentSource, overrides: Sequence[str], root: Path) -
     return experiment
 
 
+def absent_selections(experiment: Experiment, root: Path) -> Iterator[Problem]:
+    """Files of stored selections that are not there."""
+    for name, spec in experiment.selections.items():
+        file = root / (spec.file or "").removeprefix(FILE)
+        if spec.file is not None and not file.is_file():
+            problem = f"{file}: no such file"
+            yield Problem((SELECTIONS, name, "file"), problem, f"it counts from {root}")
+
+
 def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
     """Data files, model folders and checkpoints of other runs that are not there; relative paths
     count from `root`."""
@@ -346,3 +368,4 @@ def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
             problem = f"{root / chosen}: no such file"
             fix = f"it counts from {root}, and 'assay select' writes it"
             yield Problem(("data", name, "take", "selection"), problem, fix)
+    yield from absent_selections(experiment, root)

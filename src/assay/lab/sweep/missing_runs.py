@@ -16,7 +16,7 @@ from typing import IO, Literal
 
 import torch
 
-from assay.errors import InputError
+from assay.errors import InputError, nearest
 from assay.lab.run.launch import lacking
 from assay.lab.setup.validate import check_names
 from assay.lab.sweep.planned_runs import Planned, plan
@@ -45,6 +45,10 @@ class BadDevices(InputError):
     """A list of devices that cannot be used."""
 
 
+class BadRun(InputError):
+    """A run that the sweep does not have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One run to be made or continued."""
@@ -53,6 +57,8 @@ class Job:
     seed: int
     had: Had
     """The state of the run before the job."""
+    records: int = 1
+    """Of a finished run: the evaluations that lack records, which several processes share."""
 
     @property
     def name(self) -> str:
@@ -82,23 +88,28 @@ class Work:
     """Runs that a process elsewhere executes."""
 
 
-def missing_work(root: Path, found: SweepFile) -> Work:
-    """The jobs of a sweep in the order of its axes.
+def missing_work(root: Path, found: SweepFile, only: str | None = None) -> Work:
+    """The jobs of a sweep in the order of its axes; with `only`, those of one run.
 
-    Raises OtherExperiment where a run of a cell's name was made with other settings, and what
-    reading and checking the names of each cell's experiment raise: nothing is started then.
+    Raises BadRun for a name that no run of the sweep has, OtherExperiment where a run of a cell's
+    name was made with other settings, and what reading and checking the names of each cell's
+    experiment raise: nothing is started then.
     """
     jobs, finished, busy = [], [], []
     every = plan(found)
-    for planned in every:
+    if only is not None and only not in [planned.name for planned in every]:
+        fix = nearest(only, [planned.name for planned in every])
+        raise BadRun(f"{found.sweep.name} has no run {only!r}", field="--only", fix=fix)
+    for planned in every if only is None else [p for p in every if p.name == only]:
         check_names(planned.experiment, planned.base, planned.overrides, root)
         for seed in planned.experiment.seeds:
             run = newest(root, planned.name, seed)
             if run is not None:
                 check_same(run, planned.experiment)
             status = read_status(run.path).status if run is not None else None
-            if status == "finished" and run is not None and lacking(run, planned.experiment):
-                jobs.append(Job(planned, seed, "unmeasured"))
+            gone = lacking(run, planned.experiment) if run and status == "finished" else {}
+            if gone:
+                jobs.append(Job(planned, seed, "unmeasured", len(gone)))
             elif status == "finished":
                 finished.append(f"{planned.name}#{seed}")
             elif status == "running":
@@ -181,8 +192,8 @@ def run_jobs(
     When this process is stopped, the processes it started are stopped too; what they had done is
     on disk and is continued by the next call.
     """
-    waiting, done = deque(jobs), []
     slots = [device for _ in range(workers) for device in devices]
+    waiting, done = deque(shares(jobs, len(slots))), []
     threads = threads_of(slots, workers)
     busy: dict[int, tuple[Job, subprocess.Popen[bytes], Path]] = {}
     try:
@@ -205,6 +216,12 @@ def run_jobs(
             process.terminate()
             process.wait()
     return done
+
+
+def shares(jobs: Sequence[Job], most: int) -> list[Job]:
+    """The jobs, those that measure a finished run once for each process that can take part: each
+    takes records that no other has."""
+    return [job for job in jobs for _ in range(min(job.records, most))]
 
 
 WORDS = {

@@ -4,32 +4,18 @@ A run is named `SWEEP.ARM.key-value.key-value`. Axes of an evaluation make no ru
 trained once and measured at all their values.
 """
 
-import itertools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from assay.data.hashing import canonical_json, sha256_text
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import inline
+from assay.lab.sweep.evaluation_axes import Measured, cells_of, check_measuring
 from assay.lab.sweep.read_sweep import ARM, Axis, SweepFile
-
-LONGEST = 24
-"""Values written out in a name; longer ones are shortened to a hash."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One evaluation of a planned run, which fills one cell."""
-
-    place: Mapping[str, Any]
-    """Value of every axis."""
-    on: tuple[str, ...]
-    """Names of the evaluations in the run."""
+from assay.lab.sweep.value_names import short_names, slug
 
 
 @dataclass(frozen=True)
@@ -57,8 +43,7 @@ def plan(found: SweepFile) -> tuple[Planned, ...]:
     name, and where a cell's experiment is refused.
     """
     measuring = tuple(axis for axis in found.axes if axis.key.startswith("evaluate."))
-    for axis in measuring:
-        _check_measuring(found, axis)
+    check_measuring(found, measuring)
     short = short_names([axis.key for axis in found.axes if axis.makes_runs])
     runs = [_planned(found, point, measuring, short) for point in found.points]
     names = [run.name for run in runs]
@@ -69,13 +54,6 @@ def plan(found: SweepFile) -> tuple[Planned, ...]:
     for run in runs:
         _ = run.experiment
     return tuple(runs)
-
-
-def _check_measuring(found: SweepFile, axis: Axis) -> None:
-    name = axis.key.split(".")[1]
-    if found.sweep.on != (name,):
-        problem = f"is a setting of {name!r}, and cells show {', '.join(found.sweep.on)}"
-        raise found.refuse(axis.path, problem, f'write on = ["{name}"]')
 
 
 def _planned(
@@ -89,66 +67,5 @@ def _planned(
     name, point = ".".join(parts), ".".join(parts[1:])
     # An axis goes last: it is what the cell is about, whatever its arm sets.
     settings = [*found.overrides_of(arm), *(f"{key}={inline(v)}" for key, v in own.items())]
-    cells, more = _measured(found, base, settings, place, measuring)
+    cells, more = cells_of(found, base, settings, place, measuring)
     return Planned(name, base, (f"name={inline(name)}", *settings, *more), tuple(cells), point)
-
-
-def _measured(
-    found: SweepFile,
-    base: Path,
-    settings: Sequence[str],
-    place: Mapping[str, Any],
-    measuring: Sequence[Axis],
-) -> tuple[list[Measured], list[str]]:
-    """The cells of one run, and the overrides that make its evaluations."""
-    if not measuring:
-        return [Measured(place, found.sweep.on)], []
-    (name,) = found.sweep.on
-    table = read_experiment(base, settings).evaluate[name].model_dump(exclude_none=True)
-    short = short_names([axis.key for axis in measuring])
-    cells, overrides = [], []
-    for values in itertools.product(*(axis.values for axis in measuring)):
-        chosen = {axis.key: value for axis, value in zip(measuring, values, strict=True)}
-        tags = [f"{short[key]}-{slug(value)}" for key, value in chosen.items()]
-        # The first keeps the name, so that the file's own evaluation is not one more.
-        own = name if not cells else "-".join([name, *tags]).replace(".", "_")
-        cells.append(Measured({**place, **chosen}, (own,)))
-        changed = table
-        for key, value in chosen.items():
-            changed = _with(changed, key.split(".")[2:], value)
-        overrides.append(f"evaluate.{own}={inline(changed)}")
-    return cells, overrides
-
-
-def _with(table: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """The table with one value inside it replaced."""
-    first, *rest = path
-    inner = _with(table.get(first) or {}, rest, value) if rest else value
-    return {**table, first: inner}
-
-
-def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """The shortest unique end of each dotted path, as a part of a run's name."""
-    return {key: "-".join(end) for key, end in shortest_ends(keys).items()}
-
-
-def shortest_ends(keys: Sequence[str]) -> dict[str, Sequence[str]]:
-    """The last parts of each dotted path, as few as no other of the paths ends with."""
-    parts = [key.split(".") for key in keys]
-    return {".".join(own): _shortest_end(own, parts) for own in parts}
-
-
-def _shortest_end(own: Sequence[str], all_parts: Sequence[Sequence[str]]) -> Sequence[str]:
-    for length in range(1, len(own)):
-        if sum(other[-length:] == own[-length:] for other in all_parts) == 1:
-            return own[-length:]
-    return own
-
-
-def slug(value: Any) -> str:
-    """A value as part of a name: numbers as they are, signs as dashes, long values as a hash."""
-    text = value if isinstance(value, str) else canonical_json(value)
-    plain = re.sub(r"[^A-Za-z0-9.+_-]+", "-", text).strip("-.+").replace("+", "")
-    if not plain or len(plain) > LONGEST or (not isinstance(value, str) and "{" in text):
-        return sha256_text(canonical_json(value))[:8]
-    return plain

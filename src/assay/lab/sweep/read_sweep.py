@@ -28,7 +28,7 @@ from assay.experiment.read_file import (
 from assay.experiment.toml_write import inline
 from assay.lab.sweep.checkpoint_axis import unmeasured, value_refusal
 from assay.lab.sweep.drawn_points import drawn_points
-from assay.lab.sweep.sweep_tables import RangeSpec, Sweep
+from assay.lab.sweep.sweep_tables import BaselineSpec, RangeSpec, Sweep
 
 ARM = "arm"
 """The axis of the sweep's arms; any other axis is a dotted path or a key of a checkpoint."""
@@ -120,7 +120,7 @@ def read_sweep(file: Path) -> SweepFile:
         _check_base(found, arm)
     found = _with_points(found)
     _check_layout(found)
-    _check_baseline(found)
+    _check_baselines(found)
     return found
 
 
@@ -287,14 +287,25 @@ def _check_layout(found: SweepFile) -> None:
         raise found.refuse(("checkpoint",), f"{sweep.checkpoint!r} is not a checkpoint", EVERY)
 
 
-def _check_baseline(found: SweepFile) -> None:
-    """The baseline's cell is one of the sweep's, and its checkpoint one that there may be."""
-    baseline = found.sweep.baseline
-    if baseline is None:
-        return
+def _check_baselines(found: SweepFile) -> None:
+    """What cells are compared with are cells of the sweep, or checkpoints that there may be."""
+    if found.sweep.baseline is not None:
+        _check_baseline(found, found.sweep.baseline, ("baseline",))
+    for name, control in found.sweep.controls.items():
+        if name == "baseline":
+            raise found.refuse(("controls", name), "is the name of the baseline", "rename it")
+        _check_baseline(found, control, ("controls", name))
+    for name, arm in found.sweep.arms.items():
+        reference = parse_checkpoint(arm.checkpoint or "base")
+        if reference is None or reference.which == "all":
+            problem = f"{arm.checkpoint!r} is no single checkpoint"
+            raise found.refuse(("arms", name, "checkpoint"), problem, EVERY)
+
+
+def _check_baseline(found: SweepFile, baseline: BaselineSpec, at: KeyPath) -> None:
     axes = {axis.key: axis for axis in found.axes}
     for key, value, path in leaves(baseline.where):
-        place = ("baseline", "where", *path)
+        place = (*at, "where", *path)
         if key not in axes and key not in LATE:
             raise found.refuse(place, f"{key!r} is no axis", nearest(key, [*axes, *LATE]))
         if key in axes and value not in axes[key].values:
@@ -303,7 +314,7 @@ def _check_baseline(found: SweepFile) -> None:
             )
     if baseline.checkpoint is not None and parse_checkpoint(baseline.checkpoint) is None:
         problem = f"{baseline.checkpoint!r} is not a checkpoint"
-        raise found.refuse(("baseline", "checkpoint"), problem, EVERY)
+        raise found.refuse((*at, "checkpoint"), problem, EVERY)
 
 
 def _why_no_axis(key: str) -> str:
@@ -330,6 +341,8 @@ def _check_base(found: SweepFile, arm: str | None) -> None:
             raise found.refuse(axis.path, f"{base.name} has no such key", _offer(axis.key, values))
     _check_evaluations(found, experiment)
     axis = found.checkpoint_axis
+    if arm is not None and found.sweep.arms[arm].checkpoint is not None:
+        axis = None  # its one checkpoint stands at every value
     if axis is not None and not any(each.key.endswith(("steps", "epochs")) for each in found.axes):
         names = (*found.sweep.on, *found.sweep.selecting)
         refusal = unmeasured(axis.key, axis.values, experiment, names)
@@ -341,7 +354,7 @@ def _is_key(key: str, values: Mapping[str, Any]) -> bool:
     path = tuple(key.split("."))
     if path[0] == "model" and path[1:2] and path[1] not in ("policy", *values["helpers"]):
         return False
-    if path[0] in ("data", "stage", "evaluate") and path[1:2]:
+    if path[0] in ("data", "selections", "stage", "evaluate") and path[1:2]:
         if path[1] not in values[path[0]]:
             return False
         # The options of a benchmark are its own and free in the models.

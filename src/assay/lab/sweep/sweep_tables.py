@@ -18,7 +18,11 @@ class ArmSpec(Table):
     base: str | None = None
     """Its experiment file, relative to the sweep file; omitted means the sweep's."""
     set: dict[str, Any] = Field(default_factory=dict)
-    """Values that are its own, by dotted path."""
+    """Values that are its own, by dotted path. One of an axis under `evaluate.` is measured once,
+    and stands at every value of that axis: a zero-shot arm at every number of shots."""
+    checkpoint: str | None = None
+    """The checkpoint that it is measured at and that stands at every value of an axis of
+    checkpoints, such as `base` of a model that nothing trains; omitted: each value's own."""
 
 
 class BaselineSpec(Table):
@@ -108,6 +112,9 @@ class Sweep(Table):
     """The axis across the table; omitted: the second."""
     baseline: BaselineSpec | None = None
     """What cells are compared with; omitted: nothing is compared."""
+    controls: dict[Name, BaselineSpec] = Field(default_factory=dict)
+    """Further cells, runs or checkpoints that every cell is compared with, by name; all of these
+    comparisons and those with the baseline are one family."""
     axes: dict[str, Any] = Field(default_factory=dict)
     """Values by dotted path of the experiment, such as `stage.sft.batch = [8, 16]`, or a range."""
     search: SearchSpec = SearchSpec(how="grid")

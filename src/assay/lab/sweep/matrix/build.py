@@ -3,13 +3,14 @@
 Figures come from `judged_cells` and `summary`; runs are found in `units`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 from assay.compare.arm import Arm
 from assay.compare.fairness import Terms, check_one_metric
 from assay.errors import InputError, nearest
+from assay.lab.sweep.matrix.control_blocks import blocks
 from assay.lab.sweep.matrix.coordinates import (
     CHECKPOINT_KEYS,
     RECORD,
@@ -17,7 +18,7 @@ from assay.lab.sweep.matrix.coordinates import (
     ordered,
     place_value,
 )
-from assay.lab.sweep.matrix.judged_cells import BadBaseline, Baseline, judge_cells, scored
+from assay.lab.sweep.matrix.judged_cells import BadBaseline, Baseline, Controls, judge_cells, scored
 from assay.lab.sweep.matrix.model import (
     Cell,
     Layout,
@@ -30,7 +31,8 @@ from assay.lab.sweep.matrix.model import (
     origins_of,
 )
 from assay.lab.sweep.matrix.recommendation import recommend
-from assay.lab.sweep.matrix.summary import Controls, View, arms, margins, overlaps
+from assay.lab.sweep.matrix.summary import View, arms, margins, overlaps
+from assay.lab.sweep.matrix.training_epochs import data_files, trainings
 from assay.lab.sweep.read_sweep import ARM
 from assay.runs.manifest_file import overridden, read_manifest
 from assay.runs.run_directory import RunDirectory
@@ -48,7 +50,8 @@ class Question:
     about: str
     on: tuple[str, ...]
     ratios_to: Mapping[str, float]
-    baseline: Baseline | None
+    controls: Mapping[str, Baseline]
+    """What cells are compared with; cells show the first."""
     select: tuple[str, ...]
     """The evaluations that rank cells; empty: the only selecting one."""
     declared: tuple[str, ...]
@@ -69,30 +72,34 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
     """The matrix of the units. Raises UnknownKey, SharedCell and BadBaseline."""
     for key in layout.keys:
         check_key(key, [unit.coordinates for unit in units])
-    if ask.baseline and ask.baseline.where:
-        _check_where(units, layout, ask)
+    for each in ask.controls.values():
+        _check_where(units, layout, ask, each)
     rows, columns, layers = _axes(units, layout, ask)
     places = [(r, c, *layer) for layer in layers for r in rows for c in columns]
     cells = _placed(units, layout, places, "not in the search" if ask.chosen_points else "not run")
     ratios = tuple(ask.ratios_to.values())
     cells = {p: scored(c, ratios) if c.state == "measured" else c for p, c in cells.items()}
-    controls: Controls = {}
+    controls: dict[str, Controls] = {}
     notes = [*ask.notes, *(Note("damaged", u.problem) for u in units if u.state == "damaged")]
-    if ask.baseline is not None:
+    if ask.controls:
         terms = Terms(allow=ask.allow, axes=ask.declared)
-        cells, controls, more = judge_cells(cells, layout, ask.baseline, ratios, terms)
+        cells, controls, more = judge_cells(cells, layout, ask.controls, ratios, terms)
         notes += more
+    main = next(iter(ask.controls), "")
     measured = [unit.parts for unit in units if unit.state == "measured"]
     notes += overridden_runs(o.run for parts in measured for arm in parts for o in origins_of(arm))
-    _check_one_metric(arm for parts in (*measured, *controls.values()) for arm in parts)
-    view = View(cells, controls, ratios)
+    compared = [parts for found in controls.values() for parts in found.values()]
+    _check_one_metric(arm for parts in (*measured, *compared) for arm in parts)
+    view = View(cells, controls.get(main, {}), ratios)
+    runs = list(dict.fromkeys(run for unit in units for run in unit.runs))
     return Matrix(
         name=ask.name,
         about=ask.about,
         layout=layout,
         on=ask.on or _measured_on(cells.values()),
         ratios_to=ask.ratios_to,
-        baseline=ask.baseline.words if ask.baseline else "",
+        baseline=ask.controls[main].words if ask.controls else "",
+        controls={name: each.words for name, each in ask.controls.items()},
         rows=rows,
         columns=columns,
         layers=layers,
@@ -101,8 +108,13 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
         tally=view.tally(cells),
         arms=tuple(arms(view, layout)),
         overlaps=overlaps(layout, cells.values()),
+        blocks=tuple(blocks(layout, cells, controls, ratios)),
+        trainings=tuple(trainings(runs)),
+        data_files=tuple(data_files(runs)),
         recommendation=replace(
-            recommend(cells, controls, ask.baseline is not None, ask.select, ask.select_ratios),
+            recommend(
+                cells, controls.get(main, {}), bool(ask.controls), ask.select, ask.select_ratios
+            ),
             points=_points(cells) if ask.sweep else 0,
         ),
         notes=tuple(notes),
@@ -128,9 +140,8 @@ def _check_one_metric(arms: Iterable[Arm]) -> None:
         check_one_metric(named)
 
 
-def _check_where(units: Sequence[Unit], layout: Layout, ask: Question) -> None:
-    where = (ask.baseline.where if ask.baseline else None) or {}
-    for key, value in where.items():
+def _check_where(units: Sequence[Unit], layout: Layout, ask: Question, baseline: Baseline) -> None:
+    for key, value in (baseline.where or {}).items():
         if key not in layout.keys:
             fix = "an axis of this table: " + ", ".join(layout.keys)
             raise BadBaseline(f"the baseline's {key!r} is no axis", fix=fix)
@@ -158,14 +169,22 @@ def _axes(
     }
     # In the order of the axes; only combinations that some unit has, or will have.
     every = product(*(known[key] for key in layout.layers))
-    late = [key for key in layout.layers if key in ask.listed]
-    layers = [place for place in every if place in found or late]
+    late = [index for index, key in enumerate(layout.layers) if key in ask.listed]
+    whole = {_without(place, late) for place in found if any(place[i] is None for i in late)}
+    layers = [place for place in every if place in found or _awaited(place, late, whole)]
     return known[layout.rows], columns, tuple(layers)
+
+
+def _awaited(place: Place, late: Sequence[int], whole: Collection[Place]) -> bool:
+    """Whether a layer of a wanted checkpoint is there though nothing of it is; not so where one
+    checkpoint stands for all."""
+    listed = bool(late) and all(place[index] is not None for index in late)
+    return listed and _without(place, late) not in whole
 
 
 def _values(units: Sequence[Unit], key: str, ask: Question) -> tuple[Value, ...]:
     if key in ask.listed:
-        return ask.listed[key]
+        return (*ask.listed[key], None) if any(map(_of_all, units)) else ask.listed[key]
     values = [place_value(u.coordinates.get(key)) for u in units if _placeable(u, (key,))]
     if key == ARM:
         return tuple(dict.fromkeys(values))
@@ -179,7 +198,17 @@ def _late(key: str) -> bool:
 
 def _placeable(unit: Unit, keys: Iterable[str]) -> bool:
     """Whether the unit has a place by these keys: an unmeasured one has no checkpoint."""
-    return unit.state in ("measured", "damaged") or not any(map(_late, keys))
+    late = [key for key in keys if _late(key)]
+    return unit.state in ("measured", "damaged") or all(key in unit.coordinates for key in late)
+
+
+def _of_all(unit: Unit) -> bool:
+    """Whether the unit's one checkpoint stands at every value of an axis of checkpoints."""
+    return unit.coordinates.get("checkpoint", "") is None
+
+
+def _without(place: Place, indices: Sequence[int]) -> Place:
+    return tuple(value for index, value in enumerate(place) if index not in indices)
 
 
 def _place(unit: Unit, layout: Layout) -> Place:
@@ -204,7 +233,7 @@ def _placed(
     return {
         place: Cell(place, found[place].state, found[place])
         if place in found
-        else Cell(place, _empty_state(units, layout, place, absent), None)
+        else _empty_cell(units, layout, place, absent)
         for place in places
     }
 
@@ -231,19 +260,39 @@ def _shared(first: Unit, second: Unit, layout: Layout) -> SharedCell:
     return SharedCell(f"{first.name} and {second.name} fall into one cell{more}", fix=fix)
 
 
-def _empty_state(units: Sequence[Unit], layout: Layout, place: Place, absent: State) -> State:
-    """Why a place is empty: `absent` where no unit has its settings, or the state of its run."""
+def _empty_cell(units: Sequence[Unit], layout: Layout, place: Place, absent: State) -> Cell:
+    """A place without a unit, with the run whose settings it has."""
+    there = _units_at(units, layout, place)
+    state = _empty_state(there, layout, place, absent, standing=any(map(_of_all, units)))
+    return Cell(place, state, run=there[0].name.partition("@")[0] if there else "")
+
+
+def _units_at(units: Sequence[Unit], layout: Layout, place: Place) -> list[Unit]:
+    """The units with the settings of a place, whatever their checkpoint and record."""
     keys = [layout.rows, layout.columns, *layout.layers]
     early = {k: v for k, v in zip(keys, place, strict=True) if k is not None and not _late(k)}
-    there = [
+    return [
         unit
         for unit in units
         if all(place_value(unit.coordinates.get(k)) == v for k, v in early.items())
     ]
+
+
+def _empty_state(
+    there: Sequence[Unit], layout: Layout, place: Place, absent: State, *, standing: bool
+) -> State:
+    """Why a place is empty: `absent` where no unit has its settings, or the state of its run.
+
+    `standing`: some arms have one checkpoint for all values of an axis of checkpoints.
+    """
+    keys = [layout.rows, layout.columns, *layout.layers]
+    late = [key for key in layout.keys if _late(key)]
+    wanted = [v for k, v in zip(keys, place, strict=True) if k in CHECKPOINT_KEYS]
+    if standing and any(_of_all(u) != (value is None) for u in there for value in wanted):
+        return "not in the search"
     waiting: list[State] = [unit.state for unit in there if unit.state != "measured"]
     if waiting:
         return waiting[0]
-    late = [key for key in layout.keys if _late(key)]
     if not there or not late:
         return absent
     return "not measured" if any(key.startswith(RECORD) for key in late) else "no checkpoint"

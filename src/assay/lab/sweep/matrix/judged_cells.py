@@ -18,6 +18,7 @@ from assay.judge.confounds import Confound
 from assay.judge.families import adjust_family
 from assay.judge.scores import ItemScores, ItemsDifferError
 from assay.judge.verdict import Comparison, not_comparable
+from assay.lab.sweep.matrix.coordinates import CHECKPOINT_KEYS
 from assay.lab.sweep.matrix.model import Cell, Layout, Note, Place, origins_of
 from assay.lab.sweep.matrix.units import arm_of_seeds
 from assay.runs.measurements import evaluation_records, measured_checkpoints
@@ -80,19 +81,68 @@ def scored(cell: Cell, ratios: Sequence[float]) -> Cell:
     )
 
 
+Controls = Mapping[Place, tuple[Arm, ...]]
+"""The control of each compared cell."""
+
+
 def judge_cells(
     cells: Mapping[Place, Cell],
     layout: Layout,
-    baseline: Baseline,
+    baselines: Mapping[str, Baseline],
     ratios: Sequence[float],
     terms: Terms,
-) -> tuple[dict[Place, Cell], dict[Place, tuple[Arm, ...]], list[Note]]:
-    """The cells with their comparisons, the control of each, and why some have none."""
-    raw: dict[str, Comparison] = {}
-    controls: dict[Place, tuple[Arm, ...]] = {}
-    notes: list[Note] = []
+) -> tuple[dict[Place, Cell], dict[str, Controls], list[Note]]:
+    """The cells with their comparisons as one family, by baseline the control of each cell, and why
+    some have none.
+
+    The first of `baselines` is what cells show. A cell that others are compared with is compared
+    with that one alone.
+    """
+    raw: dict[tuple[str, Place], Comparison] = {}
+    controls: dict[str, Controls] = {}
     own: set[Place] = set()
-    for place, cell in cells.items():
+    notes: list[Note] = []
+    first, *further = baselines
+    references = {place for place in cells if _is_control(place, layout, baselines)}
+    silent = {cells[place].name for place in references}
+    for name, baseline in baselines.items():
+        others = {p: c for p, c in cells.items() if not (name in further and p in references)}
+        found, itself, said = _controls(others, cells, layout, baseline)
+        own |= itself if name == first else set()
+        notes += [each for each in said if each.subject not in silent]
+        fair = {p: _compared_or_note(cells[p], arms, ratios, terms) for p, arms in found.items()}
+        notes += [each for each in fair.values() if isinstance(each, Note)]
+        raw |= {(name, p): each for p, each in fair.items() if not isinstance(each, Note)}
+        controls[name] = {p: arms for p, arms in found.items() if not isinstance(fair[p], Note)}
+    judged = adjust_family({repr(key): each for key, each in raw.items()})
+    done = {
+        place: replace(
+            cell,
+            comparison=judged.get(repr((first, place))),
+            is_baseline=place in own,
+            against={n: judged[k] for n in baselines if (k := repr((n, place))) in judged},
+            is_control=place in references,
+        )
+        for place, cell in cells.items()
+    }
+    return done, controls, list(dict.fromkeys(notes))
+
+
+def _is_control(place: Place, layout: Layout, baselines: Mapping[str, Baseline]) -> bool:
+    """Whether a place is one of another baseline than the first."""
+    values = dict(zip(layout.keys, _of(place, layout), strict=True))
+    others = [each.where for each in [*baselines.values()][1:] if each.where]
+    return any(all(values[key] == v for key, v in where.items()) for where in others)
+
+
+def _controls(
+    wanted: Mapping[Place, Cell], cells: Mapping[Place, Cell], layout: Layout, baseline: Baseline
+) -> tuple[dict[Place, tuple[Arm, ...]], set[Place], list[Note]]:
+    """The control of each measured cell, the cells that are their own, and why some have none."""
+    found: dict[Place, tuple[Arm, ...]] = {}
+    own: set[Place] = set()
+    notes: list[Note] = []
+    for place, cell in wanted.items():
         if cell.unit is None or cell.state != "measured":
             continue
         try:
@@ -105,17 +155,18 @@ def judge_cells(
         elif [origins_of(arm) for arm in control] == [origins_of(arm) for arm in cell.unit.parts]:
             own.add(place)
         else:
-            try:
-                raw[repr(place)] = _compared(control, cell.unit.parts, ratios, terms)
-                controls[place] = control
-            except ItemsDifferError:
-                notes.append(Note("items_differ", cell.name))
-    judged = adjust_family(raw)
-    done = {
-        place: replace(cell, comparison=judged.get(repr(place)), is_baseline=place in own)
-        for place, cell in cells.items()
-    }
-    return done, controls, notes
+            found[place] = control
+    return found, own, notes
+
+
+def _compared_or_note(
+    cell: Cell, control: Sequence[Arm], ratios: Sequence[float], terms: Terms
+) -> Comparison | Note:
+    assert cell.unit is not None
+    try:
+        return _compared(control, cell.unit.parts, ratios, terms)
+    except ItemsDifferError:
+        return Note("items_differ", cell.name)
 
 
 def control_of(
@@ -128,9 +179,17 @@ def control_of(
             baseline.where.get(key, value)
             for key, value in zip(layout.keys, _of(cell.place, layout), strict=True)
         ]
-        place = tuple(changed) if layout.columns else (changed[0], None, *changed[1:])
-        other = cells.get(place)
-        return other.unit.parts if other and other.unit and other.state == "measured" else None
+        # One checkpoint of an arm may stand at every value of an axis of checkpoints.
+        standing = [
+            None if key in CHECKPOINT_KEYS else value
+            for key, value in zip(layout.keys, changed, strict=True)
+        ]
+        for values in (changed, standing):
+            place = tuple(values) if layout.columns else (values[0], None, *values[1:])
+            other = cells.get(place)
+            if other is not None and other.unit and other.state == "measured":
+                return other.unit.parts
+        return None
     found = []
     for arm in cell.unit.parts:
         origins = [_same_evaluation(origin, baseline) for origin in origins_of(arm)]
@@ -138,7 +197,8 @@ def control_of(
             return None
         # One run that all seeds are compared with counts once.
         distinct = {(o.run, o.record.key, o.checkpoint): o for o in origins if o is not None}
-        found.append(arm_of_seeds(baseline.words, list(distinct.values())))
+        first = cell.unit.first
+        found.append(arm_of_seeds(baseline.words, list(distinct.values()), first))
     return tuple(found)
 
 
@@ -150,6 +210,9 @@ def _same_evaluation(origin: Provenance, baseline: Baseline) -> Provenance | Non
         return None
     names = measured_checkpoints(run, record)
     checkpoint = baseline.checkpoint or (names[-1] if names else "")
+    if checkpoint.endswith(".last"):
+        same = [name for name in names if name.partition(".")[0] == checkpoint[:-5]]
+        checkpoint = same[-1] if same else ""
     return Provenance(run, checkpoint, record) if checkpoint in names else None
 
 

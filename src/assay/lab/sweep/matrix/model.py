@@ -61,6 +61,8 @@ class Unit:
     """Checkpoints among which this one was chosen on dev items."""
     problem: str = ""
     """The damage of a record; "" if there is none."""
+    first: int | None = None
+    """The value is that of the first so many items of the records; None: of all."""
 
 
 def origins_of(arm: Arm) -> list[Provenance]:
@@ -84,6 +86,14 @@ class Cell:
     comparison: Comparison | None = None
     """Against the baseline, corrected for the family of the matrix."""
     is_baseline: bool = False
+    against: Mapping[str, Comparison] = field(default_factory=dict)
+    """Against every control by name, the baseline among them, of the same family."""
+    is_control: bool = False
+    """Whether it is a cell that others are compared with, other than the baseline."""
+    run: str = ""
+    """The name of the run that fills it, where it is empty and a run may."""
+    command: str = ""
+    """What fills the cell; "" where it is measured, or where no command would."""
 
     @property
     def name(self) -> str:
@@ -168,6 +178,98 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True)
+class Trend:
+    """How a mean difference changed from the first to the last checkpoint that has one."""
+
+    change: Average
+    """Over the cells that both have, item by item."""
+    first: Value
+    last: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The mean differences of a row, a column or all cells, one for each checkpoint."""
+
+    key: str
+    """Of the axis; "" for all cells."""
+    value: Value
+    means: tuple[Average | None, ...]
+    trend: Trend | None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The cells of one arm, or whatever the layers are, against one control."""
+
+    control: str
+    where: tuple[tuple[str, Value], ...]
+    """The keys and values of the layers, without the axis of checkpoints."""
+    axis: str
+    """The key of checkpoints among the layers; "" if there is none."""
+    steps: tuple[Value, ...]
+    """The values of that axis; one None where there is none."""
+    tallies: tuple[Tally, ...]
+    """One for each of the steps."""
+    overall: Changes
+    rows: tuple[Changes, ...]
+    columns: tuple[Changes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One pass over the rows of a stage."""
+
+    number: int
+    """From 1; the last may be unfinished."""
+    steps: int
+    values: Mapping[str, float]
+    """By metric: means over the steps, and the last validation loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossIdentity:
+    """Whether the recorded loss is the sum of its recorded parts."""
+
+    steps: int
+    """Steps with both."""
+    wrong: tuple[int, ...]
+    """Those where it is not."""
+    largest: float
+    """The largest gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageEpochs:
+    """The training of one stage of a run."""
+
+    run: str
+    stage: str
+    method: str
+    data: str
+    """The data set that it learned from."""
+    epochs: tuple[Epoch, ...]
+    identity: LossIdentity | None
+    reference: str
+    """What the KL is measured against: `stage_start` or `base`; "" without one."""
+    first_kl: float | None
+    """The KL of the first step."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """The rows of a data set that some runs learned from."""
+
+    name: str
+    contents: str
+    """Their fingerprint."""
+    rows: int | None
+    groups: Mapping[str, float]
+    """Of stored candidates: see `lab.setup.manifest.group_figures`; empty for other rows."""
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """One omission or warning."""
 
@@ -202,6 +304,8 @@ class Matrix:
     ratios_to: Mapping[str, float]
     baseline: str
     """In words: what cells are compared with; empty where nothing is."""
+    controls: Mapping[str, str]
+    """The same for all that cells are compared with, by name; the first is the baseline."""
     rows: tuple[Value, ...]
     columns: tuple[Value, ...]
     layers: tuple[Place, ...]
@@ -211,6 +315,9 @@ class Matrix:
     arms: tuple[ArmView, ...]
     overlaps: tuple[Overlap, ...]
     recommendation: Recommendation
+    blocks: tuple[Block, ...] = ()
+    trainings: tuple[StageEpochs, ...] = ()
+    data_files: tuple[DataFile, ...] = ()
     notes: tuple["Note", ...] = ()
     """Omissions with their reasons, and warnings."""
 

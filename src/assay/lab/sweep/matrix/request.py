@@ -7,6 +7,7 @@ named. `build` makes the matrix.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from assay.data.hashing import canonical_json, sha256_text
@@ -16,6 +17,7 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.overrides import parse_override
 from assay.lab.sweep.matrix.build import Question, build
 from assay.lab.sweep.matrix.coordinates import CHECKPOINT_KEYS
+from assay.lab.sweep.matrix.filling import fill_command, resume_command, with_commands
 from assay.lab.sweep.matrix.judged_cells import Baseline, baseline_run
 from assay.lab.sweep.matrix.model import Layout, Matrix, Note, Unit
 from assay.lab.sweep.matrix.units import (
@@ -28,6 +30,7 @@ from assay.lab.sweep.matrix.units import (
 )
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import POINT, SweepFile, leaves, read_sweep
+from assay.lab.sweep.sweep_tables import BaselineSpec
 from assay.runs.measurements import evaluation_records
 
 
@@ -82,13 +85,15 @@ def _of_runs(root: Path, names: Sequence[str], request: Request) -> Matrix:
         about=" ".join(names),
         on=request.on,
         ratios_to={},
-        baseline=_baseline(root, request.baseline),
+        controls=_named(_baseline(root, request.baseline)),
         select=(request.select,) if request.select else (),
         declared=layout.keys,
         allow=request.allow,
         notes=_damaged(root, slots, names),
     )
-    return _build(slots, layout, ask, request.checkpoint)
+    return with_commands(
+        _build(slots, layout, ask, request.checkpoint), partial(resume_command, root)
+    )
 
 
 def _of_sweep(root: Path, found: SweepFile, request: Request) -> Matrix:
@@ -99,17 +104,15 @@ def _of_sweep(root: Path, found: SweepFile, request: Request) -> Matrix:
         select = (request.select,)
     layout = sweep_layout(found, request)
     baseline = _baseline(root, request.baseline)
-    if request.baseline is None and sweep.baseline is not None:
-        spec = sweep.baseline
-        where = {key: value for key, value, _ in leaves(spec.where)}
-        run = baseline_run(root, spec.run) if spec.run else None
-        baseline = run or Baseline(where=where or None, checkpoint=spec.checkpoint)
+    if baseline is None and sweep.baseline is not None:
+        baseline = _of_spec(root, sweep.baseline)
+    controls = {name: _of_spec(root, spec) for name, spec in sweep.controls.items()}
     ask = Question(
         name=sweep.name,
         about=sweep.about,
         on=request.on or sweep.on,
         ratios_to={} if request.on else sweep.ratios_of(sweep.on),
-        baseline=baseline,
+        controls={**_named(baseline), **controls},
         select=select,
         declared=(*layout.keys, *declared_by(found)),
         allow=request.allow,
@@ -121,7 +124,8 @@ def _of_sweep(root: Path, found: SweepFile, request: Request) -> Matrix:
     )
     if request.on:
         slots = [Slot(s.name, s.coordinates, s.runs, s.seeds) for s in slots]
-    return _build(slots, layout, ask, request.checkpoint or sweep.checkpoint)
+    made = _build(slots, layout, ask, request.checkpoint or sweep.checkpoint)
+    return with_commands(made, partial(fill_command, root, found.file))
 
 
 def _damaged(root: Path, slots: Sequence[Slot], names: Sequence[str]) -> tuple[Note, ...]:
@@ -195,6 +199,17 @@ def _baseline(root: Path, text: str | None) -> Baseline | None:
     if text == "base" or parse_checkpoint(text) is not None:
         return Baseline(checkpoint=text)
     return baseline_run(root, text)
+
+
+def _of_spec(root: Path, spec: BaselineSpec) -> Baseline:
+    where = {key: value for key, value, _ in leaves(spec.where)}
+    run = baseline_run(root, spec.run) if spec.run else None
+    return run or Baseline(where=where or None, checkpoint=spec.checkpoint)
+
+
+def _named(baseline: Baseline | None) -> dict[str, Baseline]:
+    """The baseline among the controls, which have names of their own."""
+    return {} if baseline is None else {"baseline": baseline}
 
 
 def _typed(text: str) -> object:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.compare.arm import Arm
 from assay.compare.fairness import ROWS
 from assay.judge.averages import Average, average, average_change
 from assay.judge.families import Tally, relation, tally
+from assay.judge.verdict import Comparison
 from assay.lab.sweep.matrix.coordinates import ordered
-from assay.lab.sweep.matrix.judged_cells import pooled
+from assay.lab.sweep.matrix.judged_cells import Controls, pooled
 from assay.lab.sweep.matrix.model import (
     ArmView,
     Cell,
@@ -21,7 +21,6 @@ from assay.lab.sweep.matrix.model import (
     Overlap,
     Place,
     Value,
-    origins_of,
 )
 from assay.lab.sweep.read_sweep import ARM
 
@@ -47,8 +46,9 @@ def overlaps(layout: Layout, cells: Iterable[Cell]) -> tuple[Overlap, ...]:
 def item_ids(cell: Cell) -> frozenset[str]:
     """The items of a cell, with their benchmarks in the ids."""
     assert cell.unit is not None
-    records = [origin.record for arm in cell.unit.parts for origin in origins_of(arm)[:1]]
-    return frozenset(f"{r.benchmark}\n{item}" for r in records for item in r.items)
+    return frozenset(
+        f"{arm.benchmark}\n{item}" for arm in cell.unit.parts for item in arm.scores.item_ids
+    )
 
 
 def _of_axis(key: str, groups: Mapping[Value, Sequence[Cell]]) -> list[Overlap]:
@@ -86,10 +86,6 @@ def _nested_rows(key: str, tables: Mapping[Value, Mapping[str, Any]]) -> list[Ov
     return [Overlap(key, "rows", "nested", tuple(counts.items()))]
 
 
-Controls = Mapping[Place, tuple[Arm, ...]]
-"""The baseline of each compared cell."""
-
-
 @dataclass(frozen=True, slots=True)
 class View:
     """Cells with the inputs of averages."""
@@ -97,6 +93,17 @@ class View:
     cells: Mapping[Place, Cell]
     controls: Controls
     ratios: tuple[float, ...]
+    control: str = ""
+    """The name of the control; "" for the baseline."""
+
+    def comparison(self, cell: Cell) -> Comparison | None:
+        """The cell's comparison with the control."""
+        return cell.against.get(self.control) if self.control else cell.comparison
+
+    def is_fair(self, place: Place) -> bool:
+        """Whether the cell has a fair comparison with the control."""
+        found = self.comparison(self.cells[place])
+        return found is not None and found.verdict != "not comparable"
 
     def average(self, places: Sequence[Place]) -> Average | None:
         """The mean over the measured cells among `places`; None where there is none."""
@@ -108,16 +115,16 @@ class View:
         """The mean difference over the fairly compared cells among `places`."""
         pairs = []
         for place in places:
-            cell = self.cells[place]
-            fair = cell.comparison is not None and cell.comparison.verdict != "not comparable"
-            if fair and cell.unit is not None:
-                pairs.append((pooled(self.controls[place]), pooled(cell.unit.parts)))
+            unit = self.cells[place].unit
+            if self.is_fair(place) and unit is not None:
+                pairs.append((pooled(self.controls[place]), pooled(unit.parts)))
         return average_change(pairs, self.ratios) if pairs else None
 
     def tally(self, cells: Mapping[Place, Cell]) -> Tally:
         """The counts over some of the cells."""
-        compared = {repr(p): c.comparison for p, c in cells.items() if c.comparison is not None}
-        items = {repr(p): item_ids(c) for p, c in cells.items() if c.comparison is not None}
+        found = {p: self.comparison(c) for p, c in cells.items()}
+        compared = {repr(p): c for p, c in found.items() if c is not None}
+        items = {repr(p): item_ids(c) for p, c in cells.items() if found[p] is not None}
         run = sum(c.state == "measured" for c in cells.values())
         absent = sum(c.state in ("no checkpoint", "not in the search") for c in cells.values())
         return tally(compared, run, len(cells) - run - absent, items)

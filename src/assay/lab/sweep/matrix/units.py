@@ -17,6 +17,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.judge.scores import ItemScores
 from assay.lab.sweep.matrix.coordinates import (
+    CHECKPOINT_KEYS,
     checkpoint_coordinates,
     record_coordinates,
     run_coordinates,
@@ -26,7 +27,7 @@ from assay.lab.sweep.matrix.model import State, Unit, Value, origins_of
 from assay.lab.sweep.planned_runs import Planned
 from assay.lab.sweep.read_sweep import POINT
 from assay.runs.checkpoints import read_selection, step_name
-from assay.runs.measurements import evaluation_records, measured_checkpoints
+from assay.runs.measurements import evaluation_records, known_checkpoints, measured_checkpoints
 from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.run_names import RunNotFound, find_run, read_run_name
@@ -45,6 +46,10 @@ class Slot:
     """The expected seeds."""
     on: tuple[str, ...] = ()
     """Its own evaluations, where they are not those of the matrix."""
+    first: int | None = None
+    """The first so many items of each record are its value; None: all."""
+    checkpoint: str | None = None
+    """The one checkpoint that stands at every value of an axis of checkpoints; None: its own."""
 
 
 def slots_of_runs(root: Path, names: Sequence[str], *, by_seed: bool = False) -> list[Slot]:
@@ -105,8 +110,13 @@ def slots_of_sweep(root: Path, planned: Sequence[Planned]) -> tuple[list[Slot], 
         known = {**flat_of(plan), "name": plan.name, POINT: plan.point}
         for cell in plan.cells:
             coordinates = {**known, **cell.place}
+            if cell.checkpoint is not None:
+                coordinates |= dict.fromkeys(CHECKPOINT_KEYS)
             seeds = len(plan.experiment.seeds)
-            slots.append(Slot(plan.name, coordinates, tuple(same), seeds, cell.on))
+            runs = tuple(same)
+            slots.append(
+                Slot(plan.name, coordinates, runs, seeds, cell.on, cell.first, cell.checkpoint)
+            )
     return slots, others
 
 
@@ -137,6 +147,8 @@ class Ask:
 def units_of(slot: Slot, ask: Ask) -> list[Unit]:
     """The units of a slot: one for each record and checkpoint, or one that says why there is
     none."""
+    if slot.checkpoint is not None:
+        ask = replace(ask, checkpoint=slot.checkpoint, by_checkpoint=False, listed=None)
     states = {run: read_status(run.path).status for run in slot.runs}
     finished = [run for run, state in states.items() if state == "finished"]
     if not finished:
@@ -156,9 +168,27 @@ def units_of(slot: Slot, ask: Ask) -> list[Unit]:
                 found.setdefault((tuple(r.name for r in records), label), []).append(origins)
                 places[label] = place
                 looks = max(looks, _looks(run, label))
-    if not found:
+    if not found and ask.listed is None:
         return [Unit(slot.name, slot.coordinates, "not measured", slot.runs)]
-    return [_unit(slot, seeds, looks, places[label]) for (_, label), seeds in found.items()]
+    made = [_unit(slot, seeds, looks, places[label]) for (_, label), seeds in found.items()]
+    return [*made, *_without_record(slot, finished[-1], ask, list(places.values()))]
+
+
+def _without_record(
+    slot: Slot, run: RunDirectory, ask: Ask, measured: Sequence[Mapping[str, Any]]
+) -> Iterator[Unit]:
+    """A unit for each wanted checkpoint that the run has and its evaluation has no record of."""
+    key, values = ask.listed or ("", ())
+    experiment = read_experiment(run.spec)
+    known = known_checkpoints(run)
+    stage = next((name.partition(".")[0] for name in reversed(known) if name != "base"), "")
+    for value in values:
+        wanted = str(value)
+        if key != "checkpoint" and isinstance(value, int | float):
+            step = value if key == "step" else step_of_epoch(run, experiment, stage, value)
+            wanted = f"{stage}.{step_name(int(step))}" if step is not None else ""
+        if {key: value} not in measured and (wanted in known or key == "checkpoint"):
+            yield Unit(slot.name, {**slot.coordinates, key: value}, "not measured", slot.runs)
 
 
 def _record_groups(
@@ -262,19 +292,20 @@ def _unit(
     place = {**derived, **slot.coordinates, **at}
     missing = max(slot.seeds - len(seeds), 0)
     try:
-        parts = tuple(arm_of_seeds(name, origins) for origins in zip(*seeds, strict=True))
+        arms = [arm_of_seeds(name, origins, slot.first) for origins in zip(*seeds, strict=True)]
     except DamagedRecord as error:
         return Unit(name, place, "damaged", slot.runs, problem=str(error))
-    return Unit(name, place, "measured", slot.runs, parts, missing, looks)
+    return Unit(name, place, "measured", slot.runs, tuple(arms), missing, looks, first=slot.first)
 
 
-def arm_of_seeds(name: str, origins: Sequence[Provenance]) -> Arm:
-    """The finished records of one setting as an arm: scores and errors without the texts.
+def arm_of_seeds(name: str, origins: Sequence[Provenance], first: int | None = None) -> Arm:
+    """The finished records of one setting as an arm: scores and errors without the texts; of each
+    record all items, or the first so many.
 
     Raises DamagedRecord.
     """
-    first, *further = (load_arm(origin, outputs=False) for origin in origins)
-    return with_seeds(first, further, name) if further else first
+    one, *further = (load_arm(origin, outputs=False, first=first) for origin in origins)
+    return with_seeds(one, further, name) if further else one
 
 
 def dev_scores(unit: Unit, select: str, checkpoint: str | None = None) -> list[ItemScores] | None:

@@ -18,7 +18,7 @@ from assay.data.episode import Turn, tokens_of
 from assay.models.inference import InferenceModel
 from assay.rollout.engines.cpu.kv_cache import Cache, CacheShape, PrefillPlan, Segment, empty_cache
 
-BLOCK = 32
+BLOCK = 16
 """Tokens of one block."""
 BUDGET_BYTES = 1 << 30
 

@@ -1,0 +1,40 @@
+"""`assay ceiling FILE`: what demonstrations can do at all, before a selector is built."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.cli.output import Outcome
+from assay.cli.run import Overrides
+
+
+def ceiling(
+    root: Path,
+    file: Annotated[Path, typer.Argument(help="The experiment file.")],
+    overrides: Overrides = None,
+    on: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The evaluation; else the first with pools.")
+    ] = None,
+    items: Annotated[int | None, typer.Option(min=1, help="Only the first N items.")] = None,
+    draws: Annotated[int, typer.Option(min=1, help="Random selections of each item.")] = 4,
+    breadth: Annotated[
+        int, typer.Option(min=1, help="Selections that the search of a pair extends.")
+    ] = 3,
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="Search all ordered selections.")
+    ] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the table as Markdown, for a page.")
+    ] = False,
+) -> Outcome:
+    """Measure zero-shot, random, most similar and best demonstrations, without training."""
+    from assay.lab.ceiling.measure import CeilingRequest, measure_ceiling
+    from assay.library.actions import shown as progress
+    from assay.report.ceiling_tables import ceiling_markdown, ceiling_shown
+
+    request = CeilingRequest(on, items, draws, None if exhaustive else breadth)
+    with progress(True) as observer:
+        found = measure_ceiling(file, overrides or (), root, request, observer)
+    shown = [ceiling_markdown(found)] if markdown else ceiling_shown(found)
+    return Outcome(found, shown, warnings=found.warnings)

@@ -1,0 +1,92 @@
+"""The `[selections.NAME]` tables: stored selections of demonstrations for queries.
+
+Only the accepted values are defined here. `assay generate` makes the selections, and a data set
+reads them as `source = "selections:NAME"`.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from assay.experiment.base_table import Count, Few, Many, Table, Temperature, raise_all, refused
+
+SELECTIONS = "selections"
+"""The kind of a data source that takes stored selections, and the name of the table."""
+FILE = "path:"
+RUN = "run:"
+
+Unhealthy = Literal["few_queries_with_a_positive", "few_groups_with_signal"]
+"""What `allow` may accept, see `judge.group_health`."""
+
+
+class SelectionsSpec(Table):
+    """Stored selections: a few for each query, with what the frozen model made of them."""
+
+    data: str
+    """The queries: a data set of the demos task, or its dev part."""
+    kind: Literal["beam", "mixed"] | None = None
+    """`beam`: the best of a beam search by InfoScore, which the frozen model computes; `mixed`: a
+    trained selector's beam and samples, the most similar demonstrations, and random ones. This or
+    `file`."""
+    file: str | None = None
+    """`path:rl_data.json`, relative to the lab's root: selections that were made elsewhere."""
+    width: Few = 5
+    """Selections that a beam search keeps for each query; those with the highest score."""
+    selector: str | None = None
+    """Of `mixed`: the trained selector, `run:NAME@CHECKPOINT`."""
+    temperatures: Many[Temperature] = (1.0, 1.3)
+    """Of `mixed`: temperatures at which the selector's picks are sampled."""
+    samples: Few = 2
+    """Of `mixed`: samples at each temperature."""
+    similar: Annotated[int, Field(ge=0, le=1000)] = 5
+    """Of `mixed`: selections of the demonstrations most similar to the query."""
+    random: Annotated[int, Field(ge=0, le=1000)] = 1
+    """Of `mixed`: selections drawn at random."""
+    seed: Count = 42
+    """Of `mixed`: what samples and random selections are drawn by."""
+    fallback: Literal["skip", "keep"] = "skip"
+    """Selections that the benchmark's own metric did not score; skipped ones are counted."""
+    require_positive: bool = False
+    """Only queries with a selection after which the frozen model's answer scored."""
+    allow: Many[Unhealthy] = ()
+    """Faults of the groups that are accepted all the same."""
+
+    @model_validator(mode="after")
+    def _made_or_read(self) -> Self:
+        raise_all(self._conflicts())
+        return self
+
+    @property
+    def makes(self) -> dict[str, object]:
+        """The settings that what is made depends on."""
+        read_only = {"fallback", "require_positive", "allow"}
+        return self.model_dump(mode="json", exclude_none=True, exclude=read_only)
+
+    def _conflicts(self) -> Iterator[PydanticCustomError]:
+        if (self.kind is None) == (self.file is None):
+            found = "neither" if self.kind is None else "both"
+            yield refused("kind", f"{found} of 'kind' and 'file' given", "write one of them")
+        if self.file is not None and not self.file.removeprefix(FILE):
+            yield refused("file", "names no file", 'write file = "path:rl_data.json"')
+        elif self.file is not None and not self.file.startswith(FILE):
+            yield refused("file", f"{self.file!r} is no path", f'write file = "path:{self.file}"')
+        if (self.kind == "mixed") != (self.selector is not None):
+            fix = 'for example selector = "run:NAME@STAGE.best"'
+            missing = self.selector is None
+            problem = "missing" if missing else 'only kind = "mixed" asks a selector'
+            yield refused("selector", problem, fix if missing else "remove it")
+        elif self.selector is not None and not self.selector.startswith(RUN):
+            fix = 'write selector = "run:NAME@STAGE.best"'
+            yield refused("selector", f"{self.selector!r} names no run", fix)
+        yield from self._of_another_kind()
+
+    def _of_another_kind(self) -> Iterator[PydanticCustomError]:
+        own = {"temperatures", "samples", "similar", "random", "seed"}
+        wrong = set[str]() if self.kind == "mixed" else own
+        wrong |= set() if self.kind else {"width"}
+        for key in sorted(wrong & self.model_fields_set):
+            if getattr(self, key) != type(self).model_fields[key].default:
+                what = "mixed" if key in own else "beam"
+                yield refused(key, f'only kind = "{what}" reads it', "remove it")

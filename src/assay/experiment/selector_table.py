@@ -1,0 +1,39 @@
+"""The `[selector]` table: how a selector of demonstrations, `model = "selector:KIND"`, is made.
+
+Only the accepted values are defined here; kinds and settings meet in `Experiment`. Nothing is
+opened.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from assay.experiment.base_table import Few, Positive, Table
+
+SCHEME = "selector:"
+KINDS = ("pointer", "bi_encoder", "lever", "random", "similarity", "oracle")
+"""The selectors that there are, by the name behind the scheme."""
+UNTRAINED = ("random", "similarity", "oracle")
+"""Those without weights: nothing is trained. The oracle searches with the right answers."""
+
+
+class SelectorSpec(Table):
+    """A selector of demonstrations. Each setting belongs to the kinds that it names."""
+
+    features: Literal["minilm", "clip"] = "minilm"
+    """What the selector sees of queries and demonstrations: `minilm` embeds their texts; `clip`
+    their texts and images, each normalised, averaged and normalised again."""
+    answers: bool = False
+    """Whether the features of a demonstration are the mean of its question's and its answer's."""
+    hidden: Few = 256
+    """Width of the pointer's layers."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Share of numbers dropped while sft, rft and rce train; omitted: 0.5, of a lever 0.1. grpo
+    compares likelihoods with those of sampling, which has no dropout, and trains without it unless
+    the stage sets `dropout`."""
+    temperature: Positive = 0.1
+    """Cosines are divided by it (pointer, bi_encoder)."""
+    gate: bool = False
+    """Whether a pick changes what the pointer looks for next."""
+    vocabulary: Few = 2048
+    """Demonstrations that the Lever-LM has words for; a larger set is refused."""

@@ -1,0 +1,1 @@
+"""What demonstrations can do at all for an experiment, before a selector is built."""

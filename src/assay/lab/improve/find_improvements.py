@@ -1,0 +1,56 @@
+"""Lists the improvements that the records of a run support, ranked.
+
+`RULES` is the register; nothing is listed that no rule found evidence for. Adds no words.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from assay.judge.improvements import Improvement, ranked
+from assay.lab.improve import group_rules, pool_rules, result_rules, training_rules
+from assay.lab.improve.run_evidence import RunEvidence, gather_evidence
+from assay.runs.run_directory import RunDirectory
+
+RULES: Mapping[str, Callable[[RunEvidence], Iterator[Improvement]]] = {
+    "keep_start": result_rules.keep_start,
+    "take_best": result_rules.take_best,
+    "stop_early": result_rules.stop_early,
+    "look_at_dev": result_rules.look_at_dev,
+    "load_strictly": training_rules.load_strictly,
+    "same_picks": result_rules.same_picks,
+    "one_pool": pool_rules.one_pool,
+    "few_used": pool_rules.few_used,
+    "fallback_scores": group_rules.fallback_scores,
+    "standardised_twice": group_rules.standardised_twice,
+    "kl_at_start": training_rules.kl_at_start,
+    "health": training_rules.health,
+    "tied_groups": group_rules.tied_groups,
+    "nothing_changed": result_rules.nothing_changed,
+    "kl_on_ties": group_rules.kl_on_ties,
+    "kl_returns": training_rules.kl_returns,
+    "flat_weights": group_rules.flat_weights,
+    "right_answer_in_pool": pool_rules.right_answer_in_pool,
+    "more_items": result_rules.more_items,
+    "break_ties": group_rules.break_ties,
+    "freeze": training_rules.freeze,
+}
+"""By name. Each yields improvements for the stages, evaluations and data sets that it looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Improvements:
+    """What the records of a run say could be done better."""
+
+    run: RunDirectory
+    found: tuple[Improvement, ...]
+    """Ranked, see `judge.improvements.ranked`."""
+    looked_at: tuple[str, ...]
+    """The stages and evaluations that recorded something."""
+
+
+def find_improvements(run: RunDirectory) -> Improvements:
+    """The improvements that the records of a run support. Raises what reading them raises."""
+    evidence = gather_evidence(run)
+    found = ranked(each for rule in RULES.values() for each in rule(evidence))
+    names = (*evidence.stages, *(each.record.name for each in evidence.measured))
+    return Improvements(run, tuple(found), names)

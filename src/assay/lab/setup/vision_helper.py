@@ -1,0 +1,270 @@
+"""A helper model in this process that reads images beside text: answers, and scores of answers.
+
+Prompts are computed by `models.shared_prefill`: what the selections of a query begin with alike,
+images included, goes through the layers once in a batch. What the vision model makes of an image is
+kept for later prompts. Requests of several threads are joined as in `local_helper`. Nothing is
+trained.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from assay.data.pictures import images_in, picture_of, unreadable
+from assay.data.renderings.template import RenderingError
+from assay.data.row import ImagePart, Message
+from assay.errors import InputError
+from assay.lab.setup.local_helper import JointCalls
+from assay.models.numeric import widened
+from assay.models.prefix_tree import Tokens
+from assay.models.shared_prefill import Reached, Reading, Rows, prefill, reading
+from assay.models.vision_language import (
+    ReadImage,
+    VisionLanguage,
+    image_features,
+    read_picture,
+)
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.plain.plain_sampler import drawn_tokens, stopped
+from assay.rollout.token_choice import key_states
+from assay.tasks.helper_model import HelperAnswer, HelperFailed, Usage
+
+FEATURE_BYTES = 256 << 20
+"""What the vision model made of images, kept for later prompts."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The tokens of a conversation, and its images."""
+
+    tokens: Tokens
+    images: tuple[ReadImage, ...]
+
+
+Ask = tuple[Sampling, Prompt, SampleKey]
+Score = tuple[Prompt, Tokens]
+
+
+@dataclass
+class KeptImages:
+    """Images by sha256 as the model takes them, the least recently used first."""
+
+    loaded: VisionLanguage
+    read: OrderedDict[str, tuple[ReadImage, Tensor | None]] = field(default_factory=OrderedDict)
+    computed: int = 0
+    """Images that went through the vision model so far."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def image(self, part: ImagePart) -> ReadImage:
+        """Raises DataError for an image that cannot be read."""
+        with self._lock:
+            if part.sha256 not in self.read:
+                self.read[part.sha256] = self._read(part), None
+            self.read.move_to_end(part.sha256)
+            return self.read[part.sha256][0]
+
+    def _read(self, part: ImagePart) -> ReadImage:
+        picture = picture_of(part)
+        try:
+            return read_picture(self.loaded, part.sha256, picture)
+        except InputError as error:
+            raise unreadable(part, error) from error
+
+    def features(self, image: ReadImage) -> Tensor:
+        """What stands for the image's tokens (I, D)."""
+        with self._lock:
+            features_ID = self.read.get(image.sha256, (image, None))[1]
+            if features_ID is None:
+                features_ID = image_features(self.loaded, image)
+                self.computed += 1
+                self.read[image.sha256] = image, features_ID
+                self._let_go()
+            return features_ID
+
+    def _let_go(self) -> None:
+        held = sum(kept.nbytes for _, kept in self.read.values() if kept is not None)
+        while held > FEATURE_BYTES and len(self.read) > 1:
+            _, (_, kept) = self.read.popitem(last=False)
+            held -= 0 if kept is None else kept.nbytes
+
+
+@dataclass(frozen=True)
+class VisionHelper:
+    """See `HelperModel`. Requests that are too long, or that the template cannot render, fail by
+    themselves; an image that cannot be read stops the run and names its row."""
+
+    name: str
+    loaded: VisionLanguage
+    sampling: Sampling
+    usage: Usage = field(default_factory=Usage)
+    images: KeptImages = field(init=False, repr=False)
+    _ask: JointCalls[Ask, HelperAnswer] = field(init=False, repr=False)
+    _score: JointCalls[Score, tuple[float, ...]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Answers and scores take turns."""
+        busy = threading.Lock()
+        object.__setattr__(self, "images", KeptImages(self.loaded))
+        object.__setattr__(self, "_ask", JointCalls(self._answers, busy))
+        object.__setattr__(self, "_score", JointCalls(self._scores, busy))
+
+    @property
+    def fingerprint(self) -> str:
+        """The sha256 of the weights, and that of chat template and image processor."""
+        return self.loaded.fingerprint
+
+    def answer(
+        self,
+        conversations: Sequence[Sequence[Message]],
+        sampling: Sampling,
+        keys: Sequence[SampleKey],
+    ) -> list[HelperAnswer]:
+        """See `HelperModel`. Raises DataError for an image that cannot be read."""
+        if sampling.stop is not None:
+            sampling = replace(sampling, stop=replace(sampling.stop, decode=self._decoded))
+        answers: dict[int, HelperAnswer] = {}
+        asked: dict[int, Ask] = {}
+        for n, (messages, key) in enumerate(zip(conversations, keys, strict=True)):
+            try:
+                asked[n] = sampling, self._prompt(messages, sampling.max_tokens), key
+            except HelperFailed as failed:
+                answers[n] = HelperAnswer("", failure=str(failed))
+        answers |= zip(asked, self._ask([*asked.values()]) if asked else [], strict=True)
+        found = [answers[n] for n in range(len(conversations))]
+        self.usage.answered(found)
+        return found
+
+    def score(
+        self,
+        conversations: Sequence[Sequence[Message]],
+        answers: Sequence[str],
+        ended: bool = False,
+    ) -> list[tuple[float, ...]]:
+        """See `HelperModel`. Raises DataError for an image that cannot be read."""
+        end = self.loaded.renderer.answer_end if ended else ()
+        texts = [(*self.loaded.renderer.text(answer), *end) for answer in answers]
+        try:
+            asked = [
+                (self._prompt(messages, len(text)), text)
+                for messages, text in zip(conversations, texts, strict=True)
+            ]
+        except HelperFailed:
+            self.usage.scored(len(texts), 0, failures=1)
+            raise
+        return self._score(asked)
+
+    def _prompt(self, messages: Sequence[Message], more: int) -> Prompt:
+        """A conversation before `more` tokens. Raises HelperFailed, DataError."""
+        images = tuple(self.images.image(part) for part in images_in(messages))
+        try:
+            tokens = self.loaded.renderer.prompt(messages, [image.written for image in images])
+        except RenderingError as error:
+            raise HelperFailed(f"{self.name}: {error}") from error
+        most = self.loaded.longest
+        if most is not None and len(tokens) + more > most:
+            shown = f"{sum(image.tokens for image in images)} of {len(images)} images"
+            problem = f"{len(tokens)} tokens ({shown}) and an answer of {more} are more than"
+            raise HelperFailed(f"{self.name}: {problem} its {most}")
+        return Prompt(tokens, images)
+
+    def _reading(self, prompt: Prompt, answer: Tokens = ()) -> Reading:
+        features = [self.images.features(image) for image in prompt.images]
+        tokens = prompt.tokens + answer
+        return reading(self.loaded, tokens, prompt.images, features, len(prompt.tokens) - 1)
+
+    def _decoded(self, tokens: Sequence[int]) -> str:
+        kept = [token for token in tokens if token not in self.loaded.end_tokens]
+        return self.loaded.renderer.tokenizer.decode(kept, skip_special_tokens=False)
+
+    def _answers(self, asked: list[Ask]) -> list[HelperAnswer]:
+        """The answers to prompts, those with the same settings together."""
+        found: dict[int, HelperAnswer] = {}
+        for sampling in dict.fromkeys(each[0] for each in asked):
+            places = [n for n, each in enumerate(asked) if each[0] == sampling]
+            found |= self._drawn(sampling, {n: asked[n] for n in places})
+        return [found[n] for n in range(len(asked))]
+
+    def _drawn(self, sampling: Sampling, asked: dict[int, Ask]) -> dict[int, HelperAnswer]:
+        """Answers by the number of their request; equal prompts are read once."""
+        members: dict[Prompt, list[int]] = {}
+        for n, (_, prompt, _) in asked.items():
+            members.setdefault(prompt, []).append(n)
+        prompts = [*members]
+        found: dict[int, HelperAnswer] = {}
+        for batch, reached in prefill(self.loaded, [self._reading(each) for each in prompts]):
+            owners = [(n, row) for s, row in reached.done for n in members[prompts[batch[s]]]]
+            if not owners:
+                continue
+            rows = reached.rows.chosen([row for _, row in owners])
+            logits_RV = reached.logits_RKV[[row for _, row in owners], -1]
+            states_R = key_states([asked[n][2] for n, _ in owners])
+            actions = decoded(rows, logits_RV, states_R, sampling, self.loaded.end_tokens)
+            for (n, _), each in zip(owners, actions, strict=True):
+                found[n] = self._answer(asked[n][1], each, sampling)
+        return found
+
+    def _answer(self, prompt: Prompt, actions: list[int], sampling: Sampling) -> HelperAnswer:
+        text = self._decoded(actions)
+        text = text if sampling.stop is None else sampling.stop.cut(text)
+        ended = "stop" if stopped(actions, self.loaded.end_tokens, sampling.stop) else "length"
+        return HelperAnswer(text, ended, len(prompt.tokens), len(actions))
+
+    def _scores(self, asked: list[Score]) -> list[tuple[float, ...]]:
+        """Log-probs of answers; the last token of an answer is predicted, never read."""
+        members: dict[tuple[Prompt, Tokens], list[int]] = {}
+        for n, (prompt, answer) in enumerate(asked):
+            if answer:
+                members.setdefault((prompt, answer[:-1]), []).append(n)
+        read = [*members]
+        found: list[list[float]] = [[] for _ in asked]
+        computed = 0
+        for batch, reached in prefill(self.loaded, [self._reading(*each) for each in read]):
+            computed += reached.computed
+            for sequence, logps_KV, start, end in scored_places(reached):
+                for n in members[read[batch[sequence]]]:
+                    prompt, answer = asked[n]
+                    begin = len(prompt.tokens) - 1
+                    for place in range(max(start, begin), end):
+                        logp = logps_KV[place - end, answer[place - begin]]
+                        found[n].append(float(logp))
+        self.usage.scored(len(asked), computed)
+        return [tuple(each) for each in found]
+
+
+def scored_places(reached: Reached) -> Iterator[tuple[int, Tensor, int, int]]:
+    """(sequence, log-probs (K, V), start, end) for every sequence of every piece."""
+    for row, piece in enumerate(reached.pieces):
+        logps_KV = widened(reached.logits_RKV[row]).log_softmax(dim=-1)
+        for sequence in range(piece.first, piece.stop):
+            yield sequence, logps_KV, piece.start, piece.end
+
+
+def decoded(
+    rows: Rows,
+    logits_RV: Tensor,
+    states_R: np.ndarray,
+    sampling: Sampling,
+    end_tokens: frozenset[int],
+) -> list[list[int]]:
+    """The tokens that continue each row, up to an end token, a stop string or `max_tokens`."""
+    written: list[list[int]] = [[] for _ in states_R]
+    live = list(range(len(written)))
+    for place in range(sampling.max_tokens):
+        token_R, _ = drawn_tokens(logits_RV, states_R[live], place, sampling)
+        for n, token in zip(live, token_R.tolist(), strict=True):
+            written[n].append(token)
+        going = [
+            row for row, n in enumerate(live) if not stopped(written[n], end_tokens, sampling.stop)
+        ]
+        if not going or place + 1 == sampling.max_tokens:
+            break
+        if len(going) < len(live):
+            rows, live = rows.chosen(going), [live[row] for row in going]
+            token_R = token_R[going]
+        logits_RV = rows.feed(token_R.to(torch.long))
+    return written

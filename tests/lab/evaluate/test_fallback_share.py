@@ -1,0 +1,102 @@
+"""A score that a fallback metric gave is never taken for the benchmark's: its share is counted,
+warned of above a tenth, and stops the evaluation above a half, with the record kept."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Row
+from assay.lab.evaluate.run_evaluation import (
+    FallbackMetric,
+    fallbacks,
+    recorded_outcomes,
+    refuse_fallbacks,
+    run_evaluation,
+    warn_of_record,
+)
+from assay.lab.monitor.observer import Silent
+from assay.lab.run.runner import resume, start
+from assay.runs.records import read_columns
+from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.status import read_status
+from assay.tasks.running import RewardRunner
+from tests.lab.evaluate.scripted_answerer import ScriptedAnswerer, made_evaluation
+from tests.lab.evaluate.test_answer_cache import EVALUATION
+from tests.lab.evaluate.test_outcomes import Listening
+from tests.labs import make_lab
+
+
+def scored(row: Row, completion: Completion) -> Reward:
+    """The answer says which metric scores it."""
+    return Reward(0.5, {"fallback": float(completion.text == "loosely")})
+
+
+def recorded(folder: Path, loosely: int, answers: int = 100) -> Path:
+    """A record of which so many answers were scored by a fallback metric."""
+    texts = ["loosely"] * loosely + ["officially"] * (answers - loosely)
+    evaluation = made_evaluation(scored, answers)
+    script = ScriptedAnswerer(lambda item, _: texts[int(item.id[1:])])
+    with RewardRunner(scored, 60.0) as runner:
+        return run_evaluation(evaluation, script, "base", folder / "run", Silent(), runner)
+
+
+@pytest.mark.parametrize(
+    ("loosely", "warned", "stopped"),
+    [
+        (0, False, False),
+        (10, False, False),
+        (11, True, False),
+        (50, True, False),
+        (51, False, True),
+    ],
+)
+def test_the_share_of_fallbacks_is_warned_of_and_stops(
+    tmp_path: Path, loosely: int, warned: bool, stopped: bool
+) -> None:
+    file = recorded(tmp_path, loosely)
+    assert recorded_outcomes(file).fallback == loosely
+    listening = Listening()
+    warn_of_record(listening, "test", "base", file)
+    assert len(listening.notes) == warned
+    for note in listening.notes:
+        assert note.startswith(f"warning: base on test: a fallback metric scored {loosely} of 100")
+    if not stopped:
+        refuse_fallbacks("test", "base", file)
+        return
+    with pytest.raises(FallbackMetric, match=rf"scored 51 of 100 answers \(51.0%.*{file}") as found:
+        refuse_fallbacks("test", "base", file)
+    assert "\n" not in str(found.value) and found.value.exit_code == 1
+
+
+def test_a_record_that_names_no_metric_has_no_share_of_fallbacks() -> None:
+    assert fallbacks(["{}", '{"format": 1.0}']) is None
+    assert fallbacks(["{}", '{"fallback": 0.0}', '{"sum/fallback": 1.0}']) == 1
+
+
+def test_a_run_stops_at_a_record_of_fallbacks_keeps_it_and_does_not_pass_it_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "test.jsonl"
+    tables = EVALUATION.format(name="test", path=path, rows=4, repeats=1, temperature=0.0, tokens=4)
+    file = make_lab(tmp_path, until="[stage.sft]", tables=tables)
+
+    def loosely(self: RewardRunner, pairs: Sequence[Any]) -> list[Reward]:
+        return [Reward(0.5, {"fallback": 1.0}) for _ in pairs]
+
+    monkeypatch.setattr(RewardRunner, "score", loosely)
+    with pytest.raises(FallbackMetric):
+        start(file, root=tmp_path, despite="it cannot be judged")
+    (run,) = runs_of(tmp_path, "tiny")
+    assert_kept(run)
+    with pytest.raises(FallbackMetric, match=r"base on test: a fallback metric scored 4 of 4"):
+        resume(run)
+    assert_kept(run)
+
+
+def assert_kept(run: RunDirectory) -> None:
+    assert read_status(run.path).status == "failed"
+    (record,) = run.evaluations.glob("test-*/base.parquet")
+    assert read_columns(record, ["score"])["score"] == [0.5] * 4

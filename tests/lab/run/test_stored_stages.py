@@ -1,0 +1,214 @@
+"""Stages that learn from stored candidates, through `assay run`: judged by what is stored, killed
+and resumed to the last bit, refused where they cannot be what they say."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.experiment.read_file import read_experiment
+from assay.experiment.stage_tables import GrpoStage
+from assay.lab.monitor.observer import Silent
+from assay.lab.replay.side import judge_side, score, set_up
+from assay.lab.replay.step import read_step
+from assay.lab.run.runner import start
+from assay.lab.setup.session import Session
+from assay.rl.kl import AdaptiveKl
+from assay.rl.objectives import Grpo
+from assay.runs.run_directory import RunDirectory, runs_of
+from tests.cli.conftest import answer, assert_one_line, call
+from tests.lab.run.test_kill import everything
+from tests.lab.selector import make_picks_lab
+from tests.lab.test_selector import ran
+
+STAGES = """
+[stage.weigh]
+method = "rce"
+data   = "train"
+candidates = "stored"
+epochs = 2
+prompts = 3
+tau    = { start = 2.0, end = 0.5 }
+validation = "train.dev"
+validation_every = { epochs = 1 }
+optimizer = { lr = 3e-2 }
+
+[stage.keep]
+method = "rft"
+data   = "train"
+candidates = "stored"
+reward = "hits"
+keep   = 0.5
+steps  = 2
+prompts = 3
+curriculum = { best = [1] }
+optimizer = { lr = 3e-2 }
+
+[stage.rl]
+method = "grpo"
+algorithm = "lever_plus"
+data   = "train"
+candidates = "stored"
+reward = { picked = { kind = "hits", weight = 2.0 } }
+epochs = 2
+prompts = 3
+kl     = { coef = 0.12, estimator = "k3_sequence_reverse", adaptive = {} }
+curriculum = { best = [2, 3] }
+validation = "train.dev"
+validation_every = { epochs = 1 }
+checkpoint_every = 4
+optimizer = { lr = 3e-2 }
+"""
+
+
+def make_stored_lab(folder: Path) -> Path:
+    file = make_picks_lab(folder)
+    file.write_text(file.read_text().partition("[stage.imitate]")[0] + STAGES)
+    return file
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    file = make_stored_lab(tmp_path_factory.mktemp("stored"))
+    (found,) = start(file, root=file.parent)
+    return found
+
+
+def lines(run: RunDirectory, stage: str) -> list[dict[str, Any]]:
+    every = map(json.loads, run.metrics.read_text().splitlines())
+    return [line for line in every if line["stage"] == stage]
+
+
+def test_the_validation_loss_of_rce_is_measured_every_epoch_and_falls(run):
+    found = lines(run, "weigh")
+    measured = {x["step"]: x["validation_loss"] for x in found if "validation_loss" in x}
+    assert list(measured) == [6, 12] and measured[12] < measured[6]
+
+
+def test_candidates_are_judged_by_the_reward_that_the_stage_names(run):
+    """They carry half of the gold picks; the table doubles that, and the best two count first."""
+    first, *_, last = lines(run, "rl")
+    assert first["reward_mean"] == pytest.approx(1.5) and last["reward_mean"] == pytest.approx(1.0)
+    assert first["part/picked"] == 0.75
+    assert all(line["reward_mean"] == 1.0 for line in lines(run, "keep"))
+    assert not list(run.path.rglob("step-*.parquet")), "nothing was sampled"
+
+
+def test_the_total_is_ppo_and_beta_times_kl_and_beta_follows_the_kl(run):
+    found, rule = lines(run, "rl"), AdaptiveKl()
+    assert found[0]["kl_loss"] == 0 and found[-1]["kl_loss"] > 0
+    for line in found:
+        total = line["policy_loss"] + line["kl_coef"] * line["kl_loss"]
+        assert line["loss"] == pytest.approx(total, abs=1e-12)
+    coefs = [0.12]
+    for line in found:
+        assert line["kl_coef"] == coefs[-1]
+        coefs.append(rule.next(coefs[-1], line["kl_loss"]))
+    state = json.loads((run.checkpoint("rl", 12) / "state.json").read_text())
+    assert state["kl_coef"] == coefs[-1] != 0.12
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_the_adaptive_coefficient_goes_on_bit_by_bit(run, tmp_path):
+    make_stored_lab(tmp_path)
+    for kill_at in (2, 10, 9, 3):
+        killed = ran(tmp_path, kill_at)
+        assert killed.exitcode == -signal.SIGKILL, (tmp_path / "log.txt").read_text()
+    assert ran(tmp_path, 0).exitcode == 0, (tmp_path / "log.txt").read_text()
+    (found,) = runs_of(tmp_path, "picks")
+    after, before = everything(found.path), everything(run.path)
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["stage.rl.rewards=normalised"], "as_reported"),
+        (["stage.rl.dropout=true"], "as_reported"),
+        (["stage.rl.kl.reference=base"], "the weights at the stage's start"),
+        (['stage.rl.kl={ coef = 0.1, estimator = "k1", where = "reward" }'], "no samples of the"),
+        (["stage.rl.candidates=sampled"], "candidates are sampled"),
+        (["stage.rl.kl.adaptive.below=0.5"], "is more than 'above'"),
+        (["stage.rl.reward=helped"], "computes nothing from stored facts"),
+        (["stage.keep.curriculum.best=[]"], "must not be empty"),
+    ],
+)
+def test_what_a_stored_stage_cannot_be_is_refused_in_one_line(tmp_path, changes, said):
+    file = make_stored_lab(tmp_path)
+    words = [word for change in changes for word in ("--set", change)]
+    assert_one_line(call("run", file, "--lab", tmp_path, *words), said)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_as_reported_allows_the_double_normalisation_and_marks_the_run(tmp_path):
+    file = make_stored_lab(tmp_path)
+    words = ("--set", "as_reported=true", "--set", "stage.rl.rewards=normalised")
+    result = call("run", file, "--lab", tmp_path, *words)
+    assert result.exit_code == 0, result.output
+    (found,) = runs_of(tmp_path, "picks")
+    assert json.loads(found.manifest.read_text())["as_reported"] is True
+
+
+def test_a_file_without_a_right_candidate_is_refused_and_a_dead_one_trains_nothing(tmp_path):
+    file = make_stored_lab(tmp_path)
+    task = tmp_path / "picks_task.py"
+    dead = task.read_text().replace('"reward": len({*ids} & {*gold}) / 2', '"reward": 0.0')
+    task.write_text(dead)
+    text = file.read_text().partition("[stage.keep]")[0]
+    file.write_text(
+        text.replace('validation = "train.dev"\nvalidation_every = { epochs = 1 }\n', "")
+    )
+    result = call("run", file, "--lab", tmp_path)
+    assert result.exit_code == 0, result.output
+    (found,) = runs_of(tmp_path, "picks")
+    assert {line["signal_share"] for line in lines(found, "weigh")} == {0.0}
+    assert {line["grad_norm"] for line in lines(found, "weigh")} == {0.0}
+    shutil.rmtree(tmp_path / "runs")
+    words = ("--set", "stage.weigh.require_positive=true")
+    assert_one_line(call("run", file, "--lab", tmp_path, *words), "no stored candidate is left")
+
+
+def test_a_replay_says_that_a_stored_stage_sampled_nothing(run):
+    result = call("replay", "picks", "--stage", "rl", "--step", 2, "--lab", run.root, "--json")
+    assert result.exit_code == 2
+    assert "samples nothing" in result.output or "no stage that samples" in result.output
+
+
+SAMPLED = """
+[stage.rl]
+method = "grpo"
+data   = "train"
+steps  = 4
+prompts = 4
+group  = 4
+reward = "hits"
+kl     = { coef = 0.5, adaptive = {} }
+updates = { minibatches = 2 }
+optimizer = { lr = 3e-2 }
+"""
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_a_replay_weighs_the_kl_as_the_step_did_whose_coefficient_had_adapted(tmp_path, gradient):
+    file = make_picks_lab(tmp_path)
+    file.write_text(file.read_text().partition("[stage.imitate]")[0] + SAMPLED)
+    (found,) = start(file, root=tmp_path)
+    recorded = lines(found, "rl")[2]["kl_coef"]
+    assert recorded == pytest.approx(0.5 / 1.5**2)
+    session = Session(read_experiment(found.spec), found, 7, Silent())
+    stage = session.experiment.stage["rl"]
+    assert isinstance(stage, GrpoStage)
+    bench = set_up(session, read_step(found, "rl", 3, 4))
+    side = judge_side(bench, stage, score(bench, stage), gradient=gradient)
+    objective = side.batch.objective
+    assert isinstance(objective, Grpo) and objective.kl_coef == (recorded if gradient else 0)
+
+
+def test_a_check_and_a_report_take_stored_stages(run):
+    checked = call("check", run.root / "picks.toml", "--lab", run.root, "--probe", 2, "--json")
+    assert checked.exit_code == 0, checked.output
+    assert "stage.rl.probe" not in answer(checked)["result"]["numbers"]
+    assert call("report", "picks", "--lab", run.root).exit_code == 0

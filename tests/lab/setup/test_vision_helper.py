@@ -1,0 +1,293 @@
+"""A helper model that reads images answers and scores as Transformers does, alone and batched."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText
+
+from assay.data.loaded import DataError
+from assay.data.row import Message
+from assay.errors import InputError
+from assay.experiment.helper_tables import HelperSpec
+from assay.lab.setup.helper_models import HelperModels, memory_bytes
+from assay.lab.setup.vision_helper import VisionHelper
+from assay.models.precision import choose_precision
+from assay.rl.policy import SampleKey, Sampling, Stop
+from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
+from assay.tasks.demos.frozen import judge
+from assay.tasks.demos.selections import conversation
+from assay.tasks.helper_model import HelperFailed
+from tests.models.vision_folders import (
+    KINDS,
+    image_of,
+    processed,
+    real_image,
+    save_vision_model,
+    shown,
+)
+
+pytest.importorskip("PIL.Image", reason="needs pillow")
+FP32 = choose_precision("fp32", "cpu")
+GREEDY = Sampling(0.0, 6)
+SYSTEM = Message("system", "Answer in one word about what the image shows.")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("lab")
+    for kind in KINDS:
+        save_vision_model(folder / kind, kind, positions=512)
+    yield folder
+
+
+def helper(root: Path, kind: str, **fields: object) -> VisionHelper:
+    spec = HelperSpec.model_validate({"source": f"path:{kind}", **fields})
+    found = HelperModels({"frozen": spec}, root, FP32)["frozen"]
+    assert isinstance(found, VisionHelper)
+    return found
+
+
+def keys(count: int) -> list[SampleKey]:
+    return [SampleKey(7, "row", sample) for sample in range(count)]
+
+
+def selections() -> list[tuple[Message, ...]]:
+    """Selections of two demonstrations for one query, one of another, and one without; images of
+    several sizes."""
+    images = [real_image(0), real_image(1, (0, 0, 64, 32)), real_image(2, (8, 0, 40, 64))]
+    red, blue, round_ = (shown(image, "What colour is it?") for image in images)
+    query = shown(real_image(3), "What shape is in the image?")
+    return [
+        (SYSTEM, red, Message("assistant", "red"), blue, Message("assistant", "blue"), query),
+        (SYSTEM, red, Message("assistant", "red"), round_, Message("assistant", "grey"), query),
+        (SYSTEM, blue, Message("assistant", "blue"), red, Message("assistant", "red"), query),
+        (SYSTEM, red, Message("assistant", "red"), shown(images[2], "Is it a circle?")),
+        (SYSTEM, query),
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy_answers_are_those_of_generate_for_each_prompt_alone(root, kind):
+    model = helper(root, kind)
+    plain: Any = AutoModelForImageTextToText.from_pretrained(root / kind)
+    answers = model.answer(selections(), GREEDY, keys(5))
+    for messages, answer in zip(selections(), answers, strict=True):
+        inputs = processed(kind, messages)
+        written = plain.generate(
+            **inputs,
+            do_sample=False,
+            max_new_tokens=6,
+            eos_token_id=sorted(model.loaded.end_tokens),
+        )[0, inputs["input_ids"].shape[1] :].tolist()
+        kept = [token for token in written if token not in model.loaded.end_tokens]
+        assert answer.text == model.loaded.renderer.tokenizer.decode(kept)
+        assert answer.prompt_tokens == inputs["input_ids"].shape[1]
+        assert answer.completion_tokens == len(written) and not answer.failure
+    assert len({answer.text for answer in answers}) > 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_are_those_of_one_forward_for_each_pair(root, kind):
+    model = helper(root, kind)
+    plain: Any = AutoModelForImageTextToText.from_pretrained(root / kind)
+    texts = ["circle", "red", "circles", "no", "a"]
+    lead = "" if kind.startswith("qwen") else " "
+    found = model.score(selections(), texts)
+    for messages, text, logps in zip(selections(), texts, found, strict=True):
+        inputs = processed(kind, messages)
+        answer = model.loaded.renderer.tokenizer.encode(lead + text, add_special_tokens=False)
+        ids = torch.cat([inputs["input_ids"], torch.tensor([answer])], dim=1)
+        longer = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        if "mm_token_type_ids" in inputs:
+            kinds = inputs["mm_token_type_ids"]
+            longer["mm_token_type_ids"] = torch.nn.functional.pad(kinds, (0, len(answer)))
+        with torch.no_grad():
+            logits = plain(**{**inputs, **longer}).logits[0, -len(answer) - 1 : -1]
+        expected = logits.log_softmax(-1)[range(len(answer)), answer]
+        assert logps == pytest.approx(expected.tolist(), abs=2e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_answers_and_scores_as_each_prompt_alone(root, kind):
+    model, texts = helper(root, kind), ["circle", "red", "circles", "no", "a"]
+    together = model.answer(selections(), GREEDY, keys(5)), model.score(selections(), texts)
+    for n, messages in enumerate(selections()):
+        assert model.answer([messages], GREEDY, keys(1)) == [together[0][n]]
+        (logps,) = model.score([messages], [texts[n]])
+        assert logps == pytest.approx(together[1][n], abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_image_changes_the_answer(root, kind):
+    model = helper(root, kind)
+    (one,) = model.score([(shown(real_image(0), "What?"),)], ["circle"])
+    (other,) = model.score([(shown(real_image(4), "What?"),)], ["circle"])
+    assert max(abs(a - b) for a, b in zip(one, other, strict=True)) > 1e-3
+
+
+def test_what_selections_begin_with_alike_is_computed_once(root):
+    model = helper(root, "qwen2_5_vl")
+    first, second = selections()[:2]
+    model.score([first], ["a"])
+    alone = model.usage.prompt_tokens
+    model.score([second], ["b"])
+    both = model.usage.prompt_tokens
+    model.score([first, second], ["a", "b"])
+    shared = 2 * both - model.usage.prompt_tokens
+    # System message, the first demonstration with its image, and the head of the second one.
+    demonstration = (
+        len(model._prompt(first[:3], 0).tokens) - len("<|im_start|>assistant\n"[12:]) - 1
+    )
+    assert both - alone > shared > demonstration > 60
+    # Four images of three selections went through the vision model once each.
+    assert model.images.computed == 4
+
+
+def test_images_of_one_text_are_never_taken_for_each_other(root):
+    model = helper(root, "smolvlm")
+    asked = [(shown(real_image(n), "What shape is it?"),) for n in (0, 1)]
+    together = model.score(asked, ["circle", "circle"])
+    alone = [model.score([each], ["circle"])[0] for each in asked]
+    assert together[0] == pytest.approx(alone[0], abs=1e-5)
+    assert together[1] == pytest.approx(alone[1], abs=1e-5)
+    assert together[0] != pytest.approx(together[1], abs=1e-4)
+
+
+def test_a_prompt_that_is_too_long_fails_alone_and_counts_its_image_tokens(root):
+    model = helper(root, "qwen2_5_vl")
+    long = (shown(real_image(0), "x" * 480),)
+    answers = model.answer([long, (SYSTEM, shown(real_image(0), "What?"))], GREEDY, keys(2))
+    assert answers[0].failure.endswith(
+        "tokens (16 of 1 images) and an answer of 6 are more than its 512"
+    )
+    assert answers[0].failure.startswith("frozen: ") and not answers[1].failure
+    with pytest.raises(HelperFailed, match=r"\(16 of 1 images\)"):
+        model.score([long], ["a"])
+    assert model.usage.failures == 2
+
+
+def test_an_image_that_cannot_be_read_stops_with_its_row(root):
+    whole = real_image(0)
+    for data in (whole[: len(whole) // 2], b"\x89PNG\r\n\x1a\nnothing"):
+        with pytest.raises(DataError, match=r"^rows\.jsonl:3: messages\[0\]\.content\[0\]\.image_"):
+            helper(root, "smolvlm").answer([(shown(data, "What?"),)], GREEDY, keys(1))
+
+
+def test_a_message_cannot_spell_an_image(root):
+    model = helper(root, "qwen2_5_vl")
+    text = "Is <|image_pad|> an image?"
+    (answer,) = model.answer([(shown(real_image(0), text),)], GREEDY, keys(1))
+    token = model.loaded.image_token
+    assert not answer.failure
+    assert model._prompt((shown(real_image(0), text),), 0).tokens.count(token) == 16
+
+
+def test_text_alone_is_answered_too(root):
+    for kind in ("qwen2_5_vl", "smolvlm"):
+        (answer,) = helper(root, kind).answer([(Message("user", "Hi"),)], GREEDY, keys(1))
+        assert not answer.failure and answer.completion_tokens
+
+
+def test_drawn_answers_follow_from_their_keys_and_stop_strings_cut_them(root):
+    model, drawn = helper(root, "qwen2_5_vl"), Sampling(1.0, 12)
+    asked = [selections()[0]] * 4
+    together = [answer.text for answer in model.answer(asked, drawn, keys(4))]
+    alone = [model.answer(asked[:1], drawn, [key])[0].text for key in keys(4)]
+    assert together == alone and len(set(together)) > 1
+    letter = next(c for c in together[0][1:] if c.isascii() and c.isprintable())
+    (cut,) = model.answer(asked[:1], Sampling(1.0, 12, stop=Stop((letter,))), keys(1))
+    assert cut.text == together[0].partition(letter)[0] and cut.ended == "stop"
+
+
+def test_equal_requests_are_read_once_and_answered_each(root):
+    model = helper(root, "smolvlm")
+    asked = [selections()[0], selections()[4], selections()[0]]
+    answers = model.answer(asked, GREEDY, keys(3))
+    assert answers[0] == answers[2] and model.usage.requests == 3
+    assert model.score(asked, ["a", "b", ""])[2] == ()
+
+
+def test_the_fingerprint_knows_weights_template_and_image_sizes(root, tmp_path):
+    first = helper(root, "smolvlm").fingerprint
+    save_vision_model(tmp_path / "smolvlm", "smolvlm", positions=512)
+    assert helper(tmp_path, "smolvlm").fingerprint == first
+    settings = tmp_path / "smolvlm" / "preprocessor_config.json"
+    settings.write_text(settings.read_text().replace('"longest_edge": 32', '"longest_edge": 48'))
+    changed = helper(tmp_path, "smolvlm").fingerprint
+    assert changed != first and changed.split()[0] == first.split()[0]
+
+
+def test_a_rendering_that_writes_no_images_is_refused_before_a_run(root):
+    spec = HelperSpec.model_validate({"source": "path:smolvlm", "rendering": "hermes"})
+    with pytest.raises(InputError, match=r"^model\.frozen\.rendering: 'hermes' writes no images"):
+        HelperModels({"frozen": spec}, root, FP32).check()
+
+
+def test_the_memory_estimate_counts_the_vision_models_weights(root):
+    spec = HelperSpec.model_validate({"source": "path:qwen2_5_vl"})
+    model = helper(root, "qwen2_5_vl").loaded.model
+    vision = sum(weight.numel() for weight in model.model.visual.parameters())
+    whole = sum(weight.numel() for weight in model.parameters())
+    assert 0 < vision < whole
+    assert memory_bytes(spec, root, FP32, 64) - 4 * whole >= 0
+    assert memory_bytes(spec, root, FP32, 64) - 4 * whole < 1 << 30
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_end_of_the_turn_is_scored_behind_the_answer(root, kind):
+    model, asked = helper(root, kind), [selections()[4]]
+    (bare,), (ended,) = model.score(asked, ["red"]), model.score(asked, ["red"], ended=True)
+    end = "<|im_end|>" if kind.startswith("qwen") else "<end_of_utterance>"
+    token = model.loaded.renderer.tokenizer.convert_tokens_to_ids(end)
+    assert model.loaded.renderer.answer_end == (token,)
+    assert ended[:-1] == pytest.approx(bare, abs=1e-5) and len(ended) == len(bare) + 1
+
+
+def test_the_frozen_model_judges_selections_of_questions_about_images(root):
+    images = [real_image(n) for n in range(4)]
+    given = tuple(
+        Demonstration(f"d{n}", shown(image, "What shape?"), "circle")
+        for n, image in enumerate(images[:3])
+    )
+    found = DemonstrationSet("made", "Answer in one word.", given)
+    row = query_row(found, Query("q", shown(images[3], "What shape?"), ("circle",)), (0, 1, 2), 2)
+    model = helper(root, "smolvlm")
+    outcomes = judge(model, [(row, (0, 1)), (row, (1, 0)), (row, (0, 2))])
+    likely = [outcome.gold_probability for outcome in outcomes]
+    assert all(p is not None and 0 < p < 1 for p in likely) and len(set(likely)) == 3
+    # Prompt and answer of the first selection by the model as Transformers computes it.
+    plain: Any = AutoModelForImageTextToText.from_pretrained(root / "smolvlm")
+    inputs = processed("smolvlm", conversation(row, (0, 1)))
+    answer = (*model.loaded.renderer.text("circle"), *model.loaded.renderer.answer_end)
+    ids = torch.cat([inputs["input_ids"], torch.tensor([answer])], dim=1)
+    with torch.no_grad():
+        longer = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        logits = plain(**{**inputs, **longer}).logits[0, -len(answer) - 1 : -1]
+    logps = logits.log_softmax(-1)[range(len(answer)), answer]
+    assert likely[0] == pytest.approx(float(logps.mean().exp()), rel=1e-4)
+
+
+def test_threads_share_one_model(root):
+    model = helper(root, "qwen2_5_vl")
+    expected = [model.answer([each], GREEDY, keys(1))[0] for each in selections()]
+    with ThreadPoolExecutor(5) as threads:
+        found = threads.map(lambda each: model.answer([each], GREEDY, keys(1))[0], selections())
+        assert list(found) == expected
+
+
+def test_what_images_became_is_let_go_when_there_are_too_many(root, monkeypatch):
+    model = helper(root, "smolvlm")
+    expected = model.score(selections(), ["a"] * 5)
+    size = model.images.features(model.images.image(image_of(real_image(0)))).nbytes
+    # Room for one image, and one that is being computed.
+    monkeypatch.setattr("assay.lab.setup.vision_helper.FEATURE_BYTES", size)
+    small = helper(root, "smolvlm")
+    for n, messages in enumerate(selections()):
+        assert small.score([messages], ["a"])[0] == pytest.approx(expected[n], abs=1e-5)
+    kept = [kept for _, kept in small.images.read.values() if kept is not None]
+    assert sum(each.nbytes for each in kept) <= size
+    assert small.images.computed > model.images.computed

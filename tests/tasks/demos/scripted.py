@@ -1,0 +1,16 @@
+"""A scripted frozen model for tests of the demos task."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
+from assay.rl.policy import Sampling
+
+
+def scripted(folder: Path, rules: Sequence[Mapping[str, Any]]) -> ScriptedHelper:
+    """A frozen model that answers by these rules."""
+    file = folder / "frozen.jsonl"
+    file.write_text("".join(json.dumps(rule) + "\n" for rule in rules), encoding="utf-8")
+    return ScriptedHelper("frozen", file, Sampling(0.0), read_script(file))

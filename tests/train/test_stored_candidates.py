@@ -1,0 +1,241 @@
+"""Stored groups: which candidates an epoch learns from, and what the methods make of them."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import cast
+
+import pytest
+import torch
+
+from assay.data.episode import Episode, Reward, Turn
+from assay.rl.kl import AdaptiveKl
+from assay.rl.objectives import Grpo as GrpoObjective
+from assay.rl.presets import PRESETS
+from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.likelihood import GroupValidation, Rce, Rft
+from assay.train.loop import LoopSettings, check_losses, train
+from assay.train.sampled_groups import StoredGroups
+from assay.train.schedules import constant
+from assay.train.train_state import Batch, LossIsNotItsParts, Place, TrainState
+from assay.train.update import Totals, UpdateResult, accumulate
+from tests.train import toys
+
+LEVER = PRESETS["lever_plus"]
+
+
+def stored(number: int, *rewards: float | None) -> tuple[Episode, ...]:
+    """Candidates of query `number`: the nth of one or two picks, with the nth reward."""
+    found = []
+    for n, value in enumerate(rewards):
+        picks = tuple((number + n + i) % toys.CANDIDATES for i in range(1 + n % 2))
+        turn = Turn(toys.query(number), picks, (True,) * len(picks))
+        reward = Reward(value, why="" if value is not None else "a fallback")
+        found.append(Episode(f"q{number}#{n}", f"q{number}", (turn,), reward))
+    return tuple(found)
+
+
+def groups(*made: tuple[Episode, ...], prompts: int = 1, best: tuple[int, ...] = ()):
+    return StoredGroups(made, prompts, seed=3, best=best)
+
+
+def rewards_at(stream: StoredGroups, cursor: int) -> list[float | None]:
+    (group,) = stream.next(toys.CandidatePolicy(), Place(cursor=cursor), toys.MemoryRecorder())
+    return [e.reward.value for e in group if e.reward]
+
+
+def gradient(batch: Batch, policy: toys.CandidatePolicy | None = None) -> torch.Tensor:
+    policy = policy or toys.CandidatePolicy()
+    policy.module.zero_grad()
+    for packed in batch.updates:
+        accumulate(policy, packed, batch.objective, 10**6)
+    return torch.zeros_like(policy.weight) if policy.weight.grad is None else policy.weight.grad
+
+
+def rce(stream: StoredGroups, tau: float = 0.5, **options) -> Rce:
+    return Rce(stream, constant(tau), 1.0, toys.decode, **options)
+
+
+def taken(made: Rce | Rft | Grpo) -> Batch:
+    return made.collect(toys.CandidatePolicy(), Place(), toys.MemoryRecorder())
+
+
+def grpo(stream: StoredGroups, beta: float = 0.12, **options) -> Grpo:
+    settings = GrpoSettings(
+        LEVER.advantage, LEVER.advantage_options, LEVER.aggregation, drop=False, old_at_start=True
+    )
+    objective = GrpoObjective(
+        LEVER.loss, LEVER.clip, beta, "k3_sequence_reverse", several_updates=True
+    )
+    return Grpo(stream, replace(settings, **options), objective, toys.decode)
+
+
+def test_the_curriculum_takes_the_best_by_rank_epoch_by_epoch():
+    stream = groups(stored(0, 0.1, 0.9, 0.5, 0.9, 0.0), best=(1, 3))
+    assert rewards_at(stream, 0) == [0.9]
+    assert rewards_at(stream, 1) == rewards_at(stream, 7) == [0.9, 0.5, 0.9]
+
+
+def test_of_equal_rewards_the_first_is_better_and_abstentions_are_never_taken():
+    stream = groups(stored(0, None, 0.5, 0.5, None, 0.5), best=(2,))
+    (found,) = stream.next(toys.CandidatePolicy(), Place(), toys.MemoryRecorder())
+    assert [e.id for e in found] == ["q0#1", "q0#2"]
+
+
+def test_a_group_that_nothing_is_left_of_keeps_its_place_in_an_epoch():
+    stream = groups((), stored(1, 0.0, 1.0), prompts=2)
+    batch = taken(rce(stream))
+    assert batch.consumed == 2 and len(batch.updates) == 1
+    assert batch.metrics["groups"] == 2 and batch.metrics["signal_share"] == 0.5
+    empty = taken(rce(groups((), prompts=1)))
+    assert not empty.updates and empty.metrics["rows"] == 1
+
+
+def test_rce_weighs_a_group_by_softmax_of_its_rewards():
+    """domain.md 10: [2, 0, 0, 0, 0] at tau 2 and 0.5."""
+    policy = toys.CandidatePolicy()
+    group = stored(0, 2.0, 0.0, 0.0, 0.0, 0.0)
+    for tau, first, rest in ((2.0, 0.4046, 0.1488), (0.5, 0.9317, 0.0171)):
+        shares = [first, *[rest] * 4]
+        found = gradient(taken(rce(groups(group), tau)))
+        policy.module.zero_grad()
+        logps = policy.logps([toys.query(0)])[0]
+        picks = [e.turns[0].actions for e in group]
+        sums = torch.stack([logps[list(actions)].sum() for actions in picks])
+        (-(torch.tensor(shares).double() * sums).sum()).backward()
+        torch.testing.assert_close(found, policy.weight.grad, atol=2e-4, rtol=0)
+
+
+@pytest.mark.parametrize("best", [(), (1,), (2,)])
+def test_a_group_of_equal_rewards_has_exactly_no_gradient_in_rce(best):
+    dead, alive = stored(0, 0.5, 0.5, 0.5), stored(1, 0.0, 1.0, 0.5)
+    batch = taken(rce(groups(dead), best=best))
+    assert not batch.updates and batch.metrics["signal_share"] == 0
+    both = taken(rce(groups(dead, alive, prompts=2), best=best))
+    alone = taken(rce(groups(alive), best=best))
+    torch.testing.assert_close(gradient(both), gradient(alone))
+    assert gradient(taken(rce(groups(dead), best=best, imitate=True))).norm() > 0
+
+
+def test_top_1_is_plain_cross_entropy_on_the_best_candidate():
+    group = stored(0, 0.0, 2.0, 1.0)
+    found = gradient(taken(rce(groups(group), tau=7.0, best=(1,))))
+    policy = toys.CandidatePolicy()
+    logps = policy.logps([toys.query(0)])[0]
+    (-logps[list(group[1].turns[0].actions)].sum()).backward()
+    torch.testing.assert_close(found, policy.weight.grad)
+
+
+def test_normalised_rewards_weigh_by_rank_of_spread_and_raw_ones_by_their_size():
+    small, large = stored(0, 0.0, 0.01), stored(0, 0.0, 10.0)
+    raw = [gradient(taken(rce(groups(g)))) for g in (small, large)]
+    scored = [gradient(taken(rce(groups(g), normalise=True))) for g in (small, large)]
+    assert not torch.allclose(raw[0], raw[1])
+    torch.testing.assert_close(scored[0], scored[1])
+
+
+def test_a_candidate_that_abstained_is_no_part_of_its_group():
+    with_one = taken(rce(groups(stored(0, 1.0, 0.0, None))))
+    without = taken(rce(groups(stored(0, 1.0, 0.0))))
+    torch.testing.assert_close(gradient(with_one), gradient(without))
+    assert with_one.metrics["abstained_share"] == pytest.approx(1 / 3)
+
+
+def test_rft_keeps_stored_candidates_and_records_no_samples():
+    made = Rft(groups(stored(0, 1.0, 0.0, 1.0)), 1.0, 16, 1.0, toys.decode)
+    batch = taken(made)
+    assert batch.metrics["kept_share"] == pytest.approx(2 / 3) and not batch.samples
+    assert len(batch.updates[0].contexts) == 2
+
+
+def test_ratios_are_to_the_weights_at_the_start_in_every_epoch():
+    policy, made = toys.CandidatePolicy(), grpo(groups(stored(0, 1.0, 0.0)))
+    with torch.no_grad():
+        policy.weight.add_(0.3 * torch.randn(policy.weight.shape, dtype=torch.float64))
+    batch = made.collect(policy, Place(4, 4), toys.MemoryRecorder())
+    (packed,) = batch.updates
+    with policy.reference():
+        start_S = policy.score(packed).logps_S
+    assert packed.old_S is not None and packed.reference_S is not None
+    torch.testing.assert_close(packed.old_S, start_S)
+    torch.testing.assert_close(packed.reference_S, start_S)
+    assert not torch.allclose(packed.old_S, policy.score(packed).logps_S.detach())
+    assert not batch.samples and "entropy" not in batch.metrics
+
+
+def test_a_group_of_equal_rewards_has_exactly_no_policy_gradient_in_grpo():
+    dead = taken(grpo(groups(stored(0, 0.7, 0.7, 0.7)), beta=0.0))
+    assert float(gradient(dead).abs().max()) == 0
+    assert dead.metrics["signal_share"] == 0 and dead.metrics["advantage_std"] == 0
+
+
+def test_double_normalisation_changes_small_spreads_alone():
+    """A deviation of 0.02 is held at 0.1 once; z-scores first make it 1."""
+    small = stored(0, 0.50, 0.54)
+    once, twice = (
+        taken(grpo(groups(small), normalise=n)).metrics["advantage_max"] for n in (False, True)
+    )
+    assert once == pytest.approx(0.2, rel=1e-4) and twice == pytest.approx(0.7071, rel=1e-3)
+
+
+def trained(steps: int, made: Grpo, policy: toys.CandidatePolicy, state: TrainState):
+    recorder = toys.MemoryRecorder()
+    optimizer = torch.optim.SGD(policy.module.parameters(), lr=0.5)
+    train(policy, made, optimizer, state, LoopSettings(steps, 0.5), recorder)
+    return recorder
+
+
+def test_an_adaptive_coefficient_follows_the_kl_of_each_step_and_stops_with_it():
+    stream = groups(stored(0, 1.0, 0.0, 0.5), stored(1, 0.0, 1.0, 0.2), prompts=2)
+    made = replace(grpo(stream), adaptive_kl=AdaptiveKl())
+    state = TrainState()
+    lines = trained(12, made, toys.CandidatePolicy(), state).lines
+    rule, coefs = AdaptiveKl(), [line["kl_coef"] for line in lines]
+    for before, after in pairwise(lines):
+        assert after["kl_coef"] == rule.next(before["kl_coef"], before["kl_loss"])
+    assert coefs[0] == 0.12 and len({*coefs}) > 2
+    assert state.kl_coef == rule.next(coefs[-1], lines[-1]["kl_loss"])
+    for line in lines:
+        total = line["policy_loss"] + line["kl_coef"] * line["kl_loss"]
+        assert line["loss"] == pytest.approx(total, abs=1e-12)
+
+
+def test_a_step_whose_total_leaves_the_kl_out_stops_the_run():
+    """Report 002: .00034 + .12 * .094 = .01162 (domain.md 10)."""
+    parts, factors = {"policy_loss": 0.00034, "kl_loss": 0.094}, {"policy_loss": 1.0}
+    whole = Totals({}, parts, {**factors, "kl_loss": 0.12}, 0.01162, 0.012)
+    check_losses(1, [UpdateResult(1.0, True, whole)])
+    assert whole.sum_of_parts == pytest.approx(0.01162)
+    without = replace(whole, loss=0.00034)
+    with pytest.raises(LossIsNotItsParts, match=r"0\.12 x kl_loss"):
+        check_losses(1, [UpdateResult(1.0, True, without)])
+
+
+def test_a_fixed_coefficient_stays():
+    state = TrainState()
+    lines = trained(3, grpo(groups(stored(0, 1.0, 0.0))), toys.CandidatePolicy(), state).lines
+    assert {line["kl_coef"] for line in lines} == {0.12} and state.kl_coef is None
+
+
+def test_offline_and_online_take_the_same_step_from_the_same_candidates():
+    """Sampled now and scored before the update, or stored: at the start both are one objective."""
+    group = stored(0, 1.0, 0.0, 0.5)
+    offline = taken(grpo(groups(group)))
+    online = grpo(groups(group), old_at_start=False)
+    torch.testing.assert_close(gradient(offline), gradient(taken(online)))
+
+
+def test_the_validation_of_groups_is_rces_loss_with_raw_rewards_and_tau_1():
+    held = [stored(0, 1.0, 0.0), stored(1, 0.2, 0.7, 0.1)]
+    policy = toys.CandidatePolicy()
+    expected = []
+    for number, group in enumerate(held):
+        values = torch.tensor([e.reward.value for e in group if e.reward]).double()
+        logps = policy.logps([toys.query(number)])[0]
+        nll = torch.stack([-logps[list(e.turns[0].actions)].sum() for e in group])
+        expected.append(float((values.softmax(0) * nll).sum().detach()))
+    for budget in (1, 1000):
+        made = GroupValidation(held, frozenset({2}), budget)
+        assert made.loss(cast(toys.CandidatePolicy, policy)) == pytest.approx(
+            sum(expected) / 2, rel=1e-6
+        )
+    assert made.look(policy, 1) == {} and policy.weight.grad is None
