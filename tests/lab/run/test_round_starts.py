@@ -313,10 +313,13 @@ def killed_while_choosing(root: str, stage: str) -> None:
 def test_killed_between_training_and_choosing_it_chooses_the_same(
     run: RunDirectory, tmp_path: Path
 ) -> None:
-    process = forked(killed_while_choosing, str(run.root), "round1", log=tmp_path / "log.txt")
+    # A copy: a later run of the name would be what others in the lab start from.
+    lab = tmp_path / "lab"
+    shutil.copytree(run.root, lab)
+    process = forked(killed_while_choosing, str(lab), "round1", log=tmp_path / "log.txt")
     process.join()
     assert process.exitcode == -signal.SIGKILL, (tmp_path / "log.txt").read_text()[-2000:]
-    broken = runs_of(run.root, "tiny")[-1]
+    broken = runs_of(lab, "tiny")[-1]
     assert broken != run and read_status(broken.path).status == "interrupted"
     chosen = json.loads((broken.path / "selection.json").read_text())
     assert set(chosen) == {"sft", "sft.dev_score"}

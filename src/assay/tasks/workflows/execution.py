@@ -1,0 +1,86 @@
+"""What became of one workflow program: its outcome, its operator calls and what they cost.
+
+Frozen data alone; `run_program` makes it, rewards and pages read it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Outcome = Literal[
+    "solved",
+    "wrong",
+    "invalid program",
+    "operator error",
+    "timeout",
+    "over budget",
+    "executor failure",
+]
+"""The answer is right; it is not; no program, one that the validator refuses, or one that raised or
+broke a limit; an operator's error that the program did not catch; out of time; over the budget of a
+problem; the executor model or the lab failed, which says nothing of the program."""
+ABSTAINED: Outcome = "executor failure"
+"""The only outcome that is not the policy's doing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that the validator has against a program."""
+
+    code: str
+    """A name of `validate.CODES`, such as "unknown_operator"."""
+    line: int
+    """From 1; 0 where the program as a whole is meant."""
+    problem: str
+    hint: str
+    """How to write it right."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCall:
+    """One call of an operator, as the host saw it."""
+
+    operator: str
+    """A name of `operators.OPERATORS`."""
+    arguments: Mapping[str, Any]
+    result: Mapping[str, Any] | None
+    """What the program was given; None where the call failed."""
+    error: str = ""
+    """The kind of its failure: "arguments", "malformed", "code", "unknown operator"; "" for none."""
+    questions: int = 0
+    """Questions that the executor model was asked for it."""
+    remembered: int = 0
+    """Those of them whose answer was known from before; they cost nothing."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float | None = 0.0
+    """In the price table's currency; None where a price is not known."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One program on one problem."""
+
+    outcome: Outcome
+    answer: str = ""
+    """What the program returned as its answer, as text; "" where it returned none."""
+    error: str = ""
+    """The kind of a failure for the error taxonomy: a finding's code, "no_program", "raised
+    KeyError", "limit memory", "operator malformed", ...; "" for solved and wrong."""
+    why: str = ""
+    """A sentence about it."""
+    program: str = ""
+    """The source that ran, as it stands in the completion; "" where none was found."""
+    findings: tuple[Finding, ...] = ()
+    calls: tuple[OperatorCall, ...] = ()
+    seconds: float = 0.0
+    """Wall time of the program, its waiting for operators included."""
+    fallback: bool = False
+    """Whether a fallback workflow gave the answer in the end; the policy failed all the same."""
+
+    @property
+    def cost(self) -> float | None:
+        """The cost of all calls; None where one of them is not known."""
+        costs = [call.cost for call in self.calls]
+        return None if None in costs else sum(cost for cost in costs if cost is not None)
