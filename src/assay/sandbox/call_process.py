@@ -1,11 +1,14 @@
 """The inside of one call: a forked process that limits itself, runs the function and answers.
 
 It runs in its own session with an empty scratch directory as working directory, no inherited
-descriptors but its answer pipe, and stdin, stdout and stderr on /dev/null; in namespaces also in
+descriptors but its answer pipe and the channel of a program (`host_calls`), and stdin, stdout and
+stderr on /dev/null; in namespaces also in
 private folders, as another user and behind a filter of system calls. It never returns.
 """
 
 import ctypes
+import fcntl
+import functools
 import os
 import resource
 import signal
@@ -15,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from assay.sandbox.host_calls import CHANNEL, HostCalls
 from assay.sandbox.isolation import enter_private_call, enter_private_root
 from assay.sandbox.limits import Limits, system_call_filter
 from assay.sandbox.pipes import encode_line, write_all
@@ -26,6 +30,8 @@ PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 PRIVATE_SCRATCH = "/tmp/call"
+ANSWER = 3
+"""The descriptor of the answer pipe."""
 OTHER_PROCESSES = 2
 """Processes of a user namespace that are not the call's: the supervisor and `unshare`."""
 
@@ -78,11 +84,20 @@ def apply_limits(limits: Limits, private: bool) -> None:
         resource.setrlimit(kind, (soft, hard))
 
 
-def enter_call(limits: Limits, scratch: str, answer: int, privacy: Privacy | None) -> int:
-    """Cuts this process off from its supervisor's world; returns the descriptor to answer on."""
+def enter_call(
+    limits: Limits, scratch: str, answer: int, privacy: Privacy | None, channel: int | None = None
+) -> int:
+    """Cuts this process off from its supervisor's world; returns the descriptor to answer on. The
+    channel to the host, of a call that has one, becomes descriptor CHANNEL."""
     os.setsid()
-    answer = os.dup2(answer, 3, inheritable=False)
-    os.closerange(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    if channel is not None:
+        # Above both, so that neither is overwritten by the other.
+        channel = fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, CHANNEL + 1)
+    answer = os.dup2(answer, ANSWER, inheritable=False)
+    last = ANSWER
+    if channel is not None:
+        last = os.dup2(channel, CHANNEL, inheritable=False)
+    os.closerange(last + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     if privacy is not None:
         enter_private_call(privacy.user, privacy.visible)
         scratch = PRIVATE_SCRATCH
@@ -103,11 +118,15 @@ def run_call(
     scratch: str,
     answer: int,
     privacy: Privacy | None,
+    channel: int | None = None,
 ) -> NoReturn:
-    """Runs `function(**arguments)` and writes one line to `answer`; ends the process."""
+    """Runs `function(**arguments)` and writes one line to `answer`; ends the process. With a
+    channel, the function's first argument asks the host."""
     code = os.EX_SOFTWARE
     try:
-        answer = enter_call(limits, scratch, answer, privacy)
+        answer = enter_call(limits, scratch, answer, privacy, channel)
+        if channel is not None:
+            function = functools.partial(function, HostCalls(CHANNEL).ask)
         write_all(answer, _answer_of(function, arguments))
         code = os.EX_OK
     finally:

@@ -33,6 +33,7 @@ import os
 import queue
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -53,6 +54,7 @@ GRACE_SECONDS = 10.0
 """Seconds after a call's deadline in which the supervisor kills the call and reports it."""
 
 
+STOP = b"stop\n"
 DIED = Outcome(failure="crash", why="the worker process died")
 
 
@@ -73,11 +75,14 @@ class Worker:
         limits: Limits | None = None,
         isolation: Mode = "limits-only",
         folders: Sequence[str] = (),
+        channels: bool = False,
     ):
         """`function` is "package.module:function", or "package.module:maker:text" for what
         `maker(text)` returns, called once; its module may import from `folders` too, which can be
-        read in namespaces as well. Raises IsolationUnavailable."""
-        self.function, self.folders = function, folders
+        read in namespaces as well. With `channels` its calls may ask the host, see
+        `program_pool`. Raises IsolationUnavailable."""
+        self.function, self.folders, self.channels = function, folders, channels
+        self._passing: socket.socket | None = None
         self.limits = limits or Limits()
         self._isolation = isolation_for(isolation)
         self._process: subprocess.Popen[bytes] | None = None
@@ -104,10 +109,33 @@ class Worker:
             self.close()
             raise
 
-    def _attempt(self, line: bytes, deadline: float) -> Outcome | None:
+    def call_once(
+        self, arguments: Mapping[str, Any], deadline: float, channel: socket.socket
+    ) -> Outcome:
+        """As `call`, of a function that asks the host over `channel`, whose end it is given. A
+        worker that dies is not asked again, since the host may have answered already."""
+        line = encode_line({"arguments": arguments, "deadline": deadline})
+        try:
+            return self._attempt(line, deadline, channel) or DIED
+        except BaseException:
+            self.close()
+            raise
+
+    def stop(self) -> None:
+        """End the call that is under way; `call_once` then returns the failure "stopped". From
+        another thread."""
+        process = self._process
+        if process is not None and process.stdin is not None:
+            # It may have ended, and its worker with it.
+            with contextlib.suppress(OSError, ValueError):
+                os.write(process.stdin.fileno(), STOP)
+
+    def _attempt(
+        self, line: bytes, deadline: float, channel: socket.socket | None = None
+    ) -> Outcome | None:
         """The outcome of one request; None when the worker died, while starting too."""
         nonce = os.urandom(NONCE_BYTES)
-        reply = self._exchange(nonce + line, deadline)
+        reply = self._exchange(nonce + line, deadline, channel)
         mark = signed(nonce, b"")
         if reply and reply.startswith(mark):
             return _outcome(reply.removeprefix(mark))
@@ -128,10 +156,15 @@ class Worker:
         except subprocess.TimeoutExpired:
             _kill_tree(process)
         process.stdout.close()
+        if self._passing is not None:
+            self._passing.close()
+            self._passing = None
         # The supervisor deletes it when it can; a killed one cannot.
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _exchange(self, request: bytes, deadline: float) -> bytes | None:
+    def _exchange(
+        self, request: bytes, deadline: float, channel: socket.socket | None
+    ) -> bytes | None:
         """The reply line; b"" when the worker died; None when it is silent past the deadline."""
         if self._process is None or self._process.poll() is not None:
             self.close()
@@ -139,8 +172,12 @@ class Worker:
                 return b""
         assert self._process and self._process.stdin
         try:
+            if channel is not None:
+                assert self._passing
+                socket.send_fds(self._passing, [b"c"], [channel.fileno()])
+                channel.close()  # the call holds the only other end
             write_all(self._process.stdin.fileno(), request)
-        except BrokenPipeError:
+        except (BrokenPipeError, ConnectionResetError):
             return b""
         return self._replies.read_line(time.monotonic() + deadline + GRACE_SECONDS)
 
@@ -149,7 +186,11 @@ class Worker:
         private = bool(self._isolation.tool)
         # In namespaces every call makes its scratch folder in its own /tmp.
         self._scratch = "" if private else tempfile.mkdtemp(prefix="assay-worker-")
+        theirs: socket.socket | None = None
+        if self.channels:
+            self._passing, theirs = socket.socketpair()
         setup = {
+            "channels": None if theirs is None else theirs.fileno(),
             "function": self.function,
             "limits": dataclasses.asdict(self.limits),
             "scratch": self._scratch,
@@ -166,7 +207,10 @@ class Worker:
             env={"PATH": os.environ.get("PATH", os.defpath)},
             cwd="/",
             start_new_session=True,
+            pass_fds=() if theirs is None else (theirs.fileno(),),
         )
+        if theirs is not None:
+            theirs.close()
         assert self._process.stdout
         self._replies = LineReader(self._process.stdout.fileno())
         line = self._replies.read_line(time.monotonic() + START_SECONDS)

@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -62,11 +63,13 @@ class Supervisor:
         scratch: str,
         limits: Limits,
         privacy: Privacy | None,
+        channels: socket.socket | None = None,
     ):
         """`lab` is the process id of the lab where it can be seen, otherwise 0; `privacy` is None
-        without namespaces."""
+        without namespaces. Over `channels` comes a descriptor for each call, see `host_calls`."""
         self.requests, self.replies, self.lab = LineReader(requests), replies, lab
         self.scratch, self.limits, self.privacy = scratch, limits, privacy
+        self.channels = channels
 
     def serve(self, function: Callable[..., Any]) -> NoReturn:
         """Answers one request after another; never returns."""
@@ -98,12 +101,15 @@ class Supervisor:
         self, function: Callable[..., Any], arguments: Any, deadline: float, nonce: bytearray
     ) -> bytes:
         folder = "" if self.privacy else tempfile.mkdtemp(dir=self.scratch)
+        channel = None if self.channels is None else received_channel(self.channels)
         receive, send = os.pipe()
         process = os.fork()
         if process == 0:
             nonce[:] = bytes(len(nonce))
-            run_call(function, arguments, self.limits, folder, send, self.privacy)
+            run_call(function, arguments, self.limits, folder, send, self.privacy, channel)
         os.close(send)
+        if channel is not None:
+            os.close(channel)
         try:
             return self._watch(process, receive, time.monotonic() + deadline)
         finally:
@@ -128,8 +134,14 @@ class Supervisor:
             if left <= 0:
                 return failure("deadline", "still running at its deadline")
             ready = wait_readable(watched, min(left, WATCH_SECONDS))
+            if self.requests.descriptor in ready and self.channels is not None:
+                # The lab ends a program before its time, or is gone.
+                if self.requests.read_line(time.monotonic() + REQUEST_SECONDS):
+                    return failure("stopped", "the lab ended it")
+                self._end_call(process)
+                self._leave()
             if self.requests.descriptor in ready or self._lab_is_gone():
-                # The lab sends nothing during a call, so this is the end of its pipe.
+                # The lab sends nothing during other calls, so this is the end of its pipe.
                 self._end_call(process)
                 self._leave()
             if receive in ready:
@@ -148,6 +160,12 @@ class Supervisor:
                     return over
         # The called code can reach the pipe: more than one line would answer the next call too.
         return bytes(answer[: answer.index(b"\n") + 1])
+
+
+def received_channel(channels: socket.socket) -> int:
+    """The descriptor that the lab sent for a call."""
+    _, descriptors, _, _ = socket.recv_fds(channels, 1, 1)
+    return descriptors[0]
 
 
 def failure(kind: str, why: str) -> bytes:
@@ -248,7 +266,9 @@ def main() -> NoReturn:
         write_all(replies, encode_line({"ready": False, "why": f"{type(error).__name__}: {error}"}))
         os._exit(1)
     limits = Limits(**setup["limits"])
-    supervisor = Supervisor(requests, replies, setup["lab"], setup["scratch"], limits, privacy)
+    channels = None if setup["channels"] is None else socket.socket(fileno=setup["channels"])
+    given = setup["lab"], setup["scratch"], limits, privacy, channels
+    supervisor = Supervisor(requests, replies, *given)
     supervisor.serve(function)
 
 
