@@ -32,8 +32,8 @@ FailureKind = Literal[
 """Why a call gave no value: out of wall time; ended without an answer (signal, `os._exit`); raised;
 out of address space; out of CPU time; too many processes; an answer over the size limit. Rewards
 add: a program that a model wrote raised; a completion that is too long to be looked at. Programs
-that call the host add: too many calls or too large ones; a call in another form than the protocol's;
-ended by the lab."""
+that call the host add: too many calls or too large ones; a call in another form than the
+protocol's; ended by the lab."""
 
 
 @dataclass(frozen=True, slots=True)

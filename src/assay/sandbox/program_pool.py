@@ -71,7 +71,8 @@ class BrokenRule(Exception):
 
     def __init__(self, kind: FailureKind, why: str):
         super().__init__(why)
-        self.kind, self.why = kind, why
+        self.kind: FailureKind = kind
+        self.why = why
 
 
 class ProgramPool:

@@ -250,7 +250,7 @@ def _line(
     executions = [repeat[n].execution for repeat in attempts[name] for n in places]
     costs = [each.cost for each in executions]
     known = None if None in costs else float(np.mean([cost or 0.0 for cost in costs]))
-    calls = [[call for call in each.calls] for each in executions]
+    calls = [each.calls for each in executions]
     tokens = [sum(c.prompt_tokens + c.completion_tokens for c in each) for each in calls]
     asked = [sum(c.questions for c in each) for each in calls]
     gap = None

@@ -23,8 +23,8 @@ from assay.judge.identity import MANY_FALLBACKS, MOST_FALLBACKS, is_fallback
 from assay.judge.verdict import FEW_UNSCORED
 from assay.lab.evaluate.answerer import Answered, Answerer
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_holder
-from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
 from assay.lab.evaluate.fixed_answerer import WORKFLOW, FixedAnswerer
+from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
 from assay.lab.evaluate.oracle_answerer import ORACLE_SOURCE, OracleAnswerer
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation

@@ -60,16 +60,15 @@ def read_subjects(side: str, options: BenchmarkOptions) -> Loaded:
 @cache
 def demonstrations() -> DemonstrationSet:
     """The training questions with their subjects."""
-    shown = tuple(
-        Demonstration(query.id, query.asked, query.answers[0]) for query in subject_questions()["train"]
-    )
+    train = subject_questions()["train"]
+    shown = tuple(Demonstration(query.id, query.asked, query.answers[0]) for query in train)
     return DemonstrationSet("subjects", INSTRUCTION, shown)
 
 
 @cache
 def subject_questions() -> Mapping[str, tuple[Query, ...]]:
-    """The questions by side. The side of a question is that of its words, whichever subjects it is listed under;
-    a question with two subjects is left out."""
+    """The questions by side. The side of a question is that of its words, whichever subjects it is
+    listed under; a question with two subjects is left out."""
     labels: dict[str, dict[str, tuple[str, str]]] = {}
     for file, label in LABELS.items():
         for part in ("Validation", "Test"):

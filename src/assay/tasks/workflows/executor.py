@@ -62,7 +62,10 @@ class OperatorHost:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, name: str, arguments: Mapping[str, Any], number: int) -> Mapping[str, Any]:
-        """The reply to the program's call of this number. Raises HelperFailed and OverBudget, which end the program."""
+        """The reply to the program's call of this number.
+
+        Raises HelperFailed and OverBudget, which end the program.
+        """
         began, asker = time.monotonic(), Asker(self, number)
         result, error, why = None, "", ""
         try:

@@ -126,7 +126,6 @@ def run_workflow(
 ) -> dict[str, Any]:
     """{"answer"}, or {"error", "why", "line"} of a program that failed."""
     # What the interpreter needs later must be loaded before programs can get in its way.
-    import importlib.machinery
     import json  # noqa: F401
 
     try:

@@ -23,7 +23,7 @@ from assay.sandbox.program_pool import CallLimits, Host, ProgramPool, ProgramRun
 from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, OverBudget
 from assay.tasks.judge_reward import Pair
 from assay.tasks.program_check import PROGRAM
-from assay.tasks.workflows.answers import CodeRunner, Judged, NoVerdict, judge_answer
+from assay.tasks.workflows.answers import Judged, NoVerdict, judge_answer
 from assay.tasks.workflows.execution import ABSTAINED, Execution, Finding, Outcome
 from assay.tasks.workflows.executor import ExecutorSetup, OperatorHost
 from assay.tasks.workflows.fixed_workflows import FALLBACK
@@ -92,7 +92,7 @@ def run_all(
     Raises IsolationUnavailable, WorkerStartError, and OverBudget of a step or a run.
     """
     with ThreadPoolExecutor(min(AT_ONCE, max(len(pairs), 1)), "assay-workflow") as threads:
-        return list(threads.map(lambda pair: run_one(*pair, model, settings, caller), pairs))
+        return list(threads.map(lambda p: run_one(p[0], p[1], model, settings, caller), pairs))
 
 
 def run_one(

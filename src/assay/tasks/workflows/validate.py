@@ -41,16 +41,21 @@ DEEPEST = 60
 GIVEN = ("operator", "create_llm_instance", "DatasetType", "AsyncLLM")
 """Names that a program has without an import."""
 STANDARD = frozenset(
-    "typing asyncio re math json random collections itertools statistics functools string "
-    "fractions decimal dataclasses pathlib".split()
+    (
+        *("typing", "asyncio", "re", "math", "json", "random", "collections", "itertools"),
+        *("statistics", "functools", "string", "fractions", "decimal", "dataclasses", "pathlib"),
+    )
 )
 """Modules of the standard library that programs may import; of `pathlib` the sandbox has a
 stand-in."""
 AFLOW = ("workspace", "scripts", "prompt", "operator", "template")
 """First parts of AFlow's own modules, for which the sandbox has stand-ins."""
 FORBIDDEN = frozenset(
-    "eval exec compile open input __import__ globals locals vars getattr setattr delattr dir "
-    "breakpoint exit quit memoryview __builtins__ __loader__ __spec__ help".split()
+    (
+        *("eval", "exec", "compile", "open", "input", "__import__", "globals", "locals", "vars"),
+        *("getattr", "setattr", "delattr", "dir", "breakpoint", "exit", "quit", "memoryview"),
+        *("__builtins__", "__loader__", "__spec__", "help"),
+    )
 )
 FRAMES = ("f_", "gi_", "cr_", "ag_", "tb_", "co_")
 """How attributes of frames, generators, coroutines, tracebacks and code begin."""

@@ -62,12 +62,12 @@ def made_in(program: ast.ClassDef) -> Made:
             if name is None:
                 continue
             kind = class_made(node.value)  # type: ignore[union-attr]
-            if kind in OPERATORS:
-                attributes[name] = OPERATORS[kind]
-            elif kind is not None:
-                unknown.add(name)
-            else:
+            if kind is None:
                 others.add(name)
+            elif kind in OPERATORS:
+                attributes[name] = OPERATORS[kind]
+            else:
+                unknown.add(name)
     return Made(attributes, frozenset(others - attributes.keys()), frozenset(unknown))
 
 
@@ -93,7 +93,9 @@ def unknown_operators(
 ) -> Iterator[Finding]:
     """Classes that are made and are no operators, or none that may be used here."""
     for node in ast.walk(program):
-        kind = class_made(node) if isinstance(node, ast.Call) else None
+        if not isinstance(node, ast.Call):
+            continue
+        kind = class_made(node)
         if kind is not None and kind not in operators:
             why = f"there is no operator {kind}" if kind not in OPERATORS else f"{kind} is not here"
             yield Finding("unknown_operator", node.lineno, why, nearest(kind, operators))
@@ -160,6 +162,8 @@ def unknown_keys(program: ast.ClassDef, made: Made) -> Iterator[Finding]:
             continue
         results = results_in(function, made)
         for node in ast.walk(function):
+            if not isinstance(node, ast.Subscript | ast.Call):
+                continue
             operators = read_operators(node, results, made)
             key = key_of(node)
             if operators and key is not None and all(key not in o.returns for o in operators):
