@@ -16,11 +16,10 @@ from assay.data.row import Row
 from assay.sandbox.limits import Outcome
 from assay.tasks.math.rewards import accuracy
 from assay.tasks.running import RewardRunner
-from assay.tasks.workflows.code_tests import judge_code
-from assay.tasks.workflows.problems import PROBLEM_TYPE
+from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM_TYPE, TESTS
 
-CodeRunner = Callable[[str, str, float], Outcome]
-"""Runs (program, standard input, seconds) in the sandbox, see `sandbox.program.run_program`."""
+TestRunner = Callable[[str, Sequence[str], str], Outcome]
+"""Runs (code, tests, entry point) in the sandbox, see `tested_code.run_tests`."""
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 ALTERNATIVES = "|"
 """Between right answers, as AFlow's DROP rows have them."""
@@ -39,15 +38,25 @@ class Judged:
     why: str = ""
 
 
-def judge_answer(row: Row, answer: str, code: CodeRunner) -> Judged:
+def judge_answer(row: Row, answer: str, tests: TestRunner) -> Judged:
     """The verdict on a program's answer. Raises NoVerdict."""
     kind = row.extra[PROBLEM_TYPE]
     if kind == "code":
-        passed, why = judge_code(row, answer, code)
-        return Judged(passed, why)
+        return judge_code(row, answer, tests)
     if kind == "qa":
         return judge_text(answer, str(row.gold).split(ALTERNATIVES))
     return judge_math(row, answer)
+
+
+def judge_code(row: Row, answer: str, run: TestRunner) -> Judged:
+    """1 where all hidden tests pass, else 0 and why the first one fails. What the code does to its
+    process is its own doing, and a failure."""
+    tests: Sequence[str] = row.extra[TESTS]
+    done = run(answer, tests, row.extra[ENTRY_POINT])
+    if done.failure is not None:
+        return Judged(0.0, f"{done.failure}: {done.why}")
+    passed = done.value["passed"]
+    return Judged(float(passed == len(tests)), done.value["failure"])
 
 
 def judge_math(row: Row, answer: str) -> Judged:

@@ -16,8 +16,9 @@ from typing import Any
 from assay.data.hashing import sha256_text
 from assay.data.row import Message, Row
 from assay.rl.policy import SampleKey
+from assay.sandbox.limits import Outcome
 from assay.tasks.helper_model import Caller, HelperAnswer, HelperFailed, HelperModel, bound
-from assay.tasks.workflows.answers import CodeRunner
+from assay.tasks.workflows.answers import TestRunner
 from assay.tasks.workflows.execution import OperatorCall
 from assay.tasks.workflows.operator_answers import read_answer
 from assay.tasks.workflows.operator_prompts import LETTERS, question
@@ -27,6 +28,7 @@ from assay.tasks.workflows.operators import (
     OperatorFailed,
     checked_arguments,
 )
+from assay.tasks.workflows.problems import ENTRY_POINT, PUBLIC_TESTS
 
 ATTEMPTS = 3
 """Programs that Programmer writes at most (AFlow)."""
@@ -38,6 +40,10 @@ CODE_SECONDS = 10.0
 """For one run of code that an operator wrote."""
 
 
+CodeRunner = Callable[[str, str, float], Outcome]
+"""Runs (program, standard input, seconds) in the sandbox, see `sandbox.program.run_program`."""
+
+
 @dataclass(frozen=True)
 class ExecutorSetup:
     """What the programs of a problem have to work with."""
@@ -45,6 +51,7 @@ class ExecutorSetup:
     model: HelperModel
     """The executor model."""
     code: CodeRunner
+    tests: TestRunner
     row: Row
     draws: str
     """Names the random numbers. Programs with equal `draws` that ask the same with their nth call
@@ -223,7 +230,7 @@ def programmer(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -
 def tested(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """Whether a solution passes the problem's public tests; where it fails, it is written again at
     most `test_loop` times."""
-    tests = asker.host.setup.row.extra.get("public_tests") or ()
+    tests = asker.host.setup.row.extra.get(PUBLIC_TESTS) or ()
     if not tests:
         raise OperatorFailed("arguments", "the problem has no public tests")
     solution = arguments["solution"]
@@ -240,11 +247,11 @@ def tested(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Ma
 
 def _failure(asker: Asker, solution: str, tests: Sequence[str]) -> str:
     """Why a solution fails the public tests; "" where it passes."""
-    try:
-        asker.run("\n".join([solution, *tests]))
-    except OperatorFailed as failed:
-        return failed.why
-    return ""
+    setup = asker.host.setup
+    done = setup.tests(solution, tests, setup.row.extra[ENTRY_POINT])
+    if done.failure is not None:
+        return f"{done.failure}: {done.why}"
+    return str(done.value["failure"])
 
 
 PROCEDURES: Mapping[str, Procedure] = {

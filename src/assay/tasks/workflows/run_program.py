@@ -35,7 +35,9 @@ from assay.tasks.workflows.validate import validate
 OFFERED = "operators"
 """The field of a row that names the operators its program may use; all where it has none."""
 INSIDE = "assay.tasks.workflows.inside:run_workflow"
+TEST_SECONDS = 20.0
 NOBODY = Caller()
+TESTED = "assay.tasks.workflows.tested_code:run_tests"
 AT_ONCE = 24
 """Programs that run at once, most of them waiting for the executor model."""
 CODE_WORKERS = 2
@@ -73,6 +75,13 @@ def _programs(isolation: Mode, calls: int) -> ProgramPool:
 
 
 @cache
+def _tests(isolation: Mode) -> WorkerPool:
+    pool = WorkerPool(TESTED, CODE_WORKERS, CODE_LIMITS, isolation)
+    atexit.register(pool.close)
+    return pool
+
+
+@cache
 def _code(isolation: Mode) -> WorkerPool:
     pool = WorkerPool(PROGRAM, CODE_WORKERS, CODE_LIMITS, isolation)
     atexit.register(pool.close)
@@ -82,6 +91,12 @@ def _code(isolation: Mode) -> WorkerPool:
 def run_code(program: str, text: str, deadline: float) -> Returned:
     """What a Python program prints in the sandbox; see `sandbox.program.run_program`."""
     return _code(chosen_isolation()).map([{"program": program, "text": text}], deadline)[0]
+
+
+def run_tests(code: str, tests: Sequence[str], entry_point: str) -> Returned:
+    """How many tests pass that code, in the sandbox; see `tested_code.run_tests`."""
+    asked = {"answer": code, "tests": list(tests), "entry_point": entry_point}
+    return _tests(chosen_isolation()).map([asked], TEST_SECONDS)[0]
 
 
 def run_all(
@@ -101,7 +116,7 @@ def run_one(
     """What became of one completion. Raises as `run_all`."""
     draws = f"{row.id}#{visit_of(completion)}"
     named = replace(caller, problem=row.id, completion=completion.id)
-    setup = ExecutorSetup(model, run_code, row, draws, named)
+    setup = ExecutorSetup(model, run_code, run_tests, row, draws, named)
     found = judged(row, run_text(completion.text, setup, settings))
     if settings.fallback and found.execution.outcome not in ("solved", "wrong", ABSTAINED):
         return with_fallback(found, setup, settings)
@@ -197,7 +212,7 @@ def judged(row: Row, execution: Execution) -> Attempt:
     if execution.outcome != "wrong":
         return Attempt(execution, None)
     try:
-        verdict: Judged = judge_answer(row, execution.answer, run_code)
+        verdict: Judged = judge_answer(row, execution.answer, run_tests)
     except NoVerdict as none:
         return Attempt(replace(execution, outcome=ABSTAINED, error="judge", why=str(none)), None)
     outcome: Outcome = "solved" if verdict.score >= 1 else "wrong"

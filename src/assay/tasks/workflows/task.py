@@ -23,20 +23,16 @@ from assay.tasks.workflows.problems import (
     ENTRY_POINT,
     PROBLEM,
     PROBLEM_TYPE,
+    READERS,
     SOLUTION,
-    asdiv_problems,
-    subject_problems,
 )
+from assay.tasks.workflows.report_rewards import HIGHEST, V1, V2, levels, weighted
 from assay.tasks.workflows.rewards import EXECUTOR, Terms, accuracy, solved
 from assay.tasks.workflows.run_program import OFFERED, RunSettings, run_all
 
 EXAMPLES = "examples"
 SOURCE_OPTIONS: Mapping[str, Any] = {"operators": list(OPERATORS), "programs": 0}
 """The operators that a prompt offers, and how many generated programs a row is repeated with."""
-READERS: Mapping[str, Callable[[str], Loaded]] = {
-    "asdiv": asdiv_problems,
-    "subjects": subject_problems,
-}
 
 
 def read_problems(reader: Callable[[str], Loaded], side: str, options: BenchmarkOptions) -> Loaded:
@@ -79,16 +75,33 @@ def solved_reward(
     length: float = Terms().length,
     full_tokens: float = Terms().full_tokens,
 ) -> JudgeReward:
-    """The default reward, with its limits and terms."""
+    """The default reward, with its limits and terms. Raises BadTerms."""
     terms = Terms(cost, full_cost, length, full_tokens)
-    judge = partial(judge_with, partial(solved, terms=terms), RunSettings(seconds, calls))
-    return JudgeReward(judge, helpers=(EXECUTOR,), batch=None, maker=solved_reward)
+    return judged_by(partial(solved, terms=terms), RunSettings(seconds, calls), solved_reward)
 
 
 def accuracy_reward(seconds: float = 30.0, calls: int = 16, fallback: bool = False) -> JudgeReward:
     """The score of the answer alone."""
-    judge = partial(judge_with, accuracy, RunSettings(seconds, calls, fallback))
-    return JudgeReward(judge, helpers=(EXECUTOR,), batch=None, maker=accuracy_reward)
+    return judged_by(accuracy, RunSettings(seconds, calls, fallback), accuracy_reward)
+
+
+def report_reward(
+    rewarding: Callable[..., Reward], seconds: float = 180.0, calls: int = 16
+) -> JudgeReward:
+    """A reward of report 003, with its deadline."""
+    maker = partial(report_reward, rewarding)
+    return judged_by(rewarding, RunSettings(seconds, calls), maker, HIGHEST)
+
+
+def judged_by(
+    rewarding: Callable[..., Reward],
+    settings: RunSettings,
+    maker: Callable[..., JudgeReward],
+    maximum: float | None = None,
+) -> JudgeReward:
+    """A reward that runs all programs of a step, or of a chunk of an evaluation, side by side."""
+    judge = partial(judge_with, rewarding, settings)
+    return JudgeReward(judge, helpers=(EXECUTOR,), batch=None, maker=maker, maximum=maximum)
 
 
 def problems_benchmark(options: BenchmarkOptions) -> Benchmark:
@@ -119,7 +132,13 @@ class WorkflowsTask:
     """The task called "workflows"."""
 
     name = "workflows"
-    rewards = {"solved": solved_reward(), "accuracy": accuracy_reward()}  # noqa: RUF012
+    rewards = {  # noqa: RUF012
+        "solved": solved_reward(),
+        "accuracy": accuracy_reward(),
+        "report_v1": report_reward(partial(weighted, weights=V1)),
+        "report_v2": report_reward(partial(weighted, weights=V2)),
+        "report_levels": report_reward(levels),
+    }
     reward_maximum = {}  # noqa: RUF012
     benchmarks = {"workflows/problems": problems_benchmark}  # noqa: RUF012
     sources = {  # noqa: RUF012
