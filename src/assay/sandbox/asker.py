@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from assay.sandbox.checked_json import checked_line
 from assay.sandbox.limits import CallLimits
-from assay.sandbox.pipes import ANSWER, CALL, LineReader, encode_line, write_all
+from assay.sandbox.pipes import ANSWER, CALL, LineReader, write_all
 
 
 class AskRefused(RuntimeError):
@@ -35,11 +36,11 @@ class Asker:
     async def ask(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The lab's answer. Several calls may be open at once, also from several event loops.
 
-        Raises TypeError or ValueError where the arguments are not JSON, AskRefused where the lab
-        gives no answer.
+        Raises TypeError or ValueError where the arguments are none that the lab reads, AskRefused
+        where it gives no answer.
         """
         answer: Future[dict[str, Any]] = Future()
-        asked = encode_line(dict(arguments), finite=True)[:-1]
+        asked = checked_line(dict(arguments))[:-1]
         with self._lock:
             self._later.append((name, asked, answer))
             self._send()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from assay.sandbox.asker import Asker
+from assay.sandbox.checked_json import checked_line
 from assay.sandbox.isolation import enter_private_call, enter_private_root
 from assay.sandbox.limits import CallLimits, Limits, system_call_filter
 from assay.sandbox.pipes import encode_line, write_all
@@ -143,7 +144,7 @@ def run_asking_call(
         speak, hear = enter_call(limits, scratch, pipes, privacy)
         asker = Asker(speak, hear, calls)
         given = json.loads(arguments)
-        asker.finish(_answer_of(partial(function, asker.ask), given, finite=True))
+        asker.finish(_answer_of(partial(function, asker.ask), given, checked_line))
         code = os.EX_OK
     finally:
         os._exit(code)
@@ -161,10 +162,12 @@ def rehearse(setup: Mapping[str, Any]) -> None:
 
 
 def _answer_of(
-    function: Callable[..., Any], arguments: Mapping[str, Any], *, finite: bool = False
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    encode: Callable[[Any], bytes] = encode_line,
 ) -> bytes:
     try:
-        return encode_line({"value": function(**arguments)}, finite=finite)
+        return encode({"value": function(**arguments)})
     except MemoryError:
         return OUT_OF_MEMORY
     except BaseException as error:  # SystemExit too: the called code must not end the protocol

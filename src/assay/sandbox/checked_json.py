@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from assay.sandbox.limits import OF_A_CALL, Outcome
+from assay.sandbox.pipes import encode_line
 
 MOST_DEPTH = 32
 MOST_NUMBER = 1 << 63
 
 
-class BadMessage(Exception):
+class BadMessage(ValueError):
     """A line that is none of the protocol's; the text says why."""
 
 
@@ -54,6 +55,14 @@ def read_answer(line: bytes) -> Outcome:
     if not isinstance(message["why"], str):
         raise BadMessage("a reason is text")
     return Outcome(failure=message["failure"], why=message["why"])
+
+
+def checked_line(message: Any) -> bytes:
+    """`message` as a line that `read_json` reads. Raises TypeError or ValueError where there is
+    none."""
+    line = encode_line(message, finite=True)
+    read_json(line)
+    return line
 
 
 def read_json(line: bytes) -> Any:

@@ -8,7 +8,8 @@ no way into the worker's supervisor; a filter refuses system calls that such cod
 (`limits.system_call_filter`).
 Not covered: the rest of the kernel's attack surface (no virtual machine). Where the lab is root in
 a container that gives it nothing but a user namespace, the number of processes is watched and not
-enforced by the kernel.
+enforced by the kernel, which stops at `MOST_PROCESSES` of a worker since Linux 6.14 and at none
+before.
 There is no silent fallback: without namespaces and the filter a worker that needs them is not
 started, unless the user wrote `sandbox = "limits-only"`.
 
@@ -22,6 +23,7 @@ import functools
 import itertools
 import json
 import os
+import re
 import shutil
 import site
 import struct
@@ -63,6 +65,8 @@ DEVICES = ("null", "zero", "full", "random", "urandom")
 """All that is left of /dev: root may otherwise write to raw disks, which are its own files."""
 LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo")
+MOST_PROCESSES = 512
+"""Process ids of a worker's namespace, threads included; far above every call's own limit."""
 INSTALLED = ("site-packages", "dist-packages")
 STAGE = "/tmp"
 """Where the new root is put together; it covers the real folder in the worker's sight only."""
@@ -240,6 +244,9 @@ def enter_private_root(
     for path, descriptor in (devices | kept).items():
         _bind(descriptor, STAGE + path)
     _mount("proc", f"{STAGE}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    if _release() >= (6, 14):
+        # The namespace's own since then; before, it would be the machine's.
+        Path(f"{STAGE}/proc/sys/kernel/pid_max").write_text(str(MOST_PROCESSES))
     os.chdir(STAGE)
     _check(_libc.pivot_root(b".", b"."), "pivot_root")
     _check(_libc.umount2(b".", MNT_DETACH), "umount2 of the old root")
@@ -297,6 +304,11 @@ def _bind(descriptor: int, target: str) -> None:
         Path(target).touch()
     _mount(source, target, None, MS_BIND | MS_REC)
     os.close(descriptor)
+
+
+def _release() -> tuple[int, ...]:
+    """The kernel's version, such as (6, 14)."""
+    return tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
 
 
 def _mount(

@@ -106,10 +106,11 @@ class Conversation:
         heard = time.monotonic()
         while True:
             writable = [requests] if self._outgoing else []
-            ready = wait_ready([replies.descriptor, wake], writable, 1.0)
+            left = min(at_most, heard + silence) - time.monotonic()
+            ready = wait_ready([replies.descriptor, wake], writable, min(left, 1.0))
             now = time.monotonic()
             heard = now if ready or self._open else heard
-            if now > min(at_most, heard + silence):
+            if now >= min(at_most, heard + silence):
                 return Verdict(SILENT, 0.0)
             if wake in ready:
                 self._collect_all()

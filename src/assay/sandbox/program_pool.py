@@ -29,11 +29,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Self
 
-from assay.sandbox.program_conversation import FORGED, SILENT, Conversation, Host, LabPipes, Verdict
 from assay.sandbox.isolation import Mode, installed_paths, visible_paths
 from assay.sandbox.limits import CallLimits, Limits, Outcome
 from assay.sandbox.pipes import NONCE_BYTES, PROGRAM, encode_line, signed
 from assay.sandbox.pool import DIED, GRACE_SECONDS, Worker
+from assay.sandbox.program_conversation import FORGED, SILENT, Conversation, Host, LabPipes, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ cost that it returns is thrown away.
 import asyncio
 import inspect
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -26,6 +27,8 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 FILE = "workflow.py"
 MOST_CHARACTERS = 500
 """Of why a program failed."""
+KINDS = re.compile(r"(raised|operator) [A-Za-z_ ]{1,40}|no_workflow|no_answer")
+PYTHONS = ("builtins", "asyncio.exceptions", "json.decoder")
 USAGE = {
     "total_input_tokens": "prompt_tokens",
     "total_output_tokens": "completion_tokens",
@@ -166,7 +169,7 @@ def run_workflow(
     except OperatorError as error:
         return failed(f"operator {error.kind}", error.why, line_of(error))
     except BaseException as error:  # SystemExit and the like end a program, not the sandbox
-        return failed(f"raised {type(error).__name__}", str(error), line_of(error))
+        return failed(f"raised {builtin_name(error)}", said(error), line_of(error))
 
 
 class NoWorkflow(Exception):
@@ -194,6 +197,32 @@ async def awaited(workflow_class: Callable[..., Any], problem: str, entry_point:
     workflow = workflow_class("workflow", {"model": "executor"}, dataset)
     given = (problem, entry_point) if entry_point else (problem,)
     return await workflow(*given)
+
+
+def builtin_name(error: BaseException) -> str:
+    """The name of an exception's class, or of its nearest base that is Python's own: a program may
+    call its exceptions what it likes."""
+    own = (each for each in type(error).__mro__ if each.__module__ in PYTHONS)
+    return next(own).__name__
+
+
+def said(error: BaseException) -> str:
+    """An exception's text; "" where that cannot be had, for it is the program's own code."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"(its text cannot be had: {type(failure).__name__})"
+
+
+def checked_result(value: Any) -> dict[str, Any] | None:
+    """`value` where it is what `run_workflow` returns, else None; for the lab, to which a program
+    may say anything."""
+    match value:
+        case {"answer": str(), **rest} if not rest:
+            return value
+        case {"error": str(kind), "why": str(why), "line": int(), **rest} if not rest:
+            return value if KINDS.fullmatch(kind) and len(why) <= MOST_CHARACTERS else None
+    return None
 
 
 def failed(kind: str, why: str, line: int) -> dict[str, Any]:
