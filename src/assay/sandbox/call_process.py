@@ -32,8 +32,6 @@ PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 PRIVATE_SCRATCH = "/tmp/call"
-ANSWER = 3
-"""The descriptor of the answer pipe."""
 OTHER_PROCESSES = 2
 """Processes of a user namespace that are not the call's: the supervisor and `unshare`."""
 
@@ -116,10 +114,8 @@ def run_call(
     scratch: str,
     answer: int,
     privacy: Privacy | None,
-    channel: int | None = None,
 ) -> NoReturn:
-    """Runs `function(**arguments)` and writes one line to `answer`; ends the process. With a
-    channel, the function's first argument asks the host."""
+    """Runs `function(**arguments)` and writes one line to `answer`; ends the process."""
     code = os.EX_SOFTWARE
     try:
         (answer,) = enter_call(limits, scratch, [answer], privacy)

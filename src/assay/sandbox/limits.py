@@ -27,9 +27,6 @@ FailureKind = Literal[
     "protocol",
     "program",
     "length",
-    "calls",
-    "protocol",
-    "stopped",
 ]
 """Why a call gave no value: out of wall time; ended without an answer (signal, `os._exit`); raised;
 out of address space; out of CPU time; too many processes; an answer over the size limit. Of a

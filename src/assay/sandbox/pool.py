@@ -33,7 +33,6 @@ import os
 import queue
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -54,7 +53,6 @@ GRACE_SECONDS = 10.0
 """Seconds after a call's deadline in which the supervisor kills the call and reports it."""
 
 
-STOP = b"stop\n"
 DIED = Outcome(failure="crash", why="the worker process died")
 
 
@@ -75,14 +73,11 @@ class Worker:
         limits: Limits | None = None,
         isolation: Mode = "limits-only",
         folders: Sequence[str] = (),
-        channels: bool = False,
     ):
         """`function` is "package.module:function", or "package.module:maker:text" for what
         `maker(text)` returns, called once; its module may import from `folders` too, which can be
-        read in namespaces as well. With `channels` its calls may ask the host, see
-        `program_pool`. Raises IsolationUnavailable."""
-        self.function, self.folders, self.channels = function, folders, channels
-        self._passing: socket.socket | None = None
+        read in namespaces as well. Raises IsolationUnavailable."""
+        self.function, self.folders = function, folders
         self.limits = limits or Limits()
         self._isolation = isolation_for(isolation)
         self._process: subprocess.Popen[bytes] | None = None
@@ -109,33 +104,10 @@ class Worker:
             self.close()
             raise
 
-    def call_once(
-        self, arguments: Mapping[str, Any], deadline: float, channel: socket.socket
-    ) -> Outcome:
-        """As `call`, of a function that asks the host over `channel`, whose end it is given. A
-        worker that dies is not asked again, since the host may have answered already."""
-        line = encode_line({"arguments": arguments, "deadline": deadline})
-        try:
-            return self._attempt(line, deadline, channel) or DIED
-        except BaseException:
-            self.close()
-            raise
-
-    def stop(self) -> None:
-        """End the call that is under way; `call_once` then returns the failure "stopped". From
-        another thread."""
-        process = self._process
-        if process is not None and process.stdin is not None:
-            # It may have ended, and its worker with it.
-            with contextlib.suppress(OSError, ValueError):
-                os.write(process.stdin.fileno(), STOP)
-
-    def _attempt(
-        self, line: bytes, deadline: float, channel: socket.socket | None = None
-    ) -> Outcome | None:
+    def _attempt(self, line: bytes, deadline: float) -> Outcome | None:
         """The outcome of one request; None when the worker died, while starting too."""
         nonce = os.urandom(NONCE_BYTES)
-        reply = self._exchange(nonce + line, deadline, channel)
+        reply = self._exchange(nonce + line, deadline)
         mark = signed(nonce, b"")
         if reply and reply.startswith(mark):
             return _outcome(reply.removeprefix(mark))
@@ -156,9 +128,6 @@ class Worker:
         except subprocess.TimeoutExpired:
             _kill_tree(process)
         process.stdout.close()
-        if self._passing is not None:
-            self._passing.close()
-            self._passing = None
         # The supervisor deletes it when it can; a killed one cannot.
         shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -174,12 +143,8 @@ class Worker:
             return b""
         assert self._process and self._process.stdin
         try:
-            if channel is not None:
-                assert self._passing
-                socket.send_fds(self._passing, [b"c"], [channel.fileno()])
-                channel.close()  # the call holds the only other end
             write_all(self._process.stdin.fileno(), request)
-        except (BrokenPipeError, ConnectionResetError):
+        except BrokenPipeError:
             return b""
         return self._replies.read_line(time.monotonic() + deadline + GRACE_SECONDS)
 
@@ -219,10 +184,7 @@ class Worker:
             env={"PATH": os.environ.get("PATH", os.defpath)},
             cwd="/",
             start_new_session=True,
-            pass_fds=() if theirs is None else (theirs.fileno(),),
         )
-        if theirs is not None:
-            theirs.close()
         assert self._process.stdout
         self._replies = LineReader(self._process.stdout.fileno())
         line = self._replies.read_line(time.monotonic() + START_SECONDS)

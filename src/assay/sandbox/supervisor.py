@@ -160,15 +160,12 @@ class Supervisor:
         self, function: Callable[..., Any], arguments: Any, deadline: float, nonce: bytearray
     ) -> bytes:
         folder = "" if self.privacy else tempfile.mkdtemp(dir=self.scratch)
-        channel = None if self.channels is None else received_channel(self.channels)
         receive, send = os.pipe()
         process = os.fork()
         if process == 0:
             wipe(nonce)
             run_call(function, arguments, self.limits, folder, send, self.privacy)
         os.close(send)
-        if channel is not None:
-            os.close(channel)
         try:
             return self._watch(process, receive, time.monotonic() + deadline)
         finally:
@@ -193,14 +190,8 @@ class Supervisor:
             if left <= 0:
                 return failure("deadline", "still running at its deadline")
             ready = wait_readable(watched, min(left, WATCH_SECONDS))
-            if self.requests.descriptor in ready and self.channels is not None:
-                # The lab ends a program before its time, or is gone.
-                if self.requests.read_line(time.monotonic() + REQUEST_SECONDS):
-                    return failure("stopped", "the lab ended it")
-                self._end_call(process)
-                self._leave()
             if self.requests.descriptor in ready or self._lab_is_gone():
-                # The lab sends nothing during other calls, so this is the end of its pipe.
+                # The lab sends nothing during a call, so this is the end of its pipe.
                 self._end_call(process)
                 self._leave()
             if receive in ready:
