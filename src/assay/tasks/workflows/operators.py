@@ -1,0 +1,254 @@
+"""The operators that a workflow program may call: names, signatures, results and prompts, as data.
+
+Signatures and result keys are AFlow's (github.com/FoundationAgents/AFlow, `scripts/operators.py`);
+the parameter `mode`, which changes nothing there, is left out, and the prompts are shorter. The
+executor's prompt, the validator, the policy's prompt, the docs and the program's world are all made
+from this table. What a call does beside asking the model is not here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from assay.errors import nearest
+
+REQUIRED = object()
+"""The default of a parameter that has none."""
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""By which an ensemble names its solutions."""
+MOST_SOLUTIONS = len(LETTERS)
+MOST_COUNT = 10
+"""Of a parameter that says how often: a program cannot ask for thousands of answers in one call."""
+
+Kind = Literal["text", "texts", "count"]
+KINDS: Mapping[Kind, str] = {"text": "str", "texts": "list[str]", "count": "int"}
+"""A parameter's kind as Python writes it."""
+
+
+class OperatorFailed(Exception):
+    """An operator call gave no result; the program is told, and may catch it."""
+
+    def __init__(self, kind: str, why: str):
+        """`kind` as `execution.OperatorCall.error` has it: "arguments", "malformed", "code"."""
+        super().__init__(f"{kind}: {why}")
+        self.kind, self.why = kind, why
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of an operator, given by keyword or by place."""
+
+    name: str
+    kind: Kind = "text"
+    default: Any = REQUIRED
+
+    @property
+    def required(self) -> bool:
+        """Whether a call has to give it."""
+        return self.default is REQUIRED
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What there is to know of an operator."""
+
+    name: str
+    attribute: str
+    """The attribute that the lab's own programs and the policy's prompt keep it in."""
+    about: str
+    parameters: tuple[Parameter, ...]
+    returns: Mapping[str, str]
+    """The keys of its result and their types, as Python writes them."""
+    prompt: str
+    """What the executor is asked, with {NAME} for an argument; `operator_prompts` fills it in."""
+    answer: Literal["text", "fields", "code"]
+    """How `operator_answers` reads the executor's answer."""
+
+    @property
+    def signature(self) -> str:
+        """As the policy's prompt and the docs show it: `review(problem: str, solution: str)`."""
+        shown = (
+            f"{each.name}: {KINDS[each.kind]}" + ("" if each.required else f" = {each.default!r}")
+            for each in self.parameters
+        )
+        return f"{self.attribute}({', '.join(shown)})"
+
+
+def _texts(*names: str) -> tuple[Parameter, ...]:
+    return tuple(map(Parameter, names))
+
+
+_ALL = (
+    Operator(
+        "Custom",
+        "custom",
+        "answers the input as the instruction says",
+        _texts("input", "instruction"),
+        {"response": "str"},
+        "{instruction}\n\n{input}",
+        "text",
+    ),
+    Operator(
+        "AnswerGenerate",
+        "answer_generate",
+        "thinks step by step, then gives a short answer",
+        _texts("input"),
+        {"thought": "str", "answer": "str"},
+        "Think step by step. End with a line that holds only the short final answer:\n"
+        "Answer: ...\n\n{input}",
+        "fields",
+    ),
+    Operator(
+        "Programmer",
+        "programmer",
+        "writes Python for the problem and runs it",
+        (Parameter("problem"), Parameter("analysis", default="None")),
+        {"code": "str", "output": "str"},
+        "Write a Python function solve() without arguments that computes the answer of this problem"
+        " and returns it. Write only code in a ```python block.\n\n"
+        "Problem: {problem}\n\nAnalysis: {analysis}\n\nYour last code failed:\n{feedback}",
+        "code",
+    ),
+    Operator(
+        "ScEnsemble",
+        "sc_ensemble",
+        "picks the solution whose answer is the most frequent one",
+        (Parameter("solutions", "texts"), Parameter("problem")),
+        {"response": "str"},
+        "Problem: {problem}\n\n{solutions}\n\n"
+        "Which solution has the answer that most of them agree on? Write only its letter.",
+        "fields",
+    ),
+    Operator(
+        "Review",
+        "review",
+        "judges whether a solution is right",
+        _texts("problem", "solution"),
+        {"review_result": "bool", "feedback": "str"},
+        "Problem: {problem}\n\nSolution: {solution}\n\n"
+        "Is this solution correct? Write True or False first, then say why.",
+        "fields",
+    ),
+    Operator(
+        "Revise",
+        "revise",
+        "writes a better solution from feedback",
+        _texts("problem", "solution", "feedback"),
+        {"solution": "str"},
+        "Problem: {problem}\n\nWrong solution: {solution}\n\nFeedback: {feedback}\n\n"
+        "Write a correct solution.",
+        "text",
+    ),
+    Operator(
+        "Test",
+        "test",
+        "runs public tests, mends the code after a failure; result says whether they pass",
+        (*_texts("problem", "solution", "entry_point"), Parameter("test_loop", "count", 3)),
+        {"result": "bool", "solution": "str"},
+        "{problem}\n\nThis code is wrong:\n{solution}\n\nIt fails:\n{failure}\n\n"
+        "Write the whole corrected code with the function {entry_point} in a ```python block.",
+        "code",
+    ),
+    Operator(
+        "CustomCodeGenerate",
+        "custom_code_generate",
+        "writes the Python function entry_point as the instruction says",
+        _texts("problem", "entry_point", "instruction"),
+        {"response": "str"},
+        "{instruction}\n\n{problem}\n\n"
+        "Write only Python code with the function {entry_point} in a ```python block.",
+        "code",
+    ),
+    Operator(
+        "MdEnsemble",
+        "md_ensemble",
+        "picks the best solution by a vote of five",
+        (Parameter("solutions", "texts"), Parameter("problem")),
+        {"solution": "str"},
+        "Problem: {problem}\n\n{solutions}\n\nWhich solution is best? Write only its letter.",
+        "fields",
+    ),
+    Operator(
+        "Format",
+        "format",
+        "takes a short answer out of a solution",
+        _texts("problem", "solution"),
+        {"solution": "str"},
+        "Question: {problem}\n\nSolution: {solution}\n\n"
+        "Write only the final answer of this solution in a few words.",
+        "text",
+    ),
+)
+OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in _ALL}
+"""All operators by AFlow's names."""
+MD_VOTES = 5
+"""AFlow's `vote_count`: how often MdEnsemble asks, each time with the solutions reordered."""
+
+
+def described() -> list[dict[str, Any]]:
+    """The operators' signatures as JSON, for the world inside the sandbox."""
+    return [
+        {
+            "name": operator.name,
+            "attribute": operator.attribute,
+            "parameters": [
+                {
+                    "name": each.name,
+                    "kind": each.kind,
+                    "required": each.required,
+                    "default": None if each.required else each.default,
+                }
+                for each in operator.parameters
+            ],
+        }
+        for operator in OPERATORS.values()
+    ]
+
+
+def checked_arguments(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments in the operator's order, defaults filled in.
+
+    Raises OperatorFailed("arguments") for an unknown or missing name and for a wrong value.
+    """
+    known = {each.name for each in operator.parameters}
+    for name in arguments:
+        if name not in known:
+            raise _wrong(operator, f"has no parameter {name!r} ({nearest(name, sorted(known))})")
+    return {each.name: _value(operator, each, arguments) for each in operator.parameters}
+
+
+def _value(operator: Operator, parameter: Parameter, arguments: Mapping[str, Any]) -> Any:
+    """One argument or its default. Raises OperatorFailed."""
+    if parameter.name not in arguments:
+        if parameter.required:
+            raise _wrong(operator, f"needs {parameter.name!r}")
+        return parameter.default
+    value = arguments[parameter.name]
+    if (problem := PROBLEMS[parameter.kind](value)) is not None:
+        raise _wrong(operator, f"{parameter.name!r} must be {problem}")
+    return list(value) if parameter.kind == "texts" else value
+
+
+def _no_text(value: Any) -> str | None:
+    return None if isinstance(value, str) else f"text, not {type(value).__name__}"
+
+
+def _no_texts(value: Any) -> str | None:
+    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+        return "a list of texts"
+    if not 1 <= len(value) <= MOST_SOLUTIONS:
+        return f"a list of 1 to {MOST_SOLUTIONS} texts, not of {len(value)}"
+    return None
+
+
+def _no_count(value: Any) -> str | None:
+    whole = type(value) is int and 1 <= value <= MOST_COUNT
+    return None if whole else f"a whole number from 1 to {MOST_COUNT}"
+
+
+PROBLEMS = {"text": _no_text, "texts": _no_texts, "count": _no_count}
+"""What a value of a kind should be instead; None where it is right."""
+
+
+def _wrong(operator: Operator, why: str) -> OperatorFailed:
+    return OperatorFailed("arguments", f"{operator.name} {why}")
