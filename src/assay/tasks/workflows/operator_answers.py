@@ -111,6 +111,8 @@ def _letter(operator: Operator, text: str) -> dict[str, str | bool]:
     """The one letter that the first line is, or names; the article "A" is none."""
     said = tagged(text, "solution_letter")
     line = (text if said is None else said).split("\n")[0].strip()
+    if len(bare := line.strip(" \t.:()*")) == 1:
+        line = bare.upper()
     letters = {"".join(found) for found in _LETTER.findall(line)}
     if len(letters) != 1:
         raise malformed(operator, "the answer names no letter of a solution, or several")
