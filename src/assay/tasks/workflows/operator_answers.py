@@ -68,7 +68,7 @@ def _thought_and_answer(operator: Operator, text: str) -> dict[str, str | bool]:
     else:
         thought, answer = _marked(text)
     if not answer:
-        raise malformed(operator, "no line 'Answer: ...'")
+        raise malformed(operator, "it marks no answer")
     return {"thought": thought, "answer": answer}
 
 

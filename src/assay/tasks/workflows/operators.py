@@ -94,8 +94,8 @@ _ALL = (
         "thinks step by step, then gives a short answer",
         _texts("input"),
         {"thought": "str", "answer": "str"},
-        "Think step by step. End with a line that holds only the short final answer:\n"
-        "Answer: ...\n\n{input}",
+        "{input}\n\n"
+        "Think step by step. Write <thought>your steps</thought> and <answer>the answer</answer>.",
         "fields",
     ),
     Operator(
@@ -104,9 +104,8 @@ _ALL = (
         "writes Python for the problem and runs it",
         (Parameter("problem"), Parameter("analysis", default="None")),
         {"code": "str", "output": "str"},
-        "Write a Python function solve() without arguments that computes the answer of this problem"
-        " and returns it. Write only code in a ```python block.\n\n"
-        "Problem: {problem}\n\nAnalysis: {analysis}\n\nYour last code failed:\n{feedback}",
+        "{problem}\n\nAnalysis: {analysis}\n\nYour last code failed:\n{feedback}\n\n"
+        "Write a Python function solve() that returns the answer, in a ```python block.",
         "code",
     ),
     Operator(
@@ -115,8 +114,8 @@ _ALL = (
         "picks the solution whose answer is the most frequent one",
         (Parameter("solutions", "texts"), Parameter("problem")),
         {"response": "str"},
-        "Problem: {problem}\n\n{solutions}\n\n"
-        "Which solution has the answer that most of them agree on? Write only its letter.",
+        "{problem}\n\n{solutions}\n\n"
+        "Which answer do most solutions agree on? Write only the letter of one that has it.",
         "fields",
     ),
     Operator(
@@ -125,8 +124,8 @@ _ALL = (
         "judges whether a solution is right",
         _texts("problem", "solution"),
         {"review_result": "bool", "feedback": "str"},
-        "Problem: {problem}\n\nSolution: {solution}\n\n"
-        "Is this solution correct? Write True or False first, then say why.",
+        "{problem}\n\nSolution: {solution}\n\n"
+        "Is the solution right? Write True or False, then why.",
         "fields",
     ),
     Operator(
@@ -135,8 +134,7 @@ _ALL = (
         "writes a better solution from feedback",
         _texts("problem", "solution", "feedback"),
         {"solution": "str"},
-        "Problem: {problem}\n\nWrong solution: {solution}\n\nFeedback: {feedback}\n\n"
-        "Write a correct solution.",
+        "{problem}\n\nSolution: {solution}\n\nFeedback: {feedback}\n\nWrite a better solution.",
         "text",
     ),
     Operator(
@@ -145,8 +143,8 @@ _ALL = (
         "runs public tests, mends the code after a failure; result says whether they pass",
         (*_texts("problem", "solution", "entry_point"), Parameter("test_loop", "count", 3)),
         {"result": "bool", "solution": "str"},
-        "{problem}\n\nThis code is wrong:\n{solution}\n\nIt fails:\n{failure}\n\n"
-        "Write the whole corrected code with the function {entry_point} in a ```python block.",
+        "{problem}\n\n{solution}\n\nThis code fails:\n{failure}\n\n"
+        "Write the whole function {entry_point} again without the error, in a ```python block.",
         "code",
     ),
     Operator(
@@ -156,7 +154,7 @@ _ALL = (
         _texts("problem", "entry_point", "instruction"),
         {"response": "str"},
         "{instruction}\n\n{problem}\n\n"
-        "Write only Python code with the function {entry_point} in a ```python block.",
+        "Write the Python function {entry_point} in a ```python block.",
         "code",
     ),
     Operator(
@@ -165,7 +163,7 @@ _ALL = (
         "picks the best solution by a vote of five",
         (Parameter("solutions", "texts"), Parameter("problem")),
         {"solution": "str"},
-        "Problem: {problem}\n\n{solutions}\n\nWhich solution is best? Write only its letter.",
+        "{problem}\n\n{solutions}\n\nWhich solution is the best? Write only its letter.",
         "fields",
     ),
     Operator(
@@ -174,8 +172,7 @@ _ALL = (
         "takes a short answer out of a solution",
         _texts("problem", "solution"),
         {"solution": "str"},
-        "Question: {problem}\n\nSolution: {solution}\n\n"
-        "Write only the final answer of this solution in a few words.",
+        "{problem}\n\nSolution: {solution}\n\nWrite only its final answer, in a few words.",
         "text",
     ),
 )
