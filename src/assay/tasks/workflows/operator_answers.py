@@ -1,65 +1,169 @@
-"""Reads what the executor model answered to an operator's question; a malformed answer is an error.
+"""Reads what the executor model answered for an operator; nothing of it is run or trusted.
 
-AFlow puts an error into the dictionary that it returns, and leaves "False" a text that counts as
-true. Here the one is raised and the other is a bool.
+An answer that has not what the operator needs is `OperatorFailed("malformed")`, never a text that
+happens to count as true. Every field may be written in AFlow's tags, `<answer>7</answer>`; besides
+that each is read as the prompts ask for it. Linear in the text, of which `MOST_CHARACTERS` are
+read.
 """
 
+import ast
 import re
-from typing import Any
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 
-from assay.tasks.workflows.operators import Operator, OperatorFailed
+from assay.tasks.workflows.operators import LETTERS, Operator, OperatorFailed
 
-_BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
-_LETTER = re.compile(r"\(?\s*([A-Z])\b")
-BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}
+MOST_CHARACTERS = 100_000
+FENCE = "```"
+
+_ANSWER_LINE = re.compile(r"^[ \t*_#]*(?:final )?answer[ \t*_]*:", re.IGNORECASE | re.MULTILINE)
+_BOXED = r"\boxed{"
+_GSM8K = "####"
+_VERDICTS = {"true": True, "false": False, "yes": True, "no": False}
+_WORD = re.compile(r"[A-Za-z]+")
+_LETTER = re.compile(
+    r"^\W*([A-Z])(?:\W*$|[.:)*])"
+    r"|\b(?i:solution|option|letter)\W*([A-Z])\b"
+    r"|\b(?i:answer)(?: is)?\W*([A-Z])(?=\W*$|[.,:;)])"
+)
 
 
-def read_answer(operator: Operator, text: str) -> dict[str, Any]:
-    """The values by key; of a letter under "letter", of code under the operator's key for it.
+def read_answer(operator: Operator, text: str) -> dict[str, str | bool]:
+    """The fields that the operator's answer holds.
 
-    Raises OperatorFailed("malformed").
+    Custom, Revise, Format: their result. AnswerGenerate: `thought` and `answer`. Review:
+    `review_result` as a real bool, and `feedback`. ScEnsemble, MdEnsemble: `solution_letter`, for
+    `chosen`. Programmer: `code`; Test: `solution`; CustomCodeGenerate: `response`, all three
+    Python that parses. Raises OperatorFailed("malformed") otherwise.
     """
-    if operator.answer == "text":
-        return {key: text.strip() for key in operator.returns}
-    if operator.answer == "code":
-        return {code_key(operator): code_in(text)}
-    if operator.answer == "letter":
-        return {"letter": letter_in(text)}
-    return {key: field_in(text, key, kind) for key, kind in operator.returns.items()}
+    text = text[:MOST_CHARACTERS].strip()
+    if not text:
+        raise malformed(operator, "the executor answered nothing")
+    return READERS[operator.name](operator, text)
 
 
-def code_key(operator: Operator) -> str:
-    """The key that code is returned under."""
-    return next(key for key in ("code", "solution", "response") if key in operator.returns)
+def chosen(operator: Operator, solutions: Sequence[str], letter: str) -> str:
+    """The solution that a letter names. Raises OperatorFailed("malformed") for one of none."""
+    place = LETTERS.find(letter) if len(letter) == 1 else -1
+    if not 0 <= place < len(solutions):
+        raise malformed(operator, f"no solution {letter!r}, there are {len(solutions)}")
+    return solutions[place]
 
 
-def field_in(text: str, key: str, kind: str) -> Any:
-    """What stands between the tags of a key; the first of several."""
-    found = re.search(rf"<{key}>(.*?)</{key}>", text, re.DOTALL)
-    if found is None:
-        raise OperatorFailed("malformed", f"the answer has no <{key}>...</{key}>")
-    value = found[1].strip()
-    if kind != "bool":
-        return value
-    if value.lower() not in BOOLEANS:
-        raise OperatorFailed("malformed", f"<{key}> is {value[:40]!r}, not True or False")
-    return BOOLEANS[value.lower()]
+def malformed(operator: Operator, why: str) -> OperatorFailed:
+    """The failure of an answer without what the operator needs."""
+    return OperatorFailed("malformed", f"{operator.name}: {why}")
 
 
-def code_in(text: str) -> str:
-    """The first block of code, else a text that begins like code."""
-    found = _BLOCK.search(text)
-    code = found[1] if found else text
-    if found is None and not re.match(r"\s*(def|import|from|class|@)\b", text):
-        raise OperatorFailed("malformed", "the answer has no block of code")
-    if not code.strip():
-        raise OperatorFailed("malformed", "the block of code is empty")
-    return code.rstrip()
+def _text(operator: Operator, text: str) -> dict[str, str | bool]:
+    (key,) = operator.returns
+    return {key: tagged(text, key) or text}
 
 
-def letter_in(text: str) -> str:
-    """The letter that an answer begins with."""
-    found = _LETTER.match(text.strip())
-    if found is None:
-        raise OperatorFailed("malformed", f"the answer {text[:40]!r} begins with no letter")
-    return found[1]
+def _thought_and_answer(operator: Operator, text: str) -> dict[str, str | bool]:
+    """The answer after the last mark; the thought is what stands before it."""
+    if (answer := tagged(text, "answer")) is not None:
+        thought = tagged(text, "thought")
+        thought = text[: text.find("<answer>")].strip() if thought is None else thought
+    else:
+        thought, answer = _marked(text)
+    if not answer:
+        raise malformed(operator, "it marks no answer")
+    return {"thought": thought, "answer": answer}
+
+
+def _marked(text: str) -> tuple[str, str]:
+    r"""What stands before and behind the last "Answer:", "####" or "\boxed{"; "" for no answer."""
+    lines = list(_ANSWER_LINE.finditer(text))
+    if lines:
+        return text[: lines[-1].start()].strip(), text[lines[-1].end() :].strip(" \t\n*_")
+    if _GSM8K in text:
+        thought, _, answer = text.rpartition(_GSM8K)
+        return thought.strip(), answer.strip()
+    thought, mark, rest = text.rpartition(_BOXED)
+    return (text, _balanced(rest)) if mark else (thought, "")
+
+
+def _balanced(text: str) -> str:
+    """`text` up to the brace that closes the one before it; "" where none does."""
+    depth = 1
+    for place, character in enumerate(text):
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if not depth:
+            return text[:place].strip()
+    return ""
+
+
+def _verdict(operator: Operator, text: str) -> dict[str, str | bool]:
+    """The verdict is the field's first word, else the answer's; the rest is the feedback."""
+    said = tagged(text, "review_result")
+    word = _WORD.search(text if said is None else said)
+    result = _VERDICTS.get(word[0].lower()) if word else None
+    if word is None or result is None:
+        raise malformed(operator, "it starts with neither True nor False")
+    feedback = tagged(text, "feedback")
+    if feedback is None:
+        feedback = text[word.end() :] if said is None else text.partition("</review_result>")[2]
+    return {"review_result": result, "feedback": feedback.strip(" \t\n.,:;*_-")}
+
+
+def _letter(operator: Operator, text: str) -> dict[str, str | bool]:
+    """The one letter that the first line is, or names; the article "A" is none."""
+    said = tagged(text, "solution_letter")
+    line = (text if said is None else said).split("\n")[0].strip()
+    if len(bare := line.strip(" \t.:()*")) == 1:
+        line = bare.upper()
+    letters = {"".join(found) for found in _LETTER.findall(line)}
+    if len(letters) != 1:
+        raise malformed(operator, "the answer names no letter of a solution, or several")
+    return {"solution_letter": letters.pop()}
+
+
+def _code(operator: Operator, text: str) -> dict[str, str | bool]:
+    """Python out of the first fenced block, or the text itself where there is none."""
+    key = {"Programmer": "code", "Test": "solution"}.get(operator.name, "response")
+    code = fenced(text)
+    if not parses(code):
+        raise malformed(operator, "the answer is not Python that parses")
+    return {key: code}
+
+
+def tagged(text: str, name: str) -> str | None:
+    """What stands in `<name>...</name>`, stripped; None where it is not there."""
+    _, opened, rest = text.partition(f"<{name}>")
+    body, closed, _ = rest.partition(f"</{name}>")
+    return body.strip() if opened and closed else None
+
+
+def fenced(text: str) -> str:
+    """The first ```python block, else the first block, else all of the text."""
+    for start in (f"{FENCE}python", FENCE):
+        _, found, rest = text.partition(start)
+        if found:
+            body = rest.partition("\n")[2]
+            return body.partition(FENCE)[0].strip("\n")
+    return text
+
+
+def parses(code: str) -> bool:
+    """Whether it is Python; what cannot be parsed in the memory and depth there is, is not."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return bool(ast.parse(code).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+READERS: Mapping[str, Callable[[Operator, str], dict[str, str | bool]]] = {
+    "Custom": _text,
+    "AnswerGenerate": _thought_and_answer,
+    "Programmer": _code,
+    "ScEnsemble": _letter,
+    "Review": _verdict,
+    "Revise": _text,
+    "Test": _code,
+    "CustomCodeGenerate": _code,
+    "MdEnsemble": _letter,
+    "Format": _text,
+}

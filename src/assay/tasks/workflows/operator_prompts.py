@@ -1,45 +1,42 @@
-"""What an operator asks the executor model, from the operator's data and a call's arguments.
+"""What the executor model is asked for one operator call: the operator's template, filled in.
 
-Arguments are put in as they are: no text of a model is ever taken for a template.
+Templates are data of `operators`; arguments go in as they are, in one pass, so that braces and
+placeholders inside a model's text stay text. A paragraph of a template whose arguments are all
+empty is left out, as is the default "None" of an analysis.
 """
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from assay.tasks.workflows.operators import Operator
+from assay.tasks.workflows.operators import LETTERS, Operator
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_HOLE = re.compile(r"\{(\w+)\}")
+PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+EMPTY = frozenset({"", "None"})
 
 
 def question(operator: Operator, arguments: Mapping[str, Any]) -> str:
-    """The question of a call with checked arguments. A piece is left out where its argument is
-    empty or has its default."""
-    defaults = {each.name: each.default for each in operator.parameters}
+    """The one user message that the executor is asked.
 
-    def said(piece: str) -> str:
-        names = _HOLE.findall(piece)
-        if any(arguments[name] in ("", defaults[name]) for name in names):
-            return ""
-        return _HOLE.sub(lambda hole: shown(arguments[hole[1]]), piece)
-
-    return "".join(map(said, spaced(operator, arguments))).strip()
+    `arguments` are those of `checked_arguments`, and besides, where there are any: `feedback`, what
+    was wrong with the code that Programmer wrote before, and `failure`, what Test's tests said.
+    """
+    texts = {name: as_text(value) for name, value in arguments.items()}
+    filled = (paragraph(each, texts) for each in operator.prompt.split("\n\n"))
+    return "\n\n".join(text for text in filled if text)
 
 
-def spaced(operator: Operator, arguments: Mapping[str, Any]) -> list[str]:
-    """The pieces of a question; an instruction that does not end a line is set off from the
-    input."""
-    pieces = list(operator.question)
-    if pieces[0] == "{instruction}":
-        given = str(arguments["instruction"])
-        if given and not given[-1].isspace():
-            pieces.insert(1, "\n\n")
-    return pieces
+def paragraph(template: str, texts: Mapping[str, str]) -> str:
+    """One paragraph of a template with its arguments; "" where all of them are empty."""
+    names = PLACEHOLDER.findall(template)
+    if names and all(texts.get(name, "").strip() in EMPTY for name in names):
+        return ""
+    return PLACEHOLDER.sub(lambda found: texts.get(found[1], ""), template)
 
 
-def shown(value: Any) -> str:
-    """A value inside a question; solutions get letters."""
-    if isinstance(value, list):
-        return "\n".join(f"{LETTERS[n % 26]}: {text}" for n, text in enumerate(value))
+def as_text(value: Any) -> str:
+    """An argument as the executor reads it: solutions below each other, each under its letter."""
+    if isinstance(value, list | tuple):
+        lettered = zip(LETTERS, value, strict=False)
+        return "\n\n".join(f"Solution {letter}:\n{each}" for letter, each in lettered)
     return str(value)

@@ -1,37 +1,42 @@
-"""The operators of workflow programs as data: signatures, return keys, and what each asks a model.
+"""The operators that a workflow program may call: names, signatures, results and prompts, as data.
 
-AFlow's (FoundationAgents/AFlow, `workspace/*/workflows/template/operator.py`), with its parameters
-and keys. The same data builds the policy's prompt, the executor's questions, the validator, the
-documentation and the run. What a call does beyond one question is `executor`'s.
+Signatures and result keys are AFlow's (github.com/FoundationAgents/AFlow, `scripts/operators.py`);
+the parameter `mode`, which changes nothing there, is left out, and the prompts are shorter. The
+executor's prompt, the validator, the policy's prompt, the docs and the program's world are all made
+from this table. What a call does beside asking the model is not here.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from assay.errors import nearest
+
 REQUIRED = object()
 """The default of a parameter that has none."""
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""By which an ensemble names its solutions."""
+MOST_SOLUTIONS = len(LETTERS)
+MOST_COUNT = 10
+"""Of a parameter that says how often: a program cannot ask for thousands of answers in one call."""
 
 Kind = Literal["text", "texts", "count"]
-WORDS: Mapping[Kind, str] = {"text": "str", "texts": "list[str]", "count": "int"}
-"""Kinds of values as signatures write them."""
-MOST_COUNT = 10
-LONGEST_TEXT = 100_000
-"""Characters of an argument."""
+KINDS: Mapping[Kind, str] = {"text": "str", "texts": "list[str]", "count": "int"}
+"""A parameter's kind as Python writes it."""
 
 
 class OperatorFailed(Exception):
-    """A call of an operator failed; the program is told and may catch it."""
+    """An operator call gave no result; the program is told, and may catch it."""
 
     def __init__(self, kind: str, why: str):
-        """`kind` is "arguments", "malformed", "code" or "unknown operator"."""
+        """`kind` as `execution.OperatorCall.error` has it: "arguments", "malformed", "code"."""
         super().__init__(f"{kind}: {why}")
         self.kind, self.why = kind, why
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A keyword parameter of an operator."""
+    """One argument of an operator, given by keyword or by place."""
 
     name: str
     kind: Kind = "text"
@@ -39,186 +44,146 @@ class Parameter:
 
     @property
     def required(self) -> bool:
-        """Whether a call must give it."""
+        """Whether a call has to give it."""
         return self.default is REQUIRED
-
-    @property
-    def written(self) -> str:
-        """As signatures have it."""
-        value = "" if self.required else f" = {self.default!r}"
-        return f"{self.name}: {WORDS[self.kind]}{value}"
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator."""
+    """What there is to know of an operator."""
 
     name: str
-    """The class: `operator.NAME(self.llm)`."""
     attribute: str
-    """What programs call it: `self.ATTRIBUTE(...)`."""
+    """The attribute that the lab's own programs and the policy's prompt keep it in."""
     about: str
     parameters: tuple[Parameter, ...]
     returns: Mapping[str, str]
-    """Key -> type of the returned dictionary."""
-    question: tuple[str, ...]
-    """What the executor model is asked: texts, and the arguments named by `{NAME}` alone. A piece
-    whose argument has its default is left out."""
-    answer: Literal["text", "fields", "code", "letter"]
-    """How the model's answer is read: all of it, tags of the keys, a block of code, a letter."""
+    """The keys of its result and their types, as Python writes them."""
+    prompt: str
+    """What the executor is asked, with {NAME} for an argument; `operator_prompts` fills it in."""
+    answer: Literal["text", "fields", "code"]
+    """How `operator_answers` reads the executor's answer."""
 
     @property
     def signature(self) -> str:
-        """As a program calls it, with what it returns."""
-        given = ", ".join(each.written for each in self.parameters)
-        keys = ", ".join(f'"{key}": {kind}' for key, kind in self.returns.items())
-        return f"{self.attribute}({given}) -> {{{keys}}}"
+        """As the policy's prompt and the docs show it: `review(problem: str, solution: str)`."""
+        shown = (
+            f"{each.name}: {KINDS[each.kind]}" + ("" if each.required else f" = {each.default!r}")
+            for each in self.parameters
+        )
+        return f"{self.attribute}({', '.join(shown)})"
 
 
-TEXT = "str"
-PROBLEM = Parameter("problem")
-SOLUTION = Parameter("solution")
-SOLUTIONS = Parameter("solutions", "texts")
-ENTRY_POINT = Parameter("entry_point")
+def _texts(*names: str) -> tuple[Parameter, ...]:
+    return tuple(map(Parameter, names))
+
 
 _ALL = (
     Operator(
         "Custom",
         "custom",
-        "Ask anything: the instruction, then the input.",
-        (Parameter("input"), Parameter("instruction")),
-        {"response": TEXT},
-        ("{instruction}", "{input}"),
+        "answers the input as the instruction says",
+        _texts("input", "instruction"),
+        {"response": "str"},
+        "{instruction}\n\n{input}",
         "text",
     ),
     Operator(
         "AnswerGenerate",
         "answer_generate",
-        "Think step by step, then answer.",
-        (Parameter("input"),),
-        {"thought": TEXT, "answer": TEXT},
-        (
-            "{input}",
-            "\n\nThink step by step. Write <thought>your steps</thought> and "
-            "<answer>the answer</answer>.",
-        ),
+        "thinks step by step, then gives a short answer",
+        _texts("input"),
+        {"thought": "str", "answer": "str"},
+        "{input}\n\n"
+        "Think step by step. Write <thought>your steps</thought> and <answer>the answer</answer>.",
         "fields",
     ),
     Operator(
         "Programmer",
         "programmer",
-        "Write Python that computes the answer, and run it.",
-        (PROBLEM, Parameter("analysis", default="None")),
-        {"code": TEXT, "output": TEXT},
-        (
-            "{problem}",
-            "\n\nAnalysis: {analysis}",
-            "\n\nWrite a Python function solve() that returns the answer.",
-        ),
+        "writes Python for the problem and runs it",
+        (Parameter("problem"), Parameter("analysis", default="None")),
+        {"code": "str", "output": "str"},
+        "{problem}\n\nAnalysis: {analysis}\n\nYour last code failed:\n{feedback}\n\n"
+        "Write a Python function solve() that returns the answer, in a ```python block.",
         "code",
     ),
     Operator(
         "ScEnsemble",
         "sc_ensemble",
-        "Pick the answer that agrees most with the others.",
-        (SOLUTIONS, PROBLEM),
-        {"response": TEXT},
-        (
-            "{problem}",
-            "\n\nAnswers:\n{solutions}",
-            "\nWhich answer do most of them agree on? Write its letter alone.",
-        ),
-        "letter",
+        "picks the solution whose answer is the most frequent one",
+        (Parameter("solutions", "texts"), Parameter("problem")),
+        {"response": "str"},
+        "{problem}\n\n{solutions}\n\n"
+        "Which answer do most solutions agree on? Write only the letter of one that has it.",
+        "fields",
     ),
     Operator(
         "Review",
         "review",
-        "Check a solution.",
-        (PROBLEM, SOLUTION),
-        {"review_result": "bool", "feedback": TEXT},
-        (
-            "{problem}",
-            "\n\nSolution: {solution}",
-            "\n\nIs the solution right? Write <review_result>True or False</review_result> and "
-            "<feedback>why</feedback>.",
-        ),
+        "judges whether a solution is right",
+        _texts("problem", "solution"),
+        {"review_result": "bool", "feedback": "str"},
+        "{problem}\n\nSolution: {solution}\n\n"
+        "Is the solution right? Write True or False, then why.",
         "fields",
     ),
     Operator(
         "Revise",
         "revise",
-        "Mend a solution by feedback.",
-        (PROBLEM, SOLUTION, Parameter("feedback")),
-        {"solution": TEXT},
-        (
-            "{problem}",
-            "\n\nSolution: {solution}",
-            "\n\nFeedback: {feedback}",
-            "\n\nWrite the mended solution: <solution>...</solution>.",
-        ),
-        "fields",
+        "writes a better solution from feedback",
+        _texts("problem", "solution", "feedback"),
+        {"solution": "str"},
+        "{problem}\n\nSolution: {solution}\n\nFeedback: {feedback}\n\nWrite a better solution.",
+        "text",
     ),
     Operator(
         "Test",
         "test",
-        "Run code on the problem's public tests, and mend it where it fails.",
-        (PROBLEM, SOLUTION, ENTRY_POINT, Parameter("test_loop", "count", 3)),
-        {"result": "bool", "solution": TEXT},
-        (
-            "{problem}",
-            "\n\nThis code fails its tests:\n{solution}",
-            "\n\nWrite the mended function {entry_point} in a block of Python.",
-        ),
+        "runs public tests, mends the code after a failure; result says whether they pass",
+        (*_texts("problem", "solution", "entry_point"), Parameter("test_loop", "count", 3)),
+        {"result": "bool", "solution": "str"},
+        "{problem}\n\n{solution}\n\nThis code fails:\n{failure}\n\n"
+        "Write the whole function {entry_point} again without the error, in a ```python block.",
         "code",
     ),
     Operator(
         "CustomCodeGenerate",
         "custom_code_generate",
-        "Write a Python function.",
-        (PROBLEM, ENTRY_POINT, Parameter("instruction")),
-        {"response": TEXT},
-        (
-            "{instruction}",
-            "{problem}",
-            "\n\nWrite the Python function {entry_point} in a block of Python.",
-        ),
+        "writes the Python function entry_point as the instruction says",
+        _texts("problem", "entry_point", "instruction"),
+        {"response": "str"},
+        "{instruction}\n\n{problem}\n\n"
+        "Write the Python function {entry_point} in a ```python block.",
         "code",
     ),
     Operator(
         "MdEnsemble",
         "md_ensemble",
-        "Vote five times on the best solution, in another order each time.",
-        (SOLUTIONS, PROBLEM),
-        {"solution": TEXT},
-        (
-            "{problem}",
-            "\n\nSolutions:\n{solutions}",
-            "\nWhich solution is best? Write its letter alone.",
-        ),
-        "letter",
+        "picks the best solution by a vote of five",
+        (Parameter("solutions", "texts"), Parameter("problem")),
+        {"solution": "str"},
+        "{problem}\n\n{solutions}\n\nWhich solution is the best? Write only its letter.",
+        "fields",
     ),
     Operator(
         "Format",
         "format",
-        "Take the bare answer out of a solution.",
-        (PROBLEM, SOLUTION),
-        {"solution": TEXT},
-        (
-            "{problem}",
-            "\n\nSolution: {solution}",
-            "\n\nWrite the final answer alone: <solution>...</solution>.",
-        ),
-        "fields",
+        "takes a short answer out of a solution",
+        _texts("problem", "solution"),
+        {"solution": "str"},
+        "{problem}\n\nSolution: {solution}\n\nWrite only its final answer, in a few words.",
+        "text",
     ),
 )
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in _ALL}
-"""By the name of the class."""
-ATTRIBUTES: Mapping[str, Operator] = {operator.attribute: operator for operator in _ALL}
-"""By the name that programs usually give them."""
+"""All operators by AFlow's names."""
+MD_VOTES = 5
+"""AFlow's `vote_count`: how often MdEnsemble asks, each time with the solutions reordered."""
 
 
 def described() -> list[dict[str, Any]]:
-    """The operators as JSON values, for the process of a program."""
+    """The operators' signatures as JSON, for the world inside the sandbox."""
     return [
         {
             "name": operator.name,
@@ -238,42 +203,49 @@ def described() -> list[dict[str, Any]]:
 
 
 def checked_arguments(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call with the defaults of those not given.
+    """The arguments in the operator's order, defaults filled in.
 
-    Raises OperatorFailed("arguments") for unknown, missing and wrongly typed ones.
+    Raises OperatorFailed("arguments") for an unknown or missing name and for a wrong value.
     """
-    known = {each.name: each for each in operator.parameters}
+    known = {each.name for each in operator.parameters}
     for name in arguments:
         if name not in known:
-            raise OperatorFailed("arguments", f"{operator.signature} has no parameter {name!r}")
-    found = {}
-    for name, parameter in known.items():
-        if name in arguments:
-            found[name] = _value(operator, parameter, arguments[name])
-        elif parameter.required:
-            raise OperatorFailed("arguments", f"{operator.signature} needs {name!r}")
-        else:
-            found[name] = parameter.default
-    return found
+            raise _wrong(operator, f"has no parameter {name!r} ({nearest(name, sorted(known))})")
+    return {each.name: _value(operator, each, arguments) for each in operator.parameters}
 
 
-def _value(operator: Operator, parameter: Parameter, value: Any) -> Any:
-    if not FITS[parameter.kind](value):
-        wanted = f"{operator.attribute}: {parameter.name} must be {WORDS[parameter.kind]}"
-        raise OperatorFailed("arguments", f"{wanted}, not {type(value).__name__} or so long")
-    return value
+def _value(operator: Operator, parameter: Parameter, arguments: Mapping[str, Any]) -> Any:
+    """One argument or its default. Raises OperatorFailed."""
+    if parameter.name not in arguments:
+        if parameter.required:
+            raise _wrong(operator, f"needs {parameter.name!r}")
+        return parameter.default
+    value = arguments[parameter.name]
+    if (problem := PROBLEMS[parameter.kind](value)) is not None:
+        raise _wrong(operator, f"{parameter.name!r} must be {problem}")
+    return list(value) if parameter.kind == "texts" else value
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST_TEXT
+def _no_text(value: Any) -> str | None:
+    return None if isinstance(value, str) else f"text, not {type(value).__name__}"
 
 
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
+def _no_texts(value: Any) -> str | None:
+    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+        return "a list of texts"
+    if not 1 <= len(value) <= MOST_SOLUTIONS:
+        return f"a list of 1 to {MOST_SOLUTIONS} texts, not of {len(value)}"
+    return None
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= MOST_COUNT
+def _no_count(value: Any) -> str | None:
+    whole = type(value) is int and 1 <= value <= MOST_COUNT
+    return None if whole else f"a whole number from 1 to {MOST_COUNT}"
 
 
-FITS = {"text": _is_text, "texts": _is_texts, "count": _is_count}
+PROBLEMS = {"text": _no_text, "texts": _no_texts, "count": _no_count}
+"""What a value of a kind should be instead; None where it is right."""
+
+
+def _wrong(operator: Operator, why: str) -> OperatorFailed:
+    return OperatorFailed("arguments", f"{operator.name} {why}")

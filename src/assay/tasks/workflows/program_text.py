@@ -1,16 +1,24 @@
-"""Takes the program out of a completion: the text that runs, never a repaired one."""
+"""Finds the program in what a policy wrote. It neither repairs nor judges it."""
 
 import re
 
-_BLOCK = re.compile(r"```(?:python|py)?[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL)
-_CLASS = re.compile(r"^(?:(?:from|import)[^\n]*\n|[ \t]*\n)*class Workflow\b", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*```(?:python|py)[ \t]*$", re.IGNORECASE | re.MULTILINE)
+_END = re.compile(r"^[ \t]*```", re.MULTILINE)
+_CLASS = re.compile(r"^class Workflow\b", re.MULTILINE)
 
 
-def program_of(completion: str) -> str | None:
-    """The first block of Python, else the text from `class Workflow` on with the imports right
-    above it; None without either."""
-    found = _BLOCK.search(completion)
-    if found is not None:
-        return found[1]
-    start = _CLASS.search(completion)
-    return None if start is None else completion[start.start() :]
+def program_of(completion_text: str) -> str | None:
+    """The first ```python block, else the text from `class Workflow` on; None for neither.
+
+    A block that is never closed goes to the end of the text, as that of a cut completion does; the
+    text from the class on ends at the next fence.
+    """
+    if fence := _FENCE.search(completion_text):
+        rest = completion_text[fence.end() + 1 :]
+    elif start := _CLASS.search(completion_text):
+        rest = completion_text[start.start() :]
+    else:
+        return None
+    end = _END.search(rest)
+    program = rest if end is None else rest[: end.start()]
+    return program.rstrip() + "\n" if program.strip() else None

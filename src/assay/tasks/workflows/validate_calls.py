@@ -1,234 +1,276 @@
-"""The validator's part about operators: made, awaited, called with the right keywords, and their
-results read by keys that they have.
-
-Results are followed through assignments to plain names. What cannot be followed is let through.
-"""
+"""Checks how a workflow program makes operators and calls them: names, arguments, await."""
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from assay.errors import nearest
 from assay.tasks.workflows.execution import Finding
-from assay.tasks.workflows.operators import OPERATORS, Operator
+from assay.tasks.workflows.findings import found
+from assay.tasks.workflows.operators import MOST_COUNT, Operator, Parameter
+from assay.tasks.workflows.program_tree import Function
+from assay.tasks.workflows.program_values import (
+    ATTRIBUTE,
+    LLM,
+    OPERATOR,
+    SYNC,
+    Place,
+    Values,
+)
 
 USAGE = "get_usage_summary"
-"""The only method of the model that programs may call."""
-TOGETHER = ("gather", "create_task", "wait_for", "ensure_future", "wait", "as_completed", "run")
-"""Functions of asyncio that await what they are given."""
+SETUP = frozenset({"llm", "name"})
 
 
-@dataclass(frozen=True)
-class Made:
-    """The operators that a program makes."""
-
-    attributes: Mapping[str, Operator]
-    """Attribute of `self` -> operator."""
-    others: frozenset[str]
-    """Other attributes of `self` that are assigned or defined."""
-    unknown: frozenset[str]
-    """Attributes that a class was made for that is no operator."""
-
-
-def call_findings(
-    tree: ast.Module, program: ast.ClassDef, operators: Mapping[str, Operator]
-) -> Iterator[Finding]:
-    """All findings about operators."""
-    yield from unknown_operators(program, operators)
-    made = made_in(program)
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    for node in ast.walk(program):
+def check_calls(values: Values, operators: Mapping[str, Operator]) -> Iterator[Finding]:
+    """Findings of operators' making and calling, of the llm and of attributes of `self`."""
+    for node in values.program.nodes:
         if isinstance(node, ast.Call):
-            yield from _of_call(node, made, parents)
-        elif isinstance(node, ast.Attribute) and _is_llm(node.value) and node.attr != USAGE:
-            hint = f"call an operator; of the model there is {USAGE}()"
-            yield Finding("llm", node.lineno, f"self.llm.{node.attr}", hint)
-    yield from unknown_keys(program, made)
+            yield from _making(node, values, operators)
+            yield from _calling(node, values, operators)
+            if values.makes_coroutine(node) and not awaited(node, values):
+                shown = name_of(node)
+                hint = f"write: await {shown}(...)"
+                yield found("not_awaited", node, f"{shown}(...) is not awaited", hint)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            yield from _attribute(node, values, operators)
+        elif isinstance(node, ast.Await) and isinstance(node.value, ast.Call):
+            yield from _await(node.value, values)
 
 
-def made_in(program: ast.ClassDef) -> Made:
-    """What the class assigns to attributes of `self`."""
-    attributes: dict[str, Operator] = {}
-    unknown, others = set(), set()
-    for node in program.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            others.add(node.name)
-    for node in ast.walk(program):
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        if isinstance(node, ast.AnnAssign) and node.value is not None:
-            targets = [node.target]
-        for target in targets:
-            name = attribute_of_self(target)
-            if name is None:
-                continue
-            kind = class_made(node.value)  # type: ignore[union-attr]
-            if kind is None:
-                others.add(name)
-            elif kind in OPERATORS:
-                attributes[name] = OPERATORS[kind]
-            else:
-                unknown.add(name)
-    return Made(attributes, frozenset(others - attributes.keys()), frozenset(unknown))
+def name_of(call: ast.Call) -> str:
+    """What is called, as it stands."""
+    return ast.unparse(call.func)
 
 
-def attribute_of_self(node: ast.AST) -> str | None:
-    """NAME of `self.NAME`."""
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        return node.attr if node.value.id == "self" else None
-    return None
+def _making(call: ast.Call, values: Values, operators: Mapping[str, Operator]) -> Iterator[Finding]:
+    name = values.names.operator_class(call.func)
+    if not name:
+        return
+    if name not in operators:
+        yield found("unknown_operator", call, f"no operator {name!r}", nearest(name, operators))
+        return
+    keywords = {keyword.arg for keyword in call.keywords}
+    right = len(call.args) + ("llm" in keywords) > 0 and len(call.args) <= len(SETUP)
+    if not right or not keywords <= SETUP:
+        problem = f"{name} is made with ({', '.join(map(ast.unparse, call.args))})"
+        yield found("operator_setup", call, problem, f"write operator.{name}(self.llm)")
 
 
-def class_made(value: ast.expr) -> str | None:
-    """NAME of `operator.NAME(...)` or of a call of an operator's class by its own name."""
-    if not isinstance(value, ast.Call):
-        return None
-    func = value.func
-    if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
-        return func.attr if func.value.id == "operator" else None
-    return func.id if isinstance(func, ast.Name) and func.id in OPERATORS else None
-
-
-def unknown_operators(
-    program: ast.ClassDef, operators: Mapping[str, Operator]
+def _calling(
+    call: ast.Call, values: Values, operators: Mapping[str, Operator]
 ) -> Iterator[Finding]:
-    """Classes that are made and are no operators, or none that may be used here."""
-    for node in ast.walk(program):
-        if not isinstance(node, ast.Call):
-            continue
-        kind = class_made(node)
-        if kind is not None and kind not in operators:
-            why = f"there is no operator {kind}" if kind not in OPERATORS else f"{kind} is not here"
-            yield Finding("unknown_operator", node.lineno, why, nearest(kind, operators))
+    held = values.value(call.func)
+    if held == LLM:
+        hint = "call an operator instead, such as Custom"
+        yield found("llm_called", call, f"{name_of(call)}(...) asks the llm itself", hint)
+    place = values.place(call.func)
+    if place is not None and not made_before(place, call, values):
+        yield from _not_made(place, call, values, operators)
+    operator = operators.get(values.operator(call))
+    if operator is not None:
+        yield from _arguments(call, operator)
 
 
-def _of_call(node: ast.Call, made: Made, parents: Mapping[ast.AST, ast.AST]) -> Iterator[Finding]:
-    if _is_llm(node.func):
-        hint = 'call an operator, such as self.custom(input=problem, instruction="")'
-        yield Finding("llm", node.lineno, "a call of the model itself", hint)
+def _not_made(
+    place: Place, call: ast.Call, values: Values, operators: Mapping[str, Operator]
+) -> Iterator[Finding]:
+    """A finding for a call of an attribute, or of a variable that holds an operator later on."""
+    name, held = name_of(call), values.value(call.func)
+    if place[0] == ATTRIBUTE and not _inherits(values):
+        likely = [each.name for each in operators.values() if each.attribute == place[1]]
+        hint = f"in __init__: {name} = operator.{likely[0] if likely else 'NAME'}(self.llm)"
+        yield found("not_instantiated", call, f"{name} is called, but nothing made it", hint)
+    elif place[0] != ATTRIBUTE and held.startswith(OPERATOR):
+        hint = f"above: {name} = operator.{held[len(OPERATOR) :]}(self.llm)"
+        yield found("not_instantiated", call, f"{name} is called before it is made", hint)
+
+
+def made_before(place: Place, use: ast.expr, values: Values) -> bool:
+    """Whether a place is set, in `__init__`, in another method, or above the line of its use."""
+    owner = values.program.owners.get(use)
+    for setter, line in values.lines.get(place, ()):
+        if setter is not owner or line < use.lineno:
+            return True
+    return False
+
+
+def _arguments(call: ast.Call, operator: Operator) -> Iterator[Finding]:
+    """Findings of one call's arguments; unpacked ones hide what is given."""
+    unpacked = any(isinstance(each, ast.Starred) for each in call.args)
+    if len(call.args) > len(operator.parameters) and not unpacked:
+        problem = f"{operator.name} takes {len(operator.parameters)} arguments"
+        yield found("too_many_arguments", call, problem, f"write {operator.signature}")
+    given: dict[str, ast.expr] = {}
+    if not unpacked:
+        places = zip(operator.parameters, call.args, strict=False)
+        given = {parameter.name: value for parameter, value in places}
+    for keyword in call.keywords:
+        yield from _keyword(keyword, given, operator)
+    unpacked = unpacked or any(keyword.arg is None for keyword in call.keywords)
+    for parameter in operator.parameters:
+        if parameter.name in given:
+            yield from _type(given[parameter.name], parameter, operator)
+        elif parameter.required and not unpacked:
+            problem = f"{operator.name} needs {parameter.name}"
+            yield found("missing_parameter", call, problem, f"write {operator.signature}")
+
+
+def _keyword(
+    keyword: ast.keyword, given: dict[str, ast.expr], operator: Operator
+) -> Iterator[Finding]:
+    """Findings of one keyword, which is added to what is given."""
+    known = [each.name for each in operator.parameters]
+    if keyword.arg is None:
         return
-    name = attribute_of_self(node.func)
-    if name is None or name in made.others or name in made.unknown:
-        return
-    if name not in made.attributes:
-        hint = f"write self.{name} = operator.NAME(self.llm) in __init__"
-        yield Finding("not_made", node.lineno, f"self.{name} is no operator that was made", hint)
-        return
-    operator = made.attributes[name]
-    if not is_awaited(node, parents):
-        hint = f"write await self.{name}(...)"
-        yield Finding("not_awaited", node.lineno, f"self.{name} is not awaited", hint)
-    yield from keywords(node, operator)
+    if keyword.arg not in known:
+        problem = f"{operator.name} has no parameter {keyword.arg!r}"
+        yield found("unknown_parameter", keyword, problem, nearest(keyword.arg, known))
+    elif keyword.arg in given:
+        problem = f"{keyword.arg!r} is given twice"
+        yield found("repeated_parameter", keyword, problem, f"write {operator.signature}")
+    given[keyword.arg] = keyword.value
 
 
-def is_awaited(node: ast.Call, parents: Mapping[ast.AST, ast.AST]) -> bool:
-    """Whether a call is awaited, or given to asyncio, or kept in a list or a name that may be."""
-    above = parents[node]
-    while isinstance(above, ast.List | ast.Tuple | ast.ListComp | ast.GeneratorExp | ast.Starred):
-        above = parents[above]
-    if isinstance(above, ast.Await):
+def _type(value: ast.expr, parameter: Parameter, operator: Operator) -> Iterator[Finding]:
+    """A finding where a literal cannot be what the parameter needs."""
+    if (wanted := NO[parameter.kind](value)) is not None:
+        problem = f"{parameter.name} of {operator.name} is not {wanted}"
+        yield found("wrong_type", value, problem, f"give {wanted}")
+
+
+def _no_text(value: ast.expr) -> str | None:
+    wrong = isinstance(value, ast.Lambda) or (
+        isinstance(value, ast.Constant) and value.value is None
+    )
+    return "a text" if wrong else None
+
+
+def _no_texts(value: ast.expr) -> str | None:
+    single = ast.Constant | ast.JoinedStr | ast.Dict | ast.Await | ast.Lambda
+    empty = isinstance(value, ast.List | ast.Tuple) and not value.elts
+    return "a list of texts" if empty or isinstance(value, single) else None
+
+
+def _no_count(value: ast.expr) -> str | None:
+    if not isinstance(value, ast.Constant):
+        return None
+    whole = type(value.value) is int and 1 <= value.value <= MOST_COUNT
+    return None if whole else f"a whole number from 1 to {MOST_COUNT}"
+
+
+NO = {"text": _no_text, "texts": _no_texts, "count": _no_count}
+
+
+def _attribute(
+    node: ast.Attribute, values: Values, operators: Mapping[str, Operator]
+) -> Iterator[Finding]:
+    parent = values.program.parents.get(node)
+    called = isinstance(parent, ast.Call) and parent.func is node
+    held = values.value(node.value)
+    if held == LLM and not (called and node.attr == USAGE):
+        problem = f"{ast.unparse(node)} is not there"
+        yield found("llm_attribute", node, problem, f"an llm has only {USAGE}(), called")
+    elif held.startswith(OPERATOR):
+        hint = f"await it: {ast.unparse(node.value)}(...)"
+        yield found("unknown_attribute", node, f"an operator has no {node.attr!r}", hint)
+    place = values.place(node)
+    read = place is not None and place[0] == ATTRIBUTE and not called
+    if read and place not in values.lines and not _inherits(values):
+        hint = f"set self.{node.attr} in __init__"
+        yield found("unset_attribute", node, f"nothing sets self.{node.attr}", hint)
+
+
+def _inherits(values: Values) -> bool:
+    """Whether attributes may come from another class."""
+    workflow = values.program.workflow
+    bases = workflow.bases if workflow is not None else []
+    return any(not (isinstance(each, ast.Name) and each.id == "object") for each in bases)
+
+
+def _await(call: ast.Call, values: Values) -> Iterator[Finding]:
+    """A finding where something is awaited of which it is known that it is not async."""
+    usage = isinstance(call.func, ast.Attribute) and call.func.attr == USAGE
+    if usage or values.value(call.func) == SYNC:
+        hint = f"write {name_of(call)}(...) without await"
+        yield found("needless_await", call, f"{name_of(call)}(...) is not async", hint)
+
+
+def awaited(call: ast.Call, values: Values) -> bool:
+    """Whether what a call gives is awaited, handed to asyncio, or kept where something awaits it.
+
+    A call that a helper function returns is left to the helper's caller.
+    """
+    parents = values.program.parents
+    node: ast.AST = call
+    while (parent := parents.get(node)) is not None:
+        match parent:
+            case ast.Await():
+                return True
+            case ast.Call() if parent.func is not node:
+                return _handed_over(parent, values)
+            case ast.Assign() | ast.AnnAssign() | ast.NamedExpr():
+                return any(_awaits(name, call, values) for name in _targets(parent))
+            case ast.Return() | ast.Lambda():
+                return _is_helper(values.program.owners.get(call), values)
+            case ast.List() | ast.Tuple() | ast.ListComp() | ast.GeneratorExp() | ast.Starred():
+                node = parent
+            case ast.keyword() | ast.IfExp() | ast.BoolOp() | ast.Dict() | ast.DictComp():
+                node = parent
+            case ast.SetComp() | ast.Set():
+                node = parent
+            case _:
+                return False
+    return False
+
+
+def _handed_over(outer: ast.Call, values: Values) -> bool:
+    """Whether the call that a coroutine is an argument of takes care of it."""
+    dotted = values.names.dotted(outer.func)
+    if dotted in ("asyncio.create_task", "asyncio.ensure_future", "asyncio.as_completed"):
         return True
-    if isinstance(above, ast.Call):
-        func = above.func
-        name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
-        return name in (*TOGETHER, "append")
-    # A list of calls under a name, which asyncio.gather is given later.
-    return isinstance(above, ast.Assign) and parents[node] is not above
+    if dotted.startswith("asyncio."):
+        return awaited(outer, values)
+    match outer.func:
+        case ast.Attribute(value=ast.Name(id=name), attr="append" | "add" | "extend"):
+            return _awaits(name, outer, values)
+        case ast.Attribute(attr="create_task"):
+            return True
+    return False
 
 
-def keywords(node: ast.Call, operator: Operator) -> Iterator[Finding]:
-    """Arguments that the operator does not have, and required ones that are missing."""
-    names = [each.name for each in operator.parameters]
-    open_ = any(isinstance(each, ast.Starred) for each in node.args)
-    open_ |= any(each.arg is None for each in node.keywords)
-    if len(node.args) > len(names):
-        problem = f"{len(node.args)} arguments"
-        yield Finding("unknown_keyword", node.lineno, problem, operator.signature)
-    given = {*names[: len(node.args)]}
-    for keyword in node.keywords:
-        if keyword.arg is not None and keyword.arg not in names:
-            problem = f"{operator.attribute} has no parameter {keyword.arg!r}"
-            yield Finding("unknown_keyword", node.lineno, problem, operator.signature)
-        given.add(keyword.arg or "")
-    for each in operator.parameters:
-        if each.required and each.name not in given and not open_:
-            problem = f"{operator.attribute} needs {each.name!r}"
-            yield Finding("missing_keyword", node.lineno, problem, operator.signature)
+def _targets(node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> Iterator[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    for target in targets:
+        yield from (each.id for each in ast.walk(target) if isinstance(each, ast.Name))
 
 
-def unknown_keys(program: ast.ClassDef, made: Made) -> Iterator[Finding]:
-    """Keys that no operator returns whose result stands under the name."""
-    for function in ast.walk(program):
-        if not isinstance(function, ast.AsyncFunctionDef | ast.FunctionDef):
+def _awaits(name: str, near: ast.AST, values: Values) -> bool:
+    """Whether the function around a node awaits a name, loops over it, or hands it to asyncio."""
+    program = values.program
+    owner = program.owners.get(near)
+    for node in program.nodes:
+        if not isinstance(node, ast.Name) or node.id != name or not isinstance(node.ctx, ast.Load):
             continue
-        results = results_in(function, made)
-        for node in ast.walk(function):
-            if not isinstance(node, ast.Subscript | ast.Call):
-                continue
-            operators = read_operators(node, results, made)
-            key = key_of(node)
-            if operators and key is not None and all(key not in o.returns for o in operators):
-                returned = " or ".join(o.signature for o in operators)
-                yield Finding("unknown_key", node.lineno, f"no key {key!r}", returned)
+        if program.owners.get(node) is owner and _taken(node, values):
+            return True
+    return False
 
 
-def results_in(function: ast.AST, made: Made) -> dict[str, list[Operator]]:
-    """Names to which nothing but results of operators is assigned."""
-    found: dict[str, list[Operator]] = {}
-    other: set[str] = set()
-    for node in ast.walk(function):
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
-                operator = awaited_operator(node.value, made)
-                if operator is None:
-                    other.add(name)
-                else:
-                    found.setdefault(name, []).append(operator)
-            case ast.arg(arg=name):
-                other.add(name)
-            case ast.Name(id=name, ctx=ast.Store()) if name not in found:
-                pass
-    stored = [n.id for n in ast.walk(function) if isinstance(n, ast.Name) and _stores(n)]
-    several = {name for name in found if stored.count(name) != len(found[name])}
-    return {name: each for name, each in found.items() if name not in other | several}
+def _taken(name: ast.Name, values: Values) -> bool:
+    parents = values.program.parents
+    node: ast.AST = name
+    while isinstance(node, ast.expr | ast.comprehension):
+        parent = parents[node]
+        if isinstance(parent, ast.Await):
+            return True
+        if isinstance(parent, ast.Call) and parent.func is not node:
+            return values.names.dotted(parent.func).startswith("asyncio.")
+        if isinstance(parent, ast.For | ast.AsyncFor | ast.comprehension) and parent.iter is node:
+            return True
+        node = parent
+    return False
 
 
-def _stores(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
-
-
-def awaited_operator(value: ast.AST | None, made: Made) -> Operator | None:
-    """The operator of `await self.NAME(...)`."""
-    if isinstance(value, ast.Await) and isinstance(value.value, ast.Call):
-        name = attribute_of_self(value.value.func)
-        return made.attributes.get(name) if name else None
-    return None
-
-
-def read_operators(
-    node: ast.AST, results: Mapping[str, list[Operator]], made: Made
-) -> list[Operator]:
-    """The operators whose result a subscript or a `get` reads."""
-    value: ast.AST | None = None
-    if isinstance(node, ast.Subscript):
-        value = node.value
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        value = node.func.value if node.func.attr == "get" else None
-    if isinstance(value, ast.Name):
-        return results.get(value.id, [])
-    operator = awaited_operator(value, made)
-    return [operator] if operator else []
-
-
-def key_of(node: ast.AST) -> str | None:
-    """The text by which a subscript or a `get` reads."""
-    inner: ast.AST | None = None
-    if isinstance(node, ast.Subscript):
-        inner = node.slice
-    elif isinstance(node, ast.Call) and node.args:
-        inner = node.args[0]
-    is_text = isinstance(inner, ast.Constant) and isinstance(inner.value, str)
-    return inner.value if is_text else None  # type: ignore[union-attr]
-
-
-def _is_llm(node: ast.AST) -> bool:
-    return attribute_of_self(node) == "llm" or (isinstance(node, ast.Name) and node.id == "llm")
+def _is_helper(owner: ast.AST | None, values: Values) -> bool:
+    """Whether a function is another than `__call__`."""
+    return not (isinstance(owner, Function) and owner.name == "__call__")
