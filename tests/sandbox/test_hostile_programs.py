@@ -32,7 +32,7 @@ OPERATORS = [{"name": "Custom", "attribute": "custom", "parameters": PARAMETERS}
 HONEST = workflow('return (await self.custom(input=problem, instruction="")) ["response"]')
 
 
-def host(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Says its name; "slow" takes its time and "large" says much."""
     time.sleep(0.3 if name == "slow" else 0)
     text = "x" * (1 << 19) if name == "large" else name

@@ -27,8 +27,9 @@ from assay.sandbox.pipes import (
     write_all,
 )
 
-Host = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
-"""What answers a program's calls: (name, arguments) -> JSON reply, from a thread for each call."""
+Host = Callable[[str, Mapping[str, Any], int], Mapping[str, Any]]
+"""What answers a program's calls: (name, arguments, number) -> JSON reply, from a thread for each
+call. Calls are numbered from 1 as the program makes them, whichever thread comes first."""
 
 SILENT = Outcome(failure="deadline", why="the worker gave no answer and was killed")
 FORGED = Outcome(failure="crash", why="the reply is not the supervisor's")
@@ -156,7 +157,7 @@ class Conversation:
         os.write(self._pipes.waker, b".")
 
     def _reply(self, call: Call) -> bytes:
-        reply = dict(self._host(call.name, call.arguments))
+        reply = dict(self._host(call.name, call.arguments, call.number))
         line = encode_line({"id": call.number, "reply": reply}, finite=True)
         if len(line) <= self._calls.reply_bytes:
             return line

@@ -35,7 +35,8 @@ from assay.lab.setup.validate import read_whole
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.helper_model import Caller, find_helper
 from assay.tasks.judge_reward import Pair
-from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES, in_fence
+from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES
+from assay.tasks.workflows.policy_prompt import fenced
 from assay.tasks.workflows.problems import PROBLEM_TYPE
 from assay.tasks.workflows.rewards import EXECUTOR
 from assay.tasks.workflows.run_program import Attempt, RunSettings, run_all
@@ -159,7 +160,7 @@ def problems_in(session: Session, request: CeilingRequest) -> str:
 def pair_of(row: Row, programs: Mapping[str, str], repeat: int) -> Pair:
     """A problem and the completion with its fixed workflow."""
     kind = "code" if row.extra[PROBLEM_TYPE] == "code" else "text"
-    return row, Completion(in_fence(programs[kind]), id=f"{row.id}#{repeat}")
+    return row, Completion(fenced(programs[kind]), id=f"{row.id}#{repeat}")
 
 
 def scores(attempts: Sequence[Sequence[Attempt]]) -> np.ndarray:

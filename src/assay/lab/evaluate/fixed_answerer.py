@@ -21,7 +21,8 @@ from assay.lab.setup.manifest import about_run, evaluation_table
 from assay.lab.setup.session import Session
 from assay.runs.manifest_file import Manifest
 from assay.tasks.task import lookup
-from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES, in_fence
+from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES
+from assay.tasks.workflows.policy_prompt import fenced
 from assay.tasks.workflows.problems import PROBLEM_TYPE
 
 WORKFLOW = "workflow"
@@ -112,6 +113,6 @@ class FixedAnswerer:
             for place, repeat in chunk:
                 item = evaluation.items[place]
                 kind = "code" if item.extra[PROBLEM_TYPE] == "code" else "text"
-                completion = Completion(in_fence(programs[kind]))
+                completion = Completion(fenced(programs[kind]))
                 answered.append(Answered(item, repeat, completion, 0, 0))
             yield answered

@@ -20,9 +20,10 @@ from assay.sandbox.limits import Outcome
 from assay.tasks.helper_model import Caller, HelperAnswer, HelperFailed, HelperModel, bound
 from assay.tasks.workflows.answers import TestRunner
 from assay.tasks.workflows.execution import OperatorCall
-from assay.tasks.workflows.operator_answers import read_answer
-from assay.tasks.workflows.operator_prompts import LETTERS, question
+from assay.tasks.workflows.operator_answers import chosen, read_answer
+from assay.tasks.workflows.operator_prompts import question
 from assay.tasks.workflows.operators import (
+    MD_VOTES,
     OPERATORS,
     Operator,
     OperatorFailed,
@@ -34,8 +35,8 @@ ATTEMPTS = 3
 """Programs that Programmer writes at most (AFlow)."""
 MOST_QUESTIONS = 16
 """Of one call."""
-VOTES = 5
-"""Votes of MdEnsemble (AFlow)."""
+LONGEST_FEEDBACK = 300
+"""Characters of a failure that the next attempt is told."""
 CODE_SECONDS = 10.0
 """For one run of code that an operator wrote."""
 
@@ -86,23 +87,14 @@ class OperatorHost:
             noted = asker.noted(name, arguments, result, error, time.monotonic() - began)
             with self._lock:
                 self.calls.append(noted)
-        if result is None:
-            return {"error": error, "why": why, "usage": self.usage()}
-        return {"result": result, "usage": self.usage()}
-
-    def usage(self) -> dict[str, float | None]:
-        """The totals that AFlow's `get_usage_summary` tells; a cost that is not known is None."""
-        with self._lock:
-            calls = list(self.calls)
-        read, written = sum(c.prompt_tokens for c in calls), sum(c.completion_tokens for c in calls)
-        costs = [c.cost for c in calls]
-        return {
-            "total_input_tokens": read,
-            "total_output_tokens": written,
-            "total_tokens": read + written,
-            "call_count": sum(c.questions for c in calls),
-            "total_cost": None if None in costs else sum(cost or 0.0 for cost in costs),
+        usage = {
+            "prompt_tokens": noted.prompt_tokens,
+            "completion_tokens": noted.completion_tokens,
+            "cost": noted.cost,
         }
+        if result is None:
+            return {"error": error, "why": why, "usage": usage}
+        return {"result": result, "usage": usage}
 
 
 def _operator(name: str) -> Operator:
@@ -117,7 +109,7 @@ class Asker:
 
     host: OperatorHost
     number: int
-    """The program's calls are numbered from 0 in the order in which it makes them."""
+    """The program's calls are numbered from 1 in the order in which it makes them."""
     model: HelperModel = field(init=False)
     answers: list[HelperAnswer] = field(default_factory=list)
 
@@ -126,9 +118,9 @@ class Asker:
         setup = self.host.setup
         self.model = bound(setup.model, replace(setup.caller, operator=operator.name))
 
-    def ask(self, operator: Operator, arguments: Mapping[str, Any], note: str = "") -> str:
-        """One answer; `note` is added to the question. Raises HelperFailed and OverBudget."""
-        text = question(operator, arguments) + note
+    def ask(self, operator: Operator, arguments: Mapping[str, Any]) -> str:
+        """One answer. Raises HelperFailed and OverBudget."""
+        text = question(operator, arguments)
         # By the call's number and not by its arrival: calls that are open at once arrive anyhow.
         draw = self.number * MOST_QUESTIONS + len(self.answers)
         key = SampleKey(0, f"{self.host.setup.draws}|{sha256_text(text)[:16]}", draw)
@@ -177,53 +169,38 @@ def answered(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> 
 
 def ensemble(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """The solution whose letter the model names."""
-    solutions = _solutions(arguments)
-    return {"response": solutions[_letter(asker, operator, arguments, solutions)]}
+    return {"response": _named(asker, operator, arguments)}
 
 
 def vote(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The solution that most of VOTES questions name, each with the solutions in another order;
+    """The solution that most of MD_VOTES questions name, each with the solutions in another order;
     the first of equally frequent ones."""
-    solutions = _solutions(arguments)
-    votes: Counter[int] = Counter()
-    for number in range(VOTES):
-        order = list(range(len(solutions)))
-        random.Random(number).shuffle(order)
-        shuffled = [solutions[n] for n in order]
-        given = {**arguments, "solutions": shuffled}
-        votes[order[_letter(asker, operator, given, shuffled)]] += 1
-    best = max(range(len(solutions)), key=lambda n: votes[n])
-    return {"solution": solutions[best]}
+    solutions: Sequence[str] = arguments["solutions"]
+    votes: Counter[str] = Counter()
+    for number in range(MD_VOTES):
+        shuffled = random.Random(number).sample(solutions, len(solutions))
+        votes[_named(asker, operator, {**arguments, "solutions": shuffled})] += 1
+    return {"solution": max(solutions, key=lambda each: votes[each])}
 
 
-def _solutions(arguments: Mapping[str, Any]) -> Sequence[str]:
-    solutions = arguments["solutions"]
-    if not 1 <= len(solutions) <= len(LETTERS):
-        raise OperatorFailed("arguments", f"{len(solutions)} solutions, not 1 to {len(LETTERS)}")
-    return solutions
-
-
-def _letter(
-    asker: Asker, operator: Operator, arguments: Mapping[str, Any], solutions: Sequence[str]
-) -> int:
-    letter = read_answer(operator, asker.ask(operator, arguments))["letter"]
-    place = LETTERS.find(letter)
-    if not 0 <= place < len(solutions):
-        raise OperatorFailed("malformed", f"letter {letter!r} names none of {len(solutions)}")
-    return place
+def _named(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> str:
+    """The solution whose letter the model writes."""
+    letter = read_answer(operator, asker.ask(operator, arguments))["solution_letter"]
+    return chosen(operator, arguments["solutions"], str(letter))
 
 
 def programmer(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """A program's code and what its `solve()` returns; a failure is shown to the next attempt."""
-    note = ""
+    feedback = ""
     for attempt in range(ATTEMPTS):
         try:
-            code = read_answer(operator, asker.ask(operator, arguments, note))["code"]
+            text = asker.ask(operator, {**arguments, "feedback": feedback})
+            code = read_answer(operator, text)["code"]
             return {"code": code, "output": asker.run(f"{code}\nprint(solve())\n")}
         except OperatorFailed as failed:
             if attempt + 1 == ATTEMPTS:
                 raise
-            note = f"\n\nThe last attempt failed: {failed.why[:200]}. Write it again."
+            feedback = failed.why[:LONGEST_FEEDBACK]
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -239,9 +216,8 @@ def tested(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Ma
         if not failure:
             return {"result": True, "solution": solution}
         if loop < arguments["test_loop"]:
-            note = f"\n\nIt fails: {failure[:300]}"
-            told = {**arguments, "solution": solution}
-            solution = read_answer(operator, asker.ask(operator, told, note))["solution"]
+            told = {**arguments, "solution": solution, "failure": failure[:LONGEST_FEEDBACK]}
+            solution = str(read_answer(operator, asker.ask(operator, told))["solution"])
     return {"result": False, "solution": solution}
 
 

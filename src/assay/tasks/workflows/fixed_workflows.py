@@ -114,8 +114,3 @@ FIXED_SOURCES: Mapping[str, Mapping[str, str]] = {
     for name, program in FIXED.items()
 } | {"test-driven-code": {"text": DIRECT, "code": TESTED}}
 """The programs of `model = "workflow:NAME"`, for texts and for code."""
-
-
-def in_fence(program: str) -> str:
-    """A program as a completion has it."""
-    return f"```python\n{program}```"

@@ -16,10 +16,10 @@ from typing import Any
 from assay.data.episode import Completion
 from assay.data.row import Row
 from assay.sandbox.isolation import Mode, chosen_isolation
-from assay.sandbox.limits import Limits
+from assay.sandbox.limits import CallLimits, Limits
 from assay.sandbox.limits import Outcome as Returned
 from assay.sandbox.pool import WorkerPool
-from assay.sandbox.program_pool import CallLimits, Host, ProgramPool, ProgramRun
+from assay.sandbox.program_pool import Host, ProgramPool, ProgramRun
 from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, OverBudget
 from assay.tasks.judge_reward import Pair
 from assay.tasks.program_check import PROGRAM
@@ -27,6 +27,7 @@ from assay.tasks.workflows.answers import Judged, NoVerdict, judge_answer
 from assay.tasks.workflows.execution import ABSTAINED, Execution, Finding, Outcome
 from assay.tasks.workflows.executor import ExecutorSetup, OperatorHost
 from assay.tasks.workflows.fixed_workflows import FALLBACK
+from assay.tasks.workflows.inside import checked_result
 from assay.tasks.workflows.operators import OPERATORS, Operator, described
 from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM, PROBLEM_TYPE
 from assay.tasks.workflows.program_text import program_of
@@ -197,12 +198,12 @@ def ending(returned: Returned) -> dict[str, Any]:
         late = returned.failure in TIMED_OUT
         outcome: Outcome = "timeout" if late else "invalid program"
         return {"outcome": outcome, "error": f"limit {returned.failure}", "why": returned.why}
-    value = returned.value
-    if isinstance(value, dict) and isinstance(value.get("answer"), str):
-        return {"outcome": "wrong", "answer": value["answer"]}
-    if not isinstance(value, dict) or not isinstance(value.get("error"), str):
+    value = checked_result(returned.value)
+    if value is None:
         return {"outcome": "invalid program", "error": "limit protocol", "why": "no known reply"}
-    kind, why = value["error"], str(value.get("why", ""))
+    if "answer" in value:
+        return {"outcome": "wrong", "answer": value["answer"]}
+    kind, why = value["error"], value["why"]
     outcome = "operator error" if kind.startswith("operator ") else "invalid program"
     return {"outcome": outcome, "error": kind, "why": why}
 

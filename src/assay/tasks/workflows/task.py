@@ -15,10 +15,10 @@ from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, Pair
 from assay.tasks.task import Benchmark, BenchmarkOptions, Dialogue, NoTargetError, lookup
 from assay.tasks.workflows.executor_rows import read_executor_rows
-from assay.tasks.workflows.fixed_workflows import in_fence, workflow
-from assay.tasks.workflows.generated_programs import PROGRAM, with_programs
+from assay.tasks.workflows.fixed_workflows import workflow
+from assay.tasks.workflows.generated_programs import warm_up_rows
 from assay.tasks.workflows.operators import OPERATORS
-from assay.tasks.workflows.policy_prompt import policy_prompt
+from assay.tasks.workflows.policy_prompt import fenced, policy_prompt
 from assay.tasks.workflows.problems import (
     ENTRY_POINT,
     PROBLEM,
@@ -44,8 +44,15 @@ def read_problems(reader: Callable[[str], Loaded], side: str, options: Benchmark
     loaded = reader(side)
     rows = [row_with(row, offered) for row in loaded.rows]
     if chosen["programs"]:
-        rows = with_programs(rows, chosen["programs"], offered)
+        allowed = {name: OPERATORS[name] for name in offered}
+        rows = [with_policy(r) for r in warm_up_rows(rows, 0, chosen["programs"], allowed)]
     return Loaded(tuple(rows), loaded.dropped, loaded.remarks)
+
+
+def with_policy(row: Row) -> Row:
+    """A warm-up row without its problem's fields, so that it is asked as it stands."""
+    kept = {name: value for name, value in row.extra.items() if name not in (PROBLEM, OFFERED)}
+    return replace(row, gold=None, extra=kept)
 
 
 def row_with(row: Row, offered: tuple[str, ...]) -> Row:
@@ -147,8 +154,8 @@ class WorkflowsTask:
     }
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
-        """The instruction with the operators, the form of a program, and the problem; of a row that
-        teaches an executor its own question."""
+        """The instruction with the operators, the form of a program, and the problem. Rows that
+        teach programs or an executor are asked as they stand."""
         if PROBLEM not in row.extra:
             return row.prompt
         offered = {name: OPERATORS[name] for name in row.extra.get(OFFERED, OPERATORS)}
@@ -157,14 +164,13 @@ class WorkflowsTask:
             row.extra[PROBLEM_TYPE],
             row.extra[ENTRY_POINT],
             row.extra.get(EXAMPLES, ()),
-            offered,
+            operators=offered,
         )
         return (Message("user", text),)
 
     def target(self, row: Row) -> Message:
-        """The row's program, or the answer that teaches an executor. Raises NoTargetError."""
-        if PROGRAM in row.extra:
-            return Message("assistant", in_fence(row.extra[PROGRAM]))
+        """The program of a warm-up row, or the answer that teaches an executor. Raises
+        NoTargetError."""
         if row.messages[-1].role == "assistant":
             return row.messages[-1]
         fix = "write options = { programs = 2 } in its table for generated programs"
@@ -181,7 +187,7 @@ class WorkflowsTask:
         is_code = row.extra[PROBLEM_TYPE] == "code"
         parameters = "problem, entry_point" if is_code else "problem"
         program = workflow({}, f"return {str(truth)!r}, 0.0", parameters)
-        return Message("assistant", in_fence(program))
+        return Message("assistant", fenced(program))
 
     def dialogue(self, row: Row) -> Dialogue | None:
         """None: a program is one answer."""

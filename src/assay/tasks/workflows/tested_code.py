@@ -6,6 +6,8 @@ function through a pipe with plain values both ways. What the other process prin
 or overrides is at most a wrong value of its own function. The standard library alone is imported.
 """
 
+import ast
+import builtins
 import contextlib
 import ctypes
 import io
@@ -48,10 +50,12 @@ def run_tests(answer: str, tests: Sequence[str], entry_point: str) -> dict[str, 
 def failure_of(test: str, entry_point: str, call: Callable[..., Any]) -> str:
     """Why a test fails; "" where it passes."""
 
-    def candidate(*args: Any, **kwargs: Any) -> Any:
-        return call(entry_point, args, kwargs)
+    def of(name: str) -> Callable[..., Any]:
+        return lambda *args, **kwargs: call(name, args, kwargs)
 
-    names: dict[str, Any] = {"__name__": "tests", entry_point: candidate, "candidate": candidate}
+    candidate = of(entry_point)
+    names: dict[str, Any] = {"__name__": "tests", "candidate": candidate}
+    names |= {name: of(name) for name in (entry_point, *free_names(test))}
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(test, "tests.py", "exec"), names)
@@ -63,6 +67,21 @@ def failure_of(test: str, entry_point: str, call: Callable[..., Any]) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:WHY]
     return ""
+
+
+def free_names(test: str) -> set[str]:
+    """Names that a test reads and neither binds nor finds in Python: other functions of the code,
+    such as the encoder whose inverse is tested."""
+    names = [node for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Name)]
+    bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
+    for node in ast.walk(ast.parse(test)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.arg(arg=name):
+                bound.add(name)
+            case ast.alias():
+                bound.add(node.asname or node.name.partition(".")[0])
+    read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    return read - bound - {"candidate", *dir(builtins)}
 
 
 class TestedProcess:
