@@ -53,9 +53,9 @@ PARAMETERS = [
 OPERATORS = [{"name": "Custom", "attribute": "custom", "parameters": PARAMETERS}]
 
 
-def host(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
     """An executor that takes no time."""
-    return {"result": {"response": arguments["input"]}, "usage": {"cost": 0.0}}
+    return {"result": {"response": arguments["input"]}, "usage": {}}
 
 
 def answered(pool: ProgramPool, program: str, host: Callable[..., Any] = host) -> ProgramRun:
@@ -70,10 +70,10 @@ def warm(pool: ProgramPool) -> None:
     """Starts every worker: each waits in its first program until all are there."""
     all_there = threading.Barrier(WORKERS)
 
-    def waits(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        if arguments["instruction"] == "0":
+    def waits(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
+        if number == 0:
             all_there.wait()
-        return host(name, arguments)
+        return host(name, arguments, number)
 
     with ThreadPoolExecutor(WORKERS) as threads:
         list(threads.map(lambda _: answered(pool, ASKS, waits), range(WORKERS)))

@@ -29,7 +29,7 @@ def start_asking(isolation: Mode) -> Worker:
     pool = ProgramPool("tests.sandbox.asking:chain", 1, isolation=isolation)
     asked = threading.Event()
 
-    def host(name: str, arguments: object) -> dict[str, str]:
+    def host(name: str, arguments: object, number: int) -> dict[str, str]:
         asked.set()
         time.sleep(1000)
         return {}

@@ -19,8 +19,8 @@ from assay.sandbox import isolation, pipes, program_conversation, program_pool
 from assay.sandbox.isolation import IsolationUnavailable, Mode
 from assay.sandbox.limits import CallLimits, Limits, Outcome
 from assay.sandbox.program_pool import ProgramPool, ProgramRun
-from tests.sandbox.hostile_programs import ATTACKS, workflow
-from tests.sandbox.test_hostile_programs import HONEST, OPERATORS, ending
+from tests.sandbox.hostile_programs import workflow
+from tests.sandbox.test_hostile_programs import ATTACKS, HONEST, OPERATORS, ending
 
 SMALL = Limits(cpu_seconds=20, memory_bytes=1 << 30, file_bytes=1 << 20, processes=8)
 CALLS = CallLimits(calls=8, together=4, request_bytes=10_000, reply_bytes=10_000)
@@ -30,7 +30,7 @@ if isolation.isolation_available().tool:
     MODES.append("namespaces")
 
 
-def echo(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def echo(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
     return {"name": name, **arguments}
 
 
@@ -88,9 +88,9 @@ def test_calls_made_together_are_open_together_up_to_the_limit_and_the_others_wa
 ) -> None:
     together = threading.Barrier(CALLS.together)
 
-    def host(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
         together.wait(30)
-        return echo(name, arguments)
+        return echo(name, arguments, number)
 
     assert len(value(pool, "gather", host, names=["a"] * 2 * CALLS.together)) == 8
     assert run(pool, "gather", names=["a"] * 9).outcome == Outcome(
@@ -99,7 +99,7 @@ def test_calls_made_together_are_open_together_up_to_the_limit_and_the_others_wa
 
 
 def test_the_clock_stands_still_while_a_program_waits_for_the_lab(pool: ProgramPool) -> None:
-    def host(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
         time.sleep(0.7)
         return {}
 
@@ -131,7 +131,7 @@ def test_what_the_host_raises_first_ends_the_program_at_once_and_is_raised_uncha
     raised = [KeyError("first"), SystemExit("second")]
     both = threading.Barrier(2)
 
-    def host(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
         both.wait(30)
         time.sleep(0.2 * int(name))
         raise raised[int(name)]
@@ -146,7 +146,7 @@ def test_what_the_host_raises_first_ends_the_program_at_once_and_is_raised_uncha
 def test_no_question_outlives_the_run_and_what_it_raises_late_is_raised(pool: ProgramPool) -> None:
     answered: list[str] = []
 
-    def host(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
         time.sleep(0.3)
         answered.append(name)
         if name == "raises":
@@ -189,11 +189,11 @@ def test_arguments_that_are_no_json_are_the_callers_mistake(pool: ProgramPool) -
 def test_programs_side_by_side_get_their_own_answers() -> None:
     met = threading.Barrier(2)
 
-    def host_of(number: int) -> Any:
-        def host(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def host_of(program: int) -> Any:
+        def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
             if name == "first":
                 met.wait(30)
-            return {"number": number}
+            return {"program": program}
 
         return host
 
@@ -203,7 +203,7 @@ def test_programs_side_by_side_get_their_own_answers() -> None:
         ThreadPoolExecutor(6) as threads,
     ):
         runs = [threads.submit(value, pool, "gather", host_of(n), names=names) for n in range(6)]
-        assert [each.result() for each in runs] == [[{"number": n}] * 4 for n in range(6)]
+        assert [each.result() for each in runs] == [[{"program": n}] * 4 for n in range(6)]
 
 
 def test_a_worker_that_died_before_it_asked_is_replaced_and_one_that_asked_is_not_asked_again(
@@ -211,7 +211,7 @@ def test_a_worker_that_died_before_it_asked_is_replaced_and_one_that_asked_is_no
 ) -> None:
     asked: list[str] = []
 
-    def host(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
         asked.append(name)
         supervisor(pool).kill()
         return {}
@@ -265,7 +265,7 @@ def test_an_interrupted_run_leaves_nothing_for_the_next(
 
     asked = threading.Event()
 
-    def host(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
         asked.set()
         answer.wait(30)
         return {"late": True}
@@ -378,7 +378,7 @@ def leaks(programs: int) -> dict[str, Any]:
     function = "assay.tasks.workflows.inside:run_workflow"
     arguments = {"problem": "x", "entry_point": "", "operators": OPERATORS}
 
-    def host(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
         return {"result": {"response": name}, "usage": {}}
 
     before: dict[str, Any] = {}

@@ -27,8 +27,9 @@ from assay.sandbox.pipes import (
     write_all,
 )
 
-Host = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
-"""What answers a program's calls: (name, arguments) -> JSON reply, from a thread for each call."""
+Host = Callable[[str, Mapping[str, Any], int], Mapping[str, Any]]
+"""What answers a program's calls: (name, arguments, number) -> JSON reply, in a thread for each.
+They are numbered from 0 in the order in which the program makes them."""
 
 SILENT = Outcome(failure="deadline", why="the worker gave no answer and was killed")
 FORGED = Outcome(failure="crash", why="the reply is not the supervisor's")
@@ -138,7 +139,7 @@ class Conversation:
         if self._stopped:
             return
         try:
-            call = read_call(line, self.asked + 1)
+            call = read_call(line, self.asked)
         except BadMessage as bad:
             self._fault = Outcome(failure="protocol", why=str(bad))
             self._stop()
@@ -156,7 +157,7 @@ class Conversation:
         os.write(self._pipes.waker, b".")
 
     def _reply(self, call: Call) -> bytes:
-        reply = dict(self._host(call.name, call.arguments))
+        reply = dict(self._host(call.name, call.arguments, call.number))
         line = encode_line({"id": call.number, "reply": reply}, finite=True)
         if len(line) <= self._calls.reply_bytes:
             return line
