@@ -19,8 +19,8 @@ from assay.sandbox import isolation, pipes, program_conversation, program_pool
 from assay.sandbox.isolation import IsolationUnavailable, Mode
 from assay.sandbox.limits import CallLimits, Limits, Outcome
 from assay.sandbox.program_pool import ProgramPool, ProgramRun
-from tests.sandbox.hostile_programs import ATTACKS, workflow
-from tests.sandbox.test_hostile_programs import HONEST, OPERATORS, ending
+from tests.sandbox.hostile_programs import workflow
+from tests.sandbox.test_hostile_programs import ATTACKS, HONEST, OPERATORS, ending
 
 SMALL = Limits(cpu_seconds=20, memory_bytes=1 << 30, file_bytes=1 << 20, processes=8)
 CALLS = CallLimits(calls=8, together=4, request_bytes=10_000, reply_bytes=10_000)
@@ -189,11 +189,11 @@ def test_arguments_that_are_no_json_are_the_callers_mistake(pool: ProgramPool) -
 def test_programs_side_by_side_get_their_own_answers() -> None:
     met = threading.Barrier(2)
 
-    def host_of(number: int) -> Any:
+    def host_of(program: int) -> Any:
         def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
             if name == "first":
                 met.wait(30)
-            return {"number": number}
+            return {"program": program}
 
         return host
 
@@ -203,7 +203,7 @@ def test_programs_side_by_side_get_their_own_answers() -> None:
         ThreadPoolExecutor(6) as threads,
     ):
         runs = [threads.submit(value, pool, "gather", host_of(n), names=names) for n in range(6)]
-        assert [each.result() for each in runs] == [[{"number": n}] * 4 for n in range(6)]
+        assert [each.result() for each in runs] == [[{"program": n}] * 4 for n in range(6)]
 
 
 def test_a_worker_that_died_before_it_asked_is_replaced_and_one_that_asked_is_not_asked_again(

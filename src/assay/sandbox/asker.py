@@ -57,11 +57,11 @@ class Asker:
     def _send(self) -> None:
         while self._later and len(self._open) < self._limits.together:
             name, asked, answer = self._later.popleft()
-            self._asked += 1
             self._open[self._asked] = answer
             line = b'{"id": %d, "name": %s, "arguments": %s}\n'
             name_json = json.dumps(name).encode("ascii")
             write_all(self._speak, CALL + line % (self._asked, name_json, asked))
+            self._asked += 1
 
     def _listen(self) -> None:
         while self._replies.fill():

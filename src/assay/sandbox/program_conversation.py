@@ -28,8 +28,8 @@ from assay.sandbox.pipes import (
 )
 
 Host = Callable[[str, Mapping[str, Any], int], Mapping[str, Any]]
-"""What answers a program's calls: (name, arguments, number) -> JSON reply, from a thread for each
-call. Calls are numbered from 1 as the program makes them, whichever thread comes first."""
+"""What answers a program's calls: (name, arguments, number) -> JSON reply, in a thread for each.
+They are numbered from 0 in the order in which the program makes them."""
 
 SILENT = Outcome(failure="deadline", why="the worker gave no answer and was killed")
 FORGED = Outcome(failure="crash", why="the reply is not the supervisor's")
@@ -139,7 +139,7 @@ class Conversation:
         if self._stopped:
             return
         try:
-            call = read_call(line, self.asked + 1)
+            call = read_call(line, self.asked)
         except BadMessage as bad:
             self._fault = Outcome(failure="protocol", why=str(bad))
             self._stop()

@@ -4,7 +4,7 @@
         run = pool.run({"problem": "..."}, host, deadline=30.0)
 
 The function is called in the program's own process as `function(ask, **arguments)`, and
-`await ask(name, arguments)` there is answered by `host(name, arguments, n)` here. All that
+`await ask(name, arguments)` there is answered by `host(name, arguments, number)` here. All that
 `pool` says of a call holds for a program, and besides:
 
 - Of the disk a program sees the standard library, `assay`, its function's package and `folders`: no

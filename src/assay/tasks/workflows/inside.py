@@ -22,7 +22,8 @@ from assay.sandbox.program import load_program
 from assay.tasks.workflows.aflow_modules import install, stand_ins
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
-"""(operator, arguments) -> the lab's reply: {"result", "usage"} or {"error", "why"}."""
+"""(operator, arguments) -> the lab's reply: {"result", "usage"} or {"error", "why", "usage"}, where
+`usage` is the program's totals under AFlow's names."""
 
 FILE = "workflow.py"
 MOST_CHARACTERS = 500
@@ -30,11 +31,13 @@ MOST_CHARACTERS = 500
 KINDS = re.compile(r"(raised|operator) [A-Za-z_ ]{1,40}|no_workflow|no_answer")
 PYTHONS = ("builtins", "asyncio.exceptions", "json.decoder")
 USAGE = {
-    "total_input_tokens": "prompt_tokens",
-    "total_output_tokens": "completion_tokens",
-    "total_cost": "cost",
+    "total_input_tokens": 0,
+    "total_output_tokens": 0,
+    "total_tokens": 0,
+    "total_cost": 0.0,
+    "call_count": 0,
 }
-"""AFlow's names of what a reply's usage says."""
+"""What AFlow's `get_usage_summary` tells of a program that has called nothing."""
 
 
 class OperatorError(Exception):
@@ -47,7 +50,7 @@ class OperatorError(Exception):
 
 
 class AsyncLLM:
-    """AFlow's handle of a language model: it counts what its operators used.
+    """AFlow's handle of a language model: it tells what all calls of the program used.
 
     Called with a prompt, it is the operator Custom without an instruction.
     """
@@ -56,7 +59,7 @@ class AsyncLLM:
         """`config` is kept and otherwise ignored: the lab chooses the model."""
         self.config = config
         self._ask = ask or _current[-1]
-        self._history: list[dict[str, Any]] = []
+        self._usage = dict(USAGE)
 
     async def __call__(self, prompt: str) -> str:
         """The model's answer as text. Raises OperatorError."""
@@ -65,24 +68,16 @@ class AsyncLLM:
 
     async def _operate(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         reply = await self._ask(name, arguments)
+        for total, value in reply.get("usage", {}).items():
+            # Calls that are open at once are answered in any order.
+            self._usage[total] = max(self._usage.get(total, 0), value or 0)
         if "error" in reply:
             raise OperatorError(reply["error"], reply["why"])
-        self._history.append(reply.get("usage", {}))
         return reply["result"]
 
     def get_usage_summary(self) -> dict[str, Any]:
-        """AFlow's totals of this handle; a cost that the lab does not know counts as none."""
-        totals = {
-            total: sum(usage.get(name) or 0 for usage in self._history)
-            for total, name in USAGE.items()
-        }
-        return {
-            **totals,
-            "total_tokens": totals["total_input_tokens"] + totals["total_output_tokens"],
-            "total_cost": float(totals["total_cost"]),
-            "call_count": len(self._history),
-            "history": [dict(usage) for usage in self._history],
-        }
+        """AFlow's totals; a cost that the lab does not know counts as none."""
+        return {**self._usage, "history": []}
 
 
 _current: list[Ask] = []
@@ -169,7 +164,8 @@ def run_workflow(
     except OperatorError as error:
         return failed(f"operator {error.kind}", error.why, line_of(error))
     except BaseException as error:  # SystemExit and the like end a program, not the sandbox
-        return failed(f"raised {builtin_name(error)}", said(error), line_of(error))
+        why = f"{type(error).__name__}: {said(error)}"
+        return failed(f"raised {builtin_name(error)}", why, line_of(error))
 
 
 class NoWorkflow(Exception):
