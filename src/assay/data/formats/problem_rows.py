@@ -141,7 +141,8 @@ def examples_in(prompt: str, name: str) -> tuple[str, ...]:
     out."""
     pairs = []
     with contextlib.suppress(ValueError):  # examples in another form
-        pairs += [(e.source, e.want) for e in doctest.DocTestParser().get_examples(prompt)]
+        examples = doctest.DocTestParser().get_examples(prompt)
+        pairs += [(each.source, each.want.partition("\n")[0]) for each in examples]
     for line in prompt.splitlines():
         for mark in ("==", "=>", "➞", "->", " = "):
             call, found, value = line.strip().partition(mark)

@@ -25,7 +25,6 @@ from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES
 from assay.tasks.workflows.policy_prompt import fenced
 from assay.tasks.workflows.problems import PROBLEM_TYPE
 
-WORKFLOW = "workflow"
 CHUNK = 64
 """Items recorded together."""
 
@@ -72,8 +71,7 @@ class FixedAnswerer:
 
     def _made(self, name: str, spec: EvaluateSpec) -> Evaluation:
         session = self.session
-        sets = session.sets if spec.data is not None else {}
-        given = (session.task, sets, self.source, session.seed, {}, session.run.root)
+        given = (session.task, {}, self.source, session.seed, {}, session.run.root)
         made = make_evaluation(name, spec, *given)
         if without := [item.id for item in made.items if PROBLEM_TYPE not in item.extra]:
             fix = 'choose a benchmark of task = "workflows"'

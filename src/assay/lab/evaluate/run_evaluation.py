@@ -23,7 +23,7 @@ from assay.judge.identity import MANY_FALLBACKS, MOST_FALLBACKS, is_fallback
 from assay.judge.verdict import FEW_UNSCORED
 from assay.lab.evaluate.answerer import Answered, Answerer
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_holder
-from assay.lab.evaluate.fixed_answerer import WORKFLOW, FixedAnswerer
+from assay.lab.evaluate.fixed_answerer import FixedAnswerer
 from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
 from assay.lab.evaluate.oracle_answerer import ORACLE_SOURCE, OracleAnswerer
 from assay.lab.monitor.observer import Observer
@@ -41,6 +41,7 @@ from assay.runs.records import (
 )
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import error_type
+from assay.tasks.workflows.fixed_workflows import WORKFLOW
 
 JUDGEMENTS = "judgements.jsonl"
 """The journal of judges, beside the chunks of a record and deleted with them."""

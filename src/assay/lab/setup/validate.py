@@ -46,6 +46,7 @@ from assay.tasks.reward_options import WrongOption
 from assay.tasks.stored_reward import not_in_facts
 from assay.tasks.task import RewardFunction, Task, task
 from assay.tasks.user_code import forget_changed_files
+from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES, WORKFLOW
 from assay.train.metric_names import METHODS, PART, is_written
 
 
@@ -83,7 +84,10 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
         yield _problem_of(("task",), wrong)
         return
     kind = experiment.model.partition(":")[0]
-    yield _unknown(("model",), kind, model_kinds(), "kind of model source")
+    yield _unknown(("model",), kind, [*model_kinds(), WORKFLOW], "kind of model source")
+    if kind == WORKFLOW:
+        name = experiment.model.partition(":")[2]
+        yield _unknown(("model",), name, FIXED_SOURCES, "fixed workflow")
     for name, helper in experiment.helpers.items():
         place = ("model", name)
         kind = helper.source.partition(":")[0]

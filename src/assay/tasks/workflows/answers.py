@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from assay.data.episode import Completion
 from assay.data.row import Row
 from assay.sandbox.limits import Outcome
-from assay.tasks.math.rewards import accuracy
+from assay.tasks.math.rewards import accuracy, answer_of
 from assay.tasks.running import RewardRunner
 from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM_TYPE, TESTS
 
@@ -60,9 +60,13 @@ def judge_code(row: Row, answer: str, run: TestRunner) -> Judged:
 
 
 def judge_math(row: Row, answer: str) -> Judged:
-    """1 where the final answer of a text equals the gold answer, by `math.rewards.accuracy`."""
+    """1 where the final answer of a text equals the gold answer, by `math.rewards.accuracy`. A line
+    that holds no final answer is one itself."""
+    said = Completion(answer)
+    if answer_of(said) is None and len(answer.strip().splitlines()) == 1:
+        said = Completion(f"\\boxed{{{answer.strip()}}}")
     with RewardRunner(accuracy, workers=1) as runner:
-        (found,) = runner.score([(row, Completion(answer))])
+        (found,) = runner.score([(row, said)])
     if found.value is None:
         raise NoVerdict(found.why)
     return Judged(found.value, found.why)

@@ -87,14 +87,23 @@ class OperatorHost:
             noted = asker.noted(name, arguments, result, error, time.monotonic() - began)
             with self._lock:
                 self.calls.append(noted)
-        usage = {
-            "prompt_tokens": noted.prompt_tokens,
-            "completion_tokens": noted.completion_tokens,
-            "cost": noted.cost,
-        }
         if result is None:
-            return {"error": error, "why": why, "usage": usage}
-        return {"result": result, "usage": usage}
+            return {"error": error, "why": why, "usage": self.usage()}
+        return {"result": result, "usage": self.usage()}
+
+    def usage(self) -> dict[str, float | None]:
+        """The totals that AFlow's `get_usage_summary` tells; a cost that is not known is None."""
+        with self._lock:
+            calls = list(self.calls)
+        read, written = sum(c.prompt_tokens for c in calls), sum(c.completion_tokens for c in calls)
+        costs = [call.cost for call in calls]
+        return {
+            "total_input_tokens": read,
+            "total_output_tokens": written,
+            "total_tokens": read + written,
+            "call_count": sum(call.questions for call in calls),
+            "total_cost": None if None in costs else sum(cost or 0.0 for cost in costs),
+        }
 
 
 def _operator(name: str) -> Operator:
@@ -109,7 +118,7 @@ class Asker:
 
     host: OperatorHost
     number: int
-    """The program's calls are numbered from 1 in the order in which it makes them."""
+    """The program's calls are numbered from 0 in the order in which it makes them."""
     model: HelperModel = field(init=False)
     answers: list[HelperAnswer] = field(default_factory=list)
 

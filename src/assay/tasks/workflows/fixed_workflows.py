@@ -5,6 +5,8 @@ They are programs like those of a policy, and pass the same validator. `assay ce
 
 from collections.abc import Mapping
 
+WORKFLOW = "workflow"
+"""Begins the model source of a fixed workflow: `workflow:direct`."""
 HEAD = """class Workflow:
     def __init__(self, name, llm_config, dataset):
         self.llm = create_llm_instance(llm_config)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from assay.data.episode import Reward
+from assay.data.formats.formats import iter_rows
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
 from assay.tasks.helper_model import HelperModel
@@ -112,8 +113,11 @@ def judged_by(
 
 
 def problems_benchmark(options: BenchmarkOptions) -> Benchmark:
-    """Problems of several sources, `rows` of each in their order, judged by accuracy."""
+    """Problems of a file, or of several sources with `rows` of each in their order, judged by
+    accuracy. Raises DataError for a bad file, UnknownNameError for another source."""
     defaults: Mapping[str, Any] = {
+        "path": "",
+        "format": "workflow_problems",
         "sources": ["asdiv:test", "subjects:test"],
         "rows": 0,
         "operators": list(OPERATORS),
@@ -121,11 +125,12 @@ def problems_benchmark(options: BenchmarkOptions) -> Benchmark:
     }
     chosen = options.over(defaults)
     offered = tuple(chosen["operators"])
-    items: list[Row] = []
-    for source in chosen["sources"]:
-        scheme, _, side = source.partition(":")
-        found = lookup(READERS, scheme, "source of problems")(side).rows
-        items += [row_with(row, offered) for row in found[: chosen["rows"] or None]]
+    if chosen["path"]:
+        found = [[*iter_rows(options.root / chosen["path"], chosen["format"])]]
+    else:
+        found = [read_source(source) for source in chosen["sources"]]
+    most = chosen["rows"] or None
+    items = [row_with(row, offered) for rows in found for row in rows[:most]]
     return Benchmark(
         "workflows/problems",
         tuple(items),
@@ -133,6 +138,12 @@ def problems_benchmark(options: BenchmarkOptions) -> Benchmark:
         "workflows 1",
         options=chosen,
     )
+
+
+def read_source(source: str) -> Sequence[Row]:
+    """The problems of `SCHEME:SIDE`."""
+    scheme, _, side = source.partition(":")
+    return lookup(READERS, scheme, "source of problems")(side).rows
 
 
 class WorkflowsTask:

@@ -1,0 +1,112 @@
+"""Whether answers are right: by the rules of each benchmark, beside AFlow's own scores."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.data.episode import Completion
+from assay.data.formats.formats import read_rows
+from assay.data.row import Message, Row
+from assay.sandbox.limits import Outcome
+from assay.tasks.math.rewards import accuracy
+from assay.tasks.running import RewardRunner
+from assay.tasks.workflows.answers import NoVerdict, f1, judge_answer, judge_text, normalised
+
+
+def problem(kind: str, gold: str) -> Row:
+    return Row("a", (Message("user", "?"),), gold=gold, extra={"problem_type": kind})
+
+
+def no_tests(*_: object) -> Outcome:
+    raise AssertionError("not asked")
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "score"),
+    [
+        ("65,960", "65960", 1),
+        ("6", "So it is \\boxed{6}, which takes 4 days", 1),
+        ("1/2", "0.5", 1),
+        ("$2\\sqrt{3}$", "2\\sqrt{3}", 1),
+        ("6", "7", 0),
+        ("6", "", 0),
+        ("MAKE", "MAKE", 1),
+        ("120^\\circ", "\\boxed{120}", 1),
+    ],
+)
+def test_mathematical_answers_are_compared_as_the_math_task_does(
+    gold: str, answer: str, score: float
+) -> None:
+    assert judge_answer(problem("math", gold), answer, no_tests).score == score
+
+
+def test_without_a_gold_answer_there_is_no_verdict() -> None:
+    with pytest.raises(NoVerdict, match="no gold answer"):
+        judge_answer(problem("math", ""), "42", no_tests)
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "math"])
+def test_where_aflows_scores_differ_they_read_the_last_number_for_the_boxed_one(
+    name: str, shared: Path
+) -> None:
+    file = shared / "data" / "workflow" / f"graded_{name}.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    pairs = [
+        (
+            Row(f"{n}", (Message("user", line["question"]),), gold=str(line["gold"])),
+            Completion(line["prediction"]),
+        )
+        for n, line in enumerate(lines)
+    ]
+    with RewardRunner(accuracy) as runner:
+        found = runner.score(pairs)
+    differ = [
+        (line, own.value)
+        for line, own in zip(lines, found, strict=True)
+        if own.value != line["score"]
+    ]
+    assert len(differ) == {"gsm8k": 12, "math": 11}[name]
+    # One answer has a backspace in place of the b of its box.
+    strict = [line for line, value in differ if value == 0]
+    assert ["\x08oxed" in line["prediction"] for line in strict] == [True] * (name == "gsm8k")
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth", "score"),
+    [
+        ("The Eiffel Tower.", "eiffel tower", 1.0),
+        ("Eiffel", "Eiffel Tower", 2 / 3),
+        ("yes", "yes", 1.0),
+        ("yes it is", "yes", 0.0),
+        ("noanswer", "the answer", 0.0),
+        ("", "x", 0.0),
+        ("the", "a", 0.0),
+        ("88 of them", "88", 0.5),
+    ],
+)
+def test_f1_is_hotpotqas(answer: str, truth: str, score: float) -> None:
+    assert f1(answer, truth) == pytest.approx(score)
+    assert normalised("The  U.S.A.!") == "usa"
+
+
+def test_the_best_of_several_right_answers_counts() -> None:
+    assert judge_text("33", ["88", "33"]).score == 1
+    row = problem("qa", "Ethiopians|Ethiopian army|40,000 Ethiopians")
+    assert judge_answer(row, "the Ethiopian army", no_tests).score == 1
+
+
+@pytest.mark.parametrize(("format", "name"), [("hotpotqa", "hotpotqa"), ("drop", "drop")])
+def test_gold_answers_score_fully_and_exchanged_ones_do_not(
+    format: str, name: str, shared: Path
+) -> None:
+    rows = read_rows(shared / "data" / "workflow" / f"aflow_{name}_validate.jsonl", format)
+    golds = [str(row.gold).split("|")[0] for row in rows]
+    assert all(
+        judge_text(g, str(r.gold).split("|")).score == 1 for g, r in zip(golds, rows, strict=True)
+    )
+    turned = [
+        judge_text(g, str(r.gold).split("|")).score
+        for g, r in zip(golds[1:], rows[:-1], strict=True)
+    ]
+    assert sum(score == 1 for score in turned) <= 0.1 * len(rows)

@@ -1,0 +1,170 @@
+"""What becomes of a program: each outcome, by real programs over a scripted model."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.data.episode import Completion
+from assay.lab.setup.scripted_helper import ScriptedHelper, ScriptRule
+from assay.rl.policy import Sampling
+from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget
+from assay.tasks.task import BenchmarkOptions
+from assay.tasks.workflows.fixed_workflows import FIXED, FIXED_CODE
+from assay.tasks.workflows.policy_prompt import fenced
+from assay.tasks.workflows.problems import asdiv_problems, humaneval_problems
+from assay.tasks.workflows.run_program import RunSettings, run_all, visit_of
+from assay.tasks.workflows.task import TASK
+from assay.tasks.workflows.validate import validate
+
+ROW = asdiv_problems("rl").rows[0]
+"""Two balloons and four balloons: 6."""
+CODE = humaneval_problems("test").rows[0]
+RULES = (
+    ScriptRule(prompt="solve\\(\\)", answer="```python\ndef solve():\n    return 2 + 4\n```"),
+    ScriptRule(prompt="Is the solution right", answer="False: it is not"),
+    ScriptRule(prompt="better solution", answer="<solution>6</solution>"),
+    ScriptRule(prompt="[Ll]etter", answer="A"),
+    ScriptRule(prompt="Python function", answer=f"```python\n{CODE.extra['solution']}\n```"),
+    ScriptRule(prompt="", answer="<thought>2 + 4</thought><answer>6</answer>"),
+)
+HEAD = FIXED["direct"].partition("        result =")[0]
+
+
+def model(*rules: ScriptRule) -> ScriptedHelper:
+    return ScriptedHelper("executor", Path("none"), Sampling(0.0), rules or RULES)
+
+
+def program(body: str) -> str:
+    return HEAD + "".join(f"        {line}\n" for line in body.splitlines())
+
+
+def attempt(source: str, settings: RunSettings = RunSettings(), row=ROW, asked=None):  # noqa: B008
+    text = source if source.startswith("no code") else fenced(source)
+    (found,) = run_all([(row, Completion(text, id="3/a#0"))], asked or model(), settings)
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in FIXED if name != "custom"])
+def test_fixed_workflows_are_valid_and_solve_a_problem_that_the_model_solves(name: str) -> None:
+    assert validate(FIXED[name]) == ()
+    found = attempt(FIXED[name])
+    assert (found.execution.outcome, found.execution.answer, found.score) == ("solved", "6", 1.0)
+    assert all(not call.error and call.questions == 1 for call in found.execution.calls)
+
+
+@pytest.mark.parametrize("name", FIXED_CODE)
+def test_code_workflows_pass_the_hidden_tests(name: str) -> None:
+    assert validate(FIXED_CODE[name], code_problem=True) == ()
+    assert attempt(FIXED_CODE[name], row=CODE).score == 1.0
+
+
+CASES = {
+    "wrong": ('return "7"', "wrong", ""),
+    "no program": (None, "invalid program", "no_program"),
+    "refused": ("return await self.answer_generat(input=problem)", "invalid program", "not_inst"),
+    "raised": ('return {}["x"]', "invalid program", "raised KeyError"),
+    "no answer": ("answer = None\nreturn answer", "invalid program", "no_answer"),
+    "operator": (
+        'r = await self.answer_generate(input=problem)\nreturn r["answer"]',
+        "operator error",
+        "operator malformed",
+    ),
+    "timeout": ("while True:\n    pass\nreturn problem", "timeout", "limit deadline"),
+    "calls": (
+        "for _ in range(9):\n    await self.answer_generate(input=problem)\nreturn problem",
+        "invalid program",
+        "limit calls",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_failure_has_its_outcome_and_kind(case: str) -> None:
+    body, outcome, error = CASES[case]
+    source = "no code at all" if body is None else program(body)
+    asked = model(ScriptRule(prompt="", answer="no tags")) if case == "operator" else None
+    found = attempt(source, RunSettings(seconds=1.0, calls=8), asked=asked)
+    assert found.execution.outcome == outcome, found.execution
+    assert found.execution.error.startswith(error)
+    assert (found.score is None) == (outcome != "wrong")
+
+
+def test_a_caught_operator_error_is_the_programs_to_handle() -> None:
+    body = (
+        "try:\n    r = await self.answer_generate(input=problem)\n"
+        'except Exception:\n    return "6"\nreturn r["answer"]'
+    )
+    found = attempt(program(body), asked=model(ScriptRule(prompt="", answer="no tags")))
+    assert found.execution.outcome == "solved"
+    assert [call.error for call in found.execution.calls] == ["malformed"]
+
+
+def test_a_model_that_fails_is_nobodys_doing() -> None:
+    found = attempt(FIXED["direct"], asked=model(ScriptRule(prompt="", failure="HTTP 500")))
+    assert (found.execution.outcome, found.score) == ("executor failure", None)
+    assert "HTTP 500" in found.execution.why
+
+
+class Spent(ScriptedHelper):
+    """A model whose budget of one scope is spent."""
+
+    scope = "problem"
+
+    def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
+        raise OverBudget(self.scope, f"the budget of the {self.scope} is spent")  # type: ignore[arg-type]
+
+
+def test_a_spent_budget_of_a_problem_is_the_policys_and_that_of_a_run_stops_it() -> None:
+    spent = Spent("executor", Path("none"), Sampling(0.0), RULES)
+    assert attempt(FIXED["direct"], asked=spent).execution.outcome == "over budget"
+    Spent.scope = "run"
+    with pytest.raises(OverBudget, match="of the run"):
+        attempt(FIXED["direct"], asked=spent)
+    Spent.scope = "problem"
+
+
+def test_a_fallback_answers_only_where_asked_for_and_never_earns() -> None:
+    text = ScriptRule(prompt="", answer="6")
+    plain = attempt("no code", asked=model(text))
+    assert (plain.execution.answer, plain.execution.fallback) == ("", False)
+    found = attempt("no code", RunSettings(fallback=True), asked=model(text))
+    assert (found.execution.answer, found.execution.fallback) == ("6", True)
+    assert (found.execution.outcome, found.score) == ("invalid program", None)
+    wrong = attempt(program('return "7"'), RunSettings(fallback=True), asked=model(text))
+    assert not wrong.execution.fallback
+
+
+class Noted(ScriptedHelper):
+    """Keeps the keys of what it is asked."""
+
+    keys: list = []  # noqa: RUF012
+
+    def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
+        self.keys.extend(keys)
+        return super().answer(conversations, sampling, keys)
+
+
+def test_programs_of_a_group_get_the_same_draws_and_those_of_other_steps_do_not() -> None:
+    asked = Noted("executor", Path("none"), Sampling(1.0), RULES)
+    drawn = {}
+    for id_ in ("3/a#0", "3/a#7", "4/a#0"):
+        Noted.keys.clear()
+        run_all(
+            [(ROW, Completion(fenced(FIXED["self-consistency of 3"]), id=id_))],
+            asked,
+            RunSettings(),
+        )
+        drawn[id_] = list(Noted.keys)
+    assert drawn["3/a#0"] == drawn["3/a#7"] != drawn["4/a#0"]
+    assert len(set(drawn["3/a#0"])) == 4, "three answers are three draws"
+    assert visit_of(Completion("", id="item/x#2")) == "2", "an evaluation's repeat"
+
+
+def test_the_right_answer_of_a_row_earns_everything_and_anothers_nothing() -> None:
+    rows = TASK.sources["asdiv"]("dev", BenchmarkOptions()).rows[:6]
+    golds = [Completion(TASK.right_answer(row).content, id=f"{row.id}#0") for row in rows]
+    assert [a.score for a in run_all([*zip(rows, golds, strict=True)], model(), RunSettings())] == [
+        1.0
+    ] * 6
+    turned = [*zip(rows, [*golds[1:], golds[0]], strict=True)]
+    assert sum(a.score or 0 for a in run_all(turned, model(), RunSettings(), Caller())) <= 1
