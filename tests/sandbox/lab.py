@@ -1,6 +1,7 @@
 """A lab to be killed: starts a worker call that never ends and prints what it started.
 
-Its second argument "forked" makes it fork a bystander that keeps the worker's pipes open.
+Its second argument "forked" makes it fork a bystander that keeps the worker's pipes open; "asking"
+makes the call one that waits for the lab.
 """
 
 import os
@@ -13,13 +14,36 @@ import psutil
 
 from assay.sandbox.isolation import Mode
 from assay.sandbox.pool import Worker
+from assay.sandbox.program_pool import ProgramPool
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
-def main(isolation: Mode, bystander: bool) -> None:
-    sys.path.insert(0, str(Path(__file__).parents[2]))
+def start(isolation: Mode) -> Worker:
     worker = Worker("tests.sandbox.faults:grandchild_pid_inside", isolation=isolation)
     threading.Thread(target=worker.call, args=({}, 1000.0), daemon=True).start()
-    wanted = 3 if isolation == "limits-only" else 4  # the tool that made the namespaces comes first
+    return worker
+
+
+def start_asking(isolation: Mode) -> Worker:
+    pool = ProgramPool("tests.sandbox.asking:chain", 1, isolation=isolation)
+    asked = threading.Event()
+
+    def host(name: str, arguments: object, number: int) -> dict[str, str]:
+        asked.set()
+        time.sleep(1000)
+        return {}
+
+    arguments = ({"names": ["a"]}, host, 1000.0)
+    threading.Thread(target=pool.run, args=arguments, daemon=True).start()
+    asked.wait()
+    return pool._workers[0]
+
+
+def main(isolation: Mode, bystander: bool, asking: bool) -> None:
+    # The tool that made the namespaces comes first.
+    wanted = (2 if asking else 3) + (isolation == "namespaces")
+    worker = start_asking(isolation) if asking else start(isolation)
     while len(found := psutil.Process().children(recursive=True)) < wanted:
         time.sleep(0.02)
     if bystander and os.fork() == 0:
@@ -29,4 +53,4 @@ def main(isolation: Mode, bystander: bool) -> None:
     time.sleep(1000)
 
 
-main(sys.argv[1], "forked" in sys.argv)  # type: ignore[arg-type]
+main(sys.argv[1], "forked" in sys.argv, "asking" in sys.argv)  # type: ignore[arg-type]

@@ -73,7 +73,7 @@ def test_each_failure_has_its_kind_and_the_worker_serves_on(
     function: str, arguments: dict, failure: str, why: str
 ) -> None:
     # Touching a gigabyte page by page can itself take more than a second of CPU time.
-    limits = replace(SMALL, cpu_seconds=20) if function == "slow_hog" else SMALL
+    limits = replace(SMALL, cpu_seconds=20) if "hog" in function else SMALL
     with Worker(f"tests.sandbox.faults:{function}", limits) as worker:
         for _ in range(2):
             assert worker.call(arguments, 30.0) == Outcome(failure=failure, why=why)  # type: ignore[arg-type]
@@ -110,10 +110,22 @@ def test_nothing_that_is_printed_can_be_taken_for_the_answer() -> None:
     assert call("shout", megabytes=20) == Outcome(value="done")
 
 
-@pytest.mark.parametrize("line", ["no json\n", "[1]\n", '{"other": 1}\n', "[" * 100_000 + "\n"])
+FORGED = [
+    *("no json\n", "[1]\n", '{"other": 1}\n', "[" * 100_000 + "\n"),
+    # What only its supervisor may say of a call.
+    *('{"failure": "deadline"}\n', '{"failure": "the lab\'s fault"}\n', '{"failure": []}\n'),
+]
+
+
+@pytest.mark.parametrize("line", FORGED)
 def test_a_forged_answer_that_is_none_is_a_crash(line: str) -> None:
     why = "the answer is not in the worker's form"
     assert call("forge", line=line) == Outcome(failure="crash", why=why)
+
+
+def test_the_cpu_time_of_all_processes_counts_together() -> None:
+    found = call("burn_in_children", limits=replace(SMALL, cpu_seconds=1), children=2)
+    assert found == Outcome(failure="cpu", why="over the limit of CPU time")
 
 
 def test_a_forged_answer_cannot_reach_into_the_next_call() -> None:

@@ -1,4 +1,5 @@
-"""`assay ceiling FILE`: what demonstrations can do at all, before a selector is built."""
+"""`assay ceiling FILE`: what demonstrations, or fixed workflows, can do at all, before anything is
+trained."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,10 +15,12 @@ def ceiling(
     file: Annotated[Path, typer.Argument(help="The experiment file.")],
     overrides: Overrides = None,
     on: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The evaluation; else the first with pools.")
+        str | None, typer.Option(metavar="NAME", help="The evaluation; else the first that fits.")
     ] = None,
     items: Annotated[int | None, typer.Option(min=1, help="Only the first N items.")] = None,
-    draws: Annotated[int, typer.Option(min=1, help="Random selections of each item.")] = 4,
+    draws: Annotated[
+        int, typer.Option(min=1, help="Random selections, or repeats, of each item.")
+    ] = 4,
     breadth: Annotated[
         int, typer.Option(min=1, help="Selections that the search of a pair extends.")
     ] = 3,
@@ -28,13 +31,19 @@ def ceiling(
         bool, typer.Option("--markdown", help="Print the table as Markdown, for a page.")
     ] = False,
 ) -> Outcome:
-    """Measure zero-shot, random, most similar and best demonstrations, without training."""
-    from assay.lab.ceiling.measure import CeilingRequest, measure_ceiling
+    """Measure what the best choice could win before anything is trained: of demonstrations, or of
+    fixed workflows and the best of them per problem."""
+    from assay.lab.ceiling.fixed_workflows_measured import WorkflowCeiling, ceiling_of
+    from assay.lab.ceiling.measure import CeilingRequest
     from assay.library.actions import shown as progress
     from assay.report.ceiling_tables import ceiling_markdown, ceiling_shown
+    from assay.report.workflow_ceiling_tables import workflows_markdown, workflows_shown
 
     request = CeilingRequest(on, items, draws, None if exhaustive else breadth)
     with progress(True) as observer:
-        found = measure_ceiling(file, overrides or (), root, request, observer)
-    shown = [ceiling_markdown(found)] if markdown else ceiling_shown(found)
+        found = ceiling_of(file, overrides or (), root, request, observer)
+    if isinstance(found, WorkflowCeiling):
+        shown = [workflows_markdown(found)] if markdown else workflows_shown(found)
+    else:
+        shown = [ceiling_markdown(found)] if markdown else ceiling_shown(found)
     return Outcome(found, shown, warnings=found.warnings)

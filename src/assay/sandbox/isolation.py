@@ -8,7 +8,8 @@ no way into the worker's supervisor; a filter refuses system calls that such cod
 (`limits.system_call_filter`).
 Not covered: the rest of the kernel's attack surface (no virtual machine). Where the lab is root in
 a container that gives it nothing but a user namespace, the number of processes is watched and not
-enforced by the kernel.
+enforced by the kernel, which stops at `MOST_PROCESSES` of a worker since Linux 6.14 and at none
+before.
 There is no silent fallback: without namespaces and the filter a worker that needs them is not
 started, unless the user wrote `sandbox = "limits-only"`.
 
@@ -22,7 +23,9 @@ import functools
 import itertools
 import json
 import os
+import re
 import shutil
+import site
 import struct
 import subprocess
 import sys
@@ -62,8 +65,19 @@ DEVICES = ("null", "zero", "full", "random", "urandom")
 """All that is left of /dev: root may otherwise write to raw disks, which are its own files."""
 LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo")
+MOST_PROCESSES = 512
+"""Process ids of a worker's namespace, threads included; far above every call's own limit."""
+INSTALLED = ("site-packages", "dist-packages")
 STAGE = "/tmp"
 """Where the new root is put together; it covers the real folder in the worker's sight only."""
+
+HELP = (
+    "install util-linux and libseccomp2, allow user namespaces "
+    "(sysctl kernel.unprivileged_userns_clone=1, "
+    'kernel.apparmor_restrict_unprivileged_userns=0), or write sandbox = "limits-only", '
+    "which runs without isolation"
+)
+"""What to do where there are no namespaces."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _workers = itertools.count()
@@ -108,10 +122,7 @@ def isolation_for(mode: Mode) -> Isolation:
         return Isolation("")
     found = isolation_available()
     if not found.tool:
-        raise IsolationUnavailable(
-            f"no namespaces for untrusted code here: {found.why} "
-            '(`assay doctor` says what helps; sandbox = "limits-only" runs without isolation)'
-        )
+        raise IsolationUnavailable(f"no namespaces for untrusted code here: {found.why} ({HELP})")
     return found
 
 
@@ -166,11 +177,12 @@ def _try(candidate: Isolation) -> str:
     return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
 
 
-def visible_paths(folders: Sequence[str] = ()) -> list[str]:
+def visible_paths(folders: Sequence[str] = (), packages: Sequence[str] | None = None) -> list[str]:
     """What a worker's Python may read: the interpreter, libraries, importable code and `folders`.
 
     Of a folder of the import path that is no part of the interpreter only modules and packages are
-    seen, not the data beside them: it may be the user's project.
+    seen, not the data beside them: it may be the user's project. `packages` names those that are
+    seen; None for all.
     """
     prefixes = dict.fromkeys((sys.prefix, sys.base_prefix))
     interpreter = [f"{p}/{name}" for p in prefixes for name in ("lib", "lib64", "pyvenv.cfg")]
@@ -180,8 +192,22 @@ def visible_paths(folders: Sequence[str] = ()) -> list[str]:
     inside += [real for path in inside if (real := os.path.realpath(path)) not in inside]
     for entry in dict.fromkeys(str(Path(entry).resolve()) for entry in sys.path):
         if not any(Path(entry).is_relative_to(path) for path in inside):
-            inside += _importable(Path(entry))
+            found = _importable(Path(entry))
+            inside += [each for each in found if packages is None or Path(each).stem in packages]
     return inside
+
+
+def installed_paths(packages: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The folders where packages are installed, and what of them belongs to `packages`.
+
+    A benchmark that the user installed has its answers there.
+    """
+    folders = [*sys.path, *site.getsitepackages([sys.prefix, sys.base_prefix])]
+    folders += ["/usr/lib/python3/dist-packages", "/usr/local/lib/python3/dist-packages"]
+    real = dict.fromkeys(str(Path(folder).resolve()) for folder in folders)
+    hidden = [each for each in real if Path(each).name in INSTALLED and Path(each).is_dir()]
+    inside = [path for each in hidden for path in _importable(Path(each))]
+    return hidden, [path for path in inside if Path(path).stem in packages]
 
 
 def _importable(entry: Path) -> Iterator[str]:
@@ -194,14 +220,17 @@ def _importable(entry: Path) -> Iterator[str]:
         yield from (str(path) for path in found if (path / "__init__.py").is_file())
 
 
-def enter_private_root(visible: Sequence[str]) -> None:
-    """A root that holds `visible` read-only, /proc, five devices and empty private folders.
+def enter_private_root(
+    visible: Sequence[str], hidden: Sequence[str] = (), shown: Sequence[str] = ()
+) -> None:
+    """A root that holds `visible` read-only, /proc, five devices and empty private folders; of the
+    folders `hidden` in it only what is `shown`.
 
     The capabilities stay, because calls make mounts of their own. Raises OSError when the kernel
     refuses a step.
     """
     _mount(None, "/", None, MS_REC | MS_PRIVATE)
-    sources = _open_outermost(visible)
+    sources, kept = _open_outermost(visible), _open_outermost(shown)
     devices = {f"/dev/{name}": os.open(f"/dev/{name}", os.O_PATH) for name in DEVICES}
     _mount("tmpfs", STAGE, "tmpfs", MS_NOSUID | MS_NODEV, b"size=4m,nr_inodes=8192,mode=755")
     for folder in ("/proc", *PRIVATE_FOLDERS):
@@ -209,9 +238,15 @@ def enter_private_root(visible: Sequence[str]) -> None:
     for path, descriptor in sources.items():
         _bind(descriptor, STAGE + path)
         _restrict(STAGE + path, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
-    for path, descriptor in devices.items():
+    for folder in hidden:
+        if Path(STAGE + folder).is_dir():
+            _mount("tmpfs", STAGE + folder, "tmpfs", MS_NOSUID | MS_NODEV, b"size=1m,mode=755")
+    for path, descriptor in (devices | kept).items():
         _bind(descriptor, STAGE + path)
     _mount("proc", f"{STAGE}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    if _release() >= (6, 14):
+        # The namespace's own since then; before, it would be the machine's.
+        Path(f"{STAGE}/proc/sys/kernel/pid_max").write_text(str(MOST_PROCESSES))
     os.chdir(STAGE)
     _check(_libc.pivot_root(b".", b"."), "pivot_root")
     _check(_libc.umount2(b".", MNT_DETACH), "umount2 of the old root")
@@ -269,6 +304,11 @@ def _bind(descriptor: int, target: str) -> None:
         Path(target).touch()
     _mount(source, target, None, MS_BIND | MS_REC)
     os.close(descriptor)
+
+
+def _release() -> tuple[int, ...]:
+    """The kernel's version, such as (6, 14)."""
+    return tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
 
 
 def _mount(

@@ -23,12 +23,18 @@ FailureKind = Literal[
     "cpu",
     "processes",
     "output",
+    "calls",
+    "protocol",
     "program",
     "length",
 ]
 """Why a call gave no value: out of wall time; ended without an answer (signal, `os._exit`); raised;
-out of address space; out of CPU time; too many processes; an answer over the size limit. Rewards
+out of address space; out of CPU time; too many processes; an answer over the size limit. Of a
+program that asks the lab: too many or too large calls; abuse of the pipe on which it asks. Rewards
 add: a program that a model wrote raised; a completion that is too long to be looked at."""
+
+OF_A_CALL: tuple[FailureKind, ...] = ("exception", "memory")
+"""The failures that called code reports itself; all others are its supervisor's to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,8 @@ class Limits:
     """Limits of one call, for each of its processes unless noted otherwise."""
 
     cpu_seconds: int = 60
-    """CPU time (RLIMIT_CPU)."""
+    """CPU time (RLIMIT_CPU). All processes of the call may take as much together, which the
+    supervisor counts as often as it counts them."""
     memory_bytes: int = 2 << 30
     """Address space (RLIMIT_AS). All processes of the call may hold as much together, which the
     supervisor counts as often as it counts them."""
@@ -49,6 +56,20 @@ class Limits:
     above the limit: RLIMIT_NPROC does nothing for root and counts a user's other processes too."""
     output_bytes: int = 1 << 20
     """Length of the answer as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """Limits of what a program may ask the lab."""
+
+    calls: int = 32
+    """Calls in all."""
+    together: int = 16
+    """Calls that are open at once."""
+    request_bytes: int = 1 << 18
+    """Length of one call as JSON."""
+    reply_bytes: int = 1 << 20
+    """Length of one answer as JSON; a longer one is refused, which the program is told."""
 
 
 @dataclass(frozen=True, slots=True)

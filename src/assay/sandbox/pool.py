@@ -21,8 +21,8 @@ What is not covered
   user's files, and could kill its supervisor. Code that a model wrote needs "namespaces".
 - The value comes from the process that ran the function. A function that runs untrusted code in its
   own process can have its value forged by that code.
-- CPU limits hold for each process of a call, not for their sum; the sum of their memory is counted
-  ten times a second, so that it can be more for a moment.
+- The kernel's limits hold for each process of a call; the sum of their memory and CPU time is
+  counted ten times a second, so that it can be more for a moment.
 - Linux only: elsewhere there are no subreapers, and nothing of this has been tried.
 """
 
@@ -44,8 +44,8 @@ import psutil
 
 from assay.errors import RunFailure
 from assay.sandbox.isolation import Mode, isolation_for, python_command, visible_paths
-from assay.sandbox.limits import Limits, Outcome
-from assay.sandbox.pipes import NONCE_BYTES, LineReader, encode_line, signed, write_all
+from assay.sandbox.limits import OF_A_CALL, Limits, Outcome
+from assay.sandbox.pipes import ANSWER, NONCE_BYTES, LineReader, encode_line, signed, write_all
 
 START_SECONDS = 120.0
 """For starting Python and importing the function's module on a busy machine."""
@@ -131,12 +131,16 @@ class Worker:
         # The supervisor deletes it when it can; a killed one cannot.
         shutil.rmtree(self._scratch, ignore_errors=True)
 
+    def kill(self) -> None:
+        """As `close`, without waiting for what the worker does."""
+        if self._process is not None:
+            _kill_tree(self._process)
+        self.close()
+
     def _exchange(self, request: bytes, deadline: float) -> bytes | None:
         """The reply line; b"" when the worker died; None when it is silent past the deadline."""
-        if self._process is None or self._process.poll() is not None:
-            self.close()
-            if not self._start():
-                return b""
+        if not self._alive():
+            return b""
         assert self._process and self._process.stdin
         try:
             write_all(self._process.stdin.fileno(), request)
@@ -144,19 +148,33 @@ class Worker:
             return b""
         return self._replies.read_line(time.monotonic() + deadline + GRACE_SECONDS)
 
-    def _start(self) -> bool:
-        """Whether the worker came up; False where it died meanwhile. Raises WorkerStartError."""
-        private = bool(self._isolation.tool)
-        # In namespaces every call makes its scratch folder in its own /tmp.
-        self._scratch = "" if private else tempfile.mkdtemp(prefix="assay-worker-")
-        setup = {
+    def _alive(self) -> bool:
+        """Whether there is a worker, started anew where there was none. Raises WorkerStartError."""
+        if self._process is not None and self._process.poll() is None:
+            return True
+        self.close()
+        return self._start()
+
+    def _setup(self, private: bool) -> dict[str, Any]:
+        """What the supervisor is told."""
+        return {
             "function": self.function,
             "limits": dataclasses.asdict(self.limits),
+            "calls": None,
             "scratch": self._scratch,
             "visible": visible_paths(self.folders) if private else [],
+            "hidden": [],
+            "shown": [],
             "user": self._isolation.call_user(),
             "lab": 0 if private else os.getpid(),
         }
+
+    def _start(self) -> bool:
+        """Whether the worker came up; False where it died meanwhile. Raises WorkerStartError."""
+        # In namespaces every call makes its scratch folder in its own /tmp.
+        private = bool(self._isolation.tool)
+        self._scratch = "" if private else tempfile.mkdtemp(prefix="assay-worker-")
+        setup = self._setup(private)
         start = python_command("from assay.sandbox.supervisor import main; main()", self.folders)
         self._process = subprocess.Popen(
             [*self._isolation.prefix, *start, json.dumps(setup)],
@@ -180,10 +198,13 @@ class Worker:
 
 def _outcome(reply: bytes) -> Outcome:
     try:
-        return Outcome(**json.loads(reply))
+        outcome = Outcome(**json.loads(reply[1:]))
     except (ValueError, TypeError, RecursionError):
+        outcome = None
+    if outcome is None or (reply[:1] == ANSWER and outcome.failure not in (None, *OF_A_CALL)):
         # The called code wrote to the answer pipe itself.
         return Outcome(failure="crash", why="the answer is not in the worker's form")
+    return outcome
 
 
 def _kill_tree(process: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Runs a program that a model wrote; the function that workers run in the process of a call.
+"""Runs a program that a model wrote; for functions that workers run in the process of a call.
 
 Never called in the lab's own process. What comes back is what the program says: it may print
 anything, also what its caller would have printed, so a verdict is for the lab to reach.
@@ -7,6 +7,8 @@ anything, also what its caller would have printed, so a verdict is for the lab t
 import contextlib
 import io
 import sys
+from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 
@@ -28,3 +30,14 @@ def run_program(program: str, text: str) -> dict[str, Any]:
         except BaseException as raised:
             error = f"{type(raised).__name__}: {raised}"
     return {"output": printed.getvalue(), "error": error}
+
+
+def load_program(program: str, file: str, names: Mapping[str, Any]) -> ModuleType:
+    """The module that a program's text makes, over `names` that it finds there; tracebacks name
+    `file`. Raises what the program raises."""
+    module = ModuleType(file.removesuffix(".py"))
+    # Dataclasses and pickle look for a class's module by its name.
+    sys.modules[module.__name__] = module
+    module.__dict__.update(names)
+    exec(compile(program, file, "exec"), module.__dict__)
+    return module

@@ -8,16 +8,17 @@ ends, which also happens when the lab is killed with SIGKILL. A call cannot spea
 dumpable, so that neither its memory nor its descriptors can be opened through /proc, and what it
 replies carries the request's nonce, which is cleared in the call's copy of its memory.
 
+Where calls may ask the lab while they run, `relay` carries what they say, and what went through the
+supervisor's memory is overwritten, so that the next call does not find it in its copy.
+
 `pool.Worker` starts it; nothing else imports it.
 """
 
-import contextlib
 import gc
 import importlib
 import json
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -32,23 +33,37 @@ from assay.sandbox.call_process import (
     PR_SET_DUMPABLE,
     Privacy,
     process_control,
+    run_asking_call,
     run_call,
 )
+from assay.sandbox.call_watch import (
+    WATCH_SECONDS,
+    end_all,
+    end_descendants,
+    ended,
+    ended_without_answer,
+    failure,
+    held,
+    over_limits,
+)
 from assay.sandbox.isolation import enter_private_root
-from assay.sandbox.limits import Limits, system_call_filter
+from assay.sandbox.limits import CallLimits, Limits, system_call_filter
 from assay.sandbox.pipes import (
+    ANSWER,
+    PROGRAM,
     LineReader,
     encode_line,
+    read_exactly,
     read_nonce,
     signed,
     wait_readable,
+    wipe,
     write_all,
 )
+from assay.sandbox.relay import LabEnd, LabGone, Relay, room
 
 REQUEST_SECONDS = 60.0
 """For the rest of a request once its first bytes are read; after that the lab counts as gone."""
-WATCH_SECONDS = 0.1
-"""How often a running call's processes are counted, and whether the lab still lives."""
 
 
 class Supervisor:
@@ -62,15 +77,19 @@ class Supervisor:
         scratch: str,
         limits: Limits,
         privacy: Privacy | None,
+        calls: CallLimits | None,
     ):
         """`lab` is the process id of the lab where it can be seen, otherwise 0; `privacy` is None
-        without namespaces."""
+        without namespaces; `calls` is None where calls ask nothing."""
         self.requests, self.replies, self.lab = LineReader(requests), replies, lab
         self.scratch, self.limits, self.privacy = scratch, limits, privacy
+        self.calls = calls
 
     def serve(self, function: Callable[..., Any]) -> NoReturn:
         """Answers one request after another; never returns."""
         self.own = held(psutil.Process())
+        # Of a fixed size: what grows leaves copies behind.
+        self.room = room(self.limits, self.calls) if self.calls else bytearray()
         gc.freeze()  # otherwise a collection in every fork copies the pages of all imports
         write_all(self.replies, encode_line({"ready": True}))
         while True:
@@ -79,12 +98,55 @@ class Supervisor:
                     self._leave()
                 continue
             nonce = read_nonce(self.requests.descriptor)
-            line = self.requests.read_line(time.monotonic() + REQUEST_SECONDS) if nonce else b""
-            if not nonce or not line:
+            if not nonce:
                 self._leave()
-            request = json.loads(line)
-            reply = self._call(function, request["arguments"], request["deadline"], nonce)
-            write_all(self.replies, signed(nonce, reply))
+            if self.calls:
+                self._converse(function, self.calls, nonce)
+            else:
+                self._reply(function, nonce)
+
+    def _reply(self, function: Callable[..., Any], nonce: bytearray) -> None:
+        """Runs a call that asks nothing, and replies."""
+        line = self.requests.read_line(time.monotonic() + REQUEST_SECONDS)
+        if not line:
+            self._leave()
+        request = json.loads(line)
+        reply = self._call(function, request["arguments"], request["deadline"], nonce)
+        write_all(self.replies, signed(nonce, reply))
+
+    def _converse(self, function: Callable[..., Any], calls: CallLimits, nonce: bytearray) -> None:
+        """Runs a call that may ask the lab, and carries what both say until the lab ends it."""
+        head = read_exactly(self.requests.descriptor, PROGRAM.size)
+        deadline, longest, length = PROGRAM.unpack(head or bytes(PROGRAM.size))
+        arguments = read_exactly(self.requests.descriptor, length)
+        if not head or not arguments:
+            self._leave()
+        folder = "" if self.privacy else tempfile.mkdtemp(dir=self.scratch)
+        (hear, answer), (replies, tell) = os.pipe(), os.pipe()
+        process = os.fork()
+        if process == 0:
+            wipe(nonce)
+            ends = (answer, replies)
+            run_asking_call(function, arguments, self.limits, calls, folder, ends, self.privacy)
+        wipe(arguments)
+        os.close(answer)
+        os.close(replies)
+        lab = LabEnd(self.requests.descriptor, self.replies, signed(nonce, b""), self._lab_is_gone)
+        relay = Relay(process, (hear, tell), lab, self.limits, calls, self.own, self.room)
+        self._relay(relay, deadline, longest)
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _relay(self, relay: Relay, deadline: float, longest: float) -> None:
+        try:
+            last = relay.watch(deadline, longest)
+            self._end_call(relay.process)
+            relay.end(last)
+        except (LabGone, BrokenPipeError):
+            self._end_call(relay.process)
+            self._leave()
+        finally:
+            relay.close()
 
     def _lab_is_gone(self) -> bool:
         # A process that the lab forked may hold the pipe open after the lab's death.
@@ -101,7 +163,7 @@ class Supervisor:
         receive, send = os.pipe()
         process = os.fork()
         if process == 0:
-            nonce[:] = bytes(len(nonce))
+            wipe(nonce)
             run_call(function, arguments, self.limits, folder, send, self.privacy)
         os.close(send)
         try:
@@ -137,7 +199,8 @@ class Supervisor:
                 answer += chunk
                 if not chunk:
                     return ended_without_answer(process)
-            elif ended(process):
+            # It may have written its answer since.
+            elif ended(process) and not wait_readable([receive], 0.0):
                 return ended_without_answer(process)
             if len(answer) > self.limits.output_bytes:
                 return failure("output", f"answer over {self.limits.output_bytes} bytes")
@@ -147,82 +210,7 @@ class Supervisor:
                 if over := over_limits(self.limits, self.own):
                     return over
         # The called code can reach the pipe: more than one line would answer the next call too.
-        return bytes(answer[: answer.index(b"\n") + 1])
-
-
-def failure(kind: str, why: str) -> bytes:
-    """The reply line of a call without a value."""
-    return encode_line({"failure": kind, "why": why})
-
-
-def over_limits(limits: Limits, own: int) -> bytes:
-    """The reply for a call whose processes are too many, or hold too much memory together; else
-    b"". `own` is what the supervisor holds, which they share until they write to it."""
-    processes = psutil.Process().children(recursive=True)
-    if len(processes) > limits.processes:
-        return failure("processes", f"more than {limits.processes} processes")
-    if sum(max(0, held(process) - own) for process in processes) > limits.memory_bytes:
-        return failure("memory", "over the memory limit with all its processes")
-    return b""
-
-
-def held(process: psutil.Process) -> int:
-    """Bytes of memory that are no file's; 0 of a process that is gone."""
-    try:
-        memory = process.memory_info()
-    except psutil.NoSuchProcess:
-        return 0
-    return memory.rss - memory.shared
-
-
-def ended(process: int) -> bool:
-    """Whether the call `process` is over; it stays to be waited for."""
-    return psutil.Process(process).status() == psutil.STATUS_ZOMBIE
-
-
-def ended_without_answer(process: int) -> bytes:
-    """The reply for a call `process` that closed its pipe, or ended, before it answered."""
-    os.kill(process, signal.SIGKILL)
-    status = os.waitpid(process, 0)[1]
-    if not os.WIFSIGNALED(status):
-        return failure("crash", f"ended with exit code {os.waitstatus_to_exitcode(status)}")
-    number = os.WTERMSIG(status)
-    if number == signal.SIGXCPU:
-        return failure("cpu", "over the limit of CPU time")
-    return failure("crash", f"killed by signal {number}: {signal.strsignal(number)}")
-
-
-def end_all() -> None:
-    """SIGKILLs every other process of this PID namespace at once, so that none can fork meanwhile;
-    returns when all are reaped. For the first process of the namespace only."""
-    assert os.getpid() == 1, "outside of a namespace this would end the user's session"
-    # No such process: the call was the last and is reaped.
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(-1, signal.SIGKILL)
-    reap()
-
-
-def end_descendants(process: int) -> None:
-    """SIGKILLs the call `process`, its group, and every descendant; returns when all are reaped."""
-    # No such group: it has not reached setsid yet, or is reaped. The loop finds what there is.
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process, signal.SIGKILL)
-    while True:
-        for descendant in psutil.Process().children(recursive=True):
-            # Its parent may have waited for it since it was listed.
-            with contextlib.suppress(psutil.NoSuchProcess):
-                descendant.kill()
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
-
-
-def reap() -> None:
-    """Waits for every child, those that lost their parent too."""
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.waitpid(-1, 0)
+        return ANSWER + answer[: answer.index(b"\n") + 1]
 
 
 def main() -> NoReturn:
@@ -239,7 +227,7 @@ def main() -> NoReturn:
     privacy = None
     if setup["visible"]:
         privacy = Privacy(setup["visible"], setup["user"], system_call_filter())
-        enter_private_root(setup["visible"])
+        enter_private_root(setup["visible"], setup["hidden"], setup["shown"])
     process_control(PR_SET_CHILD_SUBREAPER, 1)
     process_control(PR_SET_DUMPABLE, 0)
     try:
@@ -248,8 +236,9 @@ def main() -> NoReturn:
         write_all(replies, encode_line({"ready": False, "why": f"{type(error).__name__}: {error}"}))
         os._exit(1)
     limits = Limits(**setup["limits"])
-    supervisor = Supervisor(requests, replies, setup["lab"], setup["scratch"], limits, privacy)
-    supervisor.serve(function)
+    calls = CallLimits(**setup["calls"]) if setup["calls"] else None
+    lab, scratch = setup["lab"], setup["scratch"]
+    Supervisor(requests, replies, lab, scratch, limits, privacy, calls).serve(function)
 
 
 def import_function(name: str) -> Callable[..., Any]:

@@ -272,6 +272,7 @@ TASKS: Mapping[str, str] = {
     "math": "assay.tasks.math.task",
     "chat": "assay.tasks.chat.task",
     "demos": "assay.tasks.demos.task",
+    "workflows": "assay.tasks.workflows.task",
 }
 """Task name -> module whose `TASK` is the task."""
 

@@ -126,18 +126,13 @@ def eight_bit(root: Path) -> Iterator[Check]:
 
 def isolation(root: Path) -> Iterator[Check]:
     """Namespaces for code that a model wrote."""
-    from assay.sandbox.isolation import isolation_available
+    from assay.sandbox.isolation import HELP, isolation_available
 
     found = isolation_available()
     if found.tool:
         yield Check("isolation", "ok", f"namespaces by {found.tool}")
-        return
-    mend = (
-        "install util-linux and libseccomp2, allow user namespaces "
-        "(sysctl kernel.unprivileged_userns_clone=1, "
-        'kernel.apparmor_restrict_unprivileged_userns=0), or write sandbox = "limits-only"'
-    )
-    yield Check("isolation", "missing", found.why, mend)
+    else:
+        yield Check("isolation", "missing", found.why, HELP)
 
 
 def caches(root: Path) -> Iterator[Check]:

@@ -3,14 +3,14 @@
 Gold answers are encoded once and shared. Nothing is judged here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeGuard
 
 from assay.data.episode import Completion, Context
 from assay.data.renderings.template import RenderingError
-from assay.data.row import Row
+from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardSettings
@@ -193,9 +193,13 @@ def render_golds(session: Session, rows: Sequence[Row], rendering: str) -> Golds
 
 
 def target_messages(task: Task, row: Row) -> tuple | None:
-    """The row's prompt and target; None for a row without a target."""
+    """The row's prompt and its right answer; None for a row without one.
+
+    That is its target, or what a task whose rows have none to train on declares as `right_answer`.
+    """
+    right_answer: Callable[[Row], Message] = getattr(task, "right_answer", task.target)
     try:
-        return (*task.prompt(row), task.target(row))
+        return (*task.prompt(row), right_answer(row))
     except InputError:
         return None
 

@@ -23,6 +23,7 @@ from assay.judge.identity import MANY_FALLBACKS, MOST_FALLBACKS, is_fallback
 from assay.judge.verdict import FEW_UNSCORED
 from assay.lab.evaluate.answerer import Answered, Answerer
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_holder
+from assay.lab.evaluate.fixed_answerer import WORKFLOW, FixedAnswerer
 from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
 from assay.lab.evaluate.oracle_answerer import ORACLE_SOURCE, OracleAnswerer
 from assay.lab.monitor.observer import Observer
@@ -147,6 +148,7 @@ class AnswererKind:
 ANSWERERS: Mapping[str, AnswererKind] = {
     "openai": AnswererKind(EndpointAnswerer, endpoint_holder),
     ORACLE_SOURCE: AnswererKind(OracleAnswerer, local_holder),
+    WORKFLOW: AnswererKind(FixedAnswerer, local_holder),
 }
 """By model source or its kind; all other models are opened in this process, as learners."""
 LOCAL = AnswererKind(LocalAnswerer, local_holder)

@@ -54,22 +54,21 @@ def read_subjects(side: str, options: BenchmarkOptions) -> Loaded:
     """
     lookup(SIDES, side, "side of subjects")
     chosen = options.over(OPTIONS)
-    return Loaded(with_pools(demonstrations(), _questions()[side], chosen))
+    return Loaded(with_pools(demonstrations(), subject_questions()[side], chosen))
 
 
 @cache
 def demonstrations() -> DemonstrationSet:
     """The training questions with their subjects."""
-    shown = tuple(
-        Demonstration(query.id, query.asked, query.answers[0]) for query in _questions()["train"]
-    )
+    train = subject_questions()["train"]
+    shown = tuple(Demonstration(query.id, query.asked, query.answers[0]) for query in train)
     return DemonstrationSet("subjects", INSTRUCTION, shown)
 
 
 @cache
-def _questions() -> Mapping[str, tuple[Query, ...]]:
-    """By side. The side of a question is that of its words, whichever subjects it is listed under;
-    a question with two subjects is left out."""
+def subject_questions() -> Mapping[str, tuple[Query, ...]]:
+    """The questions by side. The side of a question is that of its words, whichever subjects it is
+    listed under; a question with two subjects is left out."""
     labels: dict[str, dict[str, tuple[str, str]]] = {}
     for file, label in LABELS.items():
         for part in ("Validation", "Test"):
@@ -102,5 +101,5 @@ def _side(key: str) -> str:
 def benchmark(options: BenchmarkOptions) -> Benchmark:
     """The test questions: the frozen model's accuracy after the selection."""
     chosen = options.over(OPTIONS)
-    items = with_pools(demonstrations(), _questions()["test"], chosen)
+    items = with_pools(demonstrations(), subject_questions()["test"], chosen)
     return Benchmark("demos/subjects", items, accuracy, "exact 1", options=chosen)

@@ -105,7 +105,7 @@ _ALL = (
         (Parameter("problem"), Parameter("analysis", default="None")),
         {"code": "str", "output": "str"},
         "{problem}\n\nAnalysis: {analysis}\n\nYour last code failed:\n{feedback}\n\n"
-        "Write a Python function solve() that returns the answer, in a ```python block.",
+        "Write a Python function solve() that returns the answer.",
         "code",
     ),
     Operator(

@@ -1,0 +1,239 @@
+"""The host's side of operator calls: asks the executor model, runs code, and notes what it took.
+
+One `OperatorHost` serves one program. A call's failure is told to the program, which may catch it;
+a failure of the model or a spent budget ends the program, see `run_program`. What the operators
+are, what they ask and how an answer is read is data of `operators`.
+"""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from assay.data.hashing import sha256_text
+from assay.data.row import Message, Row
+from assay.rl.policy import SampleKey
+from assay.sandbox.limits import Outcome
+from assay.tasks.helper_model import Caller, HelperAnswer, HelperFailed, HelperModel, bound
+from assay.tasks.workflows.answers import TestRunner
+from assay.tasks.workflows.execution import OperatorCall
+from assay.tasks.workflows.operator_answers import chosen, read_answer
+from assay.tasks.workflows.operator_prompts import question
+from assay.tasks.workflows.operators import (
+    MD_VOTES,
+    OPERATORS,
+    Operator,
+    OperatorFailed,
+    checked_arguments,
+)
+from assay.tasks.workflows.problems import ENTRY_POINT, PUBLIC_TESTS
+
+ATTEMPTS = 3
+"""Programs that Programmer writes at most (AFlow)."""
+MOST_QUESTIONS = 16
+"""Of one call."""
+LONGEST_FEEDBACK = 300
+"""Characters of a failure that the next attempt is told."""
+CODE_SECONDS = 10.0
+"""For one run of code that an operator wrote."""
+
+
+CodeRunner = Callable[[str, str, float], Outcome]
+"""Runs (program, standard input, seconds) in the sandbox, see `sandbox.program.run_program`."""
+
+
+@dataclass(frozen=True)
+class ExecutorSetup:
+    """What the programs of a problem have to work with."""
+
+    model: HelperModel
+    """The executor model."""
+    code: CodeRunner
+    tests: TestRunner
+    row: Row
+    draws: str
+    """Names the random numbers. Programs with equal `draws` that ask the same with their nth call
+    get the same answer, so that the programs of a group differ by what they do, not by luck."""
+    caller: Caller = Caller()
+
+
+@dataclass
+class OperatorHost:
+    """Answers the operator calls of one program; several may be open at once."""
+
+    setup: ExecutorSetup
+    calls: list[OperatorCall] = field(default_factory=list)
+    """In the order in which they ended."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, name: str, arguments: Mapping[str, Any], number: int) -> Mapping[str, Any]:
+        """The reply to the program's call of this number.
+
+        Raises HelperFailed and OverBudget, which end the program.
+        """
+        began, asker = time.monotonic(), Asker(self, number)
+        result, error, why = None, "", ""
+        try:
+            operator = _operator(name)
+            given = checked_arguments(operator, arguments)
+            asker.use(operator)
+            result = PROCEDURES.get(name, answered)(asker, operator, given)
+        except OperatorFailed as failed:
+            error, why = failed.kind, failed.why
+        finally:
+            noted = asker.noted(name, arguments, result, error, time.monotonic() - began)
+            with self._lock:
+                self.calls.append(noted)
+        usage = {
+            "prompt_tokens": noted.prompt_tokens,
+            "completion_tokens": noted.completion_tokens,
+            "cost": noted.cost,
+        }
+        if result is None:
+            return {"error": error, "why": why, "usage": usage}
+        return {"result": result, "usage": usage}
+
+
+def _operator(name: str) -> Operator:
+    if name not in OPERATORS:
+        raise OperatorFailed("unknown operator", f"there is no operator {name}")
+    return OPERATORS[name]
+
+
+@dataclass
+class Asker:
+    """Asks the executor model for one operator call, and adds up what that took."""
+
+    host: OperatorHost
+    number: int
+    """The program's calls are numbered from 1 in the order in which it makes them."""
+    model: HelperModel = field(init=False)
+    answers: list[HelperAnswer] = field(default_factory=list)
+
+    def use(self, operator: Operator) -> None:
+        """Ask on behalf of an operator."""
+        setup = self.host.setup
+        self.model = bound(setup.model, replace(setup.caller, operator=operator.name))
+
+    def ask(self, operator: Operator, arguments: Mapping[str, Any]) -> str:
+        """One answer. Raises HelperFailed and OverBudget."""
+        text = question(operator, arguments)
+        # By the call's number and not by its arrival: calls that are open at once arrive anyhow.
+        draw = self.number * MOST_QUESTIONS + len(self.answers)
+        key = SampleKey(0, f"{self.host.setup.draws}|{sha256_text(text)[:16]}", draw)
+        (said,) = self.model.answer([[Message("user", text)]], self.model.sampling, [key])
+        self.answers.append(said)
+        if said.failure:
+            raise HelperFailed(f"{self.model.name} gave no answer: {said.failure}")
+        return said.text
+
+    def run(self, program: str, text: str = "") -> str:
+        """What a program prints. Raises OperatorFailed("code") where it fails."""
+        done = self.host.setup.code(program, text, CODE_SECONDS)
+        if done.failure is not None:
+            raise OperatorFailed("code", f"{done.failure}: {done.why}")
+        value = done.value
+        if value["error"]:
+            raise OperatorFailed("code", value["error"])
+        return str(value["output"]).strip()
+
+    def noted(
+        self, name: str, arguments: Mapping[str, Any], result: Any, error: str, seconds: float
+    ) -> OperatorCall:
+        """The call as it is recorded."""
+        costs = [each.cost for each in self.answers]
+        return OperatorCall(
+            name,
+            dict(arguments),
+            result,
+            error,
+            questions=len(self.answers),
+            remembered=sum(each.remembered for each in self.answers),
+            prompt_tokens=sum(each.prompt_tokens or 0 for each in self.answers),
+            completion_tokens=sum(each.completion_tokens or 0 for each in self.answers),
+            cost=None if None in costs else sum(cost or 0.0 for cost in costs),
+            seconds=seconds,
+        )
+
+
+Procedure = Callable[[Asker, Operator, Mapping[str, Any]], Mapping[str, Any]]
+
+
+def answered(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """One question and its answer."""
+    return read_answer(operator, asker.ask(operator, arguments))
+
+
+def ensemble(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The solution whose letter the model names."""
+    return {"response": _named(asker, operator, arguments)}
+
+
+def vote(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The solution that most of MD_VOTES questions name, each with the solutions in another order;
+    the first of equally frequent ones."""
+    solutions: Sequence[str] = arguments["solutions"]
+    votes: Counter[str] = Counter()
+    for number in range(MD_VOTES):
+        shuffled = random.Random(number).sample(solutions, len(solutions))
+        votes[_named(asker, operator, {**arguments, "solutions": shuffled})] += 1
+    return {"solution": max(solutions, key=lambda each: votes[each])}
+
+
+def _named(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> str:
+    """The solution whose letter the model writes."""
+    letter = read_answer(operator, asker.ask(operator, arguments))["solution_letter"]
+    return chosen(operator, arguments["solutions"], str(letter))
+
+
+def programmer(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A program's code and what its `solve()` returns; a failure is shown to the next attempt."""
+    feedback = ""
+    for attempt in range(ATTEMPTS):
+        try:
+            text = asker.ask(operator, {**arguments, "feedback": feedback})
+            code = read_answer(operator, text)["code"]
+            return {"code": code, "output": asker.run(f"{code}\nprint(solve())\n")}
+        except OperatorFailed as failed:
+            if attempt + 1 == ATTEMPTS:
+                raise
+            feedback = failed.why[:LONGEST_FEEDBACK]
+    raise AssertionError("the last attempt returns or raises")
+
+
+def tested(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Whether a solution passes the problem's public tests; where it fails, it is written again at
+    most `test_loop` times."""
+    tests = asker.host.setup.row.extra.get(PUBLIC_TESTS) or ()
+    if not tests:
+        raise OperatorFailed("arguments", "the problem has no public tests")
+    solution = arguments["solution"]
+    for loop in range(arguments["test_loop"] + 1):
+        failure = _failure(asker, solution, tests)
+        if not failure:
+            return {"result": True, "solution": solution}
+        if loop < arguments["test_loop"]:
+            told = {**arguments, "solution": solution, "failure": failure[:LONGEST_FEEDBACK]}
+            solution = str(read_answer(operator, asker.ask(operator, told))["solution"])
+    return {"result": False, "solution": solution}
+
+
+def _failure(asker: Asker, solution: str, tests: Sequence[str]) -> str:
+    """Why a solution fails the public tests; "" where it passes."""
+    setup = asker.host.setup
+    done = setup.tests(solution, tests, setup.row.extra[ENTRY_POINT])
+    if done.failure is not None:
+        return f"{done.failure}: {done.why}"
+    return str(done.value["failure"])
+
+
+PROCEDURES: Mapping[str, Procedure] = {
+    "ScEnsemble": ensemble,
+    "MdEnsemble": vote,
+    "Programmer": programmer,
+    "Test": tested,
+}
+"""By operator; all others are `answered`."""

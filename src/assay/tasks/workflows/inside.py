@@ -1,0 +1,246 @@
+"""The world of a workflow program: what it is run in, inside the sandbox.
+
+`run_workflow` is the function of a `sandbox.program_pool`. The program finds AFlow's interface
+(github.com/FoundationAgents/AFlow: `class Workflow(name, llm_config, dataset)`, operators built
+from an LLM, `create_llm_instance`, `get_usage_summary`), and every operator's call is a question to
+the lab. Modules of AFlow that programs import stand here as stand-ins (`aflow_modules`).
+
+Only the standard library is imported, before any program runs. Nothing here protects anything: a
+program can change all of it, for itself alone. What it says is a claim that the lab checks; a
+cost that it returns is thrown away.
+"""
+
+import asyncio
+import inspect
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from assay.sandbox.program import load_program
+from assay.tasks.workflows.aflow_modules import install, stand_ins
+
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
+"""(operator, arguments) -> the lab's reply: {"result", "usage"} or {"error", "why", "usage"}, where
+`usage` is the program's totals under AFlow's names."""
+
+FILE = "workflow.py"
+MOST_CHARACTERS = 500
+"""Of why a program failed."""
+KINDS = re.compile(r"(raised|operator) [A-Za-z_ ]{1,40}|no_workflow|no_answer")
+PYTHONS = ("builtins", "asyncio.exceptions", "json.decoder")
+USAGE = {
+    "total_input_tokens": 0,
+    "total_output_tokens": 0,
+    "total_tokens": 0,
+    "total_cost": 0.0,
+    "call_count": 0,
+}
+"""What AFlow's `get_usage_summary` tells of a program that has called nothing."""
+
+
+class OperatorError(Exception):
+    """An operator gave no result; `kind` and `why` say which way. A program may catch it."""
+
+    def __init__(self, kind: str, why: str):
+        """As the lab's reply has them."""
+        super().__init__(why)
+        self.kind, self.why = kind, why
+
+
+class AsyncLLM:
+    """AFlow's handle of a language model: it tells what all calls of the program used.
+
+    Called with a prompt, it is the operator Custom without an instruction.
+    """
+
+    def __init__(self, config: Any = None, ask: Ask | None = None):
+        """`config` is kept and otherwise ignored: the lab chooses the model."""
+        self.config = config
+        self._ask = ask or _current[-1]
+        self._usage = dict(USAGE)
+
+    async def __call__(self, prompt: str) -> str:
+        """The model's answer as text. Raises OperatorError."""
+        result = await self._operate("Custom", {"input": text_of(prompt), "instruction": ""})
+        return text_of(result.get("response", ""))
+
+    async def _operate(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        reply = await self._ask(name, arguments)
+        for total, value in reply.get("usage", {}).items():
+            # Calls that are open at once are answered in any order.
+            self._usage[total] = max(self._usage.get(total, 0), value or 0)
+        if "error" in reply:
+            raise OperatorError(reply["error"], reply["why"])
+        return reply["result"]
+
+    def get_usage_summary(self) -> dict[str, Any]:
+        """AFlow's totals; a cost that the lab does not know counts as none."""
+        return {**self._usage, "history": []}
+
+
+_current: list[Ask] = []
+"""What a handle that the program makes itself asks."""
+
+
+class Operator:
+    """AFlow's base of all operators; the others differ in `signature`, `operator` and `kinds`."""
+
+    operator = ""
+    signature = inspect.Signature()
+    kinds: Mapping[str, str] = {}
+
+    def __init__(self, llm: Any, name: str = ""):
+        """`llm` is a handle of `create_llm_instance`."""
+        self.llm, self.name = llm, name or self.operator
+
+    async def __call__(self, *given: Any, **named: Any) -> dict[str, Any]:
+        """The operator's result. Raises TypeError for wrong arguments, OperatorError."""
+        bound = self.signature.bind(*given, **named).arguments
+        arguments = {name: plain(value, self.kinds[name]) for name, value in bound.items()}
+        llm = self.llm if isinstance(self.llm, AsyncLLM) else AsyncLLM()
+        return await llm._operate(self.operator, arguments)
+
+
+def operator_class(described: Mapping[str, Any]) -> type[Operator]:
+    """The class of one operator of `operators.described()`."""
+    parameters = [
+        inspect.Parameter(
+            each["name"],
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=inspect.Parameter.empty if each["required"] else each["default"],
+        )
+        for each in described["parameters"]
+    ]
+    found = {
+        "operator": described["name"],
+        "signature": inspect.Signature(parameters),
+        "kinds": {each["name"]: each["kind"] for each in described["parameters"]},
+    }
+    return type(described["name"], (Operator,), found)
+
+
+def plain(value: Any, kind: str) -> Any:
+    """An argument as JSON: what AFlow would put into its prompt as text is text."""
+    if kind == "texts" and isinstance(value, list | tuple):
+        return [text_of(each) for each in value]
+    if kind == "count" and type(value) is int:
+        return value
+    return text_of(value)
+
+
+def text_of(value: Any) -> str:
+    """A value as text that UTF-8 can hold: lists and objects as JSON where they are."""
+    if isinstance(value, list | dict):
+        try:
+            value = json.dumps(value, ensure_ascii=False)
+        except (TypeError, ValueError):
+            value = str(value)
+    return str(value).encode("utf-8", "replace").decode("utf-8")
+
+
+def run_workflow(
+    ask: Ask, program: str, problem: str, entry_point: str, operators: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """{"answer": text} or {"error": kind, "why": text, "line": number}.
+
+    `operators` are those of `operators.described()`; with an `entry_point` the workflow is called
+    with both, as AFlow does for code. Kinds: "raised NAME", "operator KIND", "no_workflow",
+    "no_answer"; the line is the program's, 0 where it is none. Raises MemoryError, which the
+    sandbox reports.
+    """
+    _current.append(ask)
+    try:
+        found = call_workflow(program, problem, entry_point, operators)
+        answer = found[0] if isinstance(found, tuple) and found else found
+        if answer is None:
+            return failed("no_answer", "the workflow returned None", 0)
+        return {"answer": text_of(answer)}
+    except MemoryError:
+        raise
+    except NoWorkflow as missing:
+        return failed("no_workflow", str(missing), 0)
+    except OperatorError as error:
+        return failed(f"operator {error.kind}", error.why, line_of(error))
+    except BaseException as error:  # SystemExit and the like end a program, not the sandbox
+        why = f"{type(error).__name__}: {said(error)}"
+        return failed(f"raised {builtin_name(error)}", why, line_of(error))
+
+
+class NoWorkflow(Exception):
+    """The program defines no class Workflow."""
+
+
+def call_workflow(
+    program: str, problem: str, entry_point: str, operators: Sequence[Mapping[str, Any]]
+) -> Any:
+    """What the program's workflow returns for a problem. Raises what the program raises."""
+    names = stand_ins({each["name"]: operator_class(each) for each in operators}, AsyncLLM)
+    install(names)
+    workflow_class = vars(load_program(program, FILE, names)).get("Workflow")
+    if not isinstance(workflow_class, type):
+        raise NoWorkflow("the program defines no class Workflow")
+    # Not `asyncio.run`, which waits for what the workflow left behind; the sandbox ends that.
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    return loop.run_until_complete(awaited(workflow_class, problem, entry_point))
+
+
+async def awaited(workflow_class: Callable[..., Any], problem: str, entry_point: str) -> Any:
+    """Builds and calls the workflow as AFlow does."""
+    dataset = "code" if entry_point else "text"
+    workflow = workflow_class("workflow", {"model": "executor"}, dataset)
+    given = (problem, entry_point) if entry_point else (problem,)
+    return await workflow(*given)
+
+
+def builtin_name(error: BaseException) -> str:
+    """The name of an exception's class, or of its nearest base that is Python's own: a program may
+    call its exceptions what it likes."""
+    own = (each for each in type(error).__mro__ if each.__module__ in PYTHONS)
+    return next(own).__name__
+
+
+def said(error: BaseException) -> str:
+    """An exception's text; "" where that cannot be had, for it is the program's own code."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"(its text cannot be had: {type(failure).__name__})"
+
+
+def checked_result(value: Any) -> dict[str, Any] | None:
+    """`value` where it is what `run_workflow` returns, else None; for the lab, to which a program
+    may say anything."""
+    match value:
+        case {"answer": str(), **rest} if not rest:
+            return value
+        case {"error": str(kind), "why": str(why), "line": int(), **rest} if not rest:
+            return value if KINDS.fullmatch(kind) and len(why) <= MOST_CHARACTERS else None
+    return None
+
+
+def failed(kind: str, why: str, line: int) -> dict[str, Any]:
+    """The result of a program without an answer."""
+    return {"error": text_of(kind), "why": text_of(why)[:MOST_CHARACTERS], "line": line}
+
+
+def line_of(error: BaseException) -> int:
+    """The program's line that raised, the innermost; 0 where there is none."""
+    if isinstance(error, SyntaxError) and error.filename == FILE:
+        return error.lineno or 0
+    lines = [at.tb_lineno for at in steps(error.__traceback__) if in_program(at)]
+    return lines[-1] if lines else 0
+
+
+def steps(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    """A traceback's links, outermost first."""
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
+
+
+def in_program(step: TracebackType) -> bool:
+    """Whether a step of a traceback lies in the program's source."""
+    return step.tb_frame.f_code.co_filename == FILE

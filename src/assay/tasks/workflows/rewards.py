@@ -1,0 +1,92 @@
+"""The default rewards of workflow programs: from an execution and the score of its answer.
+
+`solved` pays correctness, minus terms of cost and length that can never outweigh it; `accuracy` is
+the score alone. Report 003's rewards are in `report_rewards`.
+"""
+
+import math
+from dataclasses import dataclass
+
+from assay.data.episode import Reward
+from assay.data.row import Row
+from assay.errors import InputError
+from assay.tasks.workflows.execution import ABSTAINED, Execution
+from assay.tasks.workflows.facts import facts_of
+from assay.tasks.workflows.problems import PROBLEM_TYPE
+
+EXECUTOR = "executor"
+"""The helper model that answers operator calls: `[model.executor]`."""
+FAILED = -0.2
+"""Of a program that gave no answer."""
+MOST_TERMS = 0.5
+"""Cost and length together take less than this share of a score."""
+
+
+class BadTerms(InputError):
+    """Terms that could outweigh correctness, or that nothing scales."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What cost and length take off a score, as shares of it."""
+
+    cost: float = 0.1
+    """At `full_cost` and above; in proportion below."""
+    full_cost: float = 0.01
+    """In the currency of the executor's price."""
+    length: float = 0.1
+    """At `full_tokens` that the executor reads and writes, and above; in proportion below."""
+    full_tokens: float = 2000.0
+
+    def __post_init__(self) -> None:
+        """Raise BadTerms unless a right answer earns more than half, whatever it costs."""
+        shares, scales = (self.cost, self.length), (self.full_cost, self.full_tokens)
+        if not all(math.isfinite(v) and v >= 0 for v in shares) or sum(shares) >= MOST_TERMS:
+            problem = f"cost {self.cost:g} and length {self.length:g} could outweigh correctness"
+            fix = f"let them add up to less than {MOST_TERMS:g}"
+            raise BadTerms(problem, field="options.cost", fix=fix)
+        if not all(math.isfinite(v) and v > 0 for v in scales):
+            problem = f"full_cost {self.full_cost:g} and full_tokens {self.full_tokens:g}"
+            raise BadTerms(problem, field="options.full_cost", fix="numbers above 0")
+
+    def taken(self, cost: float | None, tokens: float) -> tuple[float, float]:
+        """The shares that cost and length take; an unknown cost takes nothing."""
+        return (
+            self.cost * min(1.0, (cost or 0.0) / self.full_cost),
+            self.length * min(1.0, tokens / self.full_tokens),
+        )
+
+
+def solved(execution: Execution, score: float | None, row: Row, terms: Terms) -> Reward:
+    """score * (1 - cost term - length term) for an answer, FAILED for none.
+
+    A right answer earns more than 1 - MOST_TERMS, a wrong one 0, whatever they cost.
+    """
+    if execution.outcome == ABSTAINED or score is None:
+        return without_score(execution, row, FAILED)
+    tokens = sum(call.prompt_tokens + call.completion_tokens for call in execution.calls)
+    cost, length = terms.taken(execution.cost, tokens)
+    parts = {"correct": score, "cost_term": -cost * score, "length_term": -length * score}
+    return scored(execution, row, score * (1 - cost - length), parts)
+
+
+def accuracy(execution: Execution, score: float | None, row: Row) -> Reward:
+    """The score of the answer alone; 0 for none."""
+    if execution.outcome == ABSTAINED or score is None:
+        return without_score(execution, row, 0.0)
+    return scored(execution, row, score, {"correct": score})
+
+
+def without_score(execution: Execution, row: Row, failed: float) -> Reward:
+    """The reward of a program that gave no answer: an abstention where that is not its doing."""
+    facts = facts_of(execution, row.extra[PROBLEM_TYPE])
+    if execution.outcome == ABSTAINED:
+        return Reward(None, why=execution.why, facts=facts)
+    return Reward(failed, {"correct": 0.0}, execution.why, execution.outcome, facts)
+
+
+def scored(execution: Execution, row: Row, value: float, parts: dict[str, float]) -> Reward:
+    """The reward of a program that gave an answer; records call a solved problem right."""
+    outcome = "right" if execution.outcome == "solved" else execution.outcome
+    facts = facts_of(execution, row.extra[PROBLEM_TYPE])
+    return Reward(value, parts, execution.why, outcome, facts)

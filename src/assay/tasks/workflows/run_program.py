@@ -1,0 +1,232 @@
+"""Runs workflow programs on problems, and judges their answers: completion in, `Execution` out.
+
+The program runs in the sandbox (`inside`), its operator calls are answered here (`executor`), and
+what it answers is compared here (`answers`): the program sees neither gold answer nor hidden tests.
+Rewards are made of executions elsewhere.
+"""
+
+import atexit
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from assay.data.episode import Completion
+from assay.data.row import Row
+from assay.sandbox.isolation import Mode, chosen_isolation
+from assay.sandbox.limits import CallLimits, Limits
+from assay.sandbox.limits import Outcome as Returned
+from assay.sandbox.pool import WorkerPool
+from assay.sandbox.program_pool import Host, ProgramPool, ProgramRun
+from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, OverBudget
+from assay.tasks.judge_reward import Pair
+from assay.tasks.program_check import PROGRAM
+from assay.tasks.workflows.answers import Judged, NoVerdict, judge_answer
+from assay.tasks.workflows.execution import ABSTAINED, Execution, Finding, Outcome
+from assay.tasks.workflows.executor import ExecutorSetup, OperatorHost
+from assay.tasks.workflows.fixed_workflows import FALLBACK
+from assay.tasks.workflows.inside import checked_result
+from assay.tasks.workflows.operators import OPERATORS, Operator, described
+from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM, PROBLEM_TYPE
+from assay.tasks.workflows.program_text import program_of
+from assay.tasks.workflows.validate import validate
+
+OFFERED = "operators"
+"""The field of a row that names the operators its program may use; all where it has none."""
+INSIDE = "assay.tasks.workflows.inside:run_workflow"
+TEST_SECONDS = 20.0
+NOBODY = Caller()
+TESTED = "assay.tasks.workflows.tested_code:run_tests"
+AT_ONCE = 24
+"""Programs that run at once, most of them waiting for the executor model."""
+CODE_WORKERS = 2
+PROGRAM_LIMITS = Limits(cpu_seconds=20, memory_bytes=1 << 30, processes=8)
+CODE_LIMITS = Limits(cpu_seconds=20, memory_bytes=1 << 30, processes=8)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """How programs are run."""
+
+    seconds: float = 30.0
+    """Of a program's own; its waiting for the executor does not count."""
+    calls: int = 16
+    """Operator calls of a program."""
+    fallback: bool = False
+    """Whether a fallback workflow answers where the program does not; a failure all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A program's execution, and what its answer was judged to be worth."""
+
+    execution: Execution
+    score: float | None
+    """0 to 1; None where nothing was judged."""
+
+
+@cache
+def _programs(isolation: Mode, calls: int) -> ProgramPool:
+    limits = CallLimits(calls=calls)
+    pool = ProgramPool(INSIDE, AT_ONCE, PROGRAM_LIMITS, isolation, calls=limits)
+    atexit.register(pool.close)
+    return pool
+
+
+@cache
+def _tests(isolation: Mode) -> WorkerPool:
+    pool = WorkerPool(TESTED, CODE_WORKERS, CODE_LIMITS, isolation)
+    atexit.register(pool.close)
+    return pool
+
+
+@cache
+def _code(isolation: Mode) -> WorkerPool:
+    pool = WorkerPool(PROGRAM, CODE_WORKERS, CODE_LIMITS, isolation)
+    atexit.register(pool.close)
+    return pool
+
+
+def run_code(program: str, text: str, deadline: float) -> Returned:
+    """What a Python program prints in the sandbox; see `sandbox.program.run_program`."""
+    return _code(chosen_isolation()).map([{"program": program, "text": text}], deadline)[0]
+
+
+def run_tests(code: str, tests: Sequence[str], entry_point: str) -> Returned:
+    """How many tests pass that code, in the sandbox; see `tested_code.run_tests`."""
+    asked = {"answer": code, "tests": list(tests), "entry_point": entry_point}
+    return _tests(chosen_isolation()).map([asked], TEST_SECONDS)[0]
+
+
+def run_all(
+    pairs: Sequence[Pair], model: HelperModel, settings: RunSettings, caller: Caller = NOBODY
+) -> list[Attempt]:
+    """What became of each completion, in order; several programs run at once.
+
+    Raises IsolationUnavailable, WorkerStartError, and OverBudget of a step or a run.
+    """
+    with ThreadPoolExecutor(min(AT_ONCE, max(len(pairs), 1)), "assay-workflow") as threads:
+        return list(threads.map(lambda p: run_one(p[0], p[1], model, settings, caller), pairs))
+
+
+def run_one(
+    row: Row, completion: Completion, model: HelperModel, settings: RunSettings, caller: Caller
+) -> Attempt:
+    """What became of one completion. Raises as `run_all`."""
+    draws = f"{row.id}#{visit_of(completion)}"
+    named = replace(caller, problem=row.id, completion=completion.id)
+    setup = ExecutorSetup(model, run_code, run_tests, row, draws, named)
+    found = judged(row, run_text(completion.text, setup, settings))
+    if settings.fallback and found.execution.outcome not in ("solved", "wrong", ABSTAINED):
+        return with_fallback(found, setup, settings)
+    return found
+
+
+def visit_of(completion: Completion) -> str:
+    """What the completions of a group share: `STEP` of a stage's `STEP/ROW#SAMPLE`, else the repeat
+    of an evaluation's `ITEM#REPEAT`."""
+    step, slash, _ = completion.id.partition("/")
+    return step if slash and step.isdigit() else completion.id.rpartition("#")[2]
+
+
+def run_text(text: str, setup: ExecutorSetup, settings: RunSettings) -> Execution:
+    """What became of the program in a completion, not yet judged: "wrong" where it answered."""
+    source = program_of(text)
+    if source is None:
+        why = "the completion has no program with a class Workflow"
+        return Execution("invalid program", error="no_program", why=why)
+    is_code = setup.row.extra[PROBLEM_TYPE] == "code"
+    findings = validate(source, operators=offered(setup.row), code_problem=is_code)
+    if findings:
+        return refused(source, findings)
+    return run_source(source, setup, settings)
+
+
+def offered(row: Row) -> dict[str, Operator]:
+    """The operators that the program of a row may use."""
+    return {name: OPERATORS[name] for name in row.extra.get(OFFERED, OPERATORS)}
+
+
+def refused(source: str, findings: Sequence[Finding]) -> Execution:
+    """A program that the validator does not let run."""
+    first = findings[0]
+    why = f"line {first.line}: {first.problem}"
+    return Execution(
+        "invalid program", error=first.code, why=why, program=source, findings=tuple(findings)
+    )
+
+
+def run_source(source: str, setup: ExecutorSetup, settings: RunSettings) -> Execution:
+    """Run a valid program. A failure of the executor model is an outcome too."""
+    host = OperatorHost(setup)
+    row = setup.row
+    arguments = {
+        "program": source,
+        "problem": row.extra[PROBLEM],
+        "entry_point": row.extra.get(ENTRY_POINT) or "",
+        "operators": [each for each in described() if each["name"] in offered(row)],
+    }
+    began = time.monotonic()
+    try:
+        done = run_in_sandbox(arguments, host, settings)
+    except OverBudget as over:
+        if over.scope not in ("call", "problem"):
+            raise
+        ended: dict[str, Any] = {"outcome": "over budget", "error": "budget", "why": str(over)}
+    except HelperFailed as failed:
+        ended = {"outcome": ABSTAINED, "error": "model", "why": str(failed)}
+    else:
+        ended = ending(done.outcome)
+    calls = tuple(host.calls)
+    return Execution(program=source, calls=calls, seconds=time.monotonic() - began, **ended)
+
+
+def run_in_sandbox(arguments: dict[str, Any], host: Host, settings: RunSettings) -> ProgramRun:
+    """Run a program in the sandbox that the experiment chose."""
+    return _programs(chosen_isolation(), settings.calls).run(arguments, host, settings.seconds)
+
+
+TIMED_OUT = ("deadline", "cpu")
+
+
+def ending(returned: Returned) -> dict[str, Any]:
+    """Outcome, answer, error and reason of what came out of the sandbox. Nothing in it is trusted:
+    a program can only spoil its own answer."""
+    if returned.failure is not None:
+        late = returned.failure in TIMED_OUT
+        outcome: Outcome = "timeout" if late else "invalid program"
+        return {"outcome": outcome, "error": f"limit {returned.failure}", "why": returned.why}
+    value = checked_result(returned.value)
+    if value is None:
+        return {"outcome": "invalid program", "error": "limit protocol", "why": "no known reply"}
+    if "answer" in value:
+        return {"outcome": "wrong", "answer": value["answer"]}
+    kind, why = value["error"], value["why"]
+    outcome = "operator error" if kind.startswith("operator ") else "invalid program"
+    return {"outcome": outcome, "error": kind, "why": why}
+
+
+def judged(row: Row, execution: Execution) -> Attempt:
+    """An execution with the verdict on its answer; "executor failure" where there is none."""
+    if execution.outcome != "wrong":
+        return Attempt(execution, None)
+    try:
+        verdict: Judged = judge_answer(row, execution.answer, run_tests)
+    except NoVerdict as none:
+        return Attempt(replace(execution, outcome=ABSTAINED, error="judge", why=str(none)), None)
+    outcome: Outcome = "solved" if verdict.score >= 1 else "wrong"
+    return Attempt(replace(execution, outcome=outcome, why=verdict.why), verdict.score)
+
+
+def with_fallback(failed: Attempt, setup: ExecutorSetup, settings: RunSettings) -> Attempt:
+    """A failed program with the answer of the fallback workflow beside it. The outcome stays the
+    policy's failure, and so does its score."""
+    is_code = setup.row.extra[PROBLEM_TYPE] == "code"
+    answer = run_source(FALLBACK["code" if is_code else "text"], setup, settings)
+    calls = (*failed.execution.calls, *answer.calls)
+    return replace(
+        failed,
+        execution=replace(failed.execution, fallback=True, answer=answer.answer, calls=calls),
+    )

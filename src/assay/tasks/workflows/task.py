@@ -1,0 +1,197 @@
+"""The workflows skill: write a program over operators that solves a problem.
+
+The policy writes the program; the helper model `[model.executor]` answers its operator calls.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from assay.data.episode import Reward
+from assay.data.loaded import Loaded
+from assay.data.row import Message, Row
+from assay.tasks.helper_model import HelperModel
+from assay.tasks.judge_reward import JudgeReward, Pair
+from assay.tasks.task import Benchmark, BenchmarkOptions, Dialogue, NoTargetError, lookup
+from assay.tasks.workflows.executor_rows import read_executor_rows
+from assay.tasks.workflows.fixed_workflows import workflow
+from assay.tasks.workflows.generated_programs import warm_up_rows
+from assay.tasks.workflows.operators import OPERATORS
+from assay.tasks.workflows.policy_prompt import fenced, policy_prompt
+from assay.tasks.workflows.problems import (
+    ENTRY_POINT,
+    PROBLEM,
+    PROBLEM_TYPE,
+    READERS,
+    SOLUTION,
+)
+from assay.tasks.workflows.report_rewards import HIGHEST, V1, V2, levels, weighted
+from assay.tasks.workflows.rewards import EXECUTOR, Terms, accuracy, solved
+from assay.tasks.workflows.run_program import OFFERED, RunSettings, run_all
+
+EXAMPLES = "examples"
+SOURCE_OPTIONS: Mapping[str, Any] = {"operators": list(OPERATORS), "programs": 0}
+"""The operators that a prompt offers, and how many generated programs a row is repeated with."""
+
+
+def read_problems(reader: Callable[[str], Loaded], side: str, options: BenchmarkOptions) -> Loaded:
+    """The problems of a source with the options of its table."""
+    chosen = options.over(SOURCE_OPTIONS)
+    offered = tuple(chosen["operators"])
+    for name in offered:
+        lookup(OPERATORS, name, "operator")
+    loaded = reader(side)
+    rows = [row_with(row, offered) for row in loaded.rows]
+    if chosen["programs"]:
+        allowed = {name: OPERATORS[name] for name in offered}
+        rows = [with_policy(r) for r in warm_up_rows(rows, 0, chosen["programs"], allowed)]
+    return Loaded(tuple(rows), loaded.dropped, loaded.remarks)
+
+
+def with_policy(row: Row) -> Row:
+    """A warm-up row without its problem's fields, so that it is asked as it stands."""
+    kept = {name: value for name, value in row.extra.items() if name not in (PROBLEM, OFFERED)}
+    return replace(row, gold=None, extra=kept)
+
+
+def row_with(row: Row, offered: tuple[str, ...]) -> Row:
+    """A row whose program is offered these operators."""
+    return replace(row, extra={**row.extra, OFFERED: offered})
+
+
+def judge_with(
+    rewarding: Callable[..., Reward],
+    settings: RunSettings,
+    pairs: Sequence[Pair],
+    helpers: Mapping[str, HelperModel],
+) -> list[Reward]:
+    """Run the programs and reward them."""
+    attempts = run_all(pairs, helpers[EXECUTOR], settings)
+    return [
+        rewarding(each.execution, each.score, row)
+        for (row, _), each in zip(pairs, attempts, strict=True)
+    ]
+
+
+def solved_reward(
+    seconds: float = 30.0,
+    calls: int = 16,
+    cost: float = Terms().cost,
+    full_cost: float = Terms().full_cost,
+    length: float = Terms().length,
+    full_tokens: float = Terms().full_tokens,
+) -> JudgeReward:
+    """The default reward, with its limits and terms. Raises BadTerms."""
+    terms = Terms(cost, full_cost, length, full_tokens)
+    return judged_by(partial(solved, terms=terms), RunSettings(seconds, calls), solved_reward)
+
+
+def accuracy_reward(seconds: float = 30.0, calls: int = 16, fallback: bool = False) -> JudgeReward:
+    """The score of the answer alone."""
+    return judged_by(accuracy, RunSettings(seconds, calls, fallback), accuracy_reward)
+
+
+def report_reward(
+    rewarding: Callable[..., Reward], seconds: float = 180.0, calls: int = 16
+) -> JudgeReward:
+    """A reward of report 003, with its deadline."""
+    maker = partial(report_reward, rewarding)
+    return judged_by(rewarding, RunSettings(seconds, calls), maker, HIGHEST)
+
+
+def judged_by(
+    rewarding: Callable[..., Reward],
+    settings: RunSettings,
+    maker: Callable[..., JudgeReward],
+    maximum: float | None = None,
+) -> JudgeReward:
+    """A reward that runs all programs of a step, or of a chunk of an evaluation, side by side."""
+    judge = partial(judge_with, rewarding, settings)
+    return JudgeReward(judge, helpers=(EXECUTOR,), batch=None, maker=maker, maximum=maximum)
+
+
+def problems_benchmark(options: BenchmarkOptions) -> Benchmark:
+    """Problems of several sources, `rows` of each in their order, judged by accuracy."""
+    defaults: Mapping[str, Any] = {
+        "sources": ["asdiv:test", "subjects:test"],
+        "rows": 0,
+        "operators": list(OPERATORS),
+        "fallback": False,
+    }
+    chosen = options.over(defaults)
+    offered = tuple(chosen["operators"])
+    items: list[Row] = []
+    for source in chosen["sources"]:
+        scheme, _, side = source.partition(":")
+        found = lookup(READERS, scheme, "source of problems")(side).rows
+        items += [row_with(row, offered) for row in found[: chosen["rows"] or None]]
+    return Benchmark(
+        "workflows/problems",
+        tuple(items),
+        accuracy_reward(fallback=chosen["fallback"]),
+        "workflows 1",
+        options=chosen,
+    )
+
+
+class WorkflowsTask:
+    """The task called "workflows"."""
+
+    name = "workflows"
+    rewards = {  # noqa: RUF012
+        "solved": solved_reward(),
+        "accuracy": accuracy_reward(),
+        "report_v1": report_reward(partial(weighted, weights=V1)),
+        "report_v2": report_reward(partial(weighted, weights=V2)),
+        "report_levels": report_reward(levels),
+    }
+    reward_maximum = {}  # noqa: RUF012
+    benchmarks = {"workflows/problems": problems_benchmark}  # noqa: RUF012
+    sources = {  # noqa: RUF012
+        **{name: partial(read_problems, reader) for name, reader in READERS.items()},
+        "executor": read_executor_rows,
+    }
+
+    def prompt(self, row: Row) -> tuple[Message, ...]:
+        """The instruction with the operators, the form of a program, and the problem. Rows that
+        teach programs or an executor are asked as they stand."""
+        if PROBLEM not in row.extra:
+            return row.prompt
+        offered = {name: OPERATORS[name] for name in row.extra.get(OFFERED, OPERATORS)}
+        text = policy_prompt(
+            row.extra[PROBLEM],
+            row.extra[PROBLEM_TYPE],
+            row.extra[ENTRY_POINT],
+            row.extra.get(EXAMPLES, ()),
+            operators=offered,
+        )
+        return (Message("user", text),)
+
+    def target(self, row: Row) -> Message:
+        """The program of a warm-up row, or the answer that teaches an executor. Raises
+        NoTargetError."""
+        if row.messages[-1].role == "assistant":
+            return row.messages[-1]
+        fix = "write options = { programs = 2 } in its table for generated programs"
+        raise NoTargetError(f"row {row.id} has no program", file=row.origin or None, fix=fix)
+
+    def right_answer(self, row: Row) -> Message:
+        """A program that returns the gold answer, for trials of rewards; nothing trains on it.
+        Raises NoTargetError for a row without one."""
+        if PROBLEM not in row.extra:
+            return self.target(row)
+        truth = row.extra.get(SOLUTION) or row.gold
+        if truth is None:
+            raise NoTargetError(f"row {row.id} has no known right answer", file=row.origin or None)
+        is_code = row.extra[PROBLEM_TYPE] == "code"
+        parameters = "problem, entry_point" if is_code else "problem"
+        program = workflow({}, f"return {str(truth)!r}, 0.0", parameters)
+        return Message("assistant", fenced(program))
+
+    def dialogue(self, row: Row) -> Dialogue | None:
+        """None: a program is one answer."""
+        return None
+
+
+TASK = WorkflowsTask()

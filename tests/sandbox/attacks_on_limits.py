@@ -1,0 +1,275 @@
+"""Programs that take all there is, or end as no program should."""
+
+from tests.sandbox.hostile_programs import attack, hangs
+
+RESOURCES = {
+    "fork bomb": hangs(
+        """
+        while True:
+            try:
+                os.fork()
+            except OSError:
+                pass
+        """,
+        "processes",
+    ),
+    "children of children in sessions of their own": hangs(
+        """
+        while True:
+            if os.fork() == 0:
+                os.setsid()
+        """,
+        "processes",
+        "error raised BlockingIOError",
+    ),
+    "thread bomb": hangs(
+        """
+        while True:
+            try:
+                threading.Thread(target=time.sleep, args=(1000,)).start()
+            except RuntimeError:
+                pass
+        """,
+        "processes",
+    ),
+    "interpreters in sessions of their own": attack(
+        """
+        for _ in range(3):
+            command = [sys.executable, "-c", "import time; time.sleep(1000)"]
+            subprocess.Popen(command, start_new_session=True)
+        return "started"
+        """,
+        "answer started",
+    ),
+    "memory at once": attack("bytearray(64 << 30)", "memory"),
+    "memory in pieces": attack("[bytearray(32 << 20) for _ in itertools.count()]", "memory"),
+    "endless list of a generator": attack("list(itertools.repeat(0))", "memory"),
+    "memory of many processes": attack(
+        """
+        for _ in range(4):
+            if os.fork() == 0:
+                kept = bytearray(b"x") * (300 << 20)
+                time.sleep(1000)
+        time.sleep(1000)
+        """,
+        "memory",
+    ),
+    "number of a billion digits": hangs("9 ** 9 ** 9", "memory"),
+    "regular expression that backtracks": hangs("re.match('(a+)+$', 'a' * 64 + 'b')"),
+    "loop that swallows exceptions": hangs(
+        """
+        while True:
+            try:
+                raise KeyError
+            except BaseException:
+                pass
+        """
+    ),
+    "loop in a thread behind a call": hangs(
+        """
+        def loop():
+            while True: pass
+        threading.Thread(target=loop).start()
+        while True:
+            await asyncio.sleep(0.01)
+        """
+    ),
+    "signals ignored": hangs(
+        """
+        for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_IGN)
+        signal.alarm(1)
+        while True: pass
+        """
+    ),
+    "handlers that raise for ever": hangs(
+        """
+        def handler(*_):
+            raise ValueError
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        while True:
+            try:
+                time.sleep(1)
+            except ValueError:
+                pass
+        """
+    ),
+    "stops itself": hangs("os.kill(os.getpid(), signal.SIGSTOP)"),
+    "output without end": attack(
+        """
+        for _ in range(32):
+            print("x" * (1 << 20), flush=True)
+            os.write(2, b"x" * (1 << 20))
+        return "printed"
+        """,
+        "answer printed",
+    ),
+    "answer without end": attack("return 'x' * (2 << 20)", "output"),
+    "file over the limit": attack(
+        """
+        with open("big", "wb") as file:
+            for _ in range(64):
+                file.write(bytes(1 << 20))
+        """,
+        "error raised OSError",
+    ),
+    "files without end": attack(
+        "for n in itertools.count(): Path(f'/dev/shm/{n}').touch()", "error raised OSError"
+    ),
+    "memory file system filled": attack(
+        "for n in itertools.count(): Path(f'/dev/shm/{n}').write_bytes(bytes(1 << 20))",
+        "error raised OSError",
+    ),
+    "open files without end": attack(
+        "kept = [open('/dev/null') for _ in itertools.count()]", "error raised OSError"
+    ),
+    "recursion": attack(
+        """
+        def deeper(n):
+            return deeper(n + 1)
+        deeper(0)
+        """,
+        "error raised RecursionError",
+    ),
+    "recursion without Python's limit": attack(
+        """
+        sys.setrecursionlimit(1 << 30)
+        value = []
+        for _ in range(1 << 20):
+            value = [value]
+        repr(value)
+        """,
+        "crash",
+        "memory",
+    ),
+}
+
+ENDINGS = {
+    "exit of the process": attack("os._exit(0)", "crash"),
+    "abort": attack("os.abort()", "crash"),
+    "kills itself": attack("os.kill(os.getpid(), signal.SIGKILL)", "crash"),
+    "invalid memory": attack("ctypes.string_at(0)", "crash"),
+    "exit in the constructor": attack(
+        """
+        import sys
+        class Workflow:
+            def __init__(self, *_):
+                sys.exit(0)
+        """,
+        "error raised SystemExit",
+    ),
+    "exit at import": attack("raise SystemExit\nclass Workflow: pass", "error raised SystemExit"),
+    "answer of another type": attack(
+        """
+        class Liar(str):
+            def __str__(self): raise ZeroDivisionError
+        return Liar("text")
+        """,
+        "error raised ZeroDivisionError",
+    ),
+    "exception without a text": attack(
+        """
+        class Deadly(BaseException):
+            def __str__(self): raise self
+            __repr__ = __str__
+        raise Deadly
+        """,
+        "exception",
+        "crash",
+    ),
+    "exception of a name of its own": attack(
+        "raise type('solved ' * 100, (KeyError,), {})('why ' * 1000)", "error raised KeyError"
+    ),
+    "exception whose text never ends": hangs(
+        """
+        class Endless(Exception):
+            def __str__(self):
+                while True: pass
+        raise Endless
+        """
+    ),
+    "waits at exit": attack(
+        """
+        import atexit, threading, time
+        class Sticky:
+            def __del__(self): time.sleep(1000)
+        kept = Sticky()
+        class Workflow:
+            def __init__(self, *_):
+                atexit.register(time.sleep, 1000)
+            async def __call__(self, problem):
+                return "left"
+        """,
+        "answer left",
+    ),
+    "waits when it is forgotten": hangs(
+        """
+        import time
+        class Workflow:
+            def __init__(self, *_): pass
+            def __del__(self): time.sleep(1000)
+            async def __call__(self, problem):
+                return "forgotten"
+        """
+    ),
+    "daemon": attack(
+        """
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                while True:
+                    try:
+                        os.write(3, b'={"value": {"answer": "daemon"}}\\n')
+                    except OSError:
+                        pass
+                    time.sleep(0.001)
+            os._exit(0)
+        return "parent"
+        """,
+        "answer parent",
+        "answer daemon",
+    ),
+    "threads that go on": attack(
+        """
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(None, time.sleep, 1000)
+        async def stubborn():
+            while True:
+                try:
+                    await asyncio.sleep(1000)
+                except BaseException:
+                    pass
+        loop.create_task(stubborn())
+        await asyncio.sleep(0)
+        return "answered"
+        """,
+        "answer answered",
+    ),
+    "runs a second event loop": attack(
+        "return asyncio.run(self.custom(problem, ''))", "error raised RuntimeError"
+    ),
+    "stops the event loop": attack(
+        """
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(1000)
+        """,
+        "error raised RuntimeError",
+    ),
+    "cancels itself": attack(
+        """
+        asyncio.current_task().cancel()
+        await asyncio.sleep(1000)
+        """,
+        "error raised CancelledError",
+    ),
+    "endless trace": hangs(
+        """
+        def trace(*_):
+            while True: pass
+        sys.settrace(trace)
+        (lambda: 0)()
+        """
+    ),
+}

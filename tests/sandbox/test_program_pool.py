@@ -1,0 +1,402 @@
+"""Programs ask the lab and are answered; what the lab, the host or the machine does wrong is told
+apart from what programs do; nothing of one program reaches the next, and nothing is left over."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from assay.sandbox import isolation, pipes, program_conversation, program_pool
+from assay.sandbox.isolation import IsolationUnavailable, Mode
+from assay.sandbox.limits import CallLimits, Limits, Outcome
+from assay.sandbox.program_pool import ProgramPool, ProgramRun
+from tests.sandbox.hostile_programs import workflow
+from tests.sandbox.test_hostile_programs import ATTACKS, HONEST, OPERATORS, ending
+
+SMALL = Limits(cpu_seconds=20, memory_bytes=1 << 30, file_bytes=1 << 20, processes=8)
+CALLS = CallLimits(calls=8, together=4, request_bytes=10_000, reply_bytes=10_000)
+SERVE = "tests.sandbox.asking:serve"
+MODES: list[Mode] = ["limits-only"]
+if isolation.isolation_available().tool:
+    MODES.append("namespaces")
+
+
+def echo(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
+    return {"name": name, **arguments}
+
+
+def run(
+    pool: ProgramPool, work: str, host: Any = echo, deadline: float = 30.0, **arguments: Any
+) -> ProgramRun:
+    return pool.run({"work": work, **arguments}, host, deadline)
+
+
+def value(pool: ProgramPool, work: str, host: Any = echo, **arguments: Any) -> Any:
+    found = run(pool, work, host, **arguments).outcome
+    assert found.failure is None, found
+    return found.value
+
+
+def works(pool: ProgramPool) -> bool:
+    return value(pool, "chain", names=["a", "b"]) == [{"name": "a", "n": 0}, {"name": "b", "n": 1}]
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether it comes true within a time that no machine exceeds."""
+    until = time.monotonic() + 30
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.02)
+    return condition()
+
+
+def supervisor(pool: ProgramPool) -> psutil.Process:
+    process = pool._workers[0]._process
+    assert process
+    started = psutil.Process(process.pid)
+    # The tool that makes the namespaces stands before it.
+    return started.children()[0] if pool._workers[0]._isolation.tool else started
+
+
+@pytest.fixture(params=MODES)
+def pool(request: pytest.FixtureRequest) -> Iterator[ProgramPool]:
+    before = psutil.Process().children(recursive=True)
+    with ProgramPool(SERVE, 1, SMALL, request.param, calls=CALLS) as served:
+        yield served
+    assert [p for p in psutil.Process().children(recursive=True) if p not in before] == []
+
+
+def test_calls_are_answered_one_after_the_other_at_once_and_from_several_event_loops(
+    pool: ProgramPool,
+) -> None:
+    names = ["a", "b", "käse\n\u2028"]
+    wanted = [{"name": name, "n": n} for n, name in enumerate(names)]
+    for work in ("chain", "gather", "in_threads"):
+        assert value(pool, work, names=names) == wanted
+
+
+def test_calls_made_together_are_open_together_up_to_the_limit_and_the_others_wait(
+    pool: ProgramPool,
+) -> None:
+    together = threading.Barrier(CALLS.together)
+
+    def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
+        together.wait(30)
+        return echo(name, arguments, number)
+
+    assert len(value(pool, "gather", host, names=["a"] * 2 * CALLS.together)) == 8
+    assert run(pool, "gather", names=["a"] * 9).outcome == Outcome(
+        failure="calls", why="more than 8 calls"
+    )
+
+
+def test_the_clock_stands_still_while_a_program_waits_for_the_lab(pool: ProgramPool) -> None:
+    def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
+        time.sleep(0.7)
+        return {}
+
+    assert works(pool)
+    found = run(pool, "chain", host, 1.0, names=["a", "b"])
+    assert found.outcome == Outcome([{}, {}])
+    assert found.own_seconds < 1.0 < 1.4 < found.seconds
+
+
+def test_computing_behind_an_open_call_is_the_programs_own_time(pool: ProgramPool) -> None:
+    assert works(pool)
+    answer = threading.Event()
+    found = run(pool, "burns_behind_a_call", lambda *_: {"on": answer.wait(1.5)}, 0.3, names=["a"])
+    assert found.outcome == Outcome(failure="deadline", why="still running at its deadline")
+    assert found.own_seconds >= 0.3
+
+
+def test_a_second_limit_counts_the_time_of_the_lab_too(pool: ProgramPool) -> None:
+    assert works(pool)
+    arguments = {"work": "chain", "names": ["a"]}
+    found = pool.run(arguments, lambda *_: {"on": time.sleep(0.6)}, 30.0, longest=0.2)
+    assert found.outcome.why == "still running after 0.2 seconds in all"
+    assert works(pool)
+
+
+def test_what_the_host_raises_first_ends_the_program_at_once_and_is_raised_unchanged(
+    pool: ProgramPool,
+) -> None:
+    raised = [KeyError("first"), SystemExit("second")]
+    both = threading.Barrier(2)
+
+    def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
+        both.wait(30)
+        time.sleep(0.2 * int(name))
+        raise raised[int(name)]
+
+    for work in ("gather", "asks_and_sleeps"):
+        with pytest.raises(KeyError) as found:
+            run(pool, work, host, names=["0", "1"])
+        assert found.value is raised[0]
+    assert works(pool)
+
+
+def test_no_question_outlives_the_run_and_what_it_raises_late_is_raised(pool: ProgramPool) -> None:
+    answered: list[str] = []
+
+    def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
+        time.sleep(0.3)
+        answered.append(name)
+        if name == "raises":
+            raise KeyError("late")
+        return {}
+
+    assert value(pool, "asks_and_leaves", host, names=["a", "b"]) == "left 2"
+    assert sorted(answered) == ["a", "b"]
+    with pytest.raises(KeyError, match="late"):
+        run(pool, "asks_and_leaves", host, names=["raises"])
+    assert works(pool)
+
+
+@pytest.mark.parametrize("reply", [{"n": float("nan")}, {"n": {1}}, 7])
+def test_a_reply_that_is_no_json_is_the_hosts_mistake(pool: ProgramPool, reply: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        run(pool, "chain", lambda *_: reply, names=["a"])
+    assert works(pool)
+
+
+def test_what_is_too_long_or_no_json_raises_where_the_program_asks(pool: ProgramPool) -> None:
+    large = {"text": "x" * CALLS.reply_bytes}
+    why = "AskRefused: the answer is over 10000 bytes"
+    assert value(pool, "refused", lambda *_: large, arguments={}) == why
+    for wrong in (10**30, "\ud800"):
+        assert value(pool, "refused", arguments={"n": wrong}).startswith("BadMessage: ")
+    found = run(pool, "refused", arguments={"text": "x" * 10_000}).outcome
+    assert found == Outcome(failure="calls", why="a call over 10000 bytes")
+    found = run(pool, "not_a_number").outcome
+    assert found.failure == "exception" and "JSON" in found.why
+
+
+def test_arguments_that_are_no_json_are_the_callers_mistake(pool: ProgramPool) -> None:
+    for wrong in ({1}, float("nan")):
+        with pytest.raises((TypeError, ValueError)):
+            run(pool, "chain", names=wrong)
+    assert works(pool)
+
+
+def test_programs_side_by_side_get_their_own_answers() -> None:
+    met = threading.Barrier(2)
+
+    def host_of(program: int) -> Any:
+        def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
+            if name == "first":
+                met.wait(30)
+            return {"program": program}
+
+        return host
+
+    names = ["first", "b", "c", "d"]
+    with (
+        ProgramPool(SERVE, 2, SMALL, MODES[-1], calls=CALLS) as pool,
+        ThreadPoolExecutor(6) as threads,
+    ):
+        runs = [threads.submit(value, pool, "gather", host_of(n), names=names) for n in range(6)]
+        assert [each.result() for each in runs] == [[{"program": n}] * 4 for n in range(6)]
+
+
+def test_a_worker_that_died_before_it_asked_is_replaced_and_one_that_asked_is_not_asked_again(
+    pool: ProgramPool,
+) -> None:
+    asked: list[str] = []
+
+    def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
+        asked.append(name)
+        supervisor(pool).kill()
+        return {}
+
+    assert works(pool)
+    supervisor(pool).kill()
+    assert works(pool)
+    found = run(pool, "chain", host, names=["a", "b"])
+    assert found.outcome == Outcome(failure="crash", why="the worker process died")
+    assert asked == ["a"]
+    assert works(pool)
+
+
+def test_a_supervisor_that_is_silent_is_killed_with_all_it_started(
+    pool: ProgramPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert works(pool)
+    monkeypatch.setattr(program_pool, "GRACE_SECONDS", 0.2)
+    stopped = supervisor(pool)
+    stopped.send_signal(signal.SIGSTOP)
+    found = run(pool, "chain", deadline=0.2, names=[])
+    assert found.outcome.why == "the worker gave no answer and was killed"
+    assert eventually(lambda: not stopped.is_running())
+    monkeypatch.undo()
+    assert works(pool)
+
+
+def test_a_reply_without_the_nonce_is_believed_by_nobody(
+    pool: ProgramPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert works(pool)
+    real = pipes.signed
+    monkeypatch.setattr(program_pool, "signed", lambda nonce, line: real(bytes(16), line))
+    found = run(pool, "chain", names=[]).outcome
+    assert found == Outcome(failure="crash", why="the reply is not the supervisor's")
+    monkeypatch.undo()
+    assert works(pool)
+
+
+def test_an_interrupted_run_leaves_nothing_for_the_next(
+    pool: ProgramPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert works(pool)
+    answer, real = threading.Event(), program_conversation.wait_ready
+
+    def interrupted(*arguments: Any) -> list[int]:
+        ready = real(*arguments)
+        if asked.is_set():
+            raise KeyboardInterrupt
+        return ready
+
+    asked = threading.Event()
+
+    def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
+        asked.set()
+        answer.wait(30)
+        return {"late": True}
+
+    monkeypatch.setattr(program_conversation, "wait_ready", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(pool, "chain", host, names=["a"])
+    monkeypatch.undo()
+    answer.set()
+    assert works(pool)
+
+
+def test_nothing_that_passed_through_is_in_the_memory_of_the_next_program(
+    pool: ProgramPool,
+) -> None:
+    first, last = b"\x7f assay-p", b"robe-7\x7f\x01\x02"
+    both = (first + last).decode("latin-1")
+    halves = {"first": list(first), "last": list(last)}
+    spoken = "".join(f"\\u{ord(c):04x}" if not 32 <= ord(c) < 127 else c for c in both)
+    on_the_wire = {"first": list(spoken[:9].encode()), "last": list(spoken[9:].encode())}
+    found = value(pool, "chain", lambda *_: {"reply": both}, names=[both, both])
+    assert found == [{"reply": both}] * 2
+    for each in (halves, on_the_wire):
+        assert value(pool, "counted", **each) == 0
+    assert value(pool, "planted", **halves) >= 1, "the search finds what is there"
+
+
+def test_the_nonce_is_nowhere_in_a_programs_memory(
+    pool: ProgramPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nonce = bytes.fromhex("1f8b5ac3d94e70b26b13e7529ac4d108")
+    monkeypatch.setattr(program_pool.os, "urandom", lambda size: nonce)
+    for found in (nonce, nonce.hex().encode()):
+        half = len(found) // 2
+        halves = {"first": list(found[:half]), "last": list(found[half:])}
+        assert value(pool, "counted", **halves) == 0
+
+
+def test_without_namespaces_a_pool_is_refused_in_one_line_that_says_what_helps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nothing = isolation.Isolation("", why="unshare: unshare is not installed")
+    monkeypatch.setattr(isolation, "isolation_available", lambda: nothing)
+    with pytest.raises(IsolationUnavailable) as found:
+        ProgramPool(SERVE, 1)
+    said = str(found.value)
+    assert "install util-linux and libseccomp2" in said and 'sandbox = "limits-only"' in said
+    assert "\n" not in said
+    ProgramPool(SERVE, 1, isolation="limits-only").close()
+
+
+def test_a_closed_pool_runs_nothing(pool: ProgramPool) -> None:
+    assert works(pool)
+    pool.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        run(pool, "chain", names=[])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_outlives_a_lab_that_is_killed(mode: Mode) -> None:
+    lab = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("lab.py")), mode, "asking"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert lab.stdout
+    *scratch, pids = lab.stdout.readline().split(" ", 1)
+    started = [int(pid) for pid in pids.split()]
+    assert len(started) >= 2
+    lab.kill()
+    lab.wait()
+    lab.stdout.close()
+    assert eventually(lambda: not any(psutil.pid_exists(pid) for pid in started))
+    assert scratch == [""] or not Path(scratch[0]).exists()
+
+
+MIXED = [
+    (HONEST, 30.0),
+    *(
+        (workflow(ATTACKS[name].body), ATTACKS[name].deadline)
+        for name in (
+            "daemon",
+            "threads that go on",
+            "id twice",
+            "floods of calls",
+            "half a line, then the end",
+            "interpreters in sessions of their own",
+            "open files without end",
+            "invalid memory",
+        )
+    ),
+]
+
+
+def resources() -> dict[str, Any]:
+    """What this process and those below it hold."""
+    below = psutil.Process().children(recursive=True)
+    return {
+        "processes": sorted(each.pid for each in below),
+        "descriptors": psutil.Process().num_fds(),
+        "descriptors below": sum(each.num_fds() for each in below),
+        "threads": threading.active_count(),
+        "files": len(list(Path("/tmp").iterdir())),
+    }
+
+
+def leaks(programs: int) -> dict[str, Any]:
+    """What is held more after so many programs than after the first few."""
+    limits = replace(SMALL, cpu_seconds=60)
+    function = "assay.tasks.workflows.inside:run_workflow"
+    arguments = {"problem": "x", "entry_point": "", "operators": OPERATORS}
+
+    def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
+        return {"result": {"response": name}, "usage": {}}
+
+    before: dict[str, Any] = {}
+    with ProgramPool(function, 1, limits, MODES[-1], calls=CallLimits(together=1)) as pool:
+        for n in range(programs):
+            if n == len(MIXED):
+                before = resources()
+            program, deadline = MIXED[n % len(MIXED)]
+            found = pool.run({**arguments, "program": program}, host, deadline)
+            assert n % len(MIXED) or ending(found) == "answer Custom"
+        after = resources()
+    return {name: (before[name], now) for name, now in after.items() if now != before[name]}
+
+
+def test_programs_in_a_row_leak_no_process_file_or_descriptor() -> None:
+    assert leaks(60) == {}
+
+
+@pytest.mark.slow
+def test_a_thousand_programs_in_a_row_leak_nothing() -> None:
+    assert leaks(1000) == {}
