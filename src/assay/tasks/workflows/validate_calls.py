@@ -257,6 +257,7 @@ def _awaits(name: str, near: ast.AST, values: Values) -> bool:
 
 
 def _taken(name: ast.Name, values: Values) -> bool:
+    """Whether one use of a name awaits what it holds, or each of what it holds."""
     parents = values.program.parents
     node: ast.AST = name
     while isinstance(node, ast.expr | ast.comprehension):
@@ -266,7 +267,10 @@ def _taken(name: ast.Name, values: Values) -> bool:
         if isinstance(parent, ast.Call) and parent.func is not node:
             return values.names.dotted(parent.func).startswith("asyncio.")
         if isinstance(parent, ast.For | ast.AsyncFor | ast.comprehension) and parent.iter is node:
-            return True
+            each = parent.target
+            if isinstance(each, ast.Name) and each.id != name.id:
+                return _awaits(each.id, name, values)
+            return False
         node = parent
     return False
 

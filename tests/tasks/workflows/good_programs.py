@@ -1,0 +1,326 @@
+"""Programs that are right, written by hand: ways of writing that the validator has to know.
+
+`TEXT` take a problem, `CODE` a problem and an entry point.
+"""
+
+HEAD = """\
+class Workflow:
+    def __init__(self, name, llm_config, dataset):
+        self.llm = create_llm_instance(llm_config)
+        self.custom = operator.Custom(self.llm)
+        self.answer_generate = operator.AnswerGenerate(self.llm)
+        self.programmer = operator.Programmer(self.llm)
+        self.sc_ensemble = operator.ScEnsemble(self.llm)
+        self.md_ensemble = operator.MdEnsemble(self.llm)
+        self.review = operator.Review(self.llm)
+        self.revise = operator.Revise(self.llm)
+        self.format = operator.Format(self.llm)
+        self.test = operator.Test(self.llm)
+        self.custom_code_generate = operator.CustomCodeGenerate(self.llm)
+
+"""
+
+
+def text(body: str, before: str = "", after: str = "") -> str:
+    """A program with all operators made, and `__call__` with a body."""
+    lines = "\n".join(f"        {line}" if line else "" for line in body.strip().split("\n"))
+    return f"{before}{HEAD}    async def __call__(self, problem):\n{lines}\n{after}"
+
+
+def code(body: str) -> str:
+    """The same for code problems."""
+    return text(body).replace("(self, problem)", "(self, problem, entry_point)")
+
+
+AFLOW = '''\
+from typing import Literal
+import workspace.MATH.workflows.template.operator as operator
+import workspace.MATH.workflows.round_1.prompt as prompt_custom
+from scripts.async_llm import create_llm_instance
+
+from scripts.evaluator import DatasetType
+
+
+class Workflow:
+    def __init__(
+        self,
+        name: str,
+        llm_config,
+        dataset: DatasetType,
+    ) -> None:
+        self.name = name
+        self.dataset = dataset
+        self.llm = create_llm_instance(llm_config)
+        self.custom = operator.Custom(self.llm)
+
+    async def __call__(self, problem: str):
+        """
+        Implementation of the workflow
+        """
+        solution = await self.custom(input=problem, instruction="")
+        return solution["response"], self.llm.get_usage_summary()["total_cost"]
+'''
+
+TEXT = {
+    "aflow": AFLOW,
+    "direct": text('r = await self.answer_generate(input=problem)\nreturn r["answer"]'),
+    "by place": text('r = await self.custom(problem, "Solve.")\nreturn r["response"]'),
+    "inline": text('return (await self.answer_generate(problem))["answer"], 0.0'),
+    "get": text('r = await self.answer_generate(problem)\nreturn r.get("answer", "")'),
+    "default left out": text('r = await self.programmer(problem=problem)\nreturn r["output"]'),
+    "default given": text(
+        'r = await self.programmer(problem=problem, analysis="add")\nreturn r["output"]'
+    ),
+    "ensemble in a loop": text("""
+solutions = []
+for _ in range(3):
+    r = await self.custom(input=problem, instruction="Solve.")
+    solutions.append(r["response"])
+best = await self.sc_ensemble(solutions=solutions, problem=problem)
+return best["response"], self.llm.get_usage_summary()["total_cost"]
+"""),
+    "ensemble in a comprehension": text("""
+rs = [await self.custom(input=problem, instruction="Solve.") for _ in range(3)]
+best = await self.md_ensemble(solutions=[r["response"] for r in rs], problem=problem)
+return best["solution"]
+"""),
+    "gather unpacked": text(
+        """
+rs = await asyncio.gather(*[self.answer_generate(problem) for _ in range(3)])
+return (await self.sc_ensemble([r["answer"] for r in rs], problem))["response"]
+""",
+        before="import asyncio\n\n",
+    ),
+    "gather named": text(
+        """
+first, second = await asyncio.gather(self.custom(problem, ""), self.programmer(problem))
+return first["response"] + second["output"]
+""",
+        before="import asyncio\n\n",
+    ),
+    "tasks in a list": text(
+        """
+tasks = []
+for _ in range(3):
+    tasks.append(self.custom(input=problem, instruction="Solve."))
+results = await asyncio.gather(*tasks)
+return results[0]["response"]
+""",
+        before="import asyncio\n\n",
+    ),
+    "task awaited later": text("""
+pending = self.custom(input=problem, instruction="Solve.")
+result = await pending
+return result["response"]
+"""),
+    "created task": text(
+        """
+task = asyncio.create_task(self.custom(problem, ""))
+return (await task)["response"]
+""",
+        before="import asyncio\n\n",
+    ),
+    "wait for": text(
+        'r = await asyncio.wait_for(self.custom(problem, ""), 5)\nreturn r["response"]',
+        before="import asyncio\n\n",
+    ),
+    "review and revise": text("""
+solution = (await self.answer_generate(input=problem))["answer"]
+for _ in range(2):
+    review = await self.review(problem=problem, solution=solution)
+    if review["review_result"]:
+        break
+    revised = await self.revise(problem=problem, solution=solution, feedback=review["feedback"])
+    solution = revised["solution"]
+return solution
+"""),
+    "branches": text("""
+r = await self.programmer(problem=problem)
+if r["output"]:
+    return r["output"]
+else:
+    r = await self.custom(input=problem, instruction="Solve.")
+    return r["response"]
+"""),
+    "branches that meet": text("""
+if len(problem) > 100:
+    r = await self.custom(input=problem, instruction="Solve.")
+else:
+    r = await self.programmer(problem=problem)
+return r.get("response") or r["output"]
+"""),
+    "try": text("""
+try:
+    r = await self.programmer(problem=problem)
+    return r["output"]
+except Exception as error:
+    r = await self.custom(input=problem, instruction=str(error))
+    return r["response"]
+"""),
+    "try with finally": text("""
+answer = ""
+try:
+    answer = (await self.answer_generate(problem))["answer"]
+finally:
+    answer = answer or "none"
+return answer
+"""),
+    "while true": text("""
+while True:
+    r = await self.answer_generate(problem)
+    if r["answer"]:
+        return r["answer"]
+"""),
+    "match": text("""
+r = await self.answer_generate(problem)
+match r["answer"]:
+    case "":
+        return "none"
+    case answer:
+        return answer
+"""),
+    "raise": text("""
+r = await self.answer_generate(problem)
+if r["answer"]:
+    return r["answer"]
+raise ValueError("no answer")
+"""),
+    "for else": text("""
+for _ in range(3):
+    r = await self.answer_generate(problem)
+    if r["answer"]:
+        return r["answer"]
+else:
+    return "none"
+"""),
+    "helper method": text(
+        """
+return await self.solve(problem, 2)
+""",
+        after="""
+    async def solve(self, problem, times):
+        for _ in range(times):
+            r = await self.custom(input=problem, instruction="Solve.")
+        return r["response"]
+""",
+    ),
+    "helper function": text(
+        'r = await self.custom(problem, wording("it"))\nreturn last(r["response"])',
+        before="""\
+import re
+
+STEPS = "Think."
+
+
+def wording(what):
+    return f"{STEPS} Solve {what}."
+
+
+def last(text):
+    numbers = re.findall(r"\\d+", text)
+    return numbers[-1] if numbers else text
+
+
+""",
+    ),
+    "standard library": text(
+        """
+rs = [(await self.answer_generate(problem))["answer"] for _ in range(5)]
+answer, _ = Counter(rs).most_common(1)[0]
+return str(math.floor(float(answer))) if answer.isdigit() else json.dumps(answer)
+""",
+        before="import json\nimport math\nfrom collections import Counter\n\n",
+    ),
+    "local operator": text("""
+again = operator.Custom(self.llm)
+r = await again(input=problem, instruction="Solve.")
+return r["response"]
+"""),
+    "alias of an attribute": text("""
+ask = self.custom
+r = await ask(input=problem, instruction="Solve.")
+return r["response"]
+"""),
+    "two of a kind": text('r = await self.second(problem, "Again.")\nreturn r["response"]').replace(
+        "        self.custom = ",
+        "        self.second = operator.Custom(self.llm)\n        self.custom = ",
+    ),
+    "from import": AFLOW.replace(
+        "import workspace.MATH.workflows.template.operator as operator",
+        "from workspace.MATH.workflows.template.operator import Custom",
+    ).replace("operator.Custom(", "Custom("),
+    "dotted import": AFLOW.replace(" as operator\n", "\n").replace(
+        "operator.Custom(self", "workspace.MATH.workflows.template.operator.Custom(self"
+    ),
+    "super": AFLOW.replace("        self.name = name\n", "        super().__init__()\n"),
+    "self by another name": AFLOW.replace("self", "this"),
+    "default arguments": AFLOW.replace("problem: str)", 'problem: str, hint: str = "")'),
+    "reused name": text("""
+r = await self.custom(input=problem, instruction="Solve.")
+r = r["response"]
+r = await self.format(problem=problem, solution=r)
+return r["solution"]
+"""),
+    "keyword dictionary": text("""
+given = {"input": problem, "instruction": "Solve."}
+r = await self.custom(**given)
+return r["response"]
+"""),
+    "annotated": text("""
+r: dict = await self.custom(input=problem, instruction="Solve.")
+answer: str = r["response"]
+return answer
+"""),
+    "walrus": text("""
+if (r := await self.answer_generate(problem))["answer"]:
+    return r["answer"]
+return "none"
+"""),
+    "generator of words": text("""
+r = await self.custom(input=problem, instruction="Solve.")
+return " ".join(word for word in r["response"].split() if word)
+"""),
+    "loops of results": text("""
+rs = []
+for instruction in ("Solve.", "Think."):
+    rs.append(await self.custom(input=problem, instruction=instruction))
+texts = ""
+for r in rs:
+    texts += r["response"]
+return texts
+"""),
+    "usage": text("""
+r = await self.custom(problem, "")
+usage = self.llm.get_usage_summary()
+return r["response"], usage["total_cost"]
+"""),
+    "nested function": text("""
+async def once(instruction):
+    r = await self.custom(input=problem, instruction=instruction)
+    return r["response"]
+
+return await once("Solve.")
+"""),
+    "no operator": text('return "42"'),
+}
+
+CODE = {
+    "generate": code("""
+r = await self.custom_code_generate(problem=problem, entry_point=entry_point, instruction="")
+return r["response"], self.llm.get_usage_summary()["total_cost"]
+"""),
+    "test": code("""
+r = await self.custom_code_generate(problem, entry_point, "Write it.")
+tested = await self.test(problem=problem, solution=r["response"], entry_point=entry_point)
+if tested["result"]:
+    return tested["solution"]
+r = await self.custom(input=problem + tested["solution"], instruction="Mend it.")
+return r["response"]
+"""),
+    "test loop": code("""
+r = await self.custom_code_generate(problem, entry_point, "Write it.")
+tested = await self.test(problem, r["response"], entry_point, test_loop=2)
+return tested["solution"]
+"""),
+    "either signature": code('return "x"').replace("entry_point):", 'entry_point=""):'),
+}

@@ -1,0 +1,211 @@
+"""What an executor answers is read as it was asked for, and anything else is a typed error."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.tasks.workflows.operator_answers import READERS, chosen, read_answer
+from assay.tasks.workflows.operators import OPERATORS, OperatorFailed
+
+
+def read(name: str, text: str) -> dict:
+    return read_answer(OPERATORS[name], text)
+
+
+def malformed(name: str, text: str) -> str:
+    with pytest.raises(OperatorFailed) as failure:
+        read(name, text)
+    assert failure.value.kind == "malformed"
+    return failure.value.why
+
+
+def test_every_operator_has_a_reader() -> None:
+    assert READERS.keys() == OPERATORS.keys()
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("text", ["", "  \n\t "])
+def test_an_empty_answer_is_malformed(name: str, text: str) -> None:
+    assert "nothing" in malformed(name, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "answer"),
+    [
+        ("<thought>2+2</thought><answer>4</answer>", "2+2", "4"),
+        ("<thought>\n2+2\n</thought>\n<answer> 4 </answer> done", "2+2", "4"),
+        ("2+2\n<answer>4</answer>", "2+2", "4"),
+        ("2+2 is 4.\nAnswer: 4", "2+2 is 4.", "4"),
+        ("2+2\n**Final answer:** 4", "2+2", "4"),
+        ("answer: 4", "", "4"),
+        ("Answer: 3\nno\nAnswer: 4", "Answer: 3\nno", "4"),
+        ("2 + 2 = 4\n#### 4", "2 + 2 = 4", "4"),
+        (r"so \boxed{\frac{1}{2}}.", r"so \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        ("Answer:\nParis", "", "Paris"),
+    ],
+)
+def test_thought_and_answer_are_told_apart(text: str, thought: str, answer: str) -> None:
+    assert read("AnswerGenerate", text) == {"thought": thought, "answer": answer}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["4", "the answer is 4", "<answer></answer>", "Answer:", "####", r"\boxed{4", "<answer>4"],
+)
+def test_a_text_without_a_marked_answer_is_malformed(text: str) -> None:
+    assert "marks no answer" in malformed("AnswerGenerate", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "result", "feedback"),
+    [
+        ("True. It adds up.", True, "It adds up"),
+        ("False, 2+2 is 4", False, "2+2 is 4"),
+        ("**False**\nThe sum is wrong.", False, "The sum is wrong"),
+        ("true", True, ""),
+        ("No: wrong unit", False, "wrong unit"),
+        ("Yes", True, ""),
+        ("<review_result>False</review_result><feedback>no</feedback>", False, "no"),
+        ("<review_result>\n True \n</review_result> because", True, "because"),
+    ],
+)
+def test_a_verdict_is_a_real_bool(text: str, result: bool, feedback: str) -> None:
+    answer = read("Review", text)
+    assert answer == {"review_result": result, "feedback": feedback}
+    assert type(answer["review_result"]) is bool
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The solution is correct.",
+        "Falsehood",
+        "Truely",
+        "None",
+        "1",
+        "0",
+        "not True",
+        "<review_result>perhaps</review_result>",
+        "<review_result></review_result>",
+    ],
+)
+def test_a_verdict_that_is_none_is_malformed(text: str) -> None:
+    malformed("Review", text)
+
+
+@pytest.mark.parametrize("name", ["ScEnsemble", "MdEnsemble"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "B",
+        "b",
+        "(B)",
+        "B.",
+        "**B**",
+        "B: it has ten",
+        "Solution B",
+        "Solution B is right",
+        "The answer is B",
+        "Answer: B",
+        "B\nA and C differ",
+        "<thought>A is wrong</thought><solution_letter>B</solution_letter>",
+        "<solution_letter> b </solution_letter>",
+    ],
+)
+def test_a_letter_is_read(name: str, text: str) -> None:
+    assert read(name, text) == {"solution_letter": "B"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A solution that is right",
+        "ten",
+        "Solution A and solution B",
+        "AB",
+        "I think so",
+        "the most frequent one",
+        "<solution_letter></solution_letter>",
+        "<solution_letter>the letter</solution_letter>",
+        "3",
+        "\nten\nB",
+    ],
+)
+def test_no_letter_or_several_are_malformed(text: str) -> None:
+    assert "no letter" in malformed("ScEnsemble", text)
+
+
+def test_a_letter_chooses_its_solution_and_one_beyond_is_malformed() -> None:
+    operator = OPERATORS["ScEnsemble"]
+    assert [chosen(operator, ["x", "y"], letter) for letter in "AB"] == ["x", "y"]
+    for letter in ("C", "", "AB", "a", "?"):
+        with pytest.raises(OperatorFailed) as failure:
+            chosen(operator, ["x", "y"], letter)
+        assert failure.value.kind == "malformed"
+
+
+CODE = "def solve():\n    return 4"
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("Programmer", "code"), ("Test", "solution"), ("CustomCodeGenerate", "response")],
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        CODE,
+        f"```python\n{CODE}\n```",
+        f"```\n{CODE}\n```",
+        f"Here it is:\n```python\n{CODE}\n```\nIt adds.\n```python\nx = 1\n```",
+        f"```\nnot code\n```\n```python\n{CODE}\n```",
+        f"```python\n{CODE}",
+    ],
+)
+def test_code_is_taken_out_of_its_fence(name: str, key: str, text: str) -> None:
+    assert read(name, text) == {key: CODE}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Here is code.", "```python\n```", "def f(:\n", "# only a note", "x = '\0'", "(" * 9_000],
+)
+def test_what_is_not_python_is_malformed(text: str) -> None:
+    assert "not Python" in malformed("Programmer", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("Custom", "response"), ("Revise", "solution"), ("Format", "solution")]
+)
+def test_a_text_is_the_answer_without_its_tags(name: str, key: str) -> None:
+    assert read(name, " ten \n") == {key: "ten"}
+    assert read(name, f"so:\n<{key}>ten</{key}>") == {key: "ten"}
+    assert read(name, f"<{key}>ten") == {key: f"<{key}>ten"}
+
+
+@given(st.sampled_from(sorted(OPERATORS)), st.text())
+def test_any_answer_is_fields_or_a_typed_error(name: str, text: str) -> None:
+    try:
+        fields = read(name, text)
+    except OperatorFailed as failure:
+        assert failure.kind == "malformed"
+        return
+    wanted = {"ScEnsemble": {"solution_letter"}, "MdEnsemble": {"solution_letter"}}
+    keys = set(OPERATORS[name].returns)
+    wanted |= {"Programmer": {"code"}, "Test": {"solution"}}
+    assert set(fields) == wanted.get(name, keys)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize(
+    "unit", ["<answer>", "answer: ", "\\boxed{", "{", "*", "####", "```", "(", "A ", "\n", " "]
+)
+def test_a_long_answer_takes_no_time(name: str, unit: str) -> None:
+    start = time.process_time()
+    try:
+        read(name, unit * 30_000)
+    except OperatorFailed:
+        pass
+    assert time.process_time() - start < 2

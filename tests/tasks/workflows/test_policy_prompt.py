@@ -1,0 +1,91 @@
+"""The policy is told every operator exactly, and the problem last."""
+
+import re
+
+import pytest
+
+from assay.errors import InputError
+from assay.tasks.workflows.operators import OPERATORS
+from assay.tasks.workflows.policy_prompt import PROBLEM_TYPES, TEMPLATE, policy_prompt, prefix
+from assay.tasks.workflows.program_text import program_of
+from assay.tasks.workflows.validate import validate
+
+WORD = re.compile(r"\w+|[^\w\s]")
+
+
+def entry(problem_type: str) -> str:
+    return "f" if problem_type == "code" else ""
+
+
+@pytest.mark.parametrize("problem_type", PROBLEM_TYPES)
+def test_problems_of_a_type_share_all_that_stands_before_them(problem_type: str) -> None:
+    one = policy_prompt("first", problem_type, entry(problem_type))
+    other = policy_prompt("second", problem_type, entry(problem_type))
+    shared = prefix(problem_type) + f"\n\nProblem ({problem_type}):\n"
+    assert one.startswith(shared + "first")
+    assert other.startswith(shared + "second")
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_operator_stands_there_with_its_parameters_and_keys(name: str) -> None:
+    operator = OPERATORS[name]
+    (line,) = [each for each in prefix("math").split("\n") if each.startswith(f"{name}(")]
+    given, _, returned = line.partition(" -> ")
+    found = re.findall(r"(\w+)(?:: list)?(?:=[^,)]+)?(?=[,)])", given)
+    assert found == [each.name for each in operator.parameters]
+    assert re.findall(r"\w+", returned.replace(": bool", "")) == list(operator.returns)
+    for each in operator.parameters:
+        assert (f"{each.name}={each.default!r}" in given) == (not each.required)
+
+
+def test_only_operators_that_may_be_used_are_named() -> None:
+    allowed = {name: OPERATORS[name] for name in ("Custom", "Review")}
+    listed = prefix("qa", allowed)
+    assert "Review(" in listed
+    assert "Programmer" not in listed
+
+
+def test_only_code_takes_an_entry_point() -> None:
+    assert "__call__(self, problem):" in prefix("math")
+    assert "__call__(self, problem, entry_point):" in prefix("code")
+    assert policy_prompt("p", "code", "add").endswith("p\n\nEntry point: add")
+
+
+@pytest.mark.parametrize("problem_type", PROBLEM_TYPES)
+def test_the_template_only_lacks_the_answer(problem_type: str) -> None:
+    template = program_of(prefix(problem_type))
+    assert template is not None
+    is_code = problem_type == "code"
+    assert [each.code for each in validate(template, code_problem=is_code)] == ["undefined_name"]
+    done = template.replace("...", "answer = problem")
+    assert validate(done, code_problem=is_code) == ()
+
+
+def test_examples_stand_between_the_rules_and_the_problem() -> None:
+    asked = policy_prompt("asked now", "math", "", examples=("first = 1\n", "second = 2\n"))
+    places = [asked.index(part) for part in ("first = 1", "second = 2", "asked now")]
+    assert places == sorted(places)
+    assert asked.startswith(prefix("math"))
+    assert asked.count("```python") == 3
+
+
+def test_braces_of_a_problem_stay() -> None:
+    asked = policy_prompt("{parameters} {0} {operators}", "math", "")
+    assert asked.endswith("{parameters} {0} {operators}")
+    assert "{parameters}" in TEMPLATE
+    assert "{parameters}" not in prefix("math")
+
+
+def test_it_is_short() -> None:
+    # A word or a sign is about one and a quarter tokens of SmolLM2, which makes 285 of it.
+    assert len(WORD.findall(prefix("code"))) < 280
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "entry_point", "field"),
+    [("maths", "", "problem_type"), ("code", "", "entry_point")],
+)
+def test_wrong_problems_are_refused(problem_type: str, entry_point: str, field: str) -> None:
+    with pytest.raises(InputError) as failure:
+        policy_prompt("p", problem_type, entry_point)
+    assert failure.value.field == field
