@@ -6,7 +6,7 @@ An experiment declares it as `[model.NAME]`; `lab.setup` opens it. Nothing here 
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from assay.data.row import Message
 from assay.errors import AssayError, InputError, nearest
@@ -21,6 +21,44 @@ class HelperFailed(AssayError):
     """A helper model could not score: what asked it abstains."""
 
 
+BudgetScope = Literal["call", "problem", "step", "run"]
+
+
+class OverBudget(AssayError):
+    """A call that a budget has no room for; it was not made and cost nothing.
+
+    A budget of a "call" or a "problem" is the policy's to keep: whoever asked counts it as the
+    policy's failure. One of a "step" or of the "run" is the user's and stops the run, with all that
+    is recorded kept.
+    """
+
+    def __init__(self, scope: BudgetScope, why: str):
+        """`why` names the helper model, the budget, what is spent and what the call needs."""
+        super().__init__(why)
+        self.scope: BudgetScope = scope
+
+    @property
+    def stops_run(self) -> bool:
+        """Whether the run has to stop, rather than the policy to have failed."""
+        return self.scope in ("step", "run")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """On whose behalf a helper model is asked; costs and budgets are kept by it."""
+
+    stage: str = ""
+    """A stage or an evaluation; "" where it is not known."""
+    step: int = 0
+    """Of the stage, from 1; 0 outside steps."""
+    problem: str = ""
+    """The row's id."""
+    completion: str = ""
+    """Which of the problem's completions; one that is asked about alone has its own budget."""
+    operator: str = ""
+    """What a workflow program called."""
+
+
 @dataclass(frozen=True, slots=True)
 class HelperAnswer:
     """What a helper model answered."""
@@ -33,6 +71,11 @@ class HelperAnswer:
     """None where a server did not count them."""
     failure: str = ""
     """Why there is no answer; "" if there is one."""
+    cost: float | None = 0.0
+    """In the price's currency, failed attempts that were charged included; None where no price is
+    known."""
+    remembered: bool = False
+    """Whether it was known from before, and so cost nothing."""
 
 
 @dataclass
@@ -121,6 +164,22 @@ class HelperModel(Protocol):
         Raises InputError for a model that gives no log-probabilities, and HelperFailed.
         """
         ...
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """A helper model that records every call, and for whom it was made."""
+
+    def called_by(self, caller: Caller) -> HelperModel:
+        """The same model, whose calls are recorded for `caller` and kept within its budgets;
+        `answer` then raises OverBudget."""
+        ...
+
+
+def bound(helper: HelperModel, caller: Caller) -> HelperModel:
+    """A view of `helper` whose calls are recorded for `caller`; `helper` itself where it keeps no
+    ledger."""
+    return helper.called_by(caller) if isinstance(helper, Metered) else helper
 
 
 @runtime_checkable
