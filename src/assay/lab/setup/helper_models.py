@@ -331,8 +331,11 @@ def refuse_unpriced(
 
 def budgets_of(name: str, spec: HelperSpec) -> HelperBudgets:
     """The budgets of a model, nothing of which is spent."""
-    written = {scope: getattr(spec.budget, scope, None) for scope in SCOPES}
-    limits = {scope: nano(amount) for scope, amount in written.items() if amount is not None}
+    limits: dict[BudgetScope, int] = {}
+    for scope in SCOPES:
+        amount = getattr(spec.budget, scope, None)
+        if amount is not None:
+            limits[scope] = nano(amount)
     return HelperBudgets(name, limits)
 
 
