@@ -13,6 +13,7 @@ from assay.cli.ceiling import ceiling
 from assay.cli.check import check
 from assay.cli.compare import compare
 from assay.cli.convert import convert
+from assay.cli.costs import costs
 from assay.cli.delete import delete
 from assay.cli.doctor import doctor
 from assay.cli.eval import evaluate
@@ -53,6 +54,7 @@ VERBS = {
     "watch": watch,
     "improve": improve,
     "log": log,
+    "costs": costs,
     "replay": replay,
     "select": select,
     "runs": runs,

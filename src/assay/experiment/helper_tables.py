@@ -18,8 +18,15 @@ from assay.experiment.tables import EvaluationSampling
 POLICY = "policy"
 """The trained model's key in the table `model`."""
 MODEL, HELPERS = "model", "helpers"
-WITHOUT_EFFECT = {"price", "concurrency", "deadline", "key"}
+WITHOUT_EFFECT = {
+    *("price", "prices", "budget", "cache"),
+    *("concurrency", "deadline", "timeout", "rate", "key"),
+}
 """Keys of a table that change no answer."""
+
+
+OF_ENDPOINTS = ("endpoint", "key", "concurrency", "rate", "deadline", "timeout", "prices")
+"""Keys that only an `openai:` model has."""
 
 
 class Price(Table):
@@ -29,6 +36,34 @@ class Price(Table):
     """Of a million tokens that it reads."""
     completion: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     """Of a million tokens that it writes."""
+
+
+Money = Annotated[float, Field(gt=0, le=1e6)]
+PerMinute = Annotated[int, Field(ge=1, le=10**9)]
+
+
+class Budget(Table):
+    """The most that a helper model may cost, in the currency of its price; what is left out is not
+    bounded. A call that could cost more than is left is not made."""
+
+    call: Money | None = None
+    """Of one question, its repetitions included."""
+    problem: Money | None = None
+    """Of all questions for one completion of a problem."""
+    step: Money | None = None
+    """Of one step of a stage, or one evaluation of a checkpoint; the run stops before it costs
+    more."""
+    run: Money | None = None
+    """Of the run; it stops before it costs more, and so does what continues it."""
+
+
+class Rate(Table):
+    """What an endpoint allows in a minute."""
+
+    requests: PerMinute | None = None
+    """Attempts to be answered."""
+    tokens: PerMinute | None = None
+    """Read and written, `max_tokens` until an answer says how many it wrote."""
 
 
 class HelperSpec(Table):
@@ -42,17 +77,31 @@ class HelperSpec(Table):
     key: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)] | None = None
     """The environment variable that holds the endpoint's key; omitted: `OPENAI_API_KEY`."""
     concurrency: Few | None = None
-    """Requests that an endpoint is asked at once; omitted: 8."""
+    """Requests that an endpoint is asked at once, at most; fewer while it is overloaded; omitted:
+    8."""
+    rate: Rate | None = None
+    """Requests and tokens in a minute that an endpoint is asked, at most."""
     deadline: Positive | None = None
     """Seconds for one answer of an endpoint, repetitions included; omitted: 300."""
+    timeout: Positive | None = None
+    """Seconds for one attempt at it; omitted: half of `deadline`."""
     dtype: Literal["float32", "bfloat16"] | None = None
     """Number format of a model's products in this process; omitted: that of the run."""
     rendering: str = "auto"
     """How conversations become text, as for stages."""
     sampling: EvaluationSampling = EvaluationSampling()
     """How answers are drawn where a reward does not say."""
-    price: Price | None = None
-    """What its tokens cost, for budgets and estimates."""
+    price: Price | Literal["unknown"] | None = None
+    """What its tokens cost; `"unknown"` for an endpoint whose costs are then shown as N/A; omitted:
+    for an `openai:` model that of the price table, else N/A."""
+    prices: Annotated[str, Field(pattern=r"^path:.")] | None = None
+    """`path:FILE`, a price table: a `[[price]]` for each `model` with `prompt`, `completion` and
+    `from`; omitted: the lab's own."""
+    budget: Budget | None = None
+    """What it may cost."""
+    cache: bool | None = None
+    """Whether what was answered before in this run is not asked again: the same conversation,
+    settings and, above temperature 0, draw; omitted: of an `openai:` model at temperature 0."""
 
     @model_validator(mode="after")
     def _settings_fit_the_source(self) -> Self:
@@ -66,11 +115,26 @@ class HelperSpec(Table):
             yield refused("source", f"{self.source!r} is not a model source", fix)
             return
         if kind != "openai":
-            for field in ("endpoint", "key", "concurrency", "deadline"):
+            for field in OF_ENDPOINTS:
                 if getattr(self, field) is not None:
                     yield refused(field, "only an openai: model has this", "remove it")
+        if self.price is not None and self.prices is not None:
+            yield refused("prices", "price and prices exclude each other", "keep one")
+        if self.budget is not None and not self._may_have_price:
+            fix = "write price = { prompt = ..., completion = ... } per million tokens"
+            yield refused("budget", "needs a price", fix)
         if kind in ("openai", "scripted") and self.dtype is not None:
             yield refused("dtype", f"a model of {kind}: is not in this process", "remove it")
+
+    @property
+    def _may_have_price(self) -> bool:
+        endpoint = self.source.startswith("openai:")
+        return self.price != "unknown" and (self.price is not None or endpoint)
+
+    @property
+    def written_price(self) -> Price | None:
+        """The price that the table itself gives."""
+        return None if self.price == "unknown" else self.price
 
 
 def models_apart(values: Mapping[str, Any]) -> dict[str, Any]:

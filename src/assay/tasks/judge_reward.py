@@ -15,7 +15,14 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.rl.policy import SampleKey
 from assay.sandbox.limits import Outcome
-from assay.tasks.helper_model import HelperFailed, HelperModel, find_helper
+from assay.tasks.helper_model import (
+    Caller,
+    HelperFailed,
+    HelperModel,
+    OverBudget,
+    bound,
+    find_helper,
+)
 from assay.tasks.no_verdict import Failed, attempt, nothing_earned
 
 Pair = tuple[Row, Completion]
@@ -81,7 +88,8 @@ def run_judge(
     """Judge all pairs, at most `concurrency` batches at a time, each within `deadline` seconds for
     each of its completions.
 
-    Raises what `done` raises, and UnknownHelper.
+    Raises what `done` raises, UnknownHelper, and OverBudget where a budget stops the run; what is
+    under way then is judged to its end, since it may have been paid for.
     """
     given = {name: find_helper(helpers, name) for name in reward.helpers}
     short = []
@@ -113,7 +121,7 @@ class _Work:
     helpers: Mapping[str, HelperModel]
     deadline: float
     """Seconds for one completion."""
-    finished: "queue.SimpleQueue[tuple[int, list[Reward]]]" = field(
+    finished: "queue.SimpleQueue[tuple[int, list[Reward] | OverBudget]]" = field(
         default_factory=queue.SimpleQueue
     )
     running: dict[int, float] = field(default_factory=dict)
@@ -122,25 +130,35 @@ class _Work:
     def run(self, batches: Sequence[Sequence[int]], concurrency: int) -> Iterator[Judged]:
         """Batches with their rewards, as they finish."""
         waiting = list(enumerate(batches))[::-1]
-        while waiting or self.running:
-            while waiting and len(self.running) < concurrency:
+        stopped: OverBudget | None = None
+        while (waiting and stopped is None) or self.running:
+            while waiting and stopped is None and len(self.running) < concurrency:
                 self._start(*waiting.pop())
             for number, rewards in self._next():
                 del self.running[number]
                 size = len(batches[number])
-                yield batches[number], rewards or [self._late(size)] * size
+                if isinstance(rewards, OverBudget):
+                    stopped = rewards
+                else:
+                    yield batches[number], rewards or [self._late(size)] * size
+        if stopped is not None:
+            raise stopped
 
     def _start(self, number: int, places: Sequence[int]) -> None:
         self.running[number] = time.monotonic() + self.deadline * len(places)
         batch = [self.pairs[n] for n in places]
+        helpers = self.helpers if len(batch) > 1 else asked_for(*batch[0], self.helpers)
 
         def judge() -> None:
-            self.finished.put((number, judged_batch(self.judge, batch, self.helpers)))
+            try:
+                self.finished.put((number, judged_batch(self.judge, batch, helpers)))
+            except OverBudget as error:
+                self.finished.put((number, error))
 
         # A daemon: a judge that hangs must not keep the process from ending.
         threading.Thread(target=judge, name="assay-judge", daemon=True).start()
 
-    def _next(self) -> list[tuple[int, list[Reward]]]:
+    def _next(self) -> list[tuple[int, list[Reward] | OverBudget]]:
         """The next batch that finished, or those whose time is up, without rewards."""
         left = min(self.running.values()) - time.monotonic()
         try:
@@ -154,10 +172,19 @@ class _Work:
         return Reward(None, why=f"the judge took more than {self.deadline * size:g} seconds")
 
 
+def asked_for(
+    row: Row, completion: Completion, helpers: Mapping[str, HelperModel]
+) -> dict[str, HelperModel]:
+    """The helper models with their calls recorded for one completion."""
+    caller = Caller(problem=row.id, completion=completion.id)
+    return {name: bound(helper, caller) for name, helper in helpers.items()}
+
+
 def judged_batch(
     judge: Judge, batch: Sequence[Pair], helpers: Mapping[str, HelperModel]
 ) -> list[Reward]:
-    """The rewards of a batch; abstentions where the judge fails."""
+    """The rewards of a batch; abstentions where the judge fails. Raises OverBudget where a budget
+    stops the run."""
     found = attempt(lambda: list(judge(batch, helpers)))
     if isinstance(found, Outcome):
         return [Reward(None, why=f"the judge failed: {found.why}")] * len(batch)

@@ -13,6 +13,7 @@ from typing import Any
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.sandbox.limits import Outcome
+from assay.tasks.helper_model import OverBudget
 
 OUTCOMES: Mapping[str, str] = {
     "deadline": "timed out",
@@ -69,11 +70,16 @@ def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
     """The function's result; a failed `Outcome` where it raises, or is a reward that no record can
     hold.
 
-    One bad completion is data, not the end of a run.
+    One bad completion is data, not the end of a run; a budget of the run that has no room is.
+    Raises OverBudget where that stops the run.
     """
     try:
         result = function(*arguments)
         problem = unrecordable(result) if isinstance(result, Reward) else ""
+    except OverBudget as error:
+        if error.stops_run:
+            raise
+        return Outcome(failure="exception", why=f"over budget: {error}")
     except Exception as error:
         return Outcome(failure="exception", why=f"{type(error).__name__}: {error}")
     return Outcome(failure="exception", why=problem) if problem else result

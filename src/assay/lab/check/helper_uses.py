@@ -5,12 +5,15 @@ A price counts one request per judged completion that reads its prompt and answe
 """
 
 from collections import Counter
+from datetime import UTC, datetime
 
 from assay.data.episode import tokens_of
+from assay.experiment.price_table import units
 from assay.experiment.stage_tables import SamplingStage
 from assay.judge.findings import Finding
 from assay.lab.check.subject import Number, Seen, Subject, reward_uses
 from assay.lab.check.work import asked_items, stage_work
+from assay.lab.setup.helper_models import price_of
 from assay.lab.setup.reward_parts import reward_of, rewards_in
 from assay.tasks.judge_reward import JudgeReward
 
@@ -30,14 +33,15 @@ def helper_uses(subject: Subject) -> Seen:
     seeds = len(session.experiment.seeds)
     for name, spec in declared.items():
         yield Number(f"model.{name}", "requests", requests[name] * seeds)
-        if spec.price is None or not requests[name]:
+        price = price_of(name, spec, session.run.root)(datetime.now(UTC).date())
+        if price is None or not requests[name]:
             continue
         written = requests[name] * spec.sampling.max_tokens
-        cost = tokens[name] * spec.price.prompt + written * spec.price.completion
-        yield Number(f"model.{name}", "cost", cost * seeds / 1e6)
+        cost = units(price.of(tokens[name], written) * seeds)
+        yield Number(f"model.{name}", "cost", cost)
         yield Finding(
             "note",
-            f"helper model {name}: about {cost * seeds / 1e6:.2f} for {requests[name] * seeds} "
+            f"helper model {name}: about {cost:.2f} for {requests[name] * seeds} "
             "requests at its price",
             f"{tokens[name] * seeds} tokens read, {written * seeds} written at most",
             f'bound it: [budget] "helper/{name}/cost"',

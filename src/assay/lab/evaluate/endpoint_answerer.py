@@ -5,6 +5,7 @@ failed environment, is an abstention with a reason, never a wrong answer. Every 
 `reply_journal` before it is used; the engine speaks HTTP.
 """
 
+import asyncio
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -124,8 +125,14 @@ class EndpointAnswerer:
         """
         self.check()
         slots = RequestSlots(TOGETHER)
-        asker = replace(self.endpoint, pause=slots.pause)
         threads = ThreadPoolExecutor(WAITING, thread_name_prefix="assay-endpoint")
+        # A pause blocks; each item can be in one, besides its own thread, which waits for it.
+        pausing = ThreadPoolExecutor(WAITING, thread_name_prefix="assay-pause")
+
+        async def pause(seconds: float) -> None:
+            await asyncio.get_running_loop().run_in_executor(pausing, slots.pause, seconds)
+
+        asker = replace(self.endpoint, pause=pause)
         journal = ReplyJournal(folder)
 
         def one(request: Request) -> Answered:
@@ -139,6 +146,7 @@ class EndpointAnswerer:
         finally:
             slots.close()
             threads.shutdown(cancel_futures=True)
+            pausing.shutdown()
 
 
 def _table(evaluation: Evaluation) -> dict[str, object]:

@@ -206,7 +206,8 @@ def measure(session: Session, evaluation: Evaluation, answerer: Answerer, checkp
     judge = judge_sha256(session, evaluation.spec.reward, evaluation.score)
     parts = RecordWriter(folder, evaluation.record, checkpoint).parts
     journal = JudgementJournal(parts / JUDGEMENTS, judge)
-    with session.reward_runner(evaluation.score, evaluation.spec, journal) as runner:
+    runners = session.reward_runner(evaluation.score, evaluation.spec, journal)
+    with session.helpers.evaluation(evaluation.name, checkpoint), runners as runner:
         file = run_evaluation(evaluation, answerer, checkpoint, folder, session.observer, runner)
     warn_of_record(session.observer, evaluation.name, checkpoint, file)
     refuse_fallbacks(evaluation.name, checkpoint, file)

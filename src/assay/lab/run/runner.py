@@ -191,6 +191,7 @@ def proceed(session: Session) -> None:
         session = session.copy(observer=observer)
         try:
             with noted(session):
+                session.helpers.record_in(session.run.path)
                 session.observer.begin(session.run)
                 work(session)
                 drop_optimizer_states(session)
@@ -322,7 +323,7 @@ def train_stage(
         after_checkpoint=lambda answers, step: select(session, name, answers, step),
         guards=watch_stage(session.experiment, session.run, name, state.step),
         due=lambda step: why_due(session.experiment, name, step, steps),
-        costs=session.helpers.costs,
+        costs=session.helpers.step_costs,
     )
     truncate_metrics(session.run.metrics, name, state.step)
     session.observer.stage(name, stage.method, state.step, steps)
@@ -348,6 +349,7 @@ def train_stage(
         method = first_look(session, name, stage, method)
         method = with_step_metrics(stage, session.task, steps, method)
         look = validation_of(session, stage, given)
+        session.helpers.stage(name, state.step + 1)
         train(policy, method, optimizer, state, loop_settings(stage, steps), recorder, look)
     finally:
         if runner is not None:

@@ -6,22 +6,34 @@ What they were asked is counted here for metrics; judging is the rewards' own.
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import get_args
 
 import torch
 
 from assay.data.renderings.image_prompts import refuse_rendering
-from assay.data.row import Message
 from assay.errors import InputError, within
-from assay.experiment.helper_tables import WITHOUT_EFFECT, HelperSpec, Price
+from assay.experiment.helper_tables import WITHOUT_EFFECT, HelperSpec, Rate
+from assay.experiment.price_table import (
+    PATH,
+    SHIPPED,
+    TokenPrice,
+    nano,
+    price_at,
+    read_prices,
+    token_price,
+    units,
+)
 from assay.lab.setup.checkpoint_models import model_folder
+from assay.lab.setup.endpoint_helper import EndpointHelper
+from assay.lab.setup.helper_budgets import HelperBudgets
 from assay.lab.setup.language_learner import make_renderer
 from assay.lab.setup.local_helper import LocalHelper, load_weights
+from assay.lab.setup.metered_helper import Meter, metered
 from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
 from assay.lab.setup.vision_helper import FEATURE_BYTES, VisionHelper
 from assay.models.load import check_loadable
@@ -39,98 +51,60 @@ from assay.models.vision_language import (
     position_bytes,
     read_vision_config,
 )
-from assay.rl.policy import SampleKey, Sampling, Stop
+from assay.rl.policy import Sampling, Stop
 from assay.rollout.engines.cpu.engine import CACHE_BYTES, ROWS
 from assay.rollout.engines.endpoint.client import (
     DEADLINE_SECONDS,
     KEY,
+    PREFIX,
     Endpoint,
     EndpointError,
-    Unanswered,
     endpoint_of,
 )
-from assay.rollout.token_choice import key_state
+from assay.rollout.engines.endpoint.traffic import Bucket, Traffic
+from assay.runs.cost_ledger import CostLedger
 from assay.runs.run_names import run_checkpoint
-from assay.tasks.helper_model import HelperAnswer, HelperModel, Usage
+from assay.tasks.helper_model import BudgetScope, Caller, HelperModel, Usage
 
 KINDS = {**EXAMPLES, "scripted": "scripted:judge.jsonl"}
 """The kinds of a helper model's source, each with an example."""
 CONCURRENCY = 8
 """Requests that an endpoint is asked at once."""
+SCOPES: tuple[BudgetScope, ...] = get_args(BudgetScope)
 METRIC = "helper/"
 """Begins the metrics of helper models: `helper/NAME/cost` and the like."""
-
-
-@dataclass(frozen=True)
-class EndpointHelper:
-    """See `HelperModel`: a model behind an endpoint, asked from a pool of threads."""
-
-    name: str
-    endpoint: Endpoint
-    sampling: Sampling
-    rendering: str
-    concurrency: int
-    usage: Usage = field(default_factory=Usage)
-
-    @property
-    def fingerprint(self) -> str:
-        """The endpoint's URL and the model's name; what weights answer is not known."""
-        return f"{self.endpoint.url} {self.endpoint.model}"
-
-    @cached_property
-    def _threads(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self.concurrency, thread_name_prefix=f"assay-{self.name}")
-
-    def answer(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        sampling: Sampling,
-        keys: Sequence[SampleKey],
-    ) -> list[HelperAnswer]:
-        """See `HelperModel`. Raises EndpointError where no request can ever succeed."""
-
-        def one(messages: Sequence[Message], key: SampleKey) -> HelperAnswer:
-            # Servers take seeds of 31 bits.
-            seed = key_state(key) >> 33
-            try:
-                said = self.endpoint.say(messages, (), sampling, self.rendering, seed)
-            except Unanswered as error:
-                return HelperAnswer("", failure=f"endpoint: {error}")
-            return HelperAnswer(said.text, said.ended, said.prompt_tokens, said.completion_tokens)
-
-        answers = list(self._threads.map(one, conversations, keys))
-        self.usage.answered(answers)
-        return answers
-
-    def score(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        answers: Sequence[str],
-        ended: bool = False,
-    ) -> list[tuple[float, ...]]:
-        """Raise InputError: an endpoint gives text alone."""
-        problem = "a model behind an endpoint gives no log-probabilities"
-        fix = "score with a hf:, path:, pypi: or run: model"
-        raise InputError(problem, field=f"model.{self.name}.source", fix=fix)
 
 
 class HelperModels(Mapping[str, HelperModel]):
     """The declared helper models by name."""
 
-    def __init__(self, specs: Mapping[str, HelperSpec], root: Path, precision: Precision):
-        """`root` is the lab's: relative files count from there."""
-        self.specs, self.root, self.precision = specs, root, precision
+    def __init__(
+        self,
+        specs: Mapping[str, HelperSpec],
+        root: Path,
+        precision: Precision,
+        ledger: CostLedger | None = None,
+    ):
+        """`root` is the lab's: relative files count from there. With a ledger every call is
+        recorded and kept within the budgets of its model."""
+        self.specs, self.root, self.precision, self.ledger = specs, root, precision, ledger
         self._usage = {name: Usage() for name in specs}
+        self._budgets = {name: budgets_of(name, spec) for name, spec in specs.items()}
+        self._now = Caller()
         self._open: dict[str, HelperModel] = {}
         self._lock = threading.Lock()
-        self._told: dict[str, float] = {}
+        self._told: dict[str, dict[str, int]] = {}
         """The totals at the last `costs`."""
 
     def __getitem__(self, name: str) -> HelperModel:
         """The model, opened when it is first asked for. Raises InputError, KeyError."""
         with self._lock:
             if name not in self._open:
-                self._open[name] = self._opened(name, self.specs[name])
+                spec = self.specs[name]
+                opened = self._opened(name, spec)
+                if self.ledger is not None:
+                    opened = metered(opened, self._meter(name, spec, self.ledger))
+                self._open[name] = opened
             return self._open[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -149,9 +123,7 @@ class HelperModels(Mapping[str, HelperModel]):
             file = self.root / rest
             return ScriptedHelper(name, file, sampling, read_script(file), usage)
         if kind == "openai":
-            endpoint = endpoint_for(name, spec)
-            together = spec.concurrency or CONCURRENCY
-            return EndpointHelper(name, endpoint, sampling, spec.rendering, together, usage)
+            return EndpointHelper(name, endpoint_for(name, spec), sampling, spec.rendering, usage)
         with within(f"model.{name}.source"):
             folder = model_folder(spec.source, self.root, images=True)
         precision = helper_precision(spec, self.precision)
@@ -160,19 +132,62 @@ class HelperModels(Mapping[str, HelperModel]):
         weights = load_weights(folder, precision, spec.rendering)
         return LocalHelper(name, weights, sampling, usage)
 
+    def _meter(self, name: str, spec: HelperSpec, ledger: CostLedger) -> Meter:
+        price = price_of(name, spec, self.root)
+        refuse_unpriced(name, spec, price)
+        budgets = self._budgets[name]
+        return Meter(spec.source, ledger, budgets, price, lambda: self._now, spec.cache)
+
     def release(self) -> None:
-        """Let go of the models' memory; one that is asked again is opened again."""
+        """Let go of the models' memory and of the run's ledger; a model that is asked again is
+        opened again."""
         with self._lock:
             self._open.clear()
+            if self.ledger is not None:
+                self.ledger.close()
+
+    def record_in(self, folder: Path) -> None:
+        """Record in the ledger of the run in `folder`, what was asked before it was made included;
+        what the ledger holds counts in the budgets. Raises LedgerUnusable."""
+        if self.ledger is None or not self.specs:
+            return
+        self.ledger.move_to(folder)
+        calls = self.ledger.calls()
+        for budgets in self._budgets.values():
+            budgets.forget()
+            budgets.count(calls)
+
+    def stage(self, name: str, step: int) -> None:
+        """What is asked from now on is for a step of a stage."""
+        self._turn_to(Caller(name, step))
+
+    @contextmanager
+    def evaluation(self, name: str, checkpoint: str) -> Iterator[None]:
+        """What is asked inside is for an evaluation of a checkpoint; its step is the checkpoint's,
+        0 for a model that no stage trained."""
+        before = self._now
+        step = checkpoint.rpartition(".step-")[2]
+        self._turn_to(Caller(name, int(step) if step.isascii() and step.isdigit() else 0))
+        try:
+            yield
+        finally:
+            self._turn_to(before)
+
+    def _turn_to(self, now: Caller) -> None:
+        self._now = now
+        for budgets in self._budgets.values():
+            budgets.forget_problems()
 
     def recorded(self) -> dict[str, dict[str, str | Mapping[str, float]]]:
         """The tables with their fingerprints, for the manifest."""
         return {name: _recorded(spec, self[name], self.root) for name, spec in self.specs.items()}
 
     def check(self) -> None:
-        """Raise InputError for a script that cannot be read, EndpointError where an endpoint does
-        not answer, or not with its key. No weights are read."""
+        """Raise InputError for a script or a price table that cannot be read and for a price that
+        is not known, EndpointError where an endpoint does not answer, or not with its key. No
+        weights are read."""
         for name, spec in self.specs.items():
+            refuse_unpriced(name, spec, price_of(name, spec, self.root))
             kind, _, rest = spec.source.partition(":")
             if kind == "scripted":
                 read_script(self.root / rest)
@@ -185,15 +200,22 @@ class HelperModels(Mapping[str, HelperModel]):
                 check_folder(name, spec, folder)
 
     def costs(self) -> dict[str, float]:
-        """Requests, failures, tokens and money since the last call, as metrics of a step."""
-        total = {
-            f"{METRIC}{name}/{key}": value
-            for name, spec in self.specs.items()
-            for key, value in spent(self._usage[name], spec.price).items()
-        }
-        found = {key: value - self._told.get(key, 0.0) for key, value in total.items()}
-        self._told = total
+        """Requests, failures, tokens and money since the last call, as metrics of a step; no money
+        where no price is known."""
+        today, found = datetime.now(UTC).date(), dict[str, float]()
+        for name, spec in self.specs.items():
+            total = counted(self._usage[name])
+            before = self._told.get(name, {})
+            since = {key: value - before.get(key, 0) for key, value in total.items()}
+            self._told[name] = total
+            price = price_of(name, spec, self.root)(today)
+            found |= {f"{METRIC}{name}/{key}": value for key, value in spent(since, price).items()}
         return found
+
+    def step_costs(self) -> dict[str, float]:
+        """The `costs` of a step that has ended; the next one begins."""
+        self.stage(self._now.stage, self._now.step + 1)
+        return self.costs()
 
 
 def check_folder(name: str, spec: HelperSpec, folder: Path) -> None:
@@ -253,20 +275,68 @@ def sampling_of(spec: HelperSpec) -> Sampling:
     )
 
 
-def spent(usage: Usage, price: Price | None) -> dict[str, float]:
-    """What a helper model was asked; its cost is 0 without a price."""
-    each = price or Price()
-    cost = usage.prompt_tokens * each.prompt + usage.completion_tokens * each.completion
+def counted(usage: Usage) -> dict[str, int]:
+    """What a helper model was asked so far, by metric."""
+    read, wrote = usage.prompt_tokens, usage.completion_tokens
     return {
-        "requests": float(usage.requests),
-        "failures": float(usage.failures),
-        "uncounted": float(usage.uncounted),
-        "remembered": float(usage.remembered),
-        "prompt_tokens": float(usage.prompt_tokens),
-        "completion_tokens": float(usage.completion_tokens),
-        "tokens": float(usage.prompt_tokens + usage.completion_tokens),
-        "cost": cost / 1e6,
+        "requests": usage.requests,
+        "failures": usage.failures,
+        "uncounted": usage.uncounted,
+        "remembered": usage.remembered,
+        "prompt_tokens": read,
+        "completion_tokens": wrote,
+        "tokens": read + wrote,
     }
+
+
+def spent(counts: Mapping[str, int], price: TokenPrice | None) -> dict[str, float]:
+    """Counts as metrics, with their cost where a price is known."""
+    found = {key: float(count) for key, count in counts.items()}
+    if price is not None:
+        tokens = counts["prompt_tokens"], counts["completion_tokens"]
+        found["cost"] = units(price.of(*tokens))
+    return found
+
+
+def price_of(name: str, spec: HelperSpec, root: Path) -> Callable[[date], TokenPrice | None]:
+    """What a model's tokens cost on a day; None where that is not known. Raises InputError for a
+    price table that cannot be read."""
+    written, model = spec.written_price, spec.source.removeprefix(PREFIX)
+    if written is not None:
+        price = token_price(written.prompt, written.completion)
+        return lambda day: price
+    if spec.price is not None or model == spec.source:
+        return lambda day: None
+    file = SHIPPED if spec.prices is None else root / spec.prices.removeprefix(PATH)
+    with within(f"model.{name}.prices"):
+        prices = read_prices(file)
+    return lambda day: price_at(prices, model, day)
+
+
+def refuse_unpriced(
+    name: str, spec: HelperSpec, price: Callable[[date], TokenPrice | None]
+) -> None:
+    """Raise InputError for a model behind an endpoint whose price is neither known nor said not to
+    be."""
+    if not spec.source.startswith(PREFIX) or spec.price == "unknown":
+        return
+    if price(datetime.now(UTC).date()) is None:
+        problem = f"what {spec.source!r} costs is not known"
+        fix = (
+            "write price = { prompt = ..., completion = ... } per million tokens, prices = "
+            '"path:FILE", or price = "unknown" for N/A'
+        )
+        raise InputError(problem, field=f"model.{name}.price", fix=fix)
+
+
+def budgets_of(name: str, spec: HelperSpec) -> HelperBudgets:
+    """The budgets of a model, nothing of which is spent."""
+    limits: dict[BudgetScope, int] = {}
+    for scope in SCOPES:
+        amount = getattr(spec.budget, scope, None)
+        if amount is not None:
+            limits[scope] = nano(amount)
+    return HelperBudgets(name, limits)
 
 
 def endpoint_for(name: str, spec: HelperSpec) -> Endpoint:
@@ -276,7 +346,15 @@ def endpoint_for(name: str, spec: HelperSpec) -> Endpoint:
             problem = f"the environment has no {spec.key}"
             raise EndpointError(problem, field="key", fix=f"export {spec.key}=...")
         endpoint = endpoint_of(spec.source, spec.endpoint, spec.key or KEY)
-    return replace(endpoint, deadline=spec.deadline or DEADLINE_SECONDS)
+    deadline = spec.deadline or DEADLINE_SECONDS
+    rate = spec.rate or Rate()
+    traffic = Traffic(
+        spec.concurrency or CONCURRENCY,
+        None if rate.requests is None else Bucket(rate.requests),
+        None if rate.tokens is None else Bucket(rate.tokens),
+    )
+    timeout = spec.timeout or deadline / 2
+    return replace(endpoint, deadline=deadline, timeout=timeout, traffic=traffic)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from assay.lab.setup.prepare import DataSet, prepare_set
 from assay.lab.setup.selector_learner import SELECTOR, SelectorLearner
 from assay.lab.setup.stage_input import StageInput
 from assay.models.precision import Precision, choose_precision
+from assay.runs.cost_ledger import CostLedger
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.sandbox.isolation import choose_isolation
@@ -100,7 +101,8 @@ class Session:
     @cached_property
     def helpers(self) -> HelperModels:
         """The experiment's helper models by name, each opened when it is first asked for."""
-        return HelperModels(self.experiment.helpers, self.run.root, self.precision)
+        specs, root = self.experiment.helpers, self.run.root
+        return HelperModels(specs, root, self.precision, CostLedger())
 
     def stage_input(
         self,

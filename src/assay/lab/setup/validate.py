@@ -16,6 +16,7 @@ from assay.errors import InputError, nearest
 from assay.experiment.base_table import Table
 from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import parse_override
+from assay.experiment.price_table import TokenPrice
 from assay.experiment.problems import Problem
 from assay.experiment.read_file import (
     ExperimentSource,
@@ -29,7 +30,7 @@ from assay.experiment.reward_tables import Bounds, Reward, RewardPart, parts_of
 from assay.experiment.selection_tables import FILE, SELECTIONS
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, StageSpec
 from assay.lab.monitor.sinks.sink_register import refusals
-from assay.lab.setup.helper_models import KINDS, METRIC, spent
+from assay.lab.setup.helper_models import KINDS, METRIC, counted, spent
 from assay.lab.setup.learner import model_kinds
 from assay.lab.setup.reward_parts import WorthNothing, known_outcomes, table_part
 from assay.rl.advantages import ADVANTAGES, GROUPLESS_ESTIMATORS, PART_ESTIMATORS, READS
@@ -148,7 +149,8 @@ def _metrics(experiment: Experiment, skill: Task) -> Iterator[Problem | None]:
         if metric.startswith(METRIC):
             name, _, key = metric.removeprefix(METRIC).partition("/")
             yield _unknown(path, name, experiment.helpers, "helper model")
-            yield _unknown(path, key, spent(Usage(), None), "metric of helper models")
+            known = spent(counted(Usage()), TokenPrice(0, 0))
+            yield _unknown(path, key, known, "metric of helper models")
         elif metric in own and any(method != "sft" for method in methods):
             continue
         elif not any(is_written(metric, method) for method in methods):

@@ -1,8 +1,9 @@
 """Asks a model behind an OpenAI-compatible endpoint: messages and tools in, text out.
 
 An answer has no tokens or log-probabilities, so such a model can be measured and not trained.
-Temporary failures are retried after pauses, within one deadline; a request without an answer then
-is `Unanswered`, never an empty answer, and an answer that was paid for and cannot be kept is not
+Requests run side by side on one event loop (`connections`), when `traffic` lets them. Temporary
+failures are retried after pauses, within one deadline; a request without an answer then is
+`Unanswered`, never an empty answer, and an answer that was paid for and cannot be kept is not
 asked for again. The key comes from the environment and is removed from messages, records,
 representations and answers.
 
@@ -15,14 +16,12 @@ import asyncio
 import json
 import os
 import random
-import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -35,6 +34,7 @@ from assay.data.renderings.rendering import RENDERINGS, UnknownRenderingError
 from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.rl.policy import Sampling
+from assay.rollout.engines.endpoint.connections import Connections, Late, Oversized, Reply
 from assay.rollout.engines.endpoint.key_redaction import holds_key, redact
 from assay.rollout.engines.endpoint.openai_text import (
     Garbled,
@@ -47,6 +47,7 @@ from assay.rollout.engines.endpoint.openai_text import (
     read_answer,
     token_counts,
 )
+from assay.rollout.engines.endpoint.traffic import Traffic
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 20.0
 LONGEST_ASKED = 120.0
@@ -85,69 +86,6 @@ def asked_seconds(retry_after: str, now: datetime | None = None) -> float | None
 
 MOST_BYTES = 16 << 20
 """The largest answer that is read."""
-
-
-class Late(Exception):
-    """There was no whole answer within the deadline."""
-
-
-class Oversized(Exception):
-    """An answer longer than MOST_BYTES, or compressed although that was not asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A server's answer."""
-
-    status: int
-    body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
-    """By names in small letters."""
-
-
-def send(
-    method: str, url: str, headers: Mapping[str, str], body: bytes | None, seconds: float
-) -> Reply:
-    """The answer to one request; for threads without an event loop.
-
-    Raises Late, Oversized, and httpx.HTTPError where there is no connection or no HTTP.
-    """
-    return asyncio.run(_within(method, url, headers, body, max(seconds, 0.001)))
-
-
-async def _within(
-    method: str, url: str, headers: Mapping[str, str], body: bytes | None, seconds: float
-) -> Reply:
-    try:
-        async with asyncio.timeout(seconds):
-            return await _send(method, url, headers, body)
-    except TimeoutError as error:
-        raise Late from error
-
-
-async def _send(method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
-    sent = {**headers, "Accept-Encoding": "identity"}
-    if body is not None:
-        sent["Content-Type"] = "application/json"
-    received = bytearray()
-    # A client for each request: no cookie, no connection and no lock is shared between threads.
-    client = httpx.AsyncClient(follow_redirects=False, timeout=None, verify=_certificates())
-    async with client, client.stream(method, url, headers=sent, content=body) as response:
-        if response.headers.get("content-encoding", "identity").lower() != "identity":
-            raise Oversized("a compressed answer")
-        async for piece in response.aiter_raw():
-            received += piece
-            if len(received) > MOST_BYTES:
-                raise Oversized(f"more than {MOST_BYTES} bytes")
-    return Reply(response.status_code, bytes(received), dict(response.headers))
-
-
-@cache
-def _certificates() -> ssl.SSLContext:
-    """Reading the certificates takes longer than a request."""
-    return httpx.create_ssl_context()
-
-
 PREFIX = "openai:"
 URL, KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 ATTEMPTS = 6
@@ -159,6 +97,14 @@ WRONG_ASKER = (401, 403, 404)
 """Refusals that every further request would meet as well."""
 PASSING = (408, 409, 425, 429)
 """Refusals that may pass, as in OpenAI's own client; so may every 5xx."""
+OVERLOADED = (429, 503, 529)
+"""Refusals that ask for fewer requests at once."""
+OVERLOADS = frozenset(("deadline", *(f"HTTP {status}" for status in OVERLOADED)))
+"""Reasons of `Unanswered` after which fewer requests are sent at once."""
+GATEWAY = (502, 504)
+"""Refusals by what stands before a model, which may have answered, and charged, all the same."""
+BYTES_PER_TOKEN = 4
+"""Of text, about, for rates of tokens."""
 
 
 class EndpointError(InputError):
@@ -168,9 +114,42 @@ class EndpointError(InputError):
 class Unanswered(Exception):
     """One request has no answer. `reason` is short, the same for failures of one kind."""
 
-    def __init__(self, reason: str, detail: str = ""):
+    def __init__(
+        self,
+        reason: str,
+        detail: str = "",
+        *,
+        passing: bool = False,
+        charged: bool = False,
+        retry_after: str | None = None,
+    ):
+        """`passing` says whether asking again may help, `charged` whether the server may have
+        charged for it all the same; `retry_after` is the server's."""
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason, self.detail = reason, detail
+        self.passing, self.charged, self.retry_after = passing, charged, retry_after
+
+
+class Charge(Protocol):
+    """Keeps account of the attempts at one answer; called on the event loop, and does not wait."""
+
+    def attempt(self) -> None:
+        """Before each attempt is sent. What it raises keeps the attempt from being sent."""
+        ...
+
+    def lost(self) -> None:
+        """After an attempt that has no answer and may have been charged."""
+        ...
+
+
+class Free:
+    """The charge of what nobody keeps account of."""
+
+    def attempt(self) -> None:
+        """See `Charge`."""
+
+    def lost(self) -> None:
+        """See `Charge`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +162,18 @@ class Said:
     completion_tokens: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """One request, and how its answer is read."""
+
+    path: str
+    body: Callable[[], Mapping[str, Any]]
+    """Made anew for each attempt: a thousand that wait would not fit in memory with images."""
+    read: Callable[[Any], Said]
+    tokens: int
+    """That it reads and writes, about."""
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """Where a model is asked; safe to use from several threads."""
@@ -191,10 +182,15 @@ class Endpoint:
     model: str
     key: str | None = field(default=None, repr=False)
     deadline: float = DEADLINE_SECONDS
-    pause: Callable[[float], None] = field(default=time.sleep, repr=False)
-    """Waits so many seconds. What it takes longer than that does not count against a deadline."""
+    pause: Callable[[float], Awaitable[None] | None] = field(default=asyncio.sleep, repr=False)
+    """Waits so many seconds, on the event loop. What it takes longer than that does not count
+    against a deadline, nor does waiting for a turn."""
     variable: str = KEY
     """The environment variable that the key is read from, for messages."""
+    timeout: float | None = None
+    """Seconds for one attempt; None leaves it all of the deadline."""
+    traffic: Traffic = field(default_factory=Traffic, repr=False, compare=False)
+    connections: Connections = field(default_factory=Connections, repr=False, compare=False)
 
     def say(
         self,
@@ -204,70 +200,119 @@ class Endpoint:
         rendering: str = "auto",
         seed: int | None = None,
     ) -> Said:
-        """What the model says next.
+        """What the model says next; waits for it. See `asked`."""
+        return self.connections.wait(self.asked(messages, tools, sampling, rendering, seed))
+
+    async def asked(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        sampling: Sampling,
+        rendering: str = "auto",
+        seed: int | None = None,
+        charge: Charge | None = None,
+    ) -> Said:
+        """What the model says next; on the event loop of `connections`.
 
         Images go to the chat endpoint as data URLs. Raises Unanswered, EndpointError where no
-        request can ever succeed, UnknownRenderingError, and DataError for an image that a
-        rendering cannot carry or whose file has changed.
+        request can ever succeed, UnknownRenderingError, DataError for an image that a rendering
+        cannot carry or whose file has changed, and what `charge` raises.
         """
         if rendering not in ("auto", "template"):
             refuse_images(messages, f"rendering {rendering!r}", "ask with rendering = 'auto'")
-        settings = _settings(sampling, seed)
+        question = self._question(messages, tools, sampling, rendering, seed)
+        return await self._ask(question, charge or Free())
+
+    def _question(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        sampling: Sampling,
+        rendering: str,
+        seed: int | None,
+    ) -> _Question:
+        settings = {"model": self.model, **_settings(sampling, seed)}
+        written = sum(len(message.content) for message in messages)
+        tokens = written // BYTES_PER_TOKEN + sampling.max_tokens
         if rendering in ("auto", "template", "hermes"):
-            names = portable(() if rendering == "hermes" else tools)
-            plain = hermes.flatten(messages, tools) if rendering == "hermes" else messages
-            body = {"model": self.model, **_chat(plain, names), **settings}
-            return self._ask(
-                "chat/completions", body, lambda a: self._said(*chat_text(a, names), a)
-            )
-        body = {"model": self.model, "prompt": _text(rendering, messages, tools), **settings}
-        return self._ask("completions", body, lambda a: self._said(*completion_text(a), a))
+            hermes_text = rendering == "hermes"
+            names = portable(() if hermes_text else tools)
+
+            def body() -> Mapping[str, Any]:
+                plain = hermes.flatten(messages, tools) if hermes_text else messages
+                return {**settings, **_chat(plain, names)}
+
+            def read(answer: Any) -> Said:
+                return self._said(*chat_text(answer, names), answer)
+
+            return _Question("chat/completions", body, read, tokens)
+        text = _text(rendering, messages, tools)
+        return _Question(
+            "completions",
+            lambda: {**settings, "prompt": text},
+            lambda answer: self._said(*completion_text(answer), answer),
+            tokens,
+        )
 
     def check(self) -> None:
         """Raise EndpointError if nothing answers there, or not with this key."""
         try:
-            status = self._send("GET", "models", None, self.deadline).status
+            status = self.connections.wait(self._send("GET", "models", None, self.deadline)).status
         except (httpx.HTTPError, httpx.InvalidURL, Late, Oversized) as error:
             problem = f"{self.url} does not answer: {type(error).__name__}"
             raise EndpointError(problem, field="endpoint", fix=f"check the URL ({URL})") from error
         if status in (401, 403):
             raise self._refused(status)
 
-    def _ask(self, path: str, body: Mapping[str, Any], read: Callable[[Any], Said]) -> Said:
+    async def _ask(self, question: _Question, charge: Charge) -> Said:
         """Ask until there is an answer, the deadline has come, or asking again is of no use."""
-        end = time.monotonic() + self.deadline
+        left = self.deadline
         for attempt in range(ATTEMPTS):
-            said, retry_after = self._attempt(path, body, read, end - time.monotonic())
+            async with self.traffic.turn(question.tokens) as number:
+                charge.attempt()
+                begun = time.monotonic()
+                said = await self._attempt(question, min(left, self.timeout or left))
+                left -= time.monotonic() - begun
+                self._tell_traffic(said, number, question.tokens)
             if isinstance(said, Said):
                 return said
-            wait = pause_before(attempt, retry_after)
-            if attempt + 1 == ATTEMPTS or time.monotonic() + wait > end:
+            if said.charged:
+                charge.lost()
+            wait = pause_before(attempt, said.retry_after)
+            if not said.passing or attempt + 1 == ATTEMPTS or wait > left:
                 raise said
-            begun = time.monotonic()
-            self.pause(wait)
-            end += max(0.0, time.monotonic() - begun - wait)
+            paused = self.pause(wait)
+            if paused is not None:
+                await paused
+            left -= wait
         raise AssertionError("the last attempt returns or raises")
 
-    def _attempt(
-        self, path: str, body: Mapping[str, Any], read: Callable[[Any], Said], seconds: float
-    ) -> tuple[Said | Unanswered, str | None]:
-        """An answer, or a temporary failure with the server's `Retry-After`.
-
-        Raises Unanswered and EndpointError for failures that are permanent.
-        """
+    async def _attempt(self, question: _Question, seconds: float) -> Said | Unanswered:
+        """An answer, or why there is none. Raises EndpointError."""
         try:
-            reply = self._send("POST", path, body, seconds)
+            reply = await self._send("POST", question.path, question.body(), seconds)
             if reply.status == 200:
-                return read(read_answer(reply.body)), None
+                return question.read(read_answer(reply.body))
         except Late:
-            return Unanswered("deadline"), None
+            return Unanswered("deadline", passing=True, charged=True)
         except httpx.HTTPError as error:
-            return Unanswered(f"connection: {type(error).__name__}"), None
+            refused = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            reason = f"connection: {type(error).__name__}"
+            return Unanswered(reason, passing=True, charged=not refused)
         except (Unusable, Oversized) as error:
-            raise Unanswered("unusable answer", self._shown(str(error))) from error
+            return Unanswered("unusable answer", self._shown(str(error)), charged=True)
         except Garbled as error:
-            return Unanswered("garbled answer", self._shown(str(error))), None
-        return self._not_answered(reply), reply.headers.get("retry-after")
+            shown = self._shown(str(error))
+            return Unanswered("garbled answer", shown, passing=True, charged=True)
+        return self._not_answered(reply)
+
+    def _tell_traffic(self, said: Said | Unanswered, number: int, estimate: int) -> None:
+        if isinstance(said, Said):
+            self.traffic.answered()
+            if said.prompt_tokens is not None and said.completion_tokens is not None:
+                self.traffic.used(estimate, said.prompt_tokens + said.completion_tokens)
+        elif said.reason in OVERLOADS:
+            self.traffic.overloaded(number)
 
     def _said(self, text: str, finish: str, answer: Any) -> Said:
         """An answer as it is kept. Raises Unusable."""
@@ -275,21 +320,25 @@ class Endpoint:
         return Said(redact(text, self.key, answer=True), ended, *token_counts(answer))
 
     def _not_answered(self, reply: Reply) -> Unanswered:
-        """The failure that a status stands for; raised where it is permanent."""
+        """The failure that a status stands for. Raises EndpointError."""
         said = self._shown(reply.body.decode("utf-8", "replace"))
         if reply.status in WRONG_ASKER:
             raise self._refused(reply.status, said)
-        failure = Unanswered(f"HTTP {reply.status}", said)
-        if reply.status < 500 and reply.status not in PASSING:
-            raise failure
-        return failure
+        return Unanswered(
+            f"HTTP {reply.status}",
+            said,
+            passing=reply.status >= 500 or reply.status in PASSING,
+            charged=reply.status in GATEWAY,
+            retry_after=reply.headers.get("retry-after"),
+        )
 
-    def _send(self, method: str, path: str, body: Any, seconds: float) -> Reply:
+    async def _send(self, method: str, path: str, body: Any, seconds: float) -> Reply:
         """One request and its answer, the whole of it within `seconds`."""
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         url = f"{self.url.rstrip('/')}/{path}"
         content = None if body is None else sendable(body)
-        return send(method, url, headers, content, seconds)
+        bounds = {"seconds": seconds, "most_bytes": MOST_BYTES}
+        return await self.connections.send(method, url, headers, content, **bounds)
 
     def _refused(self, status: int, said: str = "") -> EndpointError:
         fix = f"check the model's name {self.model!r} and the URL"

@@ -1,0 +1,190 @@
+"""What a run's helper models cost: sums of its ledger, means, and a forecast of the whole run.
+
+A cost that is not known is None, never 0; so is each sum that it is part of. Shows nothing.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from assay.experiment.price_table import units
+from assay.experiment.read_file import read_experiment
+from assay.judge.trends import Forecast, forecast_total
+from assay.lab.monitor.stage_health import planned_steps
+from assay.runs.cost_ledger import LedgerCall, read_calls
+from assay.runs.metrics import read_metrics
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import read_status
+
+FEWEST = 3
+"""Steps that a forecast needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostLine:
+    """The sums of some calls. Money is in units of the price's currency."""
+
+    name: str
+    calls: int
+    """That were sent; scores count as one a batch."""
+    remembered: int
+    """Answers that were known from before."""
+    failed: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float | None
+    """Of what was counted; None where the price of a call is not known."""
+    uncertain: float
+    """That may have been charged besides, at most."""
+    mean: float | None
+    """Of a call that was sent."""
+    seconds: float
+    """Of a call that was sent, in the mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostsAhead:
+    """What the run is going to cost."""
+
+    stage: str = ""
+    """The last stage that recorded a step; "" where none has."""
+    recorded: int = 0
+    """Steps of it that are recorded."""
+    planned: int | None = None
+    forecast: Forecast | None = None
+    """Of the whole run's cost at the end of that stage."""
+    missing: tuple[str, ...] = ()
+    """Stages and evaluations that it leaves out, because they have not begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunCosts:
+    """The costs of one run."""
+
+    run: RunDirectory
+    total: CostLine | None
+    """None where nothing was asked."""
+    models: tuple[CostLine, ...]
+    stages: tuple[CostLine, ...]
+    operators: tuple[CostLine, ...]
+    problems: tuple[CostLine, ...]
+    """The dearest first."""
+    steps: tuple[CostLine, ...]
+    """Of stages and of evaluations of checkpoints, in the order in which they began."""
+    per_call: float | None
+    per_problem: float | None
+    """Of one completion of a problem, in the mean."""
+    per_step: float | None
+    """Of a step of a stage, in the mean."""
+    ahead: CostsAhead | None
+    """None for a run that has finished."""
+
+
+def run_costs(run: RunDirectory) -> RunCosts:
+    """The costs of a run. Raises LedgerUnusable, and what reading its files raises."""
+    calls = read_calls(run.path)
+    by_step = _lines(calls, lambda call: f"{call.stage or '-'} {call.step}")
+    stages = tuple(read_experiment(run.spec).stage)
+    trained = [call for call in calls if call.stage in stages and call.step]
+    return RunCosts(
+        run=run,
+        total=_line("", calls) if calls else None,
+        models=_lines(calls, lambda call: call.model),
+        stages=_lines(calls, lambda call: call.stage or "-"),
+        operators=_lines(calls, lambda call: call.operator),
+        problems=_dearest(_lines(calls, lambda call: call.problem)),
+        steps=by_step,
+        per_call=_mean(calls, sum(sent(call) for call in calls)),
+        per_problem=_mean_of(calls, lambda call: call.problem and completion_of(call)),
+        per_step=_mean_of(trained, lambda call: f"{call.stage} {call.step}"),
+        ahead=_ahead(run, calls),
+    )
+
+
+def sent(call: LedgerCall) -> bool:
+    """Whether a call went to its model."""
+    return call.status != "remembered"
+
+
+def completion_of(call: LedgerCall) -> str:
+    """Names the completion that a call was for."""
+    return "\x1f".join((call.stage, str(call.step), call.problem, call.completion))
+
+
+def _ahead(run: RunDirectory, calls: Sequence[LedgerCall]) -> CostsAhead | None:
+    if read_status(run.path).status == "finished":
+        return None
+    experiment, lines = read_experiment(run.spec), read_metrics(run.metrics)
+    begun = {call.stage for call in calls} | {line["stage"] for line in lines}
+    missing = tuple(n for n in (*experiment.stage, *experiment.evaluate) if n not in begun)
+    if not lines:
+        return CostsAhead(missing=missing)
+    stage = lines[-1]["stage"]
+    steps = [line["step"] for line in lines if line["stage"] == stage]
+    planned = planned_steps(run, experiment, stage)
+    forecast = _forecast(calls, stage, steps, planned)
+    return CostsAhead(stage, len(steps), planned, forecast, missing)
+
+
+def _forecast(
+    calls: Sequence[LedgerCall], stage: str, steps: Sequence[int], planned: int | None
+) -> Forecast | None:
+    """None for fewer than FEWEST steps, without a plan, and where a cost is not known."""
+    if planned is None or len(steps) < FEWEST or not all(map(known, calls)):
+        return None
+    each: Counter[int] = Counter()
+    for call in calls:
+        if call.stage == stage and call.step in set(steps):
+            each[call.step] += call.most
+    before = sum(call.most for call in calls) - each.total()
+    costs = [units(each[step]) for step in steps]
+    return forecast_total(costs, max(planned - steps[-1], 0), planned, units(before))
+
+
+def known(call: LedgerCall) -> bool:
+    """Whether a call's cost is known, up to what is uncertain."""
+    return call.cost is not None or (call.priced and call.kind == "answer")
+
+
+def _lines(calls: Iterable[LedgerCall], name: Callable[[LedgerCall], str]) -> tuple[CostLine, ...]:
+    """A line for each name but "", in the order of their first calls."""
+    groups: defaultdict[str, list[LedgerCall]] = defaultdict(list)
+    for call in calls:
+        groups[name(call)].append(call)
+    return tuple(_line(each, found) for each, found in groups.items() if each)
+
+
+def _line(name: str, calls: Sequence[LedgerCall]) -> CostLine:
+    count = sum(map(sent, calls))
+    return CostLine(
+        name,
+        count,
+        len(calls) - count,
+        sum(call.status == "failed" for call in calls),
+        sum(call.prompt_tokens or 0 for call in calls if sent(call)),
+        sum(call.completion_tokens or 0 for call in calls if sent(call)),
+        cost_of(calls),
+        units(sum(call.uncertain for call in calls)),
+        _mean(calls, count),
+        sum(call.seconds for call in calls) / count if count else 0.0,
+    )
+
+
+def cost_of(calls: Sequence[LedgerCall]) -> float | None:
+    """What was counted; None where a cost is not known."""
+    return units(sum(call.cost or 0 for call in calls)) if all(map(known, calls)) else None
+
+
+def _mean(calls: Sequence[LedgerCall], count: int) -> float | None:
+    cost = cost_of(calls)
+    return None if cost is None or not count else cost / count
+
+
+def _mean_of(calls: Sequence[LedgerCall], name: Callable[[LedgerCall], str]) -> float | None:
+    """The mean cost of what `name` tells apart, calls that it gives no name left out."""
+    named = [call for call in calls if name(call)]
+    return _mean(named, len({name(call) for call in named}))
+
+
+def _dearest(lines: Sequence[CostLine]) -> tuple[CostLine, ...]:
+    return tuple(sorted(lines, key=lambda line: (line.cost is None, -(line.cost or 0.0))))

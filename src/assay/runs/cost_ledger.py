@@ -1,0 +1,224 @@
+"""The cost ledger of a run: every call of a helper model, and answers that need not be paid twice.
+
+A SQLite file in the run's folder. A call is written before it is sent, with the most that it can
+cost, and again when it has ended, so that after a kill nothing that may have been charged is
+missing. Money is in nano-units of the price's currency. What may be spent is not decided here.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+from assay.errors import RunFailure
+
+LEDGER = "costs.sqlite"
+WAIT_SECONDS = 60.0
+"""For another process that reads or writes."""
+
+Status = Literal["sent", "answered", "failed", "remembered"]
+"""On its way, or left there by a kill; answered; without an answer; known from before."""
+
+
+class LedgerUnusable(RunFailure):
+    """The ledger cannot be read or written; nothing is asked that it could not record."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCall:
+    """One call of a helper model: a row of the ledger."""
+
+    at: str
+    """When it began, in UTC: `2026-11-24T02:13:44.123Z`."""
+    model: str
+    """The name of the model's table."""
+    source: str
+    """The table's source, such as `openai:gpt-4o-mini`."""
+    kind: Literal["answer", "score"] = "answer"
+    """Scores are of a model in this process; a row is then one batch of them."""
+    stage: str = ""
+    """A stage or an evaluation."""
+    step: int = 0
+    """Of the stage, from 1; 0 in evaluations and where it is not known."""
+    problem: str = ""
+    completion: str = ""
+    operator: str = ""
+    status: Status = "sent"
+    attempts: int = 0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    """None where they were not counted."""
+    prompt_price: int | None = None
+    completion_price: int | None = None
+    """Nano-units per million tokens; None where no price is known."""
+    cost: int | None = None
+    """Nano-units of the counted tokens; None where price or tokens are not known."""
+    uncertain: int = 0
+    """Nano-units that may have been charged besides, at most: for attempts that were lost, an
+    answer whose tokens were not counted, or a call that a kill left on its way."""
+    seconds: float = 0.0
+    """From its first attempt to its end, pauses included."""
+    why: str = ""
+    """Why it has no answer."""
+
+    @property
+    def priced(self) -> bool:
+        """Whether it is known what its tokens cost; a remembered answer always costs 0."""
+        return self.prompt_price is not None or self.status == "remembered"
+
+    @property
+    def most(self) -> int:
+        """Nano-units that it cost at most; budgets count these."""
+        return (self.cost or 0) + self.uncertain
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAnswer:
+    """An answer that was paid for."""
+
+    text: str
+    ended: str
+    prompt_tokens: int | None
+    completion_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a call stands, for `CostLedger.update`."""
+
+    file: Path | None
+    number: int
+
+
+COLUMNS = tuple(each.name for each in fields(LedgerCall))
+INTEGERS = {
+    *("step", "attempts", "prompt_tokens", "completion_tokens"),
+    *("prompt_price", "completion_price", "cost", "uncertain"),
+}
+
+
+def _declared(name: str) -> str:
+    return f"{name} {'INTEGER' if name in INTEGERS else 'REAL' if name == 'seconds' else 'TEXT'}"
+
+
+SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS calls (id INTEGER PRIMARY KEY, {", ".join(map(_declared, COLUMNS))});
+CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, text TEXT NOT NULL, ended TEXT NOT NULL,
+ prompt_tokens INTEGER, completion_tokens INTEGER) WITHOUT ROWID;
+"""
+INSERT = f"INSERT INTO calls ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
+ANSWER = "SELECT text, ended, prompt_tokens, completion_tokens FROM answers WHERE key = ?"
+UPDATE = f"UPDATE calls SET {', '.join(f'{name} = ?' for name in COLUMNS)} WHERE id = ?"
+
+
+class CostLedger:
+    """The ledger that calls are written to; safe to use from several threads. It begins in memory,
+    until a run's folder is there to hold it."""
+
+    def __init__(self) -> None:
+        """An empty ledger in memory."""
+        self._lock = threading.Lock()
+        self._store = _opened(":memory:")
+        self.file: Path | None = None
+
+    def move_to(self, folder: Path) -> None:
+        """Go on in the ledger of a run's folder, to which what is in memory is added."""
+        file = folder / LEDGER
+        if self.file == file:
+            return
+        with self._lock, _usable(file):
+            calls = self._all() if self.file is None else []
+            store = _opened(str(file))
+            with store:
+                store.executemany(INSERT, [astuple(call) for call in calls])
+            self._store.close()
+            self._store, self.file = store, file
+
+    def close(self) -> None:
+        """Close the run's file; what is written from now on stays in memory."""
+        with self._lock, _usable(self.file):
+            self._store.close()
+            self._store, self.file = _opened(":memory:"), None
+
+    def begin(self, call: LedgerCall) -> Place:
+        """Write a call before it is sent; returns where it stands."""
+        with self._lock, _usable(self.file), self._store:
+            number = self._store.execute(INSERT, astuple(call)).lastrowid
+            assert number is not None
+            return Place(self.file, number)
+
+    def update(self, place: Place, call: LedgerCall) -> None:
+        """Write a call again; one that outlived its run stays there as one on its way."""
+        with self._lock, _usable(self.file), self._store:
+            if place.file == self.file:
+                self._store.execute(UPDATE, (*astuple(call), place.number))
+
+    def add(self, calls: Sequence[LedgerCall]) -> None:
+        """Write calls that have ended."""
+        with self._lock, _usable(self.file), self._store:
+            self._store.executemany(INSERT, [astuple(call) for call in calls])
+
+    def calls(self) -> list[LedgerCall]:
+        """All calls, oldest first."""
+        with self._lock, _usable(self.file):
+            return self._all()
+
+    def known(self, key: str) -> KnownAnswer | None:
+        """The answer to what `key` names; None if there is none."""
+        with self._lock, _usable(self.file):
+            query = (
+                "SELECT text, ended, prompt_tokens, completion_tokens FROM answers WHERE key = ?"
+            )
+            row = self._store.execute(query, (key,)).fetchone()
+        return None if row is None else KnownAnswer(*row)
+
+    def remember(self, key: str, answer: KnownAnswer) -> None:
+        """Keep an answer; of two to the same, the first stays."""
+        with self._lock, _usable(self.file), self._store:
+            values = (key, *astuple(answer))
+            self._store.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?)", values)
+
+    def _all(self) -> list[LedgerCall]:
+        return _calls(self._store)
+
+
+def read_calls(folder: Path) -> list[LedgerCall]:
+    """The calls of the run in a folder, oldest first; none where it has no ledger. Raises
+    LedgerUnusable."""
+    file = folder / LEDGER
+    if not file.exists():
+        return []
+    with _usable(file), closing(_opened(str(file), changes=False)) as store:
+        return _calls(store)
+
+
+def _calls(store: sqlite3.Connection) -> list[LedgerCall]:
+    rows = store.execute(f"SELECT {', '.join(COLUMNS)} FROM calls ORDER BY id")
+    return [LedgerCall(*row) for row in rows]
+
+
+def _opened(file: str, changes: bool = True) -> sqlite3.Connection:
+    if not changes:
+        uri = f"{Path(file).resolve().as_uri()}?mode=ro"
+        return sqlite3.connect(uri, uri=True, timeout=WAIT_SECONDS)
+    store = sqlite3.connect(file, timeout=WAIT_SECONDS, check_same_thread=False)
+    # A kill of the process loses nothing; one of the machine the calls since the last checkpoint.
+    store.execute("PRAGMA journal_mode = WAL")
+    store.execute("PRAGMA synchronous = NORMAL")
+    store.executescript(SCHEMA)
+    return store
+
+
+@contextmanager
+def _usable(file: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        place = "the ledger in memory" if file is None else str(file)
+        problem = f"{place}: the cost ledger cannot be used: {error}"
+        raise LedgerUnusable(
+            f"{problem} (move it away to begin another; budgets then forget)"
+        ) from error
