@@ -66,9 +66,12 @@ def group_of(stage: StoredStage, given: StageInput, row: Row) -> tuple[Episode, 
     ):
         judge = None  # What is sampled is judged by a model; held-out candidates carry a reward.
     rewards = candidate_rewards(stage, judge, row)
+    if not rewards:
+        return ()
+    turns = stored_turns(given.encoder, given.task, row, candidates_of(row))
     return tuple(
-        candidate_episode(given, row, n, candidate, reward)
-        for n, (candidate, reward) in enumerate(zip(candidates_of(row), rewards, strict=False))
+        Episode(f"{row.id}#{n}", row.id, own, reward)
+        for n, (own, reward) in enumerate(zip(turns, rewards, strict=True))
     )
 
 
@@ -85,14 +88,6 @@ def candidates_of(row: Row) -> Sequence[Mapping[str, Any]]:
         fix = "give each row a list of {text, reward}, or sample them"
         raise NoStoredGroups("no candidates", file=row.origin, field=CANDIDATES, fix=fix)
     return candidates
-
-
-def candidate_episode(
-    given: StageInput, row: Row, index: int, candidate: Mapping[str, Any], reward: Reward
-) -> Episode:
-    """A judged candidate as an episode."""
-    turns = stored_turns(given.encoder, given.task, row, candidate)
-    return Episode(f"{row.id}#{index}", row.id, turns, reward)
 
 
 def held_out_groups(
