@@ -16,7 +16,7 @@ from assay.experiment.data_tables import DataSpec
 from assay.experiment.helper_tables import HelperSpec, models_apart
 from assay.experiment.selection_tables import SELECTIONS, SelectionsSpec
 from assay.experiment.selector_table import KINDS, SCHEME, UNTRAINED, SelectorSpec
-from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SamplingStage, StageSpec
+from assay.experiment.stage_tables import OTHER_RUN, DpoStage, GrpoStage, SamplingStage, StageSpec
 from assay.experiment.tables import (
     EvaluateSpec,
     GuardSpec,
@@ -225,6 +225,9 @@ def check_stages(experiment: Experiment) -> Refusals:
             yield from _check_other_run(experiment, f"stage.{name}.start", stage.start)
         else:
             yield from _check_checkpoint(experiment, f"stage.{name}.start", stage.start, seen)
+        if isinstance(stage, DpoStage) and len(mixed(experiment, stage.data)) > 1:
+            problem = f"the pairs of a mixture stand in no shares, and {stage.data!r} is one"
+            yield refused(f"stage.{name}.data", problem, "name one of its sets")
         yield from _check_dora(experiment, name, stage)
         for evaluation in stage.other_rendering_than or ():
             if evaluation not in experiment.evaluate:

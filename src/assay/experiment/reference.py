@@ -18,6 +18,7 @@ from assay.experiment.selection_tables import SelectionsSpec
 from assay.experiment.selector_table import SelectorSpec
 from assay.experiment.stage_tables import (
     CommonStage,
+    DpoStage,
     GrpoStage,
     RceStage,
     RftStage,
@@ -52,6 +53,7 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
     '`method = "rft"`': (RftStage, SamplingStage),
     '`method = "rce"`': (RceStage, SamplingStage),
     '`method = "grpo"`': (GrpoStage, SamplingStage),
+    '`method = "dpo"`': (DpoStage, CommonStage),
     "`[evaluate.NAME]`": (EvaluateSpec, None),
     "`[guard.NAME]`": (GuardSpec, None),
     "`[milestone.NAME]`": (MilestoneSpec, None),

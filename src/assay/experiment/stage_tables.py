@@ -35,6 +35,7 @@ from assay.experiment.grpo_settings import (
     Overlong,
     Updates,
 )
+from assay.experiment.preference_settings import Pairs, Range
 from assay.experiment.reward_tables import Reward, RewardSettings
 from assay.experiment.training_settings import (
     LEARNING_RATES,
@@ -338,7 +339,67 @@ class GrpoStage(SamplingStage):
             yield refused("dynamic", problem, "remove it, or sample larger groups")
 
 
-StageSpec = Annotated[SftStage | RftStage | RceStage | GrpoStage, Field(discriminator="method")]
+class DpoStage(CommonStage, RewardSettings):
+    """Direct preference optimisation on pairs of stored candidates, against the weights at the
+    stage's start."""
+
+    method: Literal["dpo"]
+    """The training method."""
+    batch: Few = 16
+    """Pairs per optimizer step. An epoch is a pass over the pairs."""
+    beta: Annotated[float, Field(gt=0, le=1000)] = 0.1
+    """Scale of the implicit reward; larger stays closer to the start."""
+    scores: Literal["plain", "score"] = "plain"
+    """`plain`: DPO. `score`: Score-DPO, which weighs the log-ratios of the chosen candidate by its
+    score, those of the rejected one by 1 - its score (ScoreFlow)."""
+    score_range: Range | None = None
+    """The least and the greatest score that a reward gives, which become 0 and 1 for Score-DPO;
+    omitted: 0 and 1. A score outside is refused."""
+    label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
+    """Share of pairs taken to be the wrong way round (cDPO)."""
+    pairs: Pairs = Pairs()
+    """Which candidates make a pair."""
+    reward: Reward | None = None
+    """What the candidates are judged by, from the facts that they hold; omitted: the reward that
+    they carry."""
+    require_positive: bool | None = None
+    """Leave groups out in which no candidate was right, or none has a reward above 0 where the
+    reward does not say what is right."""
+
+    @property
+    def stored(self) -> bool:
+        """The candidates of the data are learned from; nothing is sampled."""
+        return True
+
+    @model_validator(mode="after")
+    def _settings_are_read(self) -> Self:
+        raise_all(self._unread())
+        return self
+
+    def _unread(self) -> Iterator[PydanticCustomError]:
+        if self.score_range is not None and self.scores == "plain":
+            yield refused("score_range", "only Score-DPO reads it", 'scores = "score"')
+        if self.score_range is not None and not self.score_range[0] < self.score_range[1]:
+            yield refused("score_range", "the least is not below the greatest", "write [low, high]")
+        if isinstance(self.adapt, LoraAdapt) and self.adapt.dropout is not None:
+            problem = "the reference has no dropout, and the policy is compared with it"
+            yield refused("adapt.dropout", problem, "remove it, as TRL's disable_dropout does")
+
+
+StageSpec = Annotated[
+    SftStage | RftStage | RceStage | GrpoStage | DpoStage, Field(discriminator="method")
+]
+
+
+StoredStage = SamplingStage | DpoStage
+"""The stages that may learn from candidates of the data; `stored` says whether one does."""
+
+
+def kept_reference(stage: StageSpec) -> Literal["stage_start", "base"] | None:
+    """The frozen weights that a stage compares its own with; None where it compares with none."""
+    if isinstance(stage, DpoStage):
+        return "stage_start"
+    return stage.kl.reference if isinstance(stage, GrpoStage) and stage.keeps_start else None
 
 
 class ScheduleTooLong(InputError):
@@ -354,7 +415,7 @@ def late_schedules(stage: CommonStage, steps: int) -> Iterator[tuple[str, str, s
 
 
 def steps_of(stage: StageSpec, rows: int) -> int:
-    """Steps of the stage: as written, or what its epochs over `rows` come to.
+    """Steps of the stage: as written, or what its epochs over `rows`, or pairs, come to.
 
     Raises ScheduleTooLong, which a stage of written steps raises when it is read.
     """
@@ -367,8 +428,8 @@ def steps_of(stage: StageSpec, rows: int) -> int:
 
 
 def rows_per_step(stage: StageSpec) -> int:
-    """Rows of the data set that one step takes."""
-    return stage.batch if isinstance(stage, SftStage) else stage.prompts
+    """Rows of the data set that one step takes; pairs of a dpo stage."""
+    return stage.batch if isinstance(stage, SftStage | DpoStage) else stage.prompts
 
 
 def due_steps(every: int | EveryEpochs | None, stage: StageSpec, rows: int) -> frozenset[int]:

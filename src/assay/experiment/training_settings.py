@@ -77,8 +77,8 @@ class Optimizer(Table):
     name: Literal["adamw", "adamw8bit"] = "adamw"
     """`adamw8bit` keeps its state in 8 bits and needs bitsandbytes."""
     lr: Annotated[float, Field(gt=0, le=10, json_schema_extra={"filled": "by method"})]
-    """Peak learning rate. Omitted: 1e-5 for sft, rft and rce, 1e-6 for grpo, and 1e-4 with
-    LoRA."""
+    """Peak learning rate. Omitted: 1e-5 for sft, rft and rce, 1e-6 for grpo and dpo, and
+    1e-4 with LoRA."""
     weight_decay: Annotated[float, Field(ge=0, le=100)] = 0.0
     """Decoupled weight decay."""
     betas: Betas = (0.9, 0.999)
@@ -167,7 +167,7 @@ class Sampling(Table):
     """Completions are cut, and counted as truncated, at this length."""
 
 
-LEARNING_RATES = {"sft": 1e-5, "rft": 1e-5, "rce": 1e-5, "grpo": 1e-6}
+LEARNING_RATES = {"sft": 1e-5, "rft": 1e-5, "rce": 1e-5, "grpo": 1e-6, "dpo": 1e-6}
 """Full training: what the field's recipes for 0.5B to 8B models use."""
 LORA_LEARNING_RATE = 1e-4
 """Much the same for supervised and reinforcement learning (Schulman et al., "LoRA Without

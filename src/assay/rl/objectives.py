@@ -21,7 +21,7 @@ from assay.rl.losses import LOSSES, Clip, TokenBatch, TokenLoss, clamped_log_rat
 from assay.rl.packed import Packed
 from assay.rl.policy import Scores
 
-Atom = Literal["turn", "episode", "group"]
+Atom = Literal["turn", "episode", "group", "pair"]
 """The piece of a batch that micro-batching must keep together."""
 
 
@@ -48,7 +48,8 @@ class ObjectiveOutput:
     loss: Tensor
     """Scalar with gradient."""
     sums: dict[str, Tensor]
-    """Detached scalars, sums over trained tokens; "tokens" is how many there were."""
+    """Detached scalars, sums over trained tokens; "tokens" is how many there were. Those named in
+    `train.metric_names.PREFERENCE` are sums over "pairs"."""
     parts: dict[str, Tensor]
     """sum(weight_S * part_S) of each part of the loss, detached, float64: the loss is
     sum(coefficient * part)."""

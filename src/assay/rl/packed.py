@@ -39,6 +39,9 @@ class Packed:
     reference_S: Tensor | None = None
     policy_mask_S: Tensor | None = None
     """Bool: tokens at which policy loss and entropy bonus count; None: at all that are trained."""
+    preference_S: Tensor | None = None
+    """Of pairs, which are groups here: what the log-ratio of the token's completion counts by,
+    above 0 for the chosen one and below for the rejected one; None without pairs."""
     temperature: float = 1.0
     """Scores are log-probs at this temperature, as the actions were sampled."""
 

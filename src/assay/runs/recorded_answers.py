@@ -6,7 +6,7 @@ judged again.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,14 @@ from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import checkpoint_name, parse_checkpoint
-from assay.runs.records import NAMES, read_columns, read_samples, stored_messages
+from assay.runs.records import (
+    FACTS,
+    NAMES,
+    PROMPT,
+    read_columns,
+    read_samples,
+    stored_messages,
+)
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import RunNotFound, find_run, read_run_name, resolve_checkpoint
 from assay.runs.status import read_status
@@ -39,6 +46,11 @@ class RecordedAnswer:
     ended: str
     step: int | None
     """The step that it was sampled for; None in evaluations."""
+    facts: dict[str, str | float] = field(default_factory=dict)
+    tokens: tuple[int, ...] = ()
+    """As they were sampled; none where another program answered."""
+    prompt: str | None = None
+    """See `records.prompt_sha256`."""
 
 
 class NothingRecorded(InputError):
@@ -121,13 +133,23 @@ def _sampled(line: dict[str, Any]) -> RecordedAnswer:
         parts=json.loads(line["parts"]),
         ended=line["ended"],
         step=line["step"],
+        **_sampled_so(line),
     )
+
+
+def _sampled_so(line: dict[str, Any]) -> dict[str, Any]:
+    """Facts, tokens and prompt of a line; files of older versions hold less."""
+    return {
+        "facts": json.loads(line.get(FACTS) or "{}"),
+        "tokens": tuple(line["tokens"] or ()),
+        "prompt": line.get(PROMPT),
+    }
 
 
 def evaluated_answers(file: Path) -> list[RecordedAnswer]:
     """The answers of one record. Raises DamagedRecord."""
-    wanted = ["sample_id", "item_id", "output", "score", "parts", "ended"]
-    columns = read_columns(file, wanted, NAMES)
+    wanted = ["sample_id", "item_id", "output", "score", "parts", "ended", "tokens"]
+    columns = read_columns(file, wanted, (FACTS, PROMPT, *NAMES))
     lines = [dict(zip(columns, v, strict=True)) for v in zip(*columns.values(), strict=True)]
     return [
         RecordedAnswer(
@@ -140,6 +162,7 @@ def evaluated_answers(file: Path) -> list[RecordedAnswer]:
             parts=json.loads(line["parts"]),
             ended=line["ended"],
             step=None,
+            **_sampled_so(line),
         )
         for line in lines
     ]

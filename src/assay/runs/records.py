@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assay.data.conversation import dump_messages, parse_message
-from assay.data.episode import FULL_SCORE, Reward, Turn, common, tokens_of
+from assay.data.episode import FULL_SCORE, Context, Reward, Turn, common, tokens_of
 from assay.data.files import atomic_path, whole_text
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.loaded import Record
@@ -151,7 +151,9 @@ FACTS = "facts"
 """Column of the reward's facts, JSON; files of older versions lack it."""
 OUTCOME = "outcome"
 """Column of samples: the result of judging where the reward gives one; older files lack it."""
-OPTIONAL = (FACTS, OUTCOME, CLUSTER)
+PROMPT = "prompt_sha256"
+"""Column of `prompt_sha256` of a single answer; null in conversations; older files lack it."""
+OPTIONAL = (FACTS, OUTCOME, CLUSTER, PROMPT)
 """Columns that a file has where its lines have them, in this order."""
 COLUMN_TYPES = {column.name: column.type for schema in (SAMPLES, ANSWERS) for column in schema}
 """Both kinds of file share the types of columns."""
@@ -206,13 +208,18 @@ def write_samples(file: Path, lines: Sequence[Line], run: Path | None = None) ->
 def read_samples(file: Path) -> list[dict[str, Any]]:
     """The completions of one step, `parts` as JSON text. Raises DamagedRecord.
 
-    Older files have no column `visit`, `facts` or `outcome`.
+    Older files have no column `visit`, `facts`, `outcome` or `prompt_sha256`.
     """
     wanted = [name for name in SAMPLES.names if name != VISIT]
-    columns = read_columns(file, wanted, (VISIT, FACTS, OUTCOME, *NAMES))
+    columns = read_columns(file, wanted, (VISIT, FACTS, OUTCOME, PROMPT, *NAMES))
     return [
         dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
     ]
+
+
+def prompt_sha256(context: Context | None) -> str | None:
+    """The fingerprint of a prompt in tokens; None of one that is no tokens."""
+    return sha256_text(canonical_json(list(context))) if isinstance(context, tuple) else None
 
 
 def recorded_reward(line: Line) -> Reward:

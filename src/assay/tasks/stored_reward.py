@@ -1,6 +1,7 @@
 """Judges stored candidates by what they hold, without asking a model or running a program.
 
-A candidate is a JSON object with `text`, `reward` and, where its maker noted them, `facts`.
+A candidate is a JSON object with `text`, `reward` and, where its maker noted them, `parts` of that
+reward and `facts`.
 """
 
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ def stored_reward(
     Raises NotInFacts for a reward that needs more than the candidate holds.
     """
     if reward is None:
-        return Reward(float(candidate["reward"]))
+        return Reward(float(candidate["reward"]), candidate.get("parts") or {})
     if isinstance(reward, RewardTable):
         return _of_table(reward, row, candidate)
     if isinstance(reward, JudgeReward) and reward.of_stored is not None:

@@ -429,12 +429,15 @@ def punished(reward: Reward | None, punishment: float) -> Reward | None:
 
 
 def score_all(
-    policy: Policy, packed: Packed, budget: int, entropy: bool
+    policy: Policy, packed: Packed, budget: int, entropy: bool, atom: str = "turn"
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-probs (S) and entropies (S) of the whole batch, without gradient, in its own order."""
+    """Log-probs (S) and entropies (S) of the whole batch, without gradient, in its own order.
+
+    The turns of an atom stand side by side in the batch.
+    """
     logps, entropies = [], []
     with torch.no_grad():
-        for micro in micro_batches(policy, packed, "turn", budget):
+        for micro in micro_batches(policy, packed, atom, budget):
             scores = policy.score(micro, entropy=entropy)
             logps.append(scores.logps_S)
             if scores.entropy_S is not None:

@@ -19,7 +19,7 @@ from assay.data.row_order import Mixture
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
-from assay.train.metric_names import COEFFICIENTS, SOURCE_REWARD, SOURCE_SHARE
+from assay.train.metric_names import COEFFICIENTS, PREFERENCE, SOURCE_REWARD, SOURCE_SHARE
 from assay.train.schedules import LearningRate, Schedule
 from assay.train.train_state import (
     Batch,
@@ -194,15 +194,16 @@ def check_losses(step: int, results: Sequence[UpdateResult]) -> None:
 
 def step_metrics(results: Sequence[UpdateResult]) -> dict[str, float]:
     """Gradient norm, loss and its parts (means over the step's updates), and the objective's means
-    per trained token."""
+    per trained token, or per pair."""
     if not results:
         return {"grad_norm": 0.0}
     sums: dict[str, float] = {}
     for result in results:
         for name, value in result.totals.sums.items():
             sums[name] = sums.get(name, 0.0) + value
-    tokens = sums.pop("tokens", 0.0)
-    means = {name: value / tokens for name, value in sums.items() if tokens}
+    tokens, pairs = sums.pop("tokens", 0.0), sums.pop("pairs", 0.0)
+    counts = {name: pairs if name in PREFERENCE else tokens for name in sums}
+    means = {name: value / counts[name] for name, value in sums.items() if counts[name]}
     norm = sum(r.grad_norm for r in results) / len(results)
     return {"grad_norm": norm, **loss_metrics([r.totals for r in results]), **means}
 

@@ -76,6 +76,9 @@ THOUGHT = frozenset(
         "share_capped",
     }
 )
+PREFERENCE = frozenset({"reward_margin", "reward_accuracy", "chosen_logp", "rejected_logp"})
+"""Means over the pairs of a step."""
+PAIRS = frozenset({"pairs", "tokens", "score_gap", "signal_share", "preference_loss", "kl"})
 SELF_CHECK = frozenset(
     {
         "self_check_logp",
@@ -92,6 +95,7 @@ METHODS: Mapping[str, frozenset[str]] = {
     "sft": LOOP | LIKELIHOOD | {"rows", "tokens"},
     "rft": LOOP | LIKELIHOOD | SAMPLING | REWARDS | SCHEDULED | {"kept_share", "tokens"},
     "rce": LOOP | LIKELIHOOD | SAMPLING | REWARDS | SCHEDULED | {"tau", "groups", "signal_share"},
+    "dpo": LOOP | PREFERENCE | PAIRS,
     "grpo": LOOP | SAMPLING | REWARDS | POLICY | THOUGHT | SELF_CHECK | SCHEDULED | SCHEDULED_GRPO,
 }
 """By the name of the method."""
@@ -100,5 +104,5 @@ METHODS: Mapping[str, frozenset[str]] = {
 def is_written(metric: str, method: str) -> bool:
     """Whether a method may write a metric of this name."""
     if metric.startswith((PART, SOURCE_REWARD)):
-        return method != "sft"
+        return method not in ("sft", "dpo")
     return metric in METHODS[method] or metric.startswith(SOURCE_SHARE)

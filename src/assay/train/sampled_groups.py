@@ -292,6 +292,7 @@ def sample_records(
                 reward=episode.reward or Reward(None, why="not judged"),
                 advantage=advantages.get(episode.id, 0.0),
                 ended=episode.said.ended if episode.said else ended,
+                prompt=None if episode.said or not episode.turns else episode.turns[0].context,
                 said=episode.said,
                 turns=episode.turns if episode.said else (),
             )

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from assay.data.episode import Completion, Reward, Turn
+from assay.data.episode import Completion, Context, Reward, Turn
 from assay.data.row import Row
 from assay.errors import RunFailure
 from assay.rl.kl import AdaptiveKl
@@ -75,6 +75,8 @@ class SampleRecord:
     reward: Reward
     advantage: float
     ended: str
+    prompt: Context | None = None
+    """What a single answer followed; None in an episode of several turns."""
     said: Completion | None = None
     """Of an episode of several turns: what was judged."""
     turns: tuple[Turn, ...] = ()

@@ -21,7 +21,8 @@ from assay.rl.policy import Policy
 
 
 def atoms(packed: Packed, atom: str) -> list[list[int]]:
-    """Turn indices that must stay together: each turn, or the turns of an episode or a group."""
+    """Turn indices that must stay together: each turn, or the turns of an episode, a group or a
+    pair, which is packed as a group."""
     if atom in ("token", "turn"):
         return [[n] for n in range(len(packed.contexts))]
     owner_N = packed.episode_N if atom == "episode" else packed.group_N

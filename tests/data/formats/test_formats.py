@@ -280,7 +280,7 @@ def test_preference_data_is_refused_by_name_with_what_to_do(
     tmp_path: Path, value: dict[str, Any], words: str, format: str | None
 ) -> None:
     path = write_lines(tmp_path / "a.jsonl", value)
-    with pytest.raises(DataError, match=rf"a.jsonl:1: .*{words}.*no stage trains \(for sft"):
+    with pytest.raises(DataError, match=rf"a.jsonl:1: .*{words}.*for sft give the good"):
         recognise(path) if format is None else list(iter_items(path, format))
 
 

@@ -83,7 +83,14 @@ def test_a_group_is_a_row_with_its_completions_as_candidates(lab: Path) -> None:
     assert len(rows) == 24 == len({row.id for row in rows})
     recorded = lines(lab, 1)[:4]
     assert rows[0].extra["candidates"] == [
-        {"text": line["text"], "reward": line["reward"]} for line in recorded
+        {
+            "text": line["text"],
+            "reward": line["reward"],
+            "parts": json.loads(line["parts"]),
+            "tokens": line["tokens"],
+            "prompt_sha256": line["prompt_sha256"],
+        }
+        for line in recorded
     ]
     mean = sum(line["reward"] for line in recorded) / 4
     assert rows[0].extra["reward_mean"] == pytest.approx(mean)

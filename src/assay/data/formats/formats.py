@@ -19,13 +19,14 @@ from assay.data.formats import (
     math_rows,
     messages,
     plain_rows,
+    preference_rows,
     problem_rows,
     swift,
     trl_rows,
     verl_rows,
 )
 from assay.data.formats.kept import Written
-from assay.data.formats.messages import refuse_preferences
+from assay.data.formats.messages import PREFERENCE, refuse_preferences
 from assay.data.formats.plain_rows import renamed
 from assay.data.json_files import begins_array, read_array, read_jsonl, write_jsonl
 from assay.data.loaded import DataError, Item, LeftOut, Record, Remark
@@ -158,6 +159,7 @@ FORMATS: dict[str, Reader] = {
     "prompt_answer": record_reader(plain_rows.prompt_answer_row),
     "csv": record_reader(plain_rows.prompt_answer_row),
     "alpaca": record_reader(plain_rows.alpaca_row),
+    PREFERENCE: record_reader(preference_rows.parse),
 }
 
 WRITERS: dict[str, Writer] = {
@@ -236,7 +238,7 @@ def items_of(
     empty = True
     for record in renamed(records, columns) if columns else records:
         empty = False
-        yield from FORMATS[format](refuse_preferences(record))
+        yield from FORMATS[format](record if format == PREFERENCE else refuse_preferences(record))
     if empty:
         raise DataError("holds no rows", file=file)
 

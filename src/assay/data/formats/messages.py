@@ -40,7 +40,7 @@ def dump(row: Row) -> Written:
     return Written(value | {"tools": list(row.tools)} if row.tools else value)
 
 
-DPO = "pairs of a chosen and a rejected answer, for DPO, which no stage trains"
+DPO = "pairs of a chosen and a rejected answer, for DPO"
 KTO = "answers labelled good or bad, for KTO, which no stage trains"
 STEPS = "steps of answers with a label each, for a process reward model, which no stage trains"
 
@@ -53,10 +53,15 @@ KINDS: Mapping[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], bool]]]
 REJECTED = ("rejected_response", "rejected_messages")
 """The columns that ms-swift puts beside a conversation whose answer is the chosen one."""
 
+PREFERENCE = "preference"
+"""The format that reads pairs of a chosen and a rejected answer."""
 FIX = (
     "for sft give the good answer alone, as the last assistant message; for rce give all answers "
     'to a prompt as candidates = [{"text": ..., "reward": ...}]'
 )
+
+
+FIXES = {DPO: f'write format = "{PREFERENCE}" for a dpo stage; {FIX}'}
 
 
 def refuse_preferences(record: Record) -> Record:
@@ -64,8 +69,8 @@ def refuse_preferences(record: Record) -> Record:
     there = {name for name, value in record.value.items() if value is not None}
     for what, (columns, holds) in KINDS.items():
         if there.issuperset(columns) and holds(record.value):
-            raise record.error(", ".join(columns), what, FIX)
+            raise record.error(", ".join(columns), what, FIXES.get(what, FIX))
     for column in REJECTED:
         if column in there:
-            raise record.error(column, DPO, FIX)
+            raise record.error(column, DPO, FIXES[DPO])
     return record

@@ -9,7 +9,7 @@ import psutil
 import torch
 
 from assay.errors import InputError
-from assay.experiment.stage_tables import GrpoStage, StageSpec
+from assay.experiment.stage_tables import StageSpec, kept_reference
 from assay.experiment.training_settings import LoraAdapt
 from assay.judge.findings import Finding
 from assay.lab.check.machine import existing
@@ -145,12 +145,8 @@ def sampling_bytes(
 
 def reference_bytes(stage: StageSpec, shape: ModelShape) -> dict[str, float]:
     """A second model that a stage keeps beside the one it trains."""
-    if (
-        isinstance(stage, GrpoStage)
-        and stage.keeps_start
-        and not isinstance(stage.adapt, LoraAdapt)
-    ):
-        return {"KL reference": 4.0 * shape.parameters}
+    if kept_reference(stage) is not None and not isinstance(stage.adapt, LoraAdapt):
+        return {"the reference": 4.0 * shape.parameters}
     return {}
 
 

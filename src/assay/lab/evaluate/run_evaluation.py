@@ -34,9 +34,11 @@ from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.records import (
     CLUSTER,
     FACTS,
+    PROMPT,
     RecordWriter,
     conversation_columns,
     outcome,
+    prompt_sha256,
     read_columns,
 )
 from assay.tasks.running import RewardRunner
@@ -301,6 +303,7 @@ def record_line(
         "why": reward.why,
         "ended": completion.ended,
         FACTS: json.dumps(dict(reward.facts), sort_keys=True),
+        PROMPT: None if each.several or not each.turns else prompt_sha256(each.turns[0].context),
         "seconds": seconds,
     }
     if evaluation.clustered:

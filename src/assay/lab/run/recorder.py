@@ -18,7 +18,9 @@ from assay.runs.metrics import append_metrics, keep_history
 from assay.runs.records import (
     FACTS,
     OUTCOME,
+    PROMPT,
     conversation_columns,
+    prompt_sha256,
     read_samples,
     recorded_reward,
     write_samples,
@@ -131,5 +133,6 @@ def sample_line(stage: str, step: int, record: SampleRecord) -> dict[str, object
         "ended": record.ended,
         FACTS: json.dumps(dict(record.reward.facts), sort_keys=True),
         OUTCOME: record.reward.outcome,
+        PROMPT: prompt_sha256(record.prompt),
         **({} if record.said is None else conversation_columns(record.said.messages, record.turns)),
     }

@@ -19,7 +19,7 @@ from assay.data.row_order import Mixture
 from assay.errors import AssayError, InputError, within
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import ExperimentSource, read_experiment
-from assay.experiment.stage_tables import SamplingStage, StageSpec, due_steps, steps_of
+from assay.experiment.stage_tables import SftStage, StageSpec, due_steps, steps_of
 from assay.experiment.tables import LogSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.check.before_run import looked_at
@@ -52,7 +52,7 @@ from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
 from assay.lab.setup.learner import StagePolicy
 from assay.lab.setup.manifest import check_manifest, judge_sha256, write_manifest
-from assay.lab.setup.prepare import describe, find_order, find_part, rows_per_epoch
+from assay.lab.setup.prepare import describe, find_order, find_part
 from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import (
@@ -61,9 +61,11 @@ from assay.lab.setup.stage_methods import (
     build_validation,
     largest_of,
     loop_settings,
+    notes_of,
     with_step_metrics,
 )
 from assay.lab.setup.validate import read_whole
+from assay.lab.setup.visits import visits_per_epoch
 from assay.models.optimizer import make_optimizer
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizer
@@ -270,7 +272,7 @@ def run_stage(session: Session, name: str) -> None:
     """Train one stage from its last checkpoint to its last step."""
     stage = session.experiment.stage[name]
     with within(f"stage.{name}"):
-        steps = steps_of(stage, rows_per_epoch(session.sets, stage.data))
+        steps = steps_of(stage, visits_per_epoch(session, stage))
     done = checkpoint_steps(session.run, name)
     if done:
         check_guards(session.experiment, session.run, name, done[-1])
@@ -317,7 +319,7 @@ def train_stage(
         session.run,
         name,
         steps,
-        due_steps(stage.checkpoint_every, stage, rows_per_epoch(session.sets, stage.data)),
+        due_steps(stage.checkpoint_every, stage, visits_per_epoch(session, stage)),
         session.observer,
         add_model_files=partial(session.learner.complete, session.run, stage),
         after_checkpoint=lambda answers, step: select(session, name, answers, step),
@@ -330,7 +332,7 @@ def train_stage(
     if state.step:
         select(session, name, policy, state.step)
     runner = None
-    if isinstance(stage, SamplingStage) and stage.reward is not None:
+    if not isinstance(stage, SftStage) and stage.reward is not None:
         judge = reward_of(session.task, stage.reward, session.run.root)
         journal = None
         if not stage.stored:
@@ -342,7 +344,7 @@ def train_stage(
     given = session.stage_input(stage, find_part(session.sets, stage.data), runner, order)
     try:
         method = build_method(stage, given, steps)
-        for words in opened.fit(largest_of(stage, method, given.encoder)):
+        for words in (*notes_of(method), *opened.fit(largest_of(stage, method, given.encoder))):
             session.observer.note(f"{name}: {words}")
         if isinstance(given.order, Mixture):
             method = SourceShares(method, given.order, session.seed)
@@ -363,6 +365,6 @@ def validation_of(
     names some, else does nothing."""
     if stage.validation is None:
         return lambda policy, step: {}
-    due = due_steps(stage.validation_every, stage, rows_per_epoch(session.sets, stage.data))
+    due = due_steps(stage.validation_every, stage, visits_per_epoch(session, stage))
     rows = find_part(session.sets, stage.validation)
     return build_validation(stage, given, rows, due).look

@@ -17,7 +17,7 @@ from assay.data.hashing import canonical_json, sha256_text
 from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import GrpoStage, StageSpec
+from assay.experiment.stage_tables import StageSpec, kept_reference
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
 from assay.models.adapt import Adaptation, train_all, train_lora, train_unfrozen
 from assay.models.folder import ADAPTER
@@ -128,10 +128,11 @@ class ModelShelf:
 
     def reference(self, stage: StageSpec, start: PreTrainedModel) -> nn.Module | None:
         """A frozen copy of the reference; None where none is read or the adapter gives it."""
-        if not isinstance(stage, GrpoStage) or not stage.keeps_start:
+        which = kept_reference(stage)
+        if which is None:
             return None
         start_is_base = stage_start(self.run, stage)[1] == BASE
-        from_start = stage.kl.reference == "stage_start" or start_is_base
+        from_start = which == "stage_start" or start_is_base
         if from_start and isinstance(stage.adapt, LoraAdapt):
             return None
         frozen = copy.deepcopy(start) if from_start else self.load_base().model

@@ -18,6 +18,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.selector_table import SCHEME
 from assay.experiment.stage_tables import StageSpec
 from assay.models.source import EXAMPLES
+from assay.runs.records import PROMPT, prompt_sha256
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import experiment_of, run_checkpoint
 from assay.tasks.task import Asked, Dialogue, Task
@@ -168,6 +169,10 @@ LEARNERS: dict[str, Callable[[LearnerInput], Learner]] = {}
 `LEARNERS["linear"]`. A kind that is not here is a selector or a language model."""
 
 
+TOKENS = "tokens"
+"""The field of a stored candidate that holds the tokens which were sampled."""
+
+
 def model_kinds() -> list[str]:
     """The kinds of model source that an experiment may name, once its task is loaded."""
     return [*EXAMPLES, SCHEME.removesuffix(":"), *LEARNERS]
@@ -200,12 +205,48 @@ def gold_turns(encoder: Encoder, task: Task, row: Row, loss_on: Loss = "last") -
     return encoder.turns(row, (*task.prompt(row), task.target(row)), loss_on)
 
 
+class OtherPrompt(InputError):
+    """A recorded completion did not follow the prompt that its row has now."""
+
+
 def stored_turns(
+    encoder: Encoder, task: Task, row: Row, candidates: Sequence[Mapping[str, Any]]
+) -> list[tuple[Turn, ...]]:
+    """The stored candidates of a row as turns to learn from: those that a run recorded in the very
+    tokens that it sampled, else their text. Raises OtherPrompt.
+    """
+    context = None
+    if any(TOKENS in candidate for candidate in candidates):
+        context = encoder.prompt(row, question(task, row))
+    # What is no text, such as a selection, is written and read back the same way.
+    in_tokens = isinstance(context, tuple)
+    return [
+        (recorded_turn(row, context, candidate),)
+        if in_tokens and TOKENS in candidate
+        else written_turns(encoder, task, row, candidate)
+        for candidate in candidates
+    ]
+
+
+def written_turns(
     encoder: Encoder, task: Task, row: Row, candidate: Mapping[str, Any]
 ) -> tuple[Turn, ...]:
-    """A stored candidate, `{text, reward}`, as turns to learn from."""
+    """A candidate that is a text as turns."""
     answer = Message("assistant", candidate["text"])
     return encoder.turns(row, (*task.prompt(row), answer), "last")
+
+
+def recorded_turn(row: Row, context: Context, candidate: Mapping[str, Any]) -> Turn:
+    """A completion as it was sampled, after the prompt of its row. Raises OtherPrompt."""
+    if candidate.get(PROMPT) != prompt_sha256(context):
+        run = row.extra.get("run", "its run")
+        problem = f"row {row.id}: its prompt is rendered to other tokens than {run} sampled from"
+        if candidate.get(PROMPT) is None:
+            problem = f"row {row.id}: {run} did not record which prompt it sampled from"
+        fix = "take the model, rendering and task of that run, or sample again"
+        raise OtherPrompt(problem, field="data", fix=fix)
+    tokens = tuple(candidate[TOKENS])
+    return Turn(context, tokens, (True,) * len(tokens))
 
 
 class AnswersTooLong(InputError):

@@ -171,14 +171,22 @@ def candidate_row(found: Records, row: Row, visit: str, answers: Sequence[Record
     extra = {
         **row.extra,
         "run": str(found.run),
-        "candidates": [
-            {"text": answer.text, "reward": reward}
-            for answer, reward in zip(answers, rewards, strict=True)
-        ],
+        "candidates": [candidate_of(answer) for answer in answers],
         "reward_mean": mean,
         "reward_std": (sum((r - mean) ** 2 for r in rewards) / len(rewards)) ** 0.5,
     }
     return replace(row, id=f"{row.id}@{visit}", conversation=conversation_of(row), extra=extra)
+
+
+def candidate_of(answer: RecordedAnswer) -> dict[str, Any]:
+    """A judged completion as a stored candidate: what was judged, the tokens that were sampled, and
+    the fingerprint of the prompt that they followed."""
+    found: dict[str, Any] = {"text": answer.text, "reward": answer.reward}
+    found |= {"parts": answer.parts} if answer.parts else {}
+    found |= {"facts": answer.facts} if answer.facts else {}
+    if answer.tokens:
+        found |= {"tokens": list(answer.tokens), "prompt_sha256": answer.prompt}
+    return found
 
 
 def with_pass_rates(

@@ -16,7 +16,7 @@ from assay.data.files import atomic_write_text
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.selector_table import SCHEME, UNTRAINED, SelectorSpec
-from assay.experiment.stage_tables import GrpoStage, StageSpec
+from assay.experiment.stage_tables import DpoStage, GrpoStage, StageSpec, kept_reference
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
 from assay.lab.setup.learner import LearnerInput, StagePolicy
 from assay.lab.setup.selector_encoder import Features, SelectorEncoder
@@ -149,7 +149,8 @@ class SelectorLearner:
         module = self.module(start, reference)
         frozen = self.reference(stage, module)
         adaptation = adapt(module, self.kind, stage)
-        dropout = not isinstance(stage, GrpoStage) or bool(stage.dropout)
+        compared = isinstance(stage, GrpoStage | DpoStage)
+        dropout = not compared or (isinstance(stage, GrpoStage) and bool(stage.dropout))
         share = (
             f"{adaptation.kind}, {adaptation.trainable:,} of {adaptation.total:,} weights "
             f"trained ({adaptation.share:.1%})"
@@ -158,9 +159,10 @@ class SelectorLearner:
 
     def reference(self, stage: StageSpec, start: nn.Module) -> nn.Module | None:
         """A frozen copy of the reference; None where none is read."""
-        if not isinstance(stage, GrpoStage) or not stage.keeps_start:
+        which = kept_reference(stage)
+        if which is None:
             return None
-        frozen = self.base() if stage.kl.reference == "base" else copy.deepcopy(start)
+        frozen = self.base() if which == "base" else copy.deepcopy(start)
         return frozen.requires_grad_(False).eval()
 
     def sampler(self, run: RunDirectory, reference: CheckpointReference) -> SelectorPolicy:

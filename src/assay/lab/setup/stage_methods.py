@@ -11,6 +11,7 @@ from assay.data.renderings.rendering import Loss
 from assay.data.row import Row
 from assay.errors import look_up
 from assay.experiment.stage_tables import (
+    DpoStage,
     GrpoStage,
     RceStage,
     RftStage,
@@ -22,6 +23,7 @@ from assay.experiment.stage_tables import (
 from assay.experiment.training_settings import Schedule as ScheduleTable
 from assay.lab.setup.learner import Encoder, gold_turns, question
 from assay.lab.setup.stage_input import StageInput
+from assay.lab.setup.stage_pairs import build_dpo, described, pair_sizes
 from assay.lab.setup.stored_groups import CANDIDATES, held_out_groups, stored_groups
 from assay.rl.advantages import AdvantageOptions
 from assay.rl.importance import Importance
@@ -35,6 +37,7 @@ from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.reward_metrics import metrics_of
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.task import Task
+from assay.train.dpo import Dpo
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.likelihood import GroupValidation, Rce, Rft, Sft, Validation
 from assay.train.loop import FirstBatchCheck, LoopSettings, StepMetrics
@@ -89,6 +92,8 @@ def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
                 normalise=stage.rewards == "normalised",
                 imitate=stage.degenerate == "imitate",
             )
+        case DpoStage():
+            return build_dpo(stage, given)
         case GrpoStage():
             method = build_grpo(stage, given, steps)
             check = given.first_batch_check
@@ -105,7 +110,9 @@ def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatch
     together, group = rows_per_step(stage), 1
     stored = stored_groups_of(method)
     turns = [(t.context, len(t.actions)) for found in stored for e in found for t in e.turns]
-    if stored:
+    if isinstance(method, Dpo):
+        turns = pair_sizes(method.pairs)
+    elif stored:
         together *= max(sum(len(e.turns) for e in found) for found in stored)
     elif isinstance(stage, SamplingStage):
         longest, group = stage.sampling.max_tokens, stage.group
@@ -119,6 +126,8 @@ def stored_groups_of(method: Method) -> Sequence[Sequence[Episode]]:
     """The episodes, by row, that a method learns from without sampling; none of other methods."""
     if isinstance(method, Sft):
         return [(episode,) for episode in method.episodes]
+    if isinstance(method, Dpo):
+        return [(pair.chosen, pair.rejected) for pair in method.pairs]
     stream = stream_of(method)
     return stream.groups if isinstance(stream, (StoredGroups, StoredPrompts)) else ()
 
@@ -129,6 +138,11 @@ def asked_contexts(method: Method) -> Iterable[Context]:
     if isinstance(stream, Prompts) and isinstance(stream.source, SingleTurn):
         return stream.source.contexts.values()
     return ()
+
+
+def notes_of(method: Method) -> Iterable[str]:
+    """What there is to say of a method's data before it trains."""
+    return (described(method),) if isinstance(method, Dpo) else ()
 
 
 def stream_of(method: Method) -> GroupStream | None:
@@ -175,11 +189,13 @@ def with_step_metrics(stage: StageSpec, task: Task, steps: int, method: Method) 
 def build_validation(
     stage: StageSpec, given: StageInput, rows: tuple[Row, ...], due: frozenset[int]
 ) -> Validation | GroupValidation:
-    """The validation of a stage on held-out rows, due after these steps. Of rce and grpo stages it
-    is RCE's loss where all rows hold candidates; else the likelihood of gold answers, rendered like
-    its own: masked as those of an SFT stage, by the last answer in other methods.
+    """The validation of a stage on held-out rows, due after these steps. Of rce, grpo and dpo
+    stages it is RCE's loss where all rows hold candidates; else the likelihood of gold answers,
+    rendered like its own: masked as those of an SFT stage, by the last answer in other methods.
     """
-    if isinstance(stage, (RceStage, GrpoStage)) and all(CANDIDATES in row.extra for row in rows):
+    if isinstance(stage, RceStage | GrpoStage | DpoStage) and all(
+        CANDIDATES in row.extra for row in rows
+    ):
         return GroupValidation(held_out_groups(stage, given, rows), due, stage.micro_tokens)
     loss_on = stage.loss_on if isinstance(stage, SftStage) else "last"
     episodes = stored_conversations(replace(given, rows=rows), loss_on)

@@ -6,20 +6,24 @@ Candidates are judged by what they hold. Nothing is sampled, no model is asked.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assay.data.episode import Episode
+from assay.data.episode import Episode, Reward
 from assay.data.row import Row
 from assay.errors import InputError
-from assay.experiment.stage_tables import RceStage, SamplingStage
+from assay.experiment.stage_tables import RceStage, SamplingStage, StoredStage
 from assay.lab.setup.learner import stored_turns
 from assay.lab.setup.reward_parts import rewards_in
 from assay.lab.setup.stage_input import StageInput
+from assay.tasks.reward_table import RewardTable
 from assay.tasks.stored_reward import is_right, not_in_facts, stored_reward
+from assay.tasks.task import RewardFunction
 from assay.train.group_choice import with_signal
 from assay.train.likelihood import judged_members
 from assay.train.sampled_groups import StoredGroups
 
 CANDIDATES = "candidates"
 """The field of a row's `extra`: a list of {text, reward, facts}."""
+Judge = RewardFunction | RewardTable | None
+"""What judges stored candidates; None: the reward that they carry."""
 
 
 class NoStoredGroups(InputError):
@@ -31,6 +35,17 @@ def stored_groups(stage: SamplingStage, given: StageInput) -> StoredGroups:
 
     Raises NoStoredGroups for a row without any and where no group is left, NotInFacts.
     """
+    groups = judged_groups(stage, given)
+    # RCE takes the best itself, after it has looked at the whole group.
+    best = stage.curriculum.best if stage.curriculum and not isinstance(stage, RceStage) else ()
+    return StoredGroups(groups, stage.prompts, given.seed, given.order, best)
+
+
+def judged_groups(stage: StoredStage, given: StageInput) -> tuple[tuple[Episode, ...], ...]:
+    """The judged candidates of each row, none where the stage leaves the group out.
+
+    Raises NoStoredGroups for a row without any and where no group is left, NotInFacts.
+    """
     groups = tuple(group_of(stage, given, row) for row in given.rows)
     if not any(judged_members(groups)):
         why = [e.reward.why for group in groups for e in group if e.reward]
@@ -38,30 +53,11 @@ def stored_groups(stage: SamplingStage, given: StageInput) -> StoredGroups:
         problem += f"; most often: {max(set(why), key=why.count)}" if why else ""
         fix = "generate others, or loosen require_positive or the reward's options"
         raise NoStoredGroups(problem, field="data", fix=fix)
-    # RCE takes the best itself, after it has looked at the whole group.
-    best = stage.curriculum.best if stage.curriculum and not isinstance(stage, RceStage) else ()
-    return StoredGroups(groups, stage.prompts, given.seed, given.order, best)
+    return groups
 
 
-def group_of(stage: SamplingStage, given: StageInput, row: Row) -> tuple[Episode, ...]:
+def group_of(stage: StoredStage, given: StageInput, row: Row) -> tuple[Episode, ...]:
     """The judged candidates of a row; none where the stage leaves the group out."""
-    candidates = row.extra.get(CANDIDATES)
-    if not candidates:
-        fix = "give each row a list of {text, reward}, or sample them"
-        raise NoStoredGroups("no candidates", file=row.origin, field=CANDIDATES, fix=fix)
-    group = tuple(
-        candidate_episode(stage, given, row, n, each) for n, each in enumerate(candidates)
-    )
-    if stage.require_positive and not any(is_right(e.reward) for e in group if e.reward):
-        return ()
-    return group
-
-
-def candidate_episode(
-    stage: SamplingStage, given: StageInput, row: Row, index: int, candidate: Mapping[str, Any]
-) -> Episode:
-    """A stored candidate as an episode with its reward."""
-    turns = stored_turns(given.encoder, given.task, row, candidate)
     judge = given.runner.reward if given.runner is not None else None
     if (
         not stage.stored
@@ -69,11 +65,33 @@ def candidate_episode(
         and any(map(not_in_facts, rewards_in(judge).values()))
     ):
         judge = None  # What is sampled is judged by a model; held-out candidates carry a reward.
-    return Episode(f"{row.id}#{index}", row.id, turns, stored_reward(judge, row, candidate))
+    rewards = candidate_rewards(stage, judge, row)
+    if not rewards:
+        return ()
+    turns = stored_turns(given.encoder, given.task, row, candidates_of(row))
+    return tuple(
+        Episode(f"{row.id}#{n}", row.id, own, reward)
+        for n, (own, reward) in enumerate(zip(turns, rewards, strict=True))
+    )
+
+
+def candidate_rewards(stage: StoredStage, judge: Judge, row: Row) -> list[Reward]:
+    """The reward of each candidate of a row, or nothing where the stage leaves the group out."""
+    rewards = [stored_reward(judge, row, candidate) for candidate in candidates_of(row)]
+    return [] if stage.require_positive and not any(map(is_right, rewards)) else rewards
+
+
+def candidates_of(row: Row) -> Sequence[Mapping[str, Any]]:
+    """The candidates that a row holds. Raises NoStoredGroups where there is none."""
+    candidates = row.extra.get(CANDIDATES)
+    if not candidates:
+        fix = "give each row a list of {text, reward}, or sample them"
+        raise NoStoredGroups("no candidates", file=row.origin, field=CANDIDATES, fix=fix)
+    return candidates
 
 
 def held_out_groups(
-    stage: SamplingStage, given: StageInput, rows: Sequence[Row]
+    stage: StoredStage, given: StageInput, rows: Sequence[Row]
 ) -> list[list[Episode]]:
     """The groups of held-out rows that a validation can tell good from bad by: those whose rewards
     differ. Raises NoStoredGroups where there is none."""

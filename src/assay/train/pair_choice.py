@@ -1,0 +1,127 @@
+"""Chooses pairs of a better and a worse completion from judged groups.
+
+Every pair of a group whose scores differ, once; or pairs drawn with the weight (better - worse)^p,
+as ScoreFlow draws them (arXiv 2502.04306; `evaluate.py` of Gen-Verse/ScoreFlow 24925638, p = 3,
+with replacement over the pairs of all groups). A draw depends on the seed and its own number alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+
+from assay.data.episode import Episode
+from assay.rl.group_arithmetic import EQUAL
+from assay.rl.policy import SampleKey
+from assay.rollout.token_choice import key_states, uniforms
+from assay.train.sampled_groups import value_of
+
+STREAM = "pairs"
+"""Keeps the draws of pairs apart from those of tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairRule:
+    """Which pairs are chosen; without `total` and `per_group` every one, once."""
+
+    total: int | None = None
+    """Pairs drawn over all groups."""
+    per_group: int | None = None
+    """Pairs drawn from each group whose scores differ."""
+    power: float = 3.0
+    """p of the weight (better - worse)^p of a pair that is drawn."""
+    least_gap: float = 0.0
+    """Scores that differ by less make no pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two completions of one prompt with their scores."""
+
+    chosen: Episode
+    rejected: Episode
+    scores: tuple[float, float]
+    """Of the chosen and of the rejected one."""
+
+    @property
+    def gap(self) -> float:
+        """How much better the chosen one is."""
+        return self.scores[0] - self.scores[1]
+
+
+Places = tuple[int, int, int]
+"""A group, and the places of the better and the worse completion in it."""
+Values = Sequence[Sequence[float | None]]
+"""The scores of each group's completions; None for an abstention, which is in no pair."""
+
+
+def choose_pairs(
+    groups: Sequence[Sequence[Episode]], rule: PairRule, seed: int
+) -> tuple[Pair, ...]:
+    """The pairs of judged groups, group by group."""
+    names = [group[0].group if group else "" for group in groups]
+    values = [[value_of(episode) for episode in group] for group in groups]
+    return tuple(
+        Pair(groups[g][a], groups[g][b], (values[g][a] or 0.0, values[g][b] or 0.0))
+        for g, a, b in chosen_places(values, names, rule, seed)
+    )
+
+
+def chosen_places(values: Values, names: Sequence[str], rule: PairRule, seed: int) -> list[Places]:
+    """The places of the pairs that a rule chooses; `names` tell the groups apart in draws."""
+    found = [group_places(values, g, rule) for g in range(len(values))]
+    if rule.total is not None:
+        every = [places for own in found for places in own]
+        return sorted(drawn(values, every, rule, seed, STREAM, rule.total))
+    if rule.per_group is not None:
+        count = rule.per_group
+        stream = [f"{STREAM}\x1f{name}" for name in names]
+        return [
+            p
+            for g, own in enumerate(found)
+            for p in drawn(values, own, rule, seed, stream[g], count)
+        ]
+    return [places for own in found for places in own]
+
+
+def group_places(values: Values, group: int, rule: PairRule) -> list[Places]:
+    """All pairs of one group, in the order of its completions."""
+    least = max(rule.least_gap, EQUAL)
+    judged = [(n, value) for n, value in enumerate(values[group]) if value is not None]
+    return [
+        (group, chosen, rejected)
+        for (chosen, better), (rejected, worse) in permutations(judged, 2)
+        # A gap of exactly the least one may come out a rounding below it.
+        if better - worse > EQUAL and better - worse >= least - EQUAL
+    ]
+
+
+def drawn(
+    values: Values, places: Sequence[Places], rule: PairRule, seed: int, stream: str, count: int
+) -> list[Places]:
+    """`count` of the pairs with replacement, by weight; none of none."""
+    if not places:
+        return []
+    gaps = np.array([(values[g][a] or 0.0) - (values[g][b] or 0.0) for g, a, b in places])
+    # The largest gap is 1, so that no power of a large reward overflows.
+    upto = np.cumsum((gaps / gaps.max()) ** rule.power)
+    keys = key_states([SampleKey(seed, stream, draw) for draw in range(count)])
+    targets = uniforms(keys, np.zeros(count)) * upto[-1]
+    at = np.minimum(np.searchsorted(upto, targets, side="right"), len(places) - 1)
+    return [places[n] for n in at.tolist()]
+
+
+def pair_count(values: Values, rule: PairRule) -> int:
+    """How many pairs a rule chooses, which no seed changes."""
+    found = [len(group_places(values, g, rule)) for g in range(len(values))]
+    if rule.total is not None:
+        return rule.total if any(found) else 0
+    if rule.per_group is not None:
+        return rule.per_group * sum(count > 0 for count in found)
+    return sum(found)
+
+
+def groups_with_pairs(values: Values, rule: PairRule) -> int:
+    """How many groups give a pair; those of equal scores do not."""
+    return sum(bool(group_places(values, g, rule)) for g in range(len(values)))
