@@ -121,8 +121,9 @@ def measure_workflows(
     model = find_helper(session.helpers, EXECUTOR, "model")
     began = time.process_time()
     attempts = {}
-    for done, (workflow, programs) in enumerate(FIXED_SOURCES.items()):
-        observer.evaluation(name, workflow, done, len(FIXED_SOURCES))
+    sources = sources_for(rows)
+    for done, (workflow, programs) in enumerate(sources.items()):
+        observer.evaluation(name, workflow, done, len(sources))
         pairs = [
             [pair_of(row, programs, repeat) for row in rows] for repeat in range(request.draws)
         ]
@@ -143,6 +144,15 @@ def measure_workflows(
         cpu_seconds=time.process_time() - began,
         warnings=tuple(warnings_of(lines)),
     )
+
+
+def sources_for(rows: Sequence[Row]) -> Mapping[str, Mapping[str, str]]:
+    """The fixed workflows that differ on these problems: of those alike the first."""
+    kinds = {"code" if row.extra[PROBLEM_TYPE] == "code" else "text" for row in rows}
+    seen: dict[tuple[str, ...], str] = {}
+    for name, programs in FIXED_SOURCES.items():
+        seen.setdefault(tuple(programs[kind] for kind in sorted(kinds)), name)
+    return {name: FIXED_SOURCES[name] for name in seen.values()}
 
 
 def problems_in(session: Session, request: CeilingRequest) -> str:
