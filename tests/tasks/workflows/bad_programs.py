@@ -26,12 +26,13 @@ def marked(old: str, new: str, source: str = AFLOW) -> str:
     return source.replace(old, new)
 
 
+CALL = "    async def __call__(self, problem):\n        return 'x'\n"
 BAD = {
     # The frame.
     "no call": AFLOW.replace("class Workflow:", "class Workflow:  # <- no_call").replace(
         "async def __call__", "async def call"
     ),
-    "no init": "class Workflow:  # <- no_init\n    async def __call__(self, problem):\n        return 'x'\n",
+    "no init": "class Workflow:  # <- no_init\n" + CALL,
     "init without dataset": marked(
         """    def __init__(
         self,
@@ -44,8 +45,8 @@ BAD = {
 """,
         "    def __init__(self, llm_config):  # <- no_init\n",
     ),
-    "async init": "class Workflow:\n    async def __init__(self, a, b, c):  # <- no_init\n        self.x = a\n"
-    "    async def __call__(self, problem):\n        return 'x'\n",
+    "async init": "class Workflow:\n"
+    "    async def __init__(self, a, b, c):  # <- no_init\n        self.x = a\n" + CALL,
     "call is not async": "class Workflow:\n    def __init__(self, a, b, c):\n        self.a = a\n"
     "    def __call__(self, problem):  # <- not_async\n        return self.a\n",
     "call without problem": text("return 'x'").replace(
@@ -130,7 +131,9 @@ BAD = {
         "r = 1\nreturn await self.more(problem)",
         after="\n    async def more(self, problem):\n        return r  # <- undefined_name\n",
     ),
-    "typing not imported": text("xs: List[str] = []  # <- undefined_name\nreturn 'x'"),
+    "typing not imported": text("return 'x'").replace(
+        "(self, problem):", "(self, problem: List[str]):  # <- undefined_name"
+    ),
     "class name without module": AFLOW.replace(
         "operator.Custom(self.llm)", "Custom(self.llm)  # <- undefined_name"
     ),
@@ -152,8 +155,9 @@ BAD = {
         "operator.Custom(self.llm)", "operator.Custom(self.llm, votes=3)  # <- operator_setup"
     ),
     "llm is never set": marked(
-        "        self.llm = create_llm_instance(llm_config)\n        self.custom = operator.Custom(self.llm)",
-        "        self.custom = operator.Custom(self.llm)  # <- unset_attribute",
+        "        self.llm = create_llm_instance(llm_config)\n",
+        "",
+        AFLOW.replace("Custom(self.llm)", "Custom(self.llm)  # <- unset_attribute"),
     ).replace('"], self.llm.get_usage_summary()["total_cost"]\n', '"]\n'),
     "never made": AFLOW.replace("        self.custom = operator.Custom(self.llm)\n", "").replace(
         'instruction="")', 'instruction="")  # <- not_instantiated'
@@ -212,7 +216,8 @@ return r["response"]
         "  # <- unknown_parameter, missing_parameter"
     ),
     "given twice": text(
-        "return (await self.custom(problem, '', input=problem))['response']  # <- repeated_parameter"
+        "r = await self.custom(problem, '', input=problem)  # <- repeated_parameter\n"
+        "return r['response']"
     ),
     "too many": text(
         "return (await self.answer_generate(problem, 'x'))['answer']  # <- too_many_arguments"
@@ -294,7 +299,7 @@ return answer["response"]  # <- unknown_key
     "prompt": text(
         "return (await self.custom(problem, prompt_custom.SOLVE))['response']  # <- unknown_prompt"
     ),
-    "imported prompt": "from workspace.MATH.workflows.round_1.prompt import SOLVE  # <- unknown_prompt\n"
+    "imported prompt": "from workspace.MATH.prompt import SOLVE  # <- unknown_prompt\n"
     + text("return (await self.custom(problem, SOLVE))['response']"),
     # Python.
     "syntax": text("return ('x'  # <- syntax"),

@@ -267,7 +267,7 @@ r = await self.custom(**given)
 return r["response"]
 """),
     "annotated": text("""
-r: dict = await self.custom(input=problem, instruction="Solve.")
+r: Dict[str, str] = await self.custom(input=problem, instruction="Solve.")
 answer: str = r["response"]
 return answer
 """),

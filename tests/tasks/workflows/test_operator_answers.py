@@ -1,5 +1,6 @@
 """What an executor answers is read as it was asked for, and anything else is a typed error."""
 
+import contextlib
 import time
 
 import pytest
@@ -204,8 +205,6 @@ def test_any_answer_is_fields_or_a_typed_error(name: str, text: str) -> None:
 )
 def test_a_long_answer_takes_no_time(name: str, unit: str) -> None:
     start = time.process_time()
-    try:
+    with contextlib.suppress(OperatorFailed):
         read(name, unit * 30_000)
-    except OperatorFailed:
-        pass
     assert time.process_time() - start < 2

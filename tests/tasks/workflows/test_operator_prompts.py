@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.tasks.workflows.operator_prompts import PLACEHOLDER, question
+from assay.tasks.workflows.operator_prompts import FIELD, question
 from assay.tasks.workflows.operators import OPERATORS, checked_arguments
 
 BESIDES = {"Programmer": {"feedback"}, "Test": {"failure"}}
@@ -16,14 +16,14 @@ UNUSED = {"Test": {"test_loop"}}
 @pytest.mark.parametrize("name", OPERATORS)
 def test_a_template_asks_for_all_that_the_operator_is_given(name: str) -> None:
     operator = OPERATORS[name]
-    asked = set(PLACEHOLDER.findall(operator.prompt))
+    asked = set(FIELD.findall(operator.prompt))
     parameters = {each.name for each in operator.parameters}
     assert asked == parameters - UNUSED.get(name, set()) | BESIDES.get(name, set())
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_a_template_is_short(name: str) -> None:
-    assert len(PLACEHOLDER.sub("", OPERATORS[name].prompt).split()) <= 35
+    assert len(FIELD.sub("", OPERATORS[name].prompt).split()) <= 35
 
 
 def test_braces_and_placeholders_in_a_text_stay_text() -> None:

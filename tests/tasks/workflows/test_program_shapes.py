@@ -1,5 +1,7 @@
 """Two programs have one shape where they differ in wording only."""
 
+import random
+
 import pytest
 
 from assay.tasks.workflows.generated_programs import STRATEGIES, draw_one
@@ -118,8 +120,6 @@ def test_hand_written_programs_differ() -> None:
 
 
 def test_each_strategy_has_shapes_of_its_own() -> None:
-    import random
-
     for kind, names in STRATEGIES.items():
         shapes = {
             name: fingerprint(draw_one(name, kind, random.Random(1))[0].source) for name in names

@@ -109,7 +109,7 @@ def test_the_shape_counts_the_calls_that_the_facts_name(rows: list[Facts], numbe
     shape = shape_of(rebuilt(facts))
     assert shape is not None
     assert shape.calls == sum(name in OPERATORS for name in called)
-    assert shape.combination == "+".join(sorted({name for name in called} & OPERATORS.keys()))
+    assert shape.combination == "+".join(sorted(set(called) & OPERATORS.keys()))
 
 
 def test_the_facts_are_those_of_all_programs_and_of_several_kinds(rows: list[Facts]) -> None:

@@ -3,6 +3,7 @@
 import ast
 import random
 from collections.abc import Iterator
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from assay.tasks.workflows.operators import OPERATORS
 from assay.tasks.workflows.validate import validate
 from tests.tasks.workflows.good_programs import CODE, HEAD, TEXT
 
+Node = TypeVar("Node", bound=ast.AST)
 ATTRIBUTES = {operator.attribute: operator for operator in OPERATORS.values()}
 GENERATED = [(kind, name) for kind, names in STRATEGIES.items() for name in names]
 WRITTEN = [*TEXT.values(), *CODE.values()]
@@ -32,8 +34,13 @@ def findings(source: str) -> set[tuple[str, int]]:
     return {(each.code, each.line) for each in validate(source, code_problem=is_code)}
 
 
-def nodes(source: str, *kinds: type[ast.AST]) -> list[ast.AST]:
-    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+def nodes(source: str, kind: type[Node]) -> list[Node]:
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, kind)]
+
+
+def call_method(source: str) -> ast.AsyncFunctionDef:
+    (call,) = [each for each in nodes(source, ast.AsyncFunctionDef) if each.name == "__call__"]
+    return call
 
 
 def spoiled(source: str, line: int, column: int, old: str, new: str) -> str:
@@ -77,7 +84,7 @@ def test_an_operator_that_there_is_not_is_found(source: str, chance: random.Rand
     ]
     if made:
         node = chance.choice(made)
-        column = node.end_col_offset - len(node.attr)
+        column = (node.end_col_offset or 0) - len(node.attr)
         bad = spoiled(source, node.lineno, column, node.attr, node.attr + "X")
         assert ("unknown_operator", node.lineno) in findings(bad)
 
@@ -118,15 +125,14 @@ def test_an_operator_that_is_never_made_is_found_where_it_is_called(
 def test_a_key_that_no_result_has_is_found(source: str, chance: random.Random) -> None:
     reads = [each for each in nodes(source, ast.Subscript) if isinstance(each.slice, ast.Constant)]
     node = chance.choice(reads)
-    bad = spoiled(
-        source, node.slice.lineno, node.slice.col_offset, f'"{node.slice.value}"', '"nothing"'
-    )
+    key = ast.unparse(node.slice).replace("'", '"')
+    bad = spoiled(source, node.slice.lineno, node.slice.col_offset, key, '"nothing"')
     assert findings(bad) == {("unknown_key", node.lineno)}
 
 
 @given(PROGRAMS)
 def test_a_last_return_that_is_left_out_is_found(source: str) -> None:
-    (call,) = [each for each in nodes(source, ast.AsyncFunctionDef) if each.name == "__call__"]
+    call = call_method(source)
     last = call.body[-1]
     if isinstance(last, ast.Return):
         bad = spoiled(source, last.lineno, last.col_offset, "return ", "_ = ")
@@ -135,7 +141,7 @@ def test_a_last_return_that_is_left_out_is_found(source: str) -> None:
 
 @given(PROGRAMS)
 def test_a_plain_call_is_found(source: str) -> None:
-    (call,) = [each for each in nodes(source, ast.AsyncFunctionDef) if each.name == "__call__"]
+    call = call_method(source)
     bad = spoiled(source, call.lineno, call.col_offset, "async def", "def")
     codes = {code for code, _ in findings(bad)}
     assert codes & {"syntax", "not_async"}
@@ -155,16 +161,17 @@ def test_a_frame_without_a_part_is_found(source: str, part: str) -> None:
 def test_each_operator_needs_its_own_arguments_and_has_its_own_keys(attribute: str) -> None:
     operator = ATTRIBUTES[attribute]
     values = {"text": "problem", "texts": "[problem]", "count": "2"}
-    given_all = ", ".join(f"{each.name}={values[each.kind]}" for each in operator.parameters)
+    given_all = [f"{each.name}={values[each.kind]}" for each in operator.parameters]
+
+    def program(arguments: str, key: str) -> str:
+        answer = f'        return (await self.{attribute}({arguments}))["{key}"]\n'
+        return f"{HEAD}    async def __call__(self, problem):\n{answer}"
+
+    first = next(iter(operator.returns))
+    line = program("", "").count("\n")
     for key in operator.returns:
-        source = (
-            f"{HEAD}    async def __call__(self, problem):\n"
-            f'        return (await self.{attribute}({given_all}))["{key}"]\n'
-        )
-        assert findings(source) == set()
-        line = source.count("\n")
-        assert findings(source.replace(f'["{key}"]', '["nothing"]')) == {("unknown_key", line)}
-    for each in operator.parameters:
-        without = source.replace(f"{each.name}={values[each.kind]}", "").replace("(, ", "(")
-        without = without.replace(", , ", ", ").replace(", )", ")")
+        assert findings(program(", ".join(given_all), key)) == set()
+    assert findings(program(", ".join(given_all), "nothing")) == {("unknown_key", line)}
+    for number, each in enumerate(operator.parameters):
+        without = program(", ".join(given_all[:number] + given_all[number + 1 :]), first)
         assert findings(without) == ({("missing_parameter", line)} if each.required else set())

@@ -25,7 +25,7 @@ CODES: Mapping[str, str] = {
     "return_shape": "what is returned is neither an answer nor (answer, cost)",
     "result_returned": "a whole operator result is returned instead of the text under a key",
     "import_not_allowed": "an import from outside the allow-list",
-    "unknown_attribute": "a module or an operator has no such name",
+    "unknown_attribute": "a module or an operator has nothing of that name for programs",
     "forbidden_name": "a name that reaches beyond the program: eval, exec, open, files, network",
     "dunder": "a name in double underscores other than `__init__` and `__call__`",
     "undefined_name": "a name that nothing in the program binds",

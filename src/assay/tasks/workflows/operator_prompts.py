@@ -11,7 +11,7 @@ from typing import Any
 
 from assay.tasks.workflows.operators import LETTERS, Operator
 
-PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+FIELD = re.compile(r"\{([a-z_]+)\}")
 EMPTY = frozenset({"", "None"})
 
 
@@ -28,10 +28,10 @@ def question(operator: Operator, arguments: Mapping[str, Any]) -> str:
 
 def paragraph(template: str, texts: Mapping[str, str]) -> str:
     """One paragraph of a template with its arguments; "" where all of them are empty."""
-    names = PLACEHOLDER.findall(template)
+    names = FIELD.findall(template)
     if names and all(texts.get(name, "").strip() in EMPTY for name in names):
         return ""
-    return PLACEHOLDER.sub(lambda found: texts.get(found[1], ""), template)
+    return FIELD.sub(lambda found: texts.get(found[1], ""), template)
 
 
 def as_text(value: Any) -> str:

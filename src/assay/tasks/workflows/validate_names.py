@@ -113,8 +113,18 @@ def _name(node: ast.Name, names: Names, program: Program) -> Iterator[Finding]:
     elif name in FORBIDDEN or name in OUTSIDE:
         hint = "a program only calls operators and works on their texts"
         yield found("forbidden_name", node, f"{name} is not for programs", hint)
-    elif name not in BUILTINS and name not in GIVEN:
+    elif name not in BUILTINS and name not in GIVEN and not _is_note(node, program):
         yield found("undefined_name", node, f"nothing defines {name!r}", _defined(name))
+
+
+def _is_note(node: ast.AST, program: Program) -> bool:
+    """Whether it stands in an annotation of a variable of a function, which is never evaluated."""
+    while isinstance(node, ast.expr):
+        parent = program.parents[node]
+        if isinstance(parent, ast.AnnAssign):
+            return node is parent.annotation and program.owners[parent] is not None
+        node = parent
+    return False
 
 
 def _defined(name: str) -> str:

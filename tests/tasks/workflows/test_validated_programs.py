@@ -1,0 +1,58 @@
+"""The validator and the world of programs agree: what passes runs, what cannot run fails."""
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from assay.tasks.workflows.aflow_modules import stand_ins
+from assay.tasks.workflows.generated_programs import STRATEGIES, draw_one
+from assay.tasks.workflows.program_names import GIVEN
+from tests.tasks.workflows.bad_programs import BAD, BAD_CODE, expected
+from tests.tasks.workflows.good_programs import CODE, TEXT
+
+FATAL = frozenset(
+    {"unknown_operator", "operator_setup", "not_instantiated", "unset_attribute", "unknown_key"}
+    | {"undefined_name", "unknown_parameter", "repeated_parameter", "missing_parameter", "syntax"}
+    | {"too_many_arguments", "llm_attribute", "needless_await", "no_call", "no_init", "not_async"}
+    | {"call_arguments"}
+)
+"""Codes of what Python itself refuses when it gets there; the others are the lab's rules."""
+Program = tuple[str, str]
+"""A source, and the entry point of a code problem or ""."""
+
+
+def results(programs: Sequence[Program]) -> list[dict[str, str]]:
+    """What becomes of programs, in a process of their own."""
+    command = [sys.executable, "-m", "tests.tasks.workflows.world"]
+    told = json.dumps(programs)
+    done = subprocess.run(command, input=told, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_names_that_need_no_import_are_those_of_the_world() -> None:
+    assert stand_ins({}, object).keys() == GIVEN
+
+
+def test_what_the_validator_lets_pass_runs() -> None:
+    generated = [
+        (draw_one(name, kind, random.Random(0))[0].source, "f" if kind == "code" else "")
+        for kind, names in STRATEGIES.items()
+        for name in names
+    ]
+    written = [(source, "") for source in TEXT.values()] + [(s, "f") for s in CODE.values()]
+    programs = [*generated, *written]
+    for result, (source, _) in zip(results(programs), programs, strict=True):
+        assert "answer" in result, (result, source)
+
+
+def test_what_python_refuses_does_not_run() -> None:
+    wrong = {
+        name: (source, "f" if "entry_point" in source or name in BAD_CODE else "")
+        for name, source in (BAD | BAD_CODE).items()
+        if {code for code, _ in expected(source)} <= FATAL and name != "unknown key by get"
+    }
+    assert len(wrong) > 40
+    for name, result in zip(wrong, results(list(wrong.values())), strict=True):
+        assert "error" in result, (name, result)
