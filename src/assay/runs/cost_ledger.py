@@ -7,9 +7,10 @@ missing. Money is in nano-units of the price's currency. What may be spent is no
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -94,6 +95,7 @@ class Place:
 
 
 COLUMNS = tuple(each.name for each in fields(LedgerCall))
+_values: Callable[[LedgerCall], tuple[object, ...]] = attrgetter(*COLUMNS)
 INTEGERS = {
     *("step", "attempts", "prompt_tokens", "completion_tokens"),
     *("prompt_price", "completion_price", "cost", "uncertain"),
@@ -133,7 +135,7 @@ class CostLedger:
             calls = self._all() if self.file is None else []
             store = _opened(str(file))
             with store:
-                store.executemany(INSERT, [astuple(call) for call in calls])
+                store.executemany(INSERT, map(_values, calls))
             self._store.close()
             self._store, self.file = store, file
 
@@ -146,7 +148,7 @@ class CostLedger:
     def begin(self, call: LedgerCall) -> Place:
         """Write a call before it is sent; returns where it stands."""
         with self._lock, _usable(self.file), self._store:
-            number = self._store.execute(INSERT, astuple(call)).lastrowid
+            number = self._store.execute(INSERT, _values(call)).lastrowid
             assert number is not None
             return Place(self.file, number)
 
@@ -154,12 +156,12 @@ class CostLedger:
         """Write a call again; one that outlived its run stays there as one on its way."""
         with self._lock, _usable(self.file), self._store:
             if place.file == self.file:
-                self._store.execute(UPDATE, (*astuple(call), place.number))
+                self._store.execute(UPDATE, (*_values(call), place.number))
 
     def add(self, calls: Sequence[LedgerCall]) -> None:
         """Write calls that have ended."""
         with self._lock, _usable(self.file), self._store:
-            self._store.executemany(INSERT, [astuple(call) for call in calls])
+            self._store.executemany(INSERT, map(_values, calls))
 
     def calls(self) -> list[LedgerCall]:
         """All calls, oldest first."""

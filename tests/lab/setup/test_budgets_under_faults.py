@@ -21,8 +21,8 @@ FAULTS = (*["answer"] * 9, *BAD)
 MOST = 8
 """Tokens that an answer may have; the server writes 3."""
 DRAWN = Sampling(1.0, MOST)
-PROMPT, COMPLETION = 1000.0, 10000.0
-"""Per million tokens: a nano-unit is far below a token."""
+PROMPT, COMPLETION = 10.0, 10000.0
+"""Per million tokens: what is reserved for a prompt, of which a byte may be a token, is little."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def helpers_at(url: str, folder: Path, **table: object) -> HelperModels:
             "price": {"prompt": PROMPT, "completion": COMPLETION},
             "concurrency": 200,
             "deadline": 4.0,
-            "timeout": 0.6,
+            "timeout": 1.2,
             **table,
         }
     )
@@ -78,28 +78,28 @@ def ask_all(helpers: HelperModels, count: int = 200) -> list[BaseException | Non
         return list(threads.map(ask, range(count)))
 
 
-@pytest.mark.parametrize("scope", ["run", "step"])
-def test_two_hundred_calls_at_once_never_cost_more_than_the_budget(tmp_path, scope):
-    budget = 9.0  # room for about 20 reservations, and for 200 answers without faults
+@pytest.mark.parametrize("scope", ["run", pytest.param("step", marks=pytest.mark.slow)])
+def test_two_hundred_calls_at_once_use_up_the_budget_and_never_more(tmp_path, scope):
+    budget = 8.0  # for about a hundred reservations
     with fault_server(FaultServer(drawn(FAULTS, 1))) as server:
         helpers = helpers_at(server.url, tmp_path, budget={scope: budget})
-        raised = [error for error in ask_all(helpers) if error is not None]
+        raised = [error for _ in range(2) for error in ask_all(helpers) if error is not None]
         helpers.release()
     calls = read_calls(tmp_path)
     assert 0 < charged_by(server) <= most_of(calls) <= budget
+    assert most_of(calls) > 0.9 * budget, "what was reserved and not spent was given back"
     assert {error.scope for error in raised} == {scope}
-    assert len(calls) + len(raised) == 200
+    assert len(calls) + len(raised) == 400
     assert {call.status for call in calls} <= {"answered", "failed"}
-    assert server.at_once > 10
 
 
-def test_without_a_budget_every_fault_is_met_and_the_ledger_bounds_what_was_charged(tmp_path):
+def test_every_fault_is_met_and_the_ledger_bounds_what_the_server_charged(tmp_path):
     with fault_server(FaultServer(drawn(FAULTS, 2))) as server:
         helpers = helpers_at(server.url, tmp_path)
         assert not any(ask_all(helpers))
         helpers.release()
     calls = read_calls(tmp_path)
-    assert set(server.done) == set(FAULTS) and len(calls) == 200
+    assert set(server.done) == set(FAULTS) and len(calls) == 200 and server.at_once > 20
     assert sum(call.attempts for call in calls) >= sum(server.done.values()) > 250
     counted = sum(call.cost or 0 for call in calls) / NANO
     assert counted <= charged_by(server) <= most_of(calls)

@@ -5,7 +5,9 @@ answer means is not known here.
 """
 
 import asyncio
+import importlib.util
 import ssl
+import sys
 import threading
 import weakref
 from collections.abc import Coroutine, Mapping
@@ -17,6 +19,11 @@ from typing import Any, TypeVar
 import httpx
 
 Found = TypeVar("Found")
+
+if importlib.util.find_spec("sniffio") is None:
+    # httpcore looks for it four times in every request, which is a quarter of a request's time
+    # where it is not installed. This entry is Python's own way to say that it is not.
+    sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
 
 KEPT_SECONDS = 3.0
 """An idle connection is kept so long: less than servers do, which usually close after 5."""

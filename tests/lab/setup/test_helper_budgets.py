@@ -1,0 +1,139 @@
+"""Budgets of a helper model: no order of calls spends more, and everybody pays for their own."""
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.lab.setup.helper_budgets import EatenByFailures, HelperBudgets
+from assay.runs.cost_ledger import LedgerCall
+from assay.tasks.helper_model import Caller, OverBudget
+
+ONE = Caller("rl", 1, "p1", "0")
+LIMITS = {"call": 50, "problem": 120, "step": 200, "run": 300}
+
+STEP = st.tuples(
+    st.sampled_from([(s, p) for s in (1, 2, 3) for p in ("p1", "p2")]),
+    st.integers(0, 70),
+    st.floats(0, 1),
+    st.booleans(),
+)
+
+
+@given(st.lists(STEP, max_size=60))
+def test_no_order_of_reservations_spends_more_than_a_limit(steps):
+    budgets = HelperBudgets("m", LIMITS)
+    open_: list[tuple[Caller, int, int]] = []
+    worst: dict[object, int] = {}
+
+    def add(caller: Caller, amount: int) -> None:
+        for key in ("run", caller.step, (caller.step, caller.problem)):
+            worst[key] = worst.get(key, 0) + amount
+
+    for (step, problem), amount, share, ends in steps:
+        caller = Caller("rl", step, problem, "0")
+        try:
+            budgets.reserve(caller, amount)
+        except OverBudget:
+            pass
+        else:
+            assert amount <= LIMITS["call"]
+            open_.append((caller, amount, round(amount * share)))
+            add(caller, amount)
+        if ends and open_:
+            caller, reserved, spent = open_.pop(0)
+            budgets.settle(caller, reserved, spent)
+            add(caller, spent - reserved)
+        for key, amount in worst.items():
+            scope = "run" if key == "run" else "step" if isinstance(key, int) else "problem"
+            assert amount <= LIMITS[scope]
+
+
+@pytest.mark.parametrize("scope", LIMITS)
+def test_a_limit_is_reached_to_the_last_unit_and_refuses_the_next(scope):
+    budgets = HelperBudgets("m", {scope: LIMITS[scope]})
+    budgets.reserve(ONE, LIMITS[scope])
+    with pytest.raises(OverBudget, match=rf"^model\.m\.budget\.{scope}: ") as raised:
+        budgets.reserve(ONE, LIMITS[scope] + 1 if scope == "call" else 1)
+    assert raised.value.scope == scope
+    assert raised.value.stops_run == (scope in ("step", "run"))
+
+
+def test_a_refused_call_takes_nothing_from_the_budgets_that_had_room():
+    budgets = HelperBudgets("m", {"run": 10, "problem": 5})
+    with pytest.raises(OverBudget):
+        budgets.reserve(ONE, 6)
+    budgets.reserve(Caller("rl", 1, "p2", "0"), 5)
+    budgets.reserve(ONE, 5)
+
+
+def test_completions_steps_and_evaluations_have_budgets_of_their_own():
+    budgets = HelperBudgets("m", {"problem": 10, "step": 20})
+    for completion in ("0", "1"):
+        budgets.reserve(Caller("rl", 1, "p1", completion), 10)
+    with pytest.raises(OverBudget) as raised:
+        budgets.reserve(Caller("rl", 1, "p1", "2"), 1)
+    assert raised.value.scope == "step"
+    budgets.reserve(Caller("rl", 2, "p1", "2"), 10)
+    budgets.reserve(Caller("dev", 1, "p1", "2"), 10)
+
+
+def test_a_caller_without_a_problem_has_no_problems_budget():
+    budgets = HelperBudgets("m", {"problem": 1})
+    budgets.reserve(Caller("rl", 1), 100)
+
+
+def test_a_repetition_counts_on_the_budget_of_its_call():
+    budgets = HelperBudgets("m", {"call": 100})
+    budgets.reserve(ONE, 60)
+    with pytest.raises(OverBudget, match="call"):
+        budgets.reserve(ONE, 60, before=60)
+
+
+def test_who_lost_its_money_to_the_endpoint_is_not_to_blame():
+    budgets = HelperBudgets("m", {"problem": 100})
+    budgets.reserve(ONE, 60)
+    budgets.settle(ONE, 60, 60, lost=60)
+    with pytest.raises(EatenByFailures):
+        budgets.reserve(ONE, 60)
+    budgets.reserve(ONE, 40)
+    with pytest.raises(OverBudget):
+        budgets.reserve(ONE, 61)  # more than it has without the loss
+
+
+def test_earlier_sessions_count_on_run_and_step_and_not_on_problems():
+    budgets = HelperBudgets("m", {"problem": 100, "step": 100, "run": 150})
+    earlier = {"at": "", "source": "", "stage": "rl", "problem": "p1", "completion": "0"}
+    budgets.count(
+        [
+            LedgerCall(model="m", step=1, cost=60, uncertain=30, **earlier),
+            LedgerCall(model="m", step=2, cost=None, uncertain=20, **earlier),
+            LedgerCall(model="other", step=1, cost=10**6, **earlier),
+        ]
+    )
+    budgets.reserve(ONE, 10)
+    with pytest.raises(OverBudget, match="step"):
+        budgets.reserve(ONE, 1)
+    budgets.reserve(Caller("rl", 3, "p1", "0"), 30)
+    with pytest.raises(OverBudget, match="run"):
+        budgets.reserve(Caller("rl", 4, "p2", "0"), 1)
+
+
+def test_threads_cannot_pass_a_limit_together():
+    budgets, passed = HelperBudgets("m", {"run": 1000}), list[int]()
+
+    def spend() -> None:
+        for _ in range(100):
+            try:
+                budgets.reserve(ONE, 3)
+            except OverBudget:
+                return
+            passed.append(3)
+
+    threads = [threading.Thread(target=spend) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(passed) == 999
