@@ -1,0 +1,32 @@
+"""The page on the workflows lab names what there is, and its experiments can all be read."""
+
+import re
+
+import pytest
+
+from assay.experiment.read_file import read_experiment
+from assay.lab.setup.validate import read_whole
+from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES
+from assay.tasks.workflows.problems import READERS
+from assay.tasks.workflows.task import TASK
+from tests.docs.pages import DOCS
+
+TEXT = (DOCS / "workflows-lab.md").read_text(encoding="utf-8")
+FOLDER = DOCS.parent / "experiments" / "workflows"
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.rglob("*.toml")), ids=lambda file: file.stem)
+def test_every_experiment_is_read(file) -> None:
+    assert read_experiment(file).task == "workflows"
+
+
+def test_the_names_of_the_ladder_are_known(tmp_path) -> None:
+    for name in ("executor", "warm-up"):
+        read_whole(FOLDER / "ladder" / f"{name}.toml", (), tmp_path)
+
+
+def test_the_page_names_all_fixed_workflows_rewards_and_sources() -> None:
+    written = set(re.findall(r"`([\w:-]+)`", TEXT))
+    assert set(FIXED_SOURCES) <= written
+    assert set(TASK.rewards) <= written
+    assert set(READERS) <= {each.partition(":")[0] for each in written}
