@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 from assay.data.csv_files import Encoding
 from assay.data.row_fields import field_problem
 from assay.data.splits import DEV_FIX, dev_problem
-from assay.experiment.base_table import Count, Many, Table, raise_all, refused
+from assay.experiment.base_table import Count, Few, Many, Table, raise_all, refused
 
 
 class Take(Table):
@@ -185,6 +185,26 @@ class PassRate(Recorded):
     """The smallest reward that passes."""
 
 
+class Examples(Recorded):
+    """Worked examples in `extra.examples`, which a task may put into its prompts: the best answers
+    that a run gave to other rows, never of the row's own conversation or question."""
+
+    run: str
+    """The run, as in `run:NAME`."""
+    shots: Few = 2
+    """Examples of a row."""
+    least: float = 1.0
+    """The smallest reward of an example."""
+    same: str | None = None
+    """A field in which an example is like its row, such as `extra.problem_type`."""
+
+    @model_validator(mode="after")
+    def _like_a_field(self) -> Self:
+        if self.same is not None and (problem := field_problem(self.same)):
+            raise refused("same", problem, FIELD_FIX)
+        return self
+
+
 FIELD_FIX = "write id, conversation, gold, gold.NAME or extra.NAME"
 WHOLE = 1e-6
 """How far from 1 the weights of a mixture may add up."""
@@ -235,6 +255,8 @@ class DataSpec(Table):
     pass_rate: PassRate | None = None
     """A run that measured these rows: its pass rates are there for `where` and `order` as
     `extra.pass_rate`."""
+    examples: Examples | None = None
+    """Examples of what earned a high reward in a run, for prompts of a few shots."""
     where: Annotated[Many[Where], Field(min_length=1)] | None = None
     """Conditions that rows have to meet; the others are dropped and counted."""
     order: Literal["shuffled", "given"] | OrderBy | None = None

@@ -163,7 +163,8 @@ def check_selector(experiment: Experiment) -> Refusals:
 def check_mixtures(experiment: Experiment) -> Refusals:
     """Mixtures are made of data sets that exist, and of none that is made of themselves."""
     for name, spec in experiment.data.items():
-        named = [(spec.source or "").removeprefix("run:"), spec.pass_rate and spec.pass_rate.run]
+        tables = [table for table in (spec.pass_rate, spec.examples) if table is not None]
+        named = [(spec.source or "").removeprefix("run:"), *(table.run for table in tables)]
         if experiment.name in named:
             problem = "a run of this experiment itself would be read"
             yield refused(f"data.{name}", problem, f"write {experiment.name}/ID, or rename this")

@@ -31,6 +31,7 @@ CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
         "data.{}.where",
         "data.{}.samples",
         "data.{}.pass_rate",
+        "data.{}.examples",
         "data.{}.expand",
         "data.{}.undeclared_calls",
         "data.{}.max_prompt_tokens",

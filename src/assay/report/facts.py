@@ -35,6 +35,10 @@ from assay.train.metric_names import PART
 CURVES = (
     "reward_mean",
     "signal_share",
+    "reward_margin",
+    "reward_accuracy",
+    "chosen_logp",
+    "rejected_logp",
     "grad_norm",
     "length_mean",
     "truncated_share",

@@ -25,7 +25,14 @@ from assay.runs.manifest_file import PUT_ASIDE
 from assay.runs.sink_states import read_sink_states
 
 SHARES = frozenset(
-    {"signal_share", "truncated_share", "clip_low_share", "clip_high_share", "abstained_share"}
+    {
+        "signal_share",
+        "reward_accuracy",
+        "truncated_share",
+        "clip_low_share",
+        "clip_high_share",
+        "abstained_share",
+    }
 )
 BADGES = {"gained": "better", "lost": "worse", "unchanged": ""}
 

@@ -63,7 +63,8 @@ class Preference:
 
     def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
         """Metrics: the implicit reward beta * log(p / p_ref) of the chosen minus that of the
-        rejected, whether it is above 0, and both log-probs, by pair; k3 to the reference by token.
+        rejected, whether it is above 0, both log-probs, and the mean k3 to the reference over the
+        chosen tokens: what is to become unlikely says nothing of a policy that went astray.
         """
         if packed.reference_S is None or packed.preference_S is None:
             missing = (
@@ -87,13 +88,15 @@ class Preference:
         mask_S, chosen_S = packed.mask_S, packed.preference_S > 0
         side_S = torch.where(chosen_S, 1.0, -1.0).double()
         margin_S = self.beta * group_sum(side_S * ratio_S, packed.group_S)
+        kept_S = mask_S & chosen_S
+        long_S = group_sum(kept_S.double(), packed.group_S).clamp(min=1)
         return {
             "tokens": mask_S.sum().float(),
             "pairs": torch.tensor(float(len(packed.group_N.unique()))),
             # Every token of a pair holds the pair's value.
             "reward_margin": masked_sum(margin_S / tokens_S, mask_S),
             "reward_accuracy": masked_sum((margin_S > 0) / tokens_S, mask_S),
-            "chosen_logp": masked_sum(logps_S, mask_S & chosen_S),
+            "chosen_logp": masked_sum(logps_S, kept_S),
             "rejected_logp": masked_sum(logps_S, mask_S & ~chosen_S),
-            "kl": masked_sum(k3(logps_S, packed.reference_S), mask_S),
+            "kl": masked_sum(k3(logps_S, packed.reference_S) / long_S, kept_S),
         }

@@ -202,7 +202,7 @@ def step_metrics(results: Sequence[UpdateResult]) -> dict[str, float]:
         for name, value in result.totals.sums.items():
             sums[name] = sums.get(name, 0.0) + value
     tokens, pairs = sums.pop("tokens", 0.0), sums.pop("pairs", 0.0)
-    counts = {name: pairs if name in PREFERENCE else tokens for name in sums}
+    counts = {name: pairs if pairs and name in PREFERENCE else tokens for name in sums}
     means = {name: value / counts[name] for name, value in sums.items() if counts[name]}
     norm = sum(r.grad_norm for r in results) / len(results)
     return {"grad_norm": norm, **loss_metrics([r.totals for r in results]), **means}

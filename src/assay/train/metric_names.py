@@ -76,9 +76,9 @@ THOUGHT = frozenset(
         "share_capped",
     }
 )
-PREFERENCE = frozenset({"reward_margin", "reward_accuracy", "chosen_logp", "rejected_logp"})
-"""Means over the pairs of a step."""
-PAIRS = frozenset({"pairs", "tokens", "score_gap", "signal_share", "preference_loss", "kl"})
+PREFERENCE = frozenset({"reward_margin", "reward_accuracy", "chosen_logp", "rejected_logp", "kl"})
+"""Means over the pairs of a step, where it has any."""
+PAIRS = frozenset({"pairs", "tokens", "score_gap", "signal_share", "preference_loss"})
 SELF_CHECK = frozenset(
     {
         "self_check_logp",

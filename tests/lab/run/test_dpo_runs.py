@@ -2,13 +2,24 @@
 killed and resumed to the last bit, refused where they have nothing to prefer."""
 
 import json
+import signal
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from assay.experiment.read_file import read_experiment
+from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.runs.run_directory import RunDirectory
+from assay.lab.setup.session import Session
+from assay.lab.setup.stage_methods import build_method, largest_of
+from assay.runs.run_directory import RunDirectory, runs_of
+from assay.train.dpo import Dpo
+from tests.cli.conftest import answer, assert_one_line, call
+from tests.forked import forked
+from tests.lab.run.test_kill import everything
+from tests.lab.test_selector import assay_until
 from tests.labs import make_lab
 
 DPO = """
@@ -35,16 +46,9 @@ def write_groups(file: Path) -> None:
     for n in range(5):
         texts = [f"{n + 4}", f"{n}", f"about {n}"]
         rewards = [1.0, 0.5, 0.0] if n else [0.5, 0.5, 0.5]
-        lines.append(
-            {
-                "id": f"{n}+4",
-                "messages": [{"role": "user", "content": f"{n} + 4 = ?"}],
-                "candidates": [
-                    {"text": text, "reward": reward}
-                    for text, reward in zip(texts, rewards, strict=True)
-                ],
-            }
-        )
+        candidates = [{"text": t, "reward": r} for t, r in zip(texts, rewards, strict=True)]
+        asked = [{"role": "user", "content": f"{n} + 4 = ?"}]
+        lines.append({"id": f"{n}+4", "level": -n, "messages": asked, "candidates": candidates})
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
@@ -66,12 +70,22 @@ def lines(run: RunDirectory, stage: str = "prefer") -> list[dict[str, Any]]:
     return [line for line in every if line["stage"] == stage]
 
 
+def method_of(folder: Path) -> tuple[Session, Dpo]:
+    experiment = read_experiment(folder / "tiny.toml")
+    session = Session(experiment, RunDirectory(folder, "tiny", "none"), 7, Silent())
+    stage, made = experiment.stage["prefer"], session.sets["groups"]
+    given = session.stage_input(stage, made.train, None, made.order)
+    method = build_method(stage, given, 1)
+    assert isinstance(method, Dpo)
+    return session, method
+
+
 def test_an_epoch_is_a_pass_over_the_pairs_and_groups_of_equal_scores_give_none(run):
     found = lines(run)
     assert len(found) == 4, "two epochs of 8 pairs, 4 a step"
     assert {line["pairs"] for line in found} == {4.0}
     assert {line["signal_share"] for line in found} == {0.8}
-    assert "api_error_share" not in found[0] and "reward_mean" not in found[0]
+    assert "reward_mean" not in found[0] and not list(run.path.rglob("samples"))
 
 
 def test_the_first_margin_is_0_and_training_widens_it(run):
@@ -79,4 +93,121 @@ def test_the_first_margin_is_0_and_training_widens_it(run):
     assert abs(first["reward_margin"]) < 1e-4 and abs(first["kl"]) < 1e-6
     assert first["loss"] == pytest.approx(0.6931, abs=1e-4) == first["preference_loss"]
     assert last["reward_margin"] > 0.1 and last["loss"] < 0.69 and last["kl"] > 0
-    assert last["reward_accuracy"] > 0.5
+    assert last["reward_accuracy"] > 0.5 and first["chosen_logp"] < 0 > first["rejected_logp"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adapt", ["", 'adapt = { kind = "lora", rank = 2 }\n'])
+def test_killed_and_resumed_a_stage_of_pairs_ends_bit_identical(run, tmp_path, adapt):
+    """The reference is made again from the start of the stage, and not from where it stands."""
+    make_dpo_lab(tmp_path, DPO + adapt)
+    whole = run if not adapt else start(tmp_path / "tiny.toml", root=tmp_path)[0]
+    before = everything(whole.path)
+    if adapt:
+        (tmp_path / "runs").rename(tmp_path / "unbroken")
+        (tmp_path / "lab.sqlite").unlink()
+    for kill_at in (2, 4):
+        killed = ran(tmp_path, kill_at)
+        assert killed.exitcode == -signal.SIGKILL, (tmp_path / "log.txt").read_text()
+    assert ran(tmp_path, 0).exitcode == 0, (tmp_path / "log.txt").read_text()
+    (found,) = runs_of(tmp_path, "tiny")
+    after = everything(found.path)
+    assert after.keys() == before.keys()
+    for name, value in before.items():
+        assert after[name] == value, name
+
+
+def ran(folder: Path, kill_at: int) -> BaseProcess:
+    words = ("run", str(folder / "tiny.toml"), "--or-resume", "--lab", str(folder))
+    process = forked(assay_until, kill_at, *words, log=folder / "log.txt")
+    process.join(120)
+    return process
+
+
+def test_pairs_come_from_the_easiest_group_where_the_data_is_sorted_so(tmp_path):
+    sorted_by = 'format = "messages"\norder = { by = "extra.level" }'
+    make_dpo_lab(tmp_path, DPO.replace('format = "messages"', sorted_by))
+    _, method = method_of(tmp_path)
+    rows = [pair.chosen.group for pair in method.pairs]
+    assert rows == ["4+4", "4+4", "3+4", "3+4", "2+4", "2+4", "1+4", "1+4"]
+    assert method.order is not None and [method.order.visit(7, n)[1] for n in range(9)] == [
+        *range(8),
+        0,
+    ]
+
+
+def test_a_micro_batch_holds_a_pair_whatever_its_budget(tmp_path):
+    make_dpo_lab(tmp_path, DPO + "micro_tokens = 1\n")
+    session, method = method_of(tmp_path)
+    stage, encoder = session.experiment.stage["prefer"], session.learner.encoder("auto")
+    sizes = [
+        encoder.size(pair.chosen.turns[0].context)
+        + sum(len(side.turns[0].actions) for side in (pair.chosen, pair.rejected))
+        for pair in method.pairs
+    ]
+    assert largest_of(stage, method, encoder).longest == max(sizes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["stage.prefer.score_range=[0.0, 0.75]"], "by scores from 0 to 0.75, and 1+4#0 has 1"),
+        (["stage.prefer.pairs.least_gap=2.0"], "no group of 5 has two candidates whose scores"),
+        (["stage.prefer.pairs.total=9"], "both of 'total' and 'per_group' given"),
+        (["stage.prefer.pairs={ power = 2.0 }"], "no pair is drawn"),
+        (["stage.prefer.label_smoothing=0.5"], "less than 0.5"),
+        (["stage.prefer.beta=0"], "must be more than 0"),
+        (["stage.prefer.scores=plain", "stage.prefer.score_range=[0, 1]"], "only Score-DPO reads"),
+        (["stage.prefer.score_range=[1, 1]"], "the least is not below the greatest"),
+        (["stage.prefer.group=4"], "stage.prefer.group: unknown key"),
+        (['stage.prefer.adapt={ kind = "lora", dropout = 0.1 }'], "the reference has no dropout"),
+        (["stage.prefer.data=sums"], "no candidates"),
+        (["stage.prefer.data=both"], "the pairs of a mixture stand in no shares"),
+        (["guard.low.metric=reward_mean"], "unknown metric of dpo"),
+    ],
+)
+def test_what_a_stage_of_pairs_cannot_be_is_refused_in_one_line(tmp_path, changes, said):
+    more = """
+[data.both]
+mix = { sums = 0.5, groups = 0.5 }
+
+[guard.low]
+metric = "reward_margin"
+below = -100.0
+"""
+    file = make_dpo_lab(tmp_path, DPO + more)
+    words = [word for change in changes for word in ("--set", change)]
+    assert_one_line(call("run", file, "--lab", tmp_path, *words), said)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_check_counts_the_pairs_and_the_reference_and_measures_the_longest(run):
+    checked = call("check", run.root / "tiny.toml", "--lab", run.root, "--json")
+    assert checked.exit_code == 0, checked.output
+    result = answer(checked)["result"]
+    numbers = result["numbers"]["stage.prefer"]
+    assert numbers["pairs"] == 8 and numbers["groups with pairs"] == 4
+    _, method = method_of(run.root)
+    gaps = [pair.gap for pair in method.pairs]
+    assert numbers["score gap, mean"] == pytest.approx(sum(gaps) / 8)
+    assert numbers["longest_row_tokens"] > numbers["longest candidate, tokens"] > 0
+    assert 0 < numbers["seconds_low"] < numbers["seconds_high"]
+    assert any(
+        "scores do not differ give no pair" in f["what"] for f in answer(checked)["findings"]
+    )
+
+
+def test_a_check_says_what_is_wrong_with_pairs_among_its_findings(run, tmp_path):
+    file = make_dpo_lab(tmp_path)
+    checked = call("check", file, "--lab", tmp_path, "--set", "stage.prefer.score_range=[0, 0.5]")
+    assert checked.exit_code == 2, checked.output
+    assert "and 1+4#0 has 1" in checked.output
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_pages_name_the_metrics_of_pairs(run, lang):
+    result = call("report", "tiny", "--lab", run.root, "--lang", lang)
+    assert result.exit_code == 0, result.output
+    said = "chosen minus rejected" if lang == "en" else "chosen 减 rejected"
+    pages = [file.read_text(encoding="utf-8") for file in run.path.glob("*.html")]
+    assert any(said in page for page in pages)

@@ -18,6 +18,7 @@ from assay.lab.check.capability import probe as sample_groups
 from assay.lab.check.gold_trials import gold_answers
 from assay.lab.check.helper_uses import helper_uses
 from assay.lab.check.memory_and_disk import helper_memory, room
+from assay.lab.check.preference_pairs import preference_pairs
 from assay.lab.check.rendering_mismatch import renderings
 from assay.lab.check.rows import lengths, rows
 from assay.lab.check.selection_health import not_made, stored_groups
@@ -53,6 +54,7 @@ CHECKS: Mapping[str, Check] = {
     "leakage": leakage,
     "settings": smells,
     "stored selections": stored_groups,
+    "preference pairs": preference_pairs,
     "pools": candidate_pools,
     "helper models": helper_memory,
     "images": shown_images,

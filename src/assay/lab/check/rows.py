@@ -14,7 +14,13 @@ from assay.data.row_order import Fixed, Mixture
 from assay.data.splits import length_statistics
 from assay.data.tools import parse_tools
 from assay.errors import within
-from assay.experiment.stage_tables import SamplingStage, SftStage, rows_per_step, steps_of
+from assay.experiment.stage_tables import (
+    DpoStage,
+    SamplingStage,
+    SftStage,
+    rows_per_step,
+    steps_of,
+)
 from assay.judge.findings import Finding
 from assay.lab.check.subject import (
     Golds,
@@ -91,6 +97,8 @@ def unvisited(subject: Subject) -> Seen:
     """Stages that end before the end of a fixed order, whose last rows they never visit."""
     session = subject.session
     for name, stage in session.experiment.stage.items():
+        if isinstance(stage, DpoStage):
+            continue  # It visits pairs.
         order = find_order(session.sets, stage.data)
         with within(f"stage.{name}"):
             visited = steps_of(stage, order.count) * rows_per_step(stage)
@@ -208,6 +216,8 @@ def without_answers(subject: Subject) -> Seen:
             continue
         whole = len(golds.answers) + len(golds.missing) + len(golds.broken)
         learned = isinstance(stage, SftStage) or data == stage.validation
+        if isinstance(stage, DpoStage) and not learned:
+            continue  # It learns from candidates alone.
         yield Finding(
             "error" if learned else "note",
             f"{place}: rows of data.{data} have no gold answer",
@@ -256,6 +266,8 @@ def lengths(subject: Subject) -> Seen:
     for name in session.sets:
         yield from conversations(subject, name)
     for place, stage, data in reading(session):
+        if isinstance(stage, DpoStage) and data == stage.data:
+            continue  # Its candidates are measured with its pairs.
         golds = subject.golds_of_data(data, stage.rendering)
         limit = stage.sampling.max_tokens if samples(stage) else None
         yield from measured(place, golds)

@@ -6,7 +6,7 @@ Gold answers are encoded once and shared. Nothing is judged here.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 from assay.data.episode import Completion, Context
 from assay.data.renderings.template import RenderingError
@@ -110,6 +110,8 @@ class Subject:
     """An experiment whose model, data sets and evaluations could be opened."""
 
     session: Session
+    pairs: dict[int, Any] = field(default_factory=dict, repr=False)
+    """The pairs of dpo stages, see `preference_pairs.pairs_of`."""
     _golds: dict[tuple[str, str], Golds] = field(default_factory=dict)
 
     def golds_of_data(self, name: str, rendering: str) -> Golds:

@@ -17,6 +17,7 @@ from assay.data.episode import tokens_of
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import (
+    DpoStage,
     GrpoStage,
     SamplingStage,
     SftStage,
@@ -26,15 +27,18 @@ from assay.experiment.stage_tables import (
     steps_of,
 )
 from assay.judge.findings import Finding
+from assay.lab.check.preference_pairs import pairs_of
 from assay.lab.check.subject import Gold, Number, Seen, Subject, samples, target_messages
 from assay.lab.setup.checkpoint_models import adapt
 from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.language_learner import language_model
 from assay.lab.setup.prepare import rows_per_epoch
+from assay.lab.setup.stage_pairs import pair_sizes
 from assay.models.adapt import Adaptation
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.engine import ROWS
 from assay.rollout.engines.register import Sampler
+from assay.train.dpo import Dpo
 from assay.train.update import MicroBatchSize, largest_micro_batch
 
 
@@ -64,7 +68,9 @@ class StageWork:
 
 
 def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
-    """The work of a stage; None where no row has a gold answer to measure."""
+    """The work of a stage; None where no row has a gold answer, or a pair, to measure."""
+    if isinstance(stage, DpoStage):
+        return pair_work(subject, stage)
     golds = subject.golds_of_data(stage.data, stage.rendering).answers
     if not golds:
         return None
@@ -83,6 +89,37 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
         checkpoints=checkpoints,
         largest=largest,
     )
+
+
+def pair_work(subject: Subject, stage: DpoStage) -> StageWork | None:
+    """The work of a dpo stage, whose answers are those of its pairs; None without pairs."""
+    found = pairs_of(subject, stage)
+    if not isinstance(found, Dpo):
+        return None
+    size = subject.session.learner.encoder(stage.rendering).size
+    turns = pair_sizes(found.pairs)
+    prompts = [size(context) for context, _ in turns]
+    sides = [side for pair in found.pairs for side in (pair.chosen, pair.rejected)]
+    answers = [sum(len(turn.actions) for turn in side.turns) for side in sides]
+    return StageWork(
+        steps=steps_of(stage, len(turns)),
+        prompts=stage.batch,
+        group=2,
+        prompt=sum(prompts) / len(prompts),
+        prompt_most=max(prompts),
+        answer=sum(answers) / len(answers),
+        answer_most=max(answers),
+        checkpoints=checkpoint_count(subject, stage),
+        largest=largest_micro_batch(turns, size, together=stage.batch, budget=stage.micro_tokens),
+    )
+
+
+def visits_of(subject: Subject, stage: StageSpec) -> int:
+    """Rows, or pairs, of an epoch; 1 where there is no pair."""
+    if isinstance(stage, DpoStage):
+        found = pairs_of(subject, stage)
+        return len(found.pairs) if isinstance(found, Dpo) else 1
+    return rows_per_epoch(subject.session.sets, stage.data)
 
 
 def largest_of_golds(subject: Subject, stage: StageSpec, golds: Sequence[Gold]) -> MicroBatchSize:
@@ -108,15 +145,13 @@ def validation_tokens(subject: Subject, stage: StageSpec) -> int:
     if stage.validation is None:
         return 0
     golds = subject.golds_of_data(stage.validation, stage.rendering).answers
-    rows = rows_per_epoch(subject.session.sets, stage.data)
-    looks = len(due_steps(stage.validation_every, stage, rows))
+    looks = len(due_steps(stage.validation_every, stage, visits_of(subject, stage)))
     return looks * sum(gold.context_size + len(gold.actions) for gold in golds)
 
 
 def checkpoint_count(subject: Subject, stage: StageSpec) -> int:
     """Checkpoints that a stage leaves: every so many steps, and after the last."""
-    rows = rows_per_epoch(subject.session.sets, stage.data)
-    return len(due_steps(stage.checkpoint_every, stage, rows))
+    return len(due_steps(stage.checkpoint_every, stage, visits_of(subject, stage)))
 
 
 def asked_items(experiment: Experiment, evaluation: Evaluation, subject: Subject) -> list[int]:
@@ -218,7 +253,14 @@ def measure(subject: Subject) -> Speed | None:
         for stage in session.experiment.stage.values()
         for gold in subject.golds_of_data(stage.data, stage.rendering).answers
     ]
-    contexts = [tokens_of(gold.prompt) for gold in golds] or [
+    stored = [
+        context
+        for stage in session.experiment.stage.values()
+        if isinstance(stage, DpoStage) and isinstance(found := pairs_of(subject, stage), Dpo)
+        for context, _ in pair_sizes(found.pairs)
+    ]
+    asked = [*(gold.prompt for gold in golds), *stored]
+    contexts = [tokens_of(context) for context in asked] or [
         tokens_of(context) for made in session.evaluations.values() for context in made.contexts
     ]
     if not contexts:
@@ -250,10 +292,13 @@ def sampled_seconds(sampler: Sampler, prompt: tuple[int, ...], rows: int, tokens
 def stage_seconds(stage: StageSpec, work: StageWork, found: Speed) -> tuple[float, float]:
     """Low and high end of a stage's rollouts and updates."""
     ends = []
-    for passes, answer in zip(
-        PASSES, (min(work.answer, work.answer_most), work.answer_most), strict=True
-    ):
+    lengths = min(work.answer, work.answer_most), work.answer_most
+    if isinstance(stage, DpoStage):
+        lengths = work.answer, work.answer  # They are written already.
+    for passes, answer in zip(PASSES, lengths, strict=True):
         step = passes * work.tokens(answer) * found.token
+        if isinstance(stage, DpoStage):
+            step += work.tokens(answer) * found.token  # The reference's scores.
         if isinstance(stage, GrpoStage):
             step *= stage.updates.epochs
             # Scores of the reference; entropies before the update.

@@ -14,7 +14,7 @@ from assay.compare.arm import Arm, Provenance, load_arm
 from assay.data.row import Row
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import SamplingStage, StageSpec
+from assay.experiment.stage_tables import StageSpec, StoredStage
 from assay.judge.health_checks import Diagnosis
 from assay.judge.selection_agreement import selections_in
 from assay.lab.monitor.progress import by_stage
@@ -175,7 +175,7 @@ def _groups(
     if folder.is_dir():
         lines = [line for file in sorted(folder.glob("step-*.parquet")) for line in _lines(file)]
         return Groups(_by_visit(lines), f"samples/{name}")
-    if not isinstance(spec, SamplingStage) or not spec.stored:
+    if not isinstance(spec, StoredStage) or not spec.stored:
         return Groups((), "")
     task = make_task(experiment.task, run.root)
     reward = None if spec.reward is None else reward_of(task, spec.reward, run.root)
@@ -237,7 +237,7 @@ def _measured(run: RunDirectory, record: EvaluationRecord) -> Measured:
 def _rows(run: RunDirectory, experiment: Experiment, picks: bool) -> dict[str, Mapping[str, Row]]:
     """The rows of data sets that stored candidates or pools are read from."""
     stages = experiment.stage.values()
-    names = {s.data for s in stages if picks or (isinstance(s, SamplingStage) and s.stored)}
+    names = {s.data for s in stages if picks or (isinstance(s, StoredStage) and s.stored)}
     names |= {each.data for each in experiment.evaluate.values() if picks and each.data}
     found = {}
     for name in sorted({name.removesuffix(".dev") for name in names}):

@@ -341,6 +341,9 @@ def _source(session: Session, spec: DataSpec) -> dict[str, Any]:
     if spec.pass_rate is not None:
         table = spec.pass_rate.model_dump(mode="json", exclude_none=True)
         found["pass_rate"] = {**table, **provenance(root, spec.pass_rate.run, spec.pass_rate)}
+    if spec.examples is not None:
+        table = spec.examples.model_dump(mode="json", exclude_none=True)
+        found["examples"] = {**table, **provenance(root, spec.examples.run, spec.examples)}
     return found
 
 

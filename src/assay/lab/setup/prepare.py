@@ -37,6 +37,7 @@ from assay.errors import InputError, within
 from assay.experiment.data_tables import DataSpec, Hub, OrderBy
 from assay.experiment.experiment import Experiment, mixed
 from assay.experiment.tables import EvaluateSpec
+from assay.lab.setup.high_reward_examples import FEWER, refuse_leaked, with_examples
 from assay.lab.setup.learner import Encoder, gold_turns, question
 from assay.lab.setup.row_selection import Chosen, SelectionError, chosen_rows
 from assay.lab.setup.run_rows import run_rows, with_pass_rates
@@ -154,9 +155,12 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
     if spec.reasoning == "drop":
         items = without_reasoning(items)
     found = gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
-    if spec.pass_rate is None:
+    if spec.pass_rate is not None:
+        found = replace(found, rows=with_pass_rates(found.rows, spec.pass_rate, root, rows_by_id))
+    if spec.examples is None:
         return found
-    return replace(found, rows=with_pass_rates(found.rows, spec.pass_rate, root, rows_by_id))
+    rows, fewer = with_examples(found.rows, spec.examples, root, rows_by_id)
+    return replace(found, rows=rows, remarks={**found.remarks, **({FEWER: fewer} if fewer else {})})
 
 
 def rows_by_id(experiment: Experiment, name: str, root: Path) -> Mapping[str, Row]:
@@ -207,8 +211,10 @@ def prepare(
     rows, missed = where(loaded.rows, conditions)
     dropped = {**loaded.dropped, **missed}
     for test in spec.disjoint_from:
-        apart = separate(rows, tested_items(test, task, root, evaluations))
+        tested = tested_items(test, task, root, evaluations)
+        apart = separate(rows, tested)
         rows = apart.rows
+        refuse_leaked(rows, tested, test)
         for reason, ids in apart.dropped.items():
             dropped[f"{reason} ({test})"] = ids
     kept = by_length(rows, spec, task, encoder)
