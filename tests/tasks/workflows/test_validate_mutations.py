@@ -1,5 +1,7 @@
 """A right program that is spoiled in one place is found wrong there, whatever the program."""
 
+# pyright: reportAttributeAccessIssue=false, reportOptionalOperand=false, reportPossiblyUnboundVariable=false
+
 import ast
 import random
 from collections.abc import Iterator
