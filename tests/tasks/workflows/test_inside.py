@@ -316,7 +316,10 @@ def test_the_world_is_the_standard_library_alone() -> None:
 def site_names() -> set[str]:
     """What a bare interpreter of this environment imports by itself."""
     code = "import sys; print({n.split('.')[0] for n in sys.modules})"
-    started = [sys.executable, "-c", code]
-    return ast.literal_eval(
-        subprocess.run(started, capture_output=True, text=True, check=True).stdout
-    )
+    return printed_set([sys.executable, "-c", code])
+
+
+def printed_set(command: list[str]) -> set[str]:
+    """The set that a command prints."""
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return ast.literal_eval(done.stdout)
