@@ -23,6 +23,15 @@ from tests.docs.pages import DOCS, blocks
 PAGE = "formats.md"
 ORDER = ("messages", "swift", "hermes", "hardgen", "verl", "looptool", "trl", "gsm8k")
 ORDER += ("math", "math_cot", "limr", "olympiadbench", "math_union", "prompt_answer", "alpaca")
+ORDER += (
+    "preference",
+    "workflow_problems",
+    "workflow_math",
+    "humaneval",
+    "mbpp",
+    "hotpotqa",
+    "drop",
+)
 EXAMPLES: dict[str, str] = dict(zip(ORDER, blocks(PAGE, "json"), strict=True))
 ASKED = Message("user", "How warm is it in Oslo?")
 CALLS = Message("assistant", "", (ToolCall("get_weather", {"city": "Oslo"}),))

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from tests.sandbox.faults import find_in_memory, find_planted
@@ -69,6 +70,12 @@ def burns_behind_a_call(ask: Any, names: list[str]) -> list[Any]:
 
     threading.Thread(target=loop, daemon=True).start()
     return chain(ask, names)
+
+
+def writes(ask: Any, path: str) -> list[str]:
+    """Writes a file; what lies in its own folder."""
+    Path(path).write_text("written")
+    return [each.name for each in Path().iterdir()]
 
 
 def refused(ask: Any, arguments: Any) -> str:

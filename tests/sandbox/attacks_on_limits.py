@@ -48,7 +48,7 @@ RESOURCES = {
         """
         for _ in range(4):
             if os.fork() == 0:
-                kept = bytearray(b"x") * (300 << 20)
+                kept = bytearray(b"x") * (150 << 20)
                 time.sleep(1000)
         time.sleep(1000)
         """,
@@ -136,7 +136,7 @@ RESOURCES = {
         """
         sys.setrecursionlimit(1 << 30)
         value = []
-        for _ in range(1 << 20):
+        for _ in range(1 << 18):
             value = [value]
         repr(value)
         """,

@@ -26,7 +26,7 @@ from tests.sandbox.hostile_programs import workflow
 
 ATTACKS = {**RESOURCES, **ENDINGS, **ISOLATION, **PIPE}
 ROOT = Path(__file__).parents[2]
-SMALL = Limits(cpu_seconds=20, memory_bytes=1 << 30, file_bytes=4 << 20, processes=8)
+SMALL = Limits(cpu_seconds=20, memory_bytes=512 << 20, file_bytes=4 << 20, processes=8)
 CALLS = CallLimits(calls=32, together=4)
 PARAMETERS = [
     {"name": name, "kind": "text", "required": True, "default": None}

@@ -66,7 +66,13 @@ def supervisor(pool: ProgramPool) -> psutil.Process:
     return started.children()[0] if pool._workers[0]._isolation.tool else started
 
 
-@pytest.fixture(params=MODES)
+BOTH = [
+    pytest.param(mode, marks=[pytest.mark.slow] if mode != MODES[-1] else [], id=mode)
+    for mode in MODES
+]
+
+
+@pytest.fixture(params=BOTH)
 def pool(request: pytest.FixtureRequest) -> Iterator[ProgramPool]:
     before = psutil.Process().children(recursive=True)
     with ProgramPool(SERVE, 1, SMALL, request.param, calls=CALLS) as served:
@@ -81,6 +87,17 @@ def test_calls_are_answered_one_after_the_other_at_once_and_from_several_event_l
     wanted = [{"name": name, "n": n} for n, name in enumerate(names)]
     for work in ("chain", "gather", "in_threads"):
         assert value(pool, work, names=names) == wanted
+
+
+def test_programs_run_under_limits_alone_where_the_user_says_so(tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    with ProgramPool(SERVE, 1, SMALL, "limits-only", calls=CALLS) as pool:
+        assert works(pool)
+        assert value(pool, "writes", path=str(left)) == [] and left.exists()
+        scratch = Path(pool._workers[0]._scratch)
+        assert run(pool, "asks_and_sleeps", deadline=0.2, names=["a"]).outcome.failure == "deadline"
+        assert works(pool) and not list(scratch.iterdir())
+    assert not scratch.exists()
 
 
 def test_calls_made_together_are_open_together_up_to_the_limit_and_the_others_wait(

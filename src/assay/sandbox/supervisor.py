@@ -133,14 +133,14 @@ class Supervisor:
         os.close(replies)
         lab = LabEnd(self.requests.descriptor, self.replies, signed(nonce, b""), self._lab_is_gone)
         relay = Relay(process, (hear, tell), lab, self.limits, calls, self.own, self.room)
-        self._relay(relay, deadline, longest)
-        if folder:
-            shutil.rmtree(folder, ignore_errors=True)
+        self._relay(relay, deadline, longest, folder)
 
-    def _relay(self, relay: Relay, deadline: float, longest: float) -> None:
+    def _relay(self, relay: Relay, deadline: float, longest: float, folder: str) -> None:
         try:
             last = relay.watch(deadline, longest)
             self._end_call(relay.process)
+            if folder:
+                shutil.rmtree(folder, ignore_errors=True)
             relay.end(last)
         except (LabGone, BrokenPipeError):
             self._end_call(relay.process)

@@ -38,7 +38,7 @@ OFFERED = "operators"
 INSIDE = "assay.tasks.workflows.inside:run_workflow"
 TEST_SECONDS = 20.0
 NOBODY = Caller()
-TESTED = "assay.tasks.workflows.tested_code:run_tests"
+TESTED = "assay.sandbox.tested_code:run_tests"
 AT_ONCE = 24
 """Programs that run at once, most of them waiting for the executor model."""
 CODE_WORKERS = 2

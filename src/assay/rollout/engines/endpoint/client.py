@@ -34,7 +34,7 @@ from assay.data.renderings.rendering import RENDERINGS, UnknownRenderingError
 from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.rl.policy import Sampling
-from assay.rollout.engines.endpoint.connections import Connections, Late, Oversized, Reply
+from assay.rollout.engines.endpoint.kept_connections import Connections, Late, Oversized, Reply
 from assay.rollout.engines.endpoint.key_redaction import holds_key, redact
 from assay.rollout.engines.endpoint.openai_text import (
     Garbled,

@@ -4,8 +4,8 @@ import pytest
 
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import WorkerPool
+from assay.sandbox.tested_code import decode, encode, free_names
 from assay.tasks.workflows.problems import ENTRY_POINT, SOLUTION, TESTS, humaneval_problems
-from assay.tasks.workflows.tested_code import decode, encode, free_names
 
 TEST = "assert double(2) == 4"
 RIGHT = "def double(x):\n    return 2 * x\n"
@@ -60,7 +60,7 @@ def double(x):
 @pytest.fixture(scope="module")
 def pool():
     limits = Limits(cpu_seconds=5, memory_bytes=1 << 30, processes=8)
-    place = "assay.tasks.workflows.tested_code:run_tests"
+    place = "assay.sandbox.tested_code:run_tests"
     with WorkerPool(place, 2, limits, isolation="namespaces") as made:
         yield made
 
