@@ -81,7 +81,7 @@ THEIR_OWN = ("models/", "rollout/policies/", "lab/setup/language_learner", "lab/
 """Where a language model is implemented; all else works with any learner."""
 
 FORBIDDEN = {
-    "how the text was written": r"\b(claude|anthropic|chatgpt|copilot|co-authored-by)\b"
+    "how the text was written": r"\b(claude(?!-\d)|anthropic|chatgpt|copilot|co-authored-by)\b"
     r"|\b(written|generated) by an? (ai|llm|agent|assistant|model)\b",
     "unfinished work": r"\b(TODO|FIXME|XXX)\b|\bfor now\b|\bplaceholder\b",
     "a path of one machine": r"(?<![\w.~}])/(work|root|home)/\S",

@@ -24,6 +24,8 @@ NANO = 10**9
 MILLION = 10**6
 SHIPPED = Path(__file__).with_name("prices.toml")
 PATH = "path:"
+START = {"from": "start", "start": "from"}
+"""The name of a key in the file -> in `DatedPrice`, and back."""
 PerMillion = Annotated[float, Field(ge=0, le=1e6)]
 
 
@@ -48,8 +50,8 @@ class DatedPrice(Table):
     """Of a million tokens that it reads."""
     completion: PerMillion
     """Of a million tokens that it writes."""
-    start: Annotated[date, Field(alias="from")]
-    """The first day on which it holds, in UTC; until the model's next entry."""
+    start: date
+    """The first day on which it holds, in UTC, until the model's next entry; `from` in the file."""
     source: str = ""
     """Where the price is written."""
 
@@ -96,11 +98,14 @@ def read_prices(file: Path = SHIPPED) -> tuple[DatedPrice, ...]:
 
 
 def _entry(values: Any, file: Path, number: int) -> DatedPrice:
+    # `from` is a word of Python's, and can name no field.
+    renamed = {START.get(key, key): value for key, value in dict(values).items()}
     try:
-        return DatedPrice.model_validate(values)
+        return DatedPrice.model_validate(renamed)
     except ValidationError as invalid:
-        first = problems_in(invalid.errors(include_url=False), values, DatedPrice)[0]
-        field = ".".join(map(str, ("price", number, *first.path)))
+        first = problems_in(invalid.errors(include_url=False), renamed, DatedPrice)[0]
+        path = (START.get(key, key) for key in map(str, first.path))
+        field = ".".join(("price", str(number), *path))
         raise InputError(first.problem, file=file, field=field, fix=first.fix or None) from None
 
 

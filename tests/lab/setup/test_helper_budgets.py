@@ -1,6 +1,7 @@
 """Budgets of a helper model: no order of calls spends more, and everybody pays for their own."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -79,9 +80,12 @@ def test_completions_steps_and_evaluations_have_budgets_of_their_own():
     budgets.reserve(Caller("dev", 1, "p1", "2"), 10)
 
 
-def test_a_caller_without_a_problem_has_no_problems_budget():
-    budgets = HelperBudgets("m", {"problem": 1})
+def test_a_caller_without_a_problem_or_a_stage_has_no_budget_of_one():
+    budgets = HelperBudgets("m", {"problem": 1, "step": 500, "run": 1000})
     budgets.reserve(Caller("rl", 1), 100)
+    budgets.reserve(Caller(), 600)
+    with pytest.raises(OverBudget, match="run"):
+        budgets.reserve(Caller(), 600)
 
 
 def test_a_repetition_counts_on_the_budget_of_its_call():
@@ -104,12 +108,12 @@ def test_who_lost_its_money_to_the_endpoint_is_not_to_blame():
 
 def test_earlier_sessions_count_on_run_and_step_and_not_on_problems():
     budgets = HelperBudgets("m", {"problem": 100, "step": 100, "run": 150})
-    earlier = {"at": "", "source": "", "stage": "rl", "problem": "p1", "completion": "0"}
+    earlier = LedgerCall("", "m", "openai:m", stage="rl", problem="p1", completion="0")
     budgets.count(
         [
-            LedgerCall(model="m", step=1, cost=60, uncertain=30, **earlier),
-            LedgerCall(model="m", step=2, cost=None, uncertain=20, **earlier),
-            LedgerCall(model="other", step=1, cost=10**6, **earlier),
+            replace(earlier, step=1, cost=60, uncertain=30),
+            replace(earlier, step=2, cost=None, uncertain=20),
+            replace(earlier, step=1, model="other", cost=10**6),
         ]
     )
     budgets.reserve(ONE, 10)

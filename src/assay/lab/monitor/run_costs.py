@@ -73,7 +73,7 @@ class RunCosts:
     """Of stages and of evaluations of checkpoints, in the order in which they began."""
     per_call: float | None
     per_problem: float | None
-    """Of one completion of a problem, in the mean."""
+    """Of one completion of a problem in a stage or an evaluation, in the mean."""
     per_step: float | None
     """Of a step of a stage, in the mean."""
     ahead: CostsAhead | None
@@ -85,6 +85,7 @@ def run_costs(run: RunDirectory) -> RunCosts:
     calls = read_calls(run.path)
     by_step = _lines(calls, lambda call: f"{call.stage or '-'} {call.step}")
     stages = tuple(read_experiment(run.spec).stage)
+    asked = [call for call in calls if call.stage]
     trained = [call for call in calls if call.stage in stages and call.step]
     return RunCosts(
         run=run,
@@ -95,7 +96,7 @@ def run_costs(run: RunDirectory) -> RunCosts:
         problems=_dearest(_lines(calls, lambda call: call.problem)),
         steps=by_step,
         per_call=_mean(calls, sum(sent(call) for call in calls)),
-        per_problem=_mean_of(calls, lambda call: call.problem and completion_of(call)),
+        per_problem=_mean_of(asked, lambda call: call.problem and completion_of(call)),
         per_step=_mean_of(trained, lambda call: f"{call.stage} {call.step}"),
         ahead=_ahead(run, calls),
     )

@@ -83,7 +83,9 @@ class HelperBudgets:
                 self._lost[key] += lost
 
     def _keys(self, caller: Caller) -> list[Key]:
-        keys: list[Key] = [("run", ()), ("step", (caller.stage, str(caller.step)))]
+        keys: list[Key] = [("run", ())]
+        if caller.stage:
+            keys.append(("step", (caller.stage, str(caller.step))))
         if caller.problem:
             place = (caller.stage, str(caller.step), caller.problem, caller.completion)
             keys.append(("problem", place))

@@ -8,15 +8,20 @@ import asyncio
 import json
 import random
 import threading
+from asyncio import StreamReader, StreamWriter
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 CHARGED = ("answer", "uncounted", "truncated", "cut", "slow", "endless", "silent")
 """Faults after which an answer was made, and paid for."""
-REFUSED = {"429": (429, ""), "later": (429, "Retry-After: 0\r\n"), "500": (500, "")}
+REFUSED = {
+    "429": (429, ""),
+    "later": (429, "Retry-After: 0\r\n"),
+    "500": (500, ""),
+    "denied": (401, ""),
+}
 
 
 @dataclass
@@ -41,7 +46,7 @@ class FaultServer:
     heads: list[str] = field(default_factory=list)
     _open: int = 0
 
-    async def serve(self, reader: Reader, writer: Writer) -> None:
+    async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """One connection."""
         self.connections += 1
         with suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
@@ -49,7 +54,7 @@ class FaultServer:
                 pass
         writer.close()
 
-    async def _request(self, reader: Reader, writer: Writer) -> bool:
+    async def _request(self, reader: StreamReader, writer: StreamWriter) -> bool:
         """Answer one request; whether the connection goes on."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         self.heads.append(head)
@@ -65,7 +70,7 @@ class FaultServer:
         finally:
             self._open -= 1
 
-    async def _answer(self, writer: Writer, body: dict) -> bool:
+    async def _answer(self, writer: StreamWriter, body: dict) -> bool:
         if "messages" not in body:
             writer.write(whole(200, b'{"data": []}'))
             return True
@@ -80,7 +85,7 @@ class FaultServer:
         await asyncio.sleep(self.seconds)
         return await self._send(writer, fault, text)
 
-    async def _send(self, writer: Writer, fault: str, text: str) -> bool:
+    async def _send(self, writer: StreamWriter, fault: str, text: str) -> bool:
         if fault in REFUSED:
             status, headers = REFUSED[fault]
             writer.write(whole(status, b"{}", headers))

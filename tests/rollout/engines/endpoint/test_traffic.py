@@ -1,4 +1,4 @@
-"""When an endpoint may be asked: rates hold in every minute, concurrency gives way and comes back."""
+"""When an endpoint may be asked: rates hold in every minute, concurrency gives way and recovers."""
 
 import asyncio
 

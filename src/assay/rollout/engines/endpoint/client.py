@@ -1,9 +1,9 @@
 """Asks a model behind an OpenAI-compatible endpoint: messages and tools in, text out.
 
 An answer has no tokens or log-probabilities, so such a model can be measured and not trained.
-Requests run side by side on one event loop (`connections`), when `traffic` lets them. Temporary
-failures are retried after pauses, within one deadline; a request without an answer then is
-`Unanswered`, never an empty answer, and an answer that was paid for and cannot be kept is not
+Requests run side by side on one event loop (`kept_connections`), when `traffic` lets them.
+Temporary failures are retried after pauses, within one deadline; a request without an answer then
+is `Unanswered`, never an empty answer, and an answer that was paid for and cannot be kept is not
 asked for again. The key comes from the environment and is removed from messages, records,
 representations and answers.
 

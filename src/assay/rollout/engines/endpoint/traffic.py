@@ -72,7 +72,7 @@ class Traffic:
     tokens: Bucket | None = None
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     limit: float = field(init=False)
-    """Requests at once at this moment."""
+    """Requests at once, as the server bears them."""
     _inside: int = field(default=0, init=False)
     _waiting: deque[asyncio.Future[None]] = field(default_factory=deque, init=False)
     _order: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)

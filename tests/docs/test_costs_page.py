@@ -1,0 +1,32 @@
+"""The page about costs: its tables are read, and its figures are those of the code."""
+
+import tomllib
+
+from assay.experiment.helper_tables import HelperSpec
+from assay.experiment.price_table import SHIPPED, read_prices
+from assay.lab.setup.helper_models import CONCURRENCY
+from assay.lab.setup.metered_helper import IMAGE_TOKENS, MESSAGE_TOKENS, TEMPLATE_TOKENS
+from assay.rollout.engines.endpoint.client import ATTEMPTS, DEADLINE_SECONDS, GATEWAY, OVERLOADED
+from tests.docs.pages import DOCS, blocks
+
+
+def test_the_tables_of_the_page_are_read(tmp_path):
+    priced, table, bounded = blocks("costs.md", "toml")
+    tables = tomllib.loads(priced + bounded)["model"]["executor"]
+    spec = HelperSpec.model_validate(tables)
+    assert spec.budget is not None and spec.budget.run == 50.0
+    file = tmp_path / "prices.toml"
+    file.write_text(table)
+    (entry,) = read_prices(file)
+    shipped = next(each for each in read_prices(SHIPPED) if each.model == entry.model)
+    assert (entry.price, entry.start) == (shipped.price, shipped.start)
+
+
+def test_the_figures_of_the_page_are_those_of_the_code():
+    text = " ".join((DOCS / "costs.md").read_text(encoding="utf-8").split())
+    assert f"{MESSAGE_TOKENS} tokens a message, {TEMPLATE_TOKENS} for" in text
+    assert f"{IMAGE_TOKENS:,} an image".replace(",", " ") in text
+    assert f"`concurrency = {CONCURRENCY}`" in text and f"`deadline = {DEADLINE_SECONDS:g}`" in text
+    assert f"halved after {', '.join(map(str, OVERLOADED))} or" in text
+    assert f"HTTP {GATEWAY[0]} and {GATEWAY[1]}" in text
+    assert ATTEMPTS == 6 and "repeated up to five times" in text

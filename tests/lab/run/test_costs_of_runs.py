@@ -1,0 +1,164 @@
+"""What helper models cost in a whole run: recorded by step and problem, bounded, shown."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Row
+from assay.lab.monitor.run_costs import run_costs
+from assay.lab.run.runner import resume, start
+from assay.report.cost_tables import sentences
+from assay.report.words import words
+from assay.runs.cost_ledger import LEDGER, read_calls
+from assay.runs.metrics import read_metrics
+from assay.runs.run_directory import RunDirectory, all_runs
+from assay.runs.status import read_status
+from assay.runs.verify_files import verify_run
+from assay.tasks.helper_model import HelperModel, OverBudget
+from assay.tasks.judge_reward import JudgeReward, answers
+from assay.tasks.math.rewards import REWARDS
+from tests.cli.conftest import call
+from tests.labs import make_lab
+
+TABLES = """
+[model.judge]
+source = "scripted:judge.jsonl"
+price = { prompt = 0.0, completion = 1e6 }
+sampling = { max_tokens = 4 }
+{budget}
+
+[stage.rl]
+method = "grpo"
+data   = "sums"
+steps  = 4
+prompts  = 2
+group    = 2
+sampling = { max_tokens = 4 }
+reward   = { asked = 1.0 }
+reward_concurrency = 1
+drop_without_signal = false
+checkpoint_every = 1
+
+[evaluate.dev]
+data   = "sums.dev"
+reward = "asked"
+role   = "report"
+checkpoints = ["rl.last"]
+sampling = { max_tokens = 4 }
+"""
+EACH, RESERVED = 2.0, 4.0
+"""An answer of two words, of which it may have four."""
+
+
+def asked(batch: list[tuple[Row, Completion]], helpers: dict[str, HelperModel]) -> list[Reward]:
+    from assay.data.row import Message
+
+    ((_, completion),) = batch
+    answers(helpers["judge"], [(Message("user", "score"),)], [completion.id])
+    return [Reward(float(len(completion.text) % 3))]
+
+
+@pytest.fixture(autouse=True)
+def reward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REWARDS, "asked", JudgeReward(asked, ("judge",)))  # type: ignore[arg-type]
+
+
+def lab(folder: Path, budget: str = "") -> Path:
+    tables = TABLES.replace("{budget}", budget)
+    edits = {"model =": "model.policy ="}
+    file = make_lab(folder, until="[stage.sft]", edits=edits, tables=tables)
+    (folder / "judge.jsonl").write_text(json.dumps({"answer": "quite good"}) + "\n")
+    return file
+
+
+def test_every_call_of_a_run_is_in_its_ledger_by_stage_step_and_problem(tmp_path):
+    (run,) = start(lab(tmp_path), root=tmp_path)
+    calls = [each for each in read_calls(run.path) if each.completion]
+    trained = [each for each in calls if each.stage == "rl"]
+    assert [each.step for each in trained] == [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4
+    assert all(each.completion.startswith(f"{each.step}/{each.problem}#") for each in trained)
+    measured = [each for each in calls if each.stage == "dev"]
+    assert {each.step for each in measured} == {4} and len(measured) == len(calls) - 16
+    metrics = [line["helper/judge/cost"] for line in read_metrics(run.metrics)]
+    assert metrics == [pytest.approx(4 * EACH)] * 4
+    assert not verify_run(run).faults
+
+    found = run_costs(run)
+    assert found.total is not None and found.ahead is None
+    assert found.total.calls == len(read_calls(run.path))
+    by_stage = {line.name: line for line in found.stages}
+    assert by_stage["rl"].cost == pytest.approx(16 * EACH)
+    assert found.per_step == pytest.approx(4 * EACH) and found.per_call == pytest.approx(EACH)
+    assert found.per_problem == pytest.approx(EACH)
+
+    shown = call("costs", "tiny", "--lab", tmp_path)
+    assert shown.exit_code == 0 and "Costs by model" in shown.stdout
+    assert f"in the mean: {EACH:.2f} a call, {EACH:.2f} a completion" in shown.stdout
+    value = json.loads(call("costs", "tiny", "--lab", tmp_path, "--json").stdout)["result"]
+    assert value["total"]["cost"] == pytest.approx(found.total.cost)
+    assert "平均" in call("costs", "tiny", "--lab", tmp_path, "--lang", "zh").stdout
+
+
+def stopped(folder: Path, scope: str, limit: float) -> RunDirectory:
+    """A run that a budget stops."""
+    with pytest.raises(OverBudget, match=rf"model\.judge\.budget\.{scope}"):
+        start(lab(folder, f"budget = {{ {scope} = {limit} }}"), root=folder)
+    (run,) = all_runs(folder)
+    return run
+
+
+def spent(run: RunDirectory) -> float:
+    return sum(each.most for each in read_calls(run.path)) / 1e9
+
+
+def before_steps(folder: Path) -> float:
+    """What the checks before a run cost."""
+    run = stopped(folder, "step", 1.0)
+    return spent(run)
+
+
+def test_a_budget_of_a_step_stops_the_run_and_so_does_what_continues_it(tmp_path):
+    run = stopped(tmp_path, "step", 2 * EACH + RESERVED - 1)
+    status = read_status(run.path)
+    assert status.status == "failed" and "budget.step" in status.message
+    steps = [each for each in read_calls(run.path) if each.step]
+    assert [each.status for each in steps] == ["answered"] * 2
+    with pytest.raises(OverBudget, match=r"budget\.step: 4 of 7 spent or reserved, and the next"):
+        resume(run)
+    assert [each for each in read_calls(run.path) if each.step] == steps
+
+
+def test_a_budget_of_the_run_keeps_what_is_recorded_and_forecasts_the_rest(tmp_path):
+    (tmp_path / "checks").mkdir()
+    limit = before_steps(tmp_path / "checks") + 12 * EACH + RESERVED
+    run = stopped(tmp_path, "run", limit)
+    assert [line["step"] for line in read_metrics(run.metrics)] == [1, 2, 3]
+    assert limit - RESERVED < spent(run) <= limit
+    with pytest.raises(OverBudget, match=r"budget\.run"):
+        resume(run)
+    assert spent(run) <= limit
+
+    found = run_costs(run)
+    assert found.ahead is not None and found.ahead.forecast is not None
+    assert (found.ahead.recorded, found.ahead.planned) == (3, 4)
+    assert found.ahead.missing == ("dev",)
+    # A step costs four answers; what the stopped one spent counts as well.
+    assert found.ahead.forecast.value == pytest.approx(spent(run) + 4 * EACH)
+    said = sentences(found, words("en"))
+    assert any(each.startswith("the whole run: ") and "if the remaining" in each for each in said)
+    assert said[-1] == "not in the forecast, because they have not begun: dev"
+
+
+def test_too_few_steps_have_no_forecast(tmp_path):
+    said = sentences(run_costs(stopped(tmp_path, "step", 1.0)), words("en"))
+    assert said[-1] == "no forecast: 0 steps recorded, 3 are needed"
+
+
+def test_a_run_that_asked_nobody_says_so(tmp_path):
+    file = make_lab(tmp_path, until="[stage.rl]", edits={"steps  = 40": "steps  = 1"})
+    (run,) = start(file, root=tmp_path)
+    assert not (run.path / LEDGER).exists()
+    result = call("costs", "tiny", "--lab", tmp_path)
+    assert result.exit_code == 0 and "asked no helper model" in result.stdout

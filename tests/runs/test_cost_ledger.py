@@ -1,0 +1,129 @@
+"""The ledger of a run: nothing that may have been charged is missing, whatever dies."""
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from assay.runs.cost_ledger import (
+    LEDGER,
+    CostLedger,
+    KnownAnswer,
+    LedgerCall,
+    LedgerUnusable,
+    read_calls,
+)
+
+CALL = LedgerCall("2026-11-24T00:00:00.000Z", "m", "openai:m", prompt_price=1, completion_price=2)
+
+
+def call(**fields: object) -> LedgerCall:
+    return LedgerCall(**{name: getattr(CALL, name) for name in CALL.__slots__} | fields)  # type: ignore[arg-type]
+
+
+def opened(folder: Path) -> CostLedger:
+    ledger = CostLedger()
+    ledger.move_to(folder)
+    return ledger
+
+
+def test_a_call_reads_as_it_was_written_last(tmp_path):
+    ledger = opened(tmp_path)
+    place = ledger.begin(call(uncertain=70, stage="rl", step=3, problem="p", operator="Custom"))
+    (began,) = read_calls(tmp_path)
+    assert (began.status, began.cost, began.most) == ("sent", None, 70)
+    ended = call(status="answered", cost=10**15, attempts=2, seconds=0.25, why="–\u2028")
+    ledger.update(place, ended)
+    assert read_calls(tmp_path) == [ended] == ledger.calls()
+
+
+KILLED = """
+import os, signal, sys
+from dataclasses import replace
+from pathlib import Path
+from assay.runs.cost_ledger import CostLedger, LedgerCall
+ledger, call = CostLedger(), LedgerCall("", "m", "openai:m")
+ledger.move_to(Path(sys.argv[1]))
+ledger.add([replace(call, status="answered", cost=5)])
+ledger.begin(replace(call, uncertain=70))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_was_on_its_way_when_the_process_was_killed_still_counts(tmp_path):
+    process = subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False)
+    assert process.returncode == -signal.SIGKILL
+    assert [each.most for each in read_calls(tmp_path)] == [5, 70]
+    opened(tmp_path).add([call(cost=1)])
+    assert [each.most for each in read_calls(tmp_path)] == [5, 70, 1]
+
+
+def test_what_was_asked_before_the_run_was_made_is_in_its_ledger(tmp_path):
+    ledger = CostLedger()
+    ledger.begin(call(problem="check"))
+    ledger.move_to(tmp_path)
+    ledger.begin(call(problem="work"))
+    ledger.move_to(tmp_path)
+    assert [each.problem for each in read_calls(tmp_path)] == ["check", "work"]
+
+
+def test_another_run_begins_without_the_calls_of_the_one_before(tmp_path):
+    first, second = tmp_path / "1", tmp_path / "2"
+    for folder in (first, second):
+        folder.mkdir()
+    ledger = opened(first)
+    late = ledger.begin(call(problem="first"))
+    ledger.close()
+    ledger.move_to(second)
+    ledger.begin(call(problem="second"))
+    ledger.update(late, call(problem="too late"))
+    assert [each.problem for each in read_calls(first)] == ["first"]
+    assert [each.problem for each in read_calls(second)] == ["second"]
+
+
+def test_threads_write_side_by_side_and_nothing_is_lost(tmp_path):
+    ledger = opened(tmp_path)
+
+    def write(number: int) -> None:
+        for _ in range(50):
+            place = ledger.begin(call(step=number))
+            ledger.update(place, call(step=number, status="answered", cost=1))
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    calls = read_calls(tmp_path)
+    assert len(calls) == 400 == sum(each.cost or 0 for each in calls)
+
+
+def test_a_reader_sees_whole_calls_while_the_run_writes(tmp_path):
+    ledger = opened(tmp_path)
+    for number in range(20):
+        ledger.begin(call(step=number))
+        assert [each.step for each in read_calls(tmp_path)] == list(range(number + 1))
+
+
+def test_the_first_of_two_answers_to_the_same_stays(tmp_path):
+    ledger = opened(tmp_path)
+    first = KnownAnswer("Paris", "stop", 3, None)
+    ledger.remember("k", first)
+    ledger.remember("k", KnownAnswer("Rome", "stop", 3, 1))
+    assert ledger.known("k") == first and ledger.known("other") is None
+    ledger.close()
+    assert opened(tmp_path).known("k") == first
+
+
+def test_a_run_without_a_ledger_has_no_calls_and_gets_none_by_being_read(tmp_path):
+    assert read_calls(tmp_path) == [] and not list(tmp_path.iterdir())
+
+
+def test_a_ledger_that_is_none_is_named_in_one_line(tmp_path):
+    (tmp_path / LEDGER).write_text("not a database, but long enough to be taken for one" * 40)
+    for work_ in (read_calls, opened):
+        with pytest.raises(LedgerUnusable, match=r"costs\.sqlite: the cost ledger cannot be used"):
+            work_(tmp_path)
