@@ -23,6 +23,7 @@ from tests.docs.pages import DOCS, blocks
 PAGE = "formats.md"
 ORDER = ("messages", "swift", "hermes", "hardgen", "verl", "looptool", "trl", "gsm8k")
 ORDER += ("math", "math_cot", "limr", "olympiadbench", "math_union", "prompt_answer", "alpaca")
+ORDER += ("preference",)
 EXAMPLES: dict[str, str] = dict(zip(ORDER, blocks(PAGE, "json"), strict=True))
 ASKED = Message("user", "How warm is it in Oslo?")
 CALLS = Message("assistant", "", (ToolCall("get_weather", {"city": "Oslo"}),))
@@ -65,9 +66,17 @@ def test_rl_rows_become_conversations_with_tools(tmp_path: Path) -> None:
 
 
 def test_plain_questions_are_read(tmp_path: Path) -> None:
-    for format in ORDER[ORDER.index("trl") :]:
+    for format in ORDER[ORDER.index("trl") : -1]:
         (row,) = read_rows(write(tmp_path, format), format)
         assert [message.role for message in row.messages] == ["user", "assistant"]
+
+
+def test_a_preference_is_a_group_of_two(tmp_path: Path) -> None:
+    (row,) = read_rows(write(tmp_path, "preference"), "preference")
+    assert row.extra["candidates"] == [
+        {"text": "4", "reward": 1.0},
+        {"text": "5", "reward": 0.0},
+    ]
 
 
 def test_a_csv_file_is_read_as_the_page_says(tmp_path: Path) -> None:
