@@ -166,6 +166,11 @@ class Sampling(Table):
     max_tokens: Tokens = 256
     """Completions are cut, and counted as truncated, at this length."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether words are drawn from the full softmax."""
+        return self.top_p == 1 and not self.top_k and not self.min_p
+
 
 LEARNING_RATES = {"sft": 1e-5, "rft": 1e-5, "rce": 1e-5, "grpo": 1e-6, "dpo": 1e-6}
 """Full training: what the field's recipes for 0.5B to 8B models use."""

@@ -94,6 +94,9 @@ class GrpoSettings:
     before the step's first update."""
     normalise: bool = False
     """Standardise rewards inside their group before the estimator does so again (as reported)."""
+    full_softmax: bool = True
+    """False: words were cut off, by top-p and the like (as reported). The rollout's log-probs are
+    then of another distribution: they neither correct the loss nor measure the gap."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +218,8 @@ class Grpo:
         packed = pack(episodes, self.settings.temperature)
         if not bool(packed.mask_S.any()):
             return (), {}, {}
+        if not self.settings.full_softmax:
+            packed = packed.with_tokens(behaviour_S=None)
         counted = [judged[g] for g in choice.counted]
         packed, advantages, metrics = self.weighed(policy, packed, episodes, counted)
         batches = self.minibatches(packed, judged, choice)

@@ -321,6 +321,7 @@ def build_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Grpo:
         max_bad_steps=stage.max_steps_without_bonus,
         old_at_start=stage.stored,
         normalise=stage.rewards == "normalised",
+        full_softmax=stage.sampling.is_full,
     )
     adaptive = stage.kl.adaptive
     return Grpo(
