@@ -23,6 +23,9 @@ format = "messages"
 method = "grpo"
 data   = "d"
 steps  = 10
+prompts = 2
+group = 2
+sampling = { max_tokens = 4 }
 reward = "accuracy"
 """
 CALL = LedgerCall(
@@ -95,16 +98,22 @@ def test_tokens_that_were_not_counted_are_uncertain_and_not_nothing(tmp_path):
 
 
 def test_the_forecast_is_what_is_spent_and_the_mean_of_the_steps_for_each_to_come(tmp_path):
-    calls = [replace(CALL, step=step, cost=step * 1_000_000) for step in (1, 2, 3, 4)]
+    calls = [replace(CALL, step=step, cost=2_500_000) for step in (1, 2, 3, 4)]
     checks = replace(CALL, stage="", cost=5_000_000)
     found = run_costs(run_with(tmp_path, checks, *calls, steps=4))
     assert found.ahead is not None and found.ahead.forecast is not None
     forecast = found.ahead.forecast
     assert forecast.value == pytest.approx(0.005 + 0.010 + 6 * 0.0025)
-    assert 0.015 <= forecast.interval.low < forecast.value < forecast.interval.high
-    assert "(at most" not in text(found.run)
     shown = text(found.run)
     assert "the whole run: 0.03 (" in shown and "if the remaining steps cost what the 4" in shown
+
+
+def test_steps_that_differ_make_the_forecast_uncertain(tmp_path):
+    calls = [replace(CALL, step=step, cost=step * 1_000_000) for step in (1, 2, 3, 4)]
+    found = run_costs(run_with(tmp_path, *calls, steps=4))
+    assert found.ahead is not None and found.ahead.forecast is not None
+    forecast = found.ahead.forecast
+    assert 0.010 <= forecast.interval.low < forecast.value < forecast.interval.high
 
 
 def test_a_price_that_is_not_known_forbids_a_forecast(tmp_path):

@@ -61,11 +61,11 @@ def most_of(calls: list[LedgerCall]) -> float:
     return sum(call.most for call in calls) / NANO
 
 
-def ask_all(helpers: HelperModels, count: int = 200) -> list[BaseException | None]:
+def ask_all(helpers: HelperModels, count: int = 200) -> list[OverBudget | None]:
     """One call from each of so many threads, all at once."""
     barrier = threading.Barrier(count)
 
-    def ask(number: int) -> BaseException | None:
+    def ask(number: int) -> OverBudget | None:
         helper = bound(helpers["executor"], Caller("rl", 1, f"p{number % 20}", str(number)))
         barrier.wait()
         try:

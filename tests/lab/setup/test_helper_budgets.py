@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from assay.lab.setup.helper_budgets import EatenByFailures, HelperBudgets
 from assay.runs.cost_ledger import LedgerCall
-from assay.tasks.helper_model import Caller, OverBudget
+from assay.tasks.helper_model import BudgetScope, Caller, OverBudget
 
 ONE = Caller("rl", 1, "p1", "0")
-LIMITS = {"call": 50, "problem": 120, "step": 200, "run": 300}
+LIMITS: dict[BudgetScope, int] = {"call": 50, "problem": 120, "step": 200, "run": 300}
 
 STEP = st.tuples(
     st.sampled_from([(s, p) for s in (1, 2, 3) for p in ("p1", "p2")]),
