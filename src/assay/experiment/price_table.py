@@ -99,7 +99,7 @@ def read_prices(file: Path = SHIPPED) -> tuple[DatedPrice, ...]:
 
 def _entry(values: Any, file: Path, number: int) -> DatedPrice:
     # `from` is a word of Python's, and can name no field.
-    renamed = {START.get(key, key): value for key, value in dict(values).items()}
+    renamed = {START.get(str(key), str(key)): value for key, value in dict(values).items()}
     try:
         return DatedPrice.model_validate(renamed)
     except ValidationError as invalid:

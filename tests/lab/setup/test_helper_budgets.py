@@ -24,7 +24,7 @@ STEP = st.tuples(
 
 @given(st.lists(STEP, max_size=60))
 def test_no_order_of_reservations_spends_more_than_a_limit(steps):
-    budgets = HelperBudgets("m", LIMITS)
+    budgets = HelperBudgets("m", LIMITS)  # type: ignore[arg-type]
     open_: list[tuple[Caller, int, int]] = []
     worst: dict[object, int] = {}
 
