@@ -1,11 +1,21 @@
 """Tests of code that a model wrote: what is right passes, and no verdict can be forged."""
 
+from pathlib import Path
+
 import pytest
 
+from assay.data.formats.formats import read_rows
+from assay.data.row import Row
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import WorkerPool
 from assay.sandbox.tested_code import decode, encode, free_names
-from assay.tasks.workflows.problems import ENTRY_POINT, SOLUTION, TESTS, humaneval_problems
+from assay.tasks.workflows.problems import (
+    ENTRY_POINT,
+    PUBLIC_TESTS,
+    SOLUTION,
+    TESTS,
+    humaneval_problems,
+)
 
 TEST = "assert double(2) == 4"
 RIGHT = "def double(x):\n    return 2 * x\n"
@@ -53,6 +63,35 @@ def double(x):
         frame = frame.f_back
     return 5
 """,
+    "makes a module that the test imports": """
+import os, sys
+def double(x):
+    for folder in (os.getcwd(), '/tmp', *sys.path):
+        try:
+            os.makedirs(folder, exist_ok=True)
+            with open(f'{folder}/colorsys.py', 'w') as made: made.write('import os; os._exit(0)')
+        except OSError: pass
+    return 5
+""",
+    "answers through the judge's own pipes": """
+import os
+def double(x):
+    for process in (os.getppid(), 1):
+        for n in range(12):
+            try: file = os.open(f'/proc/{process}/fd/{n}', os.O_WRONLY)
+            except OSError: continue
+            os.write(file, b'{"value": {"passed": 1, "failure": ""}}\\n')
+    return 5
+""",
+    "replies in advance": """
+import os
+for n in range(3, 20):
+    try: os.write(n, b'{"value": {"int": "4"}}\\n' * 3)
+    except OSError: pass
+def double(x): return 5
+""",
+    "hangs": "def double(x):\n    while True: pass",
+    "stops the judge": "import os\ndef double(x):\n    os.kill(os.getppid(), 19)\n    return 4",
     "kills the judge": "import os\ndef double(x):\n    os.kill(os.getppid(), 9)\n    return 4",
 }
 
@@ -60,14 +99,16 @@ def double(x):
 @pytest.fixture(scope="module")
 def pool():
     limits = Limits(cpu_seconds=5, memory_bytes=1 << 30, processes=8)
-    place = "assay.sandbox.tested_code:run_tests"
+    place = "tests.sandbox.hasty:run_tests"
     with WorkerPool(place, 2, limits, isolation="namespaces") as made:
         yield made
 
 
-def passed(pool: WorkerPool, answer: str, tests: list[str], name: str = "double") -> int:
+def passed(
+    pool: WorkerPool, answer: str, tests: list[str], name: str = "double", deadline: float = 20.0
+) -> int:
     asked = {"answer": answer, "tests": tests, "entry_point": name}
-    (done,) = pool.map([asked], 20.0)
+    (done,) = pool.map([asked], deadline)
     return 0 if done.failure is not None else done.value["passed"]
 
 
@@ -80,8 +121,72 @@ def test_right_code_passes_and_wrong_code_does_not(pool: WorkerPool) -> None:
 
 @pytest.mark.parametrize("attack", FORGERIES)
 def test_a_verdict_cannot_be_forged(pool: WorkerPool, attack: str) -> None:
-    assert passed(pool, FORGERIES[attack], [TEST]) == 0
-    assert passed(pool, RIGHT, [TEST]) == 1, "the next code is judged as ever"
+    # "replies in advance" guesses the first value; it cannot know the second.
+    tests = [f"import colorsys\n{TEST}\nassert double(9) == 18"]
+    deadline = 3.0 if attack == "stops the judge" else 20.0
+    assert passed(pool, FORGERIES[attack], tests, deadline=deadline) == 0
+    assert passed(pool, RIGHT, tests) == 1, "the next code is judged as ever"
+
+
+HELPED = """
+def encode(s): return s[::-1]
+def check(candidate):
+    for text in ("abc", "de"):
+        assert candidate(encode(text)) == text
+"""
+
+
+def test_code_cannot_replace_the_functions_of_a_test(pool: WorkerPool) -> None:
+    right, agreed = "def decode(s): return s[::-1]", "def decode(s): return s"
+    assert passed(pool, right, [HELPED], "decode") == 1
+    assert passed(pool, agreed + "\ndef encode(s): return s", [HELPED], "decode") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "agreeing"),
+    [
+        ("find_zero", "def poly(xs, x): return 0\ndef find_zero(xs): return 0"),
+        ("decode_cyclic", "def encode_cyclic(s): return s\ndef decode_cyclic(s): return s"),
+        ("decode_shift", "def encode_shift(s): return s\ndef decode_shift(s): return s"),
+    ],
+)
+def test_humanevals_helpers_are_the_tests_own(pool: WorkerPool, name: str, agreeing: str) -> None:
+    (row,) = [r for r in humaneval_problems("test").rows if r.extra[ENTRY_POINT] == name]
+    assert passed(pool, agreeing, list(row.extra[TESTS]), name) == 0
+
+
+def counts(pool: WorkerPool, answer: str, test: str) -> tuple[int, int, int]:
+    asked = {"answer": answer, "tests": [test], "entry_point": "double"}
+    (done,) = pool.map([asked], 20.0)
+    return done.value["passed"], done.value["held"], done.value["asserted"]
+
+
+@pytest.mark.parametrize(
+    ("test", "found"),
+    [
+        ("assert double(1) == 3\nassert double(2) == 4", (0, 1, 2)),
+        ("for n in range(4):\n    assert double(n) == 2 * n", (1, 4, 4)),
+        ("assert True, 'says nothing'\nassert double(1) == 2", (1, 1, 1)),
+        ("if double(1) == 2:\n    assert False", (0, 0, 1)),
+        ("for n in []:\n    assert double(n) == 2 * n", (0, 0, 1)),
+        ("def check(candidate):\n    assert candidate(1) == 2\n    raise ValueError", (0, 1, 2)),
+        ("try:\n    double()\n    assert False\nexcept Exception:\n    pass", (1, 1, 1)),
+        ("try:\n    double(1)\nexcept ValueError:\n    pass\nelse:\n    assert False", (0, 0, 1)),
+        ("def test_it():\n    assert double(1) == 7", (0, 0, 1)),
+    ],
+)
+def test_every_assertion_that_is_reached_counts(
+    pool: WorkerPool, test: str, found: tuple[int, int, int]
+) -> None:
+    assert counts(pool, RIGHT, test) == found
+
+
+def test_a_call_that_hangs_fails_what_comes_after_it_and_keeps_what_came_before(
+    pool: WorkerPool,
+) -> None:
+    code = RIGHT + "_double = double\ndef double(x):\n    while x == 2: pass\n    return _double(x)"
+    test = "assert double(1) == 2\nassert double(2) == 4\nassert double(3) == 6"
+    assert counts(pool, code, test) == (0, 1, 3)
 
 
 def test_values_of_plain_types_come_back_as_they_are() -> None:
@@ -101,12 +206,44 @@ def test_tests_reach_other_functions_of_the_code_but_no_builtin_can_be_replaced(
     assert free_names("for i in range(2):\n    assert f(g(i)) == len([i])") == {"f", "g"}
 
 
-@pytest.mark.parametrize("part", [0, 1, 2, 3])
-def test_solutions_of_humaneval_pass_their_tests_and_broken_ones_fail(
-    pool: WorkerPool, part: int
+def judged(pool: WorkerPool, row: Row, code: str, tests: str = TESTS) -> bool:
+    asked = list(row.extra[tests])
+    return passed(pool, code, asked, row.extra[ENTRY_POINT]) == len(asked)
+
+
+def broken(row: Row) -> str:
+    """The solution with its function's value replaced by another one of the same type."""
+    name = row.extra[ENTRY_POINT]
+    return (
+        row.extra[SOLUTION]
+        + f"""
+_right = {name}
+def {name}(*args):
+    value = _right(*args)
+    if isinstance(value, bool): return not value
+    if isinstance(value, (int, float)): return value + 1
+    if isinstance(value, (str, list, tuple)): return value + type(value)(['x'])
+    return 'nothing'
+""".replace("type(value)(['x'])", "('x' if isinstance(value, str) else type(value)(['x']))")
+    )
+
+
+def test_a_solution_of_humaneval_passes_its_tests_and_a_broken_one_fails(pool: WorkerPool) -> None:
+    for row in humaneval_problems("test").rows[:2]:
+        assert judged(pool, row, row.extra[SOLUTION]), row.id
+        assert not judged(pool, row, broken(row)), row.id
+
+
+@pytest.mark.slow
+def test_all_solutions_of_humaneval_and_mbpp_pass_and_all_broken_ones_fail(
+    pool: WorkerPool, shared: Path
 ) -> None:
-    for row in humaneval_problems("test").rows[part * 41 : (part + 1) * 41 : 8]:
-        name, tests = row.extra[ENTRY_POINT], list(row.extra[TESTS])
-        assert passed(pool, row.extra[SOLUTION], tests, name) == 1, row.id
-        broken = row.extra[SOLUTION] + f"\ndef {name}(*args): return 'nothing'\n"
-        assert passed(pool, broken, tests, name) == 0, row.id
+    file = shared / "data" / "workflow" / "aflow_mbpp_validate.jsonl"
+    rows = [*humaneval_problems("test").rows, *read_rows(file, "mbpp")]
+    assert len(rows) == 164 + 43
+    assert [r.id for r in rows if not judged(pool, r, r.extra[SOLUTION])] == []
+    assert [r.id for r in rows if not judged(pool, r, r.extra[SOLUTION], PUBLIC_TESTS)] == []
+    assert [r.id for r in rows if judged(pool, r, broken(r))] == []
+    assert [r.id for r in rows if judged(pool, r, "")] == []
+    turned = zip(rows, [*rows[1:], rows[0]], strict=True)
+    assert [r.id for r, other in turned if judged(pool, r, other.extra[SOLUTION])] == []

@@ -3,7 +3,9 @@ another, so that the code never meets an expected value and cannot write its own
 
 `run_tests` is a worker's function. It starts a Python that holds the code alone; the tests call the
 function through a pipe with plain values both ways. What the other process prints, raises, returns
-or overrides is at most a wrong value of its own function. The standard library alone is imported.
+or overrides is at most a wrong value of its own function. Functions that a test defines are the
+test's own: code cannot replace them. Every assertion counts, also those after one that failed. The
+standard library alone is imported.
 """
 
 import ast
@@ -15,10 +17,15 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 PR_SET_DUMPABLE = 4
+CALL_SECONDS = 10.0
+"""For one call of the tested function; the code that takes longer is ended, and fails the rest."""
 LONGEST_VALUE = 1 << 20
 WHY = 300
 """Characters of a reason."""
@@ -28,8 +35,36 @@ class CodeRaised(Exception):
     """The tested function raised, or its value is no plain one."""
 
 
+@dataclass
+class Count:
+    """What became of the assertions of one test."""
+
+    held: int = 0
+    asserted: int = 0
+    failure: str = ""
+    """Why the first one failed, or what the test raised; "" where it passes."""
+
+    def failed(self, why: str) -> None:
+        """Count an assertion that does not hold."""
+        self.asserted += 1
+        self.failure = self.failure or why[:WHY]
+
+    def check(self, asserted: Callable[[], Any], text: str) -> None:
+        """Look at one assertion; what the tested function raises in it is its failure."""
+        try:
+            holds = bool(asserted())
+        except Exception as error:
+            self.failed(f"{type(error).__name__}: {error}")
+            return
+        if holds:
+            self.held, self.asserted = self.held + 1, self.asserted + 1
+        else:
+            self.failed(f"AssertionError {text}")
+
+
 def run_tests(answer: str, tests: Sequence[str], entry_point: str) -> dict[str, Any]:
-    """{"passed", "failure"}: how many tests pass, and why the first one fails.
+    """{"passed", "failure", "held", "asserted"}: how many tests pass, why the first one fails, and
+    how many of the assertions that were reached hold.
 
     A test is a statement, such as an assertion, that calls `entry_point`; or defines
     `check(candidate)` or `check()`, which is then called.
@@ -37,36 +72,72 @@ def run_tests(answer: str, tests: Sequence[str], entry_point: str) -> dict[str, 
     # Otherwise the tested process could read this one's memory.
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    # A folder that is missing here could be made by the tested code, with modules for the tests.
+    sys.path[:] = filter(os.path.exists, sys.path)
     tested = TestedProcess(answer)
-    passed, failure = 0, ""
-    for test in tests:
-        why = failure_of(test, entry_point, tested.call)
-        passed += not why
-        failure = failure or (f"{' '.join(test.split())[:WHY]}: {why}" if why else "")
+    counts = [counted(test, entry_point, tested.call) for test in tests]
     tested.close()
-    return {"passed": passed, "failure": failure}
+    failures = (
+        f"{' '.join(test.split())[:WHY]}: {count.failure}"
+        for test, count in zip(tests, counts, strict=True)
+        if count.failure
+    )
+    return {
+        "passed": sum(not count.failure for count in counts),
+        "failure": next(failures, ""),
+        "held": sum(count.held for count in counts),
+        "asserted": sum(count.asserted for count in counts),
+    }
 
 
-def failure_of(test: str, entry_point: str, call: Callable[..., Any]) -> str:
-    """Why a test fails; "" where it passes."""
+def counted(test: str, entry_point: str, call: Callable[..., Any]) -> Count:
+    """The assertions of a test, each looked at. An exception outside of them ends the test."""
+    count = Count()
+    waits = False
 
     def of(name: str) -> Callable[..., Any]:
         return lambda *args, **kwargs: call(name, args, kwargs)
 
     candidate = of(entry_point)
-    names: dict[str, Any] = {"__name__": "tests", "candidate": candidate}
-    names |= {name: of(name) for name in (entry_point, *free_names(test))}
+    names: dict[str, Any] = {"__name__": "tests", "candidate": candidate, LOOK: count.check}
     try:
+        names |= {name: of(name) for name in (entry_point, *free_names(test))}
+        tree = ast.fix_missing_locations(EachAssertion().visit(ast.parse(test)))
+        waits = any(isinstance(node, ast.Try) for node in ast.walk(tree))
         with contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(test, "tests.py", "exec"), names)
+            exec(compile(tree, "tests.py", "exec"), names)
             check = names.get("check")
-            if callable(check):
+            if isinstance(check, FunctionType) and check.__code__.co_filename == "tests.py":
                 check(*(candidate,) * check.__code__.co_argcount)
-    except AssertionError as error:
-        return f"AssertionError {error}".strip()[:WHY]
     except Exception as error:
-        return f"{type(error).__name__}: {error}"[:WHY]
-    return ""
+        count.failed(f"{type(error).__name__}: {error}".strip())
+    if count.asserted == 0 and waits:
+        count.check(lambda: True, "")
+    if count.asserted == 0:
+        count.failed("no assertion was reached")
+    return count
+
+
+LOOK = "__look_at__"
+
+
+class EachAssertion(ast.NodeTransformer):
+    """Makes each assertion a call of LOOK, so that one that fails does not hide the others. Those
+    of a `try` stay, since it may wait for their failure; `assert True` says nothing and goes."""
+
+    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+        """The call; its message, which may call the function once more, is left out."""
+        if isinstance(node.test, ast.Constant) and node.test.value:
+            return ast.copy_location(ast.Pass(), node)
+        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        text = ast.Constant(ast.unparse(node.test))
+        look = ast.Name(LOOK, ast.Load())
+        called = ast.Call(look, [ast.Lambda(nothing, node.test), text], [])
+        return ast.copy_location(ast.Expr(called), node)
+
+    def visit_Try(self, node: ast.Try) -> ast.Try:
+        """As it is."""
+        return node
 
 
 def free_names(test: str) -> set[str]:
@@ -76,7 +147,7 @@ def free_names(test: str) -> set[str]:
     bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
     for node in ast.walk(ast.parse(test)):
         match node:
-            case ast.FunctionDef(name=name) | ast.arg(arg=name):
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
                 bound.add(name)
             case ast.alias():
                 bound.add(node.asname or node.name.partition(".")[0])
@@ -104,14 +175,22 @@ class TestedProcess:
             self._send({"name": name, "args": given[0], "kwargs": given[1]})
         except BrokenPipeError:
             raise CodeRaised("its process ended") from None
-        assert self.process.stdout
-        line = self.process.stdout.readline(LONGEST_VALUE)
+        line = self._reply()
         if not line.endswith(b"\n"):
-            raise CodeRaised("its process ended, or its value is too long")
+            raise CodeRaised("its process ended, took too long, or its value is too long")
         reply = json.loads(line)
         if "raised" in reply:
             raise CodeRaised(str(reply["raised"])[:WHY])
         return decode(reply["value"])
+
+    def _reply(self) -> bytes:
+        assert self.process.stdout
+        ends = threading.Timer(CALL_SECONDS, self.process.kill)
+        ends.start()
+        try:
+            return self.process.stdout.readline(LONGEST_VALUE)
+        finally:
+            ends.cancel()
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin
@@ -158,8 +237,10 @@ def encode(value: Any) -> Any:
         return value
     if isinstance(value, int):
         return {"int": str(int(value))}
-    if isinstance(value, float | complex):
-        return {type(value).__name__: repr(value)}
+    if isinstance(value, float):
+        return {"float": float.__repr__(value)}
+    if isinstance(value, complex):
+        return {"complex": complex.__repr__(value)}
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     if isinstance(value, dict):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from assay.data.formats.code_examples import examples_in
 from assay.data.formats.formats import read_rows
-from assay.data.formats.problem_rows import examples_in
 from assay.data.loaded import DataError
 
 FILES = {
@@ -33,6 +33,9 @@ BAD = [
     ({**GOOD["math"], "problem": ""}, "problem", "is empty"),
     ({**GOOD["code"], "entry_point": ""}, "entry_point", "no entry point"),
     ({k: v for k, v in GOOD["code"].items() if k != "tests"}, "tests", "no tests"),
+    ({**GOOD["code"], "tests": ["assert True"]}, r"tests\[0\]", "asserts nothing"),
+    ({**GOOD["code"], "tests": ["assert f("]}, r"tests\[0\]", "is no Python"),
+    ({**GOOD["math"], "ground_truth": "so " * 99}, "ground_truth", "no checkable answer"),
 ]
 
 

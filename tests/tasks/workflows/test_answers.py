@@ -11,7 +11,7 @@ from assay.data.row import Message, Row
 from assay.sandbox.limits import Outcome
 from assay.tasks.math.rewards import accuracy
 from assay.tasks.running import RewardRunner
-from assay.tasks.workflows.answers import NoVerdict, f1, judge_answer, judge_text, normalised
+from assay.tasks.workflows.answers import NoVerdict, code_in, judge_answer, judge_text
 
 
 def problem(kind: str, gold: str) -> Row:
@@ -72,22 +72,19 @@ def test_where_aflows_scores_differ_they_read_the_last_number_for_the_boxed_one(
     assert ["\x08oxed" in line["prediction"] for line in strict] == [True] * (name == "gsm8k")
 
 
-@pytest.mark.parametrize(
-    ("answer", "truth", "score"),
-    [
-        ("The Eiffel Tower.", "eiffel tower", 1.0),
-        ("Eiffel", "Eiffel Tower", 2 / 3),
-        ("yes", "yes", 1.0),
-        ("yes it is", "yes", 0.0),
-        ("noanswer", "the answer", 0.0),
-        ("", "x", 0.0),
-        ("the", "a", 0.0),
-        ("88 of them", "88", 0.5),
-    ],
-)
-def test_f1_is_hotpotqas(answer: str, truth: str, score: float) -> None:
-    assert f1(answer, truth) == pytest.approx(score)
-    assert normalised("The  U.S.A.!") == "usa"
+def test_the_code_of_an_answer_is_the_block_that_defines_the_function_under_what_is_given() -> None:
+    said = "Look:\n```python\nx = 1\n```\nand\n```python\ndef f(): return 2\n```"
+    assert code_in(said, "f") == "def f(): return 2\n"
+    assert code_in(said, "g") == "x = 1\n\ndef f(): return 2\n"
+    assert code_in("def f(): pass", "f", "import math") == "import math\ndef f(): pass"
+    future = "from __future__ import annotations\ndef f(): pass"
+    assert code_in(future, "f", "import math") == f"{future}\nimport math"
+
+
+def test_questions_of_drop_are_judged_by_its_own_rules() -> None:
+    row = Row("a", (), gold="68.8", extra={"problem_type": "qa", "scoring": "drop"})
+    assert judge_answer(row, "68.80", no_tests).score == 1
+    assert judge_answer(row, "688", no_tests).score == 0
 
 
 def test_the_best_of_several_right_answers_counts() -> None:
@@ -103,10 +100,11 @@ def test_gold_answers_score_fully_and_exchanged_ones_do_not(
     rows = read_rows(shared / "data" / "workflow" / f"aflow_{name}_validate.jsonl", format)
     golds = [str(row.gold).split("|")[0] for row in rows]
     assert all(
-        judge_text(g, str(r.gold).split("|")).score == 1 for g, r in zip(golds, rows, strict=True)
+        judge_text(g, str(r.gold).split("|"), format).score == 1
+        for g, r in zip(golds, rows, strict=True)
     )
     turned = [
-        judge_text(g, str(r.gold).split("|")).score
+        judge_text(g, str(r.gold).split("|"), format).score
         for g, r in zip(golds[1:], rows[:-1], strict=True)
     ]
     assert sum(score == 1 for score in turned) <= 0.1 * len(rows)

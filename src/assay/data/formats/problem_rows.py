@@ -13,11 +13,10 @@ are those that a program may know: MBPP's first, and the examples in a docstring
 """
 
 import ast
-import contextlib
-import doctest
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from assay.data.formats.code_examples import examples_in
 from assay.data.hashing import content_id
 from assay.data.loaded import Record
 from assay.data.row import Message, Row
@@ -27,7 +26,25 @@ TESTS, PUBLIC_TESTS = "tests", "public_tests"
 """Hidden tests, and those that a program may know; of code problems."""
 SOLUTION = "solution"
 """A right solution of a code problem, for trials of its tests."""
+GIVEN = "given_code"
+"""Python that solutions of a code problem stand on: the prompt's imports and helpers."""
+SCORING = "scoring"
+"""The benchmark by whose rules an answer in words is compared; HotpotQA's where a row has none."""
 TYPES = ("math", "code", "qa")
+MARKS = ("\\boxed", "####")
+LONGEST_ANSWER = 200
+"""Characters of a mathematical answer that nothing marks as final."""
+CONTRADICTED = frozenset(
+    {
+        "assert median([-10, 4, 6, 1000, 10, 20]) == 15.0",
+        "assert sort_array([1, 5, 2, 3, 4]) == [1, 2, 3, 4, 5]",
+        "assert sort_array([-2, -3, -4, -5, -6]) == [-6, -5, -4, -3, -2]",
+        "assert tri(1) == 3",
+        "assert tri(4) == 3",
+        'assert bf("Earth", "Mercury") == ("Venus")',
+    }
+)
+"""Examples of HumanEval's docstrings (47, 116, 130, 148) that its own solutions contradict."""
 
 
 def problem_row(record: Record, fields: Mapping[str, Any], truth: str) -> Row:
@@ -44,11 +61,14 @@ def problem_row(record: Record, fields: Mapping[str, Any], truth: str) -> Row:
     entry_point = fields.get(ENTRY_POINT) or ""
     if kind == "code" and not entry_point.isidentifier():
         raise record.error(ENTRY_POINT, "a code problem has no entry point", "name its function")
-    if kind == "code" and not fields.get(TESTS):
-        raise record.error(TESTS, "a code problem has no tests", "add assertions, one a text")
-    if kind != "code" and not truth.strip():
+    if kind == "code":
+        check_tests(record, fields.get(TESTS) or ())
+    elif not truth.strip():
         fix = "add its right answer, or leave the row out"
         raise record.error("ground_truth", "the problem has no checkable answer", fix)
+    if kind == "math" and len(truth) > LONGEST_ANSWER and not any(m in truth for m in MARKS):
+        fix = r"mark it: \boxed{...}, or #### in front"
+        raise record.error("ground_truth", "no checkable answer: nothing marks the final one", fix)
     own = record.maybe("id", str, int)
     return Row(
         id=str(content_id(record.value) if own is None else own),
@@ -59,11 +79,43 @@ def problem_row(record: Record, fields: Mapping[str, Any], truth: str) -> Row:
     )
 
 
+def check_tests(record: Record, tests: Sequence[str]) -> None:
+    """Raise DataError where a code problem has no test, or one that is no Python or can only pass.
+
+    A test raises by itself or asserts something else than a constant.
+    """
+    if not tests:
+        raise record.error(TESTS, "a code problem has no tests", "add assertions, one a text")
+    for n, test in enumerate(tests):
+        try:
+            nodes = list(ast.walk(ast.parse(record.typed(f"{TESTS}[{n}]", test, str))))
+        except (SyntaxError, ValueError) as error:
+            raise record.error(f"{TESTS}[{n}]", f"is no Python: {error}") from error
+        said = [node for node in nodes if isinstance(node, ast.Assert | ast.Raise)]
+        if not any(isinstance(x, ast.Raise) or not isinstance(x.test, ast.Constant) for x in said):
+            raise record.error(
+                f"{TESTS}[{n}]", "asserts nothing", "add an assertion, or take it out"
+            )
+
+
+def is_test(text: str) -> bool:
+    """Whether a text is Python that asserts something."""
+    try:
+        return any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError):
+        return False
+
+
 def workflow_row(record: Record) -> Row:
-    """A row of report 003: {problem, problem_type, ground_truth, entry_point?, source?, tests?}."""
+    """A row of report 003: {problem, problem_type, ground_truth, entry_point?, source?, tests?}.
+
+    The ground truth of code is a right solution where there are tests, else the tests.
+    """
     kind = record.need(PROBLEM_TYPE, str)
     tests = record.maybe(TESTS, list) or [t for t in [record.maybe("test", str)] if t]
     truth = record.maybe("ground_truth", str, int, float)
+    if kind == "code" and not tests and is_test(str(truth)):
+        tests, truth = [str(truth)], None
     fields = {
         PROBLEM: record.need(PROBLEM, str),
         PROBLEM_TYPE: kind,
@@ -88,25 +140,43 @@ def math_row(record: Record) -> Row:
 
 
 def humaneval_row(record: Record) -> Row:
-    """A row of HumanEval; `check` of its test is called with the function."""
+    """A row of HumanEval; `check` of its test is called with the function.
+
+    Functions that the prompt defines beside the one to write, such as an encoder whose inverse is
+    asked for, belong to the test: code that brought its own could make them agree with anything.
+    """
     prompt, name = record.need("prompt", str), record.need(ENTRY_POINT, str)
     solution = prompt + record.need("canonical_solution", str)
+    given = given_code(prompt, name)
+    shown = examples_in(prompt, name)
     fields = {
         PROBLEM: prompt,
         PROBLEM_TYPE: "code",
         ENTRY_POINT: name,
-        TESTS: (record.need("test", str),),
-        PUBLIC_TESTS: examples_in(prompt, name),
+        GIVEN: given,
+        TESTS: (f"{given}\n{record.need('test', str)}",),
+        PUBLIC_TESTS: tuple(test for test in shown if test not in CONTRADICTED),
         SOLUTION: solution,
         "task_id": record.need("task_id", str),
     }
     return problem_row(record, fields, solution)
 
 
+def given_code(prompt: str, name: str) -> str:
+    """The imports and functions of a prompt, without the function that is to be written."""
+    try:
+        body = ast.parse(prompt).body
+    except SyntaxError:
+        return ""
+    own = (node for node in body if not (isinstance(node, ast.FunctionDef) and node.name == name))
+    return "\n".join(ast.unparse(node) for node in own)
+
+
 def mbpp_row(record: Record) -> Row:
     """A row of MBPP; its first assertion may be known, as in its paper's prompts."""
     imports = "".join(f"{line}\n" for line in record.maybe("test_imports", list) or ())
-    tests = tuple(imports + test for test in record.need("test_list", list))
+    listed = enumerate(record.need("test_list", list))
+    tests = tuple(imports + record.typed(f"test_list[{n}]", test, str) for n, test in listed)
     fields = {
         PROBLEM: record.need("prompt", str),
         PROBLEM_TYPE: "code",
@@ -132,38 +202,8 @@ def hotpotqa_row(record: Record) -> Row:
 def drop_row(record: Record) -> Row:
     """A question of DROP under its passage; right answers stand between bars."""
     text = record.need("context", str).strip().removesuffix("Answer:").strip()
-    return problem_row(record, {PROBLEM: text, PROBLEM_TYPE: "qa"}, record.need("ref_text", str))
-
-
-def examples_in(prompt: str, name: str) -> tuple[str, ...]:
-    """Assertions out of the examples in a docstring: `>>> f(1)` with its value below, `f(1) == 2`
-    on a line of its own, also with `=` or an arrow. What is no call with a plain value is left
-    out."""
-    pairs = []
-    with contextlib.suppress(ValueError):  # examples in another form
-        examples = doctest.DocTestParser().get_examples(prompt)
-        pairs += [(each.source, each.want.partition("\n")[0]) for each in examples]
-    for line in prompt.splitlines():
-        for mark in ("==", "=>", "➞", "->", " = "):
-            call, found, value = line.strip().partition(mark)
-            if found and call.strip().startswith(f"{name}("):
-                pairs.append((call, value))
-                break
-    made = (assertion(call.strip(), value.strip(), name) for call, value in pairs)
-    return tuple(dict.fromkeys(filter(None, made)))
-
-
-def assertion(call: str, value: str, name: str) -> str:
-    """`assert CALL == VALUE` where the one calls the function and the other is a plain value."""
-    try:
-        parsed = ast.parse(call, mode="eval").body
-        ast.literal_eval(value)
-    except (SyntaxError, ValueError):
-        return ""
-    match parsed:
-        case ast.Call(func=ast.Name(id=called)) if called == name:
-            return f"assert {call} == {value}"
-    return ""
+    fields = {PROBLEM: text, PROBLEM_TYPE: "qa", SCORING: "drop"}
+    return problem_row(record, fields, record.need("ref_text", str))
 
 
 PROBLEM_ROWS = {

@@ -1,28 +1,37 @@
-"""Whether the answer of a workflow program is right: by the type of its problem.
+r"""Whether the answer of a workflow program is right: by the type of its problem.
 
 math   the math task's own rules, over math-verify in a worker
 code   hidden tests, run in the sandbox; right if all pass
-qa     exact match and token F1 by the rules of SQuAD, HotpotQA and DROP
+qa     exact match and token F1 by the scripts of HotpotQA and DROP
+
+The lab compares; nothing that a program returns is run here.
 """
 
+import ast
+import atexit
+import queue
 import re
-import string
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 
-from assay.data.episode import Completion
+from assay.data.episode import Completion, Reward
+from assay.data.formats.problem_rows import GIVEN, SCORING
 from assay.data.row import Row
+from assay.sandbox.isolation import Mode, chosen_isolation
 from assay.sandbox.limits import Outcome
 from assay.tasks.math.rewards import accuracy, answer_of
 from assay.tasks.running import RewardRunner
 from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM_TYPE, TESTS
+from assay.tasks.workflows.word_scores import agreement
 
 TestRunner = Callable[[str, Sequence[str], str], Outcome]
 """Runs (code, tests, entry point) in the sandbox, see `tested_code.run_tests`."""
-ARTICLES = re.compile(r"\b(a|an|the)\b")
 ALTERNATIVES = "|"
-"""Between right answers, as AFlow's DROP rows have them."""
+"""Between right answers, as AFlow's DROP rows have them. The bars of an answer are text: one that
+lists several answers has none of them."""
+MATH_WORKERS = 2
+FENCE = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
 
 
 class NoVerdict(Exception):
@@ -34,8 +43,10 @@ class Judged:
     """What an answer is worth."""
 
     score: float
-    """0 to 1."""
+    """0 to 1; 1 is right, and only a question's answer may lie between."""
     why: str = ""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """`passed`, the share of the assertions that hold; `exact` and `f1` of an answer in words."""
 
 
 def judge_answer(row: Row, answer: str, tests: TestRunner) -> Judged:
@@ -44,7 +55,8 @@ def judge_answer(row: Row, answer: str, tests: TestRunner) -> Judged:
     if kind == "code":
         return judge_code(row, answer, tests)
     if kind == "qa":
-        return judge_text(answer, str(row.gold).split(ALTERNATIVES))
+        rules = row.extra.get(SCORING) or "hotpotqa"
+        return judge_text(answer, str(row.gold).split(ALTERNATIVES), rules)
     return judge_math(row, answer)
 
 
@@ -52,11 +64,40 @@ def judge_code(row: Row, answer: str, run: TestRunner) -> Judged:
     """1 where all hidden tests pass, else 0 and why the first one fails. What the code does to its
     process is its own doing, and a failure."""
     tests: Sequence[str] = row.extra[TESTS]
-    done = run(answer, tests, row.extra[ENTRY_POINT])
+    code = code_in(answer, row.extra[ENTRY_POINT], row.extra.get(GIVEN) or "")
+    done = run(code, tests, row.extra[ENTRY_POINT])
     if done.failure is not None:
-        return Judged(0.0, f"{done.failure}: {done.why}")
-    passed = done.value["passed"]
-    return Judged(float(passed == len(tests)), done.value["failure"])
+        return Judged(0.0, f"{done.failure}: {done.why}", {"passed": 0.0})
+    value = done.value
+    share = value["held"] / max(value["asserted"], 1)
+    return Judged(float(value["passed"] == len(tests)), value["failure"], {"passed": share})
+
+
+def code_in(answer: str, entry_point: str, given: str = "") -> str:
+    """The Python of an answer, under the code that the problem gives.
+
+    Of several fenced blocks the first that defines the function, else all of them.
+    """
+    blocks = FENCE.findall(answer)
+    code = next((each for each in blocks if defines(each, entry_point)), "\n".join(blocks))
+    code = code if blocks else answer
+    # Imports from the future stand first; what they are for makes annotations wait for the rest.
+    first, then = (code, given) if "from __future__" in code else (given, code)
+    return f"{first}\n{then}" if given else code
+
+
+def defines(code: str, name: str) -> bool:
+    """Whether Python code binds a name at its top."""
+    try:
+        body = ast.parse(code).body
+    except (SyntaxError, ValueError):
+        return False
+    for node in body:
+        match node:
+            case ast.FunctionDef(name=bound) | ast.Assign(targets=[ast.Name(id=bound)]):
+                if bound == name:
+                    return True
+    return False
 
 
 def judge_math(row: Row, answer: str) -> Judged:
@@ -65,32 +106,33 @@ def judge_math(row: Row, answer: str) -> Judged:
     said = Completion(answer)
     if answer_of(said) is None and len(answer.strip().splitlines()) == 1:
         said = Completion(f"\\boxed{{{answer.strip()}}}")
-    with RewardRunner(accuracy, workers=1) as runner:
-        (found,) = runner.score([(row, said)])
+    found = _math_reward(row, said)
     if found.value is None:
         raise NoVerdict(found.why)
     return Judged(found.value, found.why)
 
 
-def judge_text(answer: str, truths: Sequence[str]) -> Judged:
+def _math_reward(row: Row, said: Completion) -> Reward:
+    """The reward of the math task. Its worker takes a second to start and serves many answers."""
+    runners = _math_runners(chosen_isolation())
+    runner = runners.get()
+    try:
+        return runner.score([(row, said)])[0]
+    finally:
+        runners.put(runner)
+
+
+@cache
+def _math_runners(isolation: Mode) -> "queue.LifoQueue[RewardRunner]":
+    runners: queue.LifoQueue[RewardRunner] = queue.LifoQueue()
+    for _ in range(MATH_WORKERS):
+        runner = RewardRunner(accuracy, workers=1, sandbox=isolation)
+        atexit.register(runner.close)
+        runners.put(runner)
+    return runners
+
+
+def judge_text(answer: str, truths: Sequence[str], rules: str = "hotpotqa") -> Judged:
     """Token F1 of the best of several right answers; 1 for an exact match."""
-    return Judged(max(f1(answer, truth) for truth in truths))
-
-
-def normalised(text: str) -> str:
-    """Small letters without punctuation, articles and extra spaces (SQuAD's evaluation script)."""
-    kept = "".join(char for char in text.lower() if char not in string.punctuation)
-    return " ".join(ARTICLES.sub(" ", kept).split())
-
-
-def f1(answer: str, truth: str) -> float:
-    """The harmonic mean of precision and recall of words. yes, no and noanswer count only where
-    they are all of an answer (HotpotQA's evaluation script)."""
-    given, wanted = normalised(answer), normalised(truth)
-    if given == wanted:
-        return float(bool(wanted))
-    if {given, wanted} & {"yes", "no", "noanswer"}:
-        return 0.0
-    one, other = given.split(), wanted.split()
-    shared = sum((Counter(one) & Counter(other)).values())
-    return 2 * shared / (len(one) + len(other)) if shared else 0.0
+    found = agreement(answer, truths, rules)
+    return Judged(found.f1, parts={"exact": float(found.exact), "f1": found.f1})

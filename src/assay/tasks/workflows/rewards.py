@@ -2,6 +2,16 @@
 
 `solved` pays correctness, minus terms of cost and length that can never outweigh it; `accuracy` is
 the score alone. Report 003's rewards are in `report_rewards`.
+
+  outcome             solved                                    accuracy
+  solved              1 - cost term - length term, above 0.5    1
+  wrong               the same shares of half the score: of     the score
+                      an answer in words its F1, else 0
+  invalid program,    FAILED, below every answer                0
+  operator error,
+  timeout, over
+  budget
+  executor failure    an abstention                             an abstention
 """
 
 import math
@@ -19,7 +29,7 @@ EXECUTOR = "executor"
 FAILED = -0.2
 """Of a program that gave no answer."""
 MOST_TERMS = 0.5
-"""Cost and length together take less than this share of a score."""
+"""Cost and length together take less than this share, and no wrong answer earns more than it."""
 
 
 class BadTerms(InputError):
@@ -58,16 +68,18 @@ class Terms:
 
 
 def solved(execution: Execution, score: float | None, row: Row, terms: Terms) -> Reward:
-    """score * (1 - cost term - length term) for an answer, FAILED for none.
+    """correct * (1 - cost term - length term) for an answer, FAILED for none.
 
-    A right answer earns more than 1 - MOST_TERMS, a wrong one 0, whatever they cost.
+    `correct` is 1 for a right answer and MOST_TERMS times its score for a wrong one, so that any
+    right answer earns more than any wrong one, whatever they cost.
     """
     if execution.outcome == ABSTAINED or score is None:
         return without_score(execution, row, FAILED)
+    correct = 1.0 if score >= 1 else MOST_TERMS * score
     tokens = sum(call.prompt_tokens + call.completion_tokens for call in execution.calls)
     cost, length = terms.taken(execution.cost, tokens)
-    parts = {"correct": score, "cost_term": -cost * score, "length_term": -length * score}
-    return scored(execution, row, score * (1 - cost - length), parts)
+    parts = {"correct": correct, "cost_term": -cost * correct, "length_term": -length * correct}
+    return scored(execution, row, correct * (1 - cost - length), parts)
 
 
 def accuracy(execution: Execution, score: float | None, row: Row) -> Reward:
