@@ -2,6 +2,8 @@
 
 import re
 
+from benchmarks.results import load_results
+
 from assay.tasks.workflows.findings import CODES
 from assay.tasks.workflows.generated_programs import STRATEGIES
 from assay.tasks.workflows.operator_answers import READERS
@@ -13,6 +15,7 @@ from tests.docs.test_tables import between
 from tests.docs.workflow_tables import codes, operators
 
 PAGE = "workflow-programs.md"
+RATES = re.compile(r"validates ([\d ]+) generated|or ([\d ]+) of 1 670")
 TEXT = (DOCS / PAGE).read_text(encoding="utf-8")
 
 
@@ -49,3 +52,11 @@ def test_every_operator_stands_in_the_table_of_answers() -> None:
 def test_figures_on_the_page_are_the_code_s() -> None:
     assert f"{MOST_CHARACTERS:,}".replace(",", " ") + f" characters and {MOST_DEPTH}" in TEXT
     assert f"{sum(map(len, STRATEGIES.values()))} strategies" in TEXT
+
+
+def test_measured_rates_are_those_of_the_result_file() -> None:
+    (result,) = load_results("validation")
+    rates = {name: f"{value:.2g}" for name, value in result["per_second"].items()}
+    shown = [f"{float(''.join(found).replace(' ', '')):.2g}" for found in RATES.findall(TEXT)]
+    assert shown == [rates["right"], rates["published"]]
+    assert min(result["per_second"].values()) >= result["wanted_per_second"]

@@ -74,6 +74,12 @@ BAD = {
     "while true with a break": text(
         "while True:\n    if problem:\n        break\n    return 'x'"
     ).replace("problem):", "problem):  # <- no_return"),
+    "for else with a break": text(
+        "for letter in problem:\n    if letter:\n        break\nelse:\n    return 'x'"
+    ).replace("problem):", "problem):  # <- no_return"),
+    "while else with a break": text(
+        "while problem:\n    try:\n        break\n    finally:\n        pass\nelse:\n    return 'x'"
+    ).replace("problem):", "problem):  # <- no_return"),
     "handler falls through": text(
         "try:\n    return (await self.custom(problem, ''))['response']\nexcept Exception:\n    pass"
     ).replace("problem):", "problem):  # <- no_return"),
@@ -131,6 +137,10 @@ BAD = {
         "r = 1\nreturn await self.more(problem)",
         after="\n    async def more(self, problem):\n        return r  # <- undefined_name\n",
     ),
+    "undefined value of an annotated name": text(
+        "answer: str = missing  # <- undefined_name\nreturn answer"
+    ),
+    "undefined annotation at the top": "words: List = []  # <- undefined_name\n" + AFLOW,
     "typing not imported": text("return 'x'").replace(
         "(self, problem):", "(self, problem: List[str]):  # <- undefined_name"
     ),
@@ -153,6 +163,15 @@ BAD = {
     ),
     "made with more": marked(
         "operator.Custom(self.llm)", "operator.Custom(self.llm, votes=3)  # <- operator_setup"
+    ),
+    "made with three": marked(
+        "operator.Custom(self.llm)", "operator.Custom(self.llm, 'a', 'b')  # <- operator_setup"
+    ),
+    "made with a name only": marked(
+        "operator.Custom(self.llm)", "operator.Custom(name='a')  # <- operator_setup"
+    ),
+    "attribute that object does not have": text("return self.answer  # <- unset_attribute").replace(
+        "class Workflow:", "class Workflow(object):"
     ),
     "llm is never set": marked(
         "        self.llm = create_llm_instance(llm_config)\n",
@@ -187,6 +206,32 @@ return r["response"]
         "return (await self.custom(self.programmer(problem), ''))['response']  # <- not_awaited"
     ),
     "not awaited and returned": text("return self.custom(problem, '')  # <- not_awaited"),
+    "tasks looped over, not awaited": text("""
+tasks = [self.custom(problem, "") for _ in range(3)]  # <- not_awaited
+return str([task for task in tasks])
+"""),
+    "tasks handed to a plain function": text("""
+tasks = [self.custom(problem, "") for _ in range(3)]  # <- not_awaited
+return str(tasks)
+"""),
+    "task awaited in another function": text(
+        "task = self.custom(problem, '')  # <- not_awaited\nreturn 'x'",
+        after="\n    async def more(self, task):\n        return await task\n",
+    ),
+    "alias not awaited": text(
+        "ask = self.custom\nr = ask(problem, '')  # <- not_awaited\nreturn str(r)"
+    ),
+    "sleep not awaited": "import asyncio\n"
+    + text("asyncio.sleep(1)  # <- not_awaited\nreturn 'x'"),
+    "inner function not awaited": text("""
+async def once():
+    return "x"
+return once()  # <- not_awaited
+"""),
+    "lambda not awaited": text("""
+ask = lambda words: self.custom(problem, words)
+return ask("Solve.")  # <- not_awaited
+"""),
     "gather not awaited": "import asyncio\n"
     + text("rs = asyncio.gather(self.custom(problem, ''))  # <- not_awaited\nreturn str(rs)"),
     "helper not awaited": text(
@@ -270,6 +315,17 @@ return [r["answer"] for r in rs][0]  # <- unknown_key
     + text("""
 a, b = await asyncio.gather(self.custom(problem, ""), self.programmer(problem))
 return a["response"] + b["response"]  # <- unknown_key
+"""),
+    "key of one of two operators": text("""
+one, other = operator.Custom(self.llm), operator.Programmer(self.llm)
+r = await other(problem)
+return r["response"]  # <- unknown_key
+"""),
+    "key in an inner function": text("""
+ask = operator.Custom(self.llm)
+async def once():
+    return (await ask(problem, "Solve."))["answer"]  # <- unknown_key
+return await once()
 """),
     "key of a list": text("""
 rs = [await self.custom(problem, "") for _ in range(3)]

@@ -301,6 +301,121 @@ async def once(instruction):
 
 return await once("Solve.")
 """),
+    "helper that hands on": text(
+        'return (await self.ask(problem))["response"]',
+        after="""
+    def ask(self, problem):
+        return self.custom(input=problem, instruction="Solve.")
+""",
+    ),
+    "lambda that hands on": text(
+        'ask = lambda words: self.custom(problem, words)\nreturn (await ask("Solve."))["response"]'
+    ),
+    "tasks awaited in a loop": text("""
+tasks = [self.custom(problem, words) for words in ("Solve.", "Think.")]
+answer = ""
+for task in tasks:
+    answer += (await task)["response"]
+return answer
+"""),
+    "tasks awaited in a comprehension": text("""
+tasks = [self.custom(problem, words) for words in ("Solve.", "Think.")]
+return str([(await task)["response"] for task in tasks])
+"""),
+    "task group": text(
+        """
+async with asyncio.TaskGroup() as group:
+    task = group.create_task(self.custom(problem, "Solve."))
+return task.result()["response"]
+""",
+        before="import asyncio\n\n",
+    ),
+    "in the order of ending": text(
+        """
+tasks = [self.custom(problem, words) for words in ("Solve.", "Think.")]
+for task in asyncio.as_completed(tasks):
+    return (await task)["response"]
+return "none"
+""",
+        before="import asyncio\n\n",
+    ),
+    "with": text(
+        """
+async with asyncio.Semaphore(1):
+    return (await self.answer_generate(problem))["answer"]
+""",
+        before="import asyncio\n\n",
+    ),
+    "while else": text("""
+while len(problem) > 100:
+    problem = problem[1:]
+else:
+    return problem
+"""),
+    "break of an inner loop": text("""
+while True:
+    for _ in range(3):
+        break
+    return "x"
+"""),
+    "inner function without a result": text("""
+def note(word):
+    if word:
+        return
+    words.append(word)
+
+def letters():
+    yield "a"
+
+words = list(letters())
+note(problem)
+return str(words)
+"""),
+    "two operators at once": text("""
+one, other = operator.Custom(self.llm), operator.Programmer(self.llm)
+r = await other((await one(problem, "Solve."))["response"])
+return r["output"]
+"""),
+    "operator in an inner function": text("""
+ask = operator.Custom(self.llm)
+
+async def once():
+    return (await ask(problem, "Solve."))["response"]
+
+return await once()
+"""),
+    "import that is shadowed": text(
+        "math = problem.split()\nmath.reverse()\nreturn str(math)", before="import math\n\n"
+    ),
+    "rest of a pattern": text(
+        """
+match json.loads(json.dumps([problem])):
+    case {"a": first, **rest}:
+        return str(rest) + first
+    case [first, *others]:
+        return str(others) + first
+return "x"
+""",
+        before="import json\n\n",
+    ),
+    "global": text(
+        """
+global COUNT
+COUNT = 1
+return await self.more()
+""",
+        after="""
+    async def more(self):
+        return str(COUNT)
+""",
+    ),
+    "module of a module": text(
+        "return str(isinstance(problem, collections.abc.Sequence))",
+        before="import collections.abc\n\n",
+    ),
+    "made with keywords": AFLOW.replace("Custom(self.llm)", 'Custom(llm=self.llm, name="c")'),
+    "made with a name": AFLOW.replace("Custom(self.llm)", 'Custom(self.llm, "c")'),
+    "plain base class": AFLOW.replace("class Workflow:", "class Workflow(object):"),
     "no operator": text('return "42"'),
 }
 
@@ -320,6 +435,13 @@ return r["response"]
     "test loop": code("""
 r = await self.custom_code_generate(problem, entry_point, "Write it.")
 tested = await self.test(problem, r["response"], entry_point, test_loop=2)
+return tested["solution"]
+"""),
+    "counts at the limits": code("""
+tested = await self.test(problem, "", entry_point, test_loop=1)
+tested = await self.test(problem, tested["solution"], entry_point, test_loop=10)
+times = len(problem) % 3 + 1
+tested = await self.test(problem, tested["solution"], entry_point, times)
 return tested["solution"]
 """),
     "either signature": code('return "x"').replace("entry_point):", 'entry_point=""):'),

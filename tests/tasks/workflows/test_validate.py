@@ -96,3 +96,44 @@ def test_a_parameter_is_not_taken_for_a_variable_of_another_function() -> None:
         after="\n    async def more(self, r):\n        return r['answer']\n",
     )
     assert validate(source) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("never made", "self.custom = operator.Custom(self.llm)"),
+        ("unknown key", "known: response"),
+        ("not awaited", "await self.custom(...)"),
+        ("missing parameter", "custom(input: str, instruction: str)"),
+        ("undefined name", "assign it"),
+        ("class name without module", "operator.Custom"),
+        ("typing not imported", "assign it"),
+        ("llm attribute", "get_usage_summary"),
+        ("no init", "def __init__(self, name, llm_config, dataset)"),
+        ("call without problem", "(self, problem):"),
+        ("usage awaited", "without await"),
+        ("import os", "allowed: asyncio"),
+    ],
+)
+def test_a_hint_says_what_to_write(name: str, part: str) -> None:
+    assert any(part in each.hint for each in validate(BAD[name]))
+
+
+def test_a_frame_is_shown_as_it_stands() -> None:
+    (finding,) = validate(BAD["init without dataset"])
+    assert finding.problem == "__init__ takes (self, llm_config)"
+    (finding,) = validate(BAD_CODE["no entry point"], code_problem=True)
+    assert finding.problem == "it takes (self, problem: str)"
+    assert "entry_point" in finding.hint
+
+
+def test_attributes_of_another_class_are_not_missed() -> None:
+    source = text("r = await self.more(problem)\nreturn self.kept")
+    base = "class Base:\n    kept = 'x'\n\n\n"
+    assert {each.code for each in validate(source)} == {"not_instantiated", "unset_attribute"}
+    assert validate(base + source.replace("Workflow:", "Workflow(Base):")) == ()
+
+
+def test_a_missing_import_is_offered() -> None:
+    (finding,) = validate(text("return str(math.pi)"))
+    assert (finding.code, finding.hint) == ("undefined_name", "add: import math")

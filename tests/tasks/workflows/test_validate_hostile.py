@@ -64,6 +64,19 @@ WEIRD = {
     "future": "from __future__ import annotations",
     "unknown future": "from __future__ import barry_as_FLUFL",
 }
+CALL = "self.custom(problem, '')"
+WEIRD |= {
+    "loops in a circle": text(
+        f"a = [{CALL}]\nfor b in a:\n    for a in b:\n        pass\nreturn 'x'"
+    ),
+    "loops through many names": text(
+        "\n".join(f"for a{n} in a{m}: pass" for n in range(25) for m in range(25))
+        + f"\na0 = [{CALL}]\nreturn 'x'"
+    ),
+    "many calls": text(f"a = {CALL}\n" * 500 + "return a"),
+    "many bad calls": text("self.x(1)\n" * 1_000 + "return 'x'"),
+    "many keys": text("r = await self.custom(problem, '')\n" + "r['x']\n" * 1_500 + "return 'x'"),
+}
 HOSTILE = TOO_DEEP | NOT_PYTHON | WEIRD
 
 

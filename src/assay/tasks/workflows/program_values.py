@@ -6,7 +6,7 @@ holds nothing known.
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from assay.tasks.workflows.program_names import Names, read_names
 from assay.tasks.workflows.program_tree import Function, Owner, Program
@@ -31,9 +31,12 @@ class Values:
     selves: Mapping[Owner | None, str]
     """What `self` is called in a method of `Workflow` and in the functions inside of it."""
     held: Mapping[Place, str]
-    """"operator:NAME", "llm", "async function", "function", or "" for anything else."""
+    """"operator:NAME", "llm", "function", "" for anything else, and "async function" for all of
+    which a call has to be awaited."""
     lines: Mapping[Place, tuple[tuple[Owner | None, int], ...]]
     """Where each place is set: by which function, on which line."""
+    loads: Mapping[str, list[ast.Name]]
+    """Where a name is read."""
 
     def place(self, node: ast.AST) -> Place | None:
         """The variable or attribute that an expression names; None for anything else."""
@@ -73,7 +76,8 @@ class Values:
 def read_values(program: Program) -> Values:
     """Everything that a program's assignments and definitions say."""
     names = read_names(program)
-    bare = Values(program, names, selves_of(program), {}, {})
+    loads = read_loads(program)
+    bare = Values(program, names, selves_of(program), {}, {}, loads)
     found: dict[Place, set[str]] = {}
     aliases: list[tuple[Place, ast.AST]] = []
     lines: dict[Place, list[tuple[Owner | None, int]]] = {}
@@ -87,11 +91,37 @@ def read_values(program: Program) -> Values:
             aliases.append((place, value))
         else:
             found.setdefault(place, set()).add(held_by(value, bare))
-    first = Values(program, names, bare.selves, settled(found), {})
+    first = replace(bare, held=settled(found))
     for place, value in aliases:
         found.setdefault(place, set()).add(first.value(value))
     places = {place: tuple(found) for place, found in lines.items()}
-    return Values(program, names, bare.selves, settled(found), places)
+    values = replace(bare, held=settled(found), lines=places)
+    return replace(values, held={**values.held, **dict.fromkeys(handing_on(values), ASYNC)})
+
+
+def read_loads(program: Program) -> dict[str, list[ast.Name]]:
+    """The places where each name is read."""
+    loads: dict[str, list[ast.Name]] = {}
+    for node in program.nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            loads.setdefault(node.id, []).append(node)
+    return loads
+
+
+def handing_on(values: Values) -> Iterator[Place]:
+    """Where plain functions and lambdas are kept that return what has to be awaited."""
+    program = values.program
+    for node in program.nodes:
+        owner = program.owners[node]
+        if isinstance(node, ast.Return) and isinstance(owner, ast.FunctionDef):
+            place = class_place(owner, program)
+            if place and isinstance(node.value, ast.Call) and values.makes_coroutine(node.value):
+                yield place
+    for target, value in bindings(program):
+        if isinstance(value, ast.Lambda) and isinstance(value.body, ast.Call):
+            place = values.place(target)
+            if place and values.makes_coroutine(value.body):
+                yield place
 
 
 def settled(found: Mapping[Place, set[str]]) -> dict[Place, str]:

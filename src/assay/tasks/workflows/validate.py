@@ -5,6 +5,7 @@ exception; what passes may still fail when it runs. Codes are those of `findings
 """
 
 from collections.abc import Collection, Mapping
+from itertools import islice
 
 from assay.tasks.workflows.execution import Finding
 from assay.tasks.workflows.findings import CODES as CODES
@@ -18,6 +19,8 @@ from assay.tasks.workflows.validate_names import check_names
 from assay.tasks.workflows.validate_results import check_results
 
 MOST_FINDINGS = 20
+MOST_LOOKED_AT = 200
+"""Findings of one check before they are ordered: a hostile text may have thousands."""
 UNREADABLE = {
     "syntax": "write one complete class in plain Python",
     "too_long": "write a short program",
@@ -43,11 +46,12 @@ def validate(
     except UnreadableProgram as error:
         return (found(error.code, error.line, error.problem, UNREADABLE[error.code]),)
     values = read_values(program)
-    findings = {
-        *check_class(program, code_problem),
-        *check_names(program, values.names, prompts),
-        *check_calls(values, operators),
-        *check_results(values, operators),
-    }
+    checks = (
+        check_class(program, code_problem),
+        check_names(program, values.names, prompts),
+        check_calls(values, operators),
+        check_results(values, operators),
+    )
+    findings = {each for check in checks for each in islice(check, MOST_LOOKED_AT)}
     ordered = sorted(findings, key=lambda each: (each.line, each.code, each.problem))
     return tuple(ordered[:MOST_FINDINGS])

@@ -18,6 +18,8 @@ from assay.tasks.workflows.program_values import (
 )
 
 USAGE = "get_usage_summary"
+MOST_LOOPS = 3
+"""Loops inside each other through which a coroutine is followed."""
 SETUP = frozenset({"llm", "name"})
 
 
@@ -244,19 +246,22 @@ def _targets(node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> Iterator[str]:
         yield from (each.id for each in ast.walk(target) if isinstance(each, ast.Name))
 
 
-def _awaits(name: str, near: ast.AST, values: Values) -> bool:
-    """Whether the function around a node awaits a name, loops over it, or hands it to asyncio."""
-    program = values.program
-    owner = program.owners.get(near)
-    for node in program.nodes:
-        if not isinstance(node, ast.Name) or node.id != name or not isinstance(node.ctx, ast.Load):
-            continue
-        if program.owners.get(node) is owner and _taken(node, values):
-            return True
-    return False
+def _awaits(name: str, near: ast.AST, values: Values, through: tuple[str, ...] = ()) -> bool:
+    """Whether the function around a node awaits a name, hands it to asyncio, or awaits each of it.
+
+    `through` are the names of loops that led here.
+    """
+    if name in through or len(through) > MOST_LOOPS:
+        return False
+    owner = values.program.owners.get(near)
+    return any(
+        _taken(use, values, (*through, name))
+        for use in values.loads.get(name, ())
+        if values.program.owners[use] is owner
+    )
 
 
-def _taken(name: ast.Name, values: Values) -> bool:
+def _taken(name: ast.Name, values: Values, through: tuple[str, ...]) -> bool:
     """Whether one use of a name awaits what it holds, or each of what it holds."""
     parents = values.program.parents
     node: ast.AST = name
@@ -268,9 +273,7 @@ def _taken(name: ast.Name, values: Values) -> bool:
             return values.names.dotted(parent.func).startswith("asyncio.")
         if isinstance(parent, ast.For | ast.AsyncFor | ast.comprehension) and parent.iter is node:
             each = parent.target
-            if isinstance(each, ast.Name) and each.id != name.id:
-                return _awaits(each.id, name, values)
-            return False
+            return isinstance(each, ast.Name) and _awaits(each.id, name, values, through)
         node = parent
     return False
 

@@ -136,7 +136,6 @@ def _loop(
         if isinstance(statement.target, ast.Name):
             inside[statement.target.id] = elements
     after = join(block(statement.body, inside, reading), variables) or variables
-    forget(rebound, after)
     return block(statement.orelse, after, reading) if statement.orelse else after
 
 
