@@ -145,7 +145,7 @@ def _metrics(experiment: Experiment, skill: Task) -> Iterator[Problem | None]:
             name, _, key = metric.removeprefix(METRIC).partition("/")
             yield _unknown(path, name, experiment.helpers, "helper model")
             yield _unknown(path, key, spent(Usage(), None), "metric of helper models")
-        elif metric in own and any(method != "sft" for method in methods):
+        elif metric in own and any(method not in ("sft", "dpo") for method in methods):
             continue
         elif not any(is_written(metric, method) for method in methods):
             known = frozenset(own).union(*(METHODS[method] for method in methods))
