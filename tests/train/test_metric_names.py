@@ -15,6 +15,7 @@ from assay.train.metric_names import (
 )
 from assay.train.schedules import constant
 from tests.train import toys
+from tests.train.test_dpo import dpo
 from tests.train.test_methods import grpo, prompts, run
 
 STORED = tuple(
@@ -25,6 +26,7 @@ MADE = {
     "rft": lambda: Rft(prompts(), 1.0, 16, 1.0, toys.decode),
     "rce": lambda: Rce(prompts(), constant(1.0), 1.0, toys.decode),
     "grpo": grpo,
+    "dpo": dpo,
 }
 NOT_HERE = SELF_CHECK | THOUGHT | {"kl", "kl_loss", "entropy_bonus", "validation_loss"}
 NOT_HERE |= SCHEDULED | SCHEDULED_GRPO | REWARDS

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from assay.rl.group_arithmetic import group_sum, masked_sum
+from assay.rl.group_arithmetic import compact, group_sum, masked_sum
 from assay.rl.kl import k3
 from assay.rl.objectives import Atom, MissingScores, Needs, ObjectiveOutput, output
 from assay.rl.packed import Packed
@@ -78,25 +78,23 @@ class Preference:
         loss_S = torch.where(
             mask_S, preference_loss(margin_S, self.label_smoothing) / tokens_S, 0.0
         )
-        sums = self._sums(scores.logps_S.detach(), ratio_S.detach(), tokens_S, packed)
+        sums = self._sums(scores.logps_S.detach(), ratio_S.detach(), packed)
         return output(packed, loss_S, {"preference_loss": loss_S}, {"preference_loss": 1.0}, sums)
 
-    def _sums(
-        self, logps_S: Tensor, ratio_S: Tensor, tokens_S: Tensor, packed: Packed
-    ) -> dict[str, Tensor]:
+    def _sums(self, logps_S: Tensor, ratio_S: Tensor, packed: Packed) -> dict[str, Tensor]:
         assert packed.reference_S is not None and packed.preference_S is not None
-        mask_S, chosen_S = packed.mask_S, packed.preference_S > 0
-        side_S = torch.where(chosen_S, 1.0, -1.0).double()
-        margin_S = self.beta * group_sum(side_S * ratio_S, packed.group_S)
-        kept_S = mask_S & chosen_S
-        long_S = group_sum(kept_S.double(), packed.group_S).clamp(min=1)
+        chosen_S = packed.preference_S > 0
+        side_S = torch.where(chosen_S, self.beta, -self.beta).double()
+        pair_S, pairs = compact(packed.group_S)
+        margin_P = side_S.new_zeros(pairs).index_add(0, pair_S, side_S * ratio_S)
+        kept_S = packed.mask_S & chosen_S
+        long_S = group_sum(kept_S.double(), pair_S).clamp(min=1)
         return {
-            "tokens": mask_S.sum().float(),
-            "pairs": torch.tensor(float(len(packed.group_N.unique()))),
-            # Every token of a pair holds the pair's value.
-            "reward_margin": masked_sum(margin_S / tokens_S, mask_S),
-            "reward_accuracy": masked_sum((margin_S > 0) / tokens_S, mask_S),
+            "tokens": packed.mask_S.sum().float(),
+            "pairs": torch.tensor(float(pairs)),
+            "reward_margin": margin_P.sum(),
+            "reward_accuracy": (margin_P > 0).double().sum(),
             "chosen_logp": masked_sum(logps_S, kept_S),
-            "rejected_logp": masked_sum(logps_S, mask_S & ~chosen_S),
+            "rejected_logp": masked_sum(logps_S, packed.mask_S & ~chosen_S),
             "kl": masked_sum(k3(logps_S, packed.reference_S) / long_S, kept_S),
         }

@@ -5,11 +5,14 @@ import json
 import signal
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from assay.experiment.read_file import read_experiment
+from assay.experiment.training_settings import LoraAdapt
+from assay.lab.check.memory_and_disk import reference_bytes
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
@@ -195,6 +198,27 @@ def test_a_check_counts_the_pairs_and_the_reference_and_measures_the_longest(run
     assert any(
         "scores do not differ give no pair" in f["what"] for f in answer(checked)["findings"]
     )
+
+
+def test_full_training_keeps_a_second_model_and_an_adapter_none(run):
+    stage, shape = read_experiment(run.spec).stage["prefer"], SimpleNamespace(parameters=10)
+    assert sum(reference_bytes(stage, shape).values()) == 40  # type: ignore[arg-type]
+    lora = stage.model_copy(update={"adapt": LoraAdapt(kind="lora")})
+    assert reference_bytes(lora, shape) == {}  # type: ignore[arg-type]
+
+
+def test_held_out_groups_are_measured_as_those_of_other_methods(tmp_path):
+    held = 'format = "messages"\nsplit = { dev = 2, by = "conversation" }'
+    text = DPO.replace('format = "messages"', held)
+    make_dpo_lab(tmp_path, text + 'validation = "groups.dev"\nvalidation_every = 1\n')
+    (found,) = start(tmp_path / "tiny.toml", root=tmp_path)
+    losses = [line["validation_loss"] for line in lines(found)]
+    assert len(losses) > 1 and len({*losses}) == len(losses)
+
+
+def test_a_replay_says_that_a_stage_of_pairs_sampled_nothing(run):
+    result = call("replay", "tiny", "--stage", "prefer", "--step", 1, "--lab", run.root)
+    assert_one_line(result, "has no stage that samples completions")
 
 
 def test_a_check_says_what_is_wrong_with_pairs_among_its_findings(run, tmp_path):

@@ -216,8 +216,8 @@ def without_answers(subject: Subject) -> Seen:
             continue
         whole = len(golds.answers) + len(golds.missing) + len(golds.broken)
         learned = isinstance(stage, SftStage) or data == stage.validation
-        if isinstance(stage, DpoStage) and not learned:
-            continue  # It learns from candidates alone.
+        if isinstance(stage, DpoStage) and all_hold_candidates(subject, data):
+            continue  # It learns from them alone, and is validated on them.
         yield Finding(
             "error" if learned else "note",
             f"{place}: rows of data.{data} have no gold answer",
@@ -237,6 +237,11 @@ def without_answers(subject: Subject) -> Seen:
                 f"{share_of(len(golds.missing), len(evaluation.items))}: {some(golds.missing)}",
                 "they count as wrong whatever a model says; a perfect score is out of reach",
             )
+
+
+def all_hold_candidates(subject: Subject, data: str) -> bool:
+    """Whether every row of a data set holds candidates."""
+    return all(row.extra.get("candidates") for row in find_part(subject.session.sets, data))
 
 
 def without_candidates(subject: Subject) -> Seen:

@@ -151,7 +151,7 @@ def _metrics(experiment: Experiment, skill: Task) -> Iterator[Problem | None]:
             yield _unknown(path, name, experiment.helpers, "helper model")
             known = spent(counted(Usage()), TokenPrice(0, 0))
             yield _unknown(path, key, known, "metric of helper models")
-        elif metric in own and any(method != "sft" for method in methods):
+        elif metric in own and any(method not in ("sft", "dpo") for method in methods):
             continue
         elif not any(is_written(metric, method) for method in methods):
             known = frozenset(own).union(*(METHODS[method] for method in methods))
