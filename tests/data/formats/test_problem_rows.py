@@ -81,6 +81,7 @@ def f(x):
     """Doubles.
     >>> f(2)
     4
+
     f([1]) == [2]
     f("a") ➞ "aa"
     f(x) = something

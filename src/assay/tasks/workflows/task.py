@@ -27,11 +27,13 @@ from assay.tasks.workflows.problems import (
     READERS,
     SOLUTION,
 )
+from assay.tasks.workflows.program_text import program_of
 from assay.tasks.workflows.report_rewards import HIGHEST, V1, V2, levels, weighted
 from assay.tasks.workflows.rewards import EXECUTOR, Terms, accuracy, solved
 from assay.tasks.workflows.run_program import OFFERED, RunSettings, run_all
 
 EXAMPLES = "examples"
+"""The field of a row that holds completions of other problems which earned a high reward."""
 SOURCE_OPTIONS: Mapping[str, Any] = {"operators": list(OPERATORS), "programs": 0}
 """The operators that a prompt offers, and how many generated programs a row is repeated with."""
 
@@ -174,7 +176,7 @@ class WorkflowsTask:
             row.extra[PROBLEM],
             row.extra[PROBLEM_TYPE],
             row.extra[ENTRY_POINT],
-            row.extra.get(EXAMPLES, ()),
+            [program_of(each["text"]) or "" for each in row.extra.get(EXAMPLES, ())],
             operators=offered,
         )
         return (Message("user", text),)
