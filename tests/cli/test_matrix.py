@@ -1,6 +1,7 @@
 """`assay matrix` and `assay fill`: one object for programs, one line for every mistake."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,19 @@ def test_fill_runs_first_what_a_sweep_stands_on_and_stops_where_that_fails(lab, 
     assert done.exit_code == 0, done.stderr
     ran = [each["run"] for each in answer(done)["result"]["ran"]]
     assert ran == ["s.batch-8#1", "t.batch-2#1", "t.batch-4#1", "t.batch-8#1"]
+
+
+def test_fill_runs_first_an_experiment_that_a_sweep_stands_on(lab):
+    text = lab.base.read_text()
+    name = tomllib.loads(text)["name"]
+    (lab.root / "alone.toml").write_text(text.replace(f'"{name}"', '"alone"', 1))
+    first = (lab.root / "sweep.toml").read_text()
+    second = first.replace('name = "s"', 'name = "t"\nafter = ["alone.toml"]', 1)
+    (lab.root / "second.toml").write_text(second)
+    done = on(lab, "fill", lab.root / "second.toml", "--devices", "cpu", "--json")
+    assert done.exit_code == 0, done.stderr
+    ran = [each["run"] for each in answer(done)["result"]["ran"]]
+    assert ran == ["alone#1", "t.batch-2#1", "t.batch-4#1", "t.batch-8#1"]
 
 
 def test_fill_refuses_a_device_that_is_not_there(lab):

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import sweeps_in_order
+from assay.lab.sweep.read_sweep import SweepFile, files_in_order
 from assay.tasks.math.asdiv import read_asdiv
 
 FILE = Path(__file__).parents[2] / "experiments" / "math" / "ladder.toml"
-SEARCH, LADDER = sweeps_in_order(FILE)
+SEARCH, LADDER = (each for each in files_in_order(FILE) if isinstance(each, SweepFile))
 ARMS = {run.name.removeprefix("math-ladder."): run.experiment for run in plan(LADDER)}
 
 

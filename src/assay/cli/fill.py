@@ -33,11 +33,11 @@ def fill(
 ) -> Outcome:
     """Run what a sweep lacks: missing runs are started, stopped ones are resumed."""
     from assay.lab.sweep.missing_runs import devices_of
-    from assay.lab.sweep.read_sweep import sweeps_in_order
+    from assay.lab.sweep.read_sweep import files_in_order
 
     places = devices_of(devices)
     outcomes: list[Outcome] = []
-    *before, last = sweeps_in_order(file)
+    *before, last = files_in_order(file)
     for found, name in [*((each, None) for each in before), (last, only)]:
         outcomes.append(filled(root, found, places, workers, despite, name))
         if outcomes[-1].exit_code:
@@ -53,27 +53,29 @@ def fill(
 
 def filled(
     root: Path,
-    found: "SweepFile",
+    found: "SweepFile | Path",
     places: Sequence[str],
     workers: int,
     despite: str | None,
     only: str | None = None,
 ) -> Outcome:
-    """Run what one sweep lacks, and record its winner."""
-    from assay.lab.sweep.matrix.winner import winner_of_file
-    from assay.lab.sweep.missing_runs import missing_work, run_jobs
+    """Run what a sweep lacks and record its winner, or what an experiment lacks."""
+    from assay.lab.sweep.matrix.winner import Settled, winner_of_file
+    from assay.lab.sweep.missing_runs import experiment_work, missing_work, run_jobs
 
-    work = missing_work(root, found, only)
-    tell(
-        f"{found.sweep.name}: {len(work.jobs)} to run, {len(work.finished)} finished, "
-        f"on {', '.join(places)}"
-    )
+    if isinstance(found, Path):
+        file, work = found, experiment_work(root, found)
+        name = found.stem
+    else:
+        file, work = found.file, missing_work(root, found, only)
+        name = found.sweep.name
+    tell(f"{name}: {len(work.jobs)} to run, {len(work.finished)} finished, on {', '.join(places)}")
     try:
-        done = run_jobs(root, found.sweep.name, work.jobs, places, tell, despite, workers)
+        done = run_jobs(root, name, work.jobs, places, tell, despite, workers)
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; continue with 'assay fill {found.file}'") from None
+        raise Interrupted(f"interrupted; continue with 'assay fill {file}'") from None
     failed = [each for each in done if each.code]
-    settled = winner_of_file(root, found.file)
+    settled = Settled(None, "") if isinstance(found, Path) else winner_of_file(root, file)
     result = {
         "ran": [{"run": d.job.name, "device": d.device, "had": d.job.had} for d in done],
         "failed": [{"run": d.job.name, "log": d.log, "said": d.said} for d in failed],
@@ -84,7 +86,8 @@ def filled(
     runs = {d.job.name for d in done}
     count = len(runs - {d.job.name for d in failed})
     said = f"{count} of {len(runs)} runs finished" if done else "nothing is missing"
-    shown = [f"{said}; see 'assay matrix {found.file}'", *([settled.said] if settled.said else [])]
+    see = "" if isinstance(found, Path) else f"; see 'assay matrix {file}'"
+    shown = [f"{name}: {said}{see}", *([settled.said] if settled.said else [])]
     findings = [finding(d.job.name, d.said, d.log) for d in failed]
     warnings = [f"{name} is running elsewhere and was left alone" for name in work.busy]
     warnings += [settled.note] if settled.note else []

@@ -39,9 +39,11 @@ on = ["test"]
 stage.sft.batch = [2, 4, 8]
 """
 STUB = """
-import os, pathlib, sys, time
+import os, pathlib, sys, time, tomllib
 root = pathlib.Path(sys.argv[sys.argv.index("--lab") + 1])
-name = next(a for a in sys.argv if a.startswith("name=")).partition("=")[2].strip('"')
+own = tomllib.loads(pathlib.Path(sys.argv[2]).read_text())["name"]
+given = [a for a in sys.argv if a.startswith("name=")]
+name = given[0].partition("=")[2].strip('"') if given else own
 mark = root / "marks" / name
 mark.parent.mkdir(exist_ok=True)
 began = time.monotonic()

@@ -8,7 +8,7 @@ import pytest
 from assay.errors import InputError
 from assay.experiment.read_file import SpecError
 from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import read_sweep, sweeps_in_order
+from assay.lab.sweep.read_sweep import SweepFile, files_in_order, read_sweep
 from assay.lab.sweep.sweep_tables import Sweep
 from assay.lab.sweep.value_names import short_names, slug
 from tests.docs.pages import blocks
@@ -220,8 +220,18 @@ def test_a_sweep_comes_behind_those_that_it_stands_on_each_once(lab):
     text = SWEEP.replace("[axes]", 'after = ["first.toml"]\n[axes]')
     (lab.root / "second.toml").write_text(text.replace('"cot"', '"fine"', 1))
     both = text.replace('["first.toml"]', '["second.toml", "first.toml"]')
-    order = sweeps_in_order(lab.sweep(both.replace('"cot"', '"last"', 1)))
-    assert [found.sweep.name for found in order] == ["cot", "fine", "last"]
+    order = files_in_order(lab.sweep(both.replace('"cot"', '"last"', 1)))
+    names = [found.sweep.name for found in order if isinstance(found, SweepFile)]
+    assert names == ["cot", "fine", "last"]
+
+
+def test_a_sweep_comes_behind_the_experiments_that_it_stands_on(lab):
+    text = SWEEP.replace("[axes]", f'after = ["{lab.base.name}"]\n[axes]')
+    before, last = files_in_order(lab.sweep(text))
+    assert before == lab.base and isinstance(last, SweepFile)
+    lab.base.write_text(lab.base.read_text() + "\n[nonsense]\n")
+    with pytest.raises(SpecError, match="nonsense"):
+        files_in_order(lab.sweep(text))
 
 
 @pytest.mark.parametrize(
@@ -231,5 +241,5 @@ def test_a_sweep_comes_behind_those_that_it_stands_on_each_once(lab):
 def test_a_sweep_that_cannot_come_first_is_named_with_its_line(lab, after, words):
     file = lab.sweep(SWEEP.replace("[axes]", f'after = ["{after}"]\n[axes]'))
     with pytest.raises(SpecError, match=words) as raised:
-        sweeps_in_order(file)
+        files_in_order(file)
     assert f"{file}:7" in str(raised.value)

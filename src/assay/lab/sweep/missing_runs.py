@@ -19,7 +19,7 @@ import torch
 from assay.errors import InputError, nearest
 from assay.lab.run.launch import lacking
 from assay.lab.setup.validate import check_names
-from assay.lab.sweep.planned_runs import Planned, plan
+from assay.lab.sweep.planned_runs import Planned, plan, plan_alone
 from assay.lab.sweep.read_sweep import SweepFile
 from assay.runs.same_experiment import check_same, newest
 from assay.runs.status import read_status
@@ -95,12 +95,24 @@ def missing_work(root: Path, found: SweepFile, only: str | None = None) -> Work:
     name was made with other settings, and what reading and checking the names of each cell's
     experiment raise: nothing is started then.
     """
-    jobs, finished, busy = [], [], []
     every = plan(found)
     if only is not None and only not in [planned.name for planned in every]:
         fix = nearest(only, [planned.name for planned in every])
         raise BadRun(f"{found.sweep.name} has no run {only!r}", field="--only", fix=fix)
-    for planned in every if only is None else [p for p in every if p.name == only]:
+    work = _work(root, every if only is None else [p for p in every if p.name == only])
+    record_points(root, found, every)
+    return work
+
+
+def experiment_work(root: Path, file: Path) -> Work:
+    """The jobs of an experiment that a sweep stands on, one for each seed. Raises as
+    `missing_work`."""
+    return _work(root, [plan_alone(file)])
+
+
+def _work(root: Path, planned_runs: Sequence[Planned]) -> Work:
+    jobs, finished, busy = [], [], []
+    for planned in planned_runs:
         check_names(planned.experiment, planned.base, planned.overrides, root)
         for seed in planned.experiment.seeds:
             run = newest(root, planned.name, seed)
@@ -116,7 +128,6 @@ def missing_work(root: Path, found: SweepFile, only: str | None = None) -> Work:
                 busy.append(f"{planned.name}#{seed}")
             else:
                 jobs.append(Job(planned, seed, status or "nothing"))
-    record_points(root, found, every)
     return Work(tuple(jobs), tuple(finished), tuple(busy))
 
 

@@ -124,21 +124,38 @@ def read_sweep(file: Path) -> SweepFile:
     return found
 
 
-def sweeps_in_order(file: Path, above: Sequence[Path] = ()) -> list[SweepFile]:
-    """The sweep of a file behind all that come before it (`after`), each once.
+def files_in_order(file: Path, above: Sequence[Path] = ()) -> list[SweepFile | Path]:
+    """The sweep of a file behind all that come before it (`after`), each once; an experiment that
+    does so is its path.
 
-    Raises what `read_sweep` raises, and SpecError for a sweep that would come before itself.
+    Raises what `read_sweep` and reading an experiment raise, and SpecError for a sweep that would
+    come before itself.
     """
-    found, order = read_sweep(file), []
+    found = read_sweep(file)
+    order: dict[Path, SweepFile | Path] = {}
     for index, name in enumerate(found.sweep.after):
         earlier = found.file.parent / name
         if not earlier.is_file():
             raise found.refuse(("after", index), f"{earlier}: no such file")
         if earlier.resolve() in (*above, file.resolve()):
             raise found.refuse(("after", index), f"{name} would come before itself")
-        order += sweeps_in_order(earlier, (*above, file.resolve()))
-    once = {each.file.resolve(): each for each in (*order, found)}
-    return list(once.values())
+        if is_sweep(earlier):
+            below = files_in_order(earlier, (*above, file.resolve()))
+        else:
+            read_experiment(earlier)
+            below = [earlier]
+        order |= {path_of(each).resolve(): each for each in below}
+    return [*order.values(), found]
+
+
+def is_sweep(file: Path) -> bool:
+    """Whether a file is a sweep, and not an experiment. Raises SpecError where it is no TOML."""
+    return "base" in parse_toml(read_text(file), file)
+
+
+def path_of(found: SweepFile | Path) -> Path:
+    """The file of a sweep, or of an experiment."""
+    return found if isinstance(found, Path) else found.file
 
 
 def _axes(sweep: Sweep, file: Path, text: str) -> Iterator[Axis]:

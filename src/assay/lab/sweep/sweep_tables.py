@@ -95,7 +95,8 @@ class Sweep(Table):
     base: str
     """The experiment file, relative to the sweep file."""
     after: Many[str] = ()
-    """Sweep files, relative to this one, that are filled before it: it may name their winners."""
+    """Sweeps and experiments, files relative to this one, that are run before it: it may name their
+    winners and checkpoints."""
     on: Annotated[Many[str], Field(min_length=1)]
     """The reporting evaluation of the experiment that a cell shows; several with `ratios_to`."""
     ratios_to: dict[str, Positive] = Field(default_factory=dict)
