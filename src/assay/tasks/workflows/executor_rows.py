@@ -1,46 +1,163 @@
-"""Rows that teach a small executor model two operators: AnswerGenerate and Programmer.
+"""Rows that teach a small executor model the operators of the ladder's programs.
 
-ASDiv's worked problems as reasoning and as code, and MedMCQA's questions with their subjects. What
-the model is asked is the operators' own question, so that it is met again when a program runs.
+ASDiv's worked problems and MedMCQA's questions with their subjects, each asked by AnswerGenerate,
+the worked ones by Programmer too, and by some of Custom, ScEnsemble, Review and Revise, drawn for
+each row. What the model is asked is the operator's own question, so that it is met again when a
+program runs. Nothing here says which operator suits which problem.
 """
 
+import random
 import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
 from assay.tasks.math.asdiv import read_asdiv
 from assay.tasks.task import lookup
+from assay.tasks.workflows.generated_programs import ANALYSES, INSTRUCTIONS
 from assay.tasks.workflows.operator_prompts import question
-from assay.tasks.workflows.operators import OPERATORS, checked_arguments
+from assay.tasks.workflows.operators import LETTERS, OPERATORS, checked_arguments
 from assay.tasks.workflows.problems import PROBLEM, subject_problems
 
 NAMES = "abcdefgh"
+DRAWN = {"math": 2, "qa": 1}
+"""Further operators that a row is asked by."""
+AGREED = (2, 3)
+"""Of an ensemble's solutions, how many agree: most of three or of five."""
+WRONG_FEEDBACK = "Check the numbers and what is asked."
+
+
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """A problem that the executor learns from."""
+
+    row: Row
+    kind: str
+    """Its type of problem."""
+    problem: str
+    steps: str
+    """What leads to the answer."""
+    answer: str
+    others: Sequence[str]
+    """Answers that are wrong here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question of an operator and its answer."""
+
+    operator: str
+    arguments: Mapping[str, Any]
+    answer: str
 
 
 def read_executor_rows(side: str) -> Loaded:
     """The rows of the only side, "sft". Raises UnknownNameError for another one."""
     lookup({"sft": ""}, side, "side of executor")
-    rows = []
-    for row in read_asdiv("sft").rows:
-        steps, _, answer = row.messages[-1].content.partition("\n#### ")
-        problem = row.messages[0].content
-        rows.append(_row(row, "answer", "AnswerGenerate", problem, thought(steps, answer)))
-        rows.append(_row(row, "code", "Programmer", problem, code_of(steps)))
-    for row in subject_problems("executor").rows:
-        said = thought(str(row.gold).lower(), str(row.gold))
-        rows.append(_row(row, "answer", "AnswerGenerate", row.extra[PROBLEM], said))
+    rows = [_row(each, n, a) for each in taught() for n, a in enumerate(questions(each))]
     return Loaded(tuple(rows))
 
 
-def _row(row: Row, part: str, name: str, problem: str, answer: str) -> Row:
-    operator = OPERATORS[name]
-    first = operator.parameters[0].name
-    asked = question(operator, checked_arguments(operator, {first: problem}))
+def taught() -> list[Taught]:
+    """The worked problems, then the questions."""
+    worked = [(row, *row.messages[-1].content.split("\n#### ")) for row in read_asdiv("sft").rows]
+    asked = subject_problems("executor").rows
+    numbers = sorted({answer for *_, answer in worked})
+    labels = sorted({str(row.gold) for row in asked})
+    return [
+        *(
+            Taught(row, "math", row.messages[0].content, steps, answer, _without(numbers, answer))
+            for row, steps, answer in worked
+        ),
+        *(
+            Taught(row, "qa", row.extra[PROBLEM], gold.lower(), gold, _without(labels, gold))
+            for row in asked
+            for gold in [str(row.gold)]
+        ),
+    ]
+
+
+def _without(answers: Sequence[str], right: str) -> list[str]:
+    return [each for each in answers if each != right]
+
+
+def questions(each: Taught) -> list[Asked]:
+    """What a problem is asked by; which further operators depends on its id alone."""
+    chance = random.Random(each.row.id)
+    found = [
+        Asked("AnswerGenerate", {"input": each.problem}, thought(each.steps, each.answer)),
+        *([_program(each)] if each.kind == "math" else []),
+    ]
+    further = [make for make in FURTHER if each.kind == "math" or make is not _analysed]
+    return [*found, *(make(each, chance) for make in chance.sample(further, DRAWN[each.kind]))]
+
+
+def _program(each: Taught, analysis: str = "None") -> Asked:
+    given = {"problem": each.problem, "analysis": analysis}
+    return Asked("Programmer", given, code_of(each.steps))
+
+
+def _analysed(each: Taught, chance: random.Random) -> Asked:
+    return _program(each, each.steps)
+
+
+def _custom(each: Taught, chance: random.Random) -> Asked:
+    """With steps where the instruction asks for them, without an answer where it asks for an
+    analysis, else the answer alone."""
+    analyses = ANALYSES if each.kind == "math" else ()
+    instruction = chance.choice(["", *INSTRUCTIONS[each.kind], *analyses])
+    answer = each.answer
+    if instruction in ANALYSES:
+        answer = each.steps
+    elif "step" in instruction:
+        answer = f"{each.steps}\n#### {each.answer}"
+    return Asked("Custom", {"input": each.problem, "instruction": instruction}, answer)
+
+
+def _ensemble(each: Taught, chance: random.Random) -> Asked:
+    """Three or five answers, most of them alike, right or not; the first of these is named."""
+    agreed = chance.choice(AGREED)
+    most, *rest = chance.sample([each.answer, *chance.sample(each.others, 3)], 4)
+    solutions = [most] * agreed + rest[: agreed - 1]
+    chance.shuffle(solutions)
+    given = {"solutions": solutions, "problem": each.problem}
+    return Asked("ScEnsemble", given, LETTERS[solutions.index(most)])
+
+
+def _review(each: Taught, chance: random.Random) -> Asked:
+    right = chance.random() < 0.5
+    solution = each.answer if right else chance.choice(each.others)
+    said = "True" if right else f"False. {WRONG_FEEDBACK}"
+    return Asked("Review", {"problem": each.problem, "solution": solution}, said)
+
+
+def _revise(each: Taught, chance: random.Random) -> Asked:
+    wrong = chance.choice(each.others)
+    given = {"problem": each.problem, "solution": wrong, "feedback": WRONG_FEEDBACK}
+    return Asked("Revise", given, each.answer)
+
+
+FURTHER: Sequence[Callable[[Taught, random.Random], Asked]] = (
+    _custom,
+    _custom,
+    _analysed,
+    _ensemble,
+    _review,
+    _revise,
+)
+"""Of which a row draws some; Custom has twice the weight, for it has many instructions."""
+
+
+def _row(each: Taught, number: int, asked: Asked) -> Row:
+    operator = OPERATORS[asked.operator]
+    text = question(operator, checked_arguments(operator, asked.arguments))
     return Row(
-        id=f"{row.id}-{part}",
-        messages=(Message("user", asked), Message("assistant", answer)),
-        conversation=row.conversation or row.id,
-        origin=row.origin,
+        id=f"{each.row.id}-{number}-{operator.attribute}",
+        messages=(Message("user", text), Message("assistant", asked.answer)),
+        conversation=each.row.conversation or each.row.id,
+        origin=each.row.origin,
     )
 
 
