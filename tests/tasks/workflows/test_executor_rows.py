@@ -1,0 +1,103 @@
+"""What the ladder's executor is taught can be read by its operators, and is right."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from assay.errors import InputError
+from assay.tasks.workflows.executor_rows import (
+    AGREED,
+    WRONG_FEEDBACK,
+    code_of,
+    questions,
+    read_executor_rows,
+    taught,
+)
+from assay.tasks.workflows.operator_answers import chosen, read_answer
+from assay.tasks.workflows.operators import OPERATORS
+
+TAUGHT = taught()
+ASKED = [(each, asked) for each in TAUGHT for asked in questions(each)]
+
+
+def of(name: str):
+    return [(each, asked) for each, asked in ASKED if asked.operator == name]
+
+
+def read(asked):
+    return read_answer(OPERATORS[asked.operator], asked.answer)
+
+
+def test_every_answer_is_read_by_its_operator() -> None:
+    for _, asked in ASKED:
+        assert read(asked)
+    assert {asked.operator for _, asked in ASKED} == {
+        "Custom",
+        "AnswerGenerate",
+        "Programmer",
+        "ScEnsemble",
+        "Review",
+        "Revise",
+    }
+
+
+def test_the_answer_that_is_generated_is_the_gold_one() -> None:
+    assert len(of("AnswerGenerate")) == len(TAUGHT)
+    for each, asked in of("AnswerGenerate"):
+        assert read(asked)["answer"] == each.answer
+
+
+def test_the_code_computes_the_answer() -> None:
+    for each, asked in of("Programmer"):
+        code = str(read(asked)["code"])
+        assert re.fullmatch(r"[\w\s().,=+*/:-]+", code), code
+        world: dict = {}
+        exec(code, world)  # written by `code_of` from sums alone
+        assert world["solve"]() == pytest.approx(float(each.answer), rel=0.01)
+
+
+def test_a_result_that_a_later_step_uses_is_used_by_its_name() -> None:
+    code = code_of("3 + 4 = 7\n7 * 17 = 119")
+    assert "b = a * 17" in code and "return b" in code
+
+
+def test_an_ensemble_names_the_first_of_the_most_frequent_answers() -> None:
+    for _, asked in of("ScEnsemble"):
+        solutions = asked.arguments["solutions"]
+        ((most, count), *_) = Counter(solutions).most_common()
+        assert count in AGREED and count > len(solutions) / 2
+        operator = OPERATORS["ScEnsemble"]
+        letter = str(read(asked)["solution_letter"])
+        assert chosen(operator, solutions, letter) == most
+        assert "ABCDEFG".index(letter) == solutions.index(most)
+
+
+def test_the_majority_is_not_always_right() -> None:
+    agreed = [Counter(a.arguments["solutions"]).most_common(1)[0][0] for _, a in of("ScEnsemble")]
+    rights = [most == each.answer for most, (each, _) in zip(agreed, of("ScEnsemble"), strict=True)]
+    assert 0 < sum(rights) < len(rights)
+
+
+def test_a_review_is_right_about_its_solution() -> None:
+    verdicts = []
+    for each, asked in of("Review"):
+        found = read(asked)
+        assert found["review_result"] is (asked.arguments["solution"] == each.answer)
+        assert bool(found["feedback"]) is not found["review_result"]
+        verdicts.append(found["review_result"])
+    assert 0.3 < sum(verdicts) / len(verdicts) < 0.7
+
+
+def test_a_revision_mends_a_wrong_solution() -> None:
+    for each, asked in of("Revise"):
+        assert asked.arguments["solution"] != each.answer == read(asked)["solution"]
+        assert asked.arguments["feedback"] == WRONG_FEEDBACK
+
+
+def test_rows_differ_and_depend_on_nothing_but_the_data() -> None:
+    first, second = read_executor_rows("sft").rows, read_executor_rows("sft").rows
+    assert first == second
+    assert len({row.id for row in first}) == len(first) == len(ASKED)
+    with pytest.raises(InputError, match="side of executor"):
+        read_executor_rows("test")
