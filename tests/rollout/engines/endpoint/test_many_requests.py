@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -11,6 +11,7 @@ from assay.data.row import Message
 from assay.rl.policy import Sampling
 from assay.rollout.engines.endpoint import client
 from assay.rollout.engines.endpoint.client import Endpoint, Said, Unanswered
+from assay.rollout.engines.endpoint.kept_connections import Connections
 from assay.rollout.engines.endpoint.traffic import Traffic
 from tests.rollout.engines.endpoint.fault_server import (
     CHARGED,
@@ -153,3 +154,63 @@ def test_a_cookie_is_not_sent_back():
         for _ in range(2):
             endpoint.say(asked(), (), SAMPLING)
     assert len(server.requests) == 2 and b"cookie" not in server.requests[1].lower()
+
+
+def test_an_environment_that_names_a_proxy_is_asked_through_it(monkeypatch):
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with raw_server(answer(chat_body("far"))) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.address)
+        monkeypatch.setenv("http_proxy", proxy.address)
+        far = Endpoint("http://model.invalid/v1", "m", "sk-0123456789")
+        assert far.say(asked(), (), SAMPLING).text == "far"
+        monkeypatch.setenv("no_proxy", "near.invalid")
+        near = Endpoint("http://near.invalid/v1", "m", deadline=0.5)
+        with pytest.raises(Unanswered, match="ConnectError"):
+            near.say(asked(), (), SAMPLING)
+    (request,) = proxy.requests
+    assert request.startswith(b"POST http://model.invalid/v1/chat/completions HTTP/1.1")
+
+
+def test_what_a_server_sends_behind_an_answer_is_no_answer_to_the_next_question():
+    whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
+    pieces = [whole % (len(body), body) for body in (chat_body("own"), chat_body("planted"))]
+
+    def twice(connection, over):
+        connection.sendall(b"".join(pieces))
+        over.wait(5)
+
+    with raw_server(twice, answer(chat_body("second"))) as server:
+        endpoint = Endpoint(f"{server.address}/v1", "m")
+        said = [endpoint.say(asked(), (), SAMPLING).text for _ in range(2)]
+    assert said == ["own", "second"] and len(server.requests) == 2
+
+
+def test_an_answer_that_ends_with_its_connection_is_whole():
+    def unmeasured(connection, _):
+        connection.sendall(b"HTTP/1.0 200 OK\r\nServer: old\r\n\r\n" + chat_body("old"))
+
+    with raw_server(unmeasured) as server:
+        endpoint = Endpoint(f"{server.address}/v1", "m")
+        assert [endpoint.say(asked(), (), SAMPLING).text for _ in range(2)] == ["old", "old"]
+
+
+def test_a_thread_that_is_interrupted_gives_its_request_up(monkeypatch):
+    started, given_up = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+
+    def interrupted(future: Future, timeout: float | None = None) -> None:
+        started.wait(10)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Future, "result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Connections().wait(work())
+    assert given_up.wait(10)
