@@ -52,7 +52,7 @@ class Counting:
     def __init__(self) -> None:
         self.attempts = self.losses = 0
 
-    def attempt(self) -> None:
+    async def attempt(self) -> None:
         self.attempts += 1
 
     def lost(self) -> None:
@@ -100,7 +100,7 @@ def test_a_gateway_may_have_charged_for_what_it_did_not_pass_on(status, charged)
 
 def test_what_a_charge_raises_keeps_the_request_from_being_sent():
     class Refusing(Counting):
-        def attempt(self) -> None:
+        async def attempt(self) -> None:
             raise PermissionError("no money")
 
     with fault_server(FaultServer(lambda n: "answer")) as server:

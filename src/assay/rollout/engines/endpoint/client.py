@@ -133,10 +133,11 @@ class Unanswered(Exception):
 
 
 class Charge(Protocol):
-    """Keeps account of the attempts at one answer; called on the event loop, and does not wait."""
+    """Keeps account of the attempts at one answer; called on the event loop."""
 
-    def attempt(self) -> None:
-        """Before each attempt is sent. What it raises keeps the attempt from being sent."""
+    async def attempt(self) -> None:
+        """Before each attempt is sent, which waits for it. What it raises keeps the attempt from
+        being sent."""
         ...
 
     def lost(self) -> None:
@@ -147,7 +148,7 @@ class Charge(Protocol):
 class Free:
     """The charge of what nobody keeps account of."""
 
-    def attempt(self) -> None:
+    async def attempt(self) -> None:
         """See `Charge`."""
 
     def lost(self) -> None:
@@ -271,7 +272,7 @@ class Endpoint:
         left = self.deadline
         for attempt in range(ATTEMPTS):
             async with self.traffic.turn(question.tokens) as number:
-                charge.attempt()
+                await charge.attempt()
                 begun = time.monotonic()
                 said = await self._attempt(question, min(left, self.timeout or left))
                 left -= time.monotonic() - begun
