@@ -6,11 +6,11 @@ A server in a process of its own takes a fixed time for an answer, and so many r
 a model server takes a batch; the others wait. 200 calls of a helper model with a price, a budget
 and a ledger on disk are made at once: from 200 threads, as programs make them, and as one batch.
 
-Two times stand beside them. The ideal is the server's rounds times its seconds: no machine reaches it,
-because the server has to read and write as well. The bare time is that of a client that does
-nothing else: it sends bytes that are made before over open connections, and reads to the end of
-each answer; it is the server's own time on this machine. Rounds of the bare client and of both ways to
-ask alternate, and figures are medians. Client and server share the machine's cores with whatever
+Two times stand beside them. The ideal is the rounds of the server times its seconds: no machine
+reaches it, because the server has to read and write as well. The bare time is that of a client that
+does nothing else: it sends bytes that are made before over open connections, and reads to the end
+of each answer; it is the server's own time on this machine. Rounds of the bare client and of both
+ways to ask alternate, and figures are medians. Client and server share the cores with whatever
 else runs; the load is in the result, which lies in `benchmarks/results/endpoint`.
 """
 

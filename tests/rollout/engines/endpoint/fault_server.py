@@ -30,6 +30,9 @@ class FaultServer:
 
     faults: Callable[[int], str]
     """The fault of each request, counted from 0: "answer" is none."""
+    by_text: Callable[[str, int], str] | None = None
+    """The same by what is asked, and how often it was asked before."""
+    says: Callable[[str], str] = "about {}".format
     completion_tokens: int = 3
     seconds: float = 0.0
     """That an answer takes."""
@@ -75,9 +78,9 @@ class FaultServer:
             writer.write(whole(200, b'{"data": []}'))
             return True
         number = sum(self.done.values())
-        fault = self.faults(number)
-        self.done[fault] += 1
         text = body["messages"][-1]["content"]
+        fault = self.by_text(text, self.texts.count(text)) if self.by_text else self.faults(number)
+        self.done[fault] += 1
         self.texts.append(text)
         if fault in CHARGED:
             self.charged += 1
@@ -91,7 +94,7 @@ class FaultServer:
             writer.write(whole(status, b"{}", headers))
             return True
         usage = {"prompt_tokens": len(text.split()), "completion_tokens": self.completion_tokens}
-        said = chat(f"about {text}", None if fault == "uncounted" else usage)
+        said = chat(self.says(text), None if fault == "uncounted" else usage)
         if fault in ("answer", "uncounted"):
             writer.write(whole(200, said))
             return True
