@@ -175,8 +175,9 @@ def _chosen(table: Any, begun: HelperSpec | None) -> Any:
     if not isinstance(table, Mapping):
         return table
     local, there = table.get("source"), table.get("with_endpoint")
-    texts = isinstance(local, str) and isinstance(there, str) and there.removeprefix(OPENAI)
-    if not texts or not there.startswith(OPENAI) or local.startswith(OPENAI) or "endpoint" in table:
+    if not isinstance(local, str) or not isinstance(there, str) or "endpoint" in table:
+        return table
+    if local.startswith(OPENAI) or not there.startswith(OPENAI) or there == OPENAI:
         return table
     rest = {key: value for key, value in table.items() if key != "with_endpoint"}
     taken = bool(os.environ.get(URL))

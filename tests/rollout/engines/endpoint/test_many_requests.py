@@ -2,6 +2,9 @@
 
 import asyncio
 import gc
+import shutil
+import ssl
+import subprocess
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -9,7 +12,7 @@ import pytest
 
 from assay.data.row import Message
 from assay.rl.policy import Sampling
-from assay.rollout.engines.endpoint import client
+from assay.rollout.engines.endpoint import client, kept_connections
 from assay.rollout.engines.endpoint.client import Endpoint, Said, Unanswered
 from assay.rollout.engines.endpoint.kept_connections import Connections
 from assay.rollout.engines.endpoint.traffic import Traffic
@@ -214,3 +217,22 @@ def test_a_thread_that_is_interrupted_gives_its_request_up(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         Connections().wait(work())
     assert given_up.wait(10)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_a_server_is_known_by_its_certificate_and_refused_without(tmp_path, monkeypatch):
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=here"]
+    made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "own.pem"]
+    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(tmp_path / "own.pem", tmp_path / "key.pem")
+    with fault_server(FaultServer(lambda n: "answer"), own) as server:
+        kept_connections.certificates.cache_clear()
+        with pytest.raises(Unanswered, match="ConnectError"):
+            Endpoint(server.url, "m", deadline=1.0).say(asked(), (), SAMPLING)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "own.pem"))
+        kept_connections.certificates.cache_clear()
+        said = say_all(Endpoint(server.url, "m", traffic=Traffic(2)), 6)
+    kept_connections.certificates.cache_clear()
+    assert [each.text for each in said] == [f"about q{n}" for n in range(6)]
+    assert server.url.startswith("https:")

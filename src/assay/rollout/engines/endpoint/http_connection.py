@@ -92,13 +92,14 @@ class HttpConnection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self._waiting, self._response = loop.create_future(), None
         self._body, self._most_bytes = bytearray(), request.most_bytes
-        reply = None
+        kept = False
         try:
             self._write(request)
             reply = await self._waiting
+            kept = self._renewed()
         finally:
             self._waiting, self.idle_since = None, loop.time()
-            if reply is None or not self._renewed():
+            if not kept:
                 self.close()
         return reply
 

@@ -112,7 +112,7 @@ class Connections:
             async with asyncio.timeout(max(seconds, 0.001)):
                 if through_proxy(place):
                     return await _through_proxy(request)
-                connection = self._kept() or await connected(place, _certificates(place.secure))
+                connection = self._kept() or await connected(place, certificates(place.secure))
                 reply = await connection.send(request)
         except TimeoutError as error:
             raise Late from error
@@ -158,9 +158,13 @@ def _stop(loop: asyncio.AbstractEventLoop, free: list[HttpConnection]) -> None:
 
 
 @cache
-def _certificates(secure: bool) -> ssl.SSLContext | None:
+def certificates(secure: bool) -> ssl.SSLContext | None:
     """Reading the certificates takes longer than a request."""
-    return httpx.create_ssl_context() if secure else None
+    if not secure:
+        return None
+    context = httpx.create_ssl_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 @lru_cache(maxsize=64)
@@ -176,7 +180,7 @@ async def _through_proxy(request: Request) -> Reply:
     """The answer to one request over a connection of its own to the proxy."""
     received = bytearray()
     client = httpx.AsyncClient(
-        follow_redirects=False, timeout=None, verify=_certificates(True) or True
+        follow_redirects=False, timeout=None, verify=certificates(True) or True
     )
     # A server's cookies would tie requests to those before them.
     client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
