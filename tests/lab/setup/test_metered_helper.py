@@ -286,3 +286,15 @@ def test_a_call_that_the_ledger_cannot_hold_is_not_sent(tmp_path, monkeypatch):
         with pytest.raises(LedgerUnusable, match="the disk is full"):
             helper.answer([said()] * 3, DRAWN, [key(n) for n in range(3)])
     assert not server.done
+
+
+def test_what_begins_beside_a_call_without_room_is_not_sent_and_gives_its_room_back(tmp_path):
+    budget = {"run": (2 * reserved() + 10) / 1e9}
+    with fault_server(FaultServer(lambda n: "answer")) as server:
+        helper = helpers_at(server, tmp_path, budget=budget, concurrency=4)["executor"]
+        with pytest.raises(OverBudget):
+            helper.answer([said()] * 4, DRAWN, [key(n) for n in range(4)])
+        assert not server.done
+        assert rows(tmp_path, "status", "cost", "uncertain") == [("failed", 0, 0)] * 2
+        assert [each.text for each in helper.answer([said()] * 2, DRAWN, [key(0), key(1)])]
+        assert server.charged == 2
