@@ -9,6 +9,7 @@ from assay.experiment.helper_tables import URL
 from assay.experiment.price_table import NANO
 from assay.rollout.engines.endpoint import client
 from assay.runs.cost_ledger import read_calls
+from assay.runs.manifest_file import read_manifest
 from assay.runs.measurements import evaluation_records
 from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, all_runs
@@ -149,6 +150,8 @@ def test_a_run_goes_on_with_the_endpoint_that_it_began_with_or_is_refused(tmp_pa
         (run,) = all_runs(tmp_path)
         text = run.spec.read_text()
         assert 'source = "openai:m"' in text and "with_endpoint" not in text
+        recorded = read_manifest(run)["helpers"]["executor"]
+        assert recorded["source"] == "openai:m" and "not_taken" not in recorded
         before = read_calls(run.path)
         monkeypatch.delenv(URL)
         for again in (("resume", "names"), ("run", file, "--or-resume")):

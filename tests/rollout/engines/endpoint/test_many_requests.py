@@ -179,9 +179,11 @@ def test_what_a_server_sends_behind_an_answer_is_no_answer_to_the_next_question(
     whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
     pieces = [whole % (len(body), body) for body in (chat_body("own"), chat_body("planted"))]
 
-    def twice(connection, over):
+    def twice(connection, _):
         connection.sendall(b"".join(pieces))
-        over.wait(5)
+        connection.settimeout(5)
+        connection.recv(65536)
+        connection.sendall(pieces[1])
 
     with raw_server(twice, answer(chat_body("second"))) as server:
         endpoint = Endpoint(f"{server.address}/v1", "m")
