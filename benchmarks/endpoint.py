@@ -5,13 +5,19 @@
 A server in a process of its own takes a fixed time for an answer, and so many requests at once, as
 a model server takes a batch; the others wait. 200 calls of a helper model with a price, a budget
 and a ledger on disk are made at once: from 200 threads, as programs make them, and as one batch.
-The ideal is the server's own time: its rounds times its seconds. Client and server share the
-machine's cores. The result lies in `benchmarks/results/endpoint`.
+
+Two times stand beside them. The ideal is the rounds of the server times its seconds: no machine
+reaches it, because the server has to read and write as well. The bare time is that of a client that
+does nothing else: it sends bytes that are made before over open connections, and reads to the end
+of each answer; it is the server's own time on this machine. Rounds of the bare client and of both
+ways to ask alternate, and figures are medians. Client and server share the cores with whatever
+else runs; the load is in the result, which lies in `benchmarks/results/endpoint`.
 """
 
 import asyncio
 import json
 import multiprocessing
+import os
 import statistics
 import tempfile
 import threading
@@ -23,6 +29,8 @@ from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from assay.data.row import Message
 from assay.experiment.helper_tables import HelperSpec
@@ -88,14 +96,14 @@ def serve(service: Service, told: Connection) -> None:
 
 
 @contextmanager
-def served(service: Service) -> Iterator[str]:
-    """The URL of a server in a process of its own."""
+def served(service: Service) -> Iterator[tuple[int, psutil.Process]]:
+    """The port of a server in a process of its own."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=serve, args=(service, there), daemon=True)
     process.start()
     try:
-        yield f"http://127.0.0.1:{here.recv()}/v1"
+        yield here.recv(), psutil.Process(process.pid)
     finally:
         process.terminate()
         process.join()
@@ -121,18 +129,83 @@ def question(number: int) -> tuple[Message, ...]:
     return (Message("user", f"{number}. {QUESTION}"),)
 
 
-def from_threads(helper: HelperModel) -> None:
-    """Each call from its own thread."""
+class BareConnection(asyncio.Protocol):
+    """Sends a request and finds the end of its answer, and nothing else."""
 
-    def ask(number: int) -> None:
+    def __init__(self) -> None:
+        """Not yet connected."""
+        self.answered: asyncio.Future[None] | None = None
+        self.transport: Any = None
+        self.missing = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        self.transport = transport
+
+    async def ask(self, request: bytes) -> None:
+        """Send a request and wait for the end of its answer."""
+        self.answered = asyncio.get_running_loop().create_future()
+        self.transport.write(request)
+        await self.answered
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol; the server writes a head in one piece."""
+        if not self.missing:
+            head, _, body = data.partition(b"\r\n\r\n")
+            self.missing = int(head.rpartition(b":")[2]) - len(body)
+        else:
+            self.missing -= len(data)
+        if not self.missing and self.answered is not None:
+            self.answered.set_result(None)
+
+
+class BareClient:
+    """All calls at once over connections that stay open; their requests are made before."""
+
+    def __init__(self, port: int) -> None:
+        """Nothing is open yet."""
+        self.port, self.runner = port, asyncio.Runner()
+        self.connections: list[BareConnection] = []
+        self.requests = [bare_request(number, port) for number in range(CALLS)]
+
+    def __call__(self) -> None:
+        """Ask all."""
+        self.runner.run(self._all())
+
+    async def _all(self) -> None:
+        loop = asyncio.get_running_loop()
+        while len(self.connections) < CALLS:
+            _, connection = await loop.create_connection(BareConnection, "127.0.0.1", self.port)
+            self.connections.append(connection)
+        pairs = zip(self.connections, self.requests, strict=True)
+        await asyncio.gather(*(connection.ask(request) for connection, request in pairs))
+
+
+def bare_request(number: int, port: int) -> bytes:
+    """A request as the client of endpoints sends it."""
+    asked = {"model": "m", "temperature": 1.0, "max_tokens": 512, "top_p": 1.0, "seed": 1}
+    messages = [{"role": "user", "content": question(number)[0].content}]
+    body = json.dumps({**asked, "messages": messages}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: "
+    return f"{head}{len(body)}\r\n\r\n".encode() + body
+
+
+class FromThreads:
+    """Each call from a thread of its own; the threads stay, as those of the lab's programs do."""
+
+    def __init__(self, helper: HelperModel) -> None:
+        """Threads begin with their first call."""
+        self.helper, self.threads = helper, ThreadPoolExecutor(CALLS)
+
+    def __call__(self) -> None:
+        """Ask all."""
+        list(self.threads.map(self._ask, range(CALLS)))
+
+    def _ask(self, number: int) -> None:
         caller = Caller("rl", 1, f"p{number}", f"1/p{number}#0", "Custom")
-        (said,) = bound(helper, caller).answer(
-            [question(number)], DRAWN, [SampleKey(0, "r", number)]
-        )
+        keys = [SampleKey(0, "r", number)]
+        (said,) = bound(self.helper, caller).answer([question(number)], DRAWN, keys)
         assert not said.failure, said.failure
-
-    with ThreadPoolExecutor(CALLS) as threads:
-        list(threads.map(ask, range(CALLS)))
 
 
 def as_one_batch(helper: HelperModel) -> None:
@@ -142,46 +215,85 @@ def as_one_batch(helper: HelperModel) -> None:
     assert not any(each.failure for each in said)
 
 
-def measure(service: Service, work: Callable[[HelperModel], None]) -> dict[str, Any]:
-    """Wall and CPU seconds of each round; the first, which opens the connections, is apart."""
-    with served(service) as url, tempfile.TemporaryDirectory() as folder:
-        helpers = helpers_at(url, Path(folder))
-        walls, cpus = [], []
-        for _ in range(ROUNDS + 1):
-            wall, cpu = time.perf_counter(), time.process_time()
-            work(helpers["executor"])
-            walls.append(time.perf_counter() - wall)
-            cpus.append(time.process_time() - cpu)
+@dataclass(frozen=True)
+class Round:
+    """Seconds of one round: on the clock, and of CPU in the client and in the server."""
+
+    wall: float
+    client: float
+    server: float
+
+
+def timed(work: Callable[[], None], server: psutil.Process) -> Round:
+    """One round of all calls."""
+    before, cpu, wall = sum(server.cpu_times()[:2]), time.process_time(), time.perf_counter()
+    work()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return Round(wall, cpu, sum(server.cpu_times()[:2]) - before)
+
+
+def measure(service: Service) -> list[dict[str, Any]]:
+    """Both ways to ask beside the bare client; the first rounds, which open connections, are
+    apart."""
+    with served(service) as (port, server), tempfile.TemporaryDirectory() as folder:
+        helpers = helpers_at(f"http://127.0.0.1:{port}/v1", Path(folder))
+        helper = helpers["executor"]
+        ways: dict[str, Callable[[], None]] = {
+            "bare": BareClient(port),
+            "from_threads": FromThreads(helper),
+            "as_one_batch": lambda: as_one_batch(helper),
+        }
+        rounds = [
+            {name: timed(work, server) for name, work in ways.items()} for _ in range(ROUNDS + 1)
+        ]
         helpers.release()
-        assert len(read_calls(Path(folder))) == CALLS * (ROUNDS + 1)
-    wall = statistics.median(walls[1:])
+        assert len(read_calls(Path(folder))) == 2 * CALLS * (ROUNDS + 1)
+    return [summary(service, rounds, name) for name in ("from_threads", "as_one_batch")]
+
+
+def summary(service: Service, rounds: list[dict[str, Round]], name: str) -> dict[str, Any]:
+    """Medians of one way to ask, beside the ideal and the bare client."""
+    steady = rounds[1:]
+
+    def median(way: str, part: str) -> float:
+        return statistics.median(getattr(each[way], part) for each in steady)
+
+    wall, bare = median(name, "wall"), median("bare", "wall")
     return {
         **asdict(service),
         "ideal": service.ideal,
-        "work": work.__name__,
+        "work": name,
         "wall": wall,
-        "first_wall": walls[0],
-        "walls": walls[1:],
-        "overhead": wall / service.ideal - 1,
-        "cpu_ms_per_call": 1000 * statistics.median(cpus[1:]) / CALLS,
-        "meets_target": wall / service.ideal - 1 < TARGET,
+        "bare_wall": bare,
+        "walls": [each[name].wall for each in steady],
+        "bare_walls": [each["bare"].wall for each in steady],
+        "first_wall": rounds[0][name].wall,
+        "over_ideal": wall / service.ideal - 1,
+        "over_bare": wall / bare - 1,
+        "bare_over_ideal": bare / service.ideal - 1,
+        "cpu_ms_per_call": 1000 * median(name, "client") / CALLS,
+        "bare_cpu_ms_per_call": 1000 * median("bare", "client") / CALLS,
+        "server_cpu_ms_per_call": 1000 * median(name, "server") / CALLS,
+        "meets_target": wall / bare - 1 < TARGET,
     }
 
 
 def main() -> None:
     """Measure and save."""
-    found = [
-        measure(service, work) for service in SERVICES for work in (from_threads, as_one_batch)
-    ]
+    load = [os.getloadavg()[0]]
+    found = [each for service in SERVICES for each in measure(service)]
+    load.append(os.getloadavg()[0])
     for each in found:
         print(
             f"{each['seconds']:.2f} s, {each['at_once']:>3} at once, {each['work']:<12}: "
-            f"{each['wall']:.3f} s for {each['ideal']:.2f} s, {each['overhead']:+.1%}, "
-            f"{each['cpu_ms_per_call']:.2f} ms CPU a call"
+            f"{each['wall']:.3f} s, bare {each['bare_wall']:.3f} s, ideal {each['ideal']:.2f} s: "
+            f"{each['over_bare']:+.1%} over bare, {each['over_ideal']:+.1%} over the ideal; CPU "
+            f"{each['cpu_ms_per_call']:.2f} ms a call, bare {each['bare_cpu_ms_per_call']:.2f}, "
+            f"server {each['server_cpu_ms_per_call']:.2f}"
         )
-    print(
-        save_result("endpoint", "overhead", {"machine": machine(), "calls": CALLS, "found": found})
-    )
+    result = {"machine": machine(), "calls": CALLS, "load": load, "found": found}
+    print(f"load average {load[0]:.1f} to {load[1]:.1f}")
+    print(save_result("endpoint", "overhead", result))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,24 @@
 """The page about costs: its tables are read, and its figures are those of the code."""
 
+import json
 import tomllib
 
-from assay.experiment.helper_tables import HelperSpec
+from assay.experiment.helper_tables import URL, HelperSpec
 from assay.experiment.price_table import SHIPPED, read_prices
+from assay.experiment.read_file import read_experiment
 from assay.lab.setup.helper_models import CONCURRENCY
 from assay.lab.setup.metered_helper import IMAGE_TOKENS, MESSAGE_TOKENS, TEMPLATE_TOKENS
 from assay.rollout.engines.endpoint.client import ATTEMPTS, DEADLINE_SECONDS, GATEWAY, OVERLOADED
 from tests.docs.pages import DOCS, blocks
 
 
-def test_the_tables_of_the_page_are_read(tmp_path):
-    priced, table, bounded = blocks("costs.md", "toml")
+def test_the_tables_of_the_page_are_read(tmp_path, monkeypatch):
+    priced, table, bounded, two = blocks("costs.md", "toml")
+    monkeypatch.setenv(URL, "http://127.0.0.1:8000/v1")
+    file = tmp_path / "two.toml"
+    file.write_text(f'name = "e"\ntask = "workflows"\n{two}')
+    executor = read_experiment(file).helpers["executor"]
+    assert executor.source == "openai:gpt-4o-mini" and executor.concurrency == 32
     tables = tomllib.loads(priced + bounded)["model"]["executor"]
     spec = HelperSpec.model_validate(tables)
     assert spec.budget is not None and spec.budget.run == 50.0
@@ -30,3 +37,19 @@ def test_the_figures_of_the_page_are_those_of_the_code():
     assert f"halved after {', '.join(map(str, OVERLOADED))} or" in text
     assert f"HTTP {GATEWAY[0]} and {GATEWAY[1]}" in text
     assert ATTEMPTS == 6 and "repeated up to five times" in text
+
+
+def test_the_clients_own_time_is_what_was_measured():
+    text = (DOCS / "costs.md").read_text(encoding="utf-8")
+    (file,) = (DOCS.parent / "benchmarks/results/endpoint").glob("*/overhead.json")
+    result = json.loads(file.read_text())
+    for each in result["found"]:
+        way = each["work"].replace("_", " ")
+        line = (
+            f"| {each['seconds']:g} s, {each['at_once']} at once | {way} | {each['wall']:.3f} s | "
+            f"{each['bare_wall']:.3f} s | {each['over_bare']:+.1%} | {each['over_ideal']:+.1%} | "
+            f"{each['cpu_ms_per_call']:.2f} ms | {each['bare_cpu_ms_per_call']:.2f} ms |"
+        )
+        assert line in text, line
+    assert f"load average {result['load'][0]:.1f} to {result['load'][1]:.1f}" in text
+    assert result["machine"]["processor"] in text

@@ -11,9 +11,11 @@ import pytest
 from assay.runs.cost_ledger import (
     LEDGER,
     CostLedger,
+    Entry,
     KnownAnswer,
     LedgerCall,
     LedgerUnusable,
+    Place,
     read_calls,
 )
 
@@ -30,13 +32,25 @@ def opened(folder: Path) -> CostLedger:
     return ledger
 
 
+def begin(ledger: CostLedger, new: LedgerCall) -> Place:
+    return ledger.write([Entry(None, new)])[0]
+
+
+def update(ledger: CostLedger, place: Place, again: LedgerCall) -> None:
+    ledger.write([Entry(place, again)])
+
+
+def remember(ledger: CostLedger, key: str, answer: KnownAnswer) -> None:
+    ledger.write([Entry(None, call(), key, answer)])
+
+
 def test_a_call_reads_as_it_was_written_last(tmp_path):
     ledger = opened(tmp_path)
-    place = ledger.begin(call(uncertain=70, stage="rl", step=3, problem="p", operator="Custom"))
+    place = begin(ledger, call(uncertain=70, stage="rl", step=3, problem="p", operator="Custom"))
     (began,) = read_calls(tmp_path)
     assert (began.status, began.cost, began.most) == ("sent", None, 70)
     ended = call(status="answered", cost=10**15, attempts=2, seconds=0.25, why="–\u2028")
-    ledger.update(place, ended)
+    update(ledger, place, ended)
     assert read_calls(tmp_path) == [ended] == ledger.calls()
 
 
@@ -44,11 +58,11 @@ KILLED = """
 import os, signal, sys
 from dataclasses import replace
 from pathlib import Path
-from assay.runs.cost_ledger import CostLedger, LedgerCall
+from assay.runs.cost_ledger import CostLedger, Entry, LedgerCall
 ledger, call = CostLedger(), LedgerCall("", "m", "openai:m")
 ledger.move_to(Path(sys.argv[1]))
 ledger.add([replace(call, status="answered", cost=5)])
-ledger.begin(replace(call, uncertain=70))
+ledger.write([Entry(None, replace(call, uncertain=70))])
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -63,9 +77,9 @@ def test_what_was_on_its_way_when_the_process_was_killed_still_counts(tmp_path):
 
 def test_what_was_asked_before_the_run_was_made_is_in_its_ledger(tmp_path):
     ledger = CostLedger()
-    ledger.begin(call(problem="check"))
+    begin(ledger, call(problem="check"))
     ledger.move_to(tmp_path)
-    ledger.begin(call(problem="work"))
+    begin(ledger, call(problem="work"))
     ledger.move_to(tmp_path)
     assert [each.problem for each in read_calls(tmp_path)] == ["check", "work"]
 
@@ -75,11 +89,11 @@ def test_another_run_begins_without_the_calls_of_the_one_before(tmp_path):
     for folder in (first, second):
         folder.mkdir()
     ledger = opened(first)
-    late = ledger.begin(call(problem="first"))
+    late = begin(ledger, call(problem="first"))
     ledger.close()
     ledger.move_to(second)
-    ledger.begin(call(problem="second"))
-    ledger.update(late, call(problem="too late"))
+    begin(ledger, call(problem="second"))
+    update(ledger, late, call(problem="too late"))
     assert [each.problem for each in read_calls(first)] == ["first"]
     assert [each.problem for each in read_calls(second)] == ["second"]
 
@@ -89,8 +103,8 @@ def test_threads_write_side_by_side_and_nothing_is_lost(tmp_path):
 
     def write(number: int) -> None:
         for _ in range(50):
-            place = ledger.begin(call(step=number))
-            ledger.update(place, call(step=number, status="answered", cost=1))
+            place = begin(ledger, call(step=number))
+            update(ledger, place, call(step=number, status="answered", cost=1))
 
     threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
     for thread in threads:
@@ -104,15 +118,15 @@ def test_threads_write_side_by_side_and_nothing_is_lost(tmp_path):
 def test_a_reader_sees_whole_calls_while_the_run_writes(tmp_path):
     ledger = opened(tmp_path)
     for number in range(20):
-        ledger.begin(call(step=number))
+        begin(ledger, call(step=number))
         assert [each.step for each in read_calls(tmp_path)] == list(range(number + 1))
 
 
 def test_the_first_of_two_answers_to_the_same_stays(tmp_path):
     ledger = opened(tmp_path)
     first = KnownAnswer("Paris", "stop", 3, None)
-    ledger.remember("k", first)
-    ledger.remember("k", KnownAnswer("Rome", "stop", 3, 1))
+    remember(ledger, "k", first)
+    remember(ledger, "k", KnownAnswer("Rome", "stop", 3, 1))
     assert ledger.known("k") == first and ledger.known("other") is None
     ledger.close()
     assert opened(tmp_path).known("k") == first
@@ -127,3 +141,14 @@ def test_a_ledger_that_is_none_is_named_in_one_line(tmp_path):
     for work_ in (read_calls, opened):
         with pytest.raises(LedgerUnusable, match=r"costs\.sqlite: the cost ledger cannot be used"):
             work_(tmp_path)
+
+
+def test_of_calls_that_are_written_together_all_are_there_or_none(tmp_path):
+    ledger = opened(tmp_path)
+    first, second = ledger.write([Entry(None, call(problem="a")), Entry(None, call(problem="b"))])
+    assert [each.problem for each in read_calls(tmp_path)] == ["a", "b"]
+    wrong = call(problem="c", cost=1 << 70)
+    with pytest.raises((LedgerUnusable, OverflowError)):
+        ledger.write([Entry(second, call(problem="changed")), Entry(None, wrong)])
+    ledger.write([Entry(first, call(problem="again"))])
+    assert [each.problem for each in read_calls(tmp_path)] == ["again", "b"]

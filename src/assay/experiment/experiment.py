@@ -6,14 +6,14 @@ Names in registers and the existence of files are checked in `lab.setup.validate
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from assay.errors import nearest
 from assay.experiment.base_table import Count, Many, Name, Positive, Table, raise_all, refused
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.data_tables import DataSpec
-from assay.experiment.helper_tables import HelperSpec, models_apart
+from assay.experiment.helper_tables import HelperSpec, endpoints_chosen, models_apart
 from assay.experiment.selection_tables import SELECTIONS, SelectionsSpec
 from assay.experiment.selector_table import KINDS, SCHEME, UNTRAINED, SelectorSpec
 from assay.experiment.stage_tables import OTHER_RUN, DpoStage, GrpoStage, SamplingStage, StageSpec
@@ -89,9 +89,12 @@ class Experiment(Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _models_apart(cls, values: Any) -> Any:
-        """A file has the trained model and its helpers in one table."""
-        return models_apart(values) if isinstance(values, Mapping) else values
+    def _models_apart(cls, values: Any, info: ValidationInfo) -> Any:
+        """A file has the trained model and its helpers in one table. The context, where there is
+        one, is the experiment of a run, whose choices of endpoints are kept."""
+        if not isinstance(values, Mapping):
+            return values
+        return endpoints_chosen(models_apart(values), info.context)
 
     @model_validator(mode="before")
     @classmethod

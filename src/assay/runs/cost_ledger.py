@@ -9,7 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from pathlib import Path
 from typing import Literal
@@ -94,8 +94,22 @@ class Place:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A call to be written, and an answer to be remembered with it."""
+
+    place: Place | None
+    """Where it stands; None where it is not written yet."""
+    call: LedgerCall
+    key: str = ""
+    answer: KnownAnswer | None = None
+
+
 COLUMNS = tuple(each.name for each in fields(LedgerCall))
 _values: Callable[[LedgerCall], tuple[object, ...]] = attrgetter(*COLUMNS)
+_answer_values: Callable[[KnownAnswer], tuple[object, ...]] = attrgetter(
+    *(each.name for each in fields(KnownAnswer))
+)
 INTEGERS = {
     *("step", "attempts", "prompt_tokens", "completion_tokens"),
     *("prompt_price", "completion_price", "cost", "uncertain"),
@@ -113,6 +127,7 @@ CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, text TEXT NOT NULL, en
 """
 INSERT = f"INSERT INTO calls ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
 ANSWER = "SELECT text, ended, prompt_tokens, completion_tokens FROM answers WHERE key = ?"
+REMEMBER = "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?)"
 UPDATE = f"UPDATE calls SET {', '.join(f'{name} = ?' for name in COLUMNS)} WHERE id = ?"
 
 
@@ -145,18 +160,25 @@ class CostLedger:
             self._store.close()
             self._store, self.file = _opened(":memory:"), None
 
-    def begin(self, call: LedgerCall) -> Place:
-        """Write a call before it is sent; returns where it stands."""
+    def write(self, entries: Sequence[Entry]) -> list[Place]:
+        """Write all entries or, where one cannot be written, none; returns where they stand.
+
+        A call that outlived its run stays there as one on its way. Of two answers to the same, the
+        first stays.
+        """
         with self._lock, _usable(self.file), self._store:
-            number = self._store.execute(INSERT, _values(call)).lastrowid
+            return [self._written(entry) for entry in entries]
+
+    def _written(self, entry: Entry) -> Place:
+        if entry.answer is not None:
+            self._store.execute(REMEMBER, (entry.key, *_answer_values(entry.answer)))
+        if entry.place is None:
+            number = self._store.execute(INSERT, _values(entry.call)).lastrowid
             assert number is not None
             return Place(self.file, number)
-
-    def update(self, place: Place, call: LedgerCall) -> None:
-        """Write a call again; one that outlived its run stays there as one on its way."""
-        with self._lock, _usable(self.file), self._store:
-            if place.file == self.file:
-                self._store.execute(UPDATE, (*_values(call), place.number))
+        if entry.place.file == self.file:
+            self._store.execute(UPDATE, (*_values(entry.call), entry.place.number))
+        return entry.place
 
     def add(self, calls: Sequence[LedgerCall]) -> None:
         """Write calls that have ended."""
@@ -171,17 +193,8 @@ class CostLedger:
     def known(self, key: str) -> KnownAnswer | None:
         """The answer to what `key` names; None if there is none."""
         with self._lock, _usable(self.file):
-            query = (
-                "SELECT text, ended, prompt_tokens, completion_tokens FROM answers WHERE key = ?"
-            )
-            row = self._store.execute(query, (key,)).fetchone()
+            row = self._store.execute(ANSWER, (key,)).fetchone()
         return None if row is None else KnownAnswer(*row)
-
-    def remember(self, key: str, answer: KnownAnswer) -> None:
-        """Keep an answer; of two to the same, the first stays."""
-        with self._lock, _usable(self.file), self._store:
-            values = (key, *astuple(answer))
-            self._store.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?)", values)
 
     def _all(self) -> list[LedgerCall]:
         return _calls(self._store)

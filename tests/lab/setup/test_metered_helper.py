@@ -12,7 +12,7 @@ from assay.lab.setup.helper_models import HelperModels
 from assay.lab.setup.metered_helper import most_tokens
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.endpoint import client
-from assay.runs.cost_ledger import CostLedger, LedgerCall, read_calls
+from assay.runs.cost_ledger import CostLedger, LedgerCall, LedgerUnusable, read_calls
 from assay.tasks.helper_model import Caller, HelperModel, OverBudget, bound
 from tests.rollout.engines.endpoint.fault_server import FaultServer, fault_server
 
@@ -250,3 +250,51 @@ def test_the_ledgers_row_of_a_call_is_there_before_the_server_is_asked(tmp_path)
         ask(helpers_at(server, tmp_path)["executor"])
     ((call,),) = seen
     assert (call.status, call.cost, call.uncertain) == ("sent", None, reserved())
+
+
+def test_calls_that_begin_together_are_all_written_before_any_is_sent_and_in_few_transactions(
+    tmp_path, monkeypatch
+):
+    written: list[int] = []
+    write = CostLedger.write
+
+    def counted(ledger: CostLedger, entries):
+        written.append(len(entries))
+        return write(ledger, entries)
+
+    monkeypatch.setattr(CostLedger, "write", counted)
+    seen: list[int] = []
+
+    def look(number: int) -> str:
+        seen.append(len(read_calls(tmp_path)))
+        return "answer"
+
+    with fault_server(FaultServer(look, seconds=0.2)) as server:
+        helper = helpers_at(server, tmp_path, concurrency=30)["executor"]
+        helper.answer([said(f"q{n}") for n in range(30)], DRAWN, [key(n) for n in range(30)])
+    assert seen == [30] * 30 and written[0] == 30 and sum(written) == 60
+    assert {call.status for call in read_calls(tmp_path)} == {"answered"}
+
+
+def test_a_call_that_the_ledger_cannot_hold_is_not_sent(tmp_path, monkeypatch):
+    def full(ledger: CostLedger, entries):
+        raise LedgerUnusable("the disk is full")
+
+    with fault_server(FaultServer(lambda n: "answer")) as server:
+        helper = helpers_at(server, tmp_path)["executor"]
+        monkeypatch.setattr(CostLedger, "write", full)
+        with pytest.raises(LedgerUnusable, match="the disk is full"):
+            helper.answer([said()] * 3, DRAWN, [key(n) for n in range(3)])
+    assert not server.done
+
+
+def test_what_begins_beside_a_call_without_room_is_not_sent_and_gives_its_room_back(tmp_path):
+    budget = {"run": (2 * reserved() + 10) / 1e9}
+    with fault_server(FaultServer(lambda n: "answer")) as server:
+        helper = helpers_at(server, tmp_path, budget=budget, concurrency=4)["executor"]
+        with pytest.raises(OverBudget):
+            helper.answer([said()] * 4, DRAWN, [key(n) for n in range(4)])
+        assert not server.done
+        assert rows(tmp_path, "status", "cost", "uncertain") == [("failed", 0, 0)] * 2
+        assert [each.text for each in helper.answer([said()] * 2, DRAWN, [key(0), key(1)])]
+        assert server.charged == 2

@@ -29,6 +29,7 @@ from assay.lab.ceiling.measure import (
     measure_ceiling,
     opened,
 )
+from assay.lab.check.before_run import tell_choices
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
@@ -116,6 +117,7 @@ def measure_workflows(
     """
     experiment = read_whole(source, overrides, root)
     session = Session(experiment, RunDirectory(root, experiment.name, "ceiling"), 0, observer)
+    tell_choices(session)
     name = problems_in(session, request)
     rows = first(opened(session, name).items, request.items)
     model = find_helper(session.helpers, EXECUTOR, "model")

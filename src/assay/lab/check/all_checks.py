@@ -6,7 +6,7 @@ run.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from assay.judge.findings import Finding, worst_first
 from assay.lab.check.candidate_pools import candidate_pools
 from assay.lab.check.capability import probe as sample_groups
 from assay.lab.check.gold_trials import gold_answers
-from assay.lab.check.helper_uses import helper_uses
+from assay.lab.check.helper_uses import answering, helper_uses
 from assay.lab.check.memory_and_disk import helper_memory, room
 from assay.lab.check.preference_pairs import preference_pairs
 from assay.lab.check.rendering_mismatch import renderings
@@ -129,15 +129,17 @@ def check_experiment(
     if lacking := selections_to_make(session):
         return lacking
     unopened = opening_error(session, answerer)
+    chosen = [*answering(experiment)]
     if unopened is not None:
-        return CheckResult((unopened,), {})
+        return gather([unopened, *chosen])
     if not answerer.in_process:
         # For an endpoint, it is enough that it answers and that the items exist.
-        return CheckResult((), {})
+        return gather(chosen)
     checks = checks_of(session.learner)
     if probe:
         checks[f"probe of {probe} prompts"] = partial(sample_groups, prompts=probe)
-    return asked(session, checks)
+    found = asked(session, checks)
+    return replace(found, findings=tuple(worst_first([*found.findings, *chosen])))
 
 
 def selections_to_make(session: Session) -> CheckResult | None:

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from assay.errors import InputError
+from assay.experiment.helper_tables import choice
 from assay.experiment.stage_tables import OTHER_RUN
 from assay.judge.findings import Finding, filled
 from assay.lab.check.all_checks import COMPUTING, Check, asked, checks_of
@@ -53,6 +54,7 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     raises. Stored findings are kept. A model that is not in this process is not checked.
     """
     reason = reason_of(despite)
+    tell_choices(session)
     session.helpers.check()
     if not answerer_of(session).in_process:
         return session
@@ -80,6 +82,14 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     errors = [asdict(error) for error in found.errors]
     shared = [asdict(each) for each in found.shared]
     return session.copy(checked={**overridden, "errors": errors, "shared": shared})
+
+
+def tell_choices(session: Session) -> None:
+    """Say which models answer for the helper tables that name two."""
+    begun = session.run.spec.exists()
+    for name, spec in session.experiment.helpers.items():
+        if said := choice(name, spec, begun):
+            session.observer.note(said)
 
 
 def refuse_other_bases(session: Session) -> None:

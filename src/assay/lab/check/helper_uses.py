@@ -5,9 +5,12 @@ A price counts one request per judged completion that reads its prompt and answe
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from assay.data.episode import tokens_of
+from assay.experiment.experiment import Experiment
+from assay.experiment.helper_tables import URL, choice
 from assay.experiment.price_table import units
 from assay.experiment.stage_tables import SamplingStage
 from assay.judge.findings import Finding
@@ -46,6 +49,16 @@ def helper_uses(subject: Subject) -> Seen:
             f"{tokens[name] * seeds} tokens read, {written * seeds} written at most",
             f'bound it: [budget] "helper/{name}/cost"',
         )
+
+
+def answering(experiment: Experiment) -> Iterator[Finding]:
+    """Which models answer for the helper tables that name two, and why."""
+    for name, spec in experiment.helpers.items():
+        said, _, why = choice(name, spec).rpartition(", because ")
+        if said:
+            yield Finding(
+                "note", said, why, f"a run goes on with it; to change it, set or unset {URL}"
+            )
 
 
 def judged(subject: Subject, place: str) -> tuple[int, float]:

@@ -115,6 +115,7 @@ def launch_or_resume(
             (run,) = start(source, only, root=root, new=True, observer=observer, despite=despite)
             done.append(Launched(run, "started"))
             continue
+        experiment = read_experiment(source, overrides, like=read_experiment(run.spec))
         check_same(run, experiment)
         did: Did = "left alone"
         if read_status(run.path).status != "finished":

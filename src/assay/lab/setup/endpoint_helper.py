@@ -19,7 +19,7 @@ from assay.tasks.helper_model import HelperAnswer, Usage
 class Account(Charge, Protocol):
     """The charge of one answer, told how it ended."""
 
-    def ended(self, answer: HelperAnswer) -> HelperAnswer:
+    async def ended(self, answer: HelperAnswer) -> HelperAnswer:
         """The answer, or the failure, with what it cost; called once, also where nothing was
         sent."""
         ...
@@ -28,7 +28,7 @@ class Account(Charge, Protocol):
 class Unaccounted(Free):
     """The account of what nobody keeps a ledger of."""
 
-    def ended(self, answer: HelperAnswer) -> HelperAnswer:
+    async def ended(self, answer: HelperAnswer) -> HelperAnswer:
         """See `Account`."""
         return replace(answer, cost=None)
 
@@ -76,17 +76,21 @@ class EndpointHelper:
         ) -> HelperAnswer:
             try:
                 charge = _Stopping(account, stopped)
-                return account.ended(await self._said(messages, sampling, key, charge))
+                return await account.ended(await self._said(messages, sampling, key, charge))
             except Exception as error:
                 stopped.append(error)
-                account.ended(HelperAnswer("", failure=str(error)))
+                await account.ended(HelperAnswer("", failure=str(error)))
                 raise
 
         async def every() -> list[HelperAnswer | BaseException]:
-            asked = zip(conversations, keys, accounts, strict=True)
-            return await asyncio.gather(*(one(*each) for each in asked), return_exceptions=True)
+            asked = [one(*each) for each in zip(conversations, keys, accounts, strict=True)]
+            return await asyncio.gather(*asked, return_exceptions=True)
 
-        found = self.endpoint.connections.wait(every())
+        wait = self.endpoint.connections.wait
+        if len(keys) == 1:  # without a task of its own
+            found = [wait(one(conversations[0], keys[0], accounts[0]))]
+        else:
+            found = wait(every())
         answers = [each for each in found if isinstance(each, HelperAnswer)]
         self.usage.answered(answers)
         if stopped:
@@ -123,10 +127,14 @@ class _Stopping:
     charge: Charge
     stopped: Sequence[Exception]
 
-    def attempt(self) -> None:
+    async def attempt(self) -> None:
+        self._refuse()
+        await self.charge.attempt()
+        self._refuse()  # another answer may have raised in the meantime
+
+    def _refuse(self) -> None:
         if self.stopped:
             raise self.stopped[0]
-        self.charge.attempt()
 
     def lost(self) -> None:
         self.charge.lost()

@@ -33,7 +33,8 @@ from assay.lab.setup.endpoint_helper import EndpointHelper
 from assay.lab.setup.helper_budgets import HelperBudgets
 from assay.lab.setup.language_learner import make_renderer
 from assay.lab.setup.local_helper import LocalHelper, load_weights
-from assay.lab.setup.metered_helper import Meter, metered
+from assay.lab.setup.metered_call import GroupedWrites, Meter
+from assay.lab.setup.metered_helper import metered
 from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
 from assay.lab.setup.vision_helper import FEATURE_BYTES, VisionHelper
 from assay.models.load import check_loadable
@@ -136,7 +137,8 @@ class HelperModels(Mapping[str, HelperModel]):
         price = price_of(name, spec, self.root)
         refuse_unpriced(name, spec, price)
         budgets = self._budgets[name]
-        return Meter(spec.source, ledger, budgets, price, lambda: self._now, spec.cache)
+        writes = GroupedWrites(ledger)
+        return Meter(spec.source, writes, budgets, price, lambda: self._now, spec.cache)
 
     def release(self) -> None:
         """Let go of the models' memory and of the run's ledger; a model that is asked again is

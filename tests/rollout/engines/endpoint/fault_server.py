@@ -7,6 +7,7 @@ every answer that it has made, whether or not the client ever gets it.
 import asyncio
 import json
 import random
+import ssl
 import threading
 from asyncio import StreamReader, StreamWriter
 from collections import Counter
@@ -30,6 +31,9 @@ class FaultServer:
 
     faults: Callable[[int], str]
     """The fault of each request, counted from 0: "answer" is none."""
+    by_text: Callable[[str, int], str] | None = None
+    """The same by what is asked, and how often it was asked before."""
+    says: Callable[[str], str] = "about {}".format
     completion_tokens: int = 3
     seconds: float = 0.0
     """That an answer takes."""
@@ -75,9 +79,9 @@ class FaultServer:
             writer.write(whole(200, b'{"data": []}'))
             return True
         number = sum(self.done.values())
-        fault = self.faults(number)
-        self.done[fault] += 1
         text = body["messages"][-1]["content"]
+        fault = self.by_text(text, self.texts.count(text)) if self.by_text else self.faults(number)
+        self.done[fault] += 1
         self.texts.append(text)
         if fault in CHARGED:
             self.charged += 1
@@ -91,7 +95,7 @@ class FaultServer:
             writer.write(whole(status, b"{}", headers))
             return True
         usage = {"prompt_tokens": len(text.split()), "completion_tokens": self.completion_tokens}
-        said = chat(f"about {text}", None if fault == "uncounted" else usage)
+        said = chat(self.says(text), None if fault == "uncounted" else usage)
         if fault in ("answer", "uncounted"):
             writer.write(whole(200, said))
             return True
@@ -128,14 +132,18 @@ def drawn(faults: Sequence[str], seed: int = 0) -> Callable[[int], str]:
 
 
 @contextmanager
-def fault_server(server: FaultServer) -> Iterator[FaultServer]:
-    """The server at work on a free loopback port."""
+def fault_server(
+    server: FaultServer, certificate: ssl.SSLContext | None = None
+) -> Iterator[FaultServer]:
+    """The server at work on a free loopback port; by HTTPS where it has a certificate."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
 
     async def begin() -> asyncio.Server:
-        return await asyncio.start_server(server.serve, "127.0.0.1", 0, backlog=1024)
+        return await asyncio.start_server(
+            server.serve, "127.0.0.1", 0, backlog=1024, ssl=certificate
+        )
 
     async def end() -> None:
         listening.close()
@@ -145,7 +153,8 @@ def fault_server(server: FaultServer) -> Iterator[FaultServer]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     listening = asyncio.run_coroutine_threadsafe(begin(), loop).result()
-    server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
+    scheme = "http" if certificate is None else "https"
+    server.url = f"{scheme}://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
     try:
         yield server
     finally:

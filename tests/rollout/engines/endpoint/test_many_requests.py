@@ -2,15 +2,19 @@
 
 import asyncio
 import gc
+import shutil
+import ssl
+import subprocess
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from assay.data.row import Message
 from assay.rl.policy import Sampling
-from assay.rollout.engines.endpoint import client
+from assay.rollout.engines.endpoint import client, kept_connections
 from assay.rollout.engines.endpoint.client import Endpoint, Said, Unanswered
+from assay.rollout.engines.endpoint.kept_connections import Connections
 from assay.rollout.engines.endpoint.traffic import Traffic
 from tests.rollout.engines.endpoint.fault_server import (
     CHARGED,
@@ -51,7 +55,7 @@ class Counting:
     def __init__(self) -> None:
         self.attempts = self.losses = 0
 
-    def attempt(self) -> None:
+    async def attempt(self) -> None:
         self.attempts += 1
 
     def lost(self) -> None:
@@ -99,7 +103,7 @@ def test_a_gateway_may_have_charged_for_what_it_did_not_pass_on(status, charged)
 
 def test_what_a_charge_raises_keeps_the_request_from_being_sent():
     class Refusing(Counting):
-        def attempt(self) -> None:
+        async def attempt(self) -> None:
             raise PermissionError("no money")
 
     with fault_server(FaultServer(lambda n: "answer")) as server:
@@ -153,3 +157,84 @@ def test_a_cookie_is_not_sent_back():
         for _ in range(2):
             endpoint.say(asked(), (), SAMPLING)
     assert len(server.requests) == 2 and b"cookie" not in server.requests[1].lower()
+
+
+def test_an_environment_that_names_a_proxy_is_asked_through_it(monkeypatch):
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with raw_server(answer(chat_body("far"))) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.address)
+        monkeypatch.setenv("http_proxy", proxy.address)
+        far = Endpoint("http://model.invalid/v1", "m", "sk-0123456789")
+        assert far.say(asked(), (), SAMPLING).text == "far"
+        monkeypatch.setenv("no_proxy", "near.invalid")
+        near = Endpoint("http://near.invalid/v1", "m", deadline=0.5)
+        with pytest.raises(Unanswered, match="ConnectError"):
+            near.say(asked(), (), SAMPLING)
+    (request,) = proxy.requests
+    assert request.startswith(b"POST http://model.invalid/v1/chat/completions HTTP/1.1")
+
+
+def test_what_a_server_sends_behind_an_answer_is_no_answer_to_the_next_question():
+    whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
+    pieces = [whole % (len(body), body) for body in (chat_body("own"), chat_body("planted"))]
+
+    def twice(connection, _):
+        connection.sendall(b"".join(pieces))
+        connection.settimeout(5)
+        connection.recv(65536)
+        connection.sendall(pieces[1])
+
+    with raw_server(twice, answer(chat_body("second"))) as server:
+        endpoint = Endpoint(f"{server.address}/v1", "m")
+        said = [endpoint.say(asked(), (), SAMPLING).text for _ in range(2)]
+    assert said == ["own", "second"] and len(server.requests) == 2
+
+
+def test_an_answer_that_ends_with_its_connection_is_whole():
+    def unmeasured(connection, _):
+        connection.sendall(b"HTTP/1.0 200 OK\r\nServer: old\r\n\r\n" + chat_body("old"))
+
+    with raw_server(unmeasured) as server:
+        endpoint = Endpoint(f"{server.address}/v1", "m")
+        assert [endpoint.say(asked(), (), SAMPLING).text for _ in range(2)] == ["old", "old"]
+
+
+def test_a_thread_that_is_interrupted_gives_its_request_up(monkeypatch):
+    started, given_up = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+
+    def interrupted(future: Future, timeout: float | None = None) -> None:
+        started.wait(10)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Future, "result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Connections().wait(work())
+    assert given_up.wait(10)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_a_server_is_known_by_its_certificate_and_refused_without(tmp_path, monkeypatch):
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=here"]
+    made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "own.pem"]
+    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(tmp_path / "own.pem", tmp_path / "key.pem")
+    with fault_server(FaultServer(lambda n: "answer"), own) as server:
+        kept_connections.certificates.cache_clear()
+        with pytest.raises(Unanswered, match="ConnectError"):
+            Endpoint(server.url, "m", deadline=1.0).say(asked(), (), SAMPLING)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "own.pem"))
+        kept_connections.certificates.cache_clear()
+        said = say_all(Endpoint(server.url, "m", traffic=Traffic(2)), 6)
+    kept_connections.certificates.cache_clear()
+    assert [each.text for each in said] == [f"about q{n}" for n in range(6)]
+    assert server.url.startswith("https:")

@@ -34,7 +34,8 @@ from assay.data.renderings.rendering import RENDERINGS, UnknownRenderingError
 from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.rl.policy import Sampling
-from assay.rollout.engines.endpoint.kept_connections import Connections, Late, Oversized, Reply
+from assay.rollout.engines.endpoint.http_connection import Oversized, Reply, Request
+from assay.rollout.engines.endpoint.kept_connections import Connections, Late
 from assay.rollout.engines.endpoint.key_redaction import holds_key, redact
 from assay.rollout.engines.endpoint.openai_text import (
     Garbled,
@@ -86,6 +87,7 @@ def asked_seconds(retry_after: str, now: datetime | None = None) -> float | None
 
 MOST_BYTES = 16 << 20
 """The largest answer that is read."""
+SENT_HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "assay"}
 PREFIX = "openai:"
 URL, KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 ATTEMPTS = 6
@@ -131,10 +133,11 @@ class Unanswered(Exception):
 
 
 class Charge(Protocol):
-    """Keeps account of the attempts at one answer; called on the event loop, and does not wait."""
+    """Keeps account of the attempts at one answer; called on the event loop."""
 
-    def attempt(self) -> None:
-        """Before each attempt is sent. What it raises keeps the attempt from being sent."""
+    async def attempt(self) -> None:
+        """Before each attempt is sent, which waits for it. What it raises keeps the attempt from
+        being sent."""
         ...
 
     def lost(self) -> None:
@@ -145,7 +148,7 @@ class Charge(Protocol):
 class Free:
     """The charge of what nobody keeps account of."""
 
-    def attempt(self) -> None:
+    async def attempt(self) -> None:
         """See `Charge`."""
 
     def lost(self) -> None:
@@ -269,7 +272,7 @@ class Endpoint:
         left = self.deadline
         for attempt in range(ATTEMPTS):
             async with self.traffic.turn(question.tokens) as number:
-                charge.attempt()
+                await charge.attempt()
                 begun = time.monotonic()
                 said = await self._attempt(question, min(left, self.timeout or left))
                 left -= time.monotonic() - begun
@@ -335,10 +338,14 @@ class Endpoint:
     async def _send(self, method: str, path: str, body: Any, seconds: float) -> Reply:
         """One request and its answer, the whole of it within `seconds`."""
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        headers |= SENT_HEADERS
+        content = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            content = sendable(body)
         url = f"{self.url.rstrip('/')}/{path}"
-        content = None if body is None else sendable(body)
-        bounds = {"seconds": seconds, "most_bytes": MOST_BYTES}
-        return await self.connections.send(method, url, headers, content, **bounds)
+        request = Request(method, url, headers, content, MOST_BYTES)
+        return await self.connections.send(request, seconds=seconds)
 
     def _refused(self, status: int, said: str = "") -> EndpointError:
         fix = f"check the model's name {self.model!r} and the URL"

@@ -1,0 +1,209 @@
+"""A workflows experiment over a failing endpoint: nothing is lost, and no failure is a score."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from assay.experiment.helper_tables import URL
+from assay.experiment.price_table import NANO
+from assay.rollout.engines.endpoint import client
+from assay.runs.cost_ledger import read_calls
+from assay.runs.manifest_file import read_manifest
+from assay.runs.measurements import evaluation_records
+from assay.runs.records import read_columns
+from assay.runs.run_directory import RunDirectory, all_runs
+from assay.runs.status import read_status
+from tests.cli.conftest import assert_one_line, call
+from tests.lab.run.executor_lab import COMPLETION, PROMPT, make_names_lab, naming_server
+from tests.rollout.engines.endpoint.fault_server import FaultServer, fault_server
+
+FAULTS = ("429", "later", "500", "truncated", "cut", "silent", "slow", "endless")
+ATTEMPTS = 2
+KEY = "sk-0123456789abcdef-secret"
+RESERVED = 0.09
+"""More than one call can cost: 8 tokens written, and a prompt whose every byte is one."""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(client, "ATTEMPTS", ATTEMPTS)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.delenv(URL, raising=False)
+
+
+def fault_of(number: int, before: int) -> str:
+    """Two questions for each fault: the first meets it once, the second every time."""
+    fault, always = FAULTS[number // 2 % len(FAULTS)], number % 2
+    return fault if number < 2 * len(FAULTS) and (always or not before) else "answer"
+
+
+def scored(run: RunDirectory) -> dict[str, float | None]:
+    (record,) = evaluation_records(run)
+    found = read_columns(record.file(run.evaluations, "base"), ["item_id", "score"])
+    return dict(zip(found["item_id"], found["score"], strict=True))
+
+
+def charged_by(server: FaultServer) -> float:
+    wrote = server.charged * server.completion_tokens
+    return (server.prompt_tokens * PROMPT + wrote * COMPLETION) / 1e6
+
+
+def test_each_fault_once_is_overcome_and_always_is_an_abstention_that_is_counted_and_shown(
+    tmp_path, monkeypatch
+):
+    problems = 2 * len(FAULTS) + 4
+    file = make_names_lab(tmp_path, problems)
+    with fault_server(naming_server(fault_of)) as server:
+        monkeypatch.setenv(URL, server.url)
+        done = call("run", file, "--lab", tmp_path)
+    assert done.exit_code == 0, done.stderr
+    assert "openai:m answers, not scripted:executor.jsonl, because the environment has" in (
+        done.stderr
+    )
+    (run,) = all_runs(tmp_path)
+    scores = scored(run)
+    abstained = {name for name, score in scores.items() if score is None}
+    assert abstained == {f"q{n}" for n in range(1, 2 * len(FAULTS), 2)}
+    assert all(score == 1 for score in scores.values() if score is not None)
+    assert len(scores) == problems
+    assert f"{len(FAULTS)} unscored" in done.stdout and "executor gave no answer" in done.stderr
+
+    calls = read_calls(run.path)
+    assert Counter(each.status for each in calls) == {"answered": 12, "failed": len(FAULTS)}
+    assert sum(each.attempts for each in calls) == sum(server.done.values())
+    assert {each.why != "" for each in calls if each.status == "failed"} == {True}
+    assert charged_by(server) <= sum(each.most for each in calls) / NANO
+    costs = json.loads(call("costs", "names", "--lab", tmp_path, "--json").stdout)["result"]
+    assert (costs["total"]["calls"], costs["total"]["failed"]) == (problems, len(FAULTS))
+    assert set(server.done) == {"answer", *FAULTS}
+
+
+def test_the_key_is_sent_and_lies_in_no_file_of_the_lab(tmp_path, monkeypatch):
+    file = make_names_lab(tmp_path, 2)
+    with fault_server(naming_server(fault_of)) as server:
+        monkeypatch.setenv(URL, server.url)
+        done = call("run", file, "--lab", tmp_path)
+    assert done.exit_code == 0 and any(KEY in head for head in server.heads)
+    assert KEY not in done.stdout + done.stderr
+    files = [each for each in tmp_path.rglob("*") if each.is_file()]
+    assert len(files) > 5 and not [each for each in files if KEY.encode() in each.read_bytes()]
+
+
+def test_a_budget_that_faults_use_up_stops_the_run_with_all_that_is_recorded_kept(
+    tmp_path, monkeypatch
+):
+    budget = 6 * RESERVED
+    file = make_names_lab(tmp_path, 40, budget)
+    lossy = naming_server(lambda n, before: "truncated" if n % 3 == 0 else "answer")
+    with fault_server(lossy) as server:
+        monkeypatch.setenv(URL, server.url)
+        stopped = call("run", file, "--lab", tmp_path)
+        assert_one_line(stopped, "model.executor.budget.run", code=1)
+        (run,) = all_runs(tmp_path)
+        calls = read_calls(run.path)
+        assert read_status(run.path).status == "failed"
+        most = sum(each.most for each in calls) / NANO
+        assert 0 < charged_by(server) <= most <= budget
+        assert {each.status for each in calls} <= {"answered", "failed"} and len(calls) > 3
+        again = call("resume", "names", "--lab", tmp_path)
+    assert_one_line(again, "model.executor.budget.run", code=1)
+    after = read_calls(run.path)
+    assert after[: len(calls)] == calls and charged_by(server) <= budget
+    assert sum(each.most for each in after) / NANO <= budget
+
+
+def test_an_endpoint_that_is_down_is_one_line_before_any_run_is_made(tmp_path, monkeypatch):
+    monkeypatch.setenv(URL, "http://127.0.0.1:9/v1")
+    file = make_names_lab(tmp_path)
+    down = call("run", file, "--lab", tmp_path)
+    assert_one_line(down, "model.executor.endpoint", "does not answer", URL)
+    assert not all_runs(tmp_path)
+    assert call("check", file, "--lab", tmp_path).exit_code == 2
+
+
+def test_an_endpoint_that_breaks_down_during_the_run_is_told_with_what_it_answered_kept(
+    tmp_path, monkeypatch
+):
+    file = make_names_lab(tmp_path, 12)
+    failing = naming_server(lambda n, before: "500" if n >= 6 else "answer")
+    with fault_server(failing) as server:
+        monkeypatch.setenv(URL, server.url)
+        done = call("run", file, "--lab", tmp_path)
+    (run,) = all_runs(tmp_path)
+    assert done.exit_code == 0 and read_status(run.path).status == "finished"
+    known = [score for score in scored(run).values() if score is not None]
+    assert known == [1.0] * 6 and "no verdict is given" in done.stderr
+    assert Counter(each.status for each in read_calls(run.path)) == {"answered": 6, "failed": 6}
+
+
+def asked_models(run: RunDirectory) -> set[str]:
+    return {each.source for each in read_calls(run.path)}
+
+
+def test_a_run_goes_on_with_the_endpoint_that_it_began_with_or_is_refused(tmp_path, monkeypatch):
+    file = make_names_lab(tmp_path, 40, 6 * RESERVED)
+    with fault_server(naming_server(lambda n, before: "answer")) as server:
+        monkeypatch.setenv(URL, server.url)
+        assert call("run", file, "--lab", tmp_path).exit_code == 1
+        (run,) = all_runs(tmp_path)
+        text = run.spec.read_text()
+        assert 'source = "openai:m"' in text and "with_endpoint" not in text
+        recorded = read_manifest(run)["helpers"]["executor"]
+        assert recorded["source"] == "openai:m" and "not_taken" not in recorded
+        before = read_calls(run.path)
+        monkeypatch.delenv(URL)
+        for again in (("resume", "names"), ("run", file, "--or-resume")):
+            gone = call(*again, "--lab", tmp_path)
+            assert_one_line(gone, "model.executor.endpoint", "no endpoint for 'openai:m'", URL)
+            assert "because the run began with it" in gone.stderr
+    assert read_calls(run.path) == before and asked_models(run) == {"openai:m"}
+
+
+def test_a_run_that_began_without_an_endpoint_goes_on_without_one(tmp_path, monkeypatch):
+    file = make_names_lab(tmp_path, 40, 6 * RESERVED)
+    assert call("run", file, "--lab", tmp_path).exit_code == 1
+    (run,) = all_runs(tmp_path)
+    with fault_server(naming_server(lambda n, before: "answer")) as server:
+        monkeypatch.setenv(URL, server.url)
+        for again in (("resume", "names"), ("run", file, "--or-resume")):
+            went_on = call(*again, "--lab", tmp_path)
+            assert_one_line(went_on, "model.executor.budget.run", code=1)
+            assert "scripted:executor.jsonl answers, not openai:m, because the run began" in (
+                went_on.stderr
+            )
+    assert not server.heads and asked_models(run) == {"scripted:executor.jsonl"}
+
+
+def test_the_check_says_which_model_answers_and_why(tmp_path, monkeypatch):
+    file = make_names_lab(tmp_path)
+    without = call("check", file, "--lab", tmp_path)
+    assert without.exit_code == 0
+    assert "scripted:executor.jsonl answers, not openai:m" in without.stdout + without.stderr
+    with fault_server(naming_server(lambda n, before: "answer")) as server:
+        monkeypatch.setenv(URL, server.url)
+        there = call("check", file, "--lab", tmp_path)
+        unpriced = call(
+            "check",
+            file,
+            "--lab",
+            tmp_path,
+            "--set",
+            "model.executor.with_endpoint=openai:x",
+            "--set",
+            "model.executor.price=unknown",
+        )
+    assert "openai:m answers, not scripted:executor.jsonl" in there.stdout + there.stderr
+    assert_one_line(unpriced, "model.executor.budget", "needs a price")
+
+
+def test_runs_with_another_executor_are_confounded_by_it(tmp_path, monkeypatch):
+    file = make_names_lab(tmp_path)
+    assert call("run", file, "--lab", tmp_path).exit_code == 0
+    with fault_server(naming_server(lambda n, before: "answer")) as server:
+        monkeypatch.setenv(URL, server.url)
+        other = ("--set", "name=others", "--lab", tmp_path)
+        assert call("run", file, *other).exit_code == 0
+    compared = call("compare", "names", "others", "--lab", tmp_path)
+    assert "helper models" in compared.stdout + compared.stderr, compared.stdout
