@@ -1,6 +1,7 @@
 """The health rules know the temperature that a stage sampled at, although it records none."""
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.lab.watched import change_metrics, watched_run
 COLD = "low_temperature"
 
 
-def experiment(sampling: dict[str, object]) -> Experiment:
+def experiment(sampling: Mapping[str, object]) -> Experiment:
     stage = {"method": "grpo", "data": "d", "steps": 40, "prompts": 4, "reward": "accuracy"}
     return Experiment.model_validate(
         {
@@ -25,7 +26,7 @@ def experiment(sampling: dict[str, object]) -> Experiment:
     )
 
 
-def repeated(tmp_path, sampling: dict[str, object], **recorded: float) -> Diagnosis:
+def repeated(tmp_path, sampling: Mapping[str, object], **recorded: float) -> Diagnosis:
     run = watched_run(tmp_path)
     change_metrics(run, repeated_share=0.8, **recorded)
     metrics = {"rl": run_lines(run)}

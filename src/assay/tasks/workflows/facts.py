@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from assay.data.formats.problem_rows import PROBLEM_TYPE
 from assay.tasks.workflows.execution import Execution
 from assay.tasks.workflows.findings import CODES
-from assay.tasks.workflows.problems import PROBLEM_TYPE
 
 NO_PROGRAM = "no_program"
 """The error of a completion without a program."""
