@@ -1,4 +1,4 @@
-"""`assay patterns RUN`: which workflow programs of a run earn more, and how operators are chosen."""
+"""`assay patterns RUN`: which workflow programs earn more, and how operators are chosen."""
 
 from pathlib import Path
 from typing import Annotated

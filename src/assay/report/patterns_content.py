@@ -1,7 +1,7 @@
 """The patterns of a run's programs in words and figures, for both pages and the terminal.
 
-Figures come from `lab.patterns`; nothing is computed or judged here. Programs are shown as text, cut
-where they are long.
+Figures come from `lab.patterns`; nothing is computed or judged here. Programs are shown as text,
+and cut where they are long.
 """
 
 from collections.abc import Iterator
@@ -88,22 +88,50 @@ def scale_text(bounds: tuple[float, float]) -> str:
 
 def shown_lines(found: Patterns, words: Words) -> list[str]:
     """What has a verdict; that nothing has, where nothing does."""
-    lines = [shown_line(pattern, words) for pattern in shown_first(found.rewards.patterns)]
+    lines = [
+        *(shown_line(pattern, words) for pattern in shown_first(found.rewards.patterns)),
+        *shown_cells(found.choice.by_type, words),
+        *(another_line(each, words) for each in found.choice.best if each.verdict == "another"),
+    ]
     return lines or [words("patterns.nothing_shown")]
 
 
 def shown_line(pattern: Pattern, words: Words) -> str:
-    """One verdict in a sentence."""
+    """One verdict on a pattern in a sentence."""
     kind, label = words(f"patterns.kind_{pattern.kind}"), pattern_label(pattern, words)
-    effect = effect_view(pattern.effect, words)
     name = f"{kind}{words('punctuation.colon')}{label}"
+    return effect_line(name if pattern.kind not in IN_WORDS else label, pattern.effect, words)
+
+
+def shown_cells(table: ChoiceTable, words: Words) -> Iterator[str]:
+    """The verdicts on operators by type; those on combinations are in the table."""
+    for row in table.rows:
+        for column, cell in row.cells.items():
+            if row.kind == "operator" and cell.effect and cell.effect.verdict != "undecided":
+                name = f"{column_text(column, words)}{words('punctuation.colon')}{row.value}"
+                yield effect_line(name, cell.effect, words)
+
+
+def effect_line(name: str, effect: Effect, words: Words) -> str:
+    """A difference that has a verdict, in a sentence."""
+    view = effect_view(effect, words)
+    given = {key: view[key] for key in ("difference", "interval", "p")}
+    return words("patterns.is_better", pattern=name, **given)
+
+
+def another_line(best: BestChoice, words: Words) -> str:
+    """That another combination pays more than the one chosen most."""
+    assert best.effect is not None
+    view = effect_view(best.effect, words)
     return words(
-        "patterns.is_better",
-        pattern=name if pattern.kind not in IN_WORDS else label,
-        difference=effect["difference"],
-        low=effect["low"],
-        high=effect["high"],
-        p=effect["p"],
+        "patterns.pays_more",
+        type=flat(best.problem_type) or "–",
+        chosen=best.chosen,
+        share=percent(best.share),
+        other=best.other,
+        difference=view["difference"],
+        interval=view["interval"],
+        p=view["p"],
     )
 
 
@@ -187,8 +215,6 @@ def effect_view(effect: Effect, words: Words) -> Section:
     found = effect.contrast
     return {
         "difference": signed_number(found.difference),
-        "low": "–" if found.interval is None else signed_number(found.interval.low),
-        "high": "–" if found.interval is None else signed_number(found.interval.high),
         "interval": limits_text(found, words),
         "p": "–" if effect.adjusted_p is None else number(effect.adjusted_p),
         "verdict": effect.verdict,
@@ -270,7 +296,7 @@ def cell_effect(effect: Effect | None, words: Words) -> str:
     if effect is None or effect.contrast.interval is None:
         return ""
     view = effect_view(effect, words)
-    given = {key: view[key] for key in ("difference", "low", "high")}
+    given = {key: view[key] for key in ("difference", "interval")}
     return words("patterns.cell_effect", verdict=view["said"], **given)
 
 

@@ -5,6 +5,7 @@ pass for a good program. What a pattern is worth is measured within the same gro
 one family. A pattern that earns more is no proof that it is the cause.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -149,7 +150,13 @@ def commonest(counts: Mapping[str, int], kind: Kind) -> list[str]:
         return [name for name in STRUCTURES if name in counts]
     if kind in ("combination", "tree"):
         return sorted(counts, key=lambda value: (-counts[value], value))[:MOST_VALUES]
-    return sorted(counts, key=lambda value: (int("".join(filter(str.isdigit, value)) or 0), value))
+    return sorted(counts, key=lambda value: (first_number(value), value))
+
+
+def first_number(value: str) -> int:
+    """The number that a value begins with, behind a sign; 0 for none."""
+    found = re.match(r"≤?(\d+)", value)
+    return int(found[1]) if found else 0
 
 
 def having(value: str, values_of: Callable[[Shape], Sequence[str]]) -> Mark:
@@ -168,14 +175,15 @@ def calls_of(shape: Shape) -> str:
 
 
 def length_classes(shapes: Sequence[Shape]) -> Callable[[Shape], Sequence[str]]:
-    """The third of all programs that one belongs to by its lines, such as "12-15"."""
+    """The third of all programs that one belongs to by its lines, such as "12–15"."""
     lines = np.array([shape.lines for shape in shapes] or [0])
     low, high = (int(cut) for cut in np.quantile(lines, (1 / 3, 2 / 3), method="lower"))
 
     def third(shape: Shape) -> Sequence[str]:
         if shape.lines <= low:
             return [f"≤{low}"]
-        return [f"{low + 1}–{high}"] if shape.lines <= high else [f"{high + 1}+"]
+        middle = f"{low + 1}–{high}" if low + 1 < high else f"{high}"
+        return [middle] if shape.lines <= high else [f"{high + 1}+"]
 
     return third
 
