@@ -124,7 +124,7 @@ def operator_choice(programs: Sequence[RecordedProgram]) -> OperatorChoice:
     by_type = {choice: cells_of(valid, choice, type_of) for choice in choices}
     effects = choice_effects(by_type, valid, bounds)
     by_level = [ChoiceRow(*c, cells_of(counted, c, level_of)) for c in choices]
-    tables = [choice_table(valid, type_of), choice_table(counted, level_of)]
+    tables = [choice_table(valid, type_of), choice_table(counted, level_of, type_of)]
     on_type, on_difficulty = dependence_tests(tables)
     return OperatorChoice(
         ChoiceTable(tuple(types), with_effects(by_type, effects), left_out),
@@ -218,7 +218,9 @@ def members(
 
 
 def choice_table(
-    programs: Sequence[RecordedProgram], label_of: Callable[[RecordedProgram], str]
+    programs: Sequence[RecordedProgram],
+    label_of: Callable[[RecordedProgram], str],
+    stratum_of: Callable[[RecordedProgram], str] = lambda program: "",
 ) -> Table:
     """The shares of combinations by prompt. A prompt that has several labels has its first."""
     names = sorted({combination_of(p.shape) for p in programs if p.shape})
@@ -231,7 +233,7 @@ def choice_table(
             assert program.shape is not None
             shares_PK[place, names.index(combination_of(program.shape))] += 1 / len(own)
     first = [own[0] for own in prompts.values()]
-    return Table(shares_PK, [label_of(p) for p in first], [p.problem_type for p in first])
+    return Table(shares_PK, [label_of(p) for p in first], [stratum_of(p) for p in first])
 
 
 def difficulty_of(
