@@ -1,5 +1,7 @@
 """Marks are judged within groups and by cluster, in one family, and never on few data."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -34,7 +36,7 @@ def pairs(count: int, effect: float, seed: int = 0) -> list[Member]:
 def test_one_pair_in_each_group_is_the_paired_t_test():
     members = pairs(30, 0.04)
     gaps = [a.value - b.value for a, b in zip(members[::2], members[1::2], strict=True)]
-    expected = stats.ttest_1samp(gaps, 0.0)
+    expected: Any = stats.ttest_1samp(gaps, 0.0)
     found = contrast(members, BOUNDS)
     assert found.difference == pytest.approx(np.mean(gaps))
     assert found.p == pytest.approx(expected.pvalue)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from assay.judge.dependence import permutation_p
+from assay.judge.group_effects import Effect
 from assay.lab.patterns.find_patterns import find_patterns
 from assay.lab.patterns.operator_choice import (
     THIRDS,
@@ -67,17 +68,19 @@ def pattern(found: RewardPatterns, kind: str, value: str) -> Pattern:
     return next(p for p in found.patterns if (p.kind, p.value) == (kind, value))
 
 
-def cell(choice: OperatorChoice, operator: str, problem_type: str):
+def worth(choice: OperatorChoice, operator: str, problem_type: str) -> Effect:
     rows = {(row.kind, row.value): row for row in choice.by_type.rows}
-    return rows["operator", operator].cells[problem_type]
+    effect = rows["operator", operator].cells[problem_type].effect
+    assert effect is not None
+    return effect
 
 
 def test_a_planted_pattern_is_found_with_its_sign_on_each_type(planted):
     choice = operator_choice(planted)
-    on_math, on_qa = (cell(choice, "Programmer", kind) for kind in ("math", "qa"))
-    assert (on_math.effect.verdict, on_qa.effect.verdict) == ("better", "worse")
-    assert on_math.effect.contrast.difference == pytest.approx(0.35, abs=0.1)
-    assert on_qa.effect.contrast.difference == pytest.approx(-0.25, abs=0.1)
+    on_math, on_qa = (worth(choice, "Programmer", kind) for kind in ("math", "qa"))
+    assert (on_math.verdict, on_qa.verdict) == ("better", "worse")
+    assert on_math.contrast.difference == pytest.approx(0.35, abs=0.1)
+    assert on_qa.contrast.difference == pytest.approx(-0.25, abs=0.1)
 
 
 def test_on_one_type_alone_every_pattern_of_the_good_programs_has_the_sign(planted):
@@ -109,7 +112,8 @@ def test_the_best_choice_of_each_type_is_compared_with_the_one_made_most(tmp_pat
     math, qa = choice.best
     assert (math.problem_type, math.chosen, math.verdict) == ("math", "Programmer", "chosen")
     assert (qa.problem_type, qa.chosen, qa.verdict) == ("qa", "Programmer", "another")
-    assert qa.other != "Programmer" and (qa.effect.contrast.difference or 0) > 0
+    assert qa.other != "Programmer" and qa.effect is not None
+    assert (qa.effect.contrast.difference or 0) > 0
 
 
 def test_a_policy_that_chooses_by_type_is_seen_and_one_that_does_not_is_not(tmp_path, planted):
