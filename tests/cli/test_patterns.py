@@ -1,4 +1,4 @@
-"""`assay patterns` writes its page, answers in JSON, and refuses in one line what has no programs."""
+"""`assay patterns` writes its page, answers in JSON, and refuses what has no programs."""
 
 import subprocess
 import sys
@@ -21,6 +21,7 @@ from tests.lab.patterns.program_lab import (
 from tests.report.synthetic import Shape, demo_run
 
 SMALL = Drawn(prompts=6, group=4)
+ANSWERED = [("a", CUSTOM, rewarded(problem_row("a", "math"), CUSTOM, True))]
 
 
 @pytest.fixture
@@ -108,9 +109,7 @@ def test_steps_that_are_not_there_are_refused(tmp_path, run):
 
 
 def test_an_evaluation_without_facts_is_refused(tmp_path, run):
-    add_answers(
-        run, "base", [("a", CUSTOM, rewarded(problem_row("a", "math"), CUSTOM, True))], False
-    )
+    add_answers(run, "base", ANSWERED, facts=False)
     said = refused(tmp_path, "flows", "--evaluation", "problems")
     assert "the answers of 'problems'" in said and "hold no programs" in said
 
@@ -127,7 +126,7 @@ def test_an_evaluation_without_facts_is_refused(tmp_path, run):
     ],
 )
 def test_what_does_not_go_together_is_refused(tmp_path, run, arguments, said):
-    add_answers(run, "base", [("a", CUSTOM, rewarded(problem_row("a", "math"), CUSTOM, True))])
+    add_answers(run, "base", ANSWERED)
     assert said in refused(tmp_path, "flows", *arguments)
 
 

@@ -41,20 +41,7 @@ HOSTILE = (
     "",
 )
 TYPE = '<b onclick="x">math|qa</b>'
-NAMES = {
-    *OPERATORS,
-    "rl",
-    "math",
-    "qa",
-    "flows",
-    "Assay",
-    "Holm",
-    "level",
-    "operations",
-    "w",
-    "t",
-    "p",
-}
+NAMES = {*OPERATORS, *["rl", "math", "qa", "flows", "Assay", "Holm", "level", "operations"]}
 
 
 def page_of(run: RunDirectory, lang: str = "en") -> tuple[Patterns, Page, str]:
@@ -71,15 +58,14 @@ def printed(found: Patterns, lang: str = "en") -> str:
 
 
 def hostile_run(root: Path, texts: Sequence[str] = HOSTILE) -> RunDirectory:
-    """Groups in which every text is once a program that cannot be read, and once a valid one's."""
+    """Groups in which every text is a program that cannot be read, and stands in one that can."""
     run, written = empty_run(root), []
     for n, text in enumerate(texts):
         row = problem_row(f"r{n}", TYPE)
         program = CUSTOM.replace("Solve.", repr(text)[1:-1].replace('"', "'")[:5000])
         done = replace(execution("x", "invalid program"), program=text, error=f"raised {text[:80]}")
-        invalid = solved(replace(done, error="syntax"), None, row, Terms())
-        failed = solved(done, None, row, Terms())
-        rewards = [rewarded(row, program, True), invalid, failed, rewarded(row, PROGRAMMER, False)]
+        invalid = solved(done, None, row, Terms())
+        rewards = [rewarded(row, program, True), invalid, invalid, rewarded(row, PROGRAMMER, False)]
         written += [sample_line(1, row.id, i, text, r) for i, r in enumerate(rewards)]
     write_samples(run.samples("rl", 1), written)
     return run
@@ -146,7 +132,7 @@ def test_every_pattern_has_its_counts_difference_and_verdict(tmp_path):
 
 
 def test_planted_verdicts_stand_at_the_head_with_their_sign(tmp_path):
-    found, page, markdown = page_of(program_run(tmp_path))
+    found, _, markdown = page_of(program_run(tmp_path))
     head = markdown.partition("## What is shown")[2].partition("##")[0]
     assert "math: Programmer: +0.3" in head and "qa: Programmer: −0.2" in head
     assert "adjusted p" in printed(found).partition("Patterns  ")[0]
@@ -183,8 +169,6 @@ def test_a_choice_that_nobody_made_on_a_type_has_a_share_and_no_reward(tmp_path)
     assert "nothing else was chosen" in markdown
 
 
-def test_every_kind_and_value_in_words_has_a_name_in_both_languages(tmp_path):
-    kinds = {
-        p.kind for p in find_patterns(program_run(tmp_path), PatternRequest()).rewards.patterns
-    }
-    assert kinds == set(KINDS)
+def test_every_kind_of_pattern_is_shown(tmp_path):
+    found = find_patterns(program_run(tmp_path), PatternRequest())
+    assert {p.kind for p in found.rewards.patterns} == set(KINDS)
